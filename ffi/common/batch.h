@@ -1,0 +1,54 @@
+// A batch of samples in a flat buffer, dense or ragged: what every kernel works on. No XLA headers here, so that kernels
+// compile fast and also stand alone in fuzzers and tests.
+#ifndef JAXDALI_FFI_COMMON_BATCH_H_
+#define JAXDALI_FFI_COMMON_BATCH_H_
+
+#include <cstdint>
+
+namespace jaxdali {
+
+inline constexpr int64_t kAlignment = 64;  // elements between possible starts of samples; jaxdali/ragged.py has the same
+
+enum class DType : int32_t { kU8, kU16, kU32, kU64, kI8, kI16, kI32, kI64, kF16, kF32, kF64, kBool };
+
+inline constexpr int64_t SizeOf(DType t) {
+  switch (t) {
+    case DType::kU8: case DType::kI8: case DType::kBool: return 1;
+    case DType::kU16: case DType::kI16: case DType::kF16: return 2;
+    case DType::kU32: case DType::kI32: case DType::kF32: return 4;
+    case DType::kU64: case DType::kI64: case DType::kF64: return 8;
+  }
+  return 0;
+}
+
+struct Batch {
+  DType dtype;
+  void* data;
+  int64_t capacity;        // elements in the whole buffer
+  int n;                   // samples
+  int ndim;                // of one sample
+  const int32_t* offsets;  // [n] in units of kAlignment elements; null: dense, all samples of shape `dense`
+  const int32_t* shapes;   // [n, ndim]; unused when dense
+  int64_t dense[8];
+
+  int64_t dim(int i, int d) const { return offsets ? shapes[static_cast<int64_t>(i) * ndim + d] : dense[d]; }
+  int64_t size(int i) const {
+    int64_t s = 1;
+    for (int d = 0; d < ndim; d++) s *= dim(i, d);
+    return s;
+  }
+  int64_t start(int i) const { return offsets ? offsets[i] * kAlignment : i * size(i); }
+  // A sample that lies inside the buffer. Kernels check this once per sample: shapes are data.
+  bool valid(int i) const {
+    for (int d = 0; d < ndim; d++)
+      if (dim(i, d) < 0) return false;
+    return start(i) >= 0 && start(i) + size(i) <= capacity;
+  }
+  template <class T>
+  T* sample(int i) const { return static_cast<T*>(data) + start(i); }
+  uint8_t* bytes(int i) const { return static_cast<uint8_t*>(data) + start(i) * SizeOf(dtype); }
+};
+
+}  // namespace jaxdali
+
+#endif  // JAXDALI_FFI_COMMON_BATCH_H_

@@ -1,0 +1,101 @@
+// What all FFI bindings share: buffers to batches, the control operand, the loop over samples.
+#ifndef JAXDALI_FFI_COMMON_BINDING_H_
+#define JAXDALI_FFI_COMMON_BINDING_H_
+
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "ffi/common/batch.h"
+#include "ffi/common/status.h"
+#include "ffi/common/thread_pool.h"
+#include "xla/ffi/api/ffi.h"
+
+namespace jaxdali {
+
+namespace ffi = ::xla::ffi;
+
+using I32 = ffi::Buffer<ffi::S32>;
+using F32 = ffi::Buffer<ffi::F32>;
+using F64 = ffi::Buffer<ffi::F64>;
+
+// DType of an XLA type; false when no kernel takes it.
+inline bool ToDType(ffi::DataType t, DType* out) {
+  switch (t) {
+    case ffi::U8: *out = DType::kU8; return true;
+    case ffi::U16: *out = DType::kU16; return true;
+    case ffi::U32: *out = DType::kU32; return true;
+    case ffi::U64: *out = DType::kU64; return true;
+    case ffi::S8: *out = DType::kI8; return true;
+    case ffi::S16: *out = DType::kI16; return true;
+    case ffi::S32: *out = DType::kI32; return true;
+    case ffi::S64: *out = DType::kI64; return true;
+    case ffi::F16: *out = DType::kF16; return true;
+    case ffi::F32: *out = DType::kF32; return true;
+    case ffi::F64: *out = DType::kF64; return true;
+    case ffi::PRED: *out = DType::kBool; return true;
+    default: return false;
+  }
+}
+
+// The three operands (data, offsets, shapes) as a batch. Works for arguments and for results (pass *result).
+template <class Buffer>
+inline ffi::Error ToBatch(Buffer data, I32 offsets, I32 shapes, Batch* b) {
+  auto dims = data.dimensions();
+  if (!ToDType(data.element_type(), &b->dtype)) return ffi::Error::InvalidArgument("unknown element type");
+  b->data = data.untyped_data();
+  b->capacity = static_cast<int64_t>(data.element_count());
+  b->ndim = static_cast<int>(shapes.dimensions()[1]);
+  if (b->ndim > 8) return ffi::Error::InvalidArgument("more than 8 dimensions");
+  if (offsets.element_count() > 0) {
+    b->n = static_cast<int>(offsets.element_count());
+    b->offsets = offsets.typed_data();
+    b->shapes = shapes.typed_data();
+    if (static_cast<int64_t>(shapes.element_count()) != static_cast<int64_t>(b->n) * b->ndim)
+      return ffi::Error::InvalidArgument("shapes and offsets of a ragged batch differ in length");
+  } else {
+    if (static_cast<int>(dims.size()) != b->ndim + 1) return ffi::Error::InvalidArgument("dense batch: rank of the data");
+    b->n = static_cast<int>(dims[0]);
+    b->offsets = nullptr;
+    b->shapes = nullptr;
+    for (int d = 0; d < b->ndim; d++) b->dense[d] = dims[d + 1];
+  }
+  return ffi::Error::Success();
+}
+
+// control i32[1 + N]: the thread pool's id, then 1 for each sample that is present.
+// Calls task(i) -> Status for each present sample whose input and output lie inside their buffers, largest output first,
+// and writes status[i].
+template <class Task>
+inline ffi::Error ForEachSample(I32 control, const Batch& in, const Batch& out, ffi::ResultBuffer<ffi::S32> status, Task task) {
+  int n = out.n;
+  if (in.n != n || static_cast<int>(status->element_count()) != n || static_cast<int>(control.element_count()) != n + 1)
+    return ffi::Error::InvalidArgument("batch sizes of the operands differ");
+  auto pool = ThreadPool::Get(control.typed_data()[0]);
+  if (!pool) return ffi::Error::Internal("unknown thread pool");
+  const int32_t* present = control.typed_data() + 1;
+  int32_t* code = status->typed_data();
+  std::vector<int64_t> cost(n);
+  for (int i = 0; i < n; i++) cost[i] = out.valid(i) ? out.size(i) : 0;
+  pool->Run(n, [&](int i) {
+    if (!present[i]) code[i] = kOk;
+    else if (!in.valid(i) || !out.valid(i)) code[i] = kInternal;
+    else code[i] = task(i);
+  }, LargestFirst(cost));
+  return ffi::Error::Success();
+}
+
+// The operands every kernel's binding begins with.
+//   in data, in offsets, in shapes, out offsets, out shapes, control
+#define JAXDALI_BIND_BATCH()               \
+  ::xla::ffi::Ffi::Bind()                  \
+      .Arg<::xla::ffi::AnyBuffer>()        \
+      .Arg<::jaxdali::I32>()               \
+      .Arg<::jaxdali::I32>()               \
+      .Arg<::jaxdali::I32>()               \
+      .Arg<::jaxdali::I32>()               \
+      .Arg<::jaxdali::I32>()
+
+}  // namespace jaxdali
+
+#endif  // JAXDALI_FFI_COMMON_BINDING_H_

@@ -1,0 +1,92 @@
+"""Loads and registers the native modules; `call` is the only user of `jax.ffi`."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from . import _cpu
+from .graph import Spec
+from .ragged import Ragged
+
+if TYPE_CHECKING:
+    from .lowering import LowerContext
+
+STATUS: dict[int, str] = _cpu.status_table()  # code -> text, from ffi/common/status.h
+
+for _name, _capsule in _cpu.targets().items():
+    jax.ffi.register_ffi_target(_name, _capsule, platform="cpu")
+
+
+def load_cuda() -> str:
+    """Registers the CUDA module when there is one; returns "loaded", "not built", or why it failed to load."""
+    try:
+        from . import _cuda  # pyright: ignore[reportAttributeAccessIssue, reportMissingImports]
+    except ModuleNotFoundError:
+        return "not built"
+    except ImportError as e:
+        return f"failed to load: {e}"
+    for name, capsule in _cuda.targets().items():
+        jax.ffi.register_ffi_target(name, capsule, platform="CUDA")
+    return "loaded"
+
+
+CUDA = load_cuda()
+
+
+@dataclasses.dataclass(frozen=True)
+class Out:
+    """Where a native call writes a ragged output: `capacity` elements, the layout as operands."""
+
+    capacity: int
+    offsets: Any  # i32[B]
+    shapes: Any  # i32[B, ndim]
+
+
+def flat(x: Any) -> tuple[Any, Any, Any]:
+    """A dense or ragged batch as the operands (data, offsets, shapes) of a native call."""
+    if isinstance(x, Ragged):
+        return x.data, x.offsets, x.shapes
+    return x, jnp.zeros((0,), jnp.int32), jnp.zeros((0, x.ndim - 1), jnp.int32)
+
+
+def call(kernel: str, ctx: LowerContext, image: Any, spec: Spec, out: Out | None, *params: Any, **attrs: Any) -> tuple[Any, Any]:
+    """Calls a native kernel on one shard's batch.
+
+    Args:
+      kernel: the kernel's name; the target is ``jaxdali_<kernel>``.
+      image: the batch, dense ``[B, ...]`` or `Ragged`.
+      spec: of the output.
+      out: layout of a ragged output, None when `spec.shape` is static.
+      *params: further operands, one row per sample.
+      **attrs: small static attributes (int, float, bool or str).
+
+    Returns:
+      (output, status ``i32[B]``).
+    """
+    if out is None:
+        assert spec.shape is not None
+        result = jax.ShapeDtypeStruct((ctx.B, *spec.shape), spec.dtype)
+        layout = (jnp.zeros((0,), jnp.int32), jnp.zeros((0, spec.ndim), jnp.int32))
+    else:
+        result = jax.ShapeDtypeStruct((out.capacity,), spec.dtype)
+        layout = (out.offsets, out.shapes)
+    data, status = jax.ffi.ffi_call(
+        f"jaxdali_{kernel}",
+        (result, jax.ShapeDtypeStruct((ctx.B,), jnp.int32)),
+    )(*flat(image), *layout, ctx.control, *params, **{k: _attribute(v) for k, v in attrs.items()})
+    return (data if out is None else Ragged(data, out.offsets, out.shapes)), status
+
+
+def _attribute(v: Any) -> Any:
+    if isinstance(v, bool):
+        return np.bool_(v)
+    if isinstance(v, int):
+        return np.int32(v)
+    if isinstance(v, float):
+        return np.float32(v)
+    return v

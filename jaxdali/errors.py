@@ -1,0 +1,32 @@
+"""The exceptions that jaxdali raises besides Python's own ``ValueError`` and ``TypeError``."""
+
+from __future__ import annotations
+
+
+class OperatorError(RuntimeError):
+    """A failure of one operator while a pipeline is built or runs.
+
+    Attributes:
+      operator: name of the operator, e.g. ``"decoders.image"``.
+      where: ``"file:line"`` of the user's code that created it.
+    """
+
+    def __init__(self, operator: str, where: str, reason: str):
+        super().__init__(f"{operator} (created at {where}): {reason}")
+        self.operator = operator
+        self.where = where
+        self.reason = reason
+
+
+class SampleError(OperatorError):
+    """A failure that one sample of a batch is to blame for.
+
+    Attributes:
+      source: where the sample came from, e.g. a file's path; ``""`` when unknown.
+      code: the status code of ``ffi/common/status.h``.
+    """
+
+    def __init__(self, operator: str, where: str, source: str, reason: str, code: int = 0):
+        super().__init__(operator, where, f"{source}: {reason}" if source else reason)
+        self.source = source
+        self.code = code

@@ -1,0 +1,141 @@
+"""The ragged batch: samples of different shapes in one flat, packed buffer.
+
+Samples start at multiples of `ALIGNMENT` *elements*, so that the layout of a batch depends on its
+shapes only: two ragged values of equal shapes have equal offsets whatever their dtypes, and a pointwise
+operation on them is a pointwise operation on the flat buffers. (For every dtype this is at least 64 bytes.)
+"""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import threading
+from typing import Any
+
+import jax
+import numpy as np
+
+ALIGNMENT = 64  # elements
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Ragged:
+    """A ragged batch inside a program (arrays), of one shard.
+
+    data: ``[capacity]``; offsets: ``i32[B]``, first element of each sample in units of `ALIGNMENT` elements;
+    shapes: ``i32[B, ndim]``.
+    """
+
+    data: Any
+    offsets: Any
+    shapes: Any
+
+    @property
+    def dtype(self) -> np.dtype:
+        return self.data.dtype
+
+    @property
+    def ndim(self) -> int:
+        """Dimensions of one sample."""
+        return self.shapes.shape[1]
+
+
+@dataclasses.dataclass(frozen=True)
+class Packed:
+    """A ragged batch on the host, all local shards at once: shard ``s`` is row ``s`` of `data`.
+
+    data: ``[S, capacity]``; offsets: ``i32[S*B]`` within the shard's row, in units of `ALIGNMENT` elements;
+    shapes: ``i64[S*B, ndim]``.
+    """
+
+    data: np.ndarray
+    offsets: np.ndarray
+    shapes: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.shapes)
+
+    def __getitem__(self, i: int) -> np.ndarray:
+        """Sample ``i`` as a view."""
+        row = i // (len(self.shapes) // self.data.shape[0])
+        start = int(self.offsets[i]) * ALIGNMENT
+        shape = tuple(self.shapes[i].tolist())
+        size = 1
+        for n in shape:
+            size *= n
+        return self.data[row, start : start + size].reshape(shape)
+
+
+def plan_offsets(shapes: np.ndarray, num_shards: int) -> tuple[np.ndarray, int]:
+    """Offsets (``i32[S*B]``, in units of `ALIGNMENT` elements) of packed samples, and the elements the fullest shard needs."""
+    sizes = shapes.prod(axis=1) if shapes.shape[1] else np.ones(len(shapes), np.int64)
+    blocks = (-(-sizes // ALIGNMENT)).reshape(num_shards, -1)
+    ends = np.cumsum(blocks, axis=1)
+    if ends.size and ends.max() > np.iinfo(np.int32).max:
+        raise ValueError(f"a batch of {int(ends.max()) * ALIGNMENT} elements in one shard is more than a ragged batch can address")
+    offsets = (ends - blocks).astype(np.int32).reshape(-1)
+    return offsets, int(ends[:, -1].max()) * ALIGNMENT if ends.size else 0
+
+
+class _Memory:
+    """Owns pooled memory for as long as any array made from it lives, then gives it back.
+
+    NumPy and JAX keep this object alive through `__array_interface__`. The finalizer may run in any thread,
+    also inside another call of the pool, so it takes no lock: `deque.append` is atomic.
+    """
+
+    __slots__ = ("__array_interface__", "_free", "_raw")
+
+    def __init__(self, raw: np.ndarray, free: collections.deque):
+        self._raw = raw
+        self._free = free
+        self.__array_interface__ = raw.__array_interface__
+
+    def __del__(self):
+        self._free.append(self._raw)
+
+
+class BufferPool:
+    """Recycles large host buffers, 64-byte aligned, so that JAX on the CPU uses them without a copy."""
+
+    def __init__(self):
+        self._free: dict[int, collections.deque] = {}
+        self._lock = threading.Lock()
+
+    def empty(self, shape: tuple[int, ...], dtype) -> np.ndarray:
+        """An uninitialised, 64-byte-aligned array; its memory returns to the pool when nothing refers to it any more."""
+        dtype = np.dtype(dtype)
+        size = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+        room = -(-max(size, 1) // 4096) * 4096
+        with self._lock:
+            free = self._free.setdefault(room, collections.deque())
+        try:
+            raw = free.pop()
+        except IndexError:
+            whole = np.empty(room + 64, np.uint8)
+            start = -whole.ctypes.data % 64
+            raw = whole[start : start + room]
+        flat = np.asarray(_Memory(raw, free))
+        return flat[:size].view(dtype).reshape(shape)
+
+    def trim(self, keep: int):
+        """Forgets free buffers smaller than `keep` bytes, after capacities have grown past them."""
+        with self._lock:
+            for room in [r for r in self._free if r < keep]:
+                self._free[room].clear()
+
+
+def pack(samples: list[np.ndarray], num_shards: int, empty) -> Packed:
+    """Copies samples of one rank and dtype into a packed batch.
+
+    Args:
+      samples: ``S*B`` arrays.
+      empty: ``empty(elements, dtype)`` gives a buffer ``[S, capacity]`` with capacity at least `elements`.
+    """
+    shapes = np.array([s.shape for s in samples], np.int64).reshape(len(samples), samples[0].ndim)
+    offsets, need = plan_offsets(shapes, num_shards)
+    packed = Packed(empty(need, samples[0].dtype), offsets, shapes)
+    for i, sample in enumerate(samples):
+        packed[i][...] = sample
+    return packed
