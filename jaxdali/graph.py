@@ -7,7 +7,7 @@ import dataclasses
 import os
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -18,6 +18,7 @@ from .ragged import Packed
 if TYPE_CHECKING:
     from .executor import HostContext
     from .lowering import LowerContext
+    from .source import Source
 
 _PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
 
@@ -31,17 +32,26 @@ class Spec:
       ndim: dimensions of one sample (the batch axis is not counted).
       shape: the shape all samples have, or None: ragged.
       layout: one letter per axis, e.g. ``"HWC"``; ``""`` when unknown.
+      dims: of a ragged value, the extents that are known all the same (None: varies), or None: nothing is known.
     """
 
     dtype: np.dtype
     ndim: int
     shape: tuple[int, ...] | None
     layout: str = ""
+    dims: tuple[int | None, ...] | None = None
 
     def __post_init__(self):
         object.__setattr__(self, "dtype", np.dtype(self.dtype))
         assert self.shape is None or len(self.shape) == self.ndim, self
         assert self.layout == "" or len(self.layout) == self.ndim, self
+        assert self.dims is None or len(self.dims) == self.ndim, self
+
+    def extent(self, axis: int) -> int | None:
+        """The extent all samples have along `axis`; None: it varies or is unknown."""
+        if self.shape is not None:
+            return self.shape[axis]
+        return self.dims[axis] if self.dims is not None else None
 
 
 @dataclasses.dataclass
@@ -86,7 +96,8 @@ class Operator:
 
     name: ClassVar[str]  # as users know it: "decoders.image"
     runs: ClassVar[frozenset[str]]  # subset of {"host", "compute"}: which of run and lower exist
-    native: ClassVar[bool] = False  # lower() also returns status i32[B]
+    native: ClassVar[bool] = False  # lower() is a native call and also returns status i32[B]
+    reads_shapes_only: ClassVar[bool] = False  # run() works on values made in a program too: it gets their shapes, no data
     source: ClassVar[bool] = False  # reader or external_source: one instance and one state per shard
     random: ClassVar[bool] = False  # draws random numbers: is numbered among the random operators of its pipeline
     setup_reads: ClassVar[tuple[int, ...] | None] = None  # inputs whose values setup reads: they must be host values. None: all but the first
@@ -104,8 +115,16 @@ class Operator:
         """Specs of the outputs. Raises ValueError or TypeError on inputs it does not take."""
         raise NotImplementedError(self.name)
 
+    def is_native(self, *specs: Spec) -> bool:
+        """Whether `lower` returns ``(outputs, status)`` for inputs of these specs."""
+        return self.native
+
+    def make_source(self, ops: Sequence[Any], seed: int) -> Source:
+        """The running source of a reader or external_source; `ops` are this operator in each local shard's graph."""
+        raise NotImplementedError(self.name)
+
     def setup(self, ctx: HostContext, *values: Value) -> tuple[np.ndarray | None, ...]:
-        """Shapes ``i64[N, ndim]`` of each output (None where `infer` gave a static shape).
+        """Shapes ``i64[N, ndim]`` of each output (None where `infer` gave a static shape). Called when the operator is native or an output ragged.
 
         Per-sample parameters of the kernel are handed to `lower` with ``ctx.param(name, array)``.
         """
@@ -132,7 +151,8 @@ class Node:
     name: str
     random_index: int = -1  # number among the random operators
     specs: tuple[Spec, ...] = ()  # of the outputs, known after Graph.infer
-    stage: str = ""  # "host", "cpu" or "device", known after Graph.infer
+    stage: str = ""  # "host", "cpu" or "device"
+    native: bool = False  # op.is_native for these inputs, known after Graph.infer
 
     def error(self, reason: str) -> OperatorError:
         return OperatorError(self.op.name, self.where, reason)
@@ -194,6 +214,7 @@ class Graph:
         if name is not None and name in names:
             raise OperatorError(op.name, where, f"the name {name!r} is taken by another operator of this pipeline")
         node = Node(len(self.nodes), op, inputs, device, where, name or f"__{op.name}_{len(self.nodes)}")
+        node.stage = _stage(node)
         if op.random:
             node.random_index = self.num_random
             self.num_random += 1
@@ -208,20 +229,25 @@ class Graph:
                 needed |= {id(x.node) for x in node.inputs} | {id(node)}
         self.nodes = [n for n in self.nodes if id(n) in needed]
 
-    def infer(self):
-        """Fills in `specs` and `stage` of every node; errors name the operator and the user's line."""
+    def infer(self, sources: Mapping[int, Source]):
+        """Fills in `specs` of every node; errors name the operator and the user's line.
+
+        Args:
+          sources: the running source of each source node, by the node's id.
+        """
         for node in self.nodes:
-            node.stage = _stage(node)
             try:
-                node.specs = tuple(node.op.infer(*(x.spec for x in node.inputs)))
+                specs = tuple(x.spec for x in node.inputs)
+                node.specs = tuple(sources[node.id].specs() if node.op.source else node.op.infer(*specs))
+                node.native = node.stage != "host" and node.op.is_native(*specs)
             except OperatorError:
                 raise
             except (ValueError, TypeError, RuntimeError) as e:
                 raise type(e)(f"{node.op.name} (created at {node.where}): {e}") from e
-            if node.stage != "host" and "compute" in node.op.runs:
+            if node.native:
                 reads = node.op.setup_reads
                 for i, x in enumerate(node.inputs):
-                    if node.op.native and (i in reads if reads is not None else i > 0) and x.node.stage != "host":
+                    if (i in reads if reads is not None else i > 0) and x.node.stage != "host":
                         raise node.error(
                             f"input {i} is read on the host before the batch is launched, but {x.node.op.name} "
                             f"(created at {x.node.where}) makes it in the compiled program. Arguments must come from host operators: "
@@ -243,7 +269,7 @@ def requested_on_device(node: Node) -> bool:
 def _stage(node: Node) -> str:
     on_device = node.device in ("mixed", "gpu")
     stages = [x.node.stage for x in node.inputs]
-    if "host" in node.op.runs and not on_device and all(s == "host" for s in stages):
+    if node.op.reads_shapes_only or ("host" in node.op.runs and not on_device and all(s == "host" for s in stages)):
         return "host"
     if "compute" not in node.op.runs:
         if on_device and all(s == "host" for s in stages):
