@@ -1,0 +1,352 @@
+"""Types, enums and constants under DALI's names: ``types.FLOAT``, ``types.INTERP_LINEAR``, ``types.RGB``, ``types.Constant``."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from .graph import DataNode
+
+
+class _Enum(enum.IntEnum):
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}.{self.name}: {int(self)}>"
+
+    def __str__(self) -> str:
+        return f"{type(self).__name__}.{self.name}"
+
+
+class DALIDataType(_Enum):
+    """Element types."""
+
+    UINT8 = 0
+    UINT16 = 1
+    UINT32 = 2
+    UINT64 = 3
+    INT8 = 4
+    INT16 = 5
+    INT32 = 6
+    INT64 = 7
+    FLOAT16 = 8
+    FLOAT = 9
+    FLOAT64 = 10
+    BOOL = 11
+    STRING = 12
+    FEATURE = 17
+    IMAGE_TYPE = 20
+    DATA_TYPE = 21
+    INTERP_TYPE = 22
+    TENSOR_LAYOUT = 23
+    PYTHON_OBJECT = 24
+    NO_TYPE = -1
+
+
+class DALIInterpType(_Enum):
+    """Interpolation filters of resizing and warping."""
+
+    INTERP_NN = 0
+    INTERP_LINEAR = 1
+    INTERP_CUBIC = 2
+    INTERP_LANCZOS3 = 3
+    INTERP_TRIANGULAR = 4
+    INTERP_GAUSSIAN = 5
+
+
+class DALIImageType(_Enum):
+    """Colour spaces of decoded images."""
+
+    RGB = 0
+    BGR = 1
+    GRAY = 2
+    YCbCr = 3
+    ANY_DATA = 4
+
+
+UINT8 = DALIDataType.UINT8
+UINT16 = DALIDataType.UINT16
+UINT32 = DALIDataType.UINT32
+UINT64 = DALIDataType.UINT64
+INT8 = DALIDataType.INT8
+INT16 = DALIDataType.INT16
+INT32 = DALIDataType.INT32
+INT64 = DALIDataType.INT64
+FLOAT16 = DALIDataType.FLOAT16
+FLOAT = DALIDataType.FLOAT
+FLOAT64 = DALIDataType.FLOAT64
+BOOL = DALIDataType.BOOL
+STRING = DALIDataType.STRING
+FEATURE = DALIDataType.FEATURE
+IMAGE_TYPE = DALIDataType.IMAGE_TYPE
+DATA_TYPE = DALIDataType.DATA_TYPE
+INTERP_TYPE = DALIDataType.INTERP_TYPE
+TENSOR_LAYOUT = DALIDataType.TENSOR_LAYOUT
+PYTHON_OBJECT = DALIDataType.PYTHON_OBJECT
+NO_TYPE = DALIDataType.NO_TYPE
+INTERP_NN = DALIInterpType.INTERP_NN
+INTERP_LINEAR = DALIInterpType.INTERP_LINEAR
+INTERP_CUBIC = DALIInterpType.INTERP_CUBIC
+INTERP_LANCZOS3 = DALIInterpType.INTERP_LANCZOS3
+INTERP_TRIANGULAR = DALIInterpType.INTERP_TRIANGULAR
+INTERP_GAUSSIAN = DALIInterpType.INTERP_GAUSSIAN
+RGB = DALIImageType.RGB
+BGR = DALIImageType.BGR
+GRAY = DALIImageType.GRAY
+YCbCr = DALIImageType.YCbCr
+ANY_DATA = DALIImageType.ANY_DATA
+
+TensorLayout = str  # layouts are plain strings such as "HWC"
+NHWC = "HWC"  # DALI's aliases; the batch axis is not part of a layout
+NCHW = "CHW"
+NFHWC = "FHWC"
+NFCHW = "FCHW"
+
+_TO_NUMPY: dict[DALIDataType, type] = {
+    UINT8: np.uint8,
+    UINT16: np.uint16,
+    UINT32: np.uint32,
+    UINT64: np.uint64,
+    INT8: np.int8,
+    INT16: np.int16,
+    INT32: np.int32,
+    INT64: np.int64,
+    FLOAT16: np.float16,
+    FLOAT: np.float32,
+    FLOAT64: np.float64,
+    BOOL: np.bool_,
+}
+_FROM_NUMPY = {np.dtype(n): d for d, n in _TO_NUMPY.items()}
+
+
+def to_numpy_type(dali_type: DALIDataType) -> type:
+    """The NumPy scalar type of a `DALIDataType`. Raises TypeError for types that hold no numbers."""
+    try:
+        return _TO_NUMPY[DALIDataType(dali_type)]
+    except (KeyError, ValueError):
+        raise TypeError(f"{dali_type!r} has no NumPy equivalent; numeric types are {', '.join(t.name for t in _TO_NUMPY)}") from None
+
+
+def to_dali_type(framework_type: Any) -> DALIDataType:
+    """The `DALIDataType` of a NumPy, JAX or PyTorch dtype, or of its name.
+
+    As in DALI, the name ``"float"`` (and Python's ``float``) means 32 bits. Raises TypeError for types DALI lacks.
+    """
+    return _FROM_NUMPY[_checked(framework_type, strict=True)]
+
+
+def numpy_dtype(x: Any) -> np.dtype:
+    """The NumPy dtype that `x` names.
+
+    Args:
+      x: a `DALIDataType`, a NumPy, JAX or PyTorch dtype, a name, or Python's ``bool``, ``int`` (32 bits), ``float`` (32 bits).
+
+    Raises:
+      TypeError: it is none of these, or not a numeric type.
+    """
+    return _checked(x, strict=False)
+
+
+def _checked(x: Any, strict: bool) -> np.dtype:
+    if isinstance(x, DALIDataType):
+        return np.dtype(to_numpy_type(x))
+    python = {bool: np.bool_, int: np.int32, float: np.float32, "int": np.int32, "float": np.float32, "half": np.float16}
+    text = str(x)
+    if text.startswith("torch."):
+        x = text.removeprefix("torch.")
+    try:
+        if isinstance(x, (type, str)) and x in python:
+            return np.dtype(python[x])
+        dtype = np.dtype(x) if x is not None and not isinstance(x, (int, float)) else None
+    except TypeError:
+        dtype = None
+    bfloat16 = dtype is not None and dtype.name == "bfloat16" and not strict
+    if dtype is None or (dtype not in _FROM_NUMPY and not bfloat16):
+        raise TypeError(f"expected a numeric type such as types.FLOAT or np.float32, got {x!r}")
+    return dtype
+
+
+def dali_type_of(dtype: Any) -> DALIDataType:
+    """Like `to_dali_type`, but `NO_TYPE` for what DALI lacks (bfloat16)."""
+    return _FROM_NUMPY.get(np.dtype(dtype), NO_TYPE)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class ScalarConstant:
+    """A number of a definite type, for arithmetic with `DataNode`s; made by `Constant`.
+
+    Attributes:
+      value: a Python bool, int or float.
+      dtype: the type it has in type promotion.
+    """
+
+    value: bool | int | float
+    dtype: DALIDataType
+
+    @property
+    def shape(self) -> list[int]:
+        return []
+
+    def _as(self, dtype: DALIDataType) -> ScalarConstant:
+        return ScalarConstant(_python_number(self.value, dtype), dtype)
+
+    def bool(self) -> ScalarConstant:
+        return self._as(BOOL)
+
+    def int8(self) -> ScalarConstant:
+        return self._as(INT8)
+
+    def int16(self) -> ScalarConstant:
+        return self._as(INT16)
+
+    def int32(self) -> ScalarConstant:
+        return self._as(INT32)
+
+    def int64(self) -> ScalarConstant:
+        return self._as(INT64)
+
+    def uint8(self) -> ScalarConstant:
+        return self._as(UINT8)
+
+    def uint16(self) -> ScalarConstant:
+        return self._as(UINT16)
+
+    def uint32(self) -> ScalarConstant:
+        return self._as(UINT32)
+
+    def uint64(self) -> ScalarConstant:
+        return self._as(UINT64)
+
+    def float16(self) -> ScalarConstant:
+        return self._as(FLOAT16)
+
+    def float32(self) -> ScalarConstant:
+        return self._as(FLOAT)
+
+    def float64(self) -> ScalarConstant:
+        return self._as(FLOAT64)
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray:
+        return np.asarray(self.value, numpy_dtype(self.dtype) if dtype is None else dtype)
+
+    def __bool__(self):
+        return True if self.value else False
+
+    def __int__(self):
+        return int(self.value)
+
+    def __float__(self):
+        return float(self.value)
+
+    def __eq__(self, other: Any) -> Any:
+        if isinstance(other, ScalarConstant):
+            return self.value == other.value and self.dtype == other.dtype
+        return NotImplemented  # a DataNode makes a node of it
+
+    def __hash__(self):
+        return hash((self.value, self.dtype))
+
+    def __str__(self) -> str:
+        return f"{self.value}:{self.dtype}"
+
+    def __repr__(self) -> str:
+        return repr(self.value)
+
+
+def _python_number(value: Any, dtype: DALIDataType) -> Any:
+    kind = numpy_dtype(dtype).kind
+    if kind == "b":
+        return True if value else False
+    if kind == "f":
+        return float(value)
+    number, limits = int(value), np.iinfo(numpy_dtype(dtype))
+    if not limits.min <= number <= limits.max:
+        raise ValueError(f"the constant {value} is outside the range of {dtype.name}: {limits.min} ... {limits.max}")
+    return number
+
+
+def Constant(  # noqa: N802 - DALI's name
+    value: Any,
+    dtype: DALIDataType | None = None,
+    shape: Sequence[int] | None = None,
+    layout: str | None = None,
+    device: str | None = None,
+) -> ScalarConstant | DataNode:
+    """A constant for a pipeline definition.
+
+    Args:
+      value: a number, a list of numbers or an array.
+      dtype: element type. Default: of an array its own (64-bit integers and floats become 32 bits, as in DALI),
+        of Python numbers INT32, FLOAT or BOOL.
+      shape: a scalar is repeated to it, an array reshaped. Default: that of `value`; a list is 1-D.
+      layout: layout of the tensor, e.g. ``"HWC"``.
+      device: ``"gpu"`` puts it on the accelerator.
+
+    Returns:
+      A `ScalarConstant` when the value is one number and `shape`, `layout` and `device` are not given, which fixes the
+      type of a number in arithmetic: ``image * types.Constant(3).uint8()``. Otherwise a `DataNode`, the same tensor for
+      every sample (only inside a pipeline definition).
+
+    Raises:
+      ValueError: the value is outside the range of its type.
+      TypeError: it is not numeric.
+    """
+    if isinstance(value, ScalarConstant):
+        dtype, value = value.dtype if dtype is None else dtype, value.value
+    number = isinstance(value, (bool, int, float, np.generic)) or np.ndim(value) == 0
+    pseudo_scalar = shape is None or tuple(np.atleast_1d(shape).tolist()) in ((), (1,))  # DALI's rule
+    if number and pseudo_scalar and layout is None and device is None:
+        if hasattr(value, "dtype"):
+            dtype = to_dali_type(value.dtype) if dtype is None else dtype
+            value = np.asarray(value).item()
+        if not isinstance(value, (bool, int, float)):
+            raise TypeError(f"Constant: expected a number, a list of numbers or an array, got {type(value).__name__}")
+        if dtype is None:
+            dtype = BOOL if isinstance(value, bool) else INT32 if isinstance(value, int) else FLOAT
+        return ScalarConstant(_python_number(value, DALIDataType(dtype)), DALIDataType(dtype))
+    from .fn._constant import array_node, narrowed
+
+    array = narrowed(value) if dtype is None else _converted(value, numpy_dtype(dtype))
+    if shape is not None:
+        array = np.broadcast_to(array, tuple(shape)) if array.size == 1 else array.reshape(tuple(shape))
+    return array_node(array, layout=layout or "", device=device)
+
+
+def _converted(value: Any, dtype: np.dtype) -> np.ndarray:
+    array = np.asarray(value)
+    if dtype.kind in "iu" and array.size and array.dtype.kind in "iu":
+        _python_number(array.max(), to_dali_type(dtype)), _python_number(array.min(), to_dali_type(dtype))
+    return array.astype(dtype)
+
+
+@dataclasses.dataclass(frozen=True)
+class SampleInfo:
+    """What `fn.external_source` asks a per-sample source for.
+
+    Attributes:
+      idx_in_epoch: number of the sample in the epoch.
+      idx_in_batch: number of the sample in the batch.
+      iteration: number of the batch in the epoch.
+      epoch_idx: number of the epoch.
+    """
+
+    idx_in_epoch: int
+    idx_in_batch: int
+    iteration: int
+    epoch_idx: int
+
+
+@dataclasses.dataclass(frozen=True)
+class BatchInfo:
+    """What `fn.external_source` asks a per-batch source with ``batch_info=True`` for.
+
+    Attributes:
+      iteration: number of the batch in the epoch.
+      epoch_idx: number of the epoch.
+    """
+
+    iteration: int
+    epoch_idx: int
