@@ -1,0 +1,66 @@
+"""The examples, run as a user runs them, and what the training example promises."""
+
+import importlib.util
+import os
+import pathlib
+import subprocess
+import sys
+
+import jax
+import numpy as np
+import pytest
+from PIL import Image
+
+EXAMPLES = pathlib.Path(__file__).parent.parent / "examples"
+
+
+def test_getting_started(tmp_path):
+    """The tutorial runs from start to end, in a process of its own, and draws its batches."""
+    env = {k: v for k, v in os.environ.items() if k != "XLA_FLAGS"}  # it asks for its 8 CPU devices itself
+    picture = tmp_path / "picture.png"
+    run = subprocess.run(
+        [sys.executable, str(EXAMPLES / "getting_started.py"), "--output", str(picture)],
+        env=env,
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert run.returncode == 0, run.stdout + run.stderr
+    assert "Iterator size: 21\nbatches: " + " ".join(map(str, range(21))) + "\n" in run.stdout
+    assert "Images backing device with device_id=1: {CpuDevice(id=1)}" in run.stdout or jax.default_backend() != "cpu"
+    assert (
+        "Shard 0 device: TFRT_CPU_0, shape: (4, 256, 256, 3), batch rows: slice(0, 4, None)" in run.stdout or jax.default_backend() != "cpu"
+    )
+    with Image.open(picture) as image:
+        pixels = np.asarray(image.convert("RGB"))
+    assert pixels.shape[0] > 300
+    assert pixels.std() > 30  # photos, not a blank page
+
+
+@pytest.fixture(scope="module")
+def flax_train():
+    pytest.importorskip("flax")
+    pytest.importorskip("optax")
+    spec = importlib.util.spec_from_file_location("flax_train", EXAMPLES / "flax_train.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["flax_train"] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_flax_train(flax_train, tmp_path):
+    """It learns, over all devices, and no batch is copied, moved or resharded on its way into the train step."""
+    with jax.transfer_guard("disallow"):
+        result = flax_train.train(flax_train.make_dataset(tmp_path, per_photo=16), epochs=5, batch_size=32)
+    assert len(jax.devices()) > 1
+    images, labels = result.batch["images"], result.batch["labels"]
+    assert len(images.sharding.device_set) == len(jax.devices())
+    _params, _state, *of_batch = result.compiled.input_shardings[0]
+    for sharding, array in zip(of_batch, (images, labels), strict=True):
+        assert sharding.is_equivalent_to(array.sharding, array.ndim)
+    assert np.isfinite(result.losses).all()
+    assert np.mean(result.losses[-8:]) < 0.7 * np.mean(result.losses[:8])
+    assert result.accuracy > 2 * result.chance
