@@ -1,0 +1,345 @@
+"""What `Pipeline.run` returns: one `TensorListCPU` or `TensorListGPU` per output, a list of tensors each."""
+
+from __future__ import annotations
+
+import ctypes
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from .types import DALIDataType, dali_type_of
+
+
+class _Tensor:
+    """What tensors on the host and on the accelerator share."""
+
+    device: str
+
+    def __init__(self, array: Any, layout: str = "", *, source_info: str = ""):
+        if layout and len(layout) != array.ndim:
+            raise ValueError(f"the layout {layout!r} does not fit a tensor of shape {tuple(array.shape)}")
+        self._array = array
+        self._layout = layout
+        self._source_info = source_info
+
+    def shape(self) -> list[int]:
+        """The extents."""
+        return list(self._array.shape)
+
+    def ndim(self) -> int:
+        """The number of dimensions."""
+        return self._array.ndim
+
+    @property
+    def dtype(self) -> DALIDataType:
+        """The element type; `NO_TYPE` for bfloat16, which DALI lacks."""
+        return dali_type_of(self._array.dtype)
+
+    def layout(self) -> str:
+        """One letter per axis, e.g. ``"HWC"``; ``""`` when unknown."""
+        return self._layout
+
+    def source_info(self) -> str:
+        """Where the sample came from, e.g. a file's path; ``""`` when unknown."""
+        return self._source_info
+
+    def squeeze(self, dim: int | None = None) -> bool:
+        """Removes axes of extent 1, in place.
+
+        Args:
+          dim: the axis to remove, if its extent is 1. Default: all of them.
+
+        Returns:
+          Whether the shape changed.
+        """
+        ndim = self._array.ndim
+        if dim is not None and not -ndim <= dim < ndim:
+            raise ValueError(f"squeeze: dim must be in {-ndim} ... {ndim - 1}, got {dim}")
+        axes = tuple(d for d in (range(ndim) if dim is None else (dim % ndim,)) if self._array.shape[d] == 1)
+        self._array = self._array.reshape([n for d, n in enumerate(self._array.shape) if d not in axes])
+        self._layout = "".join(c for d, c in enumerate(self._layout) if d not in axes)
+        return bool(axes)
+
+    def block_until_ready(self):
+        """Waits for the computation that makes this tensor, as `jax.Array.block_until_ready`."""
+        jax.block_until_ready(self._array)
+        return self
+
+    def __repr__(self) -> str:
+        dtype = self.dtype if self.dtype != DALIDataType.NO_TYPE else self._array.dtype
+        return f'{type(self).__name__}(dtype={dtype}, layout="{self._layout}", device="{self.device}", shape={tuple(self._array.shape)})'
+
+
+class TensorCPU(_Tensor):
+    """A tensor in host memory. NumPy, JAX (via DLPack or ``__array__``) and PyTorch take it without a copy.
+
+    Args:
+      array: a NumPy array, or what `np.asarray` takes.
+      layout: one letter per axis, or ``""``.
+      source_info: where the data came from.
+    """
+
+    device = "cpu"
+
+    def __init__(self, array: Any, layout: str = "", *, source_info: str = ""):
+        super().__init__(np.asarray(array), layout, source_info=source_info)
+
+    def as_cpu(self) -> TensorCPU:
+        """This tensor."""
+        return self
+
+    def data_ptr(self) -> int:
+        """The address of the first element."""
+        return self._array.ctypes.data
+
+    def copy_to_external(self, ptr: Any) -> None:
+        """Copies the elements, contiguous in C order, to host memory at `ptr` (a ``ctypes.c_void_p`` or an int)."""
+        _copy_out([self._array], ptr)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        if dtype is not None and np.dtype(dtype) != self._array.dtype:
+            return self._array.astype(dtype)
+        return self._array.copy() if copy else self._array
+
+    @property
+    def __array_interface__(self) -> dict:
+        return self._array.__array_interface__
+
+    def __dlpack__(self, **kwargs: Any) -> Any:
+        # DLPack can't say that memory is read-only, and NumPy refuses to export such arrays: those are copied.
+        array = self._array if self._array.flags.writeable else self._array.copy()
+        return array.__dlpack__(**kwargs)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return self._array.__dlpack_device__()
+
+
+class TensorGPU(_Tensor):
+    """A tensor on the accelerator, around a `jax.Array`. ``jnp.asarray`` and DLPack take it without a copy."""
+
+    device = "gpu"
+
+    def __init__(self, array: Any, layout: str = "", *, source_info: str = ""):
+        super().__init__(array if isinstance(array, jax.Array) else jnp.asarray(array), layout, source_info=source_info)
+
+    def as_cpu(self) -> TensorCPU:
+        """A copy in host memory."""
+        return TensorCPU(np.asarray(self._array), self._layout, source_info=self._source_info)
+
+    def __jax_array__(self) -> jax.Array:
+        return self._array
+
+    def __dlpack__(self, **kwargs: Any) -> Any:
+        return self._array.__dlpack__(**kwargs)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return self._array.__dlpack_device__()
+
+    @property
+    def __cuda_array_interface__(self) -> dict:
+        return self._array.__cuda_array_interface__  # AttributeError where the accelerator is not a CUDA device
+
+
+class _TensorList:
+    """A batch: either one array ``[N, ...]`` or a list of arrays of one rank."""
+
+    device: str
+    _tensor: type
+
+    def __init__(
+        self,
+        data: Any,
+        layout: str = "",
+        *,
+        source_info: Sequence[str] | None = None,
+        owner: Any = None,
+        dtype: Any = None,
+        ndim: int | None = None,
+    ):
+        self._dense = None if isinstance(data, (list, tuple)) else data
+        self._samples: list[Any] = list(data) if self._dense is None else []
+        if self._dense is not None and self._dense.ndim == 0:
+            raise ValueError(f"a {type(self).__name__} needs a batch axis, got a scalar")
+        first = self._dense if self._dense is not None else self._samples[0] if self._samples else None
+        if first is None:
+            self._dtype, self._ndim = np.dtype(dtype or np.float32), ndim or 0
+        else:
+            self._dtype, self._ndim = np.dtype(first.dtype), first.ndim - (self._dense is not None)
+        for x in self._samples:
+            if x.dtype != self._dtype or x.ndim != self._ndim:
+                raise ValueError(
+                    f"all samples of a batch must have one type and number of dimensions, got {self._dtype} with {self._ndim} "
+                    f"and {x.dtype} with {x.ndim}"
+                )
+        if layout and len(layout) != self._ndim:
+            raise ValueError(f"the layout {layout!r} does not fit samples of {self._ndim} dimensions")
+        self._layout = layout
+        self._source_info = source_info
+        self._owner = owner
+
+    def __len__(self) -> int:
+        return len(self._samples) if self._dense is None else self._dense.shape[0]
+
+    def _at(self, i: int) -> Any:
+        return self._samples[i] if self._dense is None else self._dense[i, ...]
+
+    def __getitem__(self, i: int) -> Any:
+        if not isinstance(i, (int, np.integer)):
+            raise TypeError(f"{type(self).__name__}: the index must be an int, got {type(i).__name__}")
+        if not -len(self) <= i < len(self):
+            raise IndexError(f"sample {i} of a batch of {len(self)}")
+        i = int(i) % len(self)
+        return self._tensor(self._at(i), self._layout, source_info=self._source_info[i] if self._source_info else "")
+
+    def __iter__(self) -> Iterator[Any]:
+        return (self[i] for i in range(len(self)))
+
+    def shape(self) -> list[tuple[int, ...]]:
+        """The shape of each sample."""
+        return [tuple(x.shape) for x in self._samples] if self._dense is None else [tuple(self._dense.shape[1:])] * len(self)
+
+    def ndim(self) -> int:
+        """The number of dimensions of a sample."""
+        return self._ndim
+
+    @property
+    def dtype(self) -> DALIDataType:
+        """The element type; `NO_TYPE` for bfloat16, which DALI lacks."""
+        return dali_type_of(self._dtype)
+
+    def layout(self) -> str:
+        """The layout of a sample, e.g. ``"HWC"``; ``""`` when unknown."""
+        return self._layout
+
+    def is_dense_tensor(self) -> bool:
+        """Whether all samples have one shape."""
+        return len(set(self.shape())) <= 1
+
+    def _stack(self, samples: list[Any]) -> Any:
+        raise NotImplementedError
+
+    def _whole(self) -> Any:
+        """The batch as one array. A list of samples is stacked once, on first use."""
+        if self._dense is None:
+            if not self.is_dense_tensor():
+                raise RuntimeError(
+                    f"the samples of this batch differ in shape ({sorted(set(self.shape()))[:4]} ...), so they are no tensor; "
+                    "take them one by one with [i] or at(i)"
+                )
+            self._dense = self._stack(self._samples) if self._samples else np.empty((0,) * (self._ndim + 1), self._dtype)
+            self._samples = []
+        return self._dense
+
+    def as_tensor(self) -> Any:
+        """The batch as one tensor, whose layout begins with ``"N"``. Raises RuntimeError when the samples differ in shape."""
+        return self._tensor(self._whole(), "N" + self._layout if self._layout else "")
+
+    def as_reshaped_tensor(self, shape: Sequence[int]) -> Any:
+        """The batch as one tensor of another shape with as many elements.
+
+        Raises RuntimeError when the samples differ in shape, ValueError when the number of elements differs.
+        """
+        whole = self._whole()
+        if math.prod(shape) != whole.size:
+            raise ValueError(f"a batch of {whole.size} elements can't have the shape {tuple(shape)}")
+        return self._tensor(whole.reshape(tuple(shape)))
+
+    def block_until_ready(self):
+        """Waits for the computation that makes this batch."""
+        jax.block_until_ready(self._samples if self._dense is None else self._dense)
+        return self
+
+    def __repr__(self) -> str:
+        dtype = self.dtype if self.dtype != DALIDataType.NO_TYPE else self._dtype
+        return (
+            f'{type(self).__name__}(dtype={dtype}, layout="{self._layout}", device="{self.device}", num_samples={len(self)}, '
+            f"shape={self.shape()})"
+        )
+
+
+class TensorListCPU(_TensorList):
+    """A batch in host memory.
+
+    Args:
+      data: one array ``[N, ...]`` (NumPy, or a `jax.Array` on the CPU, which is then viewed without a copy), or a list of N
+        NumPy arrays (or `TensorCPU`) of one type and rank.
+      layout: layout of a sample, e.g. ``"HWC"``.
+      source_info: where each sample came from.
+      owner: kept alive as long as this object: what the memory belongs to.
+      dtype, ndim: type and rank of the samples when the list is empty.
+    """
+
+    device = "cpu"
+    _tensor = TensorCPU
+
+    def __init__(
+        self,
+        data: Any,
+        layout: str = "",
+        *,
+        source_info: Sequence[str] | None = None,
+        owner: Any = None,
+        dtype: Any = None,
+        ndim: int | None = None,
+    ):
+        data = [np.asarray(x) for x in data] if isinstance(data, (list, tuple)) else np.asarray(data)
+        super().__init__(data, layout, source_info=source_info, owner=owner, dtype=dtype, ndim=ndim)
+
+    def _stack(self, samples: list[Any]) -> np.ndarray:
+        return np.stack(samples)
+
+    def at(self, i: int) -> np.ndarray:
+        """Sample `i` as a NumPy array, without a copy. Raises RuntimeError when there is none."""
+        if not 0 <= i < len(self):
+            raise RuntimeError(f"sample {i} of a batch of {len(self)}")
+        return self._at(i)
+
+    def as_array(self) -> np.ndarray:
+        """The batch as one NumPy array ``[N, ...]``, without a copy where it is one. Raises RuntimeError when the samples differ in shape."""
+        return self._whole()
+
+    def as_cpu(self) -> TensorListCPU:
+        """This batch."""
+        return self
+
+    def copy_to_external(self, ptr: Any) -> None:
+        """Copies all samples, one after the other, to host memory at `ptr` (a ``ctypes.c_void_p`` or an int)."""
+        _copy_out([self._dense] if self._dense is not None else self._samples, ptr)
+
+
+class TensorListGPU(_TensorList):
+    """A batch on the accelerator, around one `jax.Array` ``[N, ...]`` or a list of N.
+
+    There is no ``copy_to_external``: use `as_tensor` with DLPack or ``jnp.asarray``, or `as_cpu`.
+    """
+
+    device = "gpu"
+    _tensor = TensorGPU
+
+    def _stack(self, samples: list[Any]) -> jax.Array:
+        return jnp.stack(samples)
+
+    def at(self, i: int) -> TensorGPU:
+        """Sample `i`. Raises RuntimeError when there is none."""
+        if not 0 <= i < len(self):
+            raise RuntimeError(f"sample {i} of a batch of {len(self)}")
+        return self[i]
+
+    def as_cpu(self) -> TensorListCPU:
+        """A copy in host memory."""
+        data = np.asarray(self._dense) if self._dense is not None else jax.device_get(self._samples)
+        return TensorListCPU(data, self._layout, source_info=self._source_info, dtype=self._dtype, ndim=self._ndim)
+
+
+def _copy_out(arrays: Sequence[np.ndarray], ptr: Any):
+    address = ptr.value if isinstance(ptr, ctypes.c_void_p) else ptr
+    if not address:
+        raise ValueError("copy_to_external: the pointer is null")
+    for a in arrays:
+        a = np.ascontiguousarray(a)
+        ctypes.memmove(address, a.ctypes.data, a.nbytes)
+        address += a.nbytes
