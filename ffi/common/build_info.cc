@@ -1,0 +1,39 @@
+#include "ffi/common/build_info.h"
+
+#include <cstddef>
+#include <cstdio>
+
+#include <jpeglib.h>
+#include <png.h>
+
+#include "xla/ffi/api/c_api.h"
+
+namespace jaxdali {
+
+#define JAXDALI_TEXT_OF(x) #x
+#define JAXDALI_TEXT(x) JAXDALI_TEXT_OF(x)
+
+std::map<std::string, std::string> BuildInfo() {
+  std::map<std::string, std::string> info;
+#if defined(__clang__)
+  info["compiler"] = "Clang " __clang_version__;
+#elif defined(__GNUC__)
+  info["compiler"] = "GCC " __VERSION__;
+#else
+  info["compiler"] = "unknown compiler";
+#endif
+  info["ffi_api"] = JAXDALI_TEXT(XLA_FFI_API_MAJOR) "." JAXDALI_TEXT(XLA_FFI_API_MINOR);
+  info["jpeg"] = "libjpeg-turbo " JAXDALI_TEXT(LIBJPEG_TURBO_VERSION);
+  info["png"] = "libpng " PNG_LIBPNG_VER_STRING;
+#if defined(__x86_64__)
+  __builtin_cpu_init();
+  info["simd"] = __builtin_cpu_supports("avx512bw") ? "AVX-512" : __builtin_cpu_supports("avx2") ? "AVX2" : "SSE2";
+#elif defined(__aarch64__)
+  info["simd"] = "NEON";
+#else
+  info["simd"] = "none";
+#endif
+  return info;
+}
+
+}  // namespace jaxdali
