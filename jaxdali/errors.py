@@ -30,3 +30,11 @@ class SampleError(OperatorError):
         super().__init__(operator, where, f"{source}: {reason}" if source else reason)
         self.source = source
         self.code = code
+
+
+class ArgumentError(ValueError, RuntimeError):
+    """An argument, or a combination of them, that an operator can't work with.
+
+    A ValueError, as is usual in Python; also a RuntimeError, which is what DALI raises for most of these when the pipeline
+    is built, so that existing code that catches that keeps working.
+    """

@@ -1,0 +1,3 @@
+"""Readers: operators that bring a data set's samples into a pipeline."""
+
+from ._file import file as file

@@ -1,0 +1,44 @@
+// Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC'11): random numbers as a function of
+// (key, counter), and the distributions of random.* on top of it.
+#ifndef JAXDALI_FFI_COMMON_PHILOX_H_
+#define JAXDALI_FFI_COMMON_PHILOX_H_
+
+#include <array>
+#include <cstdint>
+
+#include "ffi/common/thread_pool.h"
+
+namespace jaxdali {
+
+using Philox4 = std::array<uint32_t, 4>;
+
+inline Philox4 Philox(Philox4 counter, uint64_t key) {
+  uint32_t k0 = static_cast<uint32_t>(key), k1 = static_cast<uint32_t>(key >> 32);
+  for (int round = 0; round < 10; round++) {
+    uint64_t a = uint64_t{0xD2511F53} * counter[0], b = uint64_t{0xCD9E8D57} * counter[2];
+    counter = {static_cast<uint32_t>(b >> 32) ^ counter[1] ^ k0, static_cast<uint32_t>(b),
+               static_cast<uint32_t>(a >> 32) ^ counter[3] ^ k1, static_cast<uint32_t>(a)};
+    k0 += 0x9E3779B9;
+    k1 += 0xBB67AE85;
+  }
+  return counter;
+}
+
+// 53 random bits as a double in [0, 1).
+inline double ToUnit(uint32_t hi, uint32_t lo) {
+  return static_cast<double>((uint64_t{hi} << 32 | lo) >> 11) * 0x1p-53;
+}
+
+enum class Distribution : int32_t { kUnit = 0, kNormal = 1 };
+
+// The key of an operator's stream: of (seed, stream), so that the streams of one seed and the seeds of one stream differ.
+uint64_t StreamKey(uint64_t seed, uint64_t stream);
+
+// out[starts[i] + j], j < sizes[i]: numbers of sample (epoch[i], position[i]), as doubles: uniform in [0, 1), or normal with
+// mean 0 and deviation 1. Element j is a function of (key, epoch, position, j) alone.
+void Fill(uint64_t key, Distribution distribution, const int64_t* epoch, const int64_t* position, const int64_t* starts,
+          const int64_t* sizes, int n, double* out, ThreadPool* pool);
+
+}  // namespace jaxdali
+
+#endif  // JAXDALI_FFI_COMMON_PHILOX_H_
