@@ -154,6 +154,11 @@ class Node:
     stage: str = ""  # "host", "cpu" or "device"
     native: bool = False  # op.is_native for these inputs, known after Graph.infer
 
+    def reads_on_host(self, i: int) -> bool:
+        """Whether `setup` reads the values of input `i`; `lower` then gets None in its place."""
+        reads = self.op.setup_reads
+        return self.native and (i in reads if reads is not None else i > 0)
+
     def error(self, reason: str) -> OperatorError:
         return OperatorError(self.op.name, self.where, reason)
 
@@ -244,11 +249,9 @@ class Graph:
                 raise
             except (ValueError, TypeError, RuntimeError) as e:
                 raise type(e)(f"{node.op.name} (created at {node.where}): {e}") from e
-            if node.native:
-                reads = node.op.setup_reads
-                for i, x in enumerate(node.inputs):
-                    if (i in reads if reads is not None else i > 0) and x.node.stage != "host":
-                        raise node.error(
+            for i, x in enumerate(node.inputs):
+                if node.reads_on_host(i) and x.node.stage != "host":
+                    raise node.error(
                             f"input {i} is read on the host before the batch is launched, but {x.node.op.name} "
                             f"(created at {x.node.where}) makes it in the compiled program. Arguments must come from host operators: "
                             "readers, external_source, random.*, peek_image_shape, shapes, arithmetic and constants"

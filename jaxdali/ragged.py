@@ -78,6 +78,35 @@ def plan_offsets(shapes: np.ndarray, num_shards: int) -> tuple[np.ndarray, int]:
     return offsets, int(ends[:, -1].max()) * ALIGNMENT if ends.size else 0
 
 
+class Capacities:
+    """Sizes of the ragged buffers of one program, in elements.
+
+    They only grow, all together, each to 1.9 times its largest need so far: few programs are compiled, and
+    no buffer has more than twice the elements that some batch needed.
+    """
+
+    def __init__(self):
+        self._largest: dict[Any, int] = {}
+        self._capacity: dict[Any, int] = {}
+        self._lock = threading.Lock()
+
+    def get(self, key: Any) -> int:
+        """The present capacity, 0 before the first batch."""
+        return self._capacity.get(key, 0)
+
+    def fit(self, needs: dict[Any, int]) -> dict[Any, int]:
+        """Capacities of all buffers for a batch that needs `needs`."""
+        with self._lock:
+            if any(n > self._capacity.get(k, 0) for k, n in needs.items()):
+                for k, n in needs.items():
+                    self._largest[k] = max(self._largest.get(k, 0), n)
+                self._capacity = {k: int(1.9 * n) // ALIGNMENT * ALIGNMENT + ALIGNMENT for k, n in self._largest.items()}
+            else:
+                for k, n in needs.items():
+                    self._largest[k] = max(self._largest.get(k, 0), n)
+            return dict(self._capacity)
+
+
 class _Memory:
     """Owns pooled memory for as long as any array made from it lives, then gives it back.
 

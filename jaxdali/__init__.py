@@ -1,0 +1,14 @@
+"""NVIDIA DALI's pipeline API, native to JAX: pipelines are traced once and compiled by XLA."""
+
+from . import fn as fn
+from . import math as math
+from . import types as types
+from ._config import show_config as show_config
+from .errors import OperatorError as OperatorError
+from .errors import SampleError as SampleError
+from .executor import BadSample as BadSample
+from .graph import DataNode as DataNode
+from .pipeline import Pipeline as Pipeline
+from .pipeline import pipeline_def as pipeline_def
+
+__version__ = "0.1.0"

@@ -1,0 +1,182 @@
+"""The two threads that make batches ahead: *produce* (host pass, launch) and *check* (waits, repairs)."""
+
+from __future__ import annotations
+
+import atexit
+import collections
+import queue
+import threading
+import weakref
+from typing import Any
+
+from .executor import Batch, Executor, Launched, SourceError
+
+# The producer starts this much after a slot of a full queue came free, so that the user's own step is dispatched first: both need the GIL.
+HEAD_START = 0.002  # seconds
+
+_live: weakref.WeakSet[Prefetch] = weakref.WeakSet()
+
+
+class Prefetch:
+    """Makes batches ahead of `get`, `depth` finished ones at most and one launched.
+
+    Exceptions travel to the caller of `get`, in order; one consumes its batch, the next `get` gives the batch after it.
+    After a StopIteration the threads wait for `restart`.
+    """
+
+    def __init__(self, executor: Executor, state: dict, depth: int):
+        self._executor = executor
+        self._state = state
+        self._stop = False
+        self._slots = threading.Semaphore(depth + 1)
+        self._launched: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self._launch_room = threading.Semaphore(1)
+        self._finished: collections.deque[Any] = collections.deque()
+        self._ready = threading.Condition()
+        self._resume = threading.Semaphore(0)
+        self._threads = [
+            threading.Thread(target=self._produce, name="jaxdali-produce", daemon=True),
+            threading.Thread(target=self._check, name="jaxdali-check", daemon=True),
+        ]
+        self._closed = threading.Lock()
+        for t in self._threads:
+            t.start()
+        _live.add(self)
+
+    def get(self) -> Batch:
+        """The next batch. Raises what making it raised; StopIteration at the end of the data, again and again until `restart`."""
+        with self._ready:
+            while not self._finished:
+                if self._stop:
+                    raise RuntimeError("the iterator is closed")
+                self._ready.wait()
+            kind, item = self._finished[0]
+            if kind != "end":
+                self._finished.popleft()
+                self._slots.release()
+        if kind == "end":
+            raise StopIteration
+        if kind == "error":
+            raise item
+        return item
+
+    @property
+    def at_end(self) -> bool:
+        """Whether the next `get` raises StopIteration."""
+        with self._ready:
+            return bool(self._finished) and self._finished[0][0] == "end"
+
+    @property
+    def full(self) -> bool:
+        """Whether all finished batches that fit are there (for benchmarks)."""
+        return self._slots._value == 0 and self._launched.empty()
+
+    def restart(self):
+        """Goes on with the next epoch after the end of the data was reached by `get`."""
+        with self._ready:
+            if self._finished and self._finished[0][0] == "end":
+                self._finished.popleft()
+                self._slots.release()
+                self._resume.release()
+
+    def close(self):
+        """Stops and joins both threads. Safe to call twice, and from any thread but these."""
+        with self._closed:
+            self._stop = True
+            self._slots.release()
+            self._resume.release()
+            self._launch_room.release()
+            with self._ready:
+                self._ready.notify_all()
+            for t in self._threads:
+                if t is not threading.current_thread():
+                    t.join()
+        self._finished.clear()
+
+    def _produce(self):
+        with self._executor.contexts():
+            while not self._stop:
+                if not self._slots.acquire(blocking=False):
+                    self._slots.acquire()
+                    if not self._stop:
+                        threading.Event().wait(HEAD_START)
+                self._launch_room.acquire()
+                if self._stop:
+                    break
+                item: tuple[str, Any]
+                try:
+                    host = self._executor.read(self._state)
+                    self._state = host.after  # whatever becomes of this batch, the next is another
+                    self._executor.run_host(host)
+                    item = ("batch", self._executor.launch(host))
+                except StopIteration:
+                    item = ("end", None)
+                except SourceError as e:
+                    self._state = e.after
+                    item = ("error", e.__cause__)
+                except BaseException as e:
+                    item = ("error", e)
+                self._launched.put(item)
+                if item[0] == "end":
+                    self._resume.acquire()
+                    if not self._stop:
+                        self._state = self._executor.after_end(self._state)
+                del item
+        self._launched.put(None)
+
+    def _check(self):
+        with self._executor.contexts():
+            while (item := self._launched.get()) is not None:
+                if isinstance(item[1], Launched):
+                    try:
+                        item = ("batch", self._executor.check(item[1]))
+                    except BaseException as e:
+                        item = ("error", e)
+                self._launch_room.release()
+                with self._ready:
+                    self._finished.append(item)
+                    self._ready.notify_all()
+                del item
+
+
+@atexit.register
+def _close_all():
+    """A live daemon thread that runs Python or XLA while the interpreter goes down aborts it: join them all before."""
+    for p in list(_live):
+        p.close()
+
+
+class Synchronous:
+    """Makes each batch when it is asked for, in the caller's thread: `Prefetch` without threads."""
+
+    def __init__(self, executor: Executor, state: dict, depth: int):
+        del depth
+        self._executor = executor
+        self._state = state
+        self._ended = False
+
+    def get(self) -> Batch:
+        if self._ended:
+            raise StopIteration
+        with self._executor.contexts():
+            try:
+                host = self._executor.read(self._state)
+            except StopIteration:
+                self._ended = True
+                raise
+            except SourceError as e:
+                self._state = e.after
+                assert e.__cause__ is not None
+                raise e.__cause__ from None
+            self._state = host.after
+            self._executor.build()
+            self._executor.run_host(host)
+            return self._executor.check(self._executor.launch(host))
+
+    def restart(self):
+        if self._ended:
+            self._state = self._executor.after_end(self._state)
+            self._ended = False
+
+    def close(self):
+        self._ended = True

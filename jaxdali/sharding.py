@@ -1,0 +1,109 @@
+"""Batch slices of a sharding, the local mesh a program runs on, and assembly of global arrays."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import numpy as np
+from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec, Sharding, SingleDeviceSharding
+
+
+@dataclasses.dataclass(frozen=True)
+class Shards:
+    """The distinct slices of the batch that this process holds, in slice order.
+
+    Devices along a non-batch axis of a mesh are replicas: they hold the same slice.
+
+    Attributes:
+      num: number of distinct slices over all processes.
+      ids: the place of each local slice among them.
+      devices: of each local slice, the devices that hold it; the first one, the primary, computes it.
+    """
+
+    num: int
+    ids: tuple[int, ...]
+    devices: tuple[tuple[jax.Device, ...], ...]
+
+    @staticmethod
+    def single(device: jax.Device) -> Shards:
+        """Everything on one device."""
+        return Shards(1, (0,), ((device,),))
+
+    @staticmethod
+    def of(sharding: Sharding, batch_size: int) -> Shards:
+        """The shards of a batch of `batch_size` samples.
+
+        Raises:
+          ValueError: the shards don't divide the batch, or no shard is local.
+        """
+        total = sharding.num_devices
+        slices: dict[tuple[int, int], list[jax.Device]] = {}
+        # Any dimension of extent `total` is divisible by every product of mesh axes.
+        for device, index in sharding.devices_indices_map((total,) * _rank(sharding)).items():
+            start, stop, _ = index[0].indices(total)
+            slices.setdefault((start, stop), []).append(device)
+        ordered = sorted(slices)
+        if batch_size % len(ordered):
+            raise ValueError(f"batch_size={batch_size} is not divisible by the {len(ordered)} shards of the batch that {sharding} makes")
+        process = jax.process_index()
+        local = [(i, [d for d in slices[s] if d.process_index == process]) for i, s in enumerate(ordered)]
+        local = [(i, sorted(ds, key=lambda d: d.id)) for i, ds in local if ds]
+        if not local:
+            raise ValueError(f"{sharding} has no device of this process")
+        return Shards(len(ordered), tuple(i for i, _ in local), tuple(tuple(ds) for _, ds in local))
+
+    @property
+    def primaries(self) -> tuple[jax.Device, ...]:
+        return tuple(d[0] for d in self.devices)
+
+    @property
+    def local(self) -> Sharding:
+        """How a program places ``[S, ...]`` values: one row per primary device."""
+        if len(self.devices) == 1:
+            return SingleDeviceSharding(self.devices[0][0])
+        return NamedSharding(self.mesh, PartitionSpec("shard"))
+
+    @property
+    def mesh(self) -> Mesh:
+        """A mesh of our own over the primaries. Its axis is Auto whatever the user's are, so that user code in a program sees no mesh."""
+        return Mesh(np.array(self.primaries), ("shard",), axis_types=(AxisType.Auto,))
+
+    def direct(self, sharding: Sharding | None) -> bool:
+        """Whether a program can write its outputs on `sharding` itself."""
+        if sharding is None:
+            return True
+        if len(sharding.device_set) != len(self.devices) or any(len(d) > 1 for d in self.devices):
+            return False
+        if isinstance(sharding, NamedSharding):
+            batch_only = all(axis is None for axis in sharding.spec[1:])
+            return batch_only and tuple(sharding.mesh.devices.flat) == self.primaries
+        return isinstance(sharding, SingleDeviceSharding)
+
+
+def _rank(sharding: Sharding) -> int:
+    return max(1, len(sharding.spec)) if isinstance(sharding, NamedSharding) else 1
+
+
+def assemble(parts: Sequence[Any], shards: Shards, sharding: Sharding) -> jax.Array:
+    """One global array on `sharding` from the local shards' arrays ``[B, ...]`` (NumPy, or jax on the primaries).
+
+    Copies to replicas, cuts along non-batch axes, and works over several processes: no device of another process is touched.
+    """
+    per_shard = parts[0].shape[0]
+    shape = (shards.num * per_shard, *parts[0].shape[1:])
+    row = {shard: parts[i] for i, shard in enumerate(shards.ids)}
+    arrays = []
+    for device, index in sharding.addressable_devices_indices_map(shape).items():
+        assert index is not None
+        start, stop, _ = index[0].indices(shape[0]) if index else (0, shape[0], 1)
+        part = row[start // per_shard]
+        if stop - start != per_shard:
+            raise ValueError(f"{sharding} cuts the batch of {shape[0]} samples at {start}:{stop}, not into shards of {per_shard}")
+        inner = index[1:]
+        if any(s.indices(n) != (0, n, 1) for s, n in zip(inner, shape[1:], strict=False)):
+            part = np.asarray(part)[(slice(None), *inner)]
+        arrays.append(jax.device_put(part, device))
+    return jax.make_array_from_single_device_arrays(shape, sharding, arrays)
