@@ -12,8 +12,10 @@
 #include "ffi/common/files.h"
 #include "ffi/common/philox.h"
 #include "ffi/common/build_info.h"
+#include "ffi/common/batch.h"
 #include "ffi/common/status.h"
 #include "ffi/common/thread_pool.h"
+#include "ffi/image_header.h"
 #include "xla/ffi/api/c_api.h"
 
 namespace nb = nanobind;
@@ -32,6 +34,28 @@ static std::shared_ptr<jaxdali::ThreadPool> Pool(int id) {
 #include "ffi/ops.def"
 #undef JAXDALI_KERNEL
 
+namespace {
+
+void ParseHeaders(nb::ndarray<const uint8_t, nb::ndim<2>, nb::c_contig> data, nb::ndarray<const int32_t, nb::ndim<1>, nb::c_contig> offsets,
+                  nb::ndarray<const int64_t, nb::ndim<1>, nb::c_contig> sizes, nb::ndarray<int32_t, nb::ndim<2>, nb::c_contig> info) {
+  const int64_t n = static_cast<int64_t>(offsets.shape(0)), shards = static_cast<int64_t>(data.shape(0));
+  const int64_t capacity = static_cast<int64_t>(data.shape(1));
+  if (shards == 0 || n % shards != 0 || static_cast<int64_t>(sizes.shape(0)) != n || static_cast<int64_t>(info.shape(0)) != n ||
+      info.shape(1) != jaxdali::kInfoColumns)
+    throw nb::value_error("parse_headers: lengths of the operands differ");
+  for (int64_t i = 0; i < n; i++) {
+    int64_t start = offsets.data()[i] * jaxdali::kAlignment;
+    if (start < 0 || sizes.data()[i] < 0 || start + sizes.data()[i] > capacity) throw nb::value_error("parse_headers: a sample outside the buffer");
+  }
+  const uint8_t* bytes = data.data();
+  auto* out = reinterpret_cast<jaxdali::ImageInfo*>(info.data());
+  nb::gil_scoped_release release;
+  for (int64_t i = 0; i < n; i++)
+    out[i] = jaxdali::ParseHeader(bytes + i / (n / shards) * capacity + offsets.data()[i] * jaxdali::kAlignment, sizes.data()[i]);
+}
+
+}  // namespace
+
 NB_MODULE(_cpu, m) {
   m.def("targets", [] {
     nb::dict d;
@@ -48,6 +72,9 @@ NB_MODULE(_cpu, m) {
     return d;
   }, "status codes to texts");
   m.def("build_info", &jaxdali::BuildInfo, "compiler, codecs and SIMD level, by name");
+  m.def("parse_headers", &ParseHeaders, nb::arg("data"), nb::arg("offsets"), nb::arg("sizes"), nb::arg("info"),
+        "Headers of a packed batch of encoded images (u8[S, capacity], i32[N] in units of kAlignment, i64[N]) into info i32[N, columns]");
+  m.attr("INFO_COLUMNS") = jaxdali::kInfoColumns;
   m.def("pool_create", &jaxdali::ThreadPool::Create, nb::arg("num_threads"));
   m.def("pool_destroy", &jaxdali::ThreadPool::Destroy, nb::arg("id"), nb::call_guard<nb::gil_scoped_release>());
 
