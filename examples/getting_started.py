@@ -14,9 +14,9 @@ import jax
 import matplotlib as mpl
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
-from jaxdali.pipeline import pipeline_def
 
 from jaxdali import fn
+from jaxdali.pipeline import pipeline_def
 from jaxdali.plugin.jax import DALIGenericIterator, data_iterator
 
 mpl.use("Agg")  # draws into a file, so it works without a screen

@@ -9,9 +9,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from . import _cpu
 from .graph import Spec
 from .ragged import Ragged
+
+try:
+    from . import _cpu
+except ImportError as e:
+    raise ImportError(
+        f"jaxdali's compiled module does not load ({e}). If {__file__} is the source folder and not the installed package: "
+        "run Python from another folder, or install with `pip install -e .`"
+    ) from e
 
 if TYPE_CHECKING:
     from .lowering import LowerContext

@@ -4,7 +4,8 @@
 
 Each measurement is a process of its own; the libraries take turns, round by round, so that what else happens on the
 machine hits them alike. Reported are medians over the rounds, and the median of the per-round ratios. CPU time, of all
-threads of the process, is the figure to trust on a shared machine. DALI is left out when the interpreter given (or this one) does not have it.
+threads of the process, is the figure to trust on a shared machine. DALI is left out when the interpreter given (or this
+one) does not have it.
 
 The pipelines: ``decode`` (files -> RGB), ``resize`` (decode, resize to 256x256), ``rotate`` (decode, rotate by
 -10 ... 10 degrees onto an enlarged canvas, resize to 256x256); two threads, batches of 64.
