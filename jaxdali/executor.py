@@ -157,6 +157,7 @@ class Executor:
       seed: of the pipeline.
       as_arrays: outputs are global jax.Arrays (an iterator), else values as they are, of the one shard (Pipeline.run).
       sharding: of the outputs, None: the one device.
+      stacked: outputs get a leading axis of the shards, ``(shards, B, ...)``, which `sharding` shards.
       reader: name of the source that says which epoch and position a sample has; None: the first.
     """
 
@@ -170,6 +171,7 @@ class Executor:
         seed: int,
         as_arrays: bool,
         sharding: Sharding | None = None,
+        stacked: bool = False,
         reader: str | None = None,
     ):
         assert as_arrays or len(graphs) == 1
@@ -181,6 +183,7 @@ class Executor:
         self.seed = seed
         self.as_arrays = as_arrays
         self.sharding = sharding
+        self.stacked = stacked
         self.user_x64 = bool(jax.config.jax_enable_x64)
         self.pool_id = _cpu.pool_create(num_threads)
         self._pool = BufferPool()
@@ -395,10 +398,11 @@ class Executor:
                 field.write(args, fields[key])
             shards = self.shards if segment.on_device or self._cpu_shards is self.shards else self._cpu_shards
             last = at == len(self._segments) - 1
-            narrowed = tuple(last and self.as_arrays and not self.user_x64 and narrow(x.spec.dtype) != x.spec.dtype for x in segment.exports)
+            # A value that a later program reads too must keep its type, but programs after the last one there are none.
+            narrowed = last and self.as_arrays and not self.user_x64
             direct = last and self.as_arrays and self.sharding is not None and shards.direct(self.sharding)
             placed = tuple(self.sharding if direct and x.spec.shape is not None else shards.local for x in segment.exports)
-            program = program_for(segment, layout, tuple(outs), shards, B, placed, narrowed)
+            program = program_for(segment, layout, tuple(outs), shards, B, placed, narrowed, self.stacked and last)
             carried = tuple(self._moved(results[x.node.id, x.index], shards) for x in segment.carried)
             operands = (args, tuple(buffers.values()), carried)
             exports, codes = program.run(*operands)
@@ -497,7 +501,7 @@ class Executor:
                 dense[...] = part.data[0, : B * size].reshape(dense.shape)
             else:
                 dense[...] = part
-            parts.append(dense)
+            parts.append(dense[None] if self.stacked else dense)
         if self.sharding is not None:
             return assemble(parts, self.shards, self.sharding)
         on_host = x.node.stage == "host"

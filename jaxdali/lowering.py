@@ -199,7 +199,8 @@ def program_for(
     shards: Shards,
     B: int,
     out_shardings: tuple[Sharding, ...],
-    narrowed: tuple[bool, ...],
+    narrowed: bool,
+    stacked: bool,
 ) -> Program:
     """The program of a segment, from the cache or made new.
 
@@ -207,7 +208,8 @@ def program_for(
       layout: of the operands; ragged operands' capacities are part of it.
       outs: capacity of each ragged value made in the program.
       out_shardings: of each export (a ragged one: of its three parts).
-      narrowed: exports that are narrowed to 32 bits.
+      narrowed: exports are narrowed to 32 bits.
+      stacked: dense exports get a leading axis of the shards.
     """
     number = {n.id: i for i, n in enumerate(segment.nodes)}
 
@@ -218,18 +220,18 @@ def program_for(
     places = {("value", x.node.id, x.index): ("operand", i) for i, x in enumerate(segment.operands)}
     fields = tuple((places.get(k[:3], k[:3]) + k[3:] if k[0] == "value" else renumber(k), f) for k, f in layout.fields)
     buffers = tuple((places[k[:3]], d, s) for k, d, s in layout.buffers)
-    key = (segment.key, fields, buffers, layout.words, tuple((renumber(("out", *k)), c) for k, c in outs), shards.devices, B, out_shardings, narrowed)
+    key = (segment.key, fields, buffers, layout.words, tuple((renumber(("out", *k)), c) for k, c in outs), shards.devices, B, out_shardings, narrowed, stacked)
     with _programs_lock:
         program = _programs.get(key)
         if program is None:
-            program = _programs[key] = Program(_jit(segment, layout, dict(outs), shards, B, out_shardings, narrowed))
+            program = _programs[key] = Program(_jit(segment, layout, dict(outs), shards, B, out_shardings, narrowed, stacked))
             while len(_programs) > MAX_PROGRAMS:
                 _programs.popitem(last=False)
         _programs.move_to_end(key)
         return program
 
 
-def _jit(segment, layout, outs, shards, B, out_shardings, narrowed):
+def _jit(segment, layout, outs, shards, B, out_shardings, narrowed, stacked):
     fields = dict(layout.fields)
     buffer_at = {key: i for i, (key, _, _) in enumerate(layout.buffers)}
 
@@ -263,7 +265,11 @@ def _jit(segment, layout, outs, shards, B, out_shardings, narrowed):
                 columns.append(status)
             _check_results(node, results, B)
             values |= {(node.id, i): r for i, r in enumerate(results)}
-        exports = tuple(_narrow(values[x.node.id, x.index]) if n else values[x.node.id, x.index] for x, n in zip(segment.exports, narrowed, strict=True))
+        exports = tuple(values[x.node.id, x.index] for x in segment.exports)
+        if narrowed:
+            exports = tuple(jax.tree.map(lambda a: a.astype(narrow(a.dtype)), exports))
+        if stacked:
+            exports = tuple(e if isinstance(e, Ragged) else e[None] for e in exports)
         status = jnp.stack(columns, axis=1) if columns else jnp.zeros((B, 0), jnp.int32)
         return exports, status
 
@@ -273,10 +279,6 @@ def _jit(segment, layout, outs, shards, B, out_shardings, narrowed):
     spec = PartitionSpec("shard")
     mapped = jax.shard_map(jaxdali_pipeline, mesh=shards.mesh, in_specs=spec, out_specs=spec, check_vma=False)
     return jax.jit(mapped, in_shardings=shards.local, out_shardings=(outputs, shards.local))
-
-
-def _narrow(x):
-    return x.astype(narrow(x.dtype)) if not isinstance(x, Ragged) else Ragged(x.data.astype(narrow(x.data.dtype)), x.offsets, x.shapes)
 
 
 def _check_results(node: Node, results: Sequence[Any], B: int):

@@ -266,6 +266,12 @@ class Pipeline:
             raise RuntimeError(f"there is no reader named {name!r} in the pipeline; there are {sorted(metas)}")
         return metas[name]
 
+    def _claim(self):
+        """An iterator takes this pipeline over."""
+        if self._owned or self._executor is not None:
+            raise RuntimeError("this pipeline is in use already, by run() or by another iterator: make one for each")
+        self._owned = True
+
     def _meta(self, node_id: int) -> dict[str, int]:
         assert self._executor is not None
         return dict(self._executor.sources[node_id].metas[self._shard_index])

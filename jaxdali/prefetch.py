@@ -60,6 +60,17 @@ class Prefetch:
             raise item
         return item
 
+    def wait(self):
+        """Waits until the next batch is there. Raises what making it raised."""
+        with self._ready:
+            while not self._finished and not self._stop:
+                self._ready.wait()
+            kind, item = self._finished[0] if self._finished else ("error", RuntimeError("the iterator is closed"))
+        if kind == "error":
+            raise item
+        if kind == "end":
+            raise StopIteration
+
     @property
     def at_end(self) -> bool:
         """Whether the next `get` raises StopIteration."""
