@@ -24,11 +24,11 @@ def show_config() -> None:
     """
     import jax
 
-    from . import _cpu, _ffi
+    from . import __version__, _cpu, _ffi
 
     info = _cpu.build_info()
     rows = {
-        "jaxdali": f"{_version('jaxdali')} (Python {platform.python_version()}, {platform.system()} {platform.machine()})",
+        "jaxdali": f"{__version__} (Python {platform.python_version()}, {platform.system()} {platform.machine()})",
         "built with": f"{info['compiler']}, XLA FFI API {info['ffi_api']}",
         "jax, jaxlib": f"{_version('jax')}, {_version('jaxlib')}",
         "numpy": _version("numpy"),

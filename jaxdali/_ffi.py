@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -32,12 +33,12 @@ for _name, _capsule in _cpu.targets().items():
 def load_cuda() -> str:
     """Registers the CUDA module when there is one; returns "loaded", "not built", or why it failed to load."""
     try:
-        from . import _cuda  # pyright: ignore[reportAttributeAccessIssue, reportMissingImports]
+        cuda = importlib.import_module("._cuda", __package__)
     except ModuleNotFoundError:
         return "not built"
     except ImportError as e:
         return f"failed to load: {e}"
-    for name, capsule in _cuda.targets().items():
+    for name, capsule in cuda.targets().items():
         jax.ffi.register_ffi_target(name, capsule, platform="CUDA")
     return "loaded"
 
