@@ -1,0 +1,85 @@
+// NumPy broadcasting of one sample to a larger shape: operands of arithmetic between ragged batches.
+#ifndef JAXDALI_FFI_EXPAND_H_
+#define JAXDALI_FFI_EXPAND_H_
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+
+#include "ffi/common/batch.h"
+#include "ffi/common/status.h"
+
+namespace jaxdali {
+
+struct ExpandArgs {
+  const uint8_t* in;
+  uint8_t* out;
+  int ndim;            // of the output
+  int64_t element;     // bytes
+  int64_t dims[8];     // of the input, aligned right: 1 where it has no axis
+  int64_t shape[8];    // of the output
+};
+
+// Repeats the first `block` bytes until there are n blocks, each copy as long as all before it.
+inline void Repeat(uint8_t* out, int64_t block, int64_t n) {
+  for (int64_t done = 1; done < n; done *= 2) std::memcpy(out + done * block, out, std::min(done, n - done) * block);
+}
+
+// Writes the sub-array of axes d..., whose input starts at `in`. Returns the bytes of input it has used.
+inline int64_t ExpandAxis(const ExpandArgs& a, int d, int64_t block, const int64_t* out_stride, const uint8_t* in, uint8_t* out) {
+  if (d == a.ndim) {  // axes from here on are copied as they are
+    std::memcpy(out, in, block);
+    return block;
+  }
+  int64_t used = 0;
+  if (a.dims[d] == a.shape[d]) {
+    for (int64_t i = 0; i < a.shape[d]; i++) used += ExpandAxis(a, d + 1, block, out_stride, in + used, out + i * out_stride[d]);
+  } else {
+    used = ExpandAxis(a, d + 1, block, out_stride, in, out);
+    Repeat(out, out_stride[d], a.shape[d]);
+  }
+  return used;
+}
+
+// Elements that each repeat k times along the last axis, e.g. a mask [H, W, 1] for an image: worth a loop of its own.
+template <class T>
+inline void ExpandLast(const uint8_t* in, int64_t n, int64_t k, uint8_t* out) {
+  for (int64_t i = 0; i < n; i++) {
+    T v;
+    std::memcpy(&v, in + i * sizeof(T), sizeof(T));
+    for (int64_t j = 0; j < k; j++) std::memcpy(out + (i * k + j) * sizeof(T), &v, sizeof(T));
+  }
+}
+
+// kSizeMismatch when an axis of the input is neither 1 nor as long as the output's.
+inline Status Expand(ExpandArgs a) {
+  int64_t total = 1, size = 1;
+  for (int d = 0; d < a.ndim; d++) {
+    if (a.dims[d] != a.shape[d] && a.dims[d] != 1) return kSizeMismatch;
+    total *= a.shape[d];
+    size *= a.dims[d];
+  }
+  if (total == 0) return kOk;
+  if (a.ndim > 0 && a.dims[a.ndim - 1] == 1 && size * a.shape[a.ndim - 1] == total) {
+    int64_t k = a.shape[a.ndim - 1];
+    switch (a.element) {
+      case 1: ExpandLast<uint8_t>(a.in, size, k, a.out); return kOk;
+      case 2: ExpandLast<uint16_t>(a.in, size, k, a.out); return kOk;
+      case 4: ExpandLast<uint32_t>(a.in, size, k, a.out); return kOk;
+      case 8: ExpandLast<uint64_t>(a.in, size, k, a.out); return kOk;
+    }
+  }
+  int64_t stride[8], block = a.element;
+  int64_t bytes = a.element;
+  for (int d = a.ndim - 1; d >= 0; d--) {
+    stride[d] = bytes;
+    bytes *= a.shape[d];
+  }
+  while (a.ndim > 0 && a.dims[a.ndim - 1] == a.shape[a.ndim - 1]) block *= a.shape[--a.ndim];
+  ExpandAxis(a, 0, block, stride, a.in, a.out);
+  return kOk;
+}
+
+}  // namespace jaxdali
+
+#endif  // JAXDALI_FFI_EXPAND_H_

@@ -1,0 +1,118 @@
+// Affine warp of images and volumes: rotate, warp_affine. Nearest neighbour or linear.
+//
+// Coordinates are fixed point with 32 fractional bits. A position is then an exact integer function of the output pixel,
+// the same in a scalar loop, in vectors and in CUDA threads, and rows can be cut into spans by integer division.
+#ifndef JAXDALI_FFI_ROTATE_H_
+#define JAXDALI_FFI_ROTATE_H_
+
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <type_traits>
+
+#include "ffi/common/batch.h"
+#include "ffi/common/hd.h"
+#include "ffi/common/status.h"
+
+namespace jaxdali {
+
+inline constexpr int64_t kOnePixel = int64_t{1} << 32;
+inline constexpr double kMaxCoordinate = 1 << 29;  // positions and their differences must fit in 64 bits
+inline constexpr int kWeightBits = 14;             // of uint8 interpolation: four weights fit in int16 and sum to 2^14
+
+// One sample. Axes are counted from the innermost: 0 = x, 1 = y, 2 = z.
+struct RotateArgs {
+  DType in_type, out_type;
+  const void* in;   // [frames, (D,) H, W, C]
+  void* out;        // [frames, (D',) H', W', C]
+  int dims;         // 2 or 3
+  int64_t frames;
+  int64_t in_size[3], out_size[3];
+  int64_t channels;
+  int64_t map[3][4];  // source axis s of output pixel (x, y, z): map[s][0]*x + map[s][1]*y + map[s][2]*z + map[s][3]
+  bool linear;
+  bool has_fill;  // outside the image: `fill`, else the nearest pixel
+  float fill;     // representable in the input and in the output type
+};
+
+// Fills `map` from the parameters [dims, dims + 1] in pixels: the source point, with the image's corner as origin, of the
+// centre of output pixel (x, y, z) is sum_k m[s][k] * o_k + m[s][dims]. False: not finite, or too far from the image.
+bool SetMap(const double* m, RotateArgs* a);
+
+// Whether there is a kernel from one element type to the other.
+bool RotateTypes(DType in, DType out);
+
+// The CPU kernel.
+Status RotateSample(const RotateArgs& a);
+
+// Round half away from zero, then saturate: DALI's conversion.
+template <class Out>
+JAXDALI_HD inline Out RoundTo(float v) {
+  if constexpr (std::is_same_v<Out, float>) {
+    return v;
+  } else {
+    constexpr float kLow = static_cast<float>(std::numeric_limits<Out>::min());
+    constexpr float kHigh = static_cast<float>(std::numeric_limits<Out>::max());
+    if (!(v > kLow)) return v <= kLow || sizeof(Out) == 4 ? std::numeric_limits<Out>::min() : Out{0};  // NaN: as DALI has it
+    if (v >= kHigh) return std::numeric_limits<Out>::max();
+    int32_t t = static_cast<int32_t>(v);
+    float rest = v - static_cast<float>(t);
+    return static_cast<Out>(t + (rest >= 0.5f) - (rest <= -0.5f));
+  }
+}
+
+// The weights of the taps (x0,y0), (x1,y0), (x0,y1), (x1,y1) for the low words of the two coordinates.
+JAXDALI_HD inline void Weights(uint32_t fx, uint32_t fy, int32_t w[4]) {
+  int32_t qx = static_cast<int32_t>(((fx >> 17) + 1) >> 1), qy = static_cast<int32_t>(((fy >> 17) + 1) >> 1);
+  w[3] = (qx * qy + (1 << (kWeightBits - 1))) >> kWeightBits;
+  w[1] = qx - w[3];
+  w[2] = qy - w[3];
+  w[0] = (1 << kWeightBits) - qx - w[2];
+}
+
+// One output pixel, all channels. `pos` is the source point; for linear interpolation half a pixel less on each axis.
+template <class In, class Out, int D, bool kLinear>
+JAXDALI_HD inline void WarpPixel(const RotateArgs& a, const In* in, const int64_t* pos, Out* out) {
+  constexpr int kTaps = kLinear ? 1 << D : 1;
+  int64_t offset[kTaps];
+  bool outside[kTaps];
+  for (int t = 0; t < kTaps; t++) {
+    offset[t] = 0;
+    outside[t] = false;
+    for (int s = D - 1; s >= 0; s--) {
+      int64_t i = (pos[s] >> 32) + (t >> s & 1), last = a.in_size[s] - 1;
+      if (i < 0 || i > last) {
+        outside[t] = a.has_fill;
+        i = i < 0 ? 0 : last;
+      }
+      offset[t] = offset[t] * a.in_size[s] + i;
+    }
+    offset[t] *= a.channels;
+  }
+  const In fill = RoundTo<In>(a.fill);
+  for (int64_t c = 0; c < a.channels; c++) {
+    In v[kTaps];
+    for (int t = 0; t < kTaps; t++) v[t] = outside[t] ? fill : in[offset[t] + c];
+    if constexpr (!kLinear) {
+      if constexpr (std::is_same_v<In, Out>) out[c] = v[0];
+      else out[c] = RoundTo<Out>(static_cast<float>(v[0]));
+    } else if constexpr (D == 2 && std::is_same_v<In, uint8_t> && std::is_same_v<Out, uint8_t>) {
+      int32_t w[4], sum = 1 << (kWeightBits - 1);
+      Weights(static_cast<uint32_t>(pos[0]), static_cast<uint32_t>(pos[1]), w);
+      for (int t = 0; t < 4; t++) sum += w[t] * v[t];
+      out[c] = static_cast<uint8_t>(sum >> kWeightBits);
+    } else {
+      float f[kTaps];
+      for (int t = 0; t < kTaps; t++) f[t] = static_cast<float>(v[t]);
+      for (int s = 0; s < D; s++) {  // folds x, then y, then z
+        float q = static_cast<float>(static_cast<uint32_t>(pos[s]) >> 8) * (1.0f / (1 << 24));
+        for (int t = 0; t < kTaps >> (s + 1); t++) f[t] = f[2 * t] * (1.0f - q) + f[2 * t + 1] * q;
+      }
+      out[c] = RoundTo<Out>(f[0]);
+    }
+  }
+}
+
+}  // namespace jaxdali
+
+#endif  // JAXDALI_FFI_ROTATE_H_
