@@ -39,9 +39,11 @@ class Source:
 
     Attributes:
       metas: for readers, one dict per local shard, as `Pipeline.reader_meta` returns it; empty for other sources.
+      fed: whether the data come from `feed`.
     """
 
     metas: tuple[dict[str, int], ...] = ()
+    fed: bool = False
 
     @property
     def meta(self) -> dict[str, int]:
@@ -78,6 +80,10 @@ class Source:
     def after_error(self, cursors: Sequence[Any]) -> list[Any]:
         """The cursors from which to go on after `read` raised another exception than StopIteration: its batch is consumed."""
         return list(cursors)
+
+    def feed(self, data: Any, layout: str | None = None, shard: int = 0) -> None:
+        """Gives a fed source its next batch for local shard `shard`. RuntimeError where the data come from elsewhere."""
+        raise RuntimeError("this source has data of its own; only an external_source without a source can be fed")
 
     def close(self) -> None:
         """Lets go of what the source holds; it is not used any more."""

@@ -22,6 +22,14 @@ class Context:
     failures: list = dataclasses.field(default_factory=list)
 
     @property
+    def shard_ids(self):
+        return tuple(range(self.S))
+
+    @property
+    def num_shards(self):
+        return self.S
+
+    @property
     def N(self):
         return self.S * self.B
 

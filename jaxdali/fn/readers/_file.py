@@ -112,7 +112,9 @@ def _found(root: str, where: _Where) -> _Files:
             prefix = c + b"/"
             with os.scandir(os.path.join(directory, c)) as entries:
                 # A broken link is listed: reading it fails and names it, instead of the sample missing silently.
-                found = sorted(prefix + e.name for e in entries if keep_file(e.name) and (e.is_file() or e.is_symlink() and not e.is_dir()))
+                found = sorted(
+                    prefix + e.name for e in entries if keep_file(e.name) and (e.is_file() or (e.is_symlink() and not e.is_dir()))
+                )
             names += found
             counts.append(len(found))
     except OSError as e:
@@ -333,7 +335,7 @@ def file(
     numbers = None
     if labels is not None:
         flat = np.atleast_1d(np.asarray(labels))
-        if flat.ndim != 1 or flat.dtype.kind not in "iu" and flat.size:
+        if flat.ndim != 1 or (flat.dtype.kind not in "iu" and flat.size):
             raise TypeError(f"{what}: labels must be integers, got {labels!r}")
         numbers = tuple(flat.tolist())
     if paths is not None and not paths:
@@ -361,7 +363,9 @@ def file(
     where = _Where(
         _path("file_root", file_root), _path("file_list", file_list), paths, numbers, filters, directories, bool(case_sensitive_filter)
     )
-    return add(ReadFile(where=where, walk=tuple(walk.items()), seed=int(seed)), device="cpu", name=name)
+    nodes = add(ReadFile(where=where, walk=tuple(walk.items()), seed=int(seed)), device="cpu", name=name)
+    assert isinstance(nodes, tuple)
+    return nodes[0], nodes[1]
 
 
 def _path(name: str, x: Any) -> str | None:
