@@ -50,7 +50,9 @@ class StackScalars(Operator):
         dtypes = [s.dtype for s in specs]
         for s in specs:
             if s.shape not in ((), (1,)):
-                raise ValueError(f"the elements of a list must be numbers or scalar DataNodes, got samples of shape {s.shape or f'{s.ndim}-D'}")
+                raise ValueError(
+                    f"the elements of a list must be numbers or scalar DataNodes, got samples of shape {s.shape or f'{s.ndim}-D'}"
+                )
         for x in self.constants:
             if x is not None:
                 dtypes.append(narrowed(x).dtype)

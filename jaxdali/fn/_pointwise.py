@@ -1,0 +1,214 @@
+"""The pointwise functions: their type rules, and their values with NumPy and in programs."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+BOOL = np.dtype(np.bool_)
+FLOAT = np.dtype(np.float32)
+
+
+def promote(dtypes: Sequence[np.dtype]) -> np.dtype:
+    """DALI's common type: float over integer over bool, the wider of two; of mixed signedness a signed one that holds both, at most int64."""
+    return functools.reduce(_promote, dtypes)
+
+
+def is_float(dtype: np.dtype) -> bool:
+    """float16, float32, float64 or bfloat16 (whose kind, as it comes from ml_dtypes, is "V")."""
+    return dtype.kind in "fV"
+
+
+def _promote(a: np.dtype, b: np.dtype) -> np.dtype:
+    if a == b or b == BOOL:
+        return a
+    if a == BOOL:
+        return b
+    if is_float(a) or is_float(b):
+        if not (is_float(a) and is_float(b)):
+            return a if is_float(a) else b
+        if a.itemsize == b.itemsize:
+            return FLOAT  # float16 and bfloat16
+        return a if a.itemsize > b.itemsize else b
+    if a.kind == b.kind:
+        return a if a.itemsize > b.itemsize else b
+    signed, unsigned = (a, b) if a.kind == "i" else (b, a)
+    return np.dtype(f"int{8 * min(8, max(signed.itemsize, 2 * unsigned.itemsize))}")
+
+
+@dataclasses.dataclass(frozen=True)
+class Function:
+    """A pointwise function.
+
+    Attributes:
+      compute: ``compute(xp, *operands)``, operands of the type it computes in; `xp` is numpy or jax.numpy.
+      rule: the type it computes in, from the operands' types; None: they come as they are.
+      returns: the type of the result; None: that of `rule`.
+      symbol: how users write it, for error messages.
+    """
+
+    compute: Callable[..., Any]
+    rule: Callable[[Sequence[np.dtype]], np.dtype] | None
+    returns: np.dtype | None = None
+    symbol: str = ""
+
+    def result(self, dtypes: Sequence[np.dtype]) -> np.dtype:
+        """The type of the result. Raises TypeError when the function does not take such operands."""
+        common = self.rule(dtypes) if self.rule else promote(dtypes)
+        return common if self.returns is None else self.returns
+
+    def __call__(self, xp: Any, operands: Sequence[Any]) -> Any:
+        dtypes = [np.dtype(x.dtype) for x in operands]
+        with np.errstate(all="ignore"):  # DALI's integers wrap, its floats are IEEE, silently
+            if self.rule:
+                common = self.rule(dtypes)
+                operands = [x if x.dtype == common else x.astype(common) for x in operands]
+            out = self.compute(xp, *(xp.asarray(x) for x in operands))
+            return xp.asarray(out, self.result(dtypes))
+
+
+# --- type rules -------------------------------------------------------------------------------------------------
+
+
+def _number(dtypes: Sequence[np.dtype]) -> np.dtype:
+    if all(d == BOOL for d in dtypes):
+        raise TypeError("the operands are all bool; use &, |, ^ or ~, or convert one with fn.cast")
+    return promote(dtypes)
+
+
+def _floating(dtypes: Sequence[np.dtype]) -> np.dtype:
+    common = _number(dtypes)
+    return common if is_float(common) else FLOAT
+
+
+def _integral(dtypes: Sequence[np.dtype]) -> np.dtype:
+    common = promote(dtypes)
+    if is_float(common):
+        raise TypeError("the operands must be integers or bool")
+    return common
+
+
+def _shifting(dtypes: Sequence[np.dtype]) -> np.dtype:
+    _number(dtypes)
+    return _integral(dtypes)
+
+
+# --- values -----------------------------------------------------------------------------------------------------
+
+
+def _divide(xp: Any, a: Any, b: Any) -> Any:
+    """Floats are divided, integers too, towards zero; by zero gives 0."""
+    if is_float(a.dtype):
+        return a / b
+    zero = b == xp.zeros((), b.dtype)
+    safe = xp.where(zero, xp.ones((), b.dtype), b)
+    if xp is jnp:
+        quotient = lax.div(*jnp.broadcast_arrays(a, safe))
+    else:
+        quotient = a // safe
+        if a.dtype.kind == "i":
+            quotient = quotient + ((quotient * safe != a) & ((a < 0) != (safe < 0))).astype(a.dtype)
+    return xp.where(zero, xp.zeros((), a.dtype), quotient)
+
+
+def _remainder(xp: Any, a: Any, b: Any) -> Any:
+    """With the sign of the dividend; of integers by zero 0."""
+    if is_float(a.dtype):
+        return xp.fmod(a, b)
+    zero = b == xp.zeros((), b.dtype)
+    return xp.where(zero, xp.zeros((), a.dtype), xp.fmod(a, xp.where(zero, xp.ones((), b.dtype), b)))
+
+
+def _power(xp: Any, base: Any, exponent: Any) -> Any:
+    """Integer powers wrap around; with a negative exponent they are 0 unless the base is 1 or -1."""
+    if is_float(base.dtype):
+        return xp.power(base, exponent)
+    one, zero = xp.ones((), base.dtype), xp.zeros((), base.dtype)
+    result, factor, rest = one, base, exponent
+    if xp is jnp:
+        base, exponent = jnp.broadcast_arrays(base, exponent)
+
+        def step(_, state):
+            result, factor, rest = state
+            odd = (rest & one) != zero
+            return jnp.where(odd, result * factor, result), factor * factor, lax.shift_right_logical(rest, one + jnp.zeros_like(rest))
+
+        result, _, _ = lax.fori_loop(0, 8 * base.dtype.itemsize, step, (jnp.ones_like(base), base, exponent))
+    else:
+        result = np.power(base, np.maximum(exponent, zero))
+    if base.dtype.kind == "u":
+        return result
+    odd = (exponent & one) != zero
+    inverse = xp.where(base == one, one, xp.where(base == -one, xp.where(odd, -one, one), zero))
+    return xp.where(exponent < zero, inverse, result)
+
+
+# Of each comparison: the ufunc, and the value from (less, equal).
+_COMPARISONS: dict[str, tuple[str, Callable[[Any, Any], Any]]] = {
+    "lt": ("less", lambda less, equal: less),
+    "le": ("less_equal", lambda less, equal: less | equal),
+    "gt": ("greater", lambda less, equal: ~(less | equal)),
+    "ge": ("greater_equal", lambda less, equal: ~less),
+    "eq": ("equal", lambda less, equal: equal),
+    "ne": ("not_equal", lambda less, equal: ~equal),
+}
+
+
+def _compare(name: str) -> Callable[..., Any]:
+    """A comparison that is mathematically right for integers of mixed signedness."""
+    ufunc, pick = _COMPARISONS[name]
+
+    def compute(xp: Any, a: Any, b: Any) -> Any:
+        kinds = a.dtype.kind + b.dtype.kind
+        if np.dtype(np.uint64) in (a.dtype, b.dtype) and "i" in kinds:
+            # No integer type holds both: compare as uint64, where the signed one is not negative.
+            negative = (a if kinds[0] == "i" else b) < 0
+            x, y = a.astype(np.uint64), b.astype(np.uint64)
+            return pick(xp.where(negative, xp.asarray(kinds[0] == "i"), x < y), ~negative & (x == y))
+        common = promote([a.dtype, b.dtype])
+        return getattr(xp, ufunc)(a.astype(common), b.astype(common))
+
+    return compute
+
+
+def _ufunc(name: str) -> Callable[..., Any]:
+    return lambda xp, *operands: getattr(xp, name)(*operands)
+
+
+FUNCTIONS: dict[str, Function] = {
+    "plus": Function(lambda xp, a: a, promote, symbol="+"),
+    "minus": Function(_ufunc("negative"), _number, symbol="-"),
+    "bitnot": Function(_ufunc("invert"), _integral, symbol="~"),
+    "add": Function(_ufunc("add"), _number, symbol="+"),
+    "sub": Function(_ufunc("subtract"), _number, symbol="-"),
+    "mul": Function(_ufunc("multiply"), promote, symbol="*"),
+    "fdiv": Function(_ufunc("divide"), _floating, symbol="/"),
+    "div": Function(_divide, _number, symbol="//"),
+    "mod": Function(_remainder, _number, symbol="%"),
+    "pow": Function(_power, _number, symbol="**"),
+    "fpow": Function(_ufunc("power"), _floating),
+    "bitand": Function(_ufunc("bitwise_and"), _integral, symbol="&"),
+    "bitor": Function(_ufunc("bitwise_or"), _integral, symbol="|"),
+    "bitxor": Function(_ufunc("bitwise_xor"), _integral, symbol="^"),
+    "shl": Function(_ufunc("left_shift"), _shifting, symbol="<<"),
+    "shr": Function(_ufunc("right_shift"), _shifting, symbol=">>"),
+    "min": Function(_ufunc("minimum"), _number),
+    "max": Function(_ufunc("maximum"), _number),
+    "clamp": Function(lambda xp, x, low, high: xp.minimum(xp.maximum(x, low), high), _number),
+    "abs": Function(_ufunc("abs"), _number),
+    "fabs": Function(_ufunc("abs"), _floating),
+    "rsqrt": Function(lambda xp, x: xp.ones((), x.dtype) / xp.sqrt(x), _floating),
+    "atan2": Function(_ufunc("arctan2"), _floating),
+}
+for _name, _symbol in {"lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "==", "ne": "!="}.items():
+    FUNCTIONS[_name] = Function(_compare(_name), None, BOOL, _symbol)
+for _name in ("sqrt", "cbrt", "exp", "log", "log2", "log10", "floor", "ceil", "sin", "cos", "tan", "sinh", "cosh", "tanh"):
+    FUNCTIONS[_name] = Function(_ufunc(_name), _floating)
+for _name in ("asin", "acos", "atan", "asinh", "acosh", "atanh"):
+    FUNCTIONS[_name] = Function(_ufunc(f"arc{_name[1:]}"), _floating)

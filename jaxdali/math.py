@@ -1,0 +1,160 @@
+"""Mathematical functions of DataNodes, element by element, under DALI's names.
+
+Operands are DataNodes, numbers or arrays, at least one a DataNode; they are broadcast as NumPy does. Functions documented as
+"floating point" convert integers to float32 first (float64 stays); the others keep the common type of their operands.
+``bool`` operands are an error. They can be arguments of other operators when their operands are host values.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .fn._arithmetic import pointwise
+from .graph import DataNode
+
+# DALI's names shadow built-ins here, on purpose: abs, min, max, pow.
+
+
+def sqrt(input: Any) -> DataNode:  # noqa: A002
+    """Square root; floating point."""
+    return pointwise("sqrt", input)
+
+
+def rsqrt(input: Any) -> DataNode:  # noqa: A002
+    """1 / square root; floating point."""
+    return pointwise("rsqrt", input)
+
+
+def cbrt(input: Any) -> DataNode:  # noqa: A002
+    """Cube root; floating point."""
+    return pointwise("cbrt", input)
+
+
+def exp(input: Any) -> DataNode:  # noqa: A002
+    """e to the power of the input; floating point."""
+    return pointwise("exp", input)
+
+
+def log(input: Any) -> DataNode:  # noqa: A002
+    """Natural logarithm; floating point."""
+    return pointwise("log", input)
+
+
+def log2(input: Any) -> DataNode:  # noqa: A002
+    """Logarithm to base 2; floating point."""
+    return pointwise("log2", input)
+
+
+def log10(input: Any) -> DataNode:  # noqa: A002
+    """Logarithm to base 10; floating point."""
+    return pointwise("log10", input)
+
+
+def abs(input: Any) -> DataNode:  # noqa: A001, A002
+    """Absolute value; keeps the type."""
+    return pointwise("abs", input)
+
+
+def fabs(input: Any) -> DataNode:  # noqa: A002
+    """Absolute value; floating point."""
+    return pointwise("fabs", input)
+
+
+def floor(input: Any) -> DataNode:  # noqa: A002
+    """The largest whole number not above the input; floating point."""
+    return pointwise("floor", input)
+
+
+def ceil(input: Any) -> DataNode:  # noqa: A002
+    """The smallest whole number not below the input; floating point."""
+    return pointwise("ceil", input)
+
+
+def sin(input: Any) -> DataNode:  # noqa: A002
+    """Sine of radians; floating point."""
+    return pointwise("sin", input)
+
+
+def cos(input: Any) -> DataNode:  # noqa: A002
+    """Cosine of radians; floating point."""
+    return pointwise("cos", input)
+
+
+def tan(input: Any) -> DataNode:  # noqa: A002
+    """Tangent of radians; floating point."""
+    return pointwise("tan", input)
+
+
+def asin(input: Any) -> DataNode:  # noqa: A002
+    """Arcsine, in radians; floating point."""
+    return pointwise("asin", input)
+
+
+def acos(input: Any) -> DataNode:  # noqa: A002
+    """Arccosine, in radians; floating point."""
+    return pointwise("acos", input)
+
+
+def atan(input: Any) -> DataNode:  # noqa: A002
+    """Arctangent, in radians; floating point."""
+    return pointwise("atan", input)
+
+
+def sinh(input: Any) -> DataNode:  # noqa: A002
+    """Hyperbolic sine; floating point."""
+    return pointwise("sinh", input)
+
+
+def cosh(input: Any) -> DataNode:  # noqa: A002
+    """Hyperbolic cosine; floating point."""
+    return pointwise("cosh", input)
+
+
+def tanh(input: Any) -> DataNode:  # noqa: A002
+    """Hyperbolic tangent; floating point."""
+    return pointwise("tanh", input)
+
+
+def asinh(input: Any) -> DataNode:  # noqa: A002
+    """Inverse hyperbolic sine; floating point."""
+    return pointwise("asinh", input)
+
+
+def acosh(input: Any) -> DataNode:  # noqa: A002
+    """Inverse hyperbolic cosine; floating point."""
+    return pointwise("acosh", input)
+
+
+def atanh(input: Any) -> DataNode:  # noqa: A002
+    """Inverse hyperbolic tangent; floating point."""
+    return pointwise("atanh", input)
+
+
+def atan2(y: Any, x: Any) -> DataNode:
+    """The angle of the point (x, y), in radians; floating point."""
+    return pointwise("atan2", y, x)
+
+
+def pow(base: Any, exponent: Any) -> DataNode:  # noqa: A001
+    """`base` to the power of `exponent`; of integers an integer, which wraps around."""
+    return pointwise("pow", base, exponent)
+
+
+def fpow(base: Any, exponent: Any) -> DataNode:
+    """`base` to the power of `exponent`; floating point."""
+    return pointwise("fpow", base, exponent)
+
+
+def min(left: Any, right: Any) -> DataNode:  # noqa: A001
+    """The smaller of two; the common type."""
+    return pointwise("min", left, right)
+
+
+def max(left: Any, right: Any) -> DataNode:  # noqa: A001
+    """The larger of two; the common type."""
+    return pointwise("max", left, right)
+
+
+def clamp(value: Any, lo: Any, hi: Any) -> DataNode:
+    """`value` limited to the range from `lo` to `hi`; the common type of all three."""
+    return pointwise("clamp", value, lo, hi)
