@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from .errors import OperatorError
+from .expressions import Expression
 from .ragged import Packed
 
 if TYPE_CHECKING:
@@ -100,6 +101,7 @@ class Operator:
     reads_shapes_only: ClassVar[bool] = False  # run() works on values made in a program too: it gets their shapes, no data
     source: ClassVar[bool] = False  # reader or external_source: one instance and one state per shard
     random: ClassVar[bool] = False  # draws random numbers: is numbered among the random operators of its pipeline
+    moves: ClassVar[bool] = False  # its output lives where `device` says, wherever its input is
     setup_reads: ClassVar[tuple[int, ...] | None] = None  # inputs whose values setup reads: they must be host values. None: all but the first
 
     @property
@@ -163,11 +165,10 @@ class Node:
         return OperatorError(self.op.name, self.where, reason)
 
 
-class DataNode:
+class DataNode(Expression):
     """A value of a pipeline definition: the output of an operator. Carries no data."""
 
     __slots__ = ("index", "node")
-    __array_ufunc__ = None  # NumPy leaves `array * node` to this class
 
     def __init__(self, node: Node, index: int):
         self.node = node
@@ -266,6 +267,8 @@ class Graph:
 
 
 def requested_on_device(node: Node) -> bool:
+    if node.op.moves:
+        return node.device == "gpu"
     return node.device in ("mixed", "gpu") or any(requested_on_device(x.node) for x in node.inputs)
 
 
@@ -281,7 +284,7 @@ def _stage(node: Node) -> str:
         raise node.error(
             f"it runs on the host, but its input is made in the compiled program by {made.op.name} (created at {made.where})"
         )
-    return "device" if on_device or "device" in stages else "cpu"
+    return "device" if on_device or ("device" in stages and not node.op.moves) else "cpu"
 
 
 # --- building ---------------------------------------------------------------------------------------------------
@@ -346,7 +349,7 @@ def as_node(x: Any, name: str) -> DataNode:
 
     try:
         return constant_node(x)
-    except (TypeError, ValueError) as e:
+    except TypeError as e:
         raise TypeError(f"{name}: an input must be a DataNode, a number or an array, got {type(x).__name__}") from e
 
 
