@@ -299,7 +299,7 @@ class TensorListCPU(_TensorList):
         return self._at(i)
 
     def as_array(self) -> np.ndarray:
-        """The batch as one NumPy array ``[N, ...]``, without a copy where it is one. Raises RuntimeError when the samples differ in shape."""
+        """The batch as one NumPy array ``[N, ...]``, not copied where it is one. Raises RuntimeError when the samples differ in shape."""
         return self._whole()
 
     def as_cpu(self) -> TensorListCPU:

@@ -15,117 +15,117 @@ from .graph import DataNode
 # DALI's names shadow built-ins here, on purpose: abs, min, max, pow.
 
 
-def sqrt(input: Any) -> DataNode:  # noqa: A002
+def sqrt(input: Any) -> DataNode:
     """Square root; floating point."""
     return pointwise("sqrt", input)
 
 
-def rsqrt(input: Any) -> DataNode:  # noqa: A002
+def rsqrt(input: Any) -> DataNode:
     """1 / square root; floating point."""
     return pointwise("rsqrt", input)
 
 
-def cbrt(input: Any) -> DataNode:  # noqa: A002
+def cbrt(input: Any) -> DataNode:
     """Cube root; floating point."""
     return pointwise("cbrt", input)
 
 
-def exp(input: Any) -> DataNode:  # noqa: A002
+def exp(input: Any) -> DataNode:
     """e to the power of the input; floating point."""
     return pointwise("exp", input)
 
 
-def log(input: Any) -> DataNode:  # noqa: A002
+def log(input: Any) -> DataNode:
     """Natural logarithm; floating point."""
     return pointwise("log", input)
 
 
-def log2(input: Any) -> DataNode:  # noqa: A002
+def log2(input: Any) -> DataNode:
     """Logarithm to base 2; floating point."""
     return pointwise("log2", input)
 
 
-def log10(input: Any) -> DataNode:  # noqa: A002
+def log10(input: Any) -> DataNode:
     """Logarithm to base 10; floating point."""
     return pointwise("log10", input)
 
 
-def abs(input: Any) -> DataNode:  # noqa: A001, A002
+def abs(input: Any) -> DataNode:
     """Absolute value; keeps the type."""
     return pointwise("abs", input)
 
 
-def fabs(input: Any) -> DataNode:  # noqa: A002
+def fabs(input: Any) -> DataNode:
     """Absolute value; floating point."""
     return pointwise("fabs", input)
 
 
-def floor(input: Any) -> DataNode:  # noqa: A002
+def floor(input: Any) -> DataNode:
     """The largest whole number not above the input; floating point."""
     return pointwise("floor", input)
 
 
-def ceil(input: Any) -> DataNode:  # noqa: A002
+def ceil(input: Any) -> DataNode:
     """The smallest whole number not below the input; floating point."""
     return pointwise("ceil", input)
 
 
-def sin(input: Any) -> DataNode:  # noqa: A002
+def sin(input: Any) -> DataNode:
     """Sine of radians; floating point."""
     return pointwise("sin", input)
 
 
-def cos(input: Any) -> DataNode:  # noqa: A002
+def cos(input: Any) -> DataNode:
     """Cosine of radians; floating point."""
     return pointwise("cos", input)
 
 
-def tan(input: Any) -> DataNode:  # noqa: A002
+def tan(input: Any) -> DataNode:
     """Tangent of radians; floating point."""
     return pointwise("tan", input)
 
 
-def asin(input: Any) -> DataNode:  # noqa: A002
+def asin(input: Any) -> DataNode:
     """Arcsine, in radians; floating point."""
     return pointwise("asin", input)
 
 
-def acos(input: Any) -> DataNode:  # noqa: A002
+def acos(input: Any) -> DataNode:
     """Arccosine, in radians; floating point."""
     return pointwise("acos", input)
 
 
-def atan(input: Any) -> DataNode:  # noqa: A002
+def atan(input: Any) -> DataNode:
     """Arctangent, in radians; floating point."""
     return pointwise("atan", input)
 
 
-def sinh(input: Any) -> DataNode:  # noqa: A002
+def sinh(input: Any) -> DataNode:
     """Hyperbolic sine; floating point."""
     return pointwise("sinh", input)
 
 
-def cosh(input: Any) -> DataNode:  # noqa: A002
+def cosh(input: Any) -> DataNode:
     """Hyperbolic cosine; floating point."""
     return pointwise("cosh", input)
 
 
-def tanh(input: Any) -> DataNode:  # noqa: A002
+def tanh(input: Any) -> DataNode:
     """Hyperbolic tangent; floating point."""
     return pointwise("tanh", input)
 
 
-def asinh(input: Any) -> DataNode:  # noqa: A002
+def asinh(input: Any) -> DataNode:
     """Inverse hyperbolic sine; floating point."""
     return pointwise("asinh", input)
 
 
-def acosh(input: Any) -> DataNode:  # noqa: A002
+def acosh(input: Any) -> DataNode:
     """Inverse hyperbolic cosine; floating point."""
     return pointwise("acosh", input)
 
 
-def atanh(input: Any) -> DataNode:  # noqa: A002
+def atanh(input: Any) -> DataNode:
     """Inverse hyperbolic tangent; floating point."""
     return pointwise("atanh", input)
 
@@ -135,7 +135,7 @@ def atan2(y: Any, x: Any) -> DataNode:
     return pointwise("atan2", y, x)
 
 
-def pow(base: Any, exponent: Any) -> DataNode:  # noqa: A001
+def pow(base: Any, exponent: Any) -> DataNode:
     """`base` to the power of `exponent`; of integers an integer, which wraps around."""
     return pointwise("pow", base, exponent)
 
@@ -145,12 +145,12 @@ def fpow(base: Any, exponent: Any) -> DataNode:
     return pointwise("fpow", base, exponent)
 
 
-def min(left: Any, right: Any) -> DataNode:  # noqa: A001
+def min(left: Any, right: Any) -> DataNode:
     """The smaller of two; the common type."""
     return pointwise("min", left, right)
 
 
-def max(left: Any, right: Any) -> DataNode:  # noqa: A001
+def max(left: Any, right: Any) -> DataNode:
     """The larger of two; the common type."""
     return pointwise("max", left, right)
 

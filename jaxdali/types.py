@@ -268,7 +268,7 @@ def _python_number(value: Any, dtype: DALIDataType) -> Any:
     return number
 
 
-def Constant(  # noqa: N802 - DALI's name
+def Constant(
     value: Any,
     dtype: DALIDataType | None = None,
     shape: Sequence[int] | None = None,

@@ -21,7 +21,7 @@ from ..graph import DataNode, Operator, Spec, Value, add
 from ..ragged import Ragged
 from ._constant import constant_node, narrowed
 from ._copy import fit
-from ._pointwise import FUNCTIONS, Function, promote
+from ._pointwise import FUNCTIONS, Function
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -78,7 +78,7 @@ class Cast(Operator):
 
 
 def cast(
-    input: Any,  # noqa: A002 - DALI's name
+    input: Any,
     /,
     *,
     dtype: Any,

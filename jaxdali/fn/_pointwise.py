@@ -16,7 +16,7 @@ FLOAT = np.dtype(np.float32)
 
 
 def promote(dtypes: Sequence[np.dtype]) -> np.dtype:
-    """DALI's common type: float over integer over bool, the wider of two; of mixed signedness a signed one that holds both, at most int64."""
+    """DALI's common type: float over integer over bool, the wider of two; of mixed signedness a signed one that holds both, or int64."""
     return functools.reduce(_promote, dtypes)
 
 
@@ -130,7 +130,6 @@ def _power(xp: Any, base: Any, exponent: Any) -> Any:
     if is_float(base.dtype):
         return xp.power(base, exponent)
     one, zero = xp.ones((), base.dtype), xp.zeros((), base.dtype)
-    result, factor, rest = one, base, exponent
     if xp is jnp:
         base, exponent = jnp.broadcast_arrays(base, exponent)
 

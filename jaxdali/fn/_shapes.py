@@ -30,7 +30,7 @@ class Shapes(Operator):
 
 
 def shapes(
-    input: Any,  # noqa: A002 - DALI's name
+    input: Any,
     /,
     *,
     dtype: Any = types.INT64,
