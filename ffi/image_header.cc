@@ -98,7 +98,7 @@ void ParseJpeg(Bytes b, ImageInfo* h) {
       int precision = b.u8(at + 2), components = b.u8(at + 7);
       if (components != 1 && components != 3 && components != 4) return Fail(h, components ? kUnsupported : kCorrupt);
       if (b.u16(at + 3) == 0) return Fail(h, kUnsupported);  // the height comes in a DNL marker after the scan
-      SetSize(h, b.u16(at + 3), b.u16(at + 5), components == 1 ? 1 : 3, precision > 8 ? 16 : 8);
+      SetSize(h, b.u16(at + 3), b.u16(at + 5), components == 1 ? 1 : 3, std::max(precision, 8));
       if (h->status != kOk) return;
       bool arithmetic = marker >= 0xC9, sequential_or_progressive = (marker & 3) != 3 && (marker & 7) < 5;
       h->host_decode = precision != 8 || !sequential_or_progressive || (arithmetic && !kJpegArithmetic);
@@ -211,7 +211,7 @@ void ParseTiff(Bytes b, ImageInfo* h) {
   }
   int channels = photometric == 2 ? (samples >= 4 ? 4 : 3) : photometric == 3 || photometric >= 5 ? 3 : samples >= 2 ? 2 : 1;
   if (sample_format != 1 || bits > 16) return Fail(h, kUnsupported);  // signed, floating-point and wider samples
-  SetSize(h, height, width, channels, bits > 8 ? 16 : 8);
+  SetSize(h, height, width, channels, static_cast<int>(std::max<int64_t>(bits, 8)));
 }
 
 void ParseWebp(Bytes b, ImageInfo* h) {
@@ -278,7 +278,7 @@ void ParseCodestream(Bytes b, int64_t at, ImageInfo* h) {
   if (components == 0) return Fail(h, kCorrupt);
   if (bits > 16 || b.u8(at + 42) & 0x80) return Fail(h, kUnsupported);
   int channels = h->channels ? h->channels : std::min(components, 4);
-  SetSize(h, height, width, channels, bits > 8 ? 16 : 8);
+  SetSize(h, height, width, channels, std::max(bits, 8));
 }
 
 void ParseJpeg2000(Bytes b, ImageInfo* h) {

@@ -18,7 +18,7 @@ struct ImageInfo {
   int32_t format;          // Format
   int32_t height, width;   // of the stored raster, before the orientation is applied
   int32_t channels;        // that output_type ANY_DATA gives: 1, 2 (gray and alpha), 3 or 4
-  int32_t depth;           // 8 or 16 bits of the decoded values; files with 9 to 15 bits count as 16
+  int32_t depth;           // bits of a value, at least 8; of what the kernel decodes 8 or 16
   int32_t orientation;     // EXIF, 1 to 8
   int32_t host_decode;     // 1: not for libjpeg or libpng; Pillow or imagecodecs decodes it in the host pass
   int32_t orientation_at;  // TIFF: where the tag's value stands in the file (-1: nowhere), for readers that must not see it
