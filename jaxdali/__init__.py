@@ -1,5 +1,6 @@
 """NVIDIA DALI's pipeline API, native to JAX: pipelines are traced once and compiled by XLA."""
 
+from . import _ffi as _ffi  # first, as it says best what is wrong when the compiled module is missing
 from . import fn as fn
 from . import math as math
 from . import types as types
