@@ -316,7 +316,7 @@ def user_line() -> str:
     return f"{frame.f_code.co_filename}:{frame.f_lineno}" if frame is not None else "?"
 
 
-def add(op: Operator, *inputs: Any, device: str | None = None, name: str | None = None):
+def add(op: Operator, *inputs: Any, device: str | None = None, name: str | None = None) -> Any:
     """Adds an operator to the pipeline being defined.
 
     Args:

@@ -299,8 +299,8 @@ def Constant(
     number = isinstance(value, (bool, int, float, np.generic)) or np.ndim(value) == 0
     pseudo_scalar = shape is None or tuple(np.atleast_1d(shape).tolist()) in ((), (1,))  # DALI's rule
     if number and pseudo_scalar and layout is None and device is None:
-        if hasattr(value, "dtype"):
-            dtype = to_dali_type(value.dtype) if dtype is None else dtype
+        if not isinstance(value, (bool, int, float)) or isinstance(value, np.generic):
+            dtype = to_dali_type(np.asarray(value).dtype) if dtype is None else dtype
             value = np.asarray(value).item()
         if not isinstance(value, (bool, int, float)):
             raise TypeError(f"Constant: expected a number, a list of numbers or an array, got {type(value).__name__}")
@@ -318,7 +318,8 @@ def Constant(
 def _converted(value: Any, dtype: np.dtype) -> np.ndarray:
     array = np.asarray(value)
     if dtype.kind in "iu" and array.size and array.dtype.kind in "iu":
-        _python_number(array.max(), to_dali_type(dtype)), _python_number(array.min(), to_dali_type(dtype))
+        for x in (array.max(), array.min()):
+            _python_number(x, to_dali_type(dtype))  # raises when it is out of range
     return array.astype(dtype)
 
 

@@ -1,0 +1,142 @@
+"""Runs cases recorded from NVIDIA DALI (tests/data/golden) through jaxdali; the manifest's format is that of `Case` below."""
+
+import dataclasses
+import fnmatch
+import functools
+import json
+import pathlib
+
+import numpy as np
+
+import jaxdali
+from jaxdali import fn, math, types
+from jaxdali.backend import TensorListGPU
+
+ROOT = pathlib.Path(__file__).parent / "data" / "golden"
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    """One pipeline and what DALI returned.
+
+    Attributes:
+      inputs: each with name, kind ("array" or "encoded"), samples (references to data), layout.
+      fn, args, kwargs: the operator, names of its positional inputs, its arguments; or expr: a Python expression.
+      outputs: each with samples, dtype, layout, shapes. check: "values", "shape", "shape_range" or "raises".
+      tol: max_abs + max_rel * |expected| for all but the fraction `frac` of the elements; mean_abs and hard, limits of mean and maximum.
+    """
+
+    id: str
+    op: str
+    inputs: list
+    check: str
+    fn: str = ""
+    expr: str = ""
+    args: tuple = ()
+    kwargs: dict = dataclasses.field(default_factory=dict)
+    outputs: list = dataclasses.field(default_factory=list)
+    tol: dict = dataclasses.field(default_factory=dict)
+    seed: int = 0
+
+
+@functools.cache
+def _manifest() -> tuple[Case, ...]:
+    names = {f.name for f in dataclasses.fields(Case)}
+    cases = json.loads((ROOT / "manifest.json").read_text())["cases"]
+    return tuple(Case(**{k: v for k, v in c.items() if k in names}) for c in cases)
+
+
+def cases(pattern: str) -> list[Case]:
+    """The cases of the operators that match, e.g. ``"arithmetic.*"``."""
+    return [c for c in _manifest() if fnmatch.fnmatch(c.op, pattern)]
+
+
+@functools.cache
+def _file(name: str):
+    return np.load(ROOT / name)
+
+
+def load(reference: str) -> np.ndarray:
+    """The data of a reference: ``file.npz:key``, or a file's bytes."""
+    if ".npz:" not in reference:
+        return np.fromfile(ROOT / reference, np.uint8)
+    name, key = reference.rsplit(":", 1)
+    return _file(name)[key]
+
+
+def run(case: Case) -> tuple[list, list]:
+    """Runs a case on the CPU; returns per output its samples and its layout."""
+    data = {x["name"]: [load(s) for s in x["samples"]] for x in case.inputs}
+
+    @jaxdali.pipeline_def(batch_size=max([len(x) for x in data.values()] or [1]), num_threads=2, device_id=None, seed=case.seed)
+    def pipeline():
+        nodes = {
+            x["name"]: fn.external_source(source=functools.partial(data.get, x["name"]), batch=True, layout=x.get("layout") or None)
+            for x in case.inputs
+        }
+
+        def value(v):
+            if isinstance(v, dict):
+                return getattr(types, v["enum"]) if "enum" in v else nodes[v["input"]]
+            return [value(x) for x in v] if isinstance(v, list) else v
+
+        if case.expr:
+            return eval(case.expr, {"fn": fn, "types": types, "math": math, "np": np}, nodes)
+        function = functools.reduce(getattr, case.fn.split("."), fn)
+        return function(*(nodes[a] for a in case.args), **{k: value(v) for k, v in case.kwargs.items()})
+
+    p = pipeline(exec_pipelined=False, exec_async=False)
+    outputs = p.run()
+    return [[np.array(x) for x in (o.as_cpu() if isinstance(o, TensorListGPU) else o)] for o in outputs], [o.layout() for o in outputs]
+
+
+def check(case: Case) -> str:
+    """Runs a case and compares; returns what is wrong, ``""`` when nothing is."""
+    try:
+        outputs, layouts = run(case)
+    except Exception as e:  # any error is a result here
+        reason = f"{type(e).__name__}: {e}"
+        return "" if case.check == "raises" else f"{case.id}: {reason}"
+    if case.check == "raises":
+        return f"{case.id}: no exception"
+    wrong = [] if len(outputs) == len(case.outputs) else [f"{len(outputs)} outputs, expected {len(case.outputs)}"]
+    for i, (got, layout, want) in enumerate(zip(outputs, layouts, case.outputs, strict=False)):
+        if want.get("layout") is not None and layout != want["layout"]:
+            wrong.append(f"output {i}: layout {layout!r}, expected {want['layout']!r}")
+        if len(got) != len(want["shapes"]):
+            wrong.append(f"output {i}: {len(got)} samples, expected {len(want['shapes'])}")
+        for k, (x, shape) in enumerate(zip(got, want["shapes"], strict=False)):
+            text = _shape_differs(x, want["dtype"], shape, case.check == "shape_range")
+            if not text and case.check == "values":
+                text = _differs(x, load(want["samples"][k]), **case.tol)
+            if text:
+                wrong.append(f"output {i}, sample {k}: {text}")
+    return f"{case.id}: {'; '.join(wrong)}" if wrong else ""
+
+
+def _shape_differs(x: np.ndarray, dtype: str, shape: list[int], only_rank: bool) -> str:
+    if x.dtype.name != dtype:
+        return f"dtype {x.dtype}, expected {dtype}"
+    if x.ndim != len(shape) or not (only_rank or list(x.shape) == shape):
+        return f"shape {x.shape}, expected {tuple(shape)}"
+    return ""
+
+
+def _differs(got: np.ndarray, want: np.ndarray, max_abs=0.0, max_rel=0.0, frac=0.0, mean_abs=np.inf, hard=np.inf) -> str:
+    if not want.size:
+        return ""
+    a, b = got.astype(np.float64), want.astype(np.float64)
+    with np.errstate(invalid="ignore"):  # inf - inf, 0 * inf
+        distance = np.where((a == b) | (np.isnan(a) & np.isnan(b)), 0.0, np.abs(a - b))
+        distance = np.where(np.isnan(distance), np.inf, distance)
+        beyond = float((distance > max_abs + max_rel * np.abs(b)).mean())
+    if beyond > frac or distance.mean() > mean_abs or distance.max() > hard:
+        return f"{beyond:.4%} of the elements differ by more than {max_abs} (allowed {frac:.4%}); mean {distance.mean():.4g}, max {distance.max():.4g}"
+    return ""
+
+
+def failures(pattern: str) -> list[str]:
+    """What is wrong in the cases of the operators that match."""
+    selected = cases(pattern)
+    assert selected, pattern
+    return [text for case in selected if (text := check(case))]
