@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import secrets
+import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -215,6 +216,7 @@ class Pipeline:
             ahead = self._ahead and not self._fed
             make = Prefetch if ahead else Synchronous
             self._runner = make(self._executor, self._executor.initial_state, self._depth)
+            self._finalizer = weakref.finalize(self, _close, self._runner, self._executor)
         batch = self._runner.get()
         return tuple(_tensor_list(v, n, batch.ids.present) for v, n in zip(batch.outputs, batch.names, strict=True))
 
@@ -247,7 +249,7 @@ class Pipeline:
     def close(self):
         """Stops the pipeline's threads. It can't run afterwards. Also done when it is garbage, and at exit."""
         if self._runner is not None:
-            self._runner.close()
+            self._finalizer()
 
     # --- about readers ------------------------------------------------------------------------------------------
 
@@ -373,6 +375,11 @@ def local_device(device_id: int | None) -> jax.Device:
     if not 0 <= device_id < len(devices):
         raise ValueError(f"device_id={device_id}: JAX has {len(devices)} local device(s) here, numbered from 0: {devices}")
     return devices[device_id]
+
+
+def _close(runner: Prefetch | Synchronous, executor: Executor):
+    runner.close()
+    executor.close()
 
 
 def _tensor_list(value: Value, names: Sequence[str], present: np.ndarray | None) -> TensorListCPU | TensorListGPU:

@@ -1,0 +1,153 @@
+"""Pipelines lower to jitted computations: what is in the programs, and how often they are compiled."""
+
+import contextlib
+import gc
+
+import jax
+import numpy as np
+import pytest
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from PIL import Image
+
+from jaxdali import fn, pipeline_def
+from jaxdali.plugin.jax import data_iterator
+
+COLLECTIVES = ("all-gather", "all-reduce", "all-to-all", "collective-permute", "reduce-scatter", "collective-broadcast")
+
+
+@contextlib.contextmanager
+def compilations():
+    """Counts the compilations of XLA programs, everywhere in the process."""
+    seen = []
+
+    def listener(event: str, duration: float, **kwargs):
+        if event == "/jax/core/compile/backend_compile_duration":
+            seen.append(duration)
+
+    jax.monitoring.register_event_duration_secs_listener(listener)
+    try:
+        yield seen
+    finally:
+        jax.monitoring.unregister_event_duration_listener(listener)
+
+
+@pytest.fixture(scope="module")
+def spread(tmp_path_factory):
+    """JPEGs of widely spread sizes: 24 to 900 pixels a side."""
+    folder = tmp_path_factory.mktemp("spread")
+    rng = np.random.default_rng(5)
+    files = []
+    for i in range(80):
+        w, h = np.exp(rng.uniform(np.log(24), np.log(900), 2)).astype(int)
+        ramp = (np.add.outer(np.arange(h), np.arange(w)) % 256).astype(np.uint8)
+        path = folder / f"{i}.jpg"
+        Image.fromarray(np.stack([ramp, 255 - ramp, ramp // 2], axis=-1)).save(path, quality=80)
+        files.append(str(path))
+    return files
+
+
+def definition(files, num_shards=1, shard_id=0):
+    jpegs, labels = fn.readers.file(files=files, name="reader", num_shards=num_shards, shard_id=shard_id)
+    images = fn.decoders.image(jpegs, device="mixed")
+    images = fn.rotate(images, angle=fn.random.uniform(range=(-10.0, 10.0)), fill_value=0)
+    return fn.resize(images, resize_x=32, resize_y=32), labels.gpu()
+
+
+@pytest.mark.parametrize("make", [lambda d: Mesh(np.array(d), ("batch",)), lambda d: jax.make_mesh((len(d),), ("batch",))], ids=["Mesh", "make_mesh"])
+def test_program_holds_custom_calls_and_no_collective(spread, make):
+    mesh = make(jax.devices())
+    sharding = NamedSharding(mesh, PartitionSpec("batch"))
+    with data_iterator(definition, ["images", "labels"], reader_name="reader", sharding=sharding)(spread, batch_size=16, seed=1) as it:
+        batch = next(it)
+        lowered = it.pipelines[0].lower()
+    assert batch["images"].sharding == sharding
+    assert batch["labels"].sharding == sharding
+    text = lowered.as_text()
+    for kernel in ("decode", "resize", "rotate"):
+        assert f"@jaxdali_{kernel}" in text
+    compiled = lowered.compile()
+    assert not [c for c in COLLECTIVES if c in compiled.as_text() or c.replace("-", "_") in text]
+    assert compiled.cost_analysis() is not None
+
+
+def test_few_compilations_over_an_epoch_and_none_for_a_second_iterator(spread):
+    rng = np.random.default_rng(6)
+    files = [spread[i] for i in rng.integers(0, len(spread), 2000)]
+    make = data_iterator(definition, ["images", "labels"], reader_name="reader")
+    with compilations() as seen, make(files, batch_size=8, seed=1) as it:
+        count = sum(1 for _ in it)
+        lowered = it.lower()
+    assert count == 250
+    assert 1 <= len(seen) <= 12
+    # Peak capacity of the decoded images against the largest batch's need.
+    sizes = {f: np.prod(Image.open(f).size) * 3 for f in set(files)}
+    need = max(sum(-(-sizes[f] // 64) * 64 for f in files[i : i + 8]) for i in range(0, 2000, 8))
+    capacity = max(s.shape[0] for s in custom_call_results(lowered, "jaxdali_decode"))
+    assert need <= capacity <= 2 * need
+    with compilations() as seen, make(files[::-1], batch_size=8, seed=2) as it:
+        assert sum(1 for _ in it) == 250
+    assert seen == []
+
+
+def custom_call_results(lowered, target):
+    """Shapes of the first results of the custom calls of a target."""
+    import re
+
+    found = re.findall(rf"custom_call @{target}\(.*?-> \(tensor<(\d+)xui8>", lowered.as_text())
+    return [jax.ShapeDtypeStruct((int(n),), np.uint8) for n in found]
+
+
+def test_decode_only_at_batch_size_one_compiles_by_capacity_not_by_shape(spread):
+    @pipeline_def(batch_size=1, num_threads=1)
+    def decode():
+        jpegs, _ = fn.readers.file(files=spread, name="reader")
+        return fn.decoders.image(jpegs)
+
+    pipe = decode()
+    with compilations() as seen:
+        shapes = {pipe.run()[0].shape()[0] for _ in range(len(spread))}
+    pipe.close()
+    assert len(shapes) > 60
+    assert len(seen) <= 8
+
+
+def test_definition_is_traced_once_per_shard(spread):
+    calls = []
+
+    def counted(files, num_shards=1, shard_id=0):
+        calls.append((num_shards, shard_id))
+        return definition(files, num_shards, shard_id)
+
+    sharding = NamedSharding(Mesh(np.array(jax.devices()), ("batch",)), PartitionSpec("batch"))
+    with data_iterator(counted, ["images", "labels"], reader_name="reader", sharding=sharding)(spread, batch_size=8) as it:
+        for _ in it:
+            pass
+    assert calls == [(8, i) for i in range(8)]
+
+
+def test_lower_before_a_batch_and_of_a_missing_segment(spread):
+    @pipeline_def(batch_size=2)
+    def decode():
+        return fn.decoders.image(fn.readers.file(files=spread)[0])
+
+    pipe = decode()
+    with pytest.raises(RuntimeError, match="no program has run yet"):
+        pipe.lower()
+    pipe.run()
+    with pytest.raises(ValueError, match="segment=1"):
+        pipe.lower(segment=1)
+    pipe.close()
+
+
+def test_buffers_return_to_the_pool(spread):
+    """Batches that are dropped give their memory back; kept ones keep their values."""
+    make = data_iterator(definition, ["images", "labels"], reader_name="reader")
+    with make(spread, batch_size=8, seed=3) as it:
+        kept = next(it)
+        before = np.array(kept["images"])
+        for _ in it:
+            pass
+        gc.collect()
+        np.testing.assert_array_equal(kept["images"], before)
+        free = sum(len(d) for d in it._executors[0]._pool._free.values())
+    assert 1 <= free <= 40

@@ -1,0 +1,116 @@
+"""Shards of a batch: which slices there are, who holds them, and how global arrays come out."""
+
+import jax
+import numpy as np
+import pytest
+from jax.sharding import Mesh, NamedSharding, PartitionSpec, SingleDeviceSharding
+
+from jaxdali import fn
+from jaxdali.plugin.jax import data_iterator
+from jaxdali.sharding import Shards, assemble
+
+P = PartitionSpec
+DEVICES = jax.devices()
+
+
+def sharding(shape, names, spec):
+    return NamedSharding(Mesh(np.array(DEVICES).reshape(shape), names), spec)
+
+
+@pytest.mark.parametrize(
+    ("where", "slices"),
+    [
+        (sharding((8,), ("batch",), P("batch")), [[i] for i in range(8)]),
+        (sharding((1, 8), ("batch", "model"), P("batch")), [list(range(8))]),
+        (sharding((4, 2), ("batch", "model"), P("batch")), [[0, 1], [2, 3], [4, 5], [6, 7]]),
+        (sharding((4, 2), ("batch", "model"), P("model")), [[0, 2, 4, 6], [1, 3, 5, 7]]),
+        (sharding((4, 2), ("data", "fsdp"), P(("data", "fsdp"))), [[i] for i in range(8)]),
+        (sharding((4, 2), ("data", "fsdp"), P(("fsdp", "data"))), [[0], [2], [4], [6], [1], [3], [5], [7]]),
+        (sharding((8,), ("x",), P()), [list(range(8))]),
+        (sharding((8,), ("x",), P(None, "x")), [list(range(8))]),
+        (SingleDeviceSharding(DEVICES[3]), [[3]]),
+    ],
+)
+def test_shards_are_the_distinct_batch_slices(where, slices):
+    shards = Shards.of(where, 16)
+    assert shards.num == len(slices)
+    assert shards.ids == tuple(range(len(slices)))
+    assert [[d.id for d in ds] for ds in shards.devices] == slices
+
+
+def test_reversed_mesh_keeps_the_first_slice_on_the_mesh_s_first_device():
+    where = NamedSharding(Mesh(np.array(DEVICES[::-1]), ("batch",)), P("batch"))
+    assert [d[0].id for d in Shards.of(where, 8).devices] == list(range(8))[::-1]
+
+
+def test_indivisible_batch_names_both_numbers():
+    with pytest.raises(ValueError, match=r"batch_size=12 .* 8 shards"):
+        Shards.of(sharding((8,), ("batch",), P("batch")), 12)
+
+
+@pytest.mark.parametrize(
+    "where",
+    [
+        sharding((8,), ("batch",), P("batch")),
+        sharding((4, 2), ("batch", "model"), P("batch")),
+        sharding((4, 2), ("batch", "model"), P("batch", "model")),
+        sharding((4, 2), ("a", "b"), P(("b", "a"))),
+        sharding((8,), ("x",), P()),
+        sharding((8,), ("x",), P(None, "x")),
+    ],
+)
+def test_assemble_equals_device_put(where):
+    x = np.arange(16 * 8 * 3).reshape(16, 8, 3).astype(np.int32)
+    shards = Shards.of(where, 16)
+    got = assemble(np.split(x, shards.num), shards, where)
+    want = jax.device_put(x, where)
+    assert got.sharding == where
+    for g, w in zip(got.addressable_shards, want.addressable_shards, strict=True):
+        assert g.device == w.device
+        np.testing.assert_array_equal(g.data, w.data)
+
+
+IMAGES = [np.random.default_rng(i).integers(0, 255, (8 + i % 5, 9 + i % 3, 3), np.uint8) for i in range(32)]
+
+
+def definition(num_shards=1, shard_id=0):
+    per_shard = len(IMAGES) // num_shards
+    images = fn.external_source(source=lambda i: IMAGES[shard_id * per_shard + i.idx_in_epoch % per_shard], batch=False, layout="HWC")
+    numbers = fn.external_source(source=lambda i: np.int64(shard_id * per_shard + i.idx_in_epoch % per_shard), batch=False)
+    return fn.resize(images, size=(8, 8)), numbers.gpu(), numbers
+
+
+@pytest.mark.parametrize(
+    "where",
+    [
+        sharding((8,), ("batch",), P("batch")),
+        jax.sharding.NamedSharding(jax.make_mesh((8,), ("batch",)), P("batch")),
+        NamedSharding(Mesh(np.array(DEVICES[::-1]), ("batch",)), P("batch")),
+        NamedSharding(Mesh(np.array(DEVICES[:4]), ("batch",)), P("batch")),
+        sharding((4, 2), ("batch", "model"), P("batch")),
+        sharding((4, 2), ("a", "b"), P(("b", "a"))),
+        sharding((8,), ("x",), P()),
+    ],
+    ids=["mesh", "make_mesh", "reversed", "4 of 8", "replicas", "permuted", "replicated"],
+)
+def test_outputs_lie_on_the_sharding_given(where):
+    shards = Shards.of(where, 16)
+    make = data_iterator(definition, ["images", "numbers", "host"], size=32, sharding=where)
+    with pytest.warns(UserWarning, match="reader_name"), make(batch_size=16) as it:
+        batch = next(it)
+    for x in batch.values():
+        assert x.sharding == where
+    per_shard, B = 32 // shards.num, 16 // shards.num
+    want = np.concatenate([np.arange(s * per_shard, s * per_shard + B) for s in range(shards.num)])
+    np.testing.assert_array_equal(batch["numbers"], want)
+    np.testing.assert_array_equal(batch["host"], want)
+    assert batch["images"].shape == (16, 8, 8, 3)
+
+
+def test_devices_give_a_leading_axis():
+    devices = DEVICES[2:4]
+    with pytest.warns(UserWarning, match="reader_name"), data_iterator(definition, ["images", "numbers", "host"], size=32, devices=devices)(batch_size=8) as it:
+        batch = next(it)
+    assert batch["images"].shape == (2, 4, 8, 8, 3)
+    assert [s.device for s in batch["images"].addressable_shards] == devices
+    np.testing.assert_array_equal(batch["host"], [[0, 1, 2, 3], [16, 17, 18, 19]])
