@@ -1,6 +1,7 @@
 """The operators, under DALI's names. This file is their index."""
 
 from . import decoders as decoders
+from . import random as random
 from . import readers as readers
 from ._cast import cast as cast
 from ._external_source import external_source as external_source
