@@ -362,9 +362,8 @@ class JpegDecoder {
       if (ordered) out->PutOrdered(y, wanted, rows_.data());
       else out->Put(y, wanted, rows_.data(), 3, 8);
     }
-    // The end of the data was passed and something was missing. (A file that only lacks its EOI marker is whole; of a
-    // progressive one it can't be told whether scans are missing.)
-    if (source_.past_end && (error_.base.num_warnings > 0 || c->progressive_mode)) return kTruncated;
+    // As DALI: a file that ends before its EOI marker is truncated, even when no pixel is missing.
+    if (source_.past_end) return kTruncated;
     return kOk;
   }
 
@@ -529,6 +528,7 @@ Status DecodeImage(const uint8_t* data, int64_t size, const ImageInfo& info, con
                    int64_t height, int64_t width, int64_t channels) {
   if (info.status != kOk) return static_cast<Status>(info.status);
   if (dtype == DType::kU64 || dtype == DType::kI64 || dtype == DType::kBool) return kUnsupported;
+  if (info.host_decode) return kUnsupported;  // the host pass has replaced those by raw pixels
   if (info.height <= 0 || info.width <= 0 || info.channels < 1 || info.channels > 4 || (info.depth != 8 && info.depth != 16))
     return kInternal;
   const bool transposed = Transposes(info, options);
@@ -537,7 +537,6 @@ Status DecodeImage(const uint8_t* data, int64_t size, const ImageInfo& info, con
     return kSizeMismatch;
   try {
     Output output(info, options, dtype, out);
-    if (info.host_decode) return kUnsupported;  // the host pass has replaced those by raw pixels
     switch (static_cast<Format>(info.format)) {
       case Format::kJpeg: return DecodeJpeg(data, size, info, options, &output);
       case Format::kPng: return PngDecoder(data, size).Decode(info, options, &output);

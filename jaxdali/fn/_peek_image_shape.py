@@ -40,7 +40,7 @@ class PeekImageShape(Operator):
 
 
 def peek_image_shape(
-    input: Any,  # noqa: A002 - DALI's name
+    input: Any,
     /,
     *,
     dtype: Any = types.INT64,

@@ -49,8 +49,9 @@ def output_shapes(info: np.ndarray, output_type: types.DALIImageType, adjust_ori
     if adjust_orientation:
         turned = info[:, ORIENTATION] >= 5
         shapes[turned, :2] = shapes[turned, 1::-1]
-    if output_type != types.ANY_DATA:
-        shapes[:, 2] = num_channels(output_type)
+    channels = num_channels(output_type)
+    if channels is not None:
+        shapes[:, 2] = channels
     return shapes
 
 
@@ -128,7 +129,9 @@ class ImageHeaders(Operator):
             return source, info
         return repack(ctx, [samples[i] if i in samples else source[i] for i in range(ctx.N)]), info
 
-    def _replace(self, ctx: HostContext, source: Packed, info: np.ndarray, samples: dict[int, np.ndarray], failed: dict[int, tuple[int, str]]):
+    def _replace(
+        self, ctx: HostContext, source: Packed, info: np.ndarray, samples: dict[int, np.ndarray], failed: dict[int, tuple[int, str]]
+    ):
         """Puts a black image, or the next good sample of the same shard (cyclic), in the place of each failed one."""
         for i in sorted(failed):
             if self.replace_shape is not None:
@@ -139,7 +142,8 @@ class ImageHeaders(Operator):
                 others = (first + (i + k) % ctx.B for k in range(1, ctx.B))
                 good = next((j for j in others if j not in failed and ctx.present[j]), None)
                 if good is None:
-                    ctx.fail(i, failed[i][0], failed[i][1] or f"{_ffi.STATUS[failed[i][0]]}, and so are all other samples that could replace it")
+                    code, reason = failed[i]
+                    ctx.fail(i, code, f"{reason or _ffi.STATUS[code]}; no good sample of its batch can replace it")
                     continue
                 samples[i] = samples.get(good, source[good])
                 info[i] = info[good]
@@ -157,11 +161,11 @@ class DecodeImage(Operator):
     name = "decoders.image"
     runs = frozenset({"compute"})
     native = True
-    output_type: types.DALIImageType = types.RGB
-    dtype: np.dtype = np.dtype(np.uint8)
-    adjust_orientation: bool = True
-    use_fast_idct: bool = False
-    on_error: str = "raise"  # read by the executor when the kernel refuses a sample
+    output_type: types.DALIImageType
+    dtype: np.dtype
+    adjust_orientation: bool
+    use_fast_idct: bool
+    on_error: str  # read by the executor when the kernel refuses a sample
 
     def infer(self, payload: Spec, info: Spec) -> tuple[Spec, ...]:
         return (Spec(self.dtype, 3, None, "HWC", (None, None, num_channels(self.output_type))),)
@@ -188,7 +192,7 @@ class DecodeImage(Operator):
 
 
 def image(
-    input: Any,  # noqa: A002 - DALI's name
+    input: Any,
     /,
     *,
     output_type: types.DALIImageType = types.RGB,
