@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "ffi/common/batch.h"
+#include "ffi/common/huge_pages.h"
 #include "ffi/common/status.h"
 #include "ffi/common/thread_pool.h"
 #include "xla/ffi/api/ffi.h"
@@ -77,6 +78,7 @@ inline ffi::Error ForEachSample(I32 control, const Batch& in, const Batch& out, 
   int32_t* code = status->typed_data();
   std::vector<int64_t> cost(n);
   for (int i = 0; i < n; i++) cost[i] = out.valid(i) ? out.size(i) : 0;
+  AdviseHugePages(out.data, static_cast<size_t>(out.capacity) * static_cast<size_t>(SizeOf(out.dtype)));
   pool->Run(n, [&](int i) {
     if (!present[i]) code[i] = kOk;
     else if (!in.valid(i) || !out.valid(i)) code[i] = kInternal;
