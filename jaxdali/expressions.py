@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 if TYPE_CHECKING:
     from .graph import DataNode
@@ -125,19 +125,19 @@ class Expression:
         """A part of each sample, by Python's rules: ``node[1:-1, ::2]``, ``node[0]``. Indices may be scalar DataNodes."""
         from .fn._subscript import subscript
 
-        return subscript(self, key)
+        return subscript(cast("DataNode", self), key)
 
     def gpu(self) -> DataNode:
         """The value on the accelerator (itself when it is there)."""
         from .fn._copy import copy_to
 
-        return copy_to(self, "gpu")
+        return copy_to(cast("DataNode", self), "gpu")
 
     def cpu(self) -> DataNode:
         """The value on the host (itself when it is there)."""
         from .fn._copy import copy_to
 
-        return copy_to(self, "cpu")
+        return copy_to(cast("DataNode", self), "cpu")
 
     def shape(self, *, dtype: DALIDataType | None = None) -> DataNode:
         """The shape of each sample, a 1-D value on the host.

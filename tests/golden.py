@@ -3,14 +3,16 @@
 import dataclasses
 import fnmatch
 import functools
+import itertools
 import json
 import pathlib
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 import jaxdali
 from jaxdali import fn, math, types
-from jaxdali.backend import TensorListGPU
 
 ROOT = pathlib.Path(__file__).parent / "data" / "golden"
 
@@ -64,54 +66,95 @@ def load(reference: str) -> np.ndarray:
     return _file(name)[key]
 
 
-def run(case: Case) -> tuple[list, list]:
-    """Runs a case on the CPU; returns per output its samples and its layout."""
-    data = {x["name"]: [load(s) for s in x["samples"]] for x in case.inputs}
+def _batch_size(case: Case) -> int:
+    return max([len(x["samples"]) for x in case.inputs] or [1])
 
-    @jaxdali.pipeline_def(batch_size=max([len(x) for x in data.values()] or [1]), num_threads=2, device_id=None, seed=case.seed)
+
+def _define(case: Case, on_device: bool) -> tuple:
+    """A case's part of a pipeline definition: its outputs."""
+    nodes = {}
+    for x in case.inputs:
+        source = functools.partial(list, [load(s) for s in x["samples"]])
+        node = fn.external_source(source=source, batch=True, layout=x.get("layout") or None)
+        nodes[x["name"]] = node.gpu() if on_device else node
+
+    def value(v):
+        if isinstance(v, dict):
+            return getattr(types, v["enum"]) if "enum" in v else nodes[v["input"]]
+        return [value(x) for x in v] if isinstance(v, list) else v
+
+    if case.expr:
+        out = eval(case.expr, {"fn": fn, "types": types, "math": math, "np": np}, nodes)
+    else:
+        function: Any = functools.reduce(getattr, case.fn.split("."), fn)
+        out = function(*(nodes[a] for a in case.args), **{k: value(v) for k, v in case.kwargs.items()})
+    return tuple(out) if isinstance(out, (list, tuple)) else (out,)
+
+
+def run(cases: Sequence[Case], on_device: bool = False) -> list[list]:
+    """Runs cases of one batch size as one pipeline; returns the outputs of each, a TensorListCPU each."""
+    counts = []
+
+    @jaxdali.pipeline_def(batch_size=_batch_size(cases[0]), num_threads=2, device_id=None, seed=cases[0].seed)
     def pipeline():
-        nodes = {
-            x["name"]: fn.external_source(source=functools.partial(data.get, x["name"]), batch=True, layout=x.get("layout") or None)
-            for x in case.inputs
-        }
+        outputs = [_define(c, on_device) for c in cases]
+        counts.extend(len(x) for x in outputs)
+        return tuple(x for part in outputs for x in part)
 
-        def value(v):
-            if isinstance(v, dict):
-                return getattr(types, v["enum"]) if "enum" in v else nodes[v["input"]]
-            return [value(x) for x in v] if isinstance(v, list) else v
-
-        if case.expr:
-            return eval(case.expr, {"fn": fn, "types": types, "math": math, "np": np}, nodes)
-        function = functools.reduce(getattr, case.fn.split("."), fn)
-        return function(*(nodes[a] for a in case.args), **{k: value(v) for k, v in case.kwargs.items()})
-
-    p = pipeline(exec_pipelined=False, exec_async=False)
-    outputs = p.run()
-    return [[np.array(x) for x in (o.as_cpu() if isinstance(o, TensorListGPU) else o)] for o in outputs], [o.layout() for o in outputs]
+    p: Any = pipeline(exec_pipelined=False, exec_async=False)
+    outputs = iter([x.as_cpu() for x in p.run()])
+    return [list(itertools.islice(outputs, n)) for n in counts]
 
 
-def check(case: Case) -> str:
+def check(case: Case, on_device: bool = False) -> str:
     """Runs a case and compares; returns what is wrong, ``""`` when nothing is."""
     try:
-        outputs, layouts = run(case)
+        (outputs,) = run([case], on_device)
     except Exception as e:  # any error is a result here
-        reason = f"{type(e).__name__}: {e}"
-        return "" if case.check == "raises" else f"{case.id}: {reason}"
+        return "" if case.check == "raises" else f"{case.id}: {type(e).__name__}: {e}"
+    return compare(case, outputs)
+
+
+def compare(case: Case, outputs: list) -> str:
+    """What is wrong with the outputs of a case, ``""`` when nothing is."""
     if case.check == "raises":
         return f"{case.id}: no exception"
     wrong = [] if len(outputs) == len(case.outputs) else [f"{len(outputs)} outputs, expected {len(case.outputs)}"]
-    for i, (got, layout, want) in enumerate(zip(outputs, layouts, case.outputs, strict=False)):
-        if want.get("layout") is not None and layout != want["layout"]:
-            wrong.append(f"output {i}: layout {layout!r}, expected {want['layout']!r}")
+    for i, (got, want) in enumerate(zip(outputs, case.outputs, strict=False)):
+        if want.get("layout") is not None and got.layout() != want["layout"]:
+            wrong.append(f"output {i}: layout {got.layout()!r}, expected {want['layout']!r}")
         if len(got) != len(want["shapes"]):
             wrong.append(f"output {i}: {len(got)} samples, expected {len(want['shapes'])}")
-        for k, (x, shape) in enumerate(zip(got, want["shapes"], strict=False)):
+        for k, (x, shape) in enumerate(zip(map(np.array, got), want["shapes"], strict=False)):
             text = _shape_differs(x, want["dtype"], shape, case.check == "shape_range")
             if not text and case.check == "values":
                 text = _differs(x, load(want["samples"][k]), **case.tol)
             if text:
                 wrong.append(f"output {i}, sample {k}: {text}")
     return f"{case.id}: {'; '.join(wrong)}" if wrong else ""
+
+
+def failures(pattern: str, on_device: bool = False) -> list[str]:
+    """What is wrong in the cases of the operators that match.
+
+    Many cases make one pipeline, because each compiles a program; when it fails, they are run one by one.
+
+    Args:
+      pattern: of the operators' names.
+      on_device: the inputs are moved to the accelerator first, so that operators with a host version run in a program.
+    """
+    selected = cases(pattern)
+    assert selected, pattern
+    texts = [check(c, on_device) for c in selected if c.check == "raises"]
+    rest = sorted((c for c in selected if c.check != "raises"), key=_batch_size)
+    for _, same in itertools.groupby(rest, _batch_size):
+        group = list(same)
+        for chunk in (group[i : i + 50] for i in range(0, len(group), 50)):
+            try:
+                texts += map(compare, chunk, run(chunk, on_device))
+            except Exception:
+                texts += [check(c, on_device) for c in chunk]
+    return [t for t in texts if t]
 
 
 def _shape_differs(x: np.ndarray, dtype: str, shape: list[int], only_rank: bool) -> str:
@@ -131,12 +174,6 @@ def _differs(got: np.ndarray, want: np.ndarray, max_abs=0.0, max_rel=0.0, frac=0
         distance = np.where(np.isnan(distance), np.inf, distance)
         beyond = float((distance > max_abs + max_rel * np.abs(b)).mean())
     if beyond > frac or distance.mean() > mean_abs or distance.max() > hard:
-        return f"{beyond:.4%} of the elements differ by more than {max_abs} (allowed {frac:.4%}); mean {distance.mean():.4g}, max {distance.max():.4g}"
+        found = f"mean {distance.mean():.4g}, max {distance.max():.4g}"
+        return f"{beyond:.4%} of the elements differ by more than {max_abs} (allowed {frac:.4%}); {found}"
     return ""
-
-
-def failures(pattern: str) -> list[str]:
-    """What is wrong in the cases of the operators that match."""
-    selected = cases(pattern)
-    assert selected, pattern
-    return [text for case in selected if (text := check(case))]

@@ -30,6 +30,13 @@ def test_operator(operator):
     assert not wrong, "\n".join(wrong)
 
 
+@pytest.mark.parametrize("operator", ["arithmetic.*", "cast", "math.*", "slice.subscript"])
+def test_operator_in_program(operator):
+    """Operators that the cases above run on the host."""
+    wrong = golden.failures(operator, on_device=True)
+    assert not wrong, "\n".join(wrong)
+
+
 @pytest.mark.parametrize("case", [c for c in golden.cases("chain") if c.id in ("chain_d000", "chain_d002")], ids=lambda c: c.id)
 def test_chain(case):
     assert not golden.check(case)

@@ -110,6 +110,7 @@ class Pointwise(Operator):
         out = ctx.node.specs[0]
         if all(isinstance(v.data, np.ndarray) for v in values):
             operands = [_aligned(x.data, out.ndim) if isinstance(x, Value) else x for x in self._values(values)]
+            assert out.shape is not None
             return (np.broadcast_to(self._function(np, operands), (ctx.N, *out.shape)),)
         self.setup(ctx, *values)  # for its error message
         samples = [self._function(np, [x.sample(i) if isinstance(x, Value) else x for x in self._values(values)]) for i in range(ctx.N)]
@@ -132,6 +133,7 @@ class Pointwise(Operator):
                 parts.append(_aligned(x, out.ndim))
         result = self._function(jnp, self._values(parts))
         if out.shape is None:
+            assert ctx.out[0] is not None
             result = Ragged(result, ctx.out[0].offsets, ctx.out[0].shapes)
         else:
             result = jnp.broadcast_to(result, (ctx.B, *out.shape))

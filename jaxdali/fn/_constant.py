@@ -58,7 +58,7 @@ class StackScalars(Operator):
                 dtypes.append(narrowed(x).dtype)
         kind = np.float32 if any(d.kind == "f" for d in dtypes) else np.int64
         dtype = np.float64 if np.dtype(np.float64) in dtypes else kind
-        return (Spec(dtype, 1, (len(self.constants),)),)
+        return (Spec(np.dtype(dtype), 1, (len(self.constants),)),)
 
     def run(self, ctx, *values: Value):
         out = np.empty((ctx.N, len(self.constants)), ctx.node.specs[0].dtype)
