@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import enum
 import functools
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -190,3 +191,161 @@ class Walk:
         fields = dataclasses.asdict(self)
         del fields["seed"]  # it comes from the checkpoint
         return fields
+
+
+@dataclasses.dataclass(frozen=True)
+class EpochPlan:
+    """What decides the lengths of an iterator's epochs. Make one with `of_readers` or `of_size`.
+
+    Attributes:
+      sizes: samples of each shard, of all there are, not only this iterator's; a `size` given by the user is one shard.
+      shard_ids: which of them the pipelines of this iterator begin with.
+      batch_size: of one pipeline.
+      unit: samples of a shard that one step of the iterator takes: `batch_size`, or with `of_size` that of all pipelines.
+      policy: "FILL", "DROP" or "PARTIAL": what happens to the last batch when the samples don't fill it.
+      padded: whether the last sample is repeated to fill it; else it is filled from the next epoch.
+      stick: whether the pipelines keep their shards; else each goes on with the next one in the next epoch.
+      size: as the user gave it; None with `of_readers`.
+    """
+
+    sizes: tuple[int, ...]
+    shard_ids: tuple[int, ...]
+    batch_size: int
+    unit: int
+    policy: str
+    padded: bool
+    stick: bool
+    size: int | None
+
+    def __post_init__(self):
+        if self.policy not in ("FILL", "DROP", "PARTIAL"):
+            raise ValueError(f"policy must be 'FILL', 'DROP' or 'PARTIAL', got {self.policy!r}")
+        if self.batch_size < 1:
+            raise ValueError(f"batch_size must be at least 1, got {self.batch_size}")
+        if self.size is not None and self.size < 1:
+            raise ValueError(f"size must be at least 1 (or -1: the epoch ends when the data do), got {self.size}")
+
+    @staticmethod
+    def of_readers(metas: Sequence[Mapping[str, int]], batch_size: int, policy: str) -> EpochPlan:
+        """From the metadata (`Walk.meta`) of the reader in each pipeline. ValueError when they don't belong together."""
+        for key in ("epoch_size", "number_of_shards", "pad_last_batch", "stick_to_shard"):
+            values = [m[key] for m in metas]
+            if any(v != values[0] for v in values):
+                raise ValueError(f"the readers of all pipelines must have the same {key}, got {values}")
+        meta = metas[0]
+        bounds = [shard_bounds(meta["epoch_size"], meta["number_of_shards"], i) for i in range(meta["number_of_shards"])]
+        return EpochPlan(
+            sizes=tuple(behind - first for first, behind in bounds),
+            shard_ids=tuple(m["shard_id"] for m in metas),
+            batch_size=batch_size,
+            unit=batch_size,
+            policy=policy,
+            padded=bool(meta["pad_last_batch"]),
+            stick=bool(meta["stick_to_shard"]),
+            size=None,
+        )
+
+    @staticmethod
+    def of_size(size: int, num_pipelines: int, batch_size: int, padded: bool, policy: str) -> EpochPlan:
+        """From a number of samples for all pipelines together."""
+        return EpochPlan(
+            sizes=(size,),
+            shard_ids=(0,) * num_pipelines,
+            batch_size=batch_size,
+            unit=batch_size * num_pipelines,
+            policy=policy,
+            padded=padded,
+            stick=True,
+            size=size,
+        )
+
+
+class EpochCounter:
+    """Counts the batches of an iterator: when an epoch is over, and which samples of a batch belong to it.
+
+    Every pipeline gives batch after batch without end; this class says after which one an epoch ends. With "FILL" and no
+    padding, what was read ahead of the next epoch counts for that, per shard: it ends when every shard has been read.
+    """
+
+    def __init__(self, plan: EpochPlan):
+        self.plan = plan
+        self._round = 0
+        self._given = 0
+        self._ahead = np.zeros(len(plan.sizes), np.int64)  # per pipeline of all processes, by the shard it began with
+        self._shards = np.array(plan.sizes, np.int64)
+
+    def _sizes(self) -> np.ndarray:
+        """Samples of the shard that each pipeline reads in this epoch."""
+        return self._shards if self.plan.stick else np.roll(self._shards, -self._round)
+
+    @property
+    def _batches(self) -> int:
+        """Batches of this epoch."""
+        if self.plan.policy == "DROP":  # the first shard that can't fill another batch ends the epoch
+            return int(self._shards.min()) // self.plan.unit
+        return -(-int((self._sizes() - self._ahead).max()) // self.plan.unit)
+
+    @property
+    def size(self) -> int:
+        """Samples of an epoch: as given, else of one shard; without padding rounded up to full batches, of this epoch."""
+        plan = self.plan
+        if plan.size is not None:
+            return plan.size
+        if plan.policy == "DROP":
+            return int(self._shards.min())
+        return int(self._shards.max()) if plan.padded else self._batches * plan.unit
+
+    @property
+    def length(self) -> int:
+        """Batches of an epoch, as ``len`` of the iterator."""
+        return self.size // self.plan.unit if self.plan.policy == "DROP" else -(-self.size // self.plan.unit)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the epoch has ended: `reset` starts the next one."""
+        return self._given >= self._batches
+
+    can_reset = is_over
+
+    def valid(self) -> tuple[int, ...]:
+        """How many samples of the next batch belong to this epoch, for each pipeline; they are its first ones."""
+        plan = self.plan
+        left = self._sizes() - self._ahead - self._given * plan.unit
+        if plan.size is None:
+            return tuple(np.clip(left[list(plan.shard_ids)], 0, plan.batch_size).tolist())
+        return tuple(np.clip(left[0] - plan.batch_size * np.arange(len(plan.shard_ids)), 0, plan.batch_size).tolist())
+
+    def advance(self) -> tuple[int, ...]:
+        """Counts one batch; returns its `valid`."""
+        valid = self.valid()
+        self._given += 1
+        return valid
+
+    def reset(self) -> int:
+        """Starts the next epoch. Returns how many batches must be read and dropped before."""
+        assert self.is_over
+        plan = self.plan
+        dropped = 0
+        if plan.policy == "DROP" and plan.padded:  # up to where the readers end the shard
+            dropped = -(-int(self._shards.max()) // plan.unit) - self._given
+        elif plan.policy == "DROP":
+            dropped = int(self._shards.min() % plan.unit > 0)
+        elif plan.policy == "FILL" and not plan.padded:
+            self._ahead += self._given * plan.unit - self._sizes()
+        self._round += 1
+        self._given = 0
+        while self._ahead.any() and (self._sizes() <= self._ahead).all():  # a whole epoch was read ahead: shards smaller than a batch
+            self._ahead -= self._sizes()
+            self._round += 1
+        return dropped
+
+    def get_state(self) -> dict[str, Any]:
+        """JSON-able; for `set_state` of a counter with the same plan."""
+        return {"round": self._round, "given": self._given, "ahead": self._ahead.tolist()}
+
+    def set_state(self, state: Mapping[str, Any]) -> None:
+        """Goes to the state that `get_state` returned."""
+        if len(state["ahead"]) != len(self._ahead):
+            raise ValueError(f"the state is of {len(state['ahead'])} shards, this iterator has {len(self._ahead)}")
+        self._round, self._given = int(state["round"]), int(state["given"])
+        self._ahead = np.array(state["ahead"], np.int64)

@@ -1,0 +1,289 @@
+"""The arithmetic of shards and epochs: DALI 2.4.0's tables, and a brute-force model."""
+
+import ast
+import inspect
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import jaxdali.epoch as epoch_module
+from jaxdali.epoch import EpochCounter, EpochPlan, Walk, _buffer_order, _Draw, _permutation, _raw
+
+
+class Iterator:
+    """Pipelines with a reader each, and the counter, as an iterator uses them. Data are 1..N."""
+
+    def __init__(self, N, B, *, S=1, shards=None, pad=False, stick=False, policy="FILL", size=None, padded=False):
+        self.B = B
+        self.walks = [Walk(size=N, num_shards=S, shard_id=i, pad_last_batch=pad, stick_to_shard=stick) for i in shards or range(S)]
+        self.cursors = [w.initial() for w in self.walks]
+        if size is None:
+            self.plan = EpochPlan.of_readers([w.meta() for w in self.walks], B, policy)
+        else:
+            self.plan = EpochPlan.of_size(size, len(self.walks), B, padded, policy)
+        self.counter = EpochCounter(self.plan)
+        self.lengths = []
+
+    def read(self):
+        batch = []
+        for p, w in enumerate(self.walks):
+            index, _, _, self.cursors[p] = w.take(self.cursors[p], self.B, self.B)
+            batch.append((index + 1).tolist())
+        return batch
+
+    def epoch(self):
+        self.lengths.append((self.counter.size, self.counter.length))
+        batches = []
+        while not self.counter.is_over:
+            batch, valid = self.read(), self.counter.advance()
+            batches.append([b[:v] for b, v in zip(batch, valid)] if self.plan.policy == "PARTIAL" else batch)
+        for _ in range(self.counter.reset()):
+            self.read()
+        return batches
+
+    def texts(self, epochs):
+        """One pipeline's epochs as "12 34 56 77"; 10 is "A", 11 is "B"."""
+        return [
+            "|".join(" ".join("".join("0123456789AB"[x] for x in b[p]) for b in e) for p in range(len(self.walks)))
+            for e in (self.epoch() for _ in range(epochs))
+        ]
+
+
+def test_sizes_and_lengths():
+    for kwargs, want in [
+        ({"pad": True}, [(7, 4), (7, 4), (7, 4)]),
+        ({}, [(8, 4), (6, 3), (8, 4)]),
+        ({"policy": "DROP"}, [(7, 3), (7, 3), (7, 3)]),
+        ({"size": 7}, [(7, 4), (7, 4), (7, 4)]),
+        ({"size": 7, "policy": "DROP"}, [(7, 3), (7, 3), (7, 3)]),
+    ]:
+        it = Iterator(7, 2, **kwargs)
+        it.texts(3)
+        assert it.lengths == want, kwargs
+    assert EpochCounter(EpochPlan.of_size(100, 8, 4, False, "FILL")).length == 4
+    assert EpochCounter(EpochPlan.of_size(100, 8, 4, False, "DROP")).length == 3
+
+
+@pytest.mark.parametrize("by_size", [False, True])
+@pytest.mark.parametrize(
+    ("policy", "pad", "want"),
+    [
+        ("FILL", True, ["12 34 56 77"] * 4),
+        ("FILL", False, ["12 34 56 71", "23 45 67", "12 34 56 71", "23 45 67"]),
+        ("DROP", True, ["12 34 56"] * 4),
+        ("DROP", False, ["12 34 56", "23 45 67", "34 56 71", "45 67 12"]),
+        ("PARTIAL", True, ["12 34 56 7"] * 4),
+        ("PARTIAL", False, ["12 34 56 7", "23 45 67 1", "34 56 71 2"]),
+    ],
+)
+def test_policy_and_padding(by_size, policy, pad, want):
+    options = {"size": 7, "padded": pad} if by_size else {}
+    assert Iterator(7, 2, pad=pad, policy=policy, **options).texts(len(want)) == want
+
+
+def test_size_smaller_than_data_or_batch():
+    assert Iterator(9, 2, size=4).texts(3) == ["12 34", "56 78", "91 23"]
+    assert Iterator(3, 5).texts(1) == ["12312"]
+    assert Iterator(3, 5, pad=True).texts(2) == ["12333"] * 2
+    assert Iterator(3, 5, policy="DROP").counter.length == 0
+    assert Iterator(3, 5, policy="DROP").counter.is_over
+
+
+@pytest.mark.parametrize(
+    ("policy", "pad", "stick", "want"),
+    [
+        ("FILL", False, False, [["12 34", "56 78", "9A"], ["45 67", "89 A1", "23"], ["78 9A", "12 34", "56"]]),
+        ("FILL", False, True, [["12 31", "23 12", "31 23"], ["45 64", "56 45", "64 56"], ["78 9A"] * 3]),
+        ("FILL", True, False, [["12 33", "45 66", "78 9A"], ["45 66", "78 9A", "12 33"], ["78 9A", "12 33", "45 66"]]),
+        ("FILL", True, True, [["12 33"] * 3, ["45 66"] * 3, ["78 9A"] * 3]),
+        ("DROP", False, False, [["12", "56", "9A"], ["45", "89", "23"], ["78", "12", "56"]]),
+        ("DROP", False, True, [["12", "23", "31"], ["45", "56", "64"], ["78"] * 3]),
+        ("DROP", True, False, [["12", "45", "78"], ["45", "78", "12"], ["78", "12", "45"]]),
+        ("DROP", True, True, [["12"] * 3, ["45"] * 3, ["78"] * 3]),
+    ],
+)
+def test_one_shard_of_three(policy, pad, stick, want):
+    for shard in range(3):
+        assert Iterator(10, 2, S=3, shards=[shard], policy=policy, pad=pad, stick=stick).texts(3) == want[shard], shard
+
+
+def test_several_pipelines():
+    def epochs(n, **kwargs):
+        return Iterator(11, 2, S=2, **kwargs).texts(n)
+
+    assert epochs(4) == ["12 34 56|67 89 AB", "78 9A B1|12 34 56", "23 45 67|78 9A B1", "89 AB|23 45"]
+    assert epochs(3, pad=True) == ["12 34 55|67 89 AB", "67 89 AB|12 34 55", "12 34 55|67 89 AB"]
+    assert epochs(4, policy="DROP") == ["12 34|67 89", "78 9A|12 34", "23 45|78 9A", "89 AB|23 45"]
+    assert epochs(2, policy="DROP", pad=True) == ["12 34|67 89", "67 89|12 34"]
+
+
+def test_partial_cuts_each_pipeline_to_its_shard():
+    assert Iterator(7, 2, S=2, policy="PARTIAL", pad=True).epoch() == [[[1, 2], [4, 5]], [[3], [6, 7]]]
+    assert Iterator(20, 2, S=2, size=5, policy="PARTIAL").epoch() == [[[1, 2], [11, 12]], [[3], []]]
+
+
+@settings(max_examples=150, deadline=None)
+@given(N=st.integers(1, 40), S=st.integers(1, 5), B=st.integers(1, 9), stick=st.booleans(), epochs=st.integers(1, 12))
+def test_wrapping_epochs_against_brute_force(N, S, B, stick, epochs):
+    """FILL without padding: by the k-th end, every reader has read its first k shards, and the slowest less than a batch more."""
+    if N < S:
+        return
+    bounds = [N * i // S for i in range(S + 1)]
+    it = Iterator(N, B, S=S, stick=stick)
+    read, need, done = 0, [0] * S, 0
+    for _ in range(epochs):
+        before = read
+        while all(n <= read for n in need):  # skips the epochs that were read ahead entirely
+            for s in range(S):
+                shard = s if stick else (s + done) % S
+                need[s] += bounds[shard + 1] - bounds[shard]
+            done += 1
+        batches = it.epoch()
+        read += len(batches) * B
+        assert max(need) <= read < max(need) + B
+        assert len(batches) == it.lengths[-1][1] == (read - before) // B
+        assert it.lengths[-1][0] == len(batches) * B
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    N=st.integers(1, 40), S=st.integers(1, 5), B=st.integers(1, 9), stick=st.booleans(), pad=st.booleans(),
+    shuffle=st.sampled_from(["no", "random", "after"]), fill=st.integers(1, 50), seed=st.integers(0, 99),
+)  # fmt: skip
+def test_walk_against_brute_force(N, S, B, stick, pad, shuffle, fill, seed):
+    if N < S or (shuffle == "after" and stick):
+        return
+    options = {
+        "stick_to_shard": stick,
+        "pad_last_batch": pad,
+        "random_shuffle": shuffle == "random",
+        "shuffle_after_epoch": shuffle == "after",
+    }
+    for shard in range(S):
+        walk = Walk(size=N, num_shards=S, shard_id=shard, initial_fill=fill, seed=seed, **options)
+        got, cursor = [], walk.initial()
+        for _ in range(3 * (N + B) // B + 1):
+            index, epoch, position, cursor = walk.take(cursor, B, B)
+            got += list(zip(index.tolist(), epoch.tolist(), position.tolist()))
+        at = 0
+        for r in range(3):
+            here = shard if stick or shuffle == "after" else (shard + r) % S
+            epoch = r if stick or shuffle == "after" else (shard + r) // S
+            first, behind = N * here // S, N * (here + 1) // S
+            part = got[at : at + behind - first]
+            assert sorted(p for _, _, p in part) == list(range(first, behind))
+            assert {e for _, e, _ in part} == {epoch}
+            if shuffle == "no":
+                assert [i for i, _, _ in part] == list(range(first, behind))
+            at += len(part)
+            if pad:
+                until = at + -(-N // S) - len(part)
+                until += -until % B
+                assert set(got[at:until]) <= {part[-1]}
+                at = until
+
+
+def _round(walk, number=0):
+    index, _, position, _ = walk.take({"round": number, "offset": 0}, len(walk._round(number)[0]), 1)
+    return index.tolist(), position.tolist()
+
+
+def test_shuffled_shards_are_disjoint_even_with_different_seeds():
+    walks = [Walk(size=30, num_shards=4, shard_id=i, random_shuffle=True, seed=i) for i in range(4)]
+    for r in range(3):
+        assert sorted(i for w in walks for i in _round(w, r)[0]) == list(range(30))
+    assert sorted(_round(walks[0], 1)[0]) == sorted(_round(walks[1], 0)[0])  # shards move on
+    assert _round(walks[0]) != _round(Walk(size=30, num_shards=4, shard_id=0, random_shuffle=True, seed=9))
+    assert _round(walks[0], 4) != _round(walks[0], 0)  # the same shard an epoch later
+
+
+def test_initial_fill_is_the_size_of_a_shuffle_buffer():
+    n = 1000
+    order = {fill: np.array(_round(Walk(size=n, random_shuffle=True, initial_fill=fill, seed=3))[1]) for fill in (1, 10, n)}
+    assert order[1].tolist() == list(range(n))  # the list as shuffled
+    early = np.arange(n) - order[10]
+    assert early.min() == -9  # an entry can't come before it is in the buffer ...
+    assert np.argsort(order[10])[:500].max() < 700  # ... and does not stay for ever
+    assert abs(np.corrcoef(order[n], np.arange(n))[0, 1]) < 0.1
+
+
+def test_shuffle_buffer_against_a_loop():
+    n, fill, seed = 200, 7, 5
+    place = _raw(seed, _Draw.BUFFER, 2, 1, n - fill) % np.uint64(fill)
+    buffer, order = list(range(fill)), []
+    for t, j in enumerate(place.astype(int)):
+        order.append(buffer[j])
+        buffer[j] = fill + t
+    order += [buffer[j] for j in _permutation(seed, _Draw.REST, 2, 1, fill)]
+    assert _buffer_order(n, fill, seed, 2, 1).tolist() == order
+
+
+def test_shuffle_after_epoch():
+    walks = [Walk(size=12, num_shards=2, shard_id=i, shuffle_after_epoch=True, seed=i) for i in range(2)]
+    orders = []
+    for r in range(3):
+        parts = [_round(w, r)[0] for w in walks]
+        orders.append(parts[0] + parts[1])
+        assert sorted(orders[-1]) == list(range(12))
+        assert orders[-1] == _round(Walk(size=12, shuffle_after_epoch=True), r)[0]  # one order, however many shards share it
+    assert len(set(map(tuple, orders))) == 3
+    assert _round(Walk(size=12, shuffle_after_epoch=True, shuffle_after_epoch_seed=1))[0] != orders[0]
+
+
+def test_cursor_is_json_and_batch_size_does_not_matter():
+    walk = Walk(size=23, num_shards=2, shard_id=1, random_shuffle=True, seed=8)
+    whole = walk.take(walk.initial(), 60, 60)
+    cursor, parts = walk.initial(), []
+    for n in (1, 7, 12, 20, 20):
+        *part, cursor = walk.take(json.loads(json.dumps(cursor)), n, n)
+        parts.append(part)
+    for k in range(3):
+        assert np.concatenate([p[k] for p in parts]).tolist() == whole[k].tolist()
+    assert cursor == whole[3]
+
+
+def test_state_of_the_counter():
+    a, b = (Iterator(11, 2, S=3).counter for _ in range(2))
+    for _ in range(40):
+        b.set_state(json.loads(json.dumps(a.get_state())))
+        assert (b.size, b.length, b.is_over, b.valid()) == (a.size, a.length, a.is_over, a.valid())
+        if a.is_over:
+            a.reset()
+        else:
+            a.advance()
+    with pytest.raises(ValueError, match="2 shards"):
+        a.set_state({"round": 0, "given": 0, "ahead": [0, 0]})
+
+
+def test_wrong_arguments():
+    for kwargs, text in [
+        ({"num_shards": 0}, "num_shards"),
+        ({"shard_id": -1}, "shard_id"),
+        ({"shard_id": 2, "num_shards": 2}, "shard_id"),
+        ({"num_shards": 11}, "10 samples for 11 shards"),
+        ({"initial_fill": 0}, "initial_fill"),
+        ({"shuffle_after_epoch": True, "random_shuffle": True}, "random_shuffle"),
+        ({"shuffle_after_epoch": True, "stick_to_shard": True}, "stick_to_shard"),
+    ]:
+        with pytest.raises(ValueError, match=text):
+            Walk(size=10, **kwargs)
+    metas = [Walk(size=10, num_shards=2, shard_id=0).meta(), Walk(size=9, num_shards=2, shard_id=1).meta()]
+    with pytest.raises(ValueError, match="epoch_size"):
+        EpochPlan.of_readers(metas, 2, "FILL")
+    with pytest.raises(ValueError, match="policy"):
+        EpochPlan.of_size(10, 1, 2, False, "fill")
+    with pytest.raises(ValueError, match="size"):
+        EpochPlan.of_size(0, 1, 2, False, "FILL")
+
+
+def test_the_module_needs_neither_jax_nor_files():
+    tree = ast.parse(inspect.getsource(epoch_module))
+    names = {
+        n.module or "" if isinstance(n, ast.ImportFrom) else n.names[0].name
+        for n in ast.walk(tree)
+        if isinstance(n, (ast.Import, ast.ImportFrom))
+    }
+    assert names <= {"__future__", "collections.abc", "dataclasses", "enum", "errors", "functools", "numpy", "typing"}
