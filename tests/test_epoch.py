@@ -45,7 +45,7 @@ class Iterator:
         return batches
 
     def texts(self, epochs):
-        """One pipeline's epochs as "12 34 56 77"; 10 is "A", 11 is "B"."""
+        """Epochs as "12 34|56 77": a digit per sample ("A" is 10), pipelines apart by "|"."""
         return [
             "|".join(" ".join("".join("0123456789AB"[x] for x in b[p]) for b in e) for p in range(len(self.walks)))
             for e in (self.epoch() for _ in range(epochs))
