@@ -1,0 +1,107 @@
+"""Subscripts of DataNodes against NumPy's, on the host and in the compiled program."""
+
+import numpy as np
+import pytest
+
+import jaxdali
+from jaxdali import fn, types
+from jaxdali.fn._subscript import newaxis
+
+RAGGED = [np.arange(h * w * 3, dtype=np.uint16).reshape(h, w, 3) for h, w in ((5, 6), (7, 4), (4, 9))]
+DENSE = [RAGGED[0]] * 3  # a constant: its shape is known when the pipeline is built
+
+
+def run(f, *inputs, compiled, layout="HWC"):
+    """Outputs of ``f(x, *indices)``, one pipeline with a batch of the given samples, and their layout."""
+
+    def source(samples):
+        return lambda: samples
+
+    @jaxdali.pipeline_def(batch_size=len(inputs[0]), num_threads=2, device_id=None)
+    def pipe():
+        x, *indices = [fn.external_source(source=source(samples), layout=layout if i == 0 else None) for i, samples in enumerate(inputs)]
+        if inputs[0] is DENSE:
+            x = types.Constant(DENSE[0], layout=layout)
+        return f(x.gpu() if compiled else x, *indices)
+
+    p = pipe()
+    p.build()
+    (out,) = p.run()
+    return [np.array(out[i]) for i in range(len(inputs[0]))], out.layout()
+
+
+KEYS = [
+    np.s_[::2],
+    np.s_[::-1],
+    np.s_[4:1:-1],
+    np.s_[3:1],
+    np.s_[2:20, -20:3],
+    np.s_[7:],
+    np.s_[-3:-1, ::-2, 1],
+    np.s_[1],
+    np.s_[:, -1],
+    np.s_[2, 3, 1],
+    np.s_[:],
+    np.s_[()],
+    np.s_[:, 1:2, ::2],
+    np.s_[: 10**30 : 10**20],
+]
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("samples", [DENSE, RAGGED], ids=["dense", "ragged"])
+def test_static_keys_select_what_numpy_selects(samples, compiled):
+    for key in KEYS:
+        got, layout = run(lambda x, key=key: x[key], samples, compiled=compiled)
+        kept = [c for c, k in zip("HWC", (*(key if isinstance(key, tuple) else (key,)), *[slice(None)] * 3)[:3], strict=True) if isinstance(k, slice)]
+        assert layout == "".join(kept), key
+        for g, s in zip(got, samples, strict=True):
+            np.testing.assert_array_equal(g, s[key], err_msg=str(key))
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("samples", [DENSE, RAGGED], ids=["dense", "ragged"])
+def test_each_sample_has_its_own_indices(samples, compiled):
+    at = [np.int32(i) for i in (1, -2, 3)]
+    start = [np.uint8(i) for i in (0, 3, 1)]
+    stop = [np.int64(i) for i in (-1, 99, 2)]
+    step = [np.int16(i) for i in (1, -1, 2)]
+    got, layout = run(lambda x, a, b, c, d: x[a, b:c:d], samples, at, start, stop, step, compiled=compiled)
+    assert layout == "WC"
+    for i, s in enumerate(samples):
+        np.testing.assert_array_equal(got[i], s[at[i], start[i] : stop[i] : step[i]])
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_newaxis_inserts_an_axis(compiled):
+    got, layout = run(lambda x: x[newaxis("F"), 1:, newaxis("Z"), 0], RAGGED, compiled=compiled)
+    assert layout == "FHZC"
+    for g, s in zip(got, RAGGED, strict=True):
+        np.testing.assert_array_equal(g, s[None, 1:, None, 0])
+    assert run(lambda x: x[0, newaxis], RAGGED, compiled=compiled)[1] == ""
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_an_index_out_of_range_blames_the_sample(compiled):
+    index = [np.int32(4), np.int32(4), np.int32(4)]
+    with pytest.raises(jaxdali.SampleError, match="index 4 is out of range for axis 0 of extent 4"):
+        run(lambda x, i: x[i], RAGGED, index, compiled=compiled)
+    with pytest.raises(ValueError, match="index -6 is out of range for axis 0 of extent 5"):
+        run(lambda x: x[-6], DENSE, compiled=compiled)
+
+
+@pytest.mark.parametrize("key", [1.5, [0, 1], "H", slice(0, 2.5)])
+def test_other_types_of_indices_are_refused(key):
+    with pytest.raises(TypeError, match="an index must be an integer"):
+        run(lambda x: x[key], DENSE, compiled=False)
+
+
+def test_what_dali_refuses_is_refused():
+    with pytest.raises(NotImplementedError, match="Ellipsis"):
+        run(lambda x: x[..., 0], DENSE, compiled=False)
+    with pytest.raises(ValueError, match="step"):
+        run(lambda x: x[::0], DENSE, compiled=False)
+    with pytest.raises(ValueError, match="4 indices for 3-D data"):
+        run(lambda x: x[:, :, :, 0], DENSE, compiled=False)
+    with pytest.raises(TypeError, match="integer scalar per sample"):
+        run(lambda x, i: x[i], DENSE, [np.float32(1)] * 3, compiled=False)
