@@ -171,6 +171,7 @@ class Synchronous:
             raise StopIteration
         with self._executor.contexts():
             try:
+                self._executor.build()  # not before: what was fed tells the types
                 host = self._executor.read(self._state)
             except StopIteration:
                 self._ended = True
@@ -180,7 +181,6 @@ class Synchronous:
                 assert e.__cause__ is not None
                 raise e.__cause__ from None
             self._state = host.after
-            self._executor.build()
             self._executor.run_host(host)
             return self._executor.check(self._executor.launch(host))
 

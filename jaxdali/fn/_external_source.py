@@ -290,6 +290,7 @@ class _FedSource(_Base):
         return [kind], [self._layout]
 
     def read(self, ctx: HostContext, cursors: Sequence[Any]):
+        self.specs()  # of the batch that is taken now, when it is the first
         return self._deliver(ctx, cursors, [[self._next(s, keep=False)] for s in range(ctx.S)])
 
     def close(self) -> None:

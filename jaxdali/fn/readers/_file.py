@@ -210,7 +210,7 @@ class _FileSource(Source):
         for i in np.flatnonzero(error).tolist():
             path = self._files[i // ctx.B].path(int(index[i]))
             why = "its size changed while it was read" if error[i] == _SIZE_CHANGED else os.strerror(int(error[i]))
-            ctx.fail(i, _READ_ERROR, f"can't read {path}: {why}")
+            ctx.fail(i, _READ_ERROR, f"{path}: {why}")
         return packed
 
 
