@@ -44,10 +44,10 @@ class HostContext:
       node: the node that runs; seed: of the pipeline; num_threads: of the pipeline; pool: id of its native thread pool.
       shard_ids: place of each local shard among `num_shards`.
       epoch, position: ``i64[N]``, what random numbers are keyed by; present: ``bool[N]``, False for samples a short batch lacks.
-      bad: samples that failed in an earlier launch of this batch and are to be replaced.
+      bad: samples that failed in an earlier launch of this batch and are to be replaced, with their status codes.
     """
 
-    def __init__(self, executor: Executor, node: Node, batch: HostBatch, bad: frozenset[int]):
+    def __init__(self, executor: Executor, node: Node, batch: HostBatch, bad: Mapping[int, int]):
         self._executor = executor
         self._batch = batch
         self.node = node
@@ -76,6 +76,8 @@ class HostContext:
 
     def report_bad(self, i: int, code: int, reason: str = ""):
         """Reports that sample `i` was replaced."""
+        if i in self.bad:
+            code, reason = self.bad[i], ""
         self._batch.replaced.append((self._batch.source_of(self.node, i), reason or _ffi.STATUS.get(code, str(code))))
 
     def empty(self, elements: int, dtype, index: int = 0) -> np.ndarray:
@@ -99,7 +101,7 @@ class HostBatch:
     ids: SampleIds | None = None
     failures: list[tuple[Node, int, int, str]] = dataclasses.field(default_factory=list)
     replaced: list[tuple[str, str]] = dataclasses.field(default_factory=list)
-    bad: Mapping[int, frozenset[int]] = dataclasses.field(default_factory=dict)  # samples replaced after a launch, per native node
+    bad: Mapping[int, Mapping[int, int]] = dataclasses.field(default_factory=dict)  # after a launch, per native node: samples to replace, and their codes
 
     def source_of(self, node: Node, i: int) -> str:
         """Where sample `i` of a node came from: the name given by the first source upstream of it."""
@@ -276,7 +278,7 @@ class Executor:
             entry = after["sources"][node.name]
             source = self.sources[node.id]
             try:
-                outputs, entry["cursors"], ids = source.read(HostContext(self, node, batch, frozenset()), entry["cursors"])
+                outputs, entry["cursors"], ids = source.read(HostContext(self, node, batch, {}), entry["cursors"])
             except StopIteration:
                 raise
             except Exception as e:
@@ -303,19 +305,19 @@ class Executor:
           SampleError: a sample failed.
           OperatorError: an operator did.
         """
-        failed: dict[int, frozenset[int]] = {}
+        failed: dict[int, dict[int, int]] = {}
         for node in self.graph.nodes:
             for x in node.inputs if node.id in batch.bad else ():
-                failed[x.node.id] = failed.get(x.node.id, frozenset()) | batch.bad[node.id]
+                failed[x.node.id] = {**failed.get(x.node.id, {}), **batch.bad[node.id]}
         for node in self.graph.nodes:
             if not node.op.source:
-                self._run_node(node, batch, failed.get(node.id, frozenset()))
+                self._run_node(node, batch, failed.get(node.id, {}))
             if batch.failures:
                 # A sample fails where it was read or looked at first, so the first failing node is the one to name.
                 failing, i, code, reason = batch.failures[0]
                 raise self._sample_error(failing, batch, i, code, reason)
 
-    def _run_node(self, node: Node, batch: HostBatch, bad: frozenset[int]):
+    def _run_node(self, node: Node, batch: HostBatch, bad: Mapping[int, int]):
         ctx = HostContext(self, node, batch, bad)
         values = [batch.values[x.node.id, x.index] for x in node.inputs]
         try:
@@ -415,7 +417,7 @@ class Executor:
 
     def check(self, launched: Launched) -> Batch:
         """Waits for a batch, repairs or raises where samples failed, and gives its outputs their final form."""
-        bad: dict[int, frozenset[int]] = {}
+        bad: dict[int, dict[int, int]] = {}
         for segment, codes in launched.status:
             if not segment.native:
                 continue
@@ -428,7 +430,7 @@ class Executor:
                     continue
                 if getattr(node.op, "on_error", "raise") != "replace":
                     raise self._sample_error(node, launched.host, int(failed[0]), int(codes[failed[0], column]), "")
-                bad[node.id] = frozenset(failed.tolist())
+                bad[node.id] = {i: int(codes[i, column]) for i in failed.tolist()}
         if bad:
             return self._repair(launched, bad)
         for report in launched.host.replaced:
@@ -438,13 +440,13 @@ class Executor:
         names = tuple([launched.host.source_of(x.node, i) for i in range(len(self.shards.devices) * self.B)] if not self.as_arrays else () for x in self.graph.outputs)
         return Batch(outputs, launched.host.after, launched.host.ids, names)
 
-    def _repair(self, launched: Launched, bad: dict[int, frozenset[int]]) -> Batch:
+    def _repair(self, launched: Launched, bad: dict[int, dict[int, int]]) -> Batch:
         """Runs a batch again with the samples replaced that failed in it; they add to those replaced before."""
         known = launched.host.bad
         for node, samples in bad.items():
-            if samples <= known.get(node, frozenset()):
+            if samples.keys() <= known.get(node, {}).keys():
                 raise AssertionError(f"node {node}: replaced samples {sorted(samples)} failed again")
-        merged = {n: known.get(n, frozenset()) | bad.get(n, frozenset()) for n in {*known, *bad}}
+        merged = {n: {**known.get(n, {}), **bad.get(n, {})} for n in {*known, *bad}}
         old = launched.host
         kept = {(n.id, i): old.values[n.id, i] for n in self._source_nodes for i in range(n.op.num_outputs)}
         host = HostBatch(old.before, old.after, kept, {}, old.names, old.ids, bad=merged)

@@ -431,7 +431,7 @@ class Arguments:
 
 
 def _static(operator: str, name: str, x: Any) -> Any:
-    if isinstance(x, (bool, int, float, str)):
+    if isinstance(x, (bool, int, float)):
         return x
     try:
         a = np.asarray(x)

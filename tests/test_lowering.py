@@ -2,6 +2,7 @@
 
 import contextlib
 import gc
+import re
 
 import jax
 import numpy as np
@@ -80,7 +81,7 @@ def test_few_compilations_over_an_epoch_and_none_for_a_second_iterator(spread):
     assert count == 250
     assert 1 <= len(seen) <= 12
     # Peak capacity of the decoded images against the largest batch's need.
-    sizes = {f: np.prod(Image.open(f).size) * 3 for f in set(files)}
+    sizes = {f: pixels(f) for f in set(files)}
     need = max(sum(-(-sizes[f] // 64) * 64 for f in files[i : i + 8]) for i in range(0, 2000, 8))
     capacity = max(s.shape[0] for s in custom_call_results(lowered, "jaxdali_decode"))
     assert need <= capacity <= 2 * need
@@ -89,10 +90,13 @@ def test_few_compilations_over_an_epoch_and_none_for_a_second_iterator(spread):
     assert seen == []
 
 
+def pixels(path):
+    with Image.open(path) as image:
+        return np.prod(image.size) * 3
+
+
 def custom_call_results(lowered, target):
     """Shapes of the first results of the custom calls of a target."""
-    import re
-
     found = re.findall(rf"custom_call @{target}\(.*?-> \(tensor<(\d+)xui8>", lowered.as_text())
     return [jax.ShapeDtypeStruct((int(n),), np.uint8) for n in found]
 

@@ -1,0 +1,249 @@
+"""Bad input: a Python exception that names operator, the user's line and the file; then things go on."""
+
+import pathlib
+import re
+import shutil
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from PIL import Image
+
+from jaxdali import OperatorError, SampleError, fn, pipeline_def, types
+from jaxdali.plugin.jax import data_iterator
+
+HERE = re.escape(__file__)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """24 JPEGs, 32x32, labels 0..2; the content of file i is grey level i."""
+    for i in range(24):
+        path = tmp_path / "root" / f"class{i // 8}" / f"{i:02}.jpg"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        noise = np.random.default_rng(i).integers(0, 60, (32, 32, 3))
+        Image.fromarray((noise + 8 * i).astype(np.uint8)).save(path, quality=95)
+    return tmp_path / "root"
+
+
+def truncate(path: pathlib.Path):
+    data = path.read_bytes()
+    path.write_bytes(data[: len(data) // 2])
+
+
+def make(folder, **options):
+    @data_iterator(output_map=["images", "labels"], reader_name="reader", **options)
+    def definition(num_shards=1, shard_id=0, on_error="raise", replace_shape=None):
+        jpegs, labels = fn.readers.file(file_root=folder, name="reader", num_shards=num_shards, shard_id=shard_id)
+        images = fn.decoders.image(jpegs, on_error=on_error, replace_shape=replace_shape)
+        return fn.resize(images, size=(16, 16)), labels
+
+    return definition
+
+
+@pytest.mark.parametrize("where", [None, "mesh"])
+def test_truncated_file_consumes_its_batch_and_the_next_is_good(folder, where):
+    with make(folder)(batch_size=8) as it:
+        good = [np.asarray(b["images"]) for b in it]
+    truncate(folder / "class1" / "11.jpg")
+    sharding = NamedSharding(Mesh(np.array(jax.devices()), ("batch",)), PartitionSpec("batch")) if where else None
+    with make(folder, sharding=sharding)(batch_size=8) as it:
+        if sharding is None:
+            np.testing.assert_array_equal(next(it)["images"], good[0])
+            bad = 1
+        else:
+            bad = 2  # shard 3 has the files 9, 10, 11
+            for _ in range(bad):
+                next(it)
+        with pytest.raises(SampleError, match=rf"decoders\.image \(created at {HERE}:\d+\): class1/11\.jpg: .*truncated") as e:
+            next(it)
+        assert e.value.source == "class1/11.jpg"
+        if sharding is None:
+            np.testing.assert_array_equal(next(it)["images"], good[2])
+        with pytest.raises(StopIteration):
+            next(it)
+        it.reset()
+        for i in range(len(it)):  # the next epoch: the same again
+            if i == bad:
+                with pytest.raises(SampleError):
+                    next(it)
+            else:
+                next(it)
+    with make(folder, sharding=sharding)(batch_size=8) as it:  # and a new iterator works
+        next(it)
+
+
+def test_parameters_survive_a_truncated_file(folder):
+    truncate(folder / "class2" / "20.jpg")
+
+    @jax.jit
+    def step(w, x):
+        return w + x.astype(jnp.float32).mean()
+
+    step = jax.jit(step, donate_argnums=0)
+    w = jnp.zeros(())
+    done = 0
+    with make(folder)(batch_size=8) as it:
+        while True:
+            try:
+                batch = next(it)
+            except StopIteration:
+                break
+            except SampleError:
+                continue
+            w = step(w, batch["images"])
+            done += 1
+    assert done == 2
+    assert np.isfinite(w)
+    assert w > 0
+
+
+@pytest.mark.parametrize("damage", ["truncated", "junk", "empty"])
+@pytest.mark.parametrize("shape", [None, (16, 16, 3)])
+def test_replace(folder, damage, shape):
+    with make(folder)(batch_size=8) as it:
+        good = [np.asarray(b["images"]) for b in it]
+    path = folder / "class1" / "11.jpg"
+    if damage == "truncated":
+        truncate(path)
+    else:
+        path.write_bytes(b"this is no image" * 10 if damage == "junk" else b"")
+    with make(folder)(batch_size=8, on_error="replace", replace_shape=shape) as it:
+        got = [np.asarray(b["images"]) for b in it]
+        bad = it.bad_samples()
+    want = [g.copy() for g in good]
+    want[1][3] = want[1][4] if shape is None else 0
+    np.testing.assert_array_equal(got, want)
+    assert [(b.file, b.count) for b in bad] == [("class1/11.jpg", 1)]
+    assert {"truncated": "end early", "junk": "not an image", "empty": "empty"}[damage] in bad[0].reason
+
+
+def test_file_that_vanished(folder):
+    (folder / "class0" / "02.jpg").unlink()
+    (folder / "class0" / "02.jpg").symlink_to(folder / "nowhere.jpg")
+    with pytest.raises(SampleError, match=rf"readers\.file \(created at {HERE}:\d+\): class0/02\.jpg: the file can't be read"):
+        make(folder)(batch_size=8)  # the first batch is made in the constructor
+
+
+def test_missing_and_empty_directories(tmp_path):
+    with pytest.raises(RuntimeError, match=rf"readers\.file \(created at {HERE}:\d+\).*nowhere"):
+        make(tmp_path / "nowhere")(batch_size=8)
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(RuntimeError, match=rf"readers\.file \(created at {HERE}:\d+\).*empty"):
+        make(tmp_path / "empty")(batch_size=8)
+
+
+def test_ragged_output_where_a_uniform_one_is_needed(folder):
+    Image.new("RGB", (40, 20)).save(folder / "class0" / "03.jpg")
+
+    @data_iterator(output_map=["images"], reader_name="reader", prepare_first_batch=False)
+    def definition():
+        jpegs, _ = fn.readers.file(file_root=folder, name="reader")
+        return fn.decoders.image(jpegs)
+
+    with definition(batch_size=8) as it:
+        with pytest.raises(OperatorError, match=rf"decoders\.image \(created at {HERE}:\d+\): .*\(20, 40, 3\), \(32, 32, 3\).*fn\.resize"):
+            next(it)
+        assert next(it)["images"].shape == (8, 32, 32, 3)
+
+
+@pytest.mark.parametrize(
+    ("call", "error"),
+    [
+        (lambda x: fn.resize(x, sizes=(2, 2)), TypeError),
+        (lambda x: fn.resize(x, size="big"), TypeError),
+        (lambda x: fn.resize(x, size=(2, 2), interp_type="linear"), TypeError),
+        (lambda x: fn.rotate(x), TypeError),
+        (lambda x: fn.rotate(x, angle="a"), TypeError),
+        (lambda x: fn.rotate("x", angle=1.0), TypeError),
+        (lambda x: fn.cast(x, dtype="much"), (TypeError, ValueError)),
+        (lambda x: fn.decoders.image(x, on_error="ignore"), ValueError),
+        (lambda x: fn.decoders.image(x, device="tpu"), ValueError),
+    ],
+)
+def test_wrong_arguments_raise_at_the_user_s_line(call, error):
+    @pipeline_def(batch_size=1)
+    def definition():
+        return call(fn.external_source(source=lambda: [np.zeros((4, 4, 3), np.uint8)]))
+
+    with pytest.raises(error) as e:
+        definition().build()
+    assert any(str(t.path) == __file__ and t.name == "<lambda>" for t in e.traceback)
+
+
+def test_wrong_input_type_names_operator_and_line():
+    @pipeline_def(batch_size=1)
+    def definition():
+        x = fn.external_source(source=lambda: [np.zeros((4, 4, 3), np.int64)], layout="HWC")
+        return fn.resize(x, size=(2, 2))
+
+    with pytest.raises((TypeError, ValueError), match=rf"resize \(created at {HERE}:\d+\): .*int64"):
+        definition().build()
+
+
+def test_argument_made_in_the_program_names_both_operators(folder):
+    @pipeline_def(batch_size=2)
+    def definition():
+        images = fn.decoders.image(fn.readers.file(file_root=folder)[0])
+        return fn.rotate(images, angle=images[0, 0, 0])
+
+    with pytest.raises(OperatorError, match=r"rotate .*input 1 is read on the host"):
+        definition().build()
+
+
+def test_unknown_pipeline_arguments():
+    with pytest.raises(TypeError, match="batchsize"):
+        pipeline_def(batchsize=2)(lambda: 1)
+    with pytest.raises(TypeError, match="batchsize"):
+        pipeline_def(lambda: 1)(batchsize=2)
+    with pytest.raises(ValueError, match="device_id=99.*8 local"):
+        pipeline_def(lambda: 1)(batch_size=1, device_id=99).build()
+    with pytest.raises(ValueError, match="batch_size must be at least 1"):
+        pipeline_def(lambda: 1)()
+
+
+def test_exception_in_a_source_keeps_its_type_and_the_next_batch_comes():
+    def source(info):
+        if info.iteration == 1:
+            raise KeyError("mine")
+        return np.full((2,), info.iteration, np.int32)
+
+    @pipeline_def(batch_size=2)
+    def definition():
+        return fn.external_source(source=source, batch=False)
+
+    pipe = definition()
+    assert pipe.run()[0].as_array().tolist() == [[0, 0], [0, 0]]
+    with pytest.raises(KeyError, match="mine") as e:
+        pipe.run()
+    assert any("external_source" in n and __file__ in n for n in e.value.__notes__)
+    assert pipe.run()[0].as_array().tolist() == [[2, 2], [2, 2]]
+    pipe.close()
+
+
+def test_operators_outside_a_definition():
+    with pytest.raises(OperatorError, match="only be used inside a pipeline definition"):
+        fn.readers.file(file_root=".")
+
+
+def test_node_in_if():
+    @pipeline_def(batch_size=1)
+    def definition():
+        x = fn.random.coin_flip()
+        return x if x == 1 else x + types.Constant(1)
+
+    with pytest.raises(TypeError, match="truth value"):
+        definition().build()
+
+
+def test_folder_can_be_repaired(folder):
+    backup = (folder / "class0" / "00.jpg").read_bytes()
+    truncate(folder / "class0" / "00.jpg")
+    with pytest.raises(SampleError, match=r"class0/00\.jpg"):
+        make(folder)(batch_size=8)
+    (folder / "class0" / "00.jpg").write_bytes(backup)
+    with make(folder)(batch_size=8) as it:
+        assert len(list(it)) == 3
+    shutil.rmtree(folder)
