@@ -159,17 +159,16 @@ def train(folder: pathlib.Path, epochs: int = 8, batch_size: int = 32, seed: int
 
     compiled, batch, losses = None, {}, []
     iterator = train_iterator(batch_size=batch_size, seed=seed)
-    with tqdm(total=epochs * len(iterator), unit="batch") as bar:
-        for epoch in range(epochs):
-            bar.set_description(f"epoch {epoch + 1}/{epochs}")
-            for batch in iterator:
-                if compiled is None:  # once, ahead of time, so that the very program can be looked at
-                    compiled = train_step.lower(params, state, batch["images"], batch["labels"]).compile()
-                params, state, loss = compiled(params, state, batch["images"], batch["labels"])
-                if losses:  # show the loss of the step before: waiting for this one would leave the devices idle
-                    bar.set_postfix(loss=f"{jax.device_get(losses[-1]):.3f}")
-                losses.append(loss)
-                bar.update()
+    for epoch in range(epochs):
+        started = iter(iterator)  # the number of batches is that of the epoch started
+        bar = tqdm(started, desc=f"epoch {epoch + 1}/{epochs}", total=len(iterator), unit="batch")
+        for batch in bar:
+            if compiled is None:  # once, ahead of time, so that the very program can be looked at
+                compiled = train_step.lower(params, state, batch["images"], batch["labels"]).compile()
+            params, state, loss = compiled(params, state, batch["images"], batch["labels"])
+            if losses:  # show the loss of the step before: waiting for this one would leave the devices idle
+                bar.set_postfix(loss=f"{jax.device_get(losses[-1]):.3f}")
+            losses.append(loss)
 
     predictions = np.full(len(data.held_out[0]), -1)
     for held_out in held_out_iterator(batch_size=batch_size):
