@@ -1,0 +1,206 @@
+"""readers.file: lists, labels, contents, order, errors."""
+
+import os
+
+import numpy as np
+import pytest
+
+from jaxdali import fn, pipeline_def
+from jaxdali.errors import SampleError
+
+NAMES = ["2/b.jpg", "10/a.png", "10/B.JPG", "10/notes.txt", "a/x.gif", "a/c.tiff", "a/deep/d.jpg", "beside.jpg"]
+
+
+@pytest.fixture
+def root(tmp_path):
+    for name in NAMES:
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(name.encode())
+    (tmp_path / "Empty").mkdir()
+    return tmp_path
+
+
+def read(batches=1, batch_size=4, seed=0, pipeline_seed=1, **kwargs):
+    """(names, labels, contents) of some batches."""
+
+    @pipeline_def(batch_size=batch_size, num_threads=2, seed=pipeline_seed)
+    def pipeline():
+        return fn.readers.file(seed=seed, **kwargs)
+
+    pipe = pipeline()
+    names, labels, contents = [], [], []
+    for _ in range(batches):
+        data, label = pipe.run()
+        assert label.shape() == [(1,)] * batch_size
+        names += [data[i].source_info() for i in range(batch_size)]
+        labels += label.as_array()[:, 0].tolist()
+        contents += [np.asarray(data[i]).tobytes().decode() for i in range(batch_size)]
+    return names, labels, contents
+
+
+def test_directories_in_byte_order_are_classes(root):
+    names, labels, contents = read(file_root=root)
+    assert names == ["10/B.JPG", "10/a.png", "2/b.jpg", "a/c.tiff"]  # "Empty" is class 2
+    assert labels == [0, 0, 1, 3]
+    assert contents == names
+    assert read(file_root=str(root))[0] == names
+
+
+def test_filters(root):
+    assert read(file_root=root, batch_size=2, file_filters=["*.txt", "*.gif"])[0] == ["10/notes.txt", "a/x.gif"]
+    assert read(file_root=root, batch_size=2, file_filters="[ab].*")[0] == ["10/B.JPG", "10/a.png"]
+    assert read(file_root=root, batch_size=1, file_filters=["*.jpg"])[0] == ["10/B.JPG"]
+    assert read(file_root=root, batch_size=1, file_filters=["*.jpg"], case_sensitive_filter=True)[0] == ["2/b.jpg"]
+    assert read(file_root=root, batch_size=2, dir_filters=["2", "A"])[:2] == (["2/b.jpg", "a/c.tiff"], [0, 1])
+    assert read(file_root=root, batch_size=2, dir_filters=["2", "A"], case_sensitive_filter=True)[0] == ["2/b.jpg"] * 2
+
+
+def test_files_and_labels(root):
+    paths = [root / "a/x.gif", str(root / "2/b.jpg")]
+    assert read(files=paths, batch_size=2) == ([str(p) for p in paths], [0, 1], ["a/x.gif", "2/b.jpg"])
+    assert read(files=["a/x.gif", "2/b.jpg"], file_root=root, labels=[-7, 5], batch_size=2)[:2] == (["a/x.gif", "2/b.jpg"], [-7, 5])
+    assert read(files=paths[1], labels=3, batch_size=1)[1] == [3]
+
+
+def test_file_list(root):
+    (root / "list.txt").write_text(f"2/b.jpg 5\n\n  \nbeside.jpg\t 17 \r\n{root}/a/x.gif 0")
+    names, labels, contents = read(file_list=root / "list.txt", batch_size=3)
+    assert names == ["2/b.jpg", "beside.jpg", f"{root}/a/x.gif"]
+    assert labels == [5, 17, 0]
+    assert contents == ["2/b.jpg", "beside.jpg", "a/x.gif"]
+    (root / "spaces in name.jpg").write_bytes(b"s")
+    (root / "other.txt").write_text("spaces in name.jpg 2")
+    assert read(file_list=root / "other.txt", file_root=root, batch_size=1) == (["spaces in name.jpg"], [2], ["s"])
+
+
+def many(tmp_path, n=20):
+    for i in range(n):
+        (tmp_path / f"{i:03d}").write_bytes(bytes([65 + i]))
+    return {"file_root": tmp_path, "files": [f"{i:03d}" for i in range(n)]}
+
+
+def test_shards_and_padding(tmp_path):
+    data = many(tmp_path, 10)
+    options = {"num_shards": 3, "shard_id": 0, "batch_size": 2, "batches": 3}
+    assert read(**data, **options)[1] == [0, 1, 2, 3, 4, 5]
+    assert read(**data, **options, stick_to_shard=True)[1] == [0, 1, 2, 0, 1, 2]
+    assert read(**data, **options, pad_last_batch=True)[1] == [0, 1, 2, 2, 3, 4]
+    assert read(**data, **{**options, "shard_id": 2})[1] == [6, 7, 8, 9, 0, 1]
+
+
+def test_shuffling(tmp_path):
+    data = {**many(tmp_path), "batch_size": 5, "batches": 8}
+    order = read(**data, random_shuffle=True)[1]
+    assert sorted(order[:20]) == sorted(order[20:]) == list(range(20))
+    assert order[:20] != order[20:] != list(range(20))
+    assert read(**data, random_shuffle=True, pipeline_seed=2)[1] == order  # its own seed, 0, decides
+    assert read(**data, random_shuffle=True, seed=5)[1] != order
+    unseeded = read(**data, random_shuffle=True, seed=-1, pipeline_seed=1)[1]
+    assert unseeded == read(**data, random_shuffle=True, seed=-1, pipeline_seed=1)[1]
+    assert unseeded != read(**data, random_shuffle=True, seed=-1, pipeline_seed=2)[1]
+    in_list_order = read(**data, random_shuffle=True, initial_fill=1)[1]
+    assert in_list_order[:20] == in_list_order[20:] != order[:20]
+    after = read(**data, shuffle_after_epoch=True)[1]
+    assert sorted(after[:20]) == list(range(20))
+    assert after[:20] != after[20:]
+    assert after == read(**data, shuffle_after_epoch=True, seed=9)[1]
+    assert after != read(**data, shuffle_after_epoch=True, shuffle_after_epoch_seed=9)[1]
+
+
+def test_batch_size_does_not_change_the_order(tmp_path):
+    data = many(tmp_path)
+    assert read(**data, random_shuffle=True, batch_size=4, batches=10)[1] == read(**data, random_shuffle=True, batch_size=8, batches=5)[1]
+
+
+def test_reader_meta(tmp_path):
+    @pipeline_def(batch_size=2)
+    def pipeline():
+        return fn.readers.file(**many(tmp_path, 10), num_shards=3, shard_id=1, pad_last_batch=True, name="reader")
+
+    pipe = pipeline()
+    assert pipe.epoch_size("reader") == 12
+    assert pipe.reader_meta("reader") == {
+        "epoch_size": 10,
+        "epoch_size_padded": 12,
+        "number_of_shards": 3,
+        "shard_id": 1,
+        "pad_last_batch": 1,
+        "stick_to_shard": 0,
+    }
+
+
+def test_an_unreadable_file_is_named_and_the_next_batch_is_good(tmp_path):
+    data = many(tmp_path, 6)
+
+    @pipeline_def(batch_size=2, num_threads=2, prefetch_queue_depth=1)
+    def pipeline():
+        return fn.readers.file(**data)
+
+    pipe = pipeline()
+    pipe.build()
+    os.remove(tmp_path / "001")
+    os.remove(tmp_path / "005")
+    os.mkdir(tmp_path / "005")
+    with pytest.raises(SampleError, match=f"{tmp_path}/001: No such file") as e:
+        pipe.run()
+    assert e.value.source == "001"
+    assert pipe.run()[1].as_array()[:, 0].tolist() == [2, 3]
+    with pytest.raises(SampleError, match="directory"):
+        pipe.run()
+
+
+def test_empty_file(tmp_path):
+    (tmp_path / "empty").write_bytes(b"")
+    assert read(files=[tmp_path / "empty"], batch_size=2)[2] == ["", ""]
+
+
+def test_errors_when_built(root):
+    (root / "no_label.txt").write_text("2/b.jpg\n")
+    (root / "text_label.txt").write_text("2/b.jpg 1\n2/b.jpg cat\n")
+    (root / "empty.txt").write_text("\n")
+    (root / "big.txt").write_text("2/b.jpg 4294967297\n")
+    for kwargs, text in [
+        ({"file_root": root / "missing"}, "missing: No such file"),
+        ({"file_root": root / "Empty"}, "Empty has no sub-directories"),
+        ({"file_root": root, "file_filters": ["*.webp"]}, r"match file_filters \['\*.webp'\]"),
+        ({"file_root": root, "dir_filters": ["z"]}, "dir_filters"),
+        ({"file_list": root / "missing.txt"}, "missing.txt"),
+        ({"file_list": root / "no_label.txt"}, "no_label.txt, line 1"),
+        ({"file_list": root / "text_label.txt"}, "text_label.txt, line 2"),
+        ({"file_list": root / "empty.txt"}, "names no files"),
+        ({"file_list": root / "big.txt"}, "32-bit"),
+        ({"file_root": root, "num_shards": 5}, "4 samples for 5 shards"),
+        ({"file_root": root, "num_shards": 2, "shard_id": 2}, "shard_id"),
+        ({"file_root": root, "shard_id": -1}, "shard_id"),
+        ({"file_root": root, "num_shards": 0}, "num_shards"),
+        ({"file_root": root, "initial_fill": 0}, "initial_fill"),
+        ({"file_root": root, "random_shuffle": True, "shuffle_after_epoch": True}, "shuffle_after_epoch"),
+        ({"file_root": root, "shuffle_after_epoch_seed": 1}, "shuffle_after_epoch_seed"),
+        ({"files": ["a", "b"], "labels": [1]}, "equally long"),
+        ({"files": []}, "files is empty"),
+        ({"files": ["a"], "file_list": "b"}, "file_list"),
+        ({"file_root": root, "labels": [1]}, "labels"),
+        ({"file_root": root, "device": "gpu"}, "device"),
+        ({}, "file_root"),
+    ]:
+        with pytest.raises(RuntimeError, match=text):
+            read(**kwargs)
+    with pytest.raises(TypeError, match="file_root"):
+        read(file_root=3)
+    with pytest.raises(TypeError, match="labels"):
+        read(files=["a"], labels=[1.5])
+
+
+def test_hints_change_nothing(root):
+    hints = {
+        "bytes_per_sample_hint": 100,
+        "dont_use_mmap": True,
+        "lazy_init": True,
+        "prefetch_queue_depth": 3,
+        "preserve": True,
+        "read_ahead": True,
+        "skip_cached_images": True,
+        "tensor_init_bytes": 1,
+    }
+    assert read(file_root=root, **hints) == read(file_root=root)
