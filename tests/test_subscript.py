@@ -1,33 +1,27 @@
 """Subscripts of DataNodes against NumPy's, on the host and in the compiled program."""
 
 import numpy as np
+import pipelines
 import pytest
 
 import jaxdali
-from jaxdali import fn, types
+from jaxdali import types
 from jaxdali.fn._subscript import newaxis
 
 RAGGED = [np.arange(h * w * 3, dtype=np.uint16).reshape(h, w, 3) for h, w in ((5, 6), (7, 4), (4, 9))]
 DENSE = [RAGGED[0]] * 3  # a constant: its shape is known when the pipeline is built
 
 
-def run(f, *inputs, compiled, layout="HWC"):
-    """Outputs of ``f(x, *indices)``, one pipeline with a batch of the given samples, and their layout."""
+def run(f, *inputs, compiled):
+    """Outputs of ``f(x, *indices)`` for a batch of the given samples, and their layout."""
 
-    def source(samples):
-        return lambda: samples
-
-    @jaxdali.pipeline_def(batch_size=len(inputs[0]), num_threads=2, device_id=None)
-    def pipe():
-        x, *indices = [fn.external_source(source=source(samples), layout=layout if i == 0 else None) for i, samples in enumerate(inputs)]
+    def define(x, *indices):
         if inputs[0] is DENSE:
-            x = types.Constant(DENSE[0], layout=layout)
+            x = types.Constant(DENSE[0], layout="HWC")
         return f(x.gpu() if compiled else x, *indices)
 
-    p = pipe()
-    p.build()
-    (out,) = p.run()
-    return [np.array(out[i]) for i in range(len(inputs[0]))], out.layout()
+    (out,) = pipelines.run(define, *inputs, layouts=["HWC"] + [None] * (len(inputs) - 1))
+    return [np.array(x) for x in out], out.layout()
 
 
 KEYS = [
