@@ -5,12 +5,9 @@ from __future__ import annotations
 import dataclasses
 import enum
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
-
-if TYPE_CHECKING:
-    from .graph import DataNode
 
 
 class _Enum(enum.IntEnum):
@@ -274,7 +271,7 @@ def Constant(
     shape: Sequence[int] | None = None,
     layout: str | None = None,
     device: str | None = None,
-) -> ScalarConstant | DataNode:
+) -> Any:
     """A constant for a pipeline definition.
 
     Args:
@@ -299,8 +296,9 @@ def Constant(
     number = isinstance(value, (bool, int, float, np.generic)) or np.ndim(value) == 0
     pseudo_scalar = shape is None or tuple(np.atleast_1d(shape).tolist()) in ((), (1,))  # DALI's rule
     if number and pseudo_scalar and layout is None and device is None:
-        if not isinstance(value, (bool, int, float)) or isinstance(value, np.generic):
-            dtype = to_dali_type(np.asarray(value).dtype) if dtype is None else dtype
+        own = getattr(value, "dtype", None)  # of a NumPy scalar or an array of 0 dimensions
+        if own is not None:
+            dtype = to_dali_type(own) if dtype is None else dtype
             value = np.asarray(value).item()
         if not isinstance(value, (bool, int, float)):
             raise TypeError(f"Constant: expected a number, a list of numbers or an array, got {type(value).__name__}")

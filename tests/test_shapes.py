@@ -1,0 +1,33 @@
+"""`fn.shapes` and ``node.shape()``, also of values made in programs."""
+
+import numpy as np
+import pytest
+from pipelines import run
+
+from jaxdali import fn, types
+
+SAMPLES = [np.zeros(s, np.uint8) for s in [(2, 3, 3), (70, 1, 3)]]
+
+
+def test_values():
+    out = run(lambda x: (fn.shapes(x), x.shape(dtype=types.FLOAT)), SAMPLES, layouts=["HWC"])
+    assert [(x.dtype, x.layout()) for x in out] == [(types.INT64, ""), (types.FLOAT, "")]
+    for x in out:
+        np.testing.assert_array_equal(x.as_array(), [[2, 3, 3], [70, 1, 3]])
+
+
+def test_of_a_value_in_a_program_as_an_argument():
+    """Shapes are known before the program runs, so what is computed from them can decide other shapes."""
+
+    def define(x):
+        half = fn.cast(x.gpu(), dtype=types.FLOAT)
+        return half.shape(), fn.shapes(half + half, dtype=types.INT32) // 2
+
+    out = run(define, SAMPLES)
+    np.testing.assert_array_equal(out[0].as_array(), [[2, 3, 3], [70, 1, 3]])
+    np.testing.assert_array_equal(out[1].as_array(), [[1, 1, 1], [35, 0, 1]])
+
+
+def test_dtype():
+    with pytest.raises(ValueError, match=r"INT32, UINT32.*got int8"):
+        run(lambda x: fn.shapes(x, dtype=types.INT8), SAMPLES)
