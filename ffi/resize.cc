@@ -6,9 +6,9 @@
 namespace jaxdali {
 namespace {
 
-ffi::Error Resize(ffi::AnyBuffer data, I32 offsets, I32 shapes, I32 out_offsets, I32 out_shapes, I32 control, F32 roi, I32 filters,
-                  int32_t first_axis, int32_t num_axes, bool antialias, ffi::Result<ffi::AnyBuffer> out_data,
-                  ffi::ResultBuffer<ffi::S32> status) {
+ffi::Error Resize(ffi::AnyBuffer data, I32 offsets, I32 shapes, I32 out_offsets, I32 out_shapes, I32 control, F32 roi,
+                  I32 filters, int32_t first_axis, int32_t num_axes, bool antialias,
+                  ffi::Result<ffi::AnyBuffer> out_data, ffi::ResultBuffer<ffi::S32> status) {
   Batch in, out;
   if (auto e = ToBatch(data, offsets, shapes, &in); !e.success()) return e;
   if (auto e = ToBatch(*out_data, out_offsets, out_shapes, &out); !e.success()) return e;
@@ -53,8 +53,8 @@ ffi::Error Resize(ffi::AnyBuffer data, I32 offsets, I32 shapes, I32 out_offsets,
 
 XLA_FFI_DEFINE_HANDLER_SYMBOL(jaxdali_resize, Resize,
                               JAXDALI_BIND_BATCH()
-                                  .Arg<F32>()             // roi [N, num_axes, 2]: source interval; first > second: mirrored
-                                  .Arg<I32>()             // filters [N, 2]: when shrinking, when enlarging (Interp)
+                                  .Arg<F32>()  // roi [N, num_axes, 2]: source interval; first > second: mirrored
+                                  .Arg<I32>()  // filters [N, 2]: when shrinking, when enlarging (Interp)
                                   .Attr<int32_t>("first_axis")  // of the resized axes
                                   .Attr<int32_t>("num_axes")    // how many, adjacent
                                   .Attr<bool>("antialias")      // widen the filter when shrinking

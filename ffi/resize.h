@@ -1,8 +1,8 @@
 // Resampling of images and volumes: parameters and the math that all implementations share.
 //
-// Axis by axis, output sample o is a weighted sum of `support` source samples around lo + (o + 0.5) * scale. Positions and
-// weights are computed in float32, in DALI's order of operations: which taps a filter has at an exact pixel border depends
-// on the rounding.
+// Axis by axis, output sample o is a weighted sum of `support` source samples around lo + (o + 0.5) * scale. Positions
+// and weights are computed in float32, in DALI's order of operations: which taps a filter has at an exact pixel border
+// depends on the rounding.
 #ifndef JAXDALI_FFI_RESIZE_H_
 #define JAXDALI_FFI_RESIZE_H_
 
@@ -35,7 +35,9 @@ struct FilterTable {
 JAXDALI_HD inline int FilterSize(Interp f) {
   return f == Interp::kCubic ? 129 : f == Interp::kLanczos3 ? 193 : f == Interp::kGaussian ? 65 : 3;
 }
-JAXDALI_HD inline float FilterRadius(Interp f) { return f == Interp::kCubic ? 2.0f : f == Interp::kLanczos3 ? 3.0f : 1.0f; }
+JAXDALI_HD inline float FilterRadius(Interp f) {
+  return f == Interp::kCubic ? 2.0f : f == Interp::kLanczos3 ? 3.0f : 1.0f;
+}
 
 // How the output samples of one axis map to source samples.
 struct Axis {
@@ -46,7 +48,8 @@ struct Axis {
   float step;       // table entries per source sample
   double support;   // taps; may be too large to allocate, see Taps::Make
 
-  JAXDALI_HD static Axis Make(int64_t n_in, int64_t n_out, float lo, float hi, Interp min_filter, Interp mag_filter, bool antialias) {
+  JAXDALI_HD static Axis Make(int64_t n_in, int64_t n_out, float lo, float hi, Interp min_filter, Interp mag_filter,
+                              bool antialias) {
     Axis a;
     a.n_in = n_in;
     a.n_out = n_out;
@@ -58,8 +61,8 @@ struct Axis {
     float widen = antialias && shrinks ? fabsf(a.scale) : 1.0f;
     float width = 2 * FilterRadius(a.filter) * widen;
     if (a.filter == Interp::kGaussian) {
-      // DALI goes by way of sigma, which leaves the width just below an even number: at the first few integral positions
-      // of an image the pixel after the centre is used instead of the one before.
+      // DALI goes by way of sigma, which leaves the width just below an even number: at the first few integral
+      // positions of an image the pixel after the centre is used instead of the one before.
       float sigma = static_cast<float>(static_cast<double>(widen * 0.5f) / 1.4142135623730951);
       width = static_cast<float>(4 * 1.4142135623730951) * sigma;
     }
@@ -81,9 +84,15 @@ struct Taps {
   int32_t lo = 0, hi = 0;      // the source samples in use, [lo, hi)
   bool negative = false;       // the filter has negative lobes
 
-  // `accumulate`: nearest neighbours at positions summed up in float32, as DALI does for all axes but the innermost.
+  // How the positions of nearest neighbours are rounded, which decides at exact borders of pixels. DALI adds up the
+  // scale along all axes but the innermost (`accumulate`), and counts from the first source row or column in use
+  // (`relative`) along the axis of its second pass.
+  struct Nearest {
+    bool accumulate = false, relative = false;
+  };
+
   // False when the filter is too wide to be represented.
-  bool Make(const Axis& axis, bool accumulate);
+  bool Make(const Axis& axis, Nearest nearest);
 };
 
 // Resizes one sample, an array [outer, in_extent..., inner].

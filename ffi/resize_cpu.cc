@@ -8,6 +8,10 @@
 #include "ffi/resize.h"
 #include "ffi/resize_u8.h"
 
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
 namespace jaxdali {
 namespace {
 
@@ -38,16 +42,20 @@ struct Tables {
 FilterTable TableOf(Interp f) {
   static const Tables t;
   switch (f) {
-    case Interp::kCubic: return {t.cubic, 129};
-    case Interp::kLanczos3: return {t.lanczos, 193};
-    case Interp::kGaussian: return {t.gaussian, 65};
-    default: return {t.linear, 3};
+    case Interp::kCubic:
+      return {t.cubic, 129};
+    case Interp::kLanczos3:
+      return {t.lanczos, 193};
+    case Interp::kGaussian:
+      return {t.gaussian, 65};
+    default:
+      return {t.linear, 3};
   }
 }
 
 }  // namespace
 
-bool Taps::Make(const Axis& axis, bool accumulate) {
+bool Taps::Make(const Axis& axis, Nearest nearest) {
   constexpr double kMaxSupport = 1 << 20, kMaxWeights = 1 << 27;
   if (!(axis.support <= kMaxSupport) || axis.n_in > INT32_MAX / 2 || axis.n_in < 1 || !std::isfinite(axis.scale) ||
       !std::isfinite(axis.start))
@@ -65,10 +73,13 @@ bool Taps::Make(const Axis& axis, bool accumulate) {
   };
 
   if (axis.filter == Interp::kNN) {
-    float position = axis.lo + 0.5f * axis.scale;
+    float edge = std::floor(std::min(axis.lo, axis.lo + axis.scale * static_cast<float>(n)));
+    const int base = nearest.relative ? bounded(edge, 0, last) : 0;
+    const float begin = axis.lo - static_cast<float>(base);
+    float position = begin + 0.5f * axis.scale;
     for (int64_t o = 0; o < n; o++) {
-      float x = accumulate ? position : axis.lo + (static_cast<float>(o) + 0.5f) * axis.scale;
-      first[o] = bounded(std::floor(x), 0, last);
+      float x = nearest.accumulate ? position : begin + (static_cast<float>(o) + 0.5f) * axis.scale;
+      first[o] = bounded(std::floor(x), -base, last - base) + base;
       weight[o] = 1;
       position += axis.scale;
     }
@@ -111,9 +122,7 @@ bool Taps::Make(const Axis& axis, bool accumulate) {
 namespace {
 
 // --- Rows of floats --------------------------------------------------------------------------------------------
-// Written once for the compiler to vectorise; each is compiled for AVX2 + FMA and for the
-// baseline (JAXDALI_ROW_KERNELS).
-
+// Written for the compiler to vectorise; what is always inlined is compiled for the baseline and for AVX2.
 
 using Vec4 __attribute__((vector_size(16))) = float;
 
@@ -123,37 +132,40 @@ inline Vec4 Load4(const float* p) {
   return v;
 }
 
-// out[i] = sum_j w[j] * rows[j][begin + i]
-template <class In>
-inline __attribute__((always_inline)) void WeighRowsImpl(const In* const* rows, const float* w, int k, int64_t begin, int64_t n,
-                                                         float* out) {
+// out[i] (+)= sum_j w[j] * rows[j][begin + i]
+template <bool kAdd, class In>
+void WeighSomeRows(const In* const* rows, const float* w, int k, int64_t begin, int64_t n, float* out) {
   constexpr int kBlock = 32;
   int64_t i = 0;
   for (; i + kBlock <= n; i += kBlock) {
     float acc[kBlock];
-    for (int b = 0; b < kBlock; b++) acc[b] = w[0] * static_cast<float>(rows[0][begin + i + b]);
+    for (int b = 0; b < kBlock; b++) {
+      acc[b] = w[0] * static_cast<float>(rows[0][begin + i + b]);
+      if (kAdd) acc[b] += out[i + b];
+    }
     for (int j = 1; j < k; j++)
       for (int b = 0; b < kBlock; b++) acc[b] += w[j] * static_cast<float>(rows[j][begin + i + b]);
     memcpy(out + i, acc, sizeof acc);
   }
   for (; i < n; i++) {
-    float acc = w[0] * static_cast<float>(rows[0][begin + i]);
-    for (int j = 1; j < k; j++) acc += w[j] * static_cast<float>(rows[j][begin + i]);
+    float acc = kAdd ? out[i] : 0;
+    for (int j = 0; j < k; j++) acc += w[j] * static_cast<float>(rows[j][begin + i]);
     out[i] = acc;
   }
 }
 
-// Output pixels from one line of pixels with `c` channels; `line` begins at pixel `origin`. Whole vectors are read and written:
-// both rows have kMargin more elements.
+// Output pixels from one line of pixels with `c` channels; `line` begins at pixel `origin`. Whole vectors are read and
+// written: both rows have kMargin more elements. With one channel, `k` is a multiple of 4 and the margin holds zeros.
 constexpr int kMargin = 8;
-inline __attribute__((always_inline)) void WeighPixelsImpl(const float* line, int32_t origin, const int32_t* first, const float* weight,
-                                                           int k, int64_t n, int64_t c, float* out) {
+inline __attribute__((always_inline)) void WeighPixelsImpl(const float* line, int32_t origin, const int32_t* first,
+                                                           const float* weight, int k, int64_t n, int64_t c,
+                                                           float* out) {
   if (c == 1) {
     for (int64_t o = 0; o < n; o++, weight += k) {
       const float* p = line + (first[o] - origin);
-      float acc = 0;
-      for (int j = 0; j < k; j++) acc += weight[j] * p[j];
-      out[o] = acc;
+      Vec4 acc = Load4(p) * Load4(weight);
+      for (int j = 4; j < k; j += 4) acc += Load4(p + j) * Load4(weight + j);
+      out[o] = (acc[0] + acc[1]) + (acc[2] + acc[3]);
     }
     return;
   }
@@ -179,25 +191,71 @@ inline __attribute__((always_inline)) void ConvertImpl(const float* in, int64_t 
   }
 }
 
-#define JAXDALI_ROW_KERNELS(Name, target)                                                                                    \
-  struct Name {                                                                                                              \
-    template <class In>                                                                                                      \
-    target static void WeighRows(const In* const* rows, const float* w, int k, int64_t begin, int64_t n, float* out) {        \
-      WeighRowsImpl(rows, w, k, begin, n, out);                                                                              \
-    }                                                                                                                        \
-    target static void WeighPixels(const float* line, int32_t origin, const int32_t* first, const float* weight, int k,      \
-                                   int64_t n, int64_t c, float* out) {                                                       \
-      WeighPixelsImpl(line, origin, first, weight, k, n, c, out);                                                            \
-    }                                                                                                                        \
-    template <class Out>                                                                                                     \
-    target static void Convert(const float* in, int64_t n, Out* out) {                                                       \
-      ConvertImpl(in, n, out);                                                                                               \
-    }                                                                                                                        \
-  };
+// A few rows at a time: hundreds of streams are more than the prefetchers follow.
+constexpr int kRows = 12;
 
-JAXDALI_ROW_KERNELS(Portable, )
+struct Portable {
+  template <class In>
+  static void WeighRows(const In* const* rows, const float* w, int k, int64_t begin, int64_t n, float* out) {
+    WeighSomeRows<false>(rows, w, std::min(k, kRows), begin, n, out);
+    for (int j = kRows; j < k; j += kRows) WeighSomeRows<true>(rows + j, w + j, std::min(k - j, kRows), begin, n, out);
+  }
+  static void WeighPixels(const float* line, int32_t origin, const int32_t* first, const float* weight, int k,
+                          int64_t n, int64_t c, float* out) {
+    WeighPixelsImpl(line, origin, first, weight, k, n, c, out);
+  }
+  template <class Out>
+  static void Convert(const float* in, int64_t n, Out* out) {
+    ConvertImpl(in, n, out);
+  }
+};
+
 #if defined(__x86_64__)
-JAXDALI_ROW_KERNELS(Avx2, __attribute__((target("avx2,fma"))))
+#define JAXDALI_AVX2 __attribute__((target("avx2,fma")))
+
+inline __m128i Load128(const void* p) { return _mm_loadu_si128(static_cast<const __m128i*>(p)); }
+JAXDALI_AVX2 inline __m256 Load8(const uint8_t* p) {
+  return _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p))));
+}
+JAXDALI_AVX2 inline __m256 Load8(const int16_t* p) { return _mm256_cvtepi32_ps(_mm256_cvtepi16_epi32(Load128(p))); }
+JAXDALI_AVX2 inline __m256 Load8(const uint16_t* p) { return _mm256_cvtepi32_ps(_mm256_cvtepu16_epi32(Load128(p))); }
+JAXDALI_AVX2 inline __m256 Load8(const float* p) { return _mm256_loadu_ps(p); }
+
+// Compilers turn the conversions of WeighSomeRows into scalar code.
+template <bool kAdd, class In>
+JAXDALI_AVX2 void WeighSomeRowsAvx2(const In* const* rows, const float* w, int k, int64_t begin, int64_t n,
+                                    float* out) {
+  int64_t i = 0;
+  for (; i + 32 <= n; i += 32) {
+    __m256 acc[4];
+    for (int b = 0; b < 4; b++) acc[b] = kAdd ? _mm256_loadu_ps(out + i + 8 * b) : _mm256_setzero_ps();
+    for (int j = 0; j < k; j++) {
+      const In* p = rows[j] + begin + i;
+      const __m256 weight = _mm256_set1_ps(w[j]);
+      for (int b = 0; b < 4; b++) acc[b] = _mm256_fmadd_ps(Load8(p + 8 * b), weight, acc[b]);
+    }
+    for (int b = 0; b < 4; b++) _mm256_storeu_ps(out + i + 8 * b, acc[b]);
+  }
+  if (i < n) WeighSomeRows<kAdd>(rows, w, k, begin + i, n - i, out + i);
+}
+
+struct Avx2 {
+  template <class In>
+  static void WeighRows(const In* const* rows, const float* w, int k, int64_t begin, int64_t n, float* out) {
+    WeighSomeRowsAvx2<false>(rows, w, std::min(k, kRows), begin, n, out);
+    for (int j = kRows; j < k; j += kRows)
+      WeighSomeRowsAvx2<true>(rows + j, w + j, std::min(k - j, kRows), begin, n, out);
+  }
+  JAXDALI_AVX2 static void WeighPixels(const float* line, int32_t origin, const int32_t* first, const float* weight,
+                                       int k, int64_t n, int64_t c, float* out) {
+    WeighPixelsImpl(line, origin, first, weight, k, n, c, out);
+  }
+  template <class Out>
+  JAXDALI_AVX2 static void Convert(const float* in, int64_t n, Out* out) {
+    ConvertImpl(in, n, out);
+  }
+};
+
 const bool kAvx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
 #endif
 
@@ -207,7 +265,7 @@ const bool kAvx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma
 struct Scratch {
   Taps taps[3];
   U8Resizer u8;
-  std::vector<float> line, row, ring, slice;
+  std::vector<float> line, row, ring, slice, weight;
   std::vector<int64_t> held;  // source row in each slot of the ring
 };
 
@@ -243,20 +301,33 @@ void ResizeFloat(const In* in, const Taps& y, const Taps& x, int64_t row_size, i
   const int64_t used = int64_t{x.hi - x.lo} * c, begin = x.lo * c, out_row = x.n * c;
   float* line = AtLeast(s.line, used + kMargin);
   float* row = AtLeast(s.row, out_row + kMargin);
+  std::fill(line + used, line + used + kMargin, 0.0f);
+  const float* weight = x.weight.data();
+  int k = x.k;
+  if (c == 1 && k % 4 != 0) {
+    k = (k + 3) / 4 * 4;
+    float* padded = AtLeast(s.weight, x.n * k);
+    for (int64_t o = 0; o < x.n; o++)
+      for (int j = 0; j < k; j++) padded[o * k + j] = j < x.k ? x.weight[o * x.k + j] : 0;
+    weight = padded;
+  }
   auto finish = [&](const float* values, int64_t o) {
-    if constexpr (std::is_same_v<Out, float>) memcpy(out + o * out_row, values, out_row * sizeof(float));
-    else K::Convert(values, out_row, out + o * out_row);
+    if constexpr (std::is_same_v<Out, float>)
+      memcpy(out + o * out_row, values, out_row * sizeof(float));
+    else
+      K::Convert(values, out_row, out + o * out_row);
   };
   std::vector<const In*> rows(y.k);
 
   // The order of the passes that costs less; a tap of the horizontal one costs about twice as much.
   double vertical_first = static_cast<double>(y.n) * (static_cast<double>(used) * y.k + 2.0 * out_row * x.k);
-  double horizontal_first = static_cast<double>(y.hi - y.lo) * (used + 2.0 * out_row * x.k) + static_cast<double>(y.n) * out_row * y.k;
+  double horizontal_first =
+      static_cast<double>(y.hi - y.lo) * (used + 2.0 * out_row * x.k) + static_cast<double>(y.n) * out_row * y.k;
   if (vertical_first <= horizontal_first) {
     for (int64_t o = 0; o < y.n; o++) {
       for (int j = 0; j < y.k; j++) rows[j] = in + (y.first[o] + j) * row_size;
       K::WeighRows(rows.data(), &y.weight[o * y.k], y.k, begin, used, line);
-      K::WeighPixels(line, x.lo, x.first.data(), x.weight.data(), x.k, x.n, c, row);
+      K::WeighPixels(line, x.lo, x.first.data(), weight, k, x.n, c, row);
       finish(row, o);
     }
     return;
@@ -276,7 +347,7 @@ void ResizeFloat(const In* in, const Taps& y, const Taps& x, int64_t row_size, i
       s.held[slot] = source;
       rows[0] = in + source * row_size;
       K::WeighRows(rows.data(), &one, 1, begin, used, line);
-      K::WeighPixels(line, x.lo, x.first.data(), x.weight.data(), x.k, x.n, c, held);
+      K::WeighPixels(line, x.lo, x.first.data(), weight, k, x.n, c, held);
     }
     K::WeighRows(window.data(), &y.weight[o * y.k], y.k, 0, out_row, row);
     finish(row, o);
@@ -285,7 +356,8 @@ void ResizeFloat(const In* in, const Taps& y, const Taps& x, int64_t row_size, i
 
 // One image: rows [y], pixels [x], `c` interleaved channels.
 template <class In, class Out>
-void ResizeImage(const In* in, const Taps& y, const Taps& x, int64_t row_size, int64_t c, bool nearest, bool fixed, Scratch& s, Out* out) {
+void ResizeImage(const In* in, const Taps& y, const Taps& x, int64_t row_size, int64_t c, bool nearest, bool fixed,
+                 Scratch& s, Out* out) {
   if (nearest) return CopyNearest(in, y, x, row_size, c, out);
   if constexpr (std::is_same_v<In, uint8_t> && std::is_same_v<Out, uint8_t>) {
     if (fixed) {
@@ -312,9 +384,11 @@ void ResizeSample(const ResizeJob& job, bool nearest, Scratch& s) {
   const int64_t c = job.inner, row_size = job.in_extent[rank - 1] * c;
   const int64_t in_slice = row_size * (rank > 1 ? job.in_extent[rank - 2] : 1), out_slice = y.n * x.n * c;
   bool fixed = false;
-  if constexpr (std::is_same_v<In, uint8_t> && std::is_same_v<Out, uint8_t>) fixed = !nearest && s.u8.Init(y, x, static_cast<int>(std::min<int64_t>(c, 8)));
+  if constexpr (std::is_same_v<In, uint8_t> && std::is_same_v<Out, uint8_t>)
+    fixed = !nearest && s.u8.Init(y, x, static_cast<int>(std::min<int64_t>(c, 8)));
   if (rank < 3) {
-    for (int64_t i = 0; i < job.outer; i++) ResizeImage(in + i * in_slice, y, x, row_size, c, nearest, fixed, s, out + i * out_slice);
+    for (int64_t i = 0; i < job.outer; i++)
+      ResizeImage(in + i * in_slice, y, x, row_size, c, nearest, fixed, s, out + i * out_slice);
     return;
   }
   const Taps& z = s.taps[0];
@@ -328,7 +402,8 @@ void ResizeSample(const ResizeJob& job, bool nearest, Scratch& s) {
       }
       float* slice = AtLeast(s.slice, in_slice);
 #if defined(__x86_64__)
-      if (kAvx2) Avx2::WeighRows(slices.data(), &z.weight[o * z.k], z.k, 0, in_slice, slice);
+      if (kAvx2)
+        Avx2::WeighRows(slices.data(), &z.weight[o * z.k], z.k, 0, in_slice, slice);
       else
 #endif
         Portable::WeighRows(slices.data(), &z.weight[o * z.k], z.k, 0, in_slice, slice);
@@ -339,8 +414,19 @@ void ResizeSample(const ResizeJob& job, bool nearest, Scratch& s) {
 
 template <class In>
 void ResizeTo(const ResizeJob& job, bool nearest, Scratch& s) {
-  if (job.out_type == DType::kF32) ResizeSample<In, float>(job, nearest, s);
-  else ResizeSample<In, In>(job, nearest, s);
+  if (job.out_type == DType::kF32)
+    ResizeSample<In, float>(job, nearest, s);
+  else
+    ResizeSample<In, In>(job, nearest, s);
+}
+
+// The axis, 1 (y) or 2 (x), that DALI treats in its second pass of a nearest-neighbour resize: the order is that of the
+// lower cost, with 10 % on passes along x. (Measured: the factor is between 1.09 and 1.15.)
+int SecondPass(const Axis& y, const Axis& x) {
+  double ny = static_cast<double>(y.n_out), nx = static_cast<double>(x.n_out);
+  double height = std::ceil(std::fabs(y.scale * ny)), width = std::ceil(std::fabs(x.scale * nx));
+  double x_first = 1.1 * height * nx + ny * nx, y_first = ny * width + 1.1 * ny * nx;
+  return x_first < y_first ? 1 : 2;
 }
 
 }  // namespace
@@ -354,19 +440,33 @@ Status ResizeCpu(const ResizeJob& job) {
   try {
     bool nearest = true;
     // Axes are kept as z, y, x; a missing y is a single row.
-    if (job.num_axes == 1 && !s.taps[1].Make(Axis::Make(1, 1, 0, 1, Interp::kNN, Interp::kNN, false), false)) return kInternal;
+    Axis axes[3];
+    const int skip = 3 - job.num_axes;
+    axes[1] = Axis::Make(1, 1, 0, 1, Interp::kNN, Interp::kNN, false);
     for (int a = 0; a < job.num_axes; a++) {
       if (job.in_extent[a] == 0) return kEmpty;
-      Axis axis = Axis::Make(job.in_extent[a], job.out_extent[a], job.lo[a], job.hi[a], job.min_filter, job.mag_filter, job.antialias);
-      nearest = nearest && axis.filter == Interp::kNN;
-      if (!s.taps[3 - job.num_axes + a].Make(axis, a + 1 < job.num_axes)) return kTooLarge;
+      axes[skip + a] = Axis::Make(job.in_extent[a], job.out_extent[a], job.lo[a], job.hi[a], job.min_filter,
+                                  job.mag_filter, job.antialias);
+      nearest = nearest && axes[skip + a].filter == Interp::kNN;
     }
+    const int second = nearest && job.num_axes == 2 ? SecondPass(axes[1], axes[2]) : -1;
+    for (int a = std::min(skip, 1); a < 3; a++)
+      if (!s.taps[a].Make(axes[a], {.accumulate = a < 2, .relative = a == second})) return kTooLarge;
     switch (job.in_type) {
-      case DType::kU8: ResizeTo<uint8_t>(job, nearest, s); return kOk;
-      case DType::kI16: ResizeTo<int16_t>(job, nearest, s); return kOk;
-      case DType::kU16: ResizeTo<uint16_t>(job, nearest, s); return kOk;
-      case DType::kF32: ResizeTo<float>(job, nearest, s); return kOk;
-      default: return kInternal;
+      case DType::kU8:
+        ResizeTo<uint8_t>(job, nearest, s);
+        return kOk;
+      case DType::kI16:
+        ResizeTo<int16_t>(job, nearest, s);
+        return kOk;
+      case DType::kU16:
+        ResizeTo<uint16_t>(job, nearest, s);
+        return kOk;
+      case DType::kF32:
+        ResizeTo<float>(job, nearest, s);
+        return kOk;
+      default:
+        return kInternal;
     }
   } catch (const std::bad_alloc&) {
     return kOutOfMemory;

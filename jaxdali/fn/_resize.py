@@ -66,13 +66,13 @@ def plan(
     source = high - low
 
     given = request != 0
-    scale = np.abs(request) / source
+    scale = np.abs(request / source).astype(single).astype(np.float64)
     limit = np.full_like(source, np.inf) if max_size is None else np.where(max_size > 0, max_size, np.inf)
     if mode in ("default", "stretch"):
         fill = np.ones((len(scale), 1))
         if mode == "default":
             logs = np.log(scale, where=given, out=np.zeros_like(scale))
-            fill = np.exp(logs.sum(axis=1, keepdims=True) / np.maximum(given.sum(axis=1, keepdims=True), 1))
+            fill = np.exp(logs.sum(axis=1, keepdims=True) / np.maximum(given.sum(axis=1, keepdims=True), 1)).astype(single)
         target = np.minimum(np.where(given, np.abs(request), source * fill), limit)
     else:
         smaller = mode == "not_larger"
@@ -85,7 +85,8 @@ def plan(
         factor = np.minimum(np.divide(sizes, target, where=target > 0, out=np.full_like(sizes, np.inf)), 10)
         middle = (low + high) / 2
         low, high = (np.where(sizes == target, x, middle + (x - middle) * factor) for x in (low, high))
-    mirrored = request < 0
+    # An unset axis keeps the sign of its zero: a reversed ROI mirrors it, but only where all axes are scaled alike (as in DALI).
+    mirrored = request < 0 if mode in ("default", "stretch") else np.signbit(request)
     interval = np.stack([np.where(mirrored, high, low), np.where(mirrored, low, high)], axis=-1).astype(single)
     return np.where(np.isfinite(sizes), sizes, 1).astype(np.int64), interval
 
