@@ -28,6 +28,12 @@ def test_of_a_value_in_a_program_as_an_argument():
     np.testing.assert_array_equal(out[1].as_array(), [[1, 1, 1], [35, 0, 1]])
 
 
+def test_list_of_numbers_and_nodes_as_an_argument():
+    images = [np.full((h, 8, 3), 7, np.uint8) for h in (10, 30)]
+    (out,) = run(lambda x: fn.resize(x, size=[x.shape()[0] // 2, 4]), images, layouts=["HWC"])
+    assert out.shape() == [(5, 4, 3), (15, 4, 3)]
+
+
 def test_dtype():
     with pytest.raises(ValueError, match=r"INT32, UINT32.*got int8"):
         run(lambda x: fn.shapes(x, dtype=types.INT8), SAMPLES)
