@@ -38,11 +38,12 @@ def as_array(x: Any, copy: bool) -> np.ndarray:
         raise
     except Exception as e:
         raise ArgumentError(f"{NAME}: can't make an array of {type(x).__name__}: {e}") from e
+    a = a if a.dtype.isnative else a.astype(a.dtype.newbyteorder("="))
     try:
         to_dali_type(a.dtype)
     except (TypeError, KeyError):
         raise ArgumentError(f"{NAME}: arrays of dtype {a.dtype} are not supported") from None
-    return a if a.dtype.isnative else a.astype(a.dtype.newbyteorder("="))
+    return a
 
 
 def as_batch(x: Any, copy: bool) -> np.ndarray | list[np.ndarray]:

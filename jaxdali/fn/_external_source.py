@@ -151,17 +151,26 @@ class _Pull:
         self._op = op
         self._iterator: Any = None
         self._ended = False
-        self._peeked: list[tuple[Any, Any]] = []  # (argument, item)
+        self._kept: collections.deque[tuple[Any, Any]] = collections.deque()  # (argument, item), to be taken before new ones
 
     def peek(self, argument: Any) -> Any:
         """The item that the next `take` of the same argument returns."""
         item = self.take(argument)
-        self._peeked.append((argument, item))
+        self._kept.append((argument, item))
         return item
 
+    def put_back(self, items: Sequence[tuple[Any, Any]]) -> None:
+        """Items that were taken for a batch that another source's end prevented."""
+        self._kept.extendleft(reversed(items))
+
+    def restart(self) -> None:
+        """The next item is the first again, for an iterable."""
+        self._iterator = None
+        self._kept.clear()
+
     def take(self, argument: Any) -> Any:
-        if self._peeked:
-            for_argument, item = self._peeked.pop()
+        while self._kept:
+            for_argument, item = self._kept.popleft()
             if self._op.arguments != 1 or for_argument == argument:  # the others have their own order
                 return item
         op = self._op
@@ -193,6 +202,7 @@ class _PulledSource(_Base):
         super().__init__(ops)
         self._pulls = [_Pull(op) for op in ops]
         self._started = False
+        self._taken: tuple[list[Any], list[list[tuple[Any, Any]]]] = ([], [])  # cursors and items, per shard, of the last batch
 
     def _argument(self, cursor: Any, i: int, B: int) -> Any:
         iteration, epoch = cursor["iteration"], cursor["epoch"]
@@ -228,17 +238,28 @@ class _PulledSource(_Base):
         # Samples that are collected before they are packed must not change when the source reuses its memory.
         copy = not self._op.no_copy and (ctx.S > 1 or not self._op.batch)
         parts = []
+        self._taken = (list(cursors), [])
         for pull, cursor in zip(self._pulls, cursors):
-            if self._op.batch:
-                items = self._items(pull.take(self._argument(cursor, 0, ctx.B)))
-                parts.append([as_batch(x, copy) for x in items])
-                continue
-            columns: list[list[np.ndarray]] = [[] for _ in range(self._op.num_outputs)]
-            for i in range(ctx.B):  # StopIteration here drops the samples of an incomplete batch
-                for column, x in zip(columns, self._items(pull.take(self._argument(cursor, i, ctx.B)))):
-                    column.append(as_array(x, copy))
-            parts.append([check_alike(c) for c in columns])
+            rows, taken = [], []
+            for i in range(1 if self._op.batch else ctx.B):  # StopIteration here drops the samples of an incomplete batch
+                argument = self._argument(cursor, i, ctx.B)
+                row = [(as_batch if self._op.batch else as_array)(x, copy) for x in self._items(pull.take(argument))]
+                rows.append(row)
+                taken.append((argument, row[0] if self._op.outputs is None else row))
+            self._taken[1].append(taken)
+            parts.append(rows[0] if self._op.batch else [check_alike(list(column)) for column in zip(*rows)])
         return self._deliver(ctx, cursors, parts)
+
+    def after_end(self, cursors: Sequence[Any]) -> list[Any]:
+        """What was taken for a batch that another source could not complete is not lost; but "raise" starts every epoch anew."""
+        if self._op.cycle == "raise":
+            for pull in self._pulls:
+                pull.restart()
+        elif self._taken[0] == list(cursors):
+            for pull, taken in zip(self._pulls, self._taken[1]):
+                pull.put_back(taken)
+        self._taken = ([], [])
+        return super().after_end(cursors)
 
 
 class _FedSource(_Base):

@@ -1,0 +1,326 @@
+"""external_source: callables, iterables, fed data; ends of data, checks."""
+
+import functools
+import threading
+import time
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxdali import fn, pipeline_def, types
+
+
+def pipeline(*args, batch_size=3, **kwargs):
+    @pipeline_def(batch_size=batch_size, num_threads=2, prefetch_queue_depth=1)
+    def define():
+        return fn.external_source(*args, **kwargs)
+
+    return define()
+
+
+def run(source, runs=8, batch_size=3, **kwargs):
+    """Batches as nested lists; "end" where the pipeline raised StopIteration and was reset. Several outputs: a tuple of them."""
+    pipe = pipeline(source, batch_size=batch_size, **kwargs)
+    got = []
+    for _ in range(runs):
+        try:
+            outputs = [[np.asarray(x[i]).tolist() for i in range(len(x))] for x in pipe.run()]
+            got.append(outputs[0] if len(outputs) == 1 else tuple(outputs))
+        except StopIteration:
+            got.append("end")
+            pipe.reset()
+    pipe.close()
+    return got
+
+
+def threes(n):
+    return [np.full(3, i) for i in range(n)]
+
+
+def generator():
+    yield from threes(2)
+
+
+A, B, C = ([i] * 3 for i in range(3))
+
+
+@pytest.mark.parametrize(
+    ("source", "cycle", "want"),
+    [
+        (lambda: threes(3), None, [A, B, C, "end", "end", "end"]),
+        (lambda: threes(3), False, [A, B, C, "end", "end", "end"]),
+        (lambda: threes(3), "no", [A, B, C, "end", "end", "end"]),
+        (lambda: threes(3), "raise", [A, B, C, "end", A, B, C, "end"]),
+        (lambda: threes(3), "quiet", [A, B, C, A, B]),
+        (lambda: threes(3), True, [A, B, C, A, B]),
+        (lambda: generator, None, [A, B, "end", "end"]),
+        (lambda: generator, "raise", [A, B, "end", A, B, "end", A]),
+        (lambda: functools.partial(generator), "quiet", [A, B, A]),
+        (lambda: generator(), None, [A, B, "end", "end"]),
+        (lambda: iter(threes(1)), None, [A, "end", "end"]),
+        (lambda: np.stack(threes(2)), None, [A, B, "end"]),
+    ],
+)
+def test_iterables(source, cycle, want):
+    assert run(source(), len(want), cycle=cycle) == want
+
+
+def test_callables():
+    def until_2(i):
+        if i >= 2:
+            raise StopIteration
+        return np.full(3, i)
+
+    calls = []
+
+    def without_argument():
+        calls.append(1)
+        if len(calls) % 3 == 0:
+            raise StopIteration
+        return np.full(3, len(calls))
+
+    def info(i):
+        if i.iteration >= 2:
+            raise StopIteration
+        return np.array([i.iteration, i.epoch_idx, 0])
+
+    assert run(until_2, 7) == [A, B, "end", A, B, "end", A]
+    assert run(without_argument, 4) == [[1] * 3, [2] * 3, "end", [4] * 3]
+    assert run(info, 5, batch_info=True) == [[0, 0, 0], [1, 0, 0], "end", [0, 1, 0], [1, 1, 0]]
+    assert run(functools.partial(lambda a, i: np.full(3, a + i), 1), 2) == [B, C]
+
+
+def test_samples():
+    def sample(i):
+        if i.idx_in_epoch >= 7:
+            raise StopIteration
+        return np.array([i.idx_in_epoch, i.idx_in_batch, i.iteration, i.epoch_idx])
+
+    def batch(iteration, epoch):
+        return [[3 * iteration + k, k, iteration, epoch] for k in range(3)]
+
+    got = run(sample, 5, batch=False)
+    assert got == [batch(0, 0), batch(1, 0), "end", batch(0, 1), batch(1, 1)]  # sample 6 alone makes no batch
+    assert run(sample, 5, batch=None, parallel=True) == got
+    seven = [np.int32(i) for i in range(7)]
+    assert run(seven, 4, batch=False) == [[0, 1, 2], [3, 4, 5], "end", "end"]
+    assert run(seven, 4, batch=False, cycle="raise") == [[0, 1, 2], [3, 4, 5], "end", [0, 1, 2]]
+    assert run(seven, 4, batch=False, cycle="quiet") == [[0, 1, 2], [3, 4, 5], [6, 0, 1], [2, 3, 4]]
+
+
+def test_what_data_may_be():
+    ragged = [np.zeros((1, 2), np.float32), np.ones((0, 3), np.float32), np.ones((2, 2), np.float32)]
+    assert run(lambda: ragged, 1) == [[x.tolist() for x in ragged]]
+    assert run(lambda: tuple(ragged), 1) == [[x.tolist() for x in ragged]]
+    assert run(lambda: jnp.arange(6, dtype=jnp.int16).reshape(3, 2), 1) == [[[0, 1], [2, 3], [4, 5]]]
+    assert run(lambda: [jnp.arange(i) for i in range(3)], 1) == [[[], [0], [0, 1]]]
+    assert run(lambda: np.arange(6, dtype=">i4").reshape(3, 2)[:, ::-1], 1) == [[[1, 0], [3, 2], [5, 4]]]
+
+    class OnlyDLPack:
+        def __init__(self, x):
+            self.x = x
+
+        def __dlpack__(self, **kwargs):
+            return self.x.__dlpack__(**kwargs)
+
+        def __dlpack_device__(self):
+            return self.x.__dlpack_device__()
+
+    assert run(lambda: OnlyDLPack(np.arange(3.0)), 1) == [[0.0, 1.0, 2.0]]
+    other = pipeline(lambda: ragged)
+    assert run(lambda: other.run()[0], 1) == [[x.tolist() for x in ragged]]
+
+
+def test_small_batches_pass_through():
+    assert run([np.arange(2), np.arange(3), np.arange(0), [np.int64(4)]], 4, cycle="no") == [[0, 1], [0, 1, 2], [], [4]]
+    assert run([[np.arange(2)], [np.arange(1), np.arange(3)]], 2) == [[[0, 1]], [[0], [0, 1, 2]]]
+
+
+def test_several_outputs():
+    def source(i):
+        return np.full(3, i), [np.zeros((2, k), np.uint8) for k in range(3)]
+
+    assert run(source, 2, num_outputs=2) == [(A, [[[], []], [[0]] * 2, [[0, 0]] * 2]), (B, [[[], []], [[0]] * 2, [[0, 0]] * 2])]
+    assert run(lambda i: (np.int32(i.idx_in_epoch), np.zeros(1)), 1, num_outputs=2, batch=False) == [([0, 1, 2], [[0.0]] * 3)]
+    assert run(lambda: (np.zeros(3),), 1, num_outputs=1) == [[0.0] * 3]
+
+    @pipeline_def(batch_size=3)
+    def define():
+        nodes = fn.external_source(lambda: (np.zeros((3, 2, 2)), np.zeros((3, 2))), num_outputs=2, layout=["HW"], ndim=[2, 1])
+        assert isinstance(nodes, tuple)
+        return nodes
+
+    x, y = define().run()
+    assert (x.layout(), y.layout()) == ("HW", "")
+
+
+def test_layout_dtype_ndim_are_checked():
+    data = lambda: np.zeros((3, 2, 4), np.float32)
+    assert pipeline(data, layout="HW", dtype=types.FLOAT, ndim=2).run()[0].layout() == "HW"
+    for kwargs, text in [
+        ({"dtype": types.FLOAT64}, "float64.*float32"),
+        ({"dtype": types.FLOAT64, "ndim": 2}, "float64.*float32"),
+        ({"ndim": 3}, "3 dimensions"),
+        ({"layout": "HWC"}, "3 dimensions"),
+        ({"layout": "HW", "ndim": 3}, "ndim is 3"),
+    ]:
+        with pytest.raises(RuntimeError, match=text):
+            pipeline(data, **kwargs).run()
+
+
+@pytest.mark.parametrize(
+    ("data", "text"),
+    [
+        (np.zeros(4), "4 samples"),
+        ([np.zeros(2), np.zeros(2, np.int32)], "one dtype"),
+        ([np.zeros(2), np.zeros((2, 2))], "one dtype"),
+        ([1, 2, 3], "got int"),
+        (None, "NoneType"),
+        ("text", "str"),
+        (np.float32(3), "batch axis"),
+        (np.zeros(3, np.complex64), "complex64"),
+        (np.array(["a", "b", "c"]), "U1"),
+    ],
+)
+def test_bad_data(data, text):
+    with pytest.raises(RuntimeError, match=text):
+        pipeline(lambda: data).run()
+
+
+def test_type_and_rank_may_not_change():
+    for second in (np.zeros(3, np.int32), np.zeros((3, 1))):
+        pipe = pipeline([np.zeros(3), second])
+        pipe.run()
+        with pytest.raises(RuntimeError, match="first batch"):
+            pipe.run()
+    with pytest.raises(RuntimeError, match="2 items, got 1"):
+        pipeline(lambda: (np.zeros(3),), num_outputs=2).run()
+    with pytest.raises(RuntimeError, match="different numbers"):
+        pipeline(lambda: (np.zeros(3), np.zeros(2)), num_outputs=2).run()
+
+
+def test_exceptions_of_the_source_come_out_and_the_next_batch_is_good():
+    class MyError(Exception):
+        pass
+
+    def source(i):
+        if i == 1:
+            raise MyError("mine")
+        return np.full(3, i)
+
+    pipe = pipeline(source)
+    assert pipe.run()[0].as_array().tolist() == A
+    with pytest.raises(MyError, match="mine"):
+        pipe.run()
+    assert pipe.run()[0].as_array().tolist() == C
+
+
+def test_the_shortest_of_several_sources_ends_the_epoch():
+    """Every source is at its proper place afterwards: no batch was half taken."""
+
+    def until_2(i):
+        if i == 2:
+            raise StopIteration
+        return np.full(3, i)
+
+    @pipeline_def(batch_size=3, prefetch_queue_depth=1)
+    def define():
+        kinds = [(threes(3), "raise"), (threes(5), "quiet"), (until_2, None), (threes(4), "raise")]
+        return tuple(fn.external_source(source, cycle=cycle) for source, cycle in kinds)
+
+    pipe = define()
+    for epoch in range(3):
+        for i in range(2):
+            assert [int(x.as_array()[0]) for x in pipe.run()] == [i, (2 * epoch + i) % 5, i, i]
+        for _ in range(2):
+            with pytest.raises(StopIteration):
+                pipe.run()
+        pipe.reset()
+
+
+def test_data_are_copied():
+    buffer = np.zeros(3)
+
+    def reuse(info):
+        buffer[:] = info.idx_in_epoch
+        return buffer[0:1]
+
+    assert run(reuse, 2, batch=False) == [[[0.0], [1.0], [2.0]], [[3.0], [4.0], [5.0]]]
+    for no_copy, want in [(None, 1.0), (True, 2.0)]:
+        pipe = pipeline(name="in", no_copy=no_copy)
+        data = np.full((3, 1), 1.0)
+        pipe.feed_input("in", data)
+        data[:] = 2.0
+        assert pipe.run()[0].as_array().tolist() == [[want]] * 3
+    # what was given out does not change either
+    pipe = pipeline(lambda i: np.full((3, 1000), i))
+    first = pipe.run()[0]
+    for _ in range(5):
+        pipe.run()
+    assert not first.as_array().any()
+
+
+def test_feeding():
+    pipe = pipeline(name="in")
+    with pytest.raises(IndexError, match="feed_input"):
+        pipe.run()
+    pipe.feed_input("in", np.zeros((3, 2, 2), np.uint8), layout="HW")
+    pipe.feed_input("in", [np.ones((1, k), np.uint8) for k in range(2)])
+    x = pipe.run()[0]
+    assert (x.layout(), x.shape()) == ("HW", [(2, 2)] * 3)
+    assert pipe.run()[0].shape() == [(1, 0), (1, 1)]
+    with pytest.raises(IndexError):
+        pipe.run()
+    with pytest.raises(RuntimeError, match="layout"):
+        pipe.feed_input("in", np.zeros((3, 2, 2), np.uint8), layout="HWC")
+    with pytest.raises(KeyError, match="other"):
+        pipe.feed_input("other", np.zeros(3))
+    with pytest.raises(RuntimeError, match="data of its own"):
+        pipeline(lambda: np.zeros(3), name="in").feed_input("in", np.zeros(3))
+
+
+def test_repeat_last():
+    pipe = pipeline(name="in", repeat_last=True)
+    pipe.feed_input("in", np.zeros(3))
+    pipe.feed_input("in", np.ones(3))
+    assert [pipe.run()[0].as_array().tolist() for _ in range(3)] == [[0.0] * 3, [1.0] * 3, [1.0] * 3]
+
+
+def test_blocking():
+    pipe = pipeline(name="in", blocking=True)
+    pipe.build()
+
+    def later():
+        time.sleep(0.05)
+        pipe.feed_input("in", np.arange(3.0))
+
+    thread = threading.Thread(target=later)
+    thread.start()
+    assert pipe.run()[0].as_array().tolist() == [0.0, 1.0, 2.0]
+    thread.join()
+
+
+def test_wrong_arguments():
+    for kwargs, error, text in [
+        ({"source": lambda a, b: 1}, TypeError, "one positional"),
+        ({"source": lambda *a: 1}, TypeError, "one positional"),
+        ({"source": 5}, TypeError, "callable"),
+        ({"source": generator(), "cycle": True}, TypeError, "generator"),
+        ({"source": lambda: 1, "cycle": "raise"}, ValueError, "iterable"),
+        ({"source": threes(1), "cycle": "often"}, ValueError, "often"),
+        ({"source": None, "num_outputs": 2}, ValueError, "num_outputs"),
+        ({"source": threes(1), "repeat_last": True}, ValueError, "repeat_last"),
+        ({"source": threes(1), "blocking": True}, ValueError, "blocking"),
+        ({"source": threes(1), "device": "tpu"}, ValueError, "device"),
+        ({"source": threes(1), "num_outputs": 1, "layout": ["H", "W"]}, ValueError, "layout"),
+    ]:
+        with pytest.raises(error, match=text):
+            pipeline(**kwargs).build()
+    with pytest.raises(RuntimeError, match="no data"):
+        pipeline([]).run()
+
+
+def test_hints_change_nothing():
+    hints = {"cuda_stream": 0, "use_copy_kernel": True, "prefetch_queue_depth": 4, "bytes_per_sample_hint": 9, "device": "gpu"}
+    assert run(threes(1), 2, **hints) == run(threes(1), 2)
