@@ -273,17 +273,20 @@ class EpochCounter:
         self._given = 0
         self._ahead = np.zeros(len(plan.sizes), np.int64)  # per pipeline of all processes, by the shard it began with
         self._shards = np.array(plan.sizes, np.int64)
+        self._start()
+
+    def _start(self):
+        """Works out what `next` asks for with every batch, once per epoch."""
+        left = self._sizes() - self._ahead
+        self._left: list[int] = left.tolist()
+        if self.plan.policy == "DROP":  # the first shard that can't fill another batch ends the epoch
+            self._batches = int(self._shards.min()) // self.plan.unit
+        else:
+            self._batches = -(-int(left.max()) // self.plan.unit)
 
     def _sizes(self) -> np.ndarray:
         """Samples of the shard that each pipeline reads in this epoch."""
         return self._shards if self.plan.stick else np.roll(self._shards, -self._round)
-
-    @property
-    def _batches(self) -> int:
-        """Batches of this epoch."""
-        if self.plan.policy == "DROP":  # the first shard that can't fill another batch ends the epoch
-            return int(self._shards.min()) // self.plan.unit
-        return -(-int((self._sizes() - self._ahead).max()) // self.plan.unit)
 
     @property
     def size(self) -> int:
@@ -310,10 +313,12 @@ class EpochCounter:
     def valid(self) -> tuple[int, ...]:
         """How many samples of the next batch belong to this epoch, for each pipeline; they are its first ones."""
         plan = self.plan
-        left = self._sizes() - self._ahead - self._given * plan.unit
+        taken = self._given * plan.unit
         if plan.size is None:
-            return tuple(np.clip(left[list(plan.shard_ids)], 0, plan.batch_size).tolist())
-        return tuple(np.clip(left[0] - plan.batch_size * np.arange(len(plan.shard_ids)), 0, plan.batch_size).tolist())
+            left = [self._left[i] - taken for i in plan.shard_ids]
+        else:
+            left = [self._left[0] - taken - plan.batch_size * i for i in range(len(plan.shard_ids))]
+        return tuple(min(max(n, 0), plan.batch_size) for n in left)
 
     def advance(self) -> tuple[int, ...]:
         """Counts one batch; returns its `valid`."""
@@ -337,6 +342,7 @@ class EpochCounter:
         while self._ahead.any() and (self._sizes() <= self._ahead).all():  # a whole epoch was read ahead: shards smaller than a batch
             self._ahead -= self._sizes()
             self._round += 1
+        self._start()
         return dropped
 
     def get_state(self) -> dict[str, Any]:
@@ -349,3 +355,4 @@ class EpochCounter:
             raise ValueError(f"the state is of {len(state['ahead'])} shards, this iterator has {len(self._ahead)}")
         self._round, self._given = int(state["round"]), int(state["given"])
         self._ahead = np.array(state["ahead"], np.int64)
+        self._start()
