@@ -137,10 +137,10 @@ class Walk:
 
     def _round(self, number: int) -> tuple[np.ndarray, np.ndarray, int]:
         """One round: (index in the list as given, position in the list as shuffled, epoch)."""
-        if self.stick_to_shard or self.shuffle_after_epoch:
-            shard, epoch = self.shard_id, number
-        else:
-            epoch, shard = divmod(self.shard_id + number, self.num_shards)
+        # The epoch is the number of the round, not how often the walk has wrapped: that would give a sample which one shard read
+        # in its first round the same random numbers again when the shard before reads it in its second.
+        epoch = number
+        shard = self.shard_id if self.stick_to_shard or self.shuffle_after_epoch else (self.shard_id + number) % self.num_shards
         first, behind = shard_bounds(self.size, self.num_shards, shard)
         position = np.arange(first, behind)
         if self.random_shuffle:
@@ -155,7 +155,7 @@ class Walk:
         """The next n samples, in batches of `batch_size`.
 
         Returns:
-          (index ``i64[n]`` in the list as given, epoch ``i64[n]``: how often the walk over the list has wrapped,
+          (index ``i64[n]`` in the list as given, epoch ``i64[n]``: number of the round,
           position ``i64[n]``: place in the list as shuffled before the split, the new cursor). Samples that pad a shard
           repeat its last one, epoch and position included.
         """

@@ -191,6 +191,7 @@ class Executor:
         self._pool = BufferPool()
         self._bad: dict[tuple[str, str], int] = {}
         self._last: dict[int, tuple[Program, Any]] = {}
+        self._programs: dict[Any, tuple[Layout, Program, Shards]] = {}
         self.sources: dict[int, Source] = {}
         for i, node in enumerate(self.graph.nodes):
             if node.op.source:
@@ -272,8 +273,7 @@ class Executor:
           SourceError: a source failed otherwise; carries the state to go on from.
         """
         batch = HostBatch(state, state, {}, {}, {})
-        after = copy.deepcopy(state)
-        after["iteration"] += 1
+        after = {**state, "iteration": state["iteration"] + 1, "sources": {k: dict(v) for k, v in state["sources"].items()}}
         for node in self._source_nodes:
             entry = after["sources"][node.name]
             source = self.sources[node.id]
@@ -394,26 +394,37 @@ class Executor:
             for (node_id, name), value in host.params.items():
                 if node_id in numbers:
                     fields["param", node_id, name] = value.reshape(S, B, *value.shape[1:])
-            layout = Layout.of(fields, buffers)
+            layout, program, shards = self._program(at, segment, fields, buffers, outs)
             args = self._pool.empty((S, layout.words), np.int32)
-            for key, field in layout.fields:
-                field.write(args, fields[key])
-            shards = self.shards if segment.on_device or self._cpu_shards is self.shards else self._cpu_shards
-            last = at == len(self._segments) - 1
-            # A value that a later program reads too must keep its type, but programs after the last one there are none.
-            narrowed = last and self.as_arrays and not self.user_x64
-            direct = last and self.as_arrays and self.sharding is not None and shards.direct(self.sharding)
-            placed = tuple(self.sharding if direct and x.spec.shape is not None else shards.local for x in segment.exports)
-            program = program_for(segment, layout, tuple(outs), shards, B, placed, narrowed, self.stacked and last)
+            layout.write(args, fields)
             carried = tuple(self._moved(results[x.node.id, x.index], shards) for x in segment.carried)
             operands = (args, tuple(buffers.values()), carried)
             exports, codes = program.run(*operands)
             if segment.native:
                 codes.copy_to_host_async()
-            self._last[at] = (program, jax.tree.map(_abstract, operands))
+            self._last[at] = (program, operands)
             results |= {(x.node.id, x.index): e for x, e in zip(segment.exports, exports, strict=True)}
             status.append((segment, codes))
         return Launched(host, results, status)
+
+    def _program(
+        self, at: int, segment: Segment, fields: dict[Any, np.ndarray], buffers: dict[Any, np.ndarray], outs: list[tuple[Any, int]]
+    ) -> tuple[Layout, Program, Shards]:
+        """The program for operands of these shapes, and where they stand in its argument buffer."""
+        shapes = tuple((v.dtype.num, v.shape) for v in fields.values()), tuple(b.shape for b in buffers.values()), tuple(c for _, c in outs)
+        found = self._programs.get((at, shapes))
+        if found is None:
+            assert self._segments is not None
+            layout = Layout.of(fields, buffers)
+            shards = self.shards if segment.on_device or self._cpu_shards is self.shards else self._cpu_shards
+            last = at == len(self._segments) - 1
+            direct = last and self.as_arrays and self.sharding is not None and shards.direct(self.sharding)
+            placed = tuple(self.sharding if direct and x.spec.shape is not None else shards.local for x in segment.exports)
+            # What a later program reads must keep its type, but after the last program there is none.
+            narrowed = last and self.as_arrays and not self.user_x64
+            program = program_for(segment, layout, tuple(outs), shards, self.B, placed, narrowed, self.stacked and last)
+            found = self._programs[at, shapes] = layout, program, shards
+        return found
 
     def check(self, launched: Launched) -> Batch:
         """Waits for a batch, repairs or raises where samples failed, and gives its outputs their final form."""
@@ -588,8 +599,4 @@ def _cpu_device() -> jax.Device:
         return jax.local_devices(backend="cpu")[0]
     except RuntimeError as e:
         raise RuntimeError("jaxdali needs JAX's CPU backend beside the accelerator's: set JAX_PLATFORMS=cuda,cpu") from e
-
-
-def _abstract(x: Any) -> jax.ShapeDtypeStruct:
-    return jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=getattr(x, "sharding", None))
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import functools
+import math
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -31,13 +33,13 @@ class Field:
     shape: tuple[int, ...]  # of one shard's part
     first: int  # word
 
-    @property
-    def bytes(self) -> int:
-        return int(np.prod(self.shape, dtype=np.int64)) * self.dtype.itemsize
+    @functools.cached_property
+    def size(self) -> int:
+        return math.prod(self.shape)
 
-    @property
+    @functools.cached_property
     def words(self) -> int:
-        return -(-self.bytes // 4)
+        return -(-self.size * self.dtype.itemsize // 4)
 
     def read(self, row: jax.Array) -> jax.Array:
         """The operand, from one shard's row ``i32[words]``, in a program."""
@@ -47,13 +49,8 @@ class Field:
             flat = lax.bitcast_convert_type(words.reshape(-1, 2), dtype)
         else:
             flat = lax.bitcast_convert_type(words, dtype).reshape(-1)
-        flat = flat[: int(np.prod(self.shape, dtype=np.int64))].reshape(self.shape)
+        flat = flat[: self.size].reshape(self.shape)
         return flat != 0 if self.dtype == np.bool_ else flat
-
-    def write(self, args: np.ndarray, value: np.ndarray):
-        """Puts a value ``[S, *shape]`` into ``args[S, words]`` on the host."""
-        raw = np.ascontiguousarray(value, self.dtype).reshape(args.shape[0], -1).view(np.uint8)
-        args.view(np.uint8)[:, 4 * self.first : 4 * self.first + self.bytes] = raw
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,6 +69,13 @@ class Layout:
             placed.append((key, field))
             first += field.words + (field.words & 1)  # 64-bit fields start at even words
         return Layout(tuple(placed), tuple((k, b.dtype, b.shape[1:]) for k, b in buffers.items()), -(-max(first, 1) // 16) * 16)
+
+    def write(self, args: np.ndarray, values: Mapping[Any, np.ndarray]):
+        """Puts the small operands, each ``[S, *shape]``, into ``args[S, words]``."""
+        raw = args.view(np.uint8)
+        for key, field in self.fields:
+            value, first = values[key], 4 * field.first
+            raw[:, first : first + field.size * field.dtype.itemsize] = np.ascontiguousarray(value).reshape(len(args), -1).view(np.uint8)
 
 
 class LowerContext:

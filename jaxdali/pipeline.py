@@ -32,7 +32,7 @@ class Pipeline:
       batch_size: samples per batch.
       num_threads: CPU threads of the native operators. Default: 4.
       device_id: place of the device in ``jax.local_devices()``, where "mixed" and "gpu" operators run and outputs are put.
-        None or negative: the first. Differs from DALI: without an accelerator it is a CPU device, so the same script runs on a laptop.
+        None or negative: `jax.default_device`, or the first. Differs from DALI: without an accelerator it is a CPU device, so the same script runs on a laptop.
       seed: of all random numbers; None or negative: another one in each pipeline.
       exec_pipelined, exec_async: both False: a batch is made when it is asked for; otherwise ahead, by threads of the pipeline's own.
       prefetch_queue_depth: batches made ahead: a number, or ``{"cpu_size": n, "gpu_size": m}``, of which the larger counts.
@@ -110,7 +110,7 @@ class Pipeline:
         """Batches made ahead."""
         return self._depth
 
-    @property
+    @functools.cached_property
     def device(self) -> jax.Device:
         """The device of "mixed" and "gpu" operators, and of the outputs."""
         return local_device(self._device_id)
@@ -364,14 +364,15 @@ def split_arguments(fn: Callable[..., Any], kwargs: dict[str, Any]) -> tuple[dic
 
 
 def local_device(device_id: int | None) -> jax.Device:
-    """``jax.local_devices()[device_id]``; None: JAX's default device.
+    """``jax.local_devices()[device_id]``; None: the user's default device, or the first.
 
     Raises:
       ValueError: there are fewer devices.
     """
     devices = jax.local_devices()
     if device_id is None:
-        return devices[0]
+        default = jax.config.jax_default_device
+        return default if isinstance(default, jax.Device) else devices[0]
     if not 0 <= device_id < len(devices):
         raise ValueError(f"device_id={device_id}: JAX has {len(devices)} local device(s) here, numbered from 0: {devices}")
     return devices[device_id]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import math
 import threading
 from typing import Any
 
@@ -135,7 +136,7 @@ class BufferPool:
     def empty(self, shape: tuple[int, ...], dtype) -> np.ndarray:
         """An uninitialised, 64-byte-aligned array; its memory returns to the pool when nothing refers to it any more."""
         dtype = np.dtype(dtype)
-        size = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+        size = math.prod(shape) * dtype.itemsize
         room = -(-max(size, 1) // 4096) * 4096
         with self._lock:
             free = self._free.setdefault(room, collections.deque())

@@ -1,0 +1,276 @@
+"""The JAX iterators: epochs, arguments, life."""
+
+import copy
+import gc
+import resource
+import threading
+import time
+
+import jax
+import numpy as np
+import pytest
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from jaxdali import fn, pipeline_def, types
+from jaxdali.plugin.base_iterator import LastBatchPolicy
+from jaxdali.plugin.jax import DALIGenericIterator, data_iterator
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    """Files whose content is their number."""
+    folder = tmp_path_factory.mktemp("files")
+    for i in range(32):
+        (folder / f"{i:02}").write_bytes(bytes([i + 1]))
+    return sorted(str(f) for f in folder.iterdir())
+
+
+def definition(files, num_shards=1, shard_id=0, pad=False, stick=False, shuffle=False):
+    data, _ = fn.readers.file(
+        files=files, name="reader", num_shards=num_shards, shard_id=shard_id, pad_last_batch=pad, stick_to_shard=stick, random_shuffle=shuffle
+    )
+    return data
+
+
+def epochs(it, n):
+    """The samples of n epochs, as texts like "12 34"."""
+    return [" ".join("".join(f"{x}" for x in np.asarray(b["x"]).ravel()) for b in it) for _ in range(n)]
+
+
+@pytest.mark.parametrize(
+    ("policy", "pad", "want"),
+    [
+        ("FILL", True, ["12 34 56 77"] * 3),
+        ("FILL", False, ["12 34 56 71", "23 45 67", "12 34 56 71"]),
+        ("DROP", True, ["12 34 56"] * 3),
+        ("DROP", False, ["12 34 56", "23 45 67", "34 56 71"]),
+    ],
+)
+def test_seven_samples_in_batches_of_two(files, policy, pad, want):
+    with data_iterator(definition, ["x"], reader_name="reader", last_batch_policy=LastBatchPolicy[policy])(files[:7], batch_size=2, pad=pad) as it:
+        assert epochs(it, 3) == want
+
+
+def test_length_and_size(files):
+    with data_iterator(definition, ["x"], reader_name="reader")(files[:7], batch_size=2) as it:
+        seen = []
+        for _ in range(3):
+            seen.append((len(it), it.size, sum(1 for _ in it)))
+            it.reset()
+    assert seen == [(4, 8, 4), (3, 6, 3), (4, 8, 4)]
+
+
+def test_next_and_for_and_reset(files, caplog):
+    with data_iterator(definition, ["x"], reader_name="reader")(files[:6], batch_size=2) as it:
+        assert iter(it) is it
+        assert it.next()["x"].tolist() == [[1], [2]]
+        it.reset()
+        assert "before the end of the epoch" in caplog.text
+        assert [b["x"][0, 0].item() for b in it] == [3, 5]  # a loop goes on with the rest
+        for _ in range(2):
+            with pytest.raises(StopIteration):
+                next(it)
+        assert [b["x"][0, 0].item() for b in it] == [1, 3, 5]
+
+
+@pytest.mark.parametrize("auto_reset", [True, "yes", "True"])
+def test_auto_reset(files, auto_reset):
+    with data_iterator(definition, ["x"], reader_name="reader", auto_reset=auto_reset)(files[:4], batch_size=2) as it:
+        for _ in range(3):
+            assert [next(it)["x"][0, 0].item() for _ in range(2)] == [1, 3]
+            with pytest.raises(StopIteration):
+                next(it)
+
+
+def test_source_that_ends(files):
+    @pipeline_def(batch_size=2)
+    def three():
+        def source(info):
+            if info.iteration == 3:
+                raise StopIteration
+            return np.int32(info.idx_in_epoch + 100 * info.epoch_idx)
+
+        return fn.external_source(source=source, batch=False)
+
+    with DALIGenericIterator(three(), ["x"]) as it:
+        assert len(it) == 0
+        assert it.size == -1
+        assert epochs(it, 2) == ["01 23 45", "100101 102103 104105"]
+
+
+@pytest.mark.parametrize("num_shards", [1, 2, 8])
+def test_shuffled_shards_read_each_sample_once_and_draw_the_same_numbers(files, num_shards):
+    @data_iterator(output_map=["x", "r"], reader_name="reader", sharding=NamedSharding(Mesh(np.array(jax.devices()[:num_shards]), ("b",)), PartitionSpec("b")))
+    def shuffled(num_shards=1, shard_id=0):
+        return definition(files, num_shards, shard_id, shuffle=True), fn.random.uniform(range=(0.0, 1.0))
+
+    with shuffled(batch_size=8, seed=3) as it:
+        all_epochs = [{int(x): float(r) for b in it for x, r in zip(np.asarray(b["x"]).ravel(), np.asarray(b["r"]))} for _ in range(2)]
+    for drawn in all_epochs:
+        assert sorted(drawn) == list(range(1, 33))
+    assert all(all_epochs[0][k] != all_epochs[1][k] for k in all_epochs[0])
+    with data_iterator(lambda: (definition(files, shuffle=True), fn.random.uniform(range=(0.0, 1.0))), ["x", "r"], reader_name="reader")(batch_size=4, seed=3) as it:
+        alone = {int(x): float(r) for b in it for x, r in zip(np.asarray(b["x"]).ravel(), np.asarray(b["r"]))}
+    assert alone == all_epochs[0]
+
+
+def test_several_pipelines_are_stacked_or_sharded(files):
+    def pipes(devices):
+        return [pipeline_def(definition)(files[:8], num_shards=2, shard_id=i, batch_size=2, device_id=d) for i, d in enumerate(devices)]
+
+    with DALIGenericIterator(pipes([0, 0]), ["x"], reader_name="reader") as it:
+        assert next(it)["x"].tolist() == [[[1], [2]], [[5], [6]]]
+    with DALIGenericIterator(pipes([0, 1]), ["x"], reader_name="reader") as it:
+        x = next(it)["x"]
+        assert [s.device.id for s in x.addressable_shards] == [0, 1]
+        assert x[1].tolist() == [[5], [6]]
+    sharding = NamedSharding(Mesh(np.array(jax.devices()[:2]), ("b",)), PartitionSpec("b"))
+    with DALIGenericIterator(pipes([0, 1]), ["x"], reader_name="reader", sharding=sharding) as it:
+        x = next(it)["x"]
+        assert x.sharding == sharding
+        assert x.ravel().tolist() == [1, 2, 5, 6]
+        assert len(it) == 2
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "text"),
+    [
+        ({"output_map": ["x", "x"]}, ValueError, "distinct"),
+        ({"output_map": ["x", "y"]}, ValueError, "output_map has 2 names"),
+        ({"last_batch_policy": LastBatchPolicy.PARTIAL}, ValueError, "PARTIAL"),
+        ({"last_batch_policy": "FILL"}, ValueError, "LastBatchPolicy"),
+        ({"auto_reset": 1.5}, ValueError, "auto_reset"),
+        ({"size": 0, "reader_name": None}, ValueError, "size"),
+        ({"size": 4}, ValueError, "exclude"),
+        ({"last_batch_padded": True}, ValueError, "exclude"),
+        ({"reader_name": "nobody"}, RuntimeError, "no reader named 'nobody'"),
+        ({"sharding": "batch"}, TypeError, "Sharding"),
+    ],
+)
+def test_wrong_arguments(files, options, error, text):
+    arguments = {"output_map": ["x"], "reader_name": "reader", **options}
+    with pytest.raises(error, match=text):
+        DALIGenericIterator(pipeline_def(definition)(files, batch_size=2), **arguments)
+
+
+def test_wrong_use_of_data_iterator(files):
+    sharding = NamedSharding(Mesh(np.array(jax.devices()), ("b",)), PartitionSpec("b"))
+    with pytest.raises(ValueError, match="exclude"):
+        data_iterator(output_map=["x"], sharding=sharding, devices=jax.devices())
+    make = data_iterator(definition, ["x"], reader_name="reader", sharding=sharding)
+    with pytest.raises(TypeError, match="shard_id is filled in"):
+        make(files, batch_size=8, shard_id=1)
+    with pytest.raises(TypeError, match="batch_size"):
+        make(files)
+    with pytest.raises(ValueError, match=r"batch_size=12 .* 8 shards"):
+        make(files, batch_size=12)
+    with pytest.raises(TypeError, match="must take the argument 'num_shards'"):
+        data_iterator(lambda: definition(files), ["x"], reader_name="reader", sharding=sharding)(batch_size=8)
+    with pytest.raises(ValueError, match="distinct"):
+        data_iterator(definition, ["x", "x"], reader_name="reader")(files, batch_size=2)
+
+
+def test_graphs_of_shards_must_agree(files):
+    @data_iterator(output_map=["x"], reader_name="reader", sharding=NamedSharding(Mesh(np.array(jax.devices()[:2]), ("b",)), PartitionSpec("b")))
+    def differing(num_shards, shard_id):
+        x = definition(files, num_shards, shard_id)
+        return x + 1 if shard_id == 0 else x * 2
+
+    with pytest.raises(RuntimeError, match="another graph for shard 1 than for shard 0"):
+        differing(batch_size=2)
+
+
+def test_a_pipeline_serves_one_master(files):
+    pipe = pipeline_def(definition)(files, batch_size=2)
+    with DALIGenericIterator(pipe, ["x"], reader_name="reader"):
+        with pytest.raises(RuntimeError, match="used by an iterator"):
+            pipe.run()
+        with pytest.raises(RuntimeError, match="in use already"):
+            DALIGenericIterator(pipe, ["x"], reader_name="reader")
+
+
+def test_closed_and_dropped_iterators_leave_no_threads(files):
+    before = threading.active_count()
+    make = data_iterator(definition, ["x"], reader_name="reader")
+    first, second = make(files, batch_size=2), make(files, batch_size=2)
+    next(first)
+    first.close()
+    first.close()
+    with pytest.raises(RuntimeError, match="closed"):
+        next(first)
+    for _ in second:
+        break
+    del second
+    gc.collect()
+    assert threading.active_count() == before
+
+
+def test_kept_and_donated_batches(files):
+    make = data_iterator(lambda: fn.cast(definition(files), dtype=types.FLOAT).gpu(), ["x"], reader_name="reader")
+    double = jax.jit(lambda x: x * 2, donate_argnums=0)
+    with make(batch_size=4) as it:
+        kept = [b["x"] for b in it]
+        copies = [np.array(k) for k in kept]
+        for b in it:
+            double(b["x"])
+        np.testing.assert_array_equal(kept, copies)
+        assert np.ravel(copies).tolist() == list(range(1, 33))
+
+
+def test_configuration_of_the_user_s_thread_does_not_leak_in(files):
+    make = data_iterator(lambda: (definition(files), fn.random.uniform(range=(0.0, 1.0), dtype=types.FLOAT64).gpu()), ["x", "r"], reader_name="reader")
+    with jax.transfer_guard("disallow"), make(batch_size=4) as it:
+        for _ in range(3):
+            batch = next(it)
+    assert batch["r"].dtype == np.float32
+    with jax.disable_jit(), make(batch_size=4) as it:
+        assert next(it)["x"].shape == (4, 1)
+    with jax.enable_x64(True), make(batch_size=4) as it:
+        assert next(it)["r"].dtype == np.float64
+
+
+def test_train_and_eval_iterators_alive_at_once(files):
+    make = data_iterator(definition, ["x"], reader_name="reader")
+    with make(files[:8], batch_size=2) as train, make(files[8:12], batch_size=2) as evaluate:
+        for _ in range(2):
+            for i, b in enumerate(train):
+                assert b["x"][0, 0] == 2 * i + 1
+                if i == 1:
+                    assert [e["x"][0, 0].item() for e in evaluate] == [9, 11]
+
+
+def test_batches_are_made_ahead(files):
+    """While the user works, the queue fills: all its batches are there at once afterwards."""
+    asked = []
+
+    @pipeline_def(batch_size=1, prefetch_queue_depth=3)
+    def slow():
+        def source(info):
+            asked.append(info.iteration)
+            return np.int32(info.iteration)
+
+        return fn.external_source(source=source, batch=False)
+
+    with DALIGenericIterator(slow(), ["x"]) as it:
+        next(it)
+        deadline = time.monotonic() + 10
+        while len(asked) < 5 and time.monotonic() < deadline:
+            time.sleep(0.01)
+        time.sleep(0.05)
+        ahead = copy.copy(asked)
+    assert len(ahead) == 5  # the one taken, three finished, one launched
+
+
+def test_repeated_short_epochs_use_no_more_memory(files):
+    make = data_iterator(lambda: fn.resize(fn.external_source(source=big_images, batch=False, layout="HWC"), size=(64, 64)), ["x"])
+    with make(batch_size=4) as it:
+        peaks = []
+        for i in range(60):
+            next(it)
+            if i in (20, 59):
+                peaks.append(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+    assert peaks[1] - peaks[0] < 30_000  # kB; a leaked batch is 3 MB
+
+
+def big_images(info):
+    return np.full((500, 500, 3), info.idx_in_epoch % 256, np.uint8)
