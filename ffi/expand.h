@@ -14,10 +14,10 @@ namespace jaxdali {
 struct ExpandArgs {
   const uint8_t* in;
   uint8_t* out;
-  int ndim;            // of the output
-  int64_t element;     // bytes
-  int64_t dims[8];     // of the input, aligned right: 1 where it has no axis
-  int64_t shape[8];    // of the output
+  int ndim;          // of the output
+  int64_t element;   // bytes
+  int64_t dims[8];   // of the input, aligned right: 1 where it has no axis
+  int64_t shape[8];  // of the output
 };
 
 // Repeats the first `block` bytes until there are n blocks, each copy as long as all before it.
@@ -26,14 +26,16 @@ inline void Repeat(uint8_t* out, int64_t block, int64_t n) {
 }
 
 // Writes the sub-array of axes d..., whose input starts at `in`. Returns the bytes of input it has used.
-inline int64_t ExpandAxis(const ExpandArgs& a, int d, int64_t block, const int64_t* out_stride, const uint8_t* in, uint8_t* out) {
+inline int64_t ExpandAxis(const ExpandArgs& a, int d, int64_t block, const int64_t* out_stride, const uint8_t* in,
+                          uint8_t* out) {
   if (d == a.ndim) {  // axes from here on are copied as they are
     std::memcpy(out, in, block);
     return block;
   }
   int64_t used = 0;
   if (a.dims[d] == a.shape[d]) {
-    for (int64_t i = 0; i < a.shape[d]; i++) used += ExpandAxis(a, d + 1, block, out_stride, in + used, out + i * out_stride[d]);
+    for (int64_t i = 0; i < a.shape[d]; i++)
+      used += ExpandAxis(a, d + 1, block, out_stride, in + used, out + i * out_stride[d]);
   } else {
     used = ExpandAxis(a, d + 1, block, out_stride, in, out);
     Repeat(out, out_stride[d], a.shape[d]);
@@ -63,10 +65,18 @@ inline Status Expand(ExpandArgs a) {
   if (a.ndim > 0 && a.dims[a.ndim - 1] == 1 && size * a.shape[a.ndim - 1] == total) {
     int64_t k = a.shape[a.ndim - 1];
     switch (a.element) {
-      case 1: ExpandLast<uint8_t>(a.in, size, k, a.out); return kOk;
-      case 2: ExpandLast<uint16_t>(a.in, size, k, a.out); return kOk;
-      case 4: ExpandLast<uint32_t>(a.in, size, k, a.out); return kOk;
-      case 8: ExpandLast<uint64_t>(a.in, size, k, a.out); return kOk;
+      case 1:
+        ExpandLast<uint8_t>(a.in, size, k, a.out);
+        return kOk;
+      case 2:
+        ExpandLast<uint16_t>(a.in, size, k, a.out);
+        return kOk;
+      case 4:
+        ExpandLast<uint32_t>(a.in, size, k, a.out);
+        return kOk;
+      case 8:
+        ExpandLast<uint64_t>(a.in, size, k, a.out);
+        return kOk;
     }
   }
   int64_t stride[8], block = a.element;

@@ -6,15 +6,16 @@
 namespace jaxdali {
 namespace {
 
-ffi::Error Impl(ffi::AnyBuffer in, I32 in_offsets, I32 in_shapes, I32 out_offsets, I32 out_shapes, I32 control, F64 map, F32 fill,
-                int32_t dims, int32_t first, bool linear, bool has_fill, ffi::Result<ffi::AnyBuffer> out,
+ffi::Error Impl(ffi::AnyBuffer in, I32 in_offsets, I32 in_shapes, I32 out_offsets, I32 out_shapes, I32 control, F64 map,
+                F32 fill, int32_t dims, int32_t first, bool linear, bool has_fill, ffi::Result<ffi::AnyBuffer> out,
                 ffi::ResultBuffer<ffi::S32> status) {
   Batch from, to;
   if (auto e = ToBatch(in, in_offsets, in_shapes, &from); e.failure()) return e;
   if (auto e = ToBatch(*out, out_offsets, out_shapes, &to); e.failure()) return e;
   if ((dims != 2 && dims != 3) || first < 0 || from.ndim != first + dims + 1 || to.ndim != from.ndim)
     return ffi::Error::InvalidArgument("rotate: rank of the data");
-  if (static_cast<int64_t>(map.element_count()) != int64_t{to.n} * dims * (dims + 1) || static_cast<int>(fill.element_count()) != to.n)
+  if (static_cast<int64_t>(map.element_count()) != int64_t{to.n} * dims * (dims + 1) ||
+      static_cast<int>(fill.element_count()) != to.n)
     return ffi::Error::InvalidArgument("rotate: one map and one fill value per sample");
   if (!RotateTypes(from.dtype, to.dtype)) return ffi::Error::InvalidArgument("rotate: element types");
   return ForEachSample(control, from, to, status, [&](int i) -> Status {
@@ -48,8 +49,8 @@ ffi::Error Impl(ffi::AnyBuffer in, I32 in_offsets, I32 in_shapes, I32 out_offset
 
 XLA_FFI_DEFINE_HANDLER_SYMBOL(jaxdali_rotate, jaxdali::Impl,
                               JAXDALI_BIND_BATCH()
-                                  .Arg<jaxdali::F64>()  // map [N, dims, dims + 1], see SetMap
-                                  .Arg<jaxdali::F32>()  // fill [N]
+                                  .Arg<jaxdali::F64>()     // map [N, dims, dims + 1], see SetMap
+                                  .Arg<jaxdali::F32>()     // fill [N]
                                   .Attr<int32_t>("dims")   // spatial axes: 2 or 3
                                   .Attr<int32_t>("first")  // axes before them: frames
                                   .Attr<bool>("linear")

@@ -1,7 +1,7 @@
 // Affine warp of images and volumes: rotate, warp_affine. Nearest neighbour or linear.
 //
-// Coordinates are fixed point with 32 fractional bits. A position is then an exact integer function of the output pixel,
-// the same in a scalar loop, in vectors and in CUDA threads, and rows can be cut into spans by integer division.
+// Coordinates are fixed point with 32 fractional bits. A position is then an exact integer function of the output
+// pixel, the same in a scalar loop, in vectors and in CUDA threads, and rows can be cut into spans by integer division.
 #ifndef JAXDALI_FFI_ROTATE_H_
 #define JAXDALI_FFI_ROTATE_H_
 
@@ -23,9 +23,9 @@ inline constexpr int kWeightBits = 14;             // of uint8 interpolation: fo
 // One sample. Axes are counted from the innermost: 0 = x, 1 = y, 2 = z.
 struct RotateArgs {
   DType in_type, out_type;
-  const void* in;   // [frames, (D,) H, W, C]
-  void* out;        // [frames, (D',) H', W', C]
-  int dims;         // 2 or 3
+  const void* in;  // [frames, (D,) H, W, C]
+  void* out;       // [frames, (D',) H', W', C]
+  int dims;        // 2 or 3
   int64_t frames;
   int64_t in_size[3], out_size[3];
   int64_t channels;
@@ -35,8 +35,9 @@ struct RotateArgs {
   float fill;     // representable in the input and in the output type
 };
 
-// Fills `map` from the parameters [dims, dims + 1] in pixels: the source point, with the image's corner as origin, of the
-// centre of output pixel (x, y, z) is sum_k m[s][k] * o_k + m[s][dims]. False: not finite, or too far from the image.
+// Fills `map` from the parameters [dims, dims + 1] in pixels: the source point, with the image's corner as origin, of
+// the centre of output pixel (x, y, z) is sum_k m[s][k] * o_k + m[s][dims]. False: not finite, or too far from the
+// image.
 bool SetMap(const double* m, RotateArgs* a);
 
 // Whether there is a kernel from one element type to the other.
@@ -53,7 +54,8 @@ JAXDALI_HD inline Out RoundTo(float v) {
   } else {
     constexpr float kLow = static_cast<float>(std::numeric_limits<Out>::min());
     constexpr float kHigh = static_cast<float>(std::numeric_limits<Out>::max());
-    if (!(v > kLow)) return v <= kLow || sizeof(Out) == 4 ? std::numeric_limits<Out>::min() : Out{0};  // NaN: as DALI has it
+    if (!(v > kLow))
+      return v <= kLow || sizeof(Out) == 4 ? std::numeric_limits<Out>::min() : Out{0};  // NaN: as DALI has it
     if (v >= kHigh) return std::numeric_limits<Out>::max();
     int32_t t = static_cast<int32_t>(v);
     float rest = v - static_cast<float>(t);
@@ -94,8 +96,10 @@ JAXDALI_HD inline void WarpPixel(const RotateArgs& a, const In* in, const int64_
     In v[kTaps];
     for (int t = 0; t < kTaps; t++) v[t] = outside[t] ? fill : in[offset[t] + c];
     if constexpr (!kLinear) {
-      if constexpr (std::is_same_v<In, Out>) out[c] = v[0];
-      else out[c] = RoundTo<Out>(static_cast<float>(v[0]));
+      if constexpr (std::is_same_v<In, Out>)
+        out[c] = v[0];
+      else
+        out[c] = RoundTo<Out>(static_cast<float>(v[0]));
     } else if constexpr (D == 2 && std::is_same_v<In, uint8_t> && std::is_same_v<Out, uint8_t>) {
       int32_t w[4], sum = 1 << (kWeightBits - 1);
       Weights(static_cast<uint32_t>(pos[0]), static_cast<uint32_t>(pos[1]), w);

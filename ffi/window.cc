@@ -6,8 +6,8 @@
 namespace jaxdali {
 namespace {
 
-ffi::Error Impl(ffi::AnyBuffer in, I32 in_offsets, I32 in_shapes, I32 out_offsets, I32 out_shapes, I32 control, I32 start, I32 step,
-                I32 extent, ffi::Result<ffi::AnyBuffer> out, ffi::ResultBuffer<ffi::S32> status) {
+ffi::Error Impl(ffi::AnyBuffer in, I32 in_offsets, I32 in_shapes, I32 out_offsets, I32 out_shapes, I32 control,
+                I32 start, I32 step, I32 extent, ffi::Result<ffi::AnyBuffer> out, ffi::ResultBuffer<ffi::S32> status) {
   Batch from, to;
   if (auto e = ToBatch(in, in_offsets, in_shapes, &from); e.failure()) return e;
   if (auto e = ToBatch(*out, out_offsets, out_shapes, &to); e.failure()) return e;

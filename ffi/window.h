@@ -44,11 +44,16 @@ inline void CopyBlocks(const uint8_t* in, int64_t step, int64_t n, int64_t block
     return;
   }
   switch (block) {
-    case 1: return CopyStrided<uint8_t>(in, step, n, out);
-    case 2: return CopyStrided<uint16_t>(in, step, n, out);
-    case 3: return CopyStrided<uint8_t[3]>(in, step, n, out);
-    case 4: return CopyStrided<uint32_t>(in, step, n, out);
-    case 8: return CopyStrided<uint64_t>(in, step, n, out);
+    case 1:
+      return CopyStrided<uint8_t>(in, step, n, out);
+    case 2:
+      return CopyStrided<uint16_t>(in, step, n, out);
+    case 3:
+      return CopyStrided<uint8_t[3]>(in, step, n, out);
+    case 4:
+      return CopyStrided<uint32_t>(in, step, n, out);
+    case 8:
+      return CopyStrided<uint64_t>(in, step, n, out);
     default:
       for (int64_t i = 0; i < n; i++) std::memcpy(out + i * block, in + i * step, block);
   }
@@ -66,7 +71,8 @@ inline Status CopyWindow(const WindowArgs& a) {
   if (total == 0) return kOk;
   for (int d = 0; d < a.ndim; d++) in += a.start[d] * stride[d];
   // Inner axes whose indices are neighbours in memory become one block.
-  while (axes > 0 && (a.extent[axes - 1] == 1 || a.step[axes - 1] * stride[axes - 1] == block)) block *= a.extent[--axes];
+  while (axes > 0 && (a.extent[axes - 1] == 1 || a.step[axes - 1] * stride[axes - 1] == block))
+    block *= a.extent[--axes];
   if (axes == 0) {
     std::memcpy(a.out, in, block);
     return kOk;

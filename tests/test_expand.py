@@ -1,6 +1,7 @@
 """The native broadcast against NumPy's."""
 
 import types
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -24,7 +25,7 @@ def control():
 def expand(samples, shapes, control, dense=False):
     """The kernel over a batch; returns the outputs and the status of each sample."""
     n, ndim = len(samples), len(shapes[0])
-    ctx = types.SimpleNamespace(B=n, control=control(n))
+    ctx: Any = types.SimpleNamespace(B=n, control=control(n))
     shapes = np.array(shapes, np.int64).reshape(n, ndim)
     with jax.enable_x64(True):
         if dense:

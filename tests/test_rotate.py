@@ -1,6 +1,7 @@
 """`fn.rotate` against a float model of its definition, and against itself where two ways must agree."""
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -93,7 +94,7 @@ def test_types(dtype, interp):
     want = model(image, 17.3, fill=5, interp=interp)
     scale = np.abs(want).max()
     (same,), (as_float,) = rotate([image], **kwargs), rotate([image], **kwargs, dtype=types.FLOAT)
-    assert same.dtype == dtype and as_float.dtype == np.float32
+    assert (same.dtype, as_float.dtype) == (dtype, np.float32)
     np.testing.assert_allclose(as_float, want, atol=scale * 1e-5)
     np.testing.assert_allclose(same, want, atol=scale * 1e-5 + (0.51 if dtype != np.float32 else 0))
     if dtype == np.float32:
@@ -101,20 +102,27 @@ def test_types(dtype, interp):
             (got,) = rotate([image * 300], **kwargs, dtype=result)
             limits = np.iinfo(result)
             want = np.clip(model(image * 300, 17.3, fill=5, interp=interp), limits.min, limits.max)
-            assert got.dtype == result and np.abs(got - want).max() < 0.51
+            assert got.dtype == result
+            assert np.abs(got - want).max() < 0.51
 
 
 def test_quarter_turns_only_move_pixels():
     image = IMAGES[0]
     for interp in (NN, LINEAR):
         for quarters in range(-2, 6):
-            np.testing.assert_array_equal(rotate([image], angle=90 * quarters, interp_type=interp, fill_value=1)[0], np.rot90(image, quarters))
+            (got,) = rotate([image], angle=90 * quarters, interp_type=interp, fill_value=1)
+            np.testing.assert_array_equal(got, np.rot90(image, quarters))
 
 
 def test_size_and_keep_size():
     image = IMAGES[0]
     h, w, _ = image.shape
-    for size, kwargs in (((h, w), {"keep_size": True}), ((70, 41), {"size": (70, 41)}), ((3, 1), {"size": (2.5, 0.4), "keep_size": True})):
+    cases: list[tuple[tuple[int, int], dict[str, Any]]] = [
+        ((h, w), {"keep_size": True}),
+        ((70, 41), {"size": (70, 41)}),
+        ((3, 1), {"size": (2.5, 0.4), "keep_size": True}),
+    ]
+    for size, kwargs in cases:
         for fill in (None, 0):
             (got,) = rotate([image], angle=25, fill_value=fill, **kwargs)
             assert got.shape == (*size, 3)
@@ -125,7 +133,7 @@ def test_size_and_keep_size():
 def test_known_extents_give_the_result_a_static_shape():
     def both(x):
         constant = types.Constant(IMAGES[0], layout="HWC")
-        return tuple(fn.rotate(y, angle=31, **kwargs) for kwargs in ({}, {"keep_size": True}) for y in (constant, x))
+        return tuple(fn.rotate(y, angle=31, keep_size=keep) for keep in (False, True) for y in (constant, x))
 
     static, ragged, static_kept, ragged_kept = run(both, IMAGES[:1], layouts=["HWC"])
     np.testing.assert_array_equal(static.at(0), ragged.at(0))
@@ -138,9 +146,9 @@ def test_arguments_per_sample():
     (got,) = run(
         lambda x, a, s: fn.rotate(x, angle=a, size=s, fill_value=3),
         images,
-        np.array(angles, np.float32),
-        np.array(sizes, np.int32),
-        layouts=["HWC", None, None],
+        [np.float32(a) for a in angles],
+        [np.array(s) for s in sizes],
+        layouts=["HWC", "", ""],
     )
     for g, image, angle, size in zip(got, images, angles, sizes, strict=True):
         np.testing.assert_array_equal(np.array(g), rotate([image], angle=angle, size=size, fill_value=3)[0])
@@ -199,12 +207,13 @@ def test_sequences_of_volumes():
 def test_wrong_arguments_are_named(shape, layout, kwargs, message):
     with pytest.raises(ValueError, match=message):
         run(lambda x: fn.rotate(x, **{"angle": 5, **kwargs}), [noise(*shape)], layouts=[layout])
+    colour: Any = [1, 2, 3]
     with pytest.raises(TypeError, match="fill_value"):
-        run(lambda x: fn.rotate(x, angle=5, fill_value=[1, 2, 3]), IMAGES[:1])
+        run(lambda x: fn.rotate(x, angle=5, fill_value=colour), IMAGES[:1])
 
 
 def test_a_bad_argument_blames_the_sample():
     with pytest.raises(jaxdali.SampleError, match="angle must be finite, got nan"):
-        run(lambda x, a: fn.rotate(x, angle=a), IMAGES[:2], np.array([1, np.nan], np.float32))
+        run(lambda x, a: fn.rotate(x, angle=a), IMAGES[:2], [np.float32(1), np.float32(np.nan)])
     with pytest.raises(jaxdali.SampleError, match="empty"):
         run(lambda x: fn.rotate(x, angle=90, size=(3, 3)), [IMAGES[0], IMAGES[0][:0]])

@@ -20,7 +20,7 @@ def run(f, *inputs, compiled):
             x = types.Constant(DENSE[0], layout="HWC")
         return f(x.gpu() if compiled else x, *indices)
 
-    (out,) = pipelines.run(define, *inputs, layouts=["HWC"] + [None] * (len(inputs) - 1))
+    (out,) = pipelines.run(define, *inputs, layouts=["HWC"] + [""] * (len(inputs) - 1))
     return [np.array(x) for x in out], out.layout()
 
 
@@ -47,8 +47,8 @@ KEYS = [
 def test_static_keys_select_what_numpy_selects(samples, compiled):
     for key in KEYS:
         got, layout = run(lambda x, key=key: x[key], samples, compiled=compiled)
-        kept = [c for c, k in zip("HWC", (*(key if isinstance(key, tuple) else (key,)), *[slice(None)] * 3)[:3], strict=True) if isinstance(k, slice)]
-        assert layout == "".join(kept), key
+        axes = (*(key if isinstance(key, tuple) else (key,)), *[slice(None)] * 3)[:3]
+        assert layout == "".join(c for c, k in zip("HWC", axes, strict=True) if isinstance(k, slice)), key
         for g, s in zip(got, samples, strict=True):
             np.testing.assert_array_equal(g, s[key], err_msg=str(key))
 

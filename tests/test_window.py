@@ -1,6 +1,7 @@
 """The native window copy against NumPy slicing."""
 
 import types
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -24,7 +25,7 @@ def control():
 def window(samples, start, step, extent, control, dense=False):
     """The kernel over a batch; returns its outputs, flat, and the status of each sample."""
     n = len(samples)
-    ctx = types.SimpleNamespace(B=n, control=control(n))
+    ctx: Any = types.SimpleNamespace(B=n, control=control(n))
     with jax.enable_x64(True):
         if dense:
             x = jnp.asarray(np.stack(samples))
@@ -65,7 +66,7 @@ def test_windows_of_random_arrays(dtype, dense, control):
             np.testing.assert_array_equal(g, w.reshape(-1))
 
 
-@pytest.mark.parametrize("start, step, extent", [(-1, 1, 2), (3, 1, 3), (5, 1, 1), (1, -1, 3), (0, 2, 4), (2**31 - 1, 2**31 - 1, 3)])
+@pytest.mark.parametrize(("start", "step", "extent"), [(-1, 1, 2), (3, 1, 3), (5, 1, 1), (1, -1, 3), (0, 2, 4), (2**31 - 1, 2**31 - 1, 3)])
 def test_a_window_that_leaves_the_array_is_refused_for_that_sample_only(start, step, extent, control):
     x = np.arange(10, dtype=np.int32).reshape(5, 2)
     got, status = window([x, x], [[0, 0], [start, 0]], [[1, 1], [step, 1]], [[5, 2], [extent, 2]], control)
@@ -75,4 +76,4 @@ def test_a_window_that_leaves_the_array_is_refused_for_that_sample_only(start, s
 
 def test_an_empty_window_may_start_anywhere(control):
     got, status = window([np.zeros((0, 3), np.uint8)], [[7, -1]], [[1, 1]], [[0, 3]], control)
-    assert status.tolist() == [0] and got[0].size == 0
+    assert (status.tolist(), got[0].size) == ([0], 0)

@@ -109,9 +109,11 @@ class Rotate(Operator):
             raise ValueError(f"the input must have layout {', '.join(_LAYOUTS)} or none (3-D: HWC, 4-D: FHWC, 5-D: FDHWC), got {got}")
         first, dims = _LAYOUTS[layout]
         dtype = image.dtype if self.dtype is None else self.dtype
-        if image.dtype.name not in _TYPES or dtype.name not in _TYPES or not (dtype in (image.dtype, np.float32) or image.dtype == np.float32):
+        known_types = image.dtype.name in _TYPES and dtype.name in _TYPES
+        if not known_types or (dtype != image.dtype and np.float32 not in (dtype, image.dtype)):
             raise ValueError(
-                f"the input must be {', '.join(_TYPES)}, the output the same or float32 (any of these from float32); got {image.dtype} to {dtype}"
+                f"the input must be {', '.join(_TYPES)}, the output the same or float32 (any of these from float32); "
+                f"got {image.dtype} to {dtype}"
             )
         self._check_arguments(dims, dict(zip(self.args.inputs, arguments, strict=True)))
         known = [image.extent(d) for d in range(first, first + dims)]
@@ -156,7 +158,7 @@ class Rotate(Operator):
         values = (image, *arguments)
         bad: dict[int, tuple[int, str]] = {}
 
-        def valid(x: np.ndarray, good: np.ndarray, instead: float, reason: str, code: int = _UNSUPPORTED) -> np.ndarray:
+        def valid(x: np.ndarray, good: Any, instead: float, reason: str, code: int = _UNSUPPORTED) -> np.ndarray:
             for i in np.flatnonzero(~good & ctx.present):
                 bad.setdefault(int(i), (code, f"{reason}, got {x[i].tolist()}"))
             return np.where(good.reshape(-1, *(1,) * (x.ndim - 1)), x, instead)
@@ -212,7 +214,7 @@ class Rotate(Operator):
 
 
 def rotate(
-    input: Any,  # noqa: A002 - DALI's name
+    input: Any,
     /,
     *,
     angle: float | DataNode,

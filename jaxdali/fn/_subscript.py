@@ -258,9 +258,10 @@ def subscript(node: DataNode, key: Any) -> DataNode:
         elif k is None:
             axes.append(Range())
         elif isinstance(k, slice):
-            axes.append(Range(*(None if i is None else index(i) for i in (k.start, k.stop, k.step))))
-            if axes[-1].step == 0:
+            part = Range(*(None if i is None else index(i) for i in (k.start, k.stop, k.step)))
+            if part.step == 0:
                 raise ValueError("the step of a slice must not be 0")
+            axes.append(part)
         else:
             axes.append(At(index(k)))
             continue
