@@ -35,9 +35,102 @@ if(JPEG_FOUND)
     set(JPEG_FOUND FALSE)
   endif()
 endif()
+# One static library of an archive with a CMake build: jaxdali_codec(NAME TARBALL URL SHA256 LIBRARY [arguments ...]).
+# Sets NAME_INCLUDE and NAME_LIBRARY; the target NAME_external builds it.
+function(jaxdali_codec name tarball url sha256 library)
+  include(ExternalProject)
+  set(prefix "${CMAKE_BINARY_DIR}/codecs/${name}")
+  if(tarball)
+    get_filename_component(tarball "${tarball}" ABSOLUTE)
+    set(source URL "${tarball}")
+    message(STATUS "jaxdali: building ${name} from ${tarball}")
+  else()
+    set(source URL "${url}" URL_HASH "SHA256=${sha256}")
+    message(STATUS "jaxdali: building ${name} from ${url}")
+  endif()
+  if(CMAKE_VERSION VERSION_GREATER_EQUAL 3.24)
+    list(APPEND source DOWNLOAD_EXTRACT_TIMESTAMP FALSE)
+  endif()
+  file(MAKE_DIRECTORY "${prefix}/include")  # an interface include directory must exist at configure time
+  set(result "${prefix}/lib/${CMAKE_STATIC_LIBRARY_PREFIX}${library}${CMAKE_STATIC_LIBRARY_SUFFIX}")
+  ExternalProject_Add(${name}_external
+    ${source}
+    PREFIX "${prefix}/build"
+    INSTALL_DIR "${prefix}"
+    CMAKE_ARGS
+      -DCMAKE_INSTALL_PREFIX=${prefix}
+      -DCMAKE_INSTALL_LIBDIR:PATH=${prefix}/lib  # absolute: libjpeg-turbo takes a relative one from its build folder
+      -DCMAKE_BUILD_TYPE=Release
+      -DCMAKE_C_COMPILER=${CMAKE_C_COMPILER}
+      -DCMAKE_C_FLAGS=${CMAKE_C_FLAGS}
+      -DCMAKE_POSITION_INDEPENDENT_CODE=ON
+      -DCMAKE_POLICY_VERSION_MINIMUM=3.5
+      ${ARGN}
+    BUILD_BYPRODUCTS "${result}")
+  set(${name}_INCLUDE "${prefix}/include" PARENT_SCOPE)
+  set(${name}_LIBRARY "${result}" PARENT_SCOPE)
+endfunction()
+
+# Keeps the static libraries' symbols out of the module's: other packages in the process have their own libjpeg.
+function(jaxdali_hide target)
+  if(UNIX AND NOT APPLE)
+    target_link_options(${target} INTERFACE "LINKER:--exclude-libs,ALL")
+  endif()
+endfunction()
+
 if(JPEG_FOUND)
   target_link_libraries(jaxdali_jpeg INTERFACE JPEG::JPEG)
+else()
+  set(jpeg_arguments -DENABLE_SHARED=OFF -DENABLE_STATIC=ON -DWITH_TURBOJPEG=OFF -DWITH_JPEG8=ON)
+  if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64|amd64|i[3-6]86)$")
+    find_program(JAXDALI_NASM NAMES nasm yasm)
+    if(JAXDALI_NASM)
+      list(APPEND jpeg_arguments -DCMAKE_ASM_NASM_COMPILER=${JAXDALI_NASM} -DREQUIRE_SIMD=ON)
+    else()
+      message(WARNING
+        "libjpeg-turbo is built WITHOUT SIMD because nasm was not found: decoding JPEG will take about three times as long. "
+        "Install nasm or libjpeg-turbo itself (apt install libjpeg62-turbo-dev) and configure "
+        "again in an empty build folder.")
+      list(APPEND jpeg_arguments -DWITH_SIMD=OFF)
+    endif()
+  endif()
+  jaxdali_codec(jaxdali_libjpeg "${JAXDALI_JPEG_TARBALL}"
+    https://github.com/libjpeg-turbo/libjpeg-turbo/releases/download/3.1.0/libjpeg-turbo-3.1.0.tar.gz
+    9564c72b1dfd1d6fe6274c5f95a8d989b59854575d4bbee44ade7bc17aa9bc93 jpeg ${jpeg_arguments})
+  add_dependencies(jaxdali_jpeg jaxdali_libjpeg_external)
+  target_include_directories(jaxdali_jpeg SYSTEM INTERFACE "${jaxdali_libjpeg_INCLUDE}")
+  target_link_libraries(jaxdali_jpeg INTERFACE "${jaxdali_libjpeg_LIBRARY}")
+  jaxdali_hide(jaxdali_jpeg)
 endif()
+
 if(PNG_FOUND)
   target_link_libraries(jaxdali_png INTERFACE PNG::PNG)
+else()
+  if(NOT JAXDALI_BUNDLED_CODECS)
+    find_package(ZLIB QUIET)
+  endif()
+  set(png_arguments -DPNG_SHARED=OFF -DPNG_STATIC=ON -DPNG_TESTS=OFF -DPNG_EXECUTABLES=OFF -DPNG_TOOLS=OFF)
+  if(ZLIB_FOUND)
+    set(zlib ZLIB::ZLIB)
+  else()
+    jaxdali_codec(jaxdali_zlib "${JAXDALI_ZLIB_TARBALL}"
+      https://github.com/madler/zlib/releases/download/v1.3.1/zlib-1.3.1.tar.gz
+      9a93b2b7dfdac77ceba5a558a580e74667dd6fede4585b91eefb60f03b72df23 z -DZLIB_BUILD_EXAMPLES=OFF)
+    set(zlib "${jaxdali_zlib_LIBRARY}")
+    list(APPEND png_arguments -DZLIB_ROOT=${CMAKE_BINARY_DIR}/codecs/jaxdali_zlib -DZLIB_LIBRARY=${zlib}
+         -DZLIB_INCLUDE_DIR=${jaxdali_zlib_INCLUDE})
+  endif()
+  jaxdali_codec(jaxdali_libpng "${JAXDALI_PNG_TARBALL}"
+    https://downloads.sourceforge.net/project/libpng/libpng16/1.6.52/libpng-1.6.52.tar.xz
+    36bd726228ec93a3b6c22fdb49e94a67b16f2fe9b39b78b7cb65772966661ccc png16 ${png_arguments})
+  if(TARGET jaxdali_zlib_external)
+    add_dependencies(jaxdali_libpng_external jaxdali_zlib_external)
+  endif()
+  add_dependencies(jaxdali_png jaxdali_libpng_external)
+  target_include_directories(jaxdali_png SYSTEM INTERFACE "${jaxdali_libpng_INCLUDE}")
+  target_link_libraries(jaxdali_png INTERFACE "${jaxdali_libpng_LIBRARY}" ${zlib})
+  jaxdali_hide(jaxdali_png)
+  if(UNIX)
+    target_link_libraries(jaxdali_png INTERFACE m)
+  endif()
 endif()

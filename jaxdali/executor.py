@@ -101,7 +101,9 @@ class HostBatch:
     ids: SampleIds | None = None
     failures: list[tuple[Node, int, int, str]] = dataclasses.field(default_factory=list)
     replaced: list[tuple[str, str]] = dataclasses.field(default_factory=list)
-    bad: Mapping[int, Mapping[int, int]] = dataclasses.field(default_factory=dict)  # after a launch, per native node: samples to replace, and their codes
+    bad: Mapping[int, Mapping[int, int]] = dataclasses.field(
+        default_factory=dict
+    )  # after a launch, per native node: samples to replace, and their codes
 
     def source_of(self, node: Node, i: int) -> str:
         """Where sample `i` of a node came from: the name given by the first source upstream of it."""
@@ -214,7 +216,9 @@ class Executor:
         accelerator = self.shards.primaries[0].platform != "cpu"
         ride = self.as_arrays and (self.sharding is not None or not accelerator)
         self._segments = segments(self.graph, accelerator, ride)
-        self._cpu_shards = Shards(self.shards.num, self.shards.ids, tuple((_cpu_device(),) for _ in self.shards.ids)) if accelerator else self.shards
+        self._cpu_shards = (
+            Shards(self.shards.num, self.shards.ids, tuple((_cpu_device(),) for _ in self.shards.ids)) if accelerator else self.shards
+        )
         key = tuple(s.key for s in self._segments), self.shards.devices, self.B
         self._capacities = capacities_for(key)
         self._capacity_keys: dict[tuple[int, int], Any] = {}
@@ -235,7 +239,10 @@ class Executor:
             "seed": self.seed,
             "epoch": 0,
             "iteration": 0,
-            "sources": {n.name: {"fingerprint": self.sources[n.id].fingerprint(), "cursors": self.sources[n.id].initial()} for n in self._source_nodes},
+            "sources": {
+                n.name: {"fingerprint": self.sources[n.id].fingerprint(), "cursors": self.sources[n.id].initial()}
+                for n in self._source_nodes
+            },
         }
 
     def after_end(self, state: dict) -> dict:
@@ -343,7 +350,12 @@ class Executor:
                 continue
             if isinstance(data, list):
                 data = pack(data, len(self.shards.devices), lambda n, dtype, i=i: self.buffer((node.id, i), n, dtype))
-            assert data.data.dtype == spec.dtype and data.shapes.shape == (N, spec.ndim), (node.op.name, data.data.dtype, data.shapes.shape, spec)
+            assert data.data.dtype == spec.dtype and data.shapes.shape == (N, spec.ndim), (
+                node.op.name,
+                data.data.dtype,
+                data.shapes.shape,
+                spec,
+            )
             batch.values[node.id, i] = Value(spec, data.shapes, data)
 
     def launch(self, host: HostBatch) -> Launched:
@@ -448,7 +460,10 @@ class Executor:
             self._bad[report] = self._bad.get(report, 0) + 1
         assert launched.host.ids is not None
         outputs = tuple(self._finish(x, launched) for x in self.graph.outputs)
-        names = tuple([launched.host.source_of(x.node, i) for i in range(len(self.shards.devices) * self.B)] if not self.as_arrays else () for x in self.graph.outputs)
+        names = tuple(
+            [launched.host.source_of(x.node, i) for i in range(len(self.shards.devices) * self.B)] if not self.as_arrays else ()
+            for x in self.graph.outputs
+        )
         return Batch(outputs, launched.host.after, launched.host.ids, names)
 
     def _repair(self, launched: Launched, bad: dict[int, dict[int, int]]) -> Batch:
@@ -518,7 +533,9 @@ class Executor:
         if self.sharding is not None:
             return assemble(parts, self.shards, self.sharding)
         on_host = x.node.stage == "host"
-        return jax.device_put(parts[0], _cpu_device() if on_host and self.shards.primaries[0].platform != "cpu" else self.shards.primaries[0])
+        return jax.device_put(
+            parts[0], _cpu_device() if on_host and self.shards.primaries[0].platform != "cpu" else self.shards.primaries[0]
+        )
 
     # --- help -------------------------------------------------------------------------------------------------
 
@@ -569,7 +586,9 @@ def _check_same_structure(graphs: Sequence[Graph]):
             continue
         for a, b in zip(graphs[0].nodes, g.nodes, strict=False):
             if (a.op.name, a.stage, len(a.inputs)) != (b.op.name, b.stage, len(b.inputs)) or (not a.op.source and a.op.key != b.op.key):
-                raise b.error(f"the pipeline definition gives another graph for shard {shard} than for shard 0 ({a.op.name} created at {a.where}): {a.op} != {b.op}")
+                raise b.error(
+                    f"the pipeline definition gives another graph for shard {shard} than for shard 0 ({a.op.name} created at {a.where}): {a.op} != {b.op}"
+                )
         raise ValueError(f"the pipeline definition gives {len(g.nodes)} operators for shard {shard}, {len(graphs[0].nodes)} for shard 0")
 
 
@@ -599,4 +618,3 @@ def _cpu_device() -> jax.Device:
         return jax.local_devices(backend="cpu")[0]
     except RuntimeError as e:
         raise RuntimeError("jaxdali needs JAX's CPU backend beside the accelerator's: set JAX_PLATFORMS=cuda,cpu") from e
-

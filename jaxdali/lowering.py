@@ -131,7 +131,15 @@ class Segment:
         for i, n in enumerate(self.nodes):
             for k in range(len(n.specs)):
                 number[n.id, k] = (i, k)
-        nodes = tuple((n.op.name, n.op.key, n.specs, tuple(None if n.reads_on_host(i) else number[x.node.id, x.index] for i, x in enumerate(n.inputs))) for n in self.nodes)
+        nodes = tuple(
+            (
+                n.op.name,
+                n.op.key,
+                n.specs,
+                tuple(None if n.reads_on_host(i) else number[x.node.id, x.index] for i, x in enumerate(n.inputs)),
+            )
+            for n in self.nodes
+        )
         return nodes, tuple(number[x.node.id, x.index] for x in self.exports)
 
 
@@ -168,7 +176,9 @@ def segments(graph: Graph, accelerator: bool, host_outputs: bool) -> tuple[Segme
             elif host_outputs and at == levels[-1] and x.node.stage == "host" and x.spec.shape is not None:
                 operands.setdefault((x.node.id, x.index), x)
                 exports.setdefault((x.node.id, x.index), x)
-        result.append(Segment(nodes, tuple(operands.values()), tuple(carried.values()), tuple(exports.values()), accelerator and at % 2 == 1))
+        result.append(
+            Segment(nodes, tuple(operands.values()), tuple(carried.values()), tuple(exports.values()), accelerator and at % 2 == 1)
+        )
     return tuple(result)
 
 
@@ -224,7 +234,18 @@ def program_for(
     places = {("value", x.node.id, x.index): ("operand", i) for i, x in enumerate(segment.operands)}
     fields = tuple((places.get(k[:3], k[:3]) + k[3:] if k[0] == "value" else renumber(k), f) for k, f in layout.fields)
     buffers = tuple((places[k[:3]], d, s) for k, d, s in layout.buffers)
-    key = (segment.key, fields, buffers, layout.words, tuple((renumber(("out", *k)), c) for k, c in outs), shards.devices, B, out_shardings, narrowed, stacked)
+    key = (
+        segment.key,
+        fields,
+        buffers,
+        layout.words,
+        tuple((renumber(("out", *k)), c) for k, c in outs),
+        shards.devices,
+        B,
+        out_shardings,
+        narrowed,
+        stacked,
+    )
     with _programs_lock:
         program = _programs.get(key)
         if program is None:
@@ -257,13 +278,19 @@ def _jit(segment, layout, outs, shards, B, out_shardings, narrowed, stacked):
         columns = []
         for node in segment.nodes:
             out = tuple(
-                None if spec.shape is not None else _ffi.Out(outs[node.id, i], fields["out", node.id, i, "offsets"].read(row), fields["out", node.id, i, "shapes"].read(row))
+                None
+                if spec.shape is not None
+                else _ffi.Out(
+                    outs[node.id, i], fields["out", node.id, i, "offsets"].read(row), fields["out", node.id, i, "shapes"].read(row)
+                )
                 for i, spec in enumerate(node.specs)
             )
             params = {k[2]: f.read(row) for k, f in layout.fields if k[0] == "param" and k[1] == node.id}
             ctx = LowerContext(B, node, control, out, params)
             with jax.named_scope(node.op.name):
-                results = node.op.lower(ctx, *(None if node.reads_on_host(i) else values[x.node.id, x.index] for i, x in enumerate(node.inputs)))
+                results = node.op.lower(
+                    ctx, *(None if node.reads_on_host(i) else values[x.node.id, x.index] for i, x in enumerate(node.inputs))
+                )
             if node.native:
                 results, status = results
                 columns.append(status)
@@ -292,4 +319,3 @@ def _check_results(node: Node, results: Sequence[Any], B: int):
         assert isinstance(r, Ragged) == (spec.shape is None), (node.op.name, spec)
         assert r.dtype == spec.dtype, (node.op.name, r.dtype, spec)
         assert isinstance(r, Ragged) or r.shape == (B, *(spec.shape or ())), (node.op.name, r.shape, spec)
-

@@ -119,7 +119,9 @@ class Pipeline:
 
     def define_graph(self) -> Any:
         """Overridden by subclasses: creates operators and returns the outputs, one DataNode or several."""
-        raise NotImplementedError(f"{type(self).__name__} defines no graph: override define_graph, use @pipeline_def, or call set_outputs inside `with pipeline:`")
+        raise NotImplementedError(
+            f"{type(self).__name__} defines no graph: override define_graph, use @pipeline_def, or call set_outputs inside `with pipeline:`"
+        )
 
     def set_outputs(self, *outputs: DataNode | Any):
         """Sets the outputs of a pipeline defined inside ``with pipeline:``."""
@@ -157,7 +159,9 @@ class Pipeline:
                     outputs = (outputs,)
                 for i, x in enumerate(outputs):
                     if isinstance(x, (list, tuple, str, bytes, dict)):
-                        raise TypeError(f"output {i} of the pipeline must be a DataNode, a number or an array, got {type(x).__name__}: {x!r:.80}")
+                        raise TypeError(
+                            f"output {i} of the pipeline must be a DataNode, a number or an array, got {type(x).__name__}: {x!r:.80}"
+                        )
                 graph.outputs = tuple(as_node(x, f"output {i} of the pipeline") for i, x in enumerate(outputs))
             graph.prune()
             self._graph = graph
@@ -170,7 +174,12 @@ class Pipeline:
         if self._owned or self._executor is not None:
             return
         executor = Executor(
-            [self.graph], shards=Shards.single(self.device), batch_size=self._batch_size, num_threads=self._num_threads, seed=self._seed, as_arrays=False
+            [self.graph],
+            shards=Shards.single(self.device),
+            batch_size=self._batch_size,
+            num_threads=self._num_threads,
+            seed=self._seed,
+            as_arrays=False,
         )
         self._executor = executor
         if not self._fed:
@@ -239,7 +248,9 @@ class Pipeline:
             if node.name == name and node.op.name == "external_source":
                 self._executor.sources[node.id].feed(data, layout)  # pyright: ignore[reportAttributeAccessIssue]
                 return
-        raise KeyError(f"there is no external_source named {name!r}; there are {[n.name for n in self.graph.nodes if n.op.name == 'external_source']}")
+        raise KeyError(
+            f"there is no external_source named {name!r}; there are {[n.name for n in self.graph.nodes if n.op.name == 'external_source']}"
+        )
 
     def reset(self):
         """Starts the next epoch after the sources have ended one; without effect before that."""
@@ -354,12 +365,16 @@ def split_arguments(fn: Callable[..., Any], kwargs: dict[str, Any]) -> tuple[dic
     """
     parameters = inspect.signature(fn).parameters
     if any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
-        raise TypeError(f"the pipeline definition {fn.__name__} takes **{[p.name for p in parameters.values() if p.kind is p.VAR_KEYWORD][0]}: name its arguments instead, so that they can be told from those of Pipeline")
+        raise TypeError(
+            f"the pipeline definition {fn.__name__} takes **{[p.name for p in parameters.values() if p.kind is p.VAR_KEYWORD][0]}: name its arguments instead, so that they can be told from those of Pipeline"
+        )
     of_function = {k: v for k, v in kwargs.items() if k in parameters}
     of_pipeline = {k: v for k, v in kwargs.items() if k not in parameters}
     for name in of_pipeline:
         if name not in _PIPELINE_ARGUMENTS:
-            raise TypeError(f"{fn.__name__}: unknown argument {name!r}; the function takes ({', '.join(parameters)}), Pipeline takes ({', '.join(_PIPELINE_ARGUMENTS)})")
+            raise TypeError(
+                f"{fn.__name__}: unknown argument {name!r}; the function takes ({', '.join(parameters)}), Pipeline takes ({', '.join(_PIPELINE_ARGUMENTS)})"
+            )
     return of_pipeline, of_function
 
 
@@ -410,5 +425,3 @@ def _depth(x: Any) -> int:
             raise ValueError(f'prefetch_queue_depth must be a number or {{"cpu_size": n, "gpu_size": m}}, got {x!r}')
         return max(_positive(f"prefetch_queue_depth[{k!r}]", v) for k, v in x.items())
     return _positive("prefetch_queue_depth", x)
-
-

@@ -27,7 +27,13 @@ def files(tmp_path_factory):
 
 def definition(files, num_shards=1, shard_id=0, pad=False, stick=False, shuffle=False):
     data, _ = fn.readers.file(
-        files=files, name="reader", num_shards=num_shards, shard_id=shard_id, pad_last_batch=pad, stick_to_shard=stick, random_shuffle=shuffle
+        files=files,
+        name="reader",
+        num_shards=num_shards,
+        shard_id=shard_id,
+        pad_last_batch=pad,
+        stick_to_shard=stick,
+        random_shuffle=shuffle,
     )
     return data
 
@@ -47,7 +53,9 @@ def epochs(it, n):
     ],
 )
 def test_seven_samples_in_batches_of_two(files, policy, pad, want):
-    with data_iterator(definition, ["x"], reader_name="reader", last_batch_policy=LastBatchPolicy[policy])(files[:7], batch_size=2, pad=pad) as it:
+    with data_iterator(definition, ["x"], reader_name="reader", last_batch_policy=LastBatchPolicy[policy])(
+        files[:7], batch_size=2, pad=pad
+    ) as it:
         assert epochs(it, 3) == want
 
 
@@ -100,7 +108,11 @@ def test_source_that_ends(files):
 
 @pytest.mark.parametrize("num_shards", [1, 2, 8])
 def test_shuffled_shards_read_each_sample_once_and_draw_the_same_numbers(files, num_shards):
-    @data_iterator(output_map=["x", "r"], reader_name="reader", sharding=NamedSharding(Mesh(np.array(jax.devices()[:num_shards]), ("b",)), PartitionSpec("b")))
+    @data_iterator(
+        output_map=["x", "r"],
+        reader_name="reader",
+        sharding=NamedSharding(Mesh(np.array(jax.devices()[:num_shards]), ("b",)), PartitionSpec("b")),
+    )
     def shuffled(num_shards=1, shard_id=0):
         return definition(files, num_shards, shard_id, shuffle=True), fn.random.uniform(range=(0.0, 1.0))
 
@@ -109,7 +121,9 @@ def test_shuffled_shards_read_each_sample_once_and_draw_the_same_numbers(files, 
     for drawn in all_epochs:
         assert sorted(drawn) == list(range(1, 33))
     assert all(all_epochs[0][k] != all_epochs[1][k] for k in all_epochs[0])
-    with data_iterator(lambda: (definition(files, shuffle=True), fn.random.uniform(range=(0.0, 1.0))), ["x", "r"], reader_name="reader")(batch_size=4, seed=3) as it:
+    with data_iterator(lambda: (definition(files, shuffle=True), fn.random.uniform(range=(0.0, 1.0))), ["x", "r"], reader_name="reader")(
+        batch_size=4, seed=3
+    ) as it:
         alone = {int(x): float(r) for b in it for x, r in zip(np.asarray(b["x"]).ravel(), np.asarray(b["r"]))}
     assert alone == all_epochs[0]
 
@@ -171,7 +185,9 @@ def test_wrong_use_of_data_iterator(files):
 
 
 def test_graphs_of_shards_must_agree(files):
-    @data_iterator(output_map=["x"], reader_name="reader", sharding=NamedSharding(Mesh(np.array(jax.devices()[:2]), ("b",)), PartitionSpec("b")))
+    @data_iterator(
+        output_map=["x"], reader_name="reader", sharding=NamedSharding(Mesh(np.array(jax.devices()[:2]), ("b",)), PartitionSpec("b"))
+    )
     def differing(num_shards, shard_id):
         x = definition(files, num_shards, shard_id)
         return x + 1 if shard_id == 0 else x * 2
@@ -218,7 +234,9 @@ def test_kept_and_donated_batches(files):
 
 
 def test_configuration_of_the_user_s_thread_does_not_leak_in(files):
-    make = data_iterator(lambda: (definition(files), fn.random.uniform(range=(0.0, 1.0), dtype=types.FLOAT64).gpu()), ["x", "r"], reader_name="reader")
+    make = data_iterator(
+        lambda: (definition(files), fn.random.uniform(range=(0.0, 1.0), dtype=types.FLOAT64).gpu()), ["x", "r"], reader_name="reader"
+    )
     with jax.transfer_guard("disallow"), make(batch_size=4) as it:
         for _ in range(3):
             batch = next(it)

@@ -54,7 +54,9 @@ def definition(files, num_shards=1, shard_id=0):
     return fn.resize(images, resize_x=32, resize_y=32), labels.gpu()
 
 
-@pytest.mark.parametrize("make", [lambda d: Mesh(np.array(d), ("batch",)), lambda d: jax.make_mesh((len(d),), ("batch",))], ids=["Mesh", "make_mesh"])
+@pytest.mark.parametrize(
+    "make", [lambda d: Mesh(np.array(d), ("batch",)), lambda d: jax.make_mesh((len(d),), ("batch",))], ids=["Mesh", "make_mesh"]
+)
 def test_program_holds_custom_calls_and_no_collective(spread, make):
     mesh = make(jax.devices())
     sharding = NamedSharding(mesh, PartitionSpec("batch"))

@@ -89,7 +89,10 @@ def test_end_of_data_and_reset():
     pipe.close()
 
 
-@pytest.mark.parametrize("options", [{"exec_pipelined": False, "exec_async": False}, {"prefetch_queue_depth": 5}, {"prefetch_queue_depth": {"cpu_size": 3, "gpu_size": 1}}])
+@pytest.mark.parametrize(
+    "options",
+    [{"exec_pipelined": False, "exec_async": False}, {"prefetch_queue_depth": 5}, {"prefetch_queue_depth": {"cpu_size": 3, "gpu_size": 1}}],
+)
 def test_execution_options_change_no_values(options):
     pipe = numbers(**options)
     assert [values(pipe.run()) for _ in range(3)] == [[0, 1, 2], [3, 4, 5], [6, 7, 8]]

@@ -109,7 +109,10 @@ def test_outputs_lie_on_the_sharding_given(where):
 
 def test_devices_give_a_leading_axis():
     devices = DEVICES[2:4]
-    with pytest.warns(UserWarning, match="reader_name"), data_iterator(definition, ["images", "numbers", "host"], size=32, devices=devices)(batch_size=8) as it:
+    with (
+        pytest.warns(UserWarning, match="reader_name"),
+        data_iterator(definition, ["images", "numbers", "host"], size=32, devices=devices)(batch_size=8) as it,
+    ):
         batch = next(it)
     assert batch["images"].shape == (2, 4, 8, 8, 3)
     assert [s.device for s in batch["images"].addressable_shards] == devices

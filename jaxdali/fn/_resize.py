@@ -159,7 +159,7 @@ class Resize(Operator):
                 assert each is not None
                 mode, request = then, np.repeat(each[:, None], count, axis=1)
         if request is None:
-            request = np.stack([get(f"resize_{axis}", None, 0.0) for axis in "zyx"[3 - count :]], axis=1)
+            request = np.column_stack([get(f"resize_{axis}", None, 0.0) for axis in "zyx"[3 - count :]])  # pyright: ignore
         start, end = get("roi_start"), get("roi_end")
         roi = None if start is None or end is None else (start, end)
         return request, mode, roi, get("max_size")
@@ -176,7 +176,7 @@ class Resize(Operator):
         bad = ~np.isfinite(request).all(axis=1) | ~np.isfinite(interval).all(axis=(1, 2)) | (sizes > MAX_EXTENT).any(axis=1)
         for i in np.flatnonzero(bad & ctx.present):
             ctx.fail(int(i), _TOO_LARGE, f"the output size asked for is {request[i].tolist()}, of an input of size {extents[i].tolist()}")
-        sizes = np.where(bad[:, None], 1, sizes)
+        sizes = np.where(np.reshape(bad, (-1, 1)), 1, sizes)
         ctx.param("roi", interval.reshape(len(sizes), -1))
         ctx.param("filters", filter_parameter(ctx, self.args, (image, *values)))
         shapes = image.shapes.astype(np.int64)
@@ -221,7 +221,8 @@ def spatial_axes(layout: str) -> tuple[int, int]:
 def filter_parameter(ctx: HostContext, args: Arguments, values: Sequence[Value]) -> np.ndarray:
     """The kernel's operand ``filters i32[N, 2]`` (shrinking, enlarging), from interp_type, min_filter and mag_filter."""
     linear = float(types.INTERP_LINEAR)
-    chosen = np.stack([args.values(ctx, values, n if n in args else "interp_type", linear) for n in ("min_filter", "mag_filter")], axis=1)
+    names = (name if name in args else "interp_type" for name in ("min_filter", "mag_filter"))
+    chosen = np.column_stack([args.values(ctx, values, name, linear) for name in names])  # pyright: ignore
     if not np.isin(chosen, INTERP_TYPES).all():
         raise ValueError(f"interpolation types must be members of types.DALIInterpType (0 to 5), got {np.unique(chosen).tolist()}")
     return chosen.astype(np.int32)

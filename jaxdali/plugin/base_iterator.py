@@ -1,8 +1,23 @@
-"""What the iterators of all frameworks share: the last-batch policies."""
+"""What the iterators of all frameworks share: last-batch policies, epochs, threads, state."""
 
 from __future__ import annotations
 
 import enum
+import logging
+import warnings
+import weakref
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+import jax
+
+from ..epoch import EpochCounter, EpochPlan
+from ..executor import BadSample, Batch, Executor
+from ..pipeline import Pipeline
+from ..prefetch import Prefetch
+
+_log = logging.getLogger(__name__)
+_AUTO_RESET = {"no": False, "yes": True, "True": True}
 
 
 class LastBatchPolicy(enum.Enum):
@@ -17,3 +32,216 @@ class LastBatchPolicy(enum.Enum):
     FILL = 0
     DROP = 1
     PARTIAL = 2
+
+
+class BaseIterator:
+    """Takes batches from the executors of one or more pipelines, epoch by epoch. Subclasses give them a framework's form.
+
+    A subclass makes the executors, calls `_start`, and implements `__next__` with `_take`.
+    """
+
+    _pipes: list[Pipeline]
+    _executors: list[Executor]
+    _runners: list[Prefetch]
+    _counter: EpochCounter | None
+    output_map: list[str]
+
+    def _start(
+        self,
+        pipelines: list[Pipeline],
+        executors: list[Executor],
+        *,
+        output_map: list[str],
+        size: int,
+        reader_name: str | None,
+        auto_reset: str | bool | None,
+        last_batch_padded: bool,
+        last_batch_policy: LastBatchPolicy,
+        prepare_first_batch: bool,
+    ):
+        """Builds the executors and starts to make batches; closes the executors when that fails."""
+        self._pipes = pipelines
+        self._executors = executors
+        self.output_map = output_map
+        self._given = 0
+        try:
+            self._auto_reset = _parse_auto_reset(auto_reset)
+            for e in executors:
+                e.build()
+            outputs = len(pipelines[0].graph.outputs)
+            if len(output_map) > outputs:
+                raise ValueError(f"output_map has {len(output_map)} names, {output_map}, but the pipeline has {outputs} output(s)")
+            counted = size > 0 or reader_name is not None
+            self._counter = (
+                EpochCounter(_epoch_plan(pipelines, size, reader_name, last_batch_padded, last_batch_policy)) if counted else None
+            )
+            self._runners = [Prefetch(e, e.initial_state, pipelines[0].prefetch_queue_depth) for e in executors]
+        except BaseException:
+            for e in executors:
+                e.close()
+            raise
+        self._finalizer = weakref.finalize(self, _close, self._runners, self._executors)
+        if prepare_first_batch:
+            try:
+                for r in self._runners:
+                    r.wait()
+            except StopIteration:
+                self.close()
+                raise RuntimeError("there are no data in the pipeline: its source ended before the first batch") from None
+            except BaseException:
+                self.close()
+                raise
+
+    # --- iteration ----------------------------------------------------------------------------------------------
+
+    def __iter__(self):
+        if self._given:
+            self.reset()
+        return self
+
+    def __next__(self) -> Any:
+        raise NotImplementedError(type(self).__name__)
+
+    def next(self) -> Any:
+        """The next batch. Raises StopIteration at the end of an epoch."""
+        return next(self)
+
+    def _take(self) -> tuple[list[Batch], tuple[int, ...] | None]:
+        """The next batch of each executor, and how many of its first samples belong to this epoch, for each pipeline (None: all)."""
+        if self._counter is not None and self._counter.is_over:
+            self._end()
+        try:
+            batches = [r.get() for r in self._runners]
+        except StopIteration:
+            self._end()
+        except Exception:
+            self._count()  # a failure consumes its batch
+            raise
+        return batches, self._count()
+
+    def _count(self) -> tuple[int, ...] | None:
+        self._given += 1
+        return self._counter.advance() if self._counter is not None else None
+
+    def _end(self) -> NoReturn:
+        if self._auto_reset:
+            self.reset()
+        raise StopIteration
+
+    def reset(self):
+        """Begins the next epoch. Only possible at the end of one: a request before is ignored, with a warning in the log."""
+        if self._counter is not None:
+            if not self._counter.can_reset:
+                _log.warning("reset() of %s before the end of the epoch is ignored", type(self).__name__)
+                return
+            for _ in range(self._counter.reset()):
+                for r in self._runners:
+                    r.get()
+        elif all(r.at_end for r in self._runners):
+            for r in self._runners:
+                r.restart()
+        else:
+            _log.warning("reset() of %s before the end of the data is ignored", type(self).__name__)
+            return
+        self._given = 0
+
+    def __len__(self) -> int:
+        """Batches in an epoch; 0 when only the data's end tells."""
+        return self._counter.length if self._counter is not None else 0
+
+    @property
+    def size(self) -> int:
+        """Samples in an epoch, per shard where a reader tells; -1 when only the data's end tells."""
+        return self._counter.size if self._counter is not None else -1
+
+    @property
+    def batch_size(self) -> int:
+        """Samples per batch of one shard."""
+        return self._executors[0].B
+
+    # --- life ---------------------------------------------------------------------------------------------------
+
+    def close(self):
+        """Stops the threads; no batch can be taken afterwards. Also done when the iterator is garbage, and at exit."""
+        self._finalizer()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exc: Any):
+        self.close()
+
+    # --- beyond DALI --------------------------------------------------------------------------------------------
+
+    @property
+    def pipelines(self) -> tuple[Pipeline, ...]:
+        """The pipelines, one per local shard."""
+        return tuple(self._pipes)
+
+    def lower(self, segment: int = 0) -> jax.stages.Lowered:
+        """JAX's own `Lowered` of the program that ran last; see `Pipeline.lower`."""
+        return self._executors[0].lower(segment)
+
+    def bad_samples(self) -> list[BadSample]:
+        """The samples that operators with ``on_error="replace"`` replaced so far: file, reason, count."""
+        return [b for e in self._executors for b in e.bad_samples()]
+
+
+def _close(runners: list[Prefetch], executors: list[Executor]):
+    for r in runners:
+        r.close()
+    for e in executors:
+        e.close()
+
+
+def check_arguments(
+    pipelines: Sequence[Pipeline],
+    output_map: list[str],
+    size: int,
+    reader_name: str | None,
+    last_batch_padded: bool,
+    last_batch_policy: LastBatchPolicy,
+):
+    """The checks of arguments that all iterators have."""
+    if not pipelines:
+        raise ValueError("at least one pipeline is needed")
+    for p in pipelines:
+        if not isinstance(p, Pipeline):
+            raise TypeError(f"pipelines must be Pipeline objects, got {type(p).__name__}")
+    if len({p.batch_size for p in pipelines}) > 1:
+        raise ValueError(f"the pipelines must have one batch size, got {[p.batch_size for p in pipelines]}")
+    for name in output_map:
+        if not isinstance(name, str):
+            raise TypeError(f"output_map must be a list of names, got {name!r} in it")
+    if len(set(output_map)) != len(output_map):
+        raise ValueError(f"the names in output_map must be distinct, got {output_map}")
+    if not isinstance(last_batch_policy, LastBatchPolicy):
+        raise ValueError(f"last_batch_policy must be a LastBatchPolicy, got {last_batch_policy!r}")
+    if size == 0:
+        raise ValueError("size must be positive, or -1: until a source ends")
+    if size > 0 and reader_name is not None:
+        raise ValueError(f"size={size} and reader_name={reader_name!r} exclude each other: the reader tells the size")
+    if size < 0 and reader_name is None and len(pipelines) > 1:
+        raise ValueError("with several pipelines pass reader_name (or size), so that all end their epochs together")
+    if last_batch_padded and reader_name is not None:
+        raise ValueError("last_batch_padded=True and reader_name exclude each other: the reader's pad_last_batch counts")
+    if size > 0:
+        warnings.warn(
+            "size is given: pass reader_name instead where there is a reader, so that it tells the size and padding", stacklevel=4
+        )
+
+
+def _parse_auto_reset(x: Any) -> bool:
+    if x is None or isinstance(x, bool):
+        return bool(x)
+    if isinstance(x, str) and x in _AUTO_RESET:
+        return _AUTO_RESET[x]
+    raise ValueError(f'auto_reset must be True, "yes", "True", False, None or "no", got {x!r}')
+
+
+def _epoch_plan(pipelines: list[Pipeline], size: int, reader_name: str | None, padded: bool, policy: LastBatchPolicy) -> EpochPlan:
+    batch_size = pipelines[0].batch_size
+    if reader_name is None:
+        return EpochPlan.of_size(size=size, num_pipelines=len(pipelines), batch_size=batch_size, padded=padded, policy=policy.name)
+    metas = [p.reader_meta(reader_name) for p in pipelines]
+    return EpochPlan.of_readers(metas=metas, batch_size=batch_size, policy=policy.name)

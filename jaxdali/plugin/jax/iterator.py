@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-import logging
 import secrets
-import warnings
-import weakref
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -16,19 +13,14 @@ import numpy as np
 from jax.experimental import multihost_utils
 from jax.sharding import Mesh, NamedSharding, PartitionSpec, Sharding
 
-from ...epoch import EpochCounter, EpochPlan
-from ...executor import BadSample, Executor
+from ...executor import Executor
 from ...graph import user_line
 from ...pipeline import Pipeline, pipeline_def, split_arguments
-from ...prefetch import Prefetch
 from ...sharding import Shards, assemble
-from ..base_iterator import LastBatchPolicy
-
-_log = logging.getLogger(__name__)
-_AUTO_RESET = {"no": False, "yes": True, "True": True}
+from ..base_iterator import BaseIterator, LastBatchPolicy, check_arguments
 
 
-class DALIGenericIterator:
+class DALIGenericIterator(BaseIterator):
     """Iterates over pipelines; each batch is a dict from the names in `output_map` to `jax.Array`.
 
     The arrays have the batch axis first and live on the pipeline's device, or on `sharding`. They are ordinary arrays:
@@ -63,123 +55,46 @@ class DALIGenericIterator:
         prepare_first_batch: bool = True,
         sharding: Sharding | None = None,
     ):
-        if pipelines is None or isinstance(pipelines, Pipeline):
-            pipelines = [pipelines] if pipelines is not None else []
-        pipelines = list(pipelines)
-        _check_arguments(pipelines, output_map := list(output_map), size, reader_name, last_batch_padded, last_batch_policy, sharding)
-        executors = [_executor([p], Shards.single(p.device), None, reader_name) for p in pipelines]
-        self._start(pipelines, executors, output_map, size, reader_name, auto_reset, last_batch_padded, last_batch_policy, prepare_first_batch)
+        pipelines = [pipelines] if isinstance(pipelines, Pipeline) else list(pipelines or ())
+        options = {
+            "output_map": list(output_map),
+            "size": size,
+            "reader_name": reader_name,
+            "auto_reset": auto_reset,
+            "last_batch_padded": last_batch_padded,
+            "last_batch_policy": last_batch_policy,
+            "prepare_first_batch": prepare_first_batch,
+        }
+        _check(pipelines, sharding, options)
         self._sharding = sharding if len(pipelines) > 1 else None
-        if len(pipelines) == 1 and sharding is not None:
-            self._executors[0].sharding = sharding
+        if sharding is None:
+            executors = [_executor([p], Shards.single(p.device), None, reader_name) for p in pipelines]
+        else:
+            shards = Shards.of(sharding, 0)
+            if len(shards.ids) != len(pipelines):
+                raise ValueError(
+                    f"{sharding} has {len(shards.ids)} shards in this process, but there are {len(pipelines)} pipelines; pass one for each"
+                )
+            if len(pipelines) == 1:
+                executors = [_executor(pipelines, shards, sharding, reader_name)]
+            else:
+                executors = [_executor([p], Shards.single(d), None, reader_name) for p, d in zip(pipelines, shards.primaries)]
+        self._start(pipelines, executors, **options)
 
     @classmethod
     def _of_shards(
-        cls, pipelines: list[Pipeline], shards: Shards, sharding: Sharding, stacked: bool, output_map, size, reader_name, auto_reset, padded, policy, prepare
+        cls, pipelines: list[Pipeline], shards: Shards, sharding: Sharding, stacked: bool, options: dict[str, Any]
     ) -> DALIGenericIterator:
         """One executor for the pipelines of all local shards."""
-        _check_arguments(pipelines, output_map, size, reader_name, padded, policy, sharding)
+        _check(pipelines, sharding, options)
         self = cls.__new__(cls)
-        executors = [_executor(pipelines, shards, sharding, reader_name, stacked)]
         self._sharding = None
-        self._start(pipelines, executors, output_map, size, reader_name, auto_reset, padded, policy, prepare)
-        return self
-
-    def _start(self, pipelines, executors, output_map, size, reader_name, auto_reset, padded, policy, prepare):
-        self._pipes = pipelines
-        self._executors: list[Executor] = executors
-        self.output_map: list[str] = output_map
-        self._auto_reset = _parse_auto_reset(auto_reset)
-        self._given = 0
-        try:
-            for e in executors:
-                e.build()
-            names = len(pipelines[0].graph.outputs)
-            if len(output_map) > names:
-                raise ValueError(f"output_map has {len(output_map)} names, {output_map}, but the pipeline has {names} output(s)")
-            self._counter = EpochCounter(_epoch_plan(pipelines, size, reader_name, padded, policy)) if size > 0 or reader_name is not None else None
-            self._runners = [Prefetch(e, e.initial_state, pipelines[0].prefetch_queue_depth) for e in executors]
-        except BaseException:
-            for e in executors:
-                e.close()
-            raise
-        self._finalizer = weakref.finalize(self, _close, self._runners, self._executors)
-        if prepare:
-            try:
-                for r in self._runners:
-                    r.wait()
-            except StopIteration:
-                self.close()
-                raise RuntimeError("there are no data in the pipeline: its source ended before the first batch") from None
-            except BaseException:
-                self.close()
-                raise
-
-    # --- iteration ----------------------------------------------------------------------------------------------
-
-    def __iter__(self) -> DALIGenericIterator:
-        if self._given:
-            self.reset()
+        self._start(pipelines, [_executor(pipelines, shards, sharding, options["reader_name"], stacked)], **options)
         return self
 
     def __next__(self) -> dict[str, jax.Array]:
-        if self._counter is not None and self._counter.is_over:
-            self._end()
-        try:
-            outputs = [r.get().outputs for r in self._runners]
-        except StopIteration:
-            self._end()
-            raise AssertionError from None  # _end raises
-        except Exception:
-            self._count()  # a failure consumes its batch
-            raise
-        self._count()
-        return dict(zip(self.output_map, self._together(outputs)))
-
-    def next(self) -> dict[str, jax.Array]:
-        """The next batch. Raises StopIteration at the end of an epoch."""
-        return next(self)
-
-    def _count(self):
-        self._given += 1
-        if self._counter is not None:
-            self._counter.advance()
-
-    def _end(self):
-        if self._auto_reset:
-            self.reset()
-        raise StopIteration
-
-    def reset(self):
-        """Begins the next epoch. Only possible at the end of one: a request before is ignored, with a warning in the log."""
-        if self._counter is not None:
-            if not self._counter.can_reset:
-                _log.warning("reset() of %s before the end of the epoch is ignored", type(self).__name__)
-                return
-            for _ in range(self._counter.reset()):
-                for r in self._runners:
-                    r.get()
-        elif all(r.at_end for r in self._runners):
-            for r in self._runners:
-                r.restart()
-        else:
-            _log.warning("reset() of %s before the end of the data is ignored", type(self).__name__)
-            return
-        self._given = 0
-
-    def __len__(self) -> int:
-        """Batches in an epoch; 0 when only the data's end tells."""
-        return self._counter.length if self._counter is not None else 0
-
-    @property
-    def size(self) -> int:
-        """Samples in an epoch, per shard where a reader tells; -1 when only the data's end tells."""
-        return self._counter.size if self._counter is not None else -1
-
-    @property
-    def batch_size(self) -> int:
-        """Samples per batch of one shard."""
-        return self._executors[0].B
+        batches, _ = self._take()
+        return dict(zip(self.output_map, self._together([b.outputs for b in batches])))
 
     def _together(self, outputs: list[tuple[Any, ...]]) -> Sequence[Any]:
         if len(outputs) == 1:
@@ -187,42 +102,10 @@ class DALIGenericIterator:
         with self._executors[0].contexts():
             return [_combine(parts, self._sharding) for parts in zip(*outputs)]
 
-    # --- life ---------------------------------------------------------------------------------------------------
 
-    def close(self):
-        """Stops the threads; no batch can be taken afterwards. Also done when the iterator is garbage, and at exit."""
-        self._finalizer()
-
-    def __enter__(self) -> DALIGenericIterator:
-        return self
-
-    def __exit__(self, *exc: Any):
-        self.close()
-
-    # --- beyond DALI --------------------------------------------------------------------------------------------
-
-    @property
-    def pipelines(self) -> tuple[Pipeline, ...]:
-        """The pipelines, one per local shard."""
-        return tuple(self._pipes)
-
-    def lower(self, segment: int = 0) -> jax.stages.Lowered:
-        """JAX's own `Lowered` of the program that ran last; see `Pipeline.lower`."""
-        return self._executors[0].lower(segment)
-
-    def bad_samples(self) -> list[BadSample]:
-        """The samples that operators with ``on_error="replace"`` replaced so far: file, reason, count."""
-        return [b for e in self._executors for b in e.bad_samples()]
-
-
-def _close(runners: list[Prefetch], executors: list[Executor]):
-    for r in runners:
-        r.close()
-    for e in executors:
-        e.close()
-
-
-def _executor(pipelines: list[Pipeline], shards: Shards, sharding: Sharding | None, reader_name: str | None, stacked: bool = False) -> Executor:
+def _executor(
+    pipelines: list[Pipeline], shards: Shards, sharding: Sharding | None, reader_name: str | None, stacked: bool = False
+) -> Executor:
     first = pipelines[0]
     for p in pipelines:
         p._claim()
@@ -258,54 +141,17 @@ def _combine(parts: Sequence[jax.Array], sharding: Sharding | None) -> jax.Array
     if len(set(devices)) < len(devices):
         raise ValueError(f"the pipelines must all be on one device, or each on a device of its own; got {devices}")
     mesh = Mesh(np.array(devices), ("pipelines",))
-    return assemble(host, Shards(len(parts), tuple(range(len(parts))), tuple((d,) for d in devices)), NamedSharding(mesh, PartitionSpec("pipelines")))
+    return assemble(
+        host, Shards(len(parts), tuple(range(len(parts))), tuple((d,) for d in devices)), NamedSharding(mesh, PartitionSpec("pipelines"))
+    )
 
 
-def _check_arguments(pipelines, output_map, size, reader_name, padded, policy, sharding):
-    if not pipelines:
-        raise ValueError("at least one pipeline is needed")
-    for p in pipelines:
-        if not isinstance(p, Pipeline):
-            raise TypeError(f"pipelines must be Pipeline objects, got {type(p).__name__}")
-    if len({p.batch_size for p in pipelines}) > 1:
-        raise ValueError(f"the pipelines must have one batch size, got {[p.batch_size for p in pipelines]}")
-    for name in output_map:
-        if not isinstance(name, str):
-            raise TypeError(f"output_map must be a list of names, got {name!r} in it")
-    if len(set(output_map)) != len(output_map):
-        raise ValueError(f"the names in output_map must be distinct, got {output_map}")
+def _check(pipelines: list[Pipeline], sharding: Sharding | None, options: dict[str, Any]):
     if sharding is not None and not isinstance(sharding, Sharding):
         raise TypeError(f"sharding must be a jax.sharding.Sharding, got {type(sharding).__name__}")
-    if not isinstance(policy, LastBatchPolicy):
-        raise ValueError(f"last_batch_policy must be a LastBatchPolicy, got {policy!r}")
-    if policy is LastBatchPolicy.PARTIAL:
+    if options["last_batch_policy"] is LastBatchPolicy.PARTIAL:
         raise ValueError("JAX iterators have no LastBatchPolicy.PARTIAL, as JAX needs static shapes; use FILL or DROP")
-    if size == 0:
-        raise ValueError("size must be positive, or -1: until a source ends")
-    if size > 0 and reader_name is not None:
-        raise ValueError(f"size={size} and reader_name={reader_name!r} exclude each other: the reader tells the size")
-    if size < 0 and reader_name is None and len(pipelines) > 1:
-        raise ValueError("with several pipelines pass reader_name (or size), so that all end their epochs together")
-    if padded and reader_name is not None:
-        raise ValueError("last_batch_padded=True and reader_name exclude each other: the reader's pad_last_batch counts")
-    if size > 0:
-        warnings.warn("size is given: pass reader_name instead where there is a reader, so that it tells the size and padding", stacklevel=4)
-
-
-def _parse_auto_reset(x: Any) -> bool:
-    if x is None or isinstance(x, bool):
-        return bool(x)
-    if isinstance(x, str) and x in _AUTO_RESET:
-        return _AUTO_RESET[x]
-    raise ValueError(f'auto_reset must be True, "yes", "True", False, None or "no", got {x!r}')
-
-
-def _epoch_plan(pipelines: list[Pipeline], size: int, reader_name: str | None, padded: bool, policy: LastBatchPolicy) -> EpochPlan:
-    batch_size = pipelines[0].batch_size
-    if reader_name is None:
-        return EpochPlan.of_size(size=size, num_pipelines=len(pipelines), batch_size=batch_size, padded=padded, policy=policy.name)
-    metas = [p.reader_meta(reader_name) for p in pipelines]
-    return EpochPlan.of_readers(metas=metas, batch_size=batch_size, policy=policy.name)
+    check_arguments(pipelines, *(options[k] for k in ("output_map", "size", "reader_name", "last_batch_padded", "last_batch_policy")))
 
 
 # --- data_iterator --------------------------------------------------------------------------------------------------
@@ -371,12 +217,20 @@ def data_iterator(
     names = list(output_map)
     factory = pipeline_fn if getattr(pipeline_fn, "_is_pipeline_def", False) else pipeline_def(pipeline_fn)
     function = inspect.unwrap(pipeline_fn)
-    arguments = (size, reader_name, auto_reset, last_batch_padded, last_batch_policy, prepare_first_batch)
+    options = {
+        "output_map": names,
+        "size": size,
+        "reader_name": reader_name,
+        "auto_reset": auto_reset,
+        "last_batch_padded": last_batch_padded,
+        "last_batch_policy": last_batch_policy,
+        "prepare_first_batch": prepare_first_batch,
+    }
 
     @functools.wraps(function)
     def make_iterator(*args: Any, **kwargs: Any) -> DALIGenericIterator:
         if sharding is None and devices is None:
-            return DALIGenericIterator(factory(*args, **kwargs), names, *arguments)
+            return DALIGenericIterator(factory(*args, **kwargs), **options)
         split_arguments(function, kwargs)
         for name in ("device_id", "num_shards", "shard_id"):
             if name in kwargs:
@@ -384,7 +238,9 @@ def data_iterator(
         parameters = inspect.signature(function).parameters
         for name in ("num_shards", "shard_id"):
             if name not in parameters:
-                raise TypeError(f"{function.__name__}, called at {user_line()}, must take the argument {name!r}: it says which part of the data a shard reads")
+                raise TypeError(
+                    f"{function.__name__}, called at {user_line()}, must take the argument {name!r}: it says which part of the data a shard reads"
+                )
         defaults = getattr(factory, "_pipeline_kwargs", {})
         batch_size = kwargs.get("batch_size", defaults.get("batch_size"))
         if batch_size is None:
@@ -399,7 +255,7 @@ def data_iterator(
         for i, device in zip(shards.ids, shards.primaries):
             place = {"device_id": local.index(device)} if device in local else {}
             pipelines.append(factory(*args, **common, **place, num_shards=shards.num, shard_id=i))
-        return DALIGenericIterator._of_shards(pipelines, shards, where, stacked, names, *arguments)
+        return DALIGenericIterator._of_shards(pipelines, shards, where, stacked, options)
 
     return make_iterator
 
