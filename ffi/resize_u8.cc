@@ -136,9 +136,9 @@ JAXDALI_AVX2 void HorizontalAvx2(const int16_t* line, const int32_t* offset, con
 }
 
 JAXDALI_AVX2 inline __m256i FourTaps(const int16_t* line, const int32_t* offset, int j) {
-  auto load = [&](int i) { return reinterpret_cast<const double*>(line + offset[i] + j); };
-  __m128d a = _mm_loadh_pd(_mm_load_sd(load(0)), load(1)), b = _mm_loadh_pd(_mm_load_sd(load(2)), load(3));
-  return _mm256_castpd_si256(_mm256_insertf128_pd(_mm256_castpd128_pd256(a), b, 1));
+  auto load = [&](int i) { return _mm_loadl_epi64(reinterpret_cast<const __m128i*>(line + offset[i] + j)); };
+  __m128i a = _mm_unpacklo_epi64(load(0), load(1)), b = _mm_unpacklo_epi64(load(2), load(3));
+  return _mm256_inserti128_si256(_mm256_castsi128_si256(a), b, 1);
 }
 
 // One channel: 8 outputs at a time, 4 taps of 4 outputs in a register. Taps are a multiple of 4.
