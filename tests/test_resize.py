@@ -266,6 +266,7 @@ def test_static_shape():
         ({"size": 10, "roi_start": 0}, "given together"),
         ({"size": [1, 2, 3]}, "size must have 1 or 2 numbers"),
         ({"resize_z": 3}, "resize_z needs"),
+        ({"resize_x": float("nan")}, "sizes must be finite"),
         ({"size": 10, "interp_type": 9}, "interp_type must be one of"),
         ({"size": 10, "min_filter": "linear"}, "min_filter must be one of"),
         ({"size": 10, "dtype": types.INT16}, "dtype must be the input's"),
@@ -284,4 +285,4 @@ def test_bad_input():
         resize([noise(8, 8)], "HW", size=10)
     for image, size in ((noise(0, 8, 3), 10), (noise(8, 8, 3), 1e9), (noise(8, 8, 3), np.nan)):
         with pytest.raises(jaxdali.SampleError):
-            resize([image], size=size)
+            run(lambda x, s: fn.resize(x, size=s), [image], [np.array(size, np.float32)], layouts=["HWC", ""])

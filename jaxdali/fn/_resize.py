@@ -50,6 +50,11 @@ def plan(
     Returns:
       (``i64[N, axes]`` output extents, ``f32[N, axes, 2]`` source intervals, mirrored where the first is larger).
     """
+    if roi is None and max_size is None and mode in ("default", "stretch") and (request == np.floor(request)).all() and request.all():
+        # Nothing to work out: the usual case, in a function that runs for every batch.
+        zero, mirrored = np.zeros_like(extents), request < 0
+        ends = np.where(mirrored, extents, zero), np.where(mirrored, zero, extents)
+        return np.abs(request).astype(np.int64), np.stack(ends, axis=-1).astype(np.float32)
     single = np.float32  # DALI holds these in float32; which way a size rounds depends on it
     extents = extents.astype(np.float64)
     request = request.astype(single).astype(np.float64)
@@ -135,6 +140,8 @@ class Resize(Operator):
         if set(self.args.inputs) - {"interp_type", "min_filter", "mag_filter"}:
             return [None] * count
         request, mode, roi, max_size = self._arguments(None, (), count)
+        if not (np.abs(request) <= MAX_EXTENT).all():
+            raise ValueError(f"sizes must be finite and at most {MAX_EXTENT}, got {request[0].tolist()}")
         enough = all(n is not None for n in extents)  # all that the sizes depend on is known
         enough |= roi is not None and not self.roi_relative
         enough |= mode in ("default", "stretch") and bool((request != 0).all())
@@ -221,9 +228,10 @@ def spatial_axes(layout: str) -> tuple[int, int]:
 def filter_parameter(ctx: HostContext, args: Arguments, values: Sequence[Value]) -> np.ndarray:
     """The kernel's operand ``filters i32[N, 2]`` (shrinking, enlarging), from interp_type, min_filter and mag_filter."""
     linear = float(types.INTERP_LINEAR)
-    names = (name if name in args else "interp_type" for name in ("min_filter", "mag_filter"))
+    names = [name if name in args else "interp_type" for name in ("min_filter", "mag_filter")]
     chosen = np.column_stack([args.values(ctx, values, name, linear) for name in names])  # pyright: ignore
-    if not np.isin(chosen, INTERP_TYPES).all():
+    # check_interp has seen the static ones
+    if not all(map(args.is_static, names)) and not np.isin(chosen, INTERP_TYPES).all():
         raise ValueError(f"interpolation types must be members of types.DALIInterpType (0 to 5), got {np.unique(chosen).tolist()}")
     return chosen.astype(np.int32)
 
