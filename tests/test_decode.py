@@ -1,0 +1,271 @@
+"""decoders.image against Pillow (the same libjpeg arithmetic: equal pixels), NumPy definitions, and damaged files."""
+
+import io
+import struct
+
+import golden
+import numpy as np
+import pytest
+from images import decode, decode_pipeline, encode, picture, pillow, png
+from PIL import Image
+
+import jaxdali
+from jaxdali import _cpu, _pillow, fn, types
+
+FILES = {p.name: p.read_bytes() for p in sorted((golden.ROOT / "files").iterdir())}
+GOOD_JPEGS = [b for n, b in FILES.items() if n.endswith(".jpg") and not n.startswith("bad") and "cmyk" not in n and n != "ycck.jpg"]
+
+
+def jpegs():
+    options = [{"subsampling": s, "quality": q, "progressive": p} for s in (0, 1, 2) for q in (20, 95) for p in (False, True)]
+    files = [encode(picture(*size), "JPEG", **o) for size in ((33, 47), (16, 16), (1, 9), (75, 2)) for o in options]
+    files += [encode(picture(50, 61), "JPEG", restart_marker_blocks=n, subsampling=s) for n in (1, 5) for s in (0, 2)]
+    return [*files, encode(picture(21, 30, 1), "JPEG"), *GOOD_JPEGS]
+
+
+def same(got, want):
+    assert [x.shape for x in got] == [x.shape for x in want]
+    assert all((x == y).all() for x, y in zip(got, want, strict=True))
+
+
+def test_jpeg_equals_pillow():
+    files = jpegs()
+    same(decode(files), [pillow(f) for f in files])
+    same(decode(files, output_type=types.BGR), [pillow(f)[..., ::-1] for f in files])
+
+
+def test_gray_of_jpeg_is_its_luma():
+    files = [
+        f for f in jpegs() if Image.open(io.BytesIO(f)).mode == "L" or f not in (FILES["rgbjpeg.jpg"], FILES["odd_pil_sample_rgb.jpg"])
+    ]
+    want = []
+    for f in files:
+        image = Image.open(io.BytesIO(f))
+        image.draft("L", image.size)
+        orientation = image.getexif().get(0x112, 1)
+        exif = Image.Exif()
+        exif[0x112] = orientation
+        luma = encode(np.asarray(image), "PNG", exif=exif)
+        want.append(pillow(luma, "L"))
+    same(decode(files, output_type=types.GRAY), want)
+
+
+@pytest.mark.parametrize("dtype", [types.UINT8, types.FLOAT])
+def test_orientations(dtype):
+    pixels = picture(37, 21)
+    files = [encode(pixels, kind, orientation=o) for kind in ("JPEG", "PNG", "TIFF", "WEBP") for o in range(1, 9)]
+    scale = 1 if dtype == types.UINT8 else np.float32(255)
+    same(decode(files, dtype=dtype), [pillow(f) / scale if scale != 1 else pillow(f) for f in files])
+    assert {x.shape for x in decode(files, dtype=dtype)} == {(37, 21, 3), (21, 37, 3)}
+    stored = decode(files, dtype=dtype, adjust_orientation=False)
+    same(stored, [x for x in stored[::8] for _ in range(8)])
+
+
+def test_cmyk():
+    files = [encode(picture(40, 30), "JPEG", mode="CMYK"), FILES["cmyk.jpg"], FILES["ycck.jpg"], FILES["odd_pil_sample_cmyk.jpg"]]
+    for kind in (types.RGB, types.ANY_DATA):
+        for x, f in zip(decode(files, output_type=kind), files, strict=True):
+            assert np.abs(x.astype(int) - pillow(f)).max() <= 1
+
+
+@pytest.mark.parametrize("interlaced", [False, True])
+@pytest.mark.parametrize("dtype", [np.uint8, np.uint16])
+def test_png(interlaced, dtype):
+    images = [picture(23, 37, c, dtype) for c in (1, 2, 3, 4)] + [picture(*size, 3, dtype) for size in ((1, 1), (2, 9), (40, 3))]
+    files = [png(x, interlaced) for x in images]
+    element = types.UINT8 if dtype == np.uint8 else types.UINT16
+    same(decode(files, output_type=types.ANY_DATA, dtype=element), images)
+    rgb = [np.repeat(x[..., :1], 3, -1) if x.shape[2] < 3 else x[..., :3] for x in images]
+    same(decode(files, dtype=element), rgb)
+    same(decode(files, dtype=element, output_type=types.BGR), [x[..., ::-1] for x in rgb])
+    gray = [np.floor(x @ [0.299, 0.587, 0.114] + 0.5) for x in rgb]
+    for x, y in zip(decode(files, dtype=element, output_type=types.GRAY), gray, strict=True):
+        assert np.abs(x[..., 0] - y).max() <= 1
+    if dtype == np.uint16:
+        same(decode(files), [np.floor(x / 65535 * 255 + 0.5).astype(np.uint8) for x in rgb])
+
+
+def test_png_with_palette_and_transparency():
+    rgb = Image.fromarray(picture(19, 26))
+    files = []
+    for image, transparency in (
+        (rgb.quantize(200), 3),
+        (rgb.quantize(4), 1),
+        (rgb.convert("1"), None),
+        (rgb, (1, 2, 3)),
+        (rgb.convert("L"), 7),
+    ):
+        file = io.BytesIO()
+        image.save(file, "PNG", **({} if transparency is None else {"transparency": transparency}))
+        files.append(file.getvalue())
+    without = [pillow(f, "RGBA")[..., :3] for f in files]
+    same(decode(files), without)
+    channels = [x.shape[2] for x in decode(files, output_type=types.ANY_DATA)]
+    assert channels == [3, 3, 1, 3, 1]
+
+
+@pytest.mark.parametrize("name", ["UINT8", "INT8", "UINT16", "INT16", "UINT32", "INT32", "FLOAT16", "FLOAT", "FLOAT64"])
+def test_dtype_scales_to_full_range(name):
+    element = np.dtype(types.to_numpy_type(getattr(types, name)))
+    eight, sixteen = picture(60, 50), picture(60, 50, dtype=np.uint16)
+    full = 1.0 if element.kind == "f" else np.iinfo(element).max
+    for got, pixels, top in zip(
+        decode([png(eight), png(sixteen)], dtype=getattr(types, name)), (eight, sixteen), (255, 65535), strict=True
+    ):
+        want = pixels / top * full
+        assert got.dtype == element
+        if element.kind == "f":
+            assert np.abs(got - want).max() <= np.finfo(element).eps / 2
+        else:
+            assert (got == np.floor(want + 0.5)).all()
+
+
+def test_ycbcr_is_studio_range():
+    pixels = picture(30, 20)
+    matrix = np.array([[65.481, 128.553, 24.966], [-37.797, -74.203, 112.0], [112.0, -93.786, -18.214]]) / 255
+    (got,) = decode([png(pixels)], output_type=types.YCbCr)
+    assert (got == np.floor(pixels @ matrix.T + [16, 128, 128] + 0.5)).all()
+
+
+def test_fast_idct():
+    (accurate,), (fast,) = decode([FILES["ss444.jpg"]]), decode([FILES["ss444.jpg"]], use_fast_idct=True)
+    difference = np.abs(accurate.astype(int) - fast)
+    assert 0 < difference.max() <= 12
+    assert difference.mean() < 1.5
+
+
+def test_other_formats():
+    """What the golden files lack."""
+    pixels, deep = picture(24, 31), picture(24, 31, dtype=np.uint16)
+    imagecodecs = pytest.importorskip("imagecodecs")
+    ascii_ppm = b"P3 # a comment\n31 24\n255\n" + " ".join(map(str, pixels.ravel())).encode()
+    maximum_1000 = b"P6\n31 24 1000\n" + (deep // 66).astype(">u2").tobytes()
+    got = decode([encode(pixels, "BMP", mode="RGBA"), ascii_ppm, encode(pixels, "TIFF", mode="CMYK")])
+    same(got[:2], [pixels] * 2)
+    assert np.abs(got[2].astype(int) - pixels).max() <= 1
+    tiff = imagecodecs.tiff_encode(deep[..., 0], photometric="miniswhite")
+    planar = imagecodecs.tiff_encode(np.ascontiguousarray(np.moveaxis(deep, -1, 0)), photometric="rgb", planarconfig="separate")
+    jpeg2000 = imagecodecs.jpeg2k_encode(deep >> 4, reversible=True, level=0, bitspersample=12, codecformat="jp2")
+    jpeg12 = imagecodecs.jpeg_encode((deep >> 4), bitspersample=12, level=99, subsampling="444")
+    lossless = imagecodecs.ljpeg_encode(deep[..., 0], bitspersample=16)
+    files = [maximum_1000, tiff, planar, jpeg2000, jpeg12, lossless]
+    got = decode(files, output_type=types.ANY_DATA, dtype=types.UINT16)
+    full = 65535.0
+    want = [np.minimum(deep // 66, 1000) / 1000 * full, full - deep[..., :1], deep, (deep >> 4) / 4095 * full, deep, deep[..., :1]]
+    for i, (x, y) in enumerate(zip(got, want, strict=True)):
+        assert x.shape == y.shape
+        assert np.abs(x - y.astype(float)).max() <= (1500 if i == 4 else 0.5), i
+
+
+def test_deep_files_without_imagecodecs(monkeypatch):
+    monkeypatch.setattr(_pillow, "_imagecodecs", lambda: None)
+    deep = picture(9, 8, 1, np.uint16)
+    pgm = b"P5\n8 9\n65535\n" + deep.astype(">u2").tobytes()
+    same(decode([pgm, encode(deep, "TIFF")], output_type=types.GRAY, dtype=types.UINT16), [deep] * 2)
+    for name in ("rgb16.tif", "odd_16bit.cropped.jp2"):
+        with pytest.raises(jaxdali.SampleError, match=r"pip install jaxdali\[formats\]"):
+            decode([FILES[name]])
+
+
+def huge_png():
+    small = png(picture(1, 1))
+    return small[:16] + struct.pack(">II", 60000, 30000) + small[24:]
+
+
+BAD = {
+    "truncated": (FILES["bad_trunc.jpg"], "end early"),
+    "truncated progressive": (FILES["prog420.jpg"][:-200], "end early"),
+    "no end marker": (FILES["ss420.jpg"][:-2], "end early"),
+    "truncated PNG": (FILES["rgb.png"][:-400], "end early"),
+    "truncated BMP": (FILES["rgb.bmp"][:-400], "truncated"),
+    "junk": (FILES["bad_junk.jpg"], "known format"),
+    "bytes before SOI": (b"\0" + FILES["ss420.jpg"], "known format"),
+    "header only": (FILES["ss420.jpg"][:50], "end early"),
+    "checksum": (FILES["rgb.png"][:1000] + b"\0" + FILES["rgb.png"][1001:], "damaged"),
+    "more pixels than bytes can hold": (huge_png(), "too large"),
+    "empty": (b"", "empty"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bad_file_raises(name):
+    data, reason = BAD[name]
+    with pytest.raises(jaxdali.SampleError, match=reason) as e:
+        decode([FILES["ss420.jpg"], data])
+    assert e.value.operator == "decoders.image"
+
+
+def test_damaged_scan_decodes_as_in_pillow():
+    damaged = bytearray(FILES["ss420.jpg"])
+    damaged[4000:4010] = b"\x55" * 10
+    same(decode([bytes(damaged)]), [pillow(bytes(damaged))])
+
+
+def test_replace_by_neighbour():
+    good = [encode(picture(10 + i, 12), "PNG") for i in range(3)]
+    bad = [data for data, _ in BAD.values()]
+    pipeline = decode_pipeline([good[0], *bad[:3], good[1], *bad[3:], good[2], FILES["bad_trunc.jpg"]], on_error="replace")
+    for _ in range(2):
+        (result,) = pipeline.run()
+        k = len(bad) - 3
+        want = [good[0], good[1], good[1], good[1], good[1], *[good[2]] * k, good[2], good[0]]
+        same([np.array(x) for x in result.as_cpu()], [pillow(f) for f in want])
+    reports = pipeline.bad_samples()
+    assert sum(r.count for r in reports) == 2 * (len(bad) + 1)
+
+
+def test_replace_by_shape():
+    files = [FILES["exif6.jpg"], FILES["bad_junk.jpg"], FILES["bad_trunc.jpg"]]
+    got = decode(files, on_error="replace", replace_shape=(5, 7, 1), output_type=types.GRAY)
+    assert [x.shape for x in got] == [(33, 48, 1), (5, 7, 1), (5, 7, 1)]
+    assert not got[1].any()
+    assert not got[2].any()
+
+
+def test_nothing_to_replace_with():
+    with pytest.raises(jaxdali.SampleError, match="no good sample"):
+        decode([FILES["bad_junk.jpg"], FILES["bad_trunc.jpg"]], on_error="replace")
+
+
+def test_header_parser_takes_any_prefix():
+    """Every prefix and many one-byte changes of every file: no crash, and a verdict of the table."""
+    rng = np.random.default_rng(0)
+    parts = []
+    for data in FILES.values():
+        parts += [data[:n] for n in (*range(0, 64, 3), *rng.integers(0, len(data), 8))]
+        for at in rng.integers(0, min(len(data), 200), 40):
+            parts.append(data[:at] + bytes([rng.integers(256)]) + data[at + 1 :])
+    sizes = np.array([len(p) for p in parts], np.int64)
+    ends = np.cumsum(-(-sizes // 64))
+    offsets = (ends - -(-sizes // 64)).astype(np.int32)
+    buffer = np.zeros((1, ends[-1] * 64), np.uint8)
+    for start, part in zip(offsets, parts, strict=True):
+        buffer[0, start * 64 : start * 64 + len(part)] = np.frombuffer(part, np.uint8)
+    info = np.empty((len(parts), 9), np.int32)
+    _cpu.parse_headers(buffer, offsets, sizes, info)
+    good = info[:, 0] == 0
+    assert set(info[:, 0]) <= set(_cpu.status_table())
+    assert (info[good, 2:5] > 0).all()
+    assert ((info[:, 6] >= 1) & (info[:, 6] <= 8)).all()
+    assert 0.3 < good.mean() < 0.95
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "text"),
+    [
+        ({"output_type": 7}, ValueError, "output_type must be one of"),
+        ({"dtype": types.INT64}, TypeError, "dtype must be one of"),
+        ({"on_error": "skip"}, ValueError, "'raise' or 'replace'"),
+        ({"replace_shape": (2, 2, 3)}, ValueError, "on_error='replace'"),
+        ({"replace_shape": (2, 2, 3), "on_error": "replace", "output_type": types.GRAY}, ValueError, r"\(height, width, 1\)"),
+        ({"device": "tpu"}, ValueError, "device must be"),
+    ],
+)
+def test_wrong_arguments(arguments, error, text):
+    with pytest.raises(error, match=text):
+        decode([FILES["gray.jpg"]], **arguments)
+
+
+def test_wrong_input():
+    with pytest.raises(TypeError, match="encoded images, 1-D uint8"):
+        decode([FILES["gray.jpg"]], lambda x: fn.decoders.image(fn.decoders.image(x).shape()))

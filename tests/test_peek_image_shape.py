@@ -1,0 +1,37 @@
+"""peek_image_shape gives the shape that decoders.image gives."""
+
+import golden
+import numpy as np
+import pytest
+from images import decode
+
+import jaxdali
+from jaxdali import fn, types
+
+FILES = [p.read_bytes() for p in sorted((golden.ROOT / "files").iterdir()) if not p.name.startswith("bad")]
+
+
+@pytest.mark.parametrize("upright", [True, False])
+@pytest.mark.parametrize("kind", [types.RGB, types.GRAY, types.ANY_DATA])
+def test_agrees_with_decoder(kind, upright):
+    shapes = decode(FILES, fn.peek_image_shape, image_type=kind, adjust_orientation=upright)
+    images = decode(FILES, output_type=kind, adjust_orientation=upright)
+    assert [tuple(s) for s in shapes] == [x.shape for x in images]
+
+
+@pytest.mark.parametrize("name", ["INT32", "UINT32", "INT64", "UINT64", "FLOAT", "FLOAT64"])
+def test_dtype(name):
+    (shape,) = decode(FILES[:1], fn.peek_image_shape, dtype=getattr(types, name))
+    assert shape.dtype == types.to_numpy_type(getattr(types, name))
+    assert (shape == decode(FILES[:1])[0].shape).all()
+
+
+def test_errors():
+    with pytest.raises(jaxdali.SampleError, match="known format"):
+        decode([b"not an image"], fn.peek_image_shape)
+    with pytest.raises(TypeError, match="dtype must be one of"):
+        decode(FILES[:1], fn.peek_image_shape, dtype=types.UINT8)
+    with pytest.raises(ValueError, match="image_type must be one of"):
+        decode(FILES[:1], fn.peek_image_shape, image_type=9)
+    with pytest.raises(TypeError, match="encoded images"):
+        decode(FILES[:1], lambda x: fn.peek_image_shape(np.zeros((2, 2), np.uint8)))
