@@ -290,7 +290,8 @@ def resize(
     `resize_longer`. Arguments marked * may be DataNodes with a value per sample. Sizes may be fractional: the output extent is
     rounded, and `subpixel_scale` keeps the scale exact. A negative size mirrors the axis.
 
-    Differs from DALI: `resize_z` on images without depth, and empty inputs, are errors.
+    Differs from DALI: `resize_z` on images without depth, and empty inputs, are errors; a region may lie outside the image;
+    `INTERP_NN` along one axis and another filter along the other also work with regions and mirroring.
 
     Args:
       input: uint8, int16, uint16 or float32, with layout HWC, CHW, FHWC, FCHW, CFHW, DHWC, CDHW, FDHWC, FCDHW or CFDHW; without
