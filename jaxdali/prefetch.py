@@ -9,7 +9,8 @@ import threading
 import weakref
 from typing import Any
 
-from .executor import Batch, Executor, Launched, SourceError
+from .executor import Batch, Executor
+from .host import SourceError, Work
 
 # The producer starts this much after a slot of a full queue came free, so that the user's own step is dispatched first: both need the GIL.
 HEAD_START = 0.002  # seconds
@@ -46,30 +47,29 @@ class Prefetch:
     def get(self) -> Batch:
         """The next batch. Raises what making it raised; StopIteration at the end of the data, again and again until `restart`."""
         with self._ready:
-            while not self._finished:
-                if self._stop:
-                    raise RuntimeError("the iterator is closed")
-                self._ready.wait()
-            kind, item = self._finished[0]
+            kind, item = self._head()
             if kind != "end":
                 self._finished.popleft()
                 self._slots.release()
-        if kind == "end":
-            raise StopIteration
-        if kind == "error":
-            raise item
-        return item
+        return _opened(kind, item)
 
-    def wait(self):
-        """Waits until the next batch is there. Raises what making it raised."""
+    def peek(self) -> Batch:
+        """What the next `get` gives or raises, without taking it."""
         with self._ready:
-            while not self._finished and not self._stop:
-                self._ready.wait()
-            kind, item = self._finished[0] if self._finished else ("error", RuntimeError("the iterator is closed"))
-        if kind == "error":
-            raise item
-        if kind == "end":
-            raise StopIteration
+            kind, item = self._head()
+        return _opened(kind, item)
+
+    def wait(self) -> bool:
+        """Waits until the next `get` need not. Returns whether it will give a batch, or raise its error; False: the data are at their end."""
+        with self._ready:
+            return self._head()[0] != "end"
+
+    def _head(self) -> tuple[str, Any]:
+        while not self._finished:
+            if self._stop:
+                raise RuntimeError("the iterator is closed")
+            self._ready.wait()
+        return self._finished[0]
 
     @property
     def at_end(self) -> bool:
@@ -116,10 +116,9 @@ class Prefetch:
                     break
                 item: tuple[str, Any]
                 try:
-                    host = self._executor.read(self._state)
-                    self._state = host.after  # whatever becomes of this batch, the next is another
-                    self._executor.run_host(host)
-                    item = ("batch", self._executor.launch(host))
+                    work = self._executor.read(self._state)
+                    self._state = work.after  # whatever becomes of this batch, the next is another
+                    item = ("batch", self._executor.launch(work))
                 except StopIteration:
                     item = ("end", None)
                 except SourceError as e:
@@ -138,7 +137,7 @@ class Prefetch:
     def _check(self):
         with self._executor.contexts():
             while (item := self._launched.get()) is not None:
-                if isinstance(item[1], Launched):
+                if isinstance(item[1], Work):
                     try:
                         item = ("batch", self._executor.check(item[1]))
                     except BaseException as e:
@@ -148,6 +147,14 @@ class Prefetch:
                     self._finished.append(item)
                     self._ready.notify_all()
                 del item
+
+
+def _opened(kind: str, item: Any) -> Batch:
+    if kind == "end":
+        raise StopIteration
+    if kind == "error":
+        raise item
+    return item
 
 
 @atexit.register
@@ -172,7 +179,7 @@ class Synchronous:
         with self._executor.contexts():
             try:
                 self._executor.build()  # not before: what was fed tells the types
-                host = self._executor.read(self._state)
+                work = self._executor.read(self._state)
             except StopIteration:
                 self._ended = True
                 raise
@@ -180,9 +187,8 @@ class Synchronous:
                 self._state = e.after
                 assert e.__cause__ is not None
                 raise e.__cause__ from None
-            self._state = host.after
-            self._executor.run_host(host)
-            return self._executor.check(self._executor.launch(host))
+            self._state = work.after
+            return self._executor.check(self._executor.launch(work))
 
     def restart(self):
         if self._ended:

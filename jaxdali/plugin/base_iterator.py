@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import enum
 import logging
 import warnings
@@ -12,7 +13,8 @@ from typing import Any, NoReturn
 import jax
 
 from ..epoch import EpochCounter, EpochPlan
-from ..executor import BadSample, Batch, Executor
+from ..executor import Batch, Executor
+from ..host import BadSample
 from ..pipeline import Pipeline
 from ..prefetch import Prefetch
 
@@ -64,6 +66,7 @@ class BaseIterator:
         self._executors = executors
         self.output_map = output_map
         self._given = 0
+        self._may_restart = False
         try:
             self._auto_reset = _parse_auto_reset(auto_reset)
             for e in executors:
@@ -83,11 +86,13 @@ class BaseIterator:
         self._finalizer = weakref.finalize(self, _close, self._runners, self._executors)
         if prepare_first_batch:
             try:
+                if self._counter is not None and self._counter.is_over:
+                    raise StopIteration
                 for r in self._runners:
-                    r.wait()
+                    r.peek()
             except StopIteration:
                 self.close()
-                raise RuntimeError("there are no data in the pipeline: its source ended before the first batch") from None
+                raise RuntimeError("there are no data in the pipeline: its source ended before the first full batch") from None
             except BaseException:
                 self.close()
                 raise
@@ -110,14 +115,38 @@ class BaseIterator:
         """The next batch of each executor, and how many of its first samples belong to this epoch, for each pipeline (None: all)."""
         if self._counter is not None and self._counter.is_over:
             self._end()
-        try:
-            batches = [r.get() for r in self._runners]
-        except StopIteration:
+        self._await()
+        batches: list[Batch] = []
+        error: BaseException | None = None
+        for r in self._runners:  # all of them, also when one fails: they must stay in step
+            try:
+                batches.append(r.get())
+            except BaseException as e:
+                error = error or e
+        valid = self._count()  # a failure consumes its batch
+        if error is not None:
+            try:
+                raise error
+            finally:
+                del error  # it refers to this frame
+        return batches, valid
+
+    def _look(self) -> tuple[list[Batch], tuple[int, ...] | None]:
+        """What `_take` gives or raises next, without taking it."""
+        if self._counter is not None and self._counter.is_over:
             self._end()
-        except Exception:
-            self._count()  # a failure consumes its batch
-            raise
-        return batches, self._count()
+        self._await()
+        return [r.peek() for r in self._runners], self._counter.valid() if self._counter is not None else None
+
+    def _await(self):
+        """Waits until the next batch, or its error, is there for every pipeline. Nothing is taken, so an interrupt does no harm."""
+        while not all(r.wait() for r in self._runners):
+            if not self._may_restart or self._given:
+                self._end()
+            # Where an epoch's end is counted, the data may end with it too, which shows only now.
+            self._may_restart = False
+            for r in self._runners:
+                r.restart()
 
     def _count(self) -> tuple[int, ...] | None:
         self._given += 1
@@ -131,12 +160,17 @@ class BaseIterator:
     def reset(self):
         """Begins the next epoch. Only possible at the end of one: a request before is ignored, with a warning in the log."""
         if self._counter is not None:
-            if not self._counter.can_reset:
+            if self._counter.can_reset:
+                for _ in range(self._counter.reset()):
+                    self._drop()
+            elif any(r.at_end for r in self._runners):  # the data ended before the epoch
+                self._counter = EpochCounter(self._counter.plan)
+            else:
                 _log.warning("reset() of %s before the end of the epoch is ignored", type(self).__name__)
                 return
-            for _ in range(self._counter.reset()):
-                for r in self._runners:
-                    r.get()
+            for r in self._runners:
+                r.restart()
+            self._may_restart = True
         elif all(r.at_end for r in self._runners):
             for r in self._runners:
                 r.restart()
@@ -144,6 +178,12 @@ class BaseIterator:
             _log.warning("reset() of %s before the end of the data is ignored", type(self).__name__)
             return
         self._given = 0
+
+    def _drop(self):
+        """Takes a batch that nobody gets; what was wrong with it concerns nobody either."""
+        for r in self._runners:
+            with contextlib.suppress(Exception):
+                r.get()
 
     def __len__(self) -> int:
         """Batches in an epoch; 0 when only the data's end tells."""
