@@ -7,7 +7,7 @@ from . import types as types
 from ._config import show_config as show_config
 from .errors import OperatorError as OperatorError
 from .errors import SampleError as SampleError
-from .executor import BadSample as BadSample
+from .host import BadSample as BadSample
 from .graph import DataNode as DataNode
 from .pipeline import Pipeline as Pipeline
 from .pipeline import pipeline_def as pipeline_def

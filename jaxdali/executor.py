@@ -294,7 +294,9 @@ class Executor:
                 node.specs = (*node.specs, spec)
             elif (node.specs[i].dtype, node.specs[i].ndim) != (spec.dtype, spec.ndim):
                 before = node.specs[i]
-                raise node.error(f"output {i} had {before.ndim} dimensions of {before.dtype}, now {spec.ndim} of {spec.dtype}; these may not change")
+                raise node.error(
+                    f"output {i} had {before.ndim} dimensions of {before.dtype}, now {spec.ndim} of {spec.dtype}; these may not change"
+                )
             key = (node.id, i)
             work.results[key] = EagerArrays(parts)
             shape = np.asarray(parts[0].shape[1:], np.int64)
@@ -370,7 +372,9 @@ class Executor:
             layout, program, shards = self._program(at, segment, phase, fields, buffers, outs)
             args = self._pool.empty((S, layout.words), np.int32)
             layout.write(args, fields)
-            carried = tuple(jax.tree.map(lambda a: jax.device_put(a, shards.local), work.results[x.node.id, x.index]) for x in segment.carried)
+            carried = tuple(
+                jax.tree.map(lambda a: jax.device_put(a, shards.local), work.results[x.node.id, x.index]) for x in segment.carried
+            )
             operands = (args, tuple(buffers.values()), carried)
             exports, codes = program.run(*operands)
             if segment.native:
@@ -380,7 +384,13 @@ class Executor:
             work.results |= {(x.node.id, x.index): e for x, e in zip(segment.exports, exports, strict=True)}
 
     def _program(
-        self, at: int, segment: Segment, phase: Phase, fields: dict[Any, np.ndarray], buffers: dict[Any, np.ndarray], outs: list[tuple[Any, int]]
+        self,
+        at: int,
+        segment: Segment,
+        phase: Phase,
+        fields: dict[Any, np.ndarray],
+        buffers: dict[Any, np.ndarray],
+        outs: list[tuple[Any, int]],
     ) -> tuple[Layout, Program, Shards]:
         """The program for operands of these shapes, and where they stand in its argument buffer."""
         shapes = (

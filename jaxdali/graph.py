@@ -17,7 +17,8 @@ from .expressions import Expression
 from .ragged import Packed
 
 if TYPE_CHECKING:
-    from .executor import HostContext
+    from .executor import Executor
+    from .host import HostContext
     from .lowering import LowerContext
     from .source import Source
 
@@ -102,11 +103,21 @@ class Operator:
     source: ClassVar[bool] = False  # reader or external_source: one instance and one state per shard
     random: ClassVar[bool] = False  # draws random numbers: is numbered among the random operators of its pipeline
     moves: ClassVar[bool] = False  # its output lives where `device` says, wherever its input is
-    setup_reads: ClassVar[tuple[int, ...] | None] = None  # inputs whose values setup reads: they must be host values. None: all but the first
+    eager: ClassVar[bool] = (
+        False  # call(ctx, inputs, shards) runs between programs, on arrays of each shard; specs are those of its results
+    )
+    setup_reads: ClassVar[tuple[int, ...] | None] = (
+        None  # inputs whose values setup reads: they must be host values. None: all but the first
+    )
 
     @property
     def num_outputs(self) -> int:
         return 1
+
+    @property
+    def preserved(self) -> bool:
+        """Whether it runs even when no output depends on it."""
+        return False
 
     @property
     def key(self) -> Any:
@@ -116,6 +127,10 @@ class Operator:
     def infer(self, *specs: Spec) -> tuple[Spec, ...]:
         """Specs of the outputs. Raises ValueError or TypeError on inputs it does not take."""
         raise NotImplementedError(self.name)
+
+    def bind(self, executor: Executor, node: Node, ops: Sequence[Operator], specs: tuple[Spec, ...]) -> Operator:
+        """What really runs, once the inputs' specs are known: for operators that decide it then. `ops`: this operator in each local shard's graph."""
+        return self
 
     def is_native(self, *specs: Spec) -> bool:
         """Whether `lower` returns ``(outputs, status)`` for inputs of these specs."""
@@ -155,6 +170,7 @@ class Node:
     specs: tuple[Spec, ...] = ()  # of the outputs, known after Graph.infer
     stage: str = ""  # "host", "cpu" or "device"
     native: bool = False  # op.is_native for these inputs, known after Graph.infer
+    phase: int = -1  # how many times an eager function must have run before; known after Graph.infer
 
     def reads_on_host(self, i: int) -> bool:
         """Whether `setup` reads the values of input `i`; `lower` then gets None in its place."""
@@ -228,41 +244,51 @@ class Graph:
         return node
 
     def prune(self):
-        """Drops the nodes that no output depends on (sources stay: they have a state and readers are asked for their size)."""
+        """Drops the nodes that no output depends on (sources stay: they have a state and readers are asked for their size; and what is to be preserved)."""
         needed = {id(x.node) for x in self.outputs}
         for node in reversed(self.nodes):
-            if id(node) in needed or node.op.source:
+            if id(node) in needed or node.op.source or node.op.preserved:
                 needed |= {id(x.node) for x in node.inputs} | {id(node)}
         self.nodes = [n for n in self.nodes if id(n) in needed]
 
-    def infer(self, sources: Mapping[int, Source]):
-        """Fills in `specs` of every node; errors name the operator and the user's line.
+    def infer(self, node: Node, sources: Mapping[int, Source], ops: Sequence[Operator], executor: Executor):
+        """Fills in specs, phase, and what else depends on the inputs' specs, which are known; errors name the operator and the user's line.
 
         Args:
           sources: the running source of each source node, by the node's id.
+          ops: this node's operator in the graph of each local shard.
         """
-        for node in self.nodes:
-            try:
-                specs = tuple(x.spec for x in node.inputs)
-                node.specs = tuple(sources[node.id].specs() if node.op.source else node.op.infer(*specs))
+        try:
+            specs = tuple(x.spec for x in node.inputs)
+            node.op = node.op.bind(executor, node, ops, specs)
+            if node.op.eager:
+                node.stage = "host"
+            elif node.op.source:
+                node.specs = tuple(sources[node.id].specs())
+            else:
+                node.specs = tuple(node.op.infer(*specs))
                 node.native = node.stage != "host" and node.op.is_native(*specs)
-            except OperatorError:
-                raise
-            except (ValueError, TypeError, RuntimeError) as e:
-                raise type(e)(f"{node.op.name} (created at {node.where}): {e}") from e
-            for i, x in enumerate(node.inputs):
-                if node.reads_on_host(i) and x.node.stage != "host":
-                    raise node.error(
-                            f"input {i} is read on the host before the batch is launched, but {x.node.op.name} "
-                            f"(created at {x.node.where}) makes it in the compiled program. Arguments must come from host operators: "
-                            "readers, external_source, random.*, peek_image_shape, shapes, arithmetic and constants"
-                        )
+        except OperatorError:
+            raise
+        except (ValueError, TypeError, RuntimeError) as e:
+            raise type(e)(f"{node.op.name} (created at {node.where}): {e}") from e
+        for i, x in enumerate(node.inputs):
+            if node.reads_on_host(i) and x.node.stage != "host":
+                raise node.error(
+                    f"input {i} is read on the host before the batch is launched, but {x.node.op.name} "
+                    f"(created at {x.node.where}) makes it in the compiled program. Arguments must come from host operators: "
+                    "readers, external_source, random.*, peek_image_shape, shapes, arithmetic and constants, or a jax_function with jit=False"
+                )
+        node.phase = max((x.node.phase + (node.op.eager and x.node.stage != "host") for x in node.inputs), default=0)
 
     @property
     def key(self) -> tuple:
         """The structure, for comparing the graphs of two shards."""
         number = {id(n): i for i, n in enumerate(self.nodes)}
-        nodes = tuple((n.op.name, () if n.op.source else n.op.key, n.stage, tuple((number[id(x.node)], x.index) for x in n.inputs)) for n in self.nodes)
+        nodes = tuple(
+            (n.op.name, () if n.op.source else n.op.key, n.stage, tuple((number[id(x.node)], x.index) for x in n.inputs))
+            for n in self.nodes
+        )
         return nodes, tuple((number[id(x.node)], x.index) for x in self.outputs)
 
 
@@ -275,7 +301,7 @@ def requested_on_device(node: Node) -> bool:
 def _stage(node: Node) -> str:
     on_device = node.device in ("mixed", "gpu")
     stages = [x.node.stage for x in node.inputs]
-    if node.op.reads_shapes_only or ("host" in node.op.runs and not on_device and all(s == "host" for s in stages)):
+    if node.op.reads_shapes_only or node.op.eager or ("host" in node.op.runs and not on_device and all(s == "host" for s in stages)):
         return "host"
     if "compute" not in node.op.runs:
         if on_device and all(s == "host" for s in stages):
@@ -283,6 +309,7 @@ def _stage(node: Node) -> str:
         made = next(x.node for x in node.inputs if x.node.stage != "host")
         raise node.error(
             f"it runs on the host, but its input is made in the compiled program by {made.op.name} (created at {made.where})"
+            + (": pass jit=False to jax_function" if made.op.name == "jax_function" else "")
         )
     return "device" if on_device or ("device" in stages and not node.op.moves) else "cpu"
 
@@ -331,7 +358,11 @@ def add(op: Operator, *inputs: Any, device: str | None = None, name: str | None 
     graph = current_graph()
     where = user_line()
     if graph is None:
-        raise OperatorError(op.name, where, "operators can only be used inside a pipeline definition (a function decorated with @pipeline_def or @data_iterator, define_graph, or `with pipeline:`)")
+        raise OperatorError(
+            op.name,
+            where,
+            "operators can only be used inside a pipeline definition (a function decorated with @pipeline_def or @data_iterator, define_graph, or `with pipeline:`)",
+        )
     if device not in (None, "cpu", "mixed", "gpu"):
         raise ValueError(f"{op.name}: device must be 'cpu', 'mixed' or 'gpu', got {device!r}")
     nodes = tuple(as_node(x, op.name) for x in inputs)
@@ -406,7 +437,9 @@ class Arguments:
         assert name not in self.inputs, name
         return next((v for n, v in self.static if n == name), default)
 
-    def values(self, ctx: HostContext, values: Sequence[Value], name: str, default: Any = None, width: int | None = None) -> np.ndarray | None:
+    def values(
+        self, ctx: HostContext, values: Sequence[Value], name: str, default: Any = None, width: int | None = None
+    ) -> np.ndarray | None:
         """Per-sample values ``[N]`` (width None) or ``[N, width]`` as float64 in the host pass; None: absent and no default.
 
         A scalar is repeated to `width`. Raises ValueError on a wrong number of elements.

@@ -143,8 +143,8 @@ class Segment:
         return nodes, tuple(number[x.node.id, x.index] for x in self.exports)
 
 
-def segments(graph: Graph, accelerator: bool, host_outputs: bool) -> tuple[Segment, ...]:
-    """Splits the lowered nodes into programs, each on one backend.
+def segments(graph: Graph, phase: int, accelerator: bool, host_outputs: bool) -> tuple[Segment, ...]:
+    """Splits the lowered nodes of a phase into programs, each on one backend.
 
     Args:
       accelerator: the pipeline is placed on another backend than the CPU: "cpu" and "device" nodes need programs of their own.
@@ -152,9 +152,9 @@ def segments(graph: Graph, accelerator: bool, host_outputs: bool) -> tuple[Segme
     """
     level: dict[int, int] = {}
     for node in graph.nodes:
-        if node.stage == "host":
+        if node.stage == "host" or node.phase != phase:
             continue
-        earliest = max((level[x.node.id] for x in node.inputs if x.node.stage != "host"), default=0)
+        earliest = max((level[x.node.id] for x in node.inputs if x.node.id in level), default=0)
         # Even levels run on the CPU, odd ones on the accelerator.
         level[node.id] = earliest if not accelerator else earliest + (earliest % 2 != (node.stage == "device"))
     levels = sorted(set(level.values()))
@@ -166,10 +166,11 @@ def segments(graph: Graph, accelerator: bool, host_outputs: bool) -> tuple[Segme
         for x in (x for n in nodes for i, x in enumerate(n.inputs) if not n.reads_on_host(i)):
             if x.node.stage == "host":
                 operands.setdefault((x.node.id, x.index), x)
-            elif level[x.node.id] < at:
+            elif level.get(x.node.id, -1) < at:
                 carried.setdefault((x.node.id, x.index), x)
         exports: dict[tuple[int, int], DataNode] = {}
-        later = [x for n in graph.nodes if level.get(n.id, -1) > at for i, x in enumerate(n.inputs) if not n.reads_on_host(i)]
+        others = [n for n in graph.nodes if level.get(n.id) != at]
+        later = [x for n in others for i, x in enumerate(n.inputs) if not n.reads_on_host(i)]
         for x in (*graph.outputs, *later):
             if level.get(x.node.id) == at:
                 exports.setdefault((x.node.id, x.index), x)

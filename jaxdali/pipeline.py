@@ -13,8 +13,9 @@ import jax
 import numpy as np
 
 from .backend import TensorListCPU, TensorListGPU
-from .executor import BadSample, Executor
+from .executor import Executor
 from .graph import DataNode, Graph, Value, as_node, building, user_line
+from .host import BadSample
 from .prefetch import Prefetch, Synchronous
 from .ragged import Packed
 from .sharding import Shards

@@ -57,6 +57,11 @@ class Packed:
     def __len__(self) -> int:
         return len(self.shapes)
 
+    @property
+    def used(self) -> int:
+        """Elements that the fullest row uses."""
+        return int((self.offsets.astype(np.int64) * ALIGNMENT + self.shapes.prod(axis=1)).max(initial=0))
+
     def __getitem__(self, i: int) -> np.ndarray:
         """Sample ``i`` as a view."""
         row = i // (len(self.shapes) // self.data.shape[0])

@@ -107,3 +107,15 @@ def assemble(parts: Sequence[Any], shards: Shards, sharding: Sharding) -> jax.Ar
             part = np.asarray(part)[(slice(None), *inner)]
         arrays.append(jax.device_put(part, device))
     return jax.make_array_from_single_device_arrays(shape, sharding, arrays)
+
+
+def cpu_device() -> jax.Device:
+    """The first CPU device.
+
+    Raises:
+      RuntimeError: JAX was told to do without its CPU backend.
+    """
+    try:
+        return jax.local_devices(backend="cpu")[0]
+    except RuntimeError as e:
+        raise RuntimeError("jaxdali needs JAX's CPU backend beside the accelerator's: set JAX_PLATFORMS=cuda,cpu") from e

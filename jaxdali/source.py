@@ -11,7 +11,7 @@ import numpy as np
 from .graph import Spec
 
 if TYPE_CHECKING:
-    from .executor import HostContext
+    from .host import HostContext
 
 
 @dataclasses.dataclass(frozen=True)

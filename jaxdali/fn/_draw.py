@@ -9,7 +9,7 @@ import numpy as np
 from .. import _cpu
 
 if TYPE_CHECKING:
-    from ..executor import HostContext
+    from ..host import HostContext
 
 _OWN_SEED = 2**63  # the stream of operators with a seed of their own; the pipeline's random operators are numbered from 0
 

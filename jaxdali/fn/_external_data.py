@@ -13,7 +13,7 @@ from ..ragged import ALIGNMENT, Packed, plan_offsets
 from ..types import to_dali_type
 
 if TYPE_CHECKING:
-    from ..executor import HostContext
+    from ..host import HostContext
 
 NAME = "external_source"
 

@@ -19,7 +19,7 @@ from ..types import BatchInfo, DALIDataType, SampleInfo, numpy_dtype
 from ._external_data import NAME, as_array, as_batch, check_alike, kind_of, layout_of, packed
 
 if TYPE_CHECKING:
-    from ..executor import HostContext
+    from ..host import HostContext
 
 _log = logging.getLogger("jaxdali")
 

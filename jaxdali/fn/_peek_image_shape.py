@@ -13,7 +13,7 @@ from ..graph import DataNode, Operator, Spec, Value, add
 from . import decoders
 
 if TYPE_CHECKING:
-    from ..executor import HostContext
+    from ..host import HostContext
 
 DTYPES = tuple(np.dtype(t) for t in (np.int32, np.uint32, np.int64, np.uint64, np.float32, np.float64))
 

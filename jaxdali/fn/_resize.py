@@ -14,7 +14,7 @@ from ..graph import Arguments, DataNode, Operator, Spec, Value, add
 from ..ragged import Ragged
 
 if TYPE_CHECKING:
-    from ..executor import HostContext
+    from ..host import HostContext
     from ..lowering import LowerContext
 
 LAYOUTS = ("HWC", "CHW", "FHWC", "FCHW", "CFHW", "DHWC", "CDHW", "FDHWC", "FCDHW", "CFDHW")

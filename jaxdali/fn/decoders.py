@@ -17,7 +17,7 @@ from ..graph import DataNode, Operator, Spec, Value, add
 from ..ragged import Packed, plan_offsets
 
 if TYPE_CHECKING:
-    from ..executor import HostContext
+    from ..host import HostContext
     from ..lowering import LowerContext
 
 # Columns of an info row; struct ImageInfo of ffi/image_header.h.
@@ -118,7 +118,7 @@ class ImageHeaders(Operator):
                 samples[i] = result.reshape(-1).view(np.uint8)
                 info[i] = _raw(info[i, HEIGHT], info[i, WIDTH], info[i, CHANNELS], 8 * result.itemsize, info[i, ORIENTATION])
         for i in ctx.bad:
-            failed.setdefault(i, (_CORRUPT, ""))
+            failed.setdefault(i, (_CORRUPT, "the image data are damaged or end early"))  # what the kernel found is not passed on
         if failed and self.on_error == "raise":
             for i in sorted(failed):
                 ctx.fail(i, *failed[i])
@@ -257,9 +257,10 @@ def image(
       ValueError: an unknown `output_type` or `on_error`, or a `replace_shape` that does not fit the output type.
       TypeError: `dtype` is not one of those above, or the input is not 1-D uint8.
 
-    A file that ends early, is damaged so that nothing can be decoded, or promises more pixels than its bytes can hold fails when
-    the batch is made. Damage inside JPEG scan data gives the pixels that can be had. Unlike DALI, ANY_DATA works on gray and CMYK
-    JPEG, PNG with gray and alpha, and 32-bit BMP; WebP with EXIF is decoded.
+    A file that ends early, is damaged so that nothing can be decoded, promises more pixels than its bytes can hold, or (where Pillow
+    decodes it) has more than ``PIL.Image.MAX_IMAGE_PIXELS`` allows fails when the batch is made. Damage inside JPEG scan data gives
+    the pixels that can be had. Unlike DALI, ANY_DATA works on gray and CMYK JPEG, PNG with gray and alpha, and 32-bit BMP; WebP with
+    EXIF is decoded.
 
     Example:
       >>> jpegs, labels = fn.readers.file(file_root="images")

@@ -22,7 +22,7 @@ from ...ragged import Packed, plan_offsets
 from ...source import SampleIds, Source
 
 if TYPE_CHECKING:
-    from ...executor import HostContext
+    from ...host import HostContext
 
 _READ_ERROR = 9  # kReadError of ffi/common/status.h
 _SIZE_CHANGED = -1  # kSizeChanged of ffi/common/files.h
