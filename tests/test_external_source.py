@@ -201,14 +201,17 @@ def test_type_and_rank_may_not_change():
 
 
 def test_exceptions_of_the_source_come_out_and_the_next_batch_is_good():
-    class MyError(Exception):
-        pass
+    class MyError(ValueError):
+        def __init__(self, text, more):
+            super().__init__(text, more)
 
     def source(i):
         if i == 1:
-            raise MyError("mine")
+            raise MyError("mine", 3)
         return np.full(3, i)
 
+    with pytest.raises(MyError, match="mine"):
+        pipeline(lambda: source(1)).run()
     pipe = pipeline(source)
     assert pipe.run()[0].as_array().tolist() == A
     with pytest.raises(MyError, match="mine"):
