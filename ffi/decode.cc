@@ -5,30 +5,31 @@
 
 namespace jaxdali {
 
-static ffi::Error DecodeImpl(ffi::AnyBuffer data, I32 offsets, I32 shapes, I32 out_offsets, I32 out_shapes, I32 control, I32 info,
-                             int32_t output_type, bool adjust_orientation, bool fast_idct, ffi::Result<ffi::AnyBuffer> result,
-                             ffi::ResultBuffer<ffi::S32> status) {
+static ffi::Error DecodeImpl(ffi::AnyBuffer data, I32 offsets, I32 shapes, I32 out_offsets, I32 out_shapes, I32 control,
+                             I32 info, int32_t output_type, bool adjust_orientation, bool fast_idct,
+                             ffi::Result<ffi::AnyBuffer> result, ffi::ResultBuffer<ffi::S32> status) {
   Batch in, out;
   if (auto e = ToBatch(data, offsets, shapes, &in); e.failure()) return e;
   if (auto e = ToBatch(*result, out_offsets, out_shapes, &out); e.failure()) return e;
-  if (in.dtype != DType::kU8 || in.ndim != 1 || out.ndim != 3) return ffi::Error::InvalidArgument("decode: u8[size] to [H, W, C]");
+  if (in.dtype != DType::kU8 || in.ndim != 1 || out.ndim != 3)
+    return ffi::Error::InvalidArgument("decode: u8[size] to [H, W, C]");
   if (info.dimensions().size() != 2 || info.dimensions()[0] != out.n || info.dimensions()[1] != kInfoColumns)
     return ffi::Error::InvalidArgument("decode: info must be i32[N, 9]");
   const auto* rows = reinterpret_cast<const ImageInfo*>(info.typed_data());
   const DecodeOptions options{static_cast<ImageType>(output_type), adjust_orientation, fast_idct};
   return ForEachSample(control, in, out, status, [&](int i) {
-    return DecodeImage(in.sample<uint8_t>(i), in.size(i), rows[i], options, out.dtype, out.bytes(i), out.dim(i, 0), out.dim(i, 1),
-                       out.dim(i, 2));
+    return DecodeImage(in.sample<uint8_t>(i), in.size(i), rows[i], options, out.dtype, out.bytes(i), out.dim(i, 0),
+                       out.dim(i, 1), out.dim(i, 2));
   });
 }
 
 XLA_FFI_DEFINE_HANDLER_SYMBOL(jaxdali_decode, DecodeImpl,
                               JAXDALI_BIND_BATCH()
-                                  .Arg<I32>()                     // info i32[N, kInfoColumns], rows are ImageInfo
-                                  .Attr<int32_t>("output_type")   // ImageType
+                                  .Arg<I32>()                    // info i32[N, kInfoColumns], rows are ImageInfo
+                                  .Attr<int32_t>("output_type")  // ImageType
                                   .Attr<bool>("adjust_orientation")
                                   .Attr<bool>("fast_idct")
-                                  .Ret<ffi::AnyBuffer>()          // pixels
-                                  .Ret<I32>());                   // status
+                                  .Ret<ffi::AnyBuffer>()  // pixels
+                                  .Ret<I32>());           // status
 
 }  // namespace jaxdali

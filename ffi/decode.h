@@ -31,12 +31,12 @@ inline int OutputChannels(const ImageInfo& info, ImageType type) {
   return type == ImageType::kAny ? info.channels : type == ImageType::kGray ? 1 : 3;
 }
 
-// Decodes `size` bytes into out[height, width, channels] of `dtype`, values scaled to the type's full range (floats: 0 to 1).
-// The caller's height, width and channels must be what `info` and `options` say, else kSizeMismatch.
+// Decodes `size` bytes into out[height, width, channels] of `dtype`, values scaled to the type's full range (floats: 0
+// to 1). The caller's height, width and channels must be what `info` and `options` say, else kSizeMismatch.
 //   kTruncated: the data end before the image does. Other damage inside the data of a JPEG gives what can be had, as
 //   libjpeg does it; kCorrupt is what no pixels come from. What `out` holds after a failure is undefined.
-Status DecodeImage(const uint8_t* data, int64_t size, const ImageInfo& info, const DecodeOptions& options, DType dtype, void* out,
-                   int64_t height, int64_t width, int64_t channels);
+Status DecodeImage(const uint8_t* data, int64_t size, const ImageInfo& info, const DecodeOptions& options, DType dtype,
+                   void* out, int64_t height, int64_t width, int64_t channels);
 
 }  // namespace jaxdali
 

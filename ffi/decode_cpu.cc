@@ -1,12 +1,12 @@
-#include <csetjmp>
-#include <cstdio>  // jpeglib.h needs FILE and size_t
-#include <cstring>
-#include <jpeglib.h>
 #include <jerror.h>
+#include <jpeglib.h>
 #include <png.h>
 
 #include <algorithm>
 #include <bit>
+#include <csetjmp>
+#include <cstdio>  // jpeglib.h needs FILE and size_t
+#include <cstring>
 #include <limits>
 #include <new>
 #include <type_traits>
@@ -102,8 +102,10 @@ void ConvertColor(const S* src, int64_t width, int channels, ImageType type, S* 
     case ImageType::kYcbcr: {  // ITU-R BT.601, studio range
       constexpr float to8 = static_cast<float>(255 / Full<S>::value);
       auto put = [](float v) {
-        if constexpr (sizeof(S) == 1) return static_cast<S>(Clamp255(v));
-        else return static_cast<S>(std::clamp(v, 0.0f, 255.0f) * 257.0f + 0.5f);
+        if constexpr (sizeof(S) == 1)
+          return static_cast<S>(Clamp255(v));
+        else
+          return static_cast<S>(std::clamp(v, 0.0f, 255.0f) * 257.0f + 0.5f);
       };
       for (int64_t x = 0; x < width; x++, src += channels, dst += 3) {
         float r = src[0] * to8, gr = src[g] * to8, bl = src[b] * to8;
@@ -126,14 +128,30 @@ class Output {
     channels_ = OutputChannels(info, options.type);
     int64_t h = height_, w = width_, across = Transposes(info, options) ? h : w;
     switch (options.adjust_orientation ? info.orientation : 1) {
-      default: start_ = 0, step_x_ = 1, step_y_ = across; break;
-      case 2: start_ = w - 1, step_x_ = -1, step_y_ = across; break;
-      case 3: start_ = h * w - 1, step_x_ = -1, step_y_ = -across; break;
-      case 4: start_ = (h - 1) * across, step_x_ = 1, step_y_ = -across; break;
-      case 5: start_ = 0, step_x_ = across, step_y_ = 1; break;
-      case 6: start_ = h - 1, step_x_ = across, step_y_ = -1; break;
-      case 7: start_ = h * w - 1, step_x_ = -across, step_y_ = -1; break;
-      case 8: start_ = (w - 1) * across, step_x_ = -across, step_y_ = 1; break;
+      default:
+        start_ = 0, step_x_ = 1, step_y_ = across;
+        break;
+      case 2:
+        start_ = w - 1, step_x_ = -1, step_y_ = across;
+        break;
+      case 3:
+        start_ = h * w - 1, step_x_ = -1, step_y_ = -across;
+        break;
+      case 4:
+        start_ = (h - 1) * across, step_x_ = 1, step_y_ = -across;
+        break;
+      case 5:
+        start_ = 0, step_x_ = across, step_y_ = 1;
+        break;
+      case 6:
+        start_ = h - 1, step_x_ = across, step_y_ = -1;
+        break;
+      case 7:
+        start_ = h * w - 1, step_x_ = -across, step_y_ = -1;
+        break;
+      case 8:
+        start_ = (w - 1) * across, step_x_ = -across, step_y_ = 1;
+        break;
     }
     upright_ = start_ == 0 && step_x_ == 1;
   }
@@ -146,8 +164,10 @@ class Output {
 
   // n <= kRows rows from row y on, n * width pixels of `channels` values of `depth` bits.
   void Put(int64_t y, int n, const void* rows, int channels, int depth) {
-    if (depth == 16) PutRows<uint16_t>(y, n, static_cast<const uint16_t*>(rows), channels);
-    else PutRows<uint8_t>(y, n, static_cast<const uint8_t*>(rows), channels);
+    if (depth == 16)
+      PutRows<uint16_t>(y, n, static_cast<const uint16_t*>(rows), channels);
+    else
+      PutRows<uint8_t>(y, n, static_cast<const uint8_t*>(rows), channels);
   }
   // The same for 8-bit pixels whose channels are those of the output already.
   void PutOrdered(int64_t y, int n, const uint8_t* rows) { PlaceRows(y, n, rows); }
@@ -165,26 +185,40 @@ class Output {
   template <class S>
   void PlaceRows(int64_t y, int n, const S* converted) {
     switch (dtype_) {
-      case DType::kU8: return Place<S, uint8_t>(y, n, converted);
-      case DType::kI8: return Place<S, int8_t>(y, n, converted);
-      case DType::kU16: return Place<S, uint16_t>(y, n, converted);
-      case DType::kI16: return Place<S, int16_t>(y, n, converted);
-      case DType::kU32: return Place<S, uint32_t>(y, n, converted);
-      case DType::kI32: return Place<S, int32_t>(y, n, converted);
-      case DType::kF16: return Place<S, Half>(y, n, converted);
-      case DType::kF32: return Place<S, float>(y, n, converted);
-      case DType::kF64: return Place<S, double>(y, n, converted);
-      default: return;  // DecodeImage has refused it
+      case DType::kU8:
+        return Place<S, uint8_t>(y, n, converted);
+      case DType::kI8:
+        return Place<S, int8_t>(y, n, converted);
+      case DType::kU16:
+        return Place<S, uint16_t>(y, n, converted);
+      case DType::kI16:
+        return Place<S, int16_t>(y, n, converted);
+      case DType::kU32:
+        return Place<S, uint32_t>(y, n, converted);
+      case DType::kI32:
+        return Place<S, int32_t>(y, n, converted);
+      case DType::kF16:
+        return Place<S, Half>(y, n, converted);
+      case DType::kF32:
+        return Place<S, float>(y, n, converted);
+      case DType::kF64:
+        return Place<S, double>(y, n, converted);
+      default:
+        return;  // DecodeImage has refused it
     }
   }
 
   template <class S, class D>
   void Place(int64_t y, int n, const S* rows) {
     switch (channels_) {
-      case 1: return PlaceChannels<S, D, 1>(y, n, rows);
-      case 2: return PlaceChannels<S, D, 2>(y, n, rows);
-      case 3: return PlaceChannels<S, D, 3>(y, n, rows);
-      default: return PlaceChannels<S, D, 4>(y, n, rows);
+      case 1:
+        return PlaceChannels<S, D, 1>(y, n, rows);
+      case 2:
+        return PlaceChannels<S, D, 2>(y, n, rows);
+      case 3:
+        return PlaceChannels<S, D, 3>(y, n, rows);
+      default:
+        return PlaceChannels<S, D, 4>(y, n, rows);
     }
   }
 
@@ -311,7 +345,8 @@ class JpegDecoder {
     source_.base.bytes_in_buffer = static_cast<size_t>(size);
     if (setjmp(error_.jump)) return source_.past_end && error_.status == kCorrupt ? kTruncated : error_.status;
     if (jpeg_read_header(c, TRUE) != JPEG_HEADER_OK) return kCorrupt;
-    if (c->image_width != static_cast<JDIMENSION>(info.width) || c->image_height != static_cast<JDIMENSION>(info.height))
+    if (c->image_width != static_cast<JDIMENSION>(info.width) ||
+        c->image_height != static_cast<JDIMENSION>(info.height))
       return kSizeMismatch;
     if (c->data_precision != 8) return kUnsupported;
 
@@ -359,8 +394,10 @@ class JpegDecoder {
       }
       if (direct) continue;
       if (cmyk) CmykToRgb(rows_.data(), static_cast<int64_t>(wanted) * info.width, c->saw_Adobe_marker);
-      if (ordered) out->PutOrdered(y, wanted, rows_.data());
-      else out->Put(y, wanted, rows_.data(), 3, 8);
+      if (ordered)
+        out->PutOrdered(y, wanted, rows_.data());
+      else
+        out->Put(y, wanted, rows_.data(), 3, 8);
     }
     // As DALI: a file that ends before its EOI marker is truncated, even when no pixel is missing.
     if (source_.past_end) return kTruncated;
@@ -445,7 +482,8 @@ class PngDecoder {
     png_set_user_limits(png_, 0x7FFFFFFF, 0x7FFFFFFF);  // ParseHeader has its own
 #ifdef PNG_HANDLE_AS_UNKNOWN_SUPPORTED
     // Nothing but pixels is wanted. Colour profiles are slow to check, and transparency is to be ignored.
-    static const png_byte kSkip[] = "bKGD\0cHRM\0eXIf\0gAMA\0hIST\0iCCP\0iTXt\0oFFs\0pCAL\0pHYs\0sBIT\0sCAL\0sPLT\0sRGB\0tEXt\0tIME\0tRNS\0zTXt";
+    static const png_byte kSkip[] =
+        "bKGD\0cHRM\0eXIf\0gAMA\0hIST\0iCCP\0iTXt\0oFFs\0pCAL\0pHYs\0sBIT\0sCAL\0sPLT\0sRGB\0tEXt\0tIME\0tRNS\0zTXt";
     png_set_keep_unknown_chunks(png_, PNG_HANDLE_CHUNK_NEVER, kSkip, sizeof(kSkip) / 5);
 #endif
     png_read_info(png_, info_);
@@ -473,8 +511,11 @@ class PngDecoder {
           direct_ = !(color & PNG_COLOR_MASK_COLOR);
           if (direct_ && (color & PNG_COLOR_MASK_ALPHA)) png_set_strip_alpha(png_);
           break;
-        case ImageType::kYcbcr: direct_ = false; break;
-        case ImageType::kAny: break;
+        case ImageType::kYcbcr:
+          direct_ = false;
+          break;
+        case ImageType::kAny:
+          break;
       }
     }
     passes_ = png_set_interlace_handling(png_);
@@ -496,7 +537,8 @@ class PngDecoder {
     }
     if (!direct_ && passes_ > 1)
       for (int64_t y = 0; y < info.height; y += kRows)
-        out->Put(y, static_cast<int>(std::min<int64_t>(kRows, info.height - y)), rows_.data() + y * stride_, info.channels, info.depth);
+        out->Put(y, static_cast<int>(std::min<int64_t>(kRows, info.height - y)), rows_.data() + y * stride_,
+                 info.channels, info.depth);
     return kOk;
   }
 
@@ -518,18 +560,20 @@ Status CopyRaw(const uint8_t* data, int64_t size, const ImageInfo& info, Output*
   if (size != stride * info.height) return kSizeMismatch;
   out->Reserve(info.depth);
   for (int64_t y = 0; y < info.height; y += kRows)
-    out->Put(y, static_cast<int>(std::min<int64_t>(kRows, info.height - y)), data + y * stride, info.channels, info.depth);
+    out->Put(y, static_cast<int>(std::min<int64_t>(kRows, info.height - y)), data + y * stride, info.channels,
+             info.depth);
   return kOk;
 }
 
 }  // namespace
 
-Status DecodeImage(const uint8_t* data, int64_t size, const ImageInfo& info, const DecodeOptions& options, DType dtype, void* out,
-                   int64_t height, int64_t width, int64_t channels) {
+Status DecodeImage(const uint8_t* data, int64_t size, const ImageInfo& info, const DecodeOptions& options, DType dtype,
+                   void* out, int64_t height, int64_t width, int64_t channels) {
   if (info.status != kOk) return static_cast<Status>(info.status);
   if (dtype == DType::kU64 || dtype == DType::kI64 || dtype == DType::kBool) return kUnsupported;
   if (info.host_decode) return kUnsupported;  // the host pass has replaced those by raw pixels
-  if (info.height <= 0 || info.width <= 0 || info.channels < 1 || info.channels > 4 || (info.depth != 8 && info.depth != 16))
+  if (info.height <= 0 || info.width <= 0 || info.channels < 1 || info.channels > 4 ||
+      (info.depth != 8 && info.depth != 16))
     return kInternal;
   const bool transposed = Transposes(info, options);
   if (height != (transposed ? info.width : info.height) || width != (transposed ? info.height : info.width) ||
@@ -538,10 +582,14 @@ Status DecodeImage(const uint8_t* data, int64_t size, const ImageInfo& info, con
   try {
     Output output(info, options, dtype, out);
     switch (static_cast<Format>(info.format)) {
-      case Format::kJpeg: return DecodeJpeg(data, size, info, options, &output);
-      case Format::kPng: return PngDecoder(data, size).Decode(info, options, &output);
-      case Format::kRaw: return CopyRaw(data, size, info, &output);
-      default: return kUnsupported;
+      case Format::kJpeg:
+        return DecodeJpeg(data, size, info, options, &output);
+      case Format::kPng:
+        return PngDecoder(data, size).Decode(info, options, &output);
+      case Format::kRaw:
+        return CopyRaw(data, size, info, &output);
+      default:
+        return kUnsupported;
     }
   } catch (const std::bad_alloc&) {
     return kOutOfMemory;

@@ -54,8 +54,10 @@ void SetSize(ImageInfo* h, int64_t height, int64_t width, int channels, int dept
 // The orientation in an EXIF block (a TIFF structure of its own). Damaged metadata never make an image undecodable: 1.
 int ExifOrientation(const uint8_t* data, int64_t size) {
   Bytes b{data, size};
-  if (b.is(0, "II*\0", 4)) b.big_endian = false;
-  else if (!b.is(0, "MM\0*", 4)) return 1;
+  if (b.is(0, "II*\0", 4))
+    b.big_endian = false;
+  else if (!b.is(0, "MM\0*", 4))
+    return 1;
   int64_t ifd = b.u32(4);
   int entries = b.u16(ifd);
   for (int i = 0; i < entries && !b.past_end; i++) {
@@ -119,12 +121,23 @@ void ParsePng(Bytes b, ImageInfo* h) {
   int64_t width = b.u32(16), height = b.u32(20);
   int bits = b.u8(24), color = b.u8(25), samples;
   switch (color) {
-    case 0: samples = 1, h->channels = 1; break;
-    case 2: samples = 3, h->channels = 3; break;
-    case 3: samples = 1, h->channels = 3; break;
-    case 4: samples = 2, h->channels = 2; break;
-    case 6: samples = 4, h->channels = 4; break;
-    default: return Fail(h, kCorrupt);
+    case 0:
+      samples = 1, h->channels = 1;
+      break;
+    case 2:
+      samples = 3, h->channels = 3;
+      break;
+    case 3:
+      samples = 1, h->channels = 3;
+      break;
+    case 4:
+      samples = 2, h->channels = 2;
+      break;
+    case 6:
+      samples = 4, h->channels = 4;
+      break;
+    default:
+      return Fail(h, kCorrupt);
   }
   if ((bits != 1 && bits != 2 && bits != 4 && bits != 8 && bits != 16) || (bits < 8 && color != 0 && color != 3) ||
       (bits == 16 && color == 3))
@@ -153,7 +166,8 @@ void ParseBmp(Bytes b, ImageInfo* h) {
   if (header == 12) {
     width = b.u16(18), height = b.u16(20), bits = b.u16(24), palette_entry = 3;
   } else if (header >= 40) {
-    width = static_cast<int32_t>(b.u32(18)), height = static_cast<int32_t>(b.u32(22)), bits = b.u16(28), colors = b.u32(46);
+    width = static_cast<int32_t>(b.u32(18)), height = static_cast<int32_t>(b.u32(22)), bits = b.u16(28),
+    colors = b.u32(46);
     if (height < 0) height = -height;  // stored top-down
     uint32_t compression = b.u32(30);
     if (bits == 32 && (compression == 3 || compression == 6) && header >= 56 && b.u32(66) != 0) channels = 4;
@@ -192,24 +206,40 @@ void ParseTiff(Bytes b, ImageInfo* h) {
     int64_t count = big ? static_cast<int64_t>(b.u64(at + 4)) : b.u32(at + 4);
     int bytes = type == 3 ? 2 : type == 4 ? 4 : 8;
     int64_t value_at = inline_at;
-    if (count < 0 || count > (big ? 8 : 4) / bytes) value_at = big ? static_cast<int64_t>(b.u64(inline_at)) : b.u32(inline_at);
+    if (count < 0 || count > (big ? 8 : 4) / bytes)
+      value_at = big ? static_cast<int64_t>(b.u64(inline_at)) : b.u32(inline_at);
     if (tag != 256 && tag != 257 && tag != 258 && tag != 262 && tag != 274 && tag != 277 && tag != 339) continue;
     if (!b.has(value_at, bytes)) return Fail(h, kTruncated);
     int64_t value = type == 3 ? b.u16(value_at) : type == 4 ? b.u32(value_at) : static_cast<int64_t>(b.u64(value_at));
     switch (tag) {
-      case 256: width = value; break;
-      case 257: height = value; break;
-      case 258: bits = value; break;
-      case 262: photometric = value; break;
+      case 256:
+        width = value;
+        break;
+      case 257:
+        height = value;
+        break;
+      case 258:
+        bits = value;
+        break;
+      case 262:
+        photometric = value;
+        break;
       case 274:
         if (value >= 1 && value <= 8) h->orientation = static_cast<int32_t>(value);
         if (type == 3 && value_at <= kMaxElements) h->orientation_at = static_cast<int32_t>(value_at);
         break;
-      case 277: samples = value; break;
-      case 339: sample_format = value; break;
+      case 277:
+        samples = value;
+        break;
+      case 339:
+        sample_format = value;
+        break;
     }
   }
-  int channels = photometric == 2 ? (samples >= 4 ? 4 : 3) : photometric == 3 || photometric >= 5 ? 3 : samples >= 2 ? 2 : 1;
+  int channels = photometric == 2                       ? (samples >= 4 ? 4 : 3)
+                 : photometric == 3 || photometric >= 5 ? 3
+                 : samples >= 2                         ? 2
+                                                        : 1;
   if (sample_format != 1 || bits > 16) return Fail(h, kUnsupported);  // signed, floating-point and wider samples
   SetSize(h, height, width, channels, static_cast<int>(std::max<int64_t>(bits, 8)));
 }
@@ -273,7 +303,8 @@ void ParsePnm(Bytes b, ImageInfo* h) {
 void ParseCodestream(Bytes b, int64_t at, ImageInfo* h) {
   if (!b.has(at, 45)) return Fail(h, kTruncated);
   if (b.u32(at) != 0xFF4FFF51) return Fail(h, kCorrupt);
-  int64_t width = static_cast<int64_t>(b.u32(at + 8)) - b.u32(at + 16), height = static_cast<int64_t>(b.u32(at + 12)) - b.u32(at + 20);
+  int64_t width = static_cast<int64_t>(b.u32(at + 8)) - b.u32(at + 16),
+          height = static_cast<int64_t>(b.u32(at + 12)) - b.u32(at + 20);
   int components = b.u16(at + 40), bits = (b.u8(at + 42) & 0x7F) + 1;
   if (components == 0) return Fail(h, kCorrupt);
   if (bits > 16 || b.u8(at + 42) & 0x80) return Fail(h, kUnsupported);

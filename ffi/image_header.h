@@ -1,5 +1,5 @@
-// What an encoded image's header says: format, size, channels, depth, orientation. Reads a few bytes, calls no codec, and
-// takes anything: every access is checked against the data's end.
+// What an encoded image's header says: format, size, channels, depth, orientation. Reads a few bytes, calls no codec,
+// and takes anything: every access is checked against the data's end.
 #ifndef JAXDALI_FFI_IMAGE_HEADER_H_
 #define JAXDALI_FFI_IMAGE_HEADER_H_
 
@@ -14,14 +14,15 @@ enum class Format : int32_t { kUnknown, kJpeg, kPng, kRaw, kBmp, kTiff, kWebp, k
 
 // One row of the info operand of the decoder, i32[kInfoColumns]; jaxdali/fn/decoders.py names the columns.
 struct ImageInfo {
-  int32_t status;          // Status: kOk, or why the header is no good
-  int32_t format;          // Format
-  int32_t height, width;   // of the stored raster, before the orientation is applied
-  int32_t channels;        // that output_type ANY_DATA gives: 1, 2 (gray and alpha), 3 or 4
-  int32_t depth;           // bits of a value, at least 8; of what the kernel decodes 8 or 16
-  int32_t orientation;     // EXIF, 1 to 8
-  int32_t host_decode;     // 1: not for libjpeg or libpng; Pillow or imagecodecs decodes it in the host pass
-  int32_t orientation_at;  // TIFF: where the tag's value stands in the file (-1: nowhere), for readers that must not see it
+  int32_t status;         // Status: kOk, or why the header is no good
+  int32_t format;         // Format
+  int32_t height, width;  // of the stored raster, before the orientation is applied
+  int32_t channels;       // that output_type ANY_DATA gives: 1, 2 (gray and alpha), 3 or 4
+  int32_t depth;          // bits of a value, at least 8; of what the kernel decodes 8 or 16
+  int32_t orientation;    // EXIF, 1 to 8
+  int32_t host_decode;    // 1: not for libjpeg or libpng; Pillow or imagecodecs decodes it in the host pass
+  int32_t
+      orientation_at;  // TIFF: where the tag's value stands in the file (-1: nowhere), for readers that must not see it
 };
 inline constexpr int kInfoColumns = 9;
 static_assert(sizeof(ImageInfo) == kInfoColumns * sizeof(int32_t));

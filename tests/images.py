@@ -3,6 +3,7 @@
 import io
 import struct
 import zlib
+from typing import Any
 
 import numpy as np
 from PIL import Image, ImageOps
@@ -11,7 +12,7 @@ import jaxdali
 from jaxdali import fn
 
 
-def picture(height, width, channels=3, dtype=np.uint8, seed=0):
+def picture(height, width, channels=3, dtype: Any = np.uint8, seed=0):
     """Smooth colours and some noise, the whole range of the type."""
     rng = np.random.default_rng(seed)
     y, x = np.mgrid[:height, :width] / max(height, width)

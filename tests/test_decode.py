@@ -108,7 +108,7 @@ def test_png_with_palette_and_transparency():
 def test_dtype_scales_to_full_range(name):
     element = np.dtype(types.to_numpy_type(getattr(types, name)))
     eight, sixteen = picture(60, 50), picture(60, 50, dtype=np.uint16)
-    full = 1.0 if element.kind == "f" else np.iinfo(element).max
+    full = 1.0 if element.kind == "f" else np.iinfo(element.name).max
     for got, pixels, top in zip(
         decode([png(eight), png(sixteen)], dtype=getattr(types, name)), (eight, sixteen), (255, 65535), strict=True
     ):

@@ -1,10 +1,11 @@
-// Mutates JPEG and PNG files and decodes them under the sanitizers: no mutation may lead outside the data or the output.
+// Mutates JPEG and PNG files and decodes them under the sanitizers: no mutation may lead outside the data or the
+// output.
 //
 //   fuzz_decode FOLDER [MUTATIONS [SEED]]
 //
-// Every *.jpg, *.jpeg and *.png of FOLDER is a seed file. The sequence of mutations depends on SEED alone. Input and output
-// are heap blocks of exactly the right size, so that AddressSanitizer sees one byte too many. Exits with 1 when fewer than
-// a fifth of the mutations still decode: then the mutations are too coarse to reach the decoders.
+// Every *.jpg, *.jpeg and *.png of FOLDER is a seed file. The sequence of mutations depends on SEED alone. Input and
+// output are heap blocks of exactly the right size, so that AddressSanitizer sees one byte too many. Exits with 1 when
+// fewer than a fifth of the mutations still decode: then the mutations are too coarse to reach the decoders.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -40,12 +41,17 @@ class Mutator {
     Data& v = *d;
     switch (below(10)) {
       case 0:
-      case 1: v[below(v.size())] ^= static_cast<uint8_t>(1 << below(8)); break;  // one bit anywhere
-      case 2:                                                                    // some bits, mostly of the scan
-        for (int i = 0, n = 1 + below(16); i < n; i++) v[v.size() / 2 + below(v.size() - v.size() / 2)] ^= static_cast<uint8_t>(1 << below(8));
+      case 1:
+        v[below(v.size())] ^= static_cast<uint8_t>(1 << below(8));
+        break;  // one bit anywhere
+      case 2:   // some bits, mostly of the scan
+        for (int i = 0, n = 1 + below(16); i < n; i++)
+          v[v.size() / 2 + below(v.size() - v.size() / 2)] ^= static_cast<uint8_t>(1 << below(8));
         break;
-      case 3: v.resize(v.size() - below(v.size() / 4)); break;  // truncation
-      case 4: {                                                 // a marker or chunk: its type or its length
+      case 3:
+        v.resize(v.size() - below(v.size() / 4));
+        break;   // truncation
+      case 4: {  // a marker or chunk: its type or its length
         size_t at = Structure(v);
         if (at < v.size()) v[at] = static_cast<uint8_t>(below(4) ? random_() : "\x00\xFF\xC0\xDA"[below(4)]);
         break;
@@ -62,7 +68,8 @@ class Mutator {
         break;
       }
       case 7: {  // a piece copied to another place
-        size_t n = 1 + below(std::min<size_t>(v.size(), 64)), from = below(v.size() - n + 1), to = below(v.size() - n + 1);
+        size_t n = 1 + below(std::min<size_t>(v.size(), 64)), from = below(v.size() - n + 1),
+               to = below(v.size() - n + 1);
         std::memmove(&v[to], &v[from], n);
         break;
       }
