@@ -68,8 +68,9 @@ class Executor:
       num_threads: threads of the native operators, for all shards together.
       seed: of the pipeline.
       as_arrays: outputs are global jax.Arrays (an iterator), else values as they are, of the one shard (Pipeline.run).
-      sharding: of the outputs, None: the one device.
+      sharding: of the outputs, one for all or one for each; None: the one device.
       stacked: outputs get a leading axis of the shards, ``(shards, B, ...)``, which `sharding` shards.
+      padded: batches keep their size where samples are missing.
       reader: name of the source that says which epoch and position a sample has; None: the first.
     """
 
@@ -82,8 +83,9 @@ class Executor:
         num_threads: int,
         seed: int,
         as_arrays: bool,
-        sharding: Sharding | None = None,
+        sharding: Sharding | Sequence[Sharding] | None = None,
         stacked: bool = False,
+        padded: bool = False,
         reader: str | None = None,
     ):
         assert as_arrays or len(graphs) == 1
@@ -101,7 +103,10 @@ class Executor:
         self.settings = UserSettings()
         self.pool_id = _cpu.pool_create(num_threads)
         self._pool = BufferPool()
-        self._outputs = Outputs(self._pool, shards, batch_size, sharding=sharding, stacked=stacked, x64=self.settings.x64)
+        self._outputs = Outputs(self._pool, shards, batch_size, stacked=stacked, padded=padded, x64=self.settings.x64)
+        one = sharding is None or isinstance(sharding, Sharding)
+        self._shardings = (sharding,) * len(self.graph.outputs) if one else tuple(sharding)
+        assert len(self._shardings) == len(self.graph.outputs)
         self._bad: dict[tuple[str, str], int] = {}
         self._phases: list[Phase] = []
         self._last: dict[int, tuple[Program, Any]] = {}
@@ -162,7 +167,7 @@ class Executor:
         """The programs of a phase whose host operators have run, and whose nodes' specs are therefore known."""
         if number == len(self._phases):
             later = any(n.phase < 0 or (n.phase > number and (n.stage != "host" or n.op.eager)) for n in self.graph.nodes)
-            ride = self.as_arrays and not later and (self._outputs.sharding is not None or not self.accelerator)
+            ride = self.as_arrays and not later and (any(s is not None for s in self._shardings) or not self.accelerator)
             found = segments(self.graph, number, self.accelerator, ride)
             first = sum(len(p.segments) for p in self._phases)
             capacity_keys: dict[tuple[int, int], Any] = {}
@@ -403,12 +408,15 @@ class Executor:
             layout = Layout.of(fields, buffers)
             shards = self.shards if segment.on_device else self._cpu_shards
             last = phase.last and segment is phase.segments[-1]
-            sharding = self._outputs.sharding
-            direct = last and self.as_arrays and sharding is not None and shards.direct(sharding)
-            placed = tuple(sharding if direct and x.spec.shape is not None else shards.local for x in segment.exports)
+            # Of an output that is wanted on several shardings the program writes the first.
+            wanted = {(x.node.id, x.index): s for x, s in zip(self.graph.outputs[::-1], self._shardings[::-1]) if last and self.as_arrays}
+            direct = {key: s for key, s in wanted.items() if s is not None and shards.direct(s)}
+            placed = tuple(
+                shards.local if x.spec.shape is None else direct.get((x.node.id, x.index), shards.local) for x in segment.exports
+            )
             # What a later program reads must keep its type, but after the last program there is none.
             narrowed = last and self.as_arrays and not self.settings.x64
-            program = program_for(segment, layout, tuple(outs), shards, self.B, placed, narrowed, direct and self._outputs.stacked)
+            program = program_for(segment, layout, tuple(outs), shards, self.B, placed, narrowed, bool(direct) and self._outputs.stacked)
             found = self._programs[at, shapes] = layout, program, shards
         return found
 
@@ -432,7 +440,9 @@ class Executor:
             self._bad[report] = self._bad.get(report, 0) + 1
         assert work.ids is not None
         if self.as_arrays:
-            return Batch(tuple(self._outputs.array(x, work) for x in self.graph.outputs), work.after, work.ids, ())
+            return Batch(
+                tuple(self._outputs.array(x, s, work) for x, s in zip(self.graph.outputs, self._shardings)), work.after, work.ids, ()
+            )
         names = tuple([work.source_of(x.node, i) for i in range(self.B)] for x in self.graph.outputs)
         return Batch(tuple(self._outputs.value(x, work) for x in self.graph.outputs), work.after, work.ids, names)
 

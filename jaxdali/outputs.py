@@ -22,17 +22,17 @@ class Outputs:
     Args:
       pool: for dense copies of ragged values.
       shards, B: the local shards, and samples in each.
-      sharding: of the outputs, None: the one device.
       stacked: outputs get a leading axis of the shards.
+      padded: batches keep their size where samples are missing: something stands in their place.
       x64: whether 64-bit types stay.
     """
 
-    def __init__(self, pool: BufferPool, shards: Shards, B: int, *, sharding: Sharding | None, stacked: bool, x64: bool):
+    def __init__(self, pool: BufferPool, shards: Shards, B: int, *, stacked: bool, padded: bool, x64: bool):
         self._pool = pool
         self._shards = shards
         self._B = B
-        self.sharding = sharding
         self.stacked = stacked
+        self._padded = padded
         self._x64 = x64
 
     def value(self, x: DataNode, work: Work) -> Value:
@@ -45,20 +45,22 @@ class Outputs:
             return Value(value.spec, value.shapes, Packed(np.asarray(result.data)[None], offsets, value.shapes))
         return Value(value.spec, value.shapes, result[0] if isinstance(result, EagerArrays) else result)
 
-    def array(self, x: DataNode, work: Work) -> jax.Array:
-        """An output of an iterator: a global array."""
+    def array(self, x: DataNode, sharding: Sharding | None, work: Work) -> jax.Array:
+        """An output of an iterator: a global array on `sharding` (None: on the one device)."""
         result = work.results.get((x.node.id, x.index))
         short = work.present is not None and not work.present.all()
-        whole = isinstance(result, jax.Array) and not short and (self._x64 or narrow(result.dtype) == result.dtype)
-        if whole and (self.sharding is None or result.sharding == self.sharding):
+        whole = isinstance(result, jax.Array) and (self._padded or not short) and (self._x64 or narrow(result.dtype) == result.dtype)
+        if whole and (sharding is None or result.sharding == sharding):
             return result
         parts = self.parts(x, work, narrowed=not self._x64, short=short)
+        if short and self._padded:
+            parts = [_filled(p, self._B) for p in parts]
         if len({p.shape[0] for p in parts}) > 1:
             raise x.node.error(f"the shards have different numbers of samples in this batch: {[p.shape[0] for p in parts]}")
         if self.stacked:
             parts = [np.asarray(p)[None] for p in parts]
-        if self.sharding is not None:
-            return assemble(parts, self._shards, self.sharding)
+        if sharding is not None:
+            return assemble(parts, self._shards, sharding)
         # Without a sharding, what is made on the host stays on the CPU, as in DALI.
         device = cpu_device() if x.node.stage == "host" and self._shards.primaries[0].platform != "cpu" else self._shards.primaries[0]
         return jax.device_put(parts[0], device)
@@ -124,6 +126,12 @@ def by_shard(x: jax.Array, shards: Shards) -> list[jax.Array]:
     if all(d in at for d in shards.primaries):
         return [at[d] for d in shards.primaries]
     return [s.data for s in sorted(x.addressable_shards, key=lambda s: s.index[0].start or 0)]  # made beside an accelerator, on the CPU
+
+
+def _filled(part: Any, B: int) -> np.ndarray:
+    filled = np.zeros((B, *part.shape[1:]), part.dtype)
+    filled[: len(part)] = part
+    return filled
 
 
 def _describe(shapes: np.ndarray) -> str:
