@@ -271,6 +271,9 @@ class Graph:
         except OperatorError:
             raise
         except (ValueError, TypeError, RuntimeError) as e:
+            if node.op.source:  # perhaps of the user's own code: comes out as it is
+                e.add_note(f"in {node.op.name} (created at {node.where})")
+                raise
             raise type(e)(f"{node.op.name} (created at {node.where}): {e}") from e
         for i, x in enumerate(node.inputs):
             if node.reads_on_host(i) and x.node.stage != "host":
