@@ -1,11 +1,13 @@
-#include <jerror.h>
+// clang-format off
+#include <cstdio>  // jpeglib.h needs FILE and size_t
 #include <jpeglib.h>
+#include <jerror.h>
 #include <png.h>
+// clang-format on
 
 #include <algorithm>
 #include <bit>
 #include <csetjmp>
-#include <cstdio>  // jpeglib.h needs FILE and size_t
 #include <cstring>
 #include <limits>
 #include <new>
