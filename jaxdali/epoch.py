@@ -3,70 +3,30 @@
 from __future__ import annotations
 
 import dataclasses
-import enum
 import functools
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from .errors import ArgumentError
-
-
-class _Draw(enum.IntEnum):
-    """What a permutation is for: part of its counter, so that no two of them share random bits."""
-
-    LIST = 0
-    BUFFER = 1
-    REST = 2
-    EPOCH = 3
-
-
-# The shuffled list must be the same for all shards, also for pipelines that got different seeds (DALI's examples pass
-# ``seed=12 + device_id``): otherwise the shards would overlap and lose samples. So its seed is a constant, as in DALI.
-_LIST_SEED = 0x6A61_7864_616C_69
-
-
-def _raw(seed: int, what: _Draw, epoch: int, shard: int, n: int) -> np.ndarray:
-    """n random 64-bit integers; Philox's raw stream is one that NumPy promises to keep."""
-    key = np.array([seed % 2**64, 0], np.uint64)
-    counter = np.array([0, epoch, shard, int(what)], np.uint64)
-    return np.random.Philox(key=key, counter=counter).random_raw(n)
-
-
-def _permutation(seed: int, what: _Draw, epoch: int, shard: int, n: int) -> np.ndarray:
-    return np.argsort(_raw(seed, what, epoch, shard, n), kind="stable")
+from .shuffle import LIST_SEED, Draw, buffer_order, list_order
 
 
 @functools.lru_cache(maxsize=8)
-def _list_order(n: int, seed: int, what: _Draw, epoch: int) -> np.ndarray:
-    """The whole list as shuffled before it is split into shards."""
-    order = _permutation(seed, what, epoch, 0, n)
-    order.flags.writeable = False
-    return order
-
-
-@functools.lru_cache(maxsize=64)
-def _buffer_order(n: int, fill: int, seed: int, epoch: int, shard: int) -> np.ndarray:
-    """The order in which n entries leave a shuffle buffer of `fill` places.
-
-    The buffer holds the first `fill` entries; each step hands out the entry in a random place and puts the next one there;
-    what is left in the end comes in random order.
-    """
-    fill = min(fill, n)
-    steps = n - fill
-    place = (_raw(seed, _Draw.BUFFER, epoch, shard, steps) % np.uint64(fill)).astype(np.int64)
-    # Step t puts entry t + fill into its place, so what a step hands out was put there by the last step with that place.
-    # The initial entries count as put there by the steps -fill .. -1.
-    all_places = np.concatenate([np.arange(fill), place])
-    by_place = np.argsort(all_places, kind="stable")  # entries of one place stand together, in the order they were put there
-    same = all_places[by_place[1:]] == all_places[by_place[:-1]]
-    order = np.empty(n, np.int64)
-    order[by_place[1:][same] - fill] = by_place[:-1][same]
-    last = np.append(~same, True)
-    order[steps:] = by_place[last][_permutation(seed, _Draw.REST, epoch, shard, fill)]
-    order.flags.writeable = False
-    return order
+def _unread(walk: Walk, cursor: str, number: int) -> tuple[np.ndarray, np.ndarray] | None:
+    """(index, position) of what no shard has read of a round when the first one is at `cursor` (JSON); None: all of it."""
+    index, position = [], []
+    for shard in range(walk.num_shards):
+        other = dataclasses.replace(walk, shard_id=shard)
+        at = walk.beside(json.loads(cursor), shard)
+        entries, places = other._round(number, at.get("rest"))
+        read = len(entries) if at["round"] > number else at["offset"] if at["round"] == number else 0
+        index.append(entries[read:])
+        position.append(places[read:])
+    left = np.concatenate(index), np.concatenate(position)
+    return None if len(left[0]) == walk.size else left
 
 
 def shard_bounds(size: int, num_shards: int, shard: int) -> tuple[int, int]:
@@ -81,6 +41,10 @@ class Walk:
     Shard i of S holds the entries ``floor(i*N/S) .. floor((i+1)*N/S) - 1``. A *round* is one pass over a shard; unless the
     reader sticks to its shard, the next round is that of the next shard. Where the reader stands is a *cursor*
     ``{"round": r, "offset": o}``, the next sample to read: everything else is a function of it.
+
+    All shards advance in lockstep, so that one cursor tells all the others (`beside`). After a change of the number of shards
+    (`redistributed`) the cursor has a third entry, ``"rest": {"start": r, "num_shards": S, "cursor": c}``: what the S shards before
+    had not read of rounds r and r + 1 when their first one was at c is what these two rounds consist of now.
 
     Attributes:
       size: N, entries of the list.
@@ -135,23 +99,43 @@ class Walk:
             "stick_to_shard": int(self.stick_to_shard),
         }
 
-    def _round(self, number: int) -> tuple[np.ndarray, np.ndarray, int]:
-        """One round: (index in the list as given, position in the list as shuffled, epoch)."""
-        # The epoch is the number of the round, not how often the walk has wrapped: that would give a sample which one shard read
-        # in its first round the same random numbers again when the shard before reads it in its second.
-        epoch = number
-        shard = self.shard_id if self.stick_to_shard or self.shuffle_after_epoch else (self.shard_id + number) % self.num_shards
+    def _shard(self, number: int) -> int:
+        stays = self.stick_to_shard or self.shuffle_after_epoch
+        return self.shard_id if stays else (self.shard_id + number) % self.num_shards
+
+    def _left(self, number: int, rest: dict[str, Any] | None) -> tuple[np.ndarray, np.ndarray] | None:
+        """(index, position) of what all shards together read in a round that others began; None: it is a whole one."""
+        if rest is None or not rest["start"] <= number <= rest["start"] + 1:
+            return None
+        before = dataclasses.replace(self, num_shards=rest["num_shards"], shard_id=0)
+        return _unread(before, json.dumps(rest["cursor"]), number)
+
+    def parts(self, number: int, cursor: dict[str, Any]) -> list[int] | None:
+        """How many samples each shard, in the order of `shard_id`, reads in a round that others began; None: it is a whole one."""
+        left = self._left(number, cursor.get("rest"))
+        if left is None:
+            return None
+        walks = [dataclasses.replace(self, shard_id=i) for i in range(self.num_shards)]
+        return [behind - first for first, behind in (shard_bounds(len(left[0]), w.num_shards, w._shard(number)) for w in walks)]
+
+    def _round(self, number: int, rest: dict[str, Any] | None = None) -> tuple[np.ndarray, np.ndarray]:
+        """One round: (index in the list as given, position in the list as shuffled)."""
+        shard = self._shard(number)
+        left = self._left(number, rest)
+        if left is not None:
+            first, behind = shard_bounds(len(left[0]), self.num_shards, shard)
+            return left[0][first:behind], left[1][first:behind]
         first, behind = shard_bounds(self.size, self.num_shards, shard)
         position = np.arange(first, behind)
         if self.random_shuffle:
             # Keyed by the shard read, not by the reader: an epoch is the same however many readers share it out.
-            position = first + _buffer_order(behind - first, self.initial_fill, self.seed, epoch, shard)
-            return _list_order(self.size, _LIST_SEED, _Draw.LIST, 0)[position], position, epoch
+            position = first + buffer_order(behind - first, self.initial_fill, self.seed, number, shard)
+            return list_order(self.size, LIST_SEED, Draw.LIST, 0)[position], position
         if self.shuffle_after_epoch:
-            return _list_order(self.size, self.shuffle_after_epoch_seed, _Draw.EPOCH, number)[first:behind], position, epoch
-        return position, position, epoch
+            return list_order(self.size, self.shuffle_after_epoch_seed, Draw.EPOCH, number)[first:behind], position
+        return position, position
 
-    def take(self, cursor: dict[str, int], n: int, batch_size: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, dict[str, int]]:
+    def take(self, cursor: dict[str, Any], n: int, batch_size: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
         """The next n samples, in batches of `batch_size`.
 
         Returns:
@@ -159,14 +143,17 @@ class Walk:
           position ``i64[n]``: place in the list as shuffled before the split, the new cursor). Samples that pad a shard
           repeat its last one, epoch and position included.
         """
-        number, offset = cursor["round"], cursor["offset"]
+        number, offset, rest = cursor["round"], cursor["offset"], cursor.get("rest")
         index, epoch, position = np.empty(n, np.int64), np.empty(n, np.int64), np.empty(n, np.int64)
         done = 0
         while done < n:
-            entries, places, epoch_here = self._round(number)
+            entries, places = self._round(number, rest)
             count = len(entries)
             if self.pad_last_batch:
-                padded = -(-self.size // self.num_shards)
+                left = self._left(number, rest)
+                if left is not None and not count:  # nothing is left for this shard: another one's last sample fills its batches
+                    entries, places, count = left[0][-1:], left[1][-1:], 1
+                padded = -(-(self.size if left is None else len(left[0])) // self.num_shards)
                 # A batch that reaches the padded shard's end is filled up with the last sample.
                 room = min(n - done, batch_size - done % batch_size)
                 until = done + room
@@ -180,11 +167,70 @@ class Walk:
                 index[done:until], position[done:until] = entries[offset:behind], places[offset:behind]
                 offset = behind
                 ended = offset >= count
-            epoch[done:until] = epoch_here
+            # The epoch is the number of the round, not how often the walk has wrapped: that would give a sample which one shard
+            # read in its first round the same random numbers again when the shard before reads it in its second.
+            epoch[done:until] = number
             done = until
             if ended:
                 number, offset = number + 1, 0
-        return index, epoch, position, {"round": number, "offset": offset}
+        return index, epoch, position, self._cursor(number, offset, rest)
+
+    @staticmethod
+    def _cursor(number: int, offset: int, rest: dict[str, Any] | None) -> dict[str, Any]:
+        return {"round": number, "offset": offset} | ({"rest": rest} if rest is not None else {})
+
+    # --- other shards -------------------------------------------------------------------------------------------
+
+    def beside(self, cursor: dict[str, Any], shard_id: int) -> dict[str, Any]:
+        """The cursor of shard `shard_id` when this one is at `cursor`."""
+        if self.pad_last_batch:  # rounds are equally long
+            return cursor
+        other, rest = dataclasses.replace(self, shard_id=shard_id), cursor.get("rest")
+        number = begin = 0 if rest is None else rest["start"]
+        taken = cursor["offset"]
+        whole = number if rest is None else number + 2  # the first round that is whole for certain
+        taken += sum(self._count(k, rest) for k in range(begin, min(whole, cursor["round"])))
+        if cursor["round"] > whole:
+            rounds, period = self._period(whole)
+            cycles, more = divmod(cursor["round"] - whole, rounds)
+            taken += cycles * period + sum(self._count(whole + k, None) for k in range(more))
+        while taken >= (count := other._count(number, rest)):
+            if number >= whole and taken >= (cycle := other._period(number))[1]:
+                number, taken = number + cycle[0] * (taken // cycle[1]), taken % cycle[1]
+            else:
+                number, taken = number + 1, taken - count
+        return self._cursor(number, taken, rest)
+
+    def _count(self, number: int, rest: dict[str, Any] | None) -> int:
+        left = self._left(number, rest)
+        first, behind = shard_bounds(self.size if left is None else len(left[0]), self.num_shards, self._shard(number))
+        return behind - first
+
+    def _period(self, number: int) -> tuple[int, int]:
+        """After how many rounds, and samples, a shard comes again."""
+        if self.stick_to_shard or self.shuffle_after_epoch:
+            return 1, self._count(number, None)
+        return self.num_shards, self.size
+
+    def redistributed(self, cursor: dict[str, Any], num_shards: int, shard_id: int) -> dict[str, Any]:
+        """The cursor to go on from where shard `shard_id` of another number of shards was at `cursor`.
+
+        What these shards together had not yet read of their round, and of the next, is split anew, so that each sample is
+        still read once. They keep their epoch and position.
+
+        Raises:
+          ValueError: the shards are more than a round apart.
+        """
+        old = dataclasses.replace(self, num_shards=num_shards, shard_id=shard_id)
+        rounds = [old.beside(cursor, i)["round"] for i in range(num_shards)]
+        if max(rounds) - min(rounds) > 1:
+            raise ValueError(
+                f"the {num_shards} shards, which differ in size and are read again and again without padding, have drifted "
+                f"apart: they are in rounds {min(rounds)} to {max(rounds)}, so no epoch is there to be shared out; "
+                "pad_last_batch=True, or leaving out stick_to_shard, keeps shards together"
+            )
+        rest = {"start": min(rounds), "num_shards": num_shards, "cursor": old.beside(cursor, 0)}
+        return {"round": min(rounds), "offset": 0, "rest": rest}
 
     def fingerprint(self) -> dict[str, Any]:
         """The fields a cursor's meaning depends on."""
@@ -271,21 +317,27 @@ class EpochCounter:
         self.plan = plan
         self._round = 0
         self._given = 0
+        self._before = 0  # samples of this epoch that were taken with another batch size and fill no batch of this one
+        self._ended = False  # the epoch before was over, under another number of shards, and `reset` is still to come
         self._ahead = np.zeros(len(plan.sizes), np.int64)  # per pipeline of all processes, by the shard it began with
         self._shards = np.array(plan.sizes, np.int64)
+        self._parts: dict[int, np.ndarray] = {}  # the same for the rounds that another number of shards began
         self._start()
 
     def _start(self):
         """Works out what `next` asks for with every batch, once per epoch."""
-        left = self._sizes() - self._ahead
+        sizes = self._sizes()
+        left = sizes - self._ahead - self._before
         self._left: list[int] = left.tolist()
         if self.plan.policy == "DROP":  # the first shard that can't fill another batch ends the epoch
-            self._batches = int(self._shards.min()) // self.plan.unit
+            self._batches = (int(sizes.min()) - self._before) // self.plan.unit
         else:
             self._batches = -(-int(left.max()) // self.plan.unit)
 
     def _sizes(self) -> np.ndarray:
         """Samples of the shard that each pipeline reads in this epoch."""
+        if self._round in self._parts:
+            return self._parts[self._round]
         return self._shards if self.plan.stick else np.roll(self._shards, -self._round)
 
     @property
@@ -295,8 +347,8 @@ class EpochCounter:
         if plan.size is not None:
             return plan.size
         if plan.policy == "DROP":
-            return int(self._shards.min())
-        return int(self._shards.max()) if plan.padded else self._batches * plan.unit
+            return int(self._sizes().min())
+        return int(self._sizes().max()) if plan.padded else self._before + self._batches * plan.unit
 
     @property
     def length(self) -> int:
@@ -306,7 +358,7 @@ class EpochCounter:
     @property
     def is_over(self) -> bool:
         """Whether the epoch has ended: `reset` starts the next one."""
-        return self._given >= self._batches
+        return self._ended or self._given >= self._batches
 
     can_reset = is_over
 
@@ -329,30 +381,81 @@ class EpochCounter:
     def reset(self) -> int:
         """Starts the next epoch. Returns how many batches must be read and dropped before."""
         assert self.is_over
+        if self._ended:
+            self._ended = False
+            return 0
         plan = self.plan
         dropped = 0
         if plan.policy == "DROP" and plan.padded:  # up to where the readers end the shard
-            dropped = -(-int(self._shards.max()) // plan.unit) - self._given
+            dropped = -(-(int(self._sizes().max()) - self._before) // plan.unit) - self._given
         elif plan.policy == "DROP":
-            dropped = int(self._shards.min() % plan.unit > 0)
+            dropped = int((int(self._sizes().min()) - self._before) % plan.unit > 0)
         elif plan.policy == "FILL" and not plan.padded:
-            self._ahead += self._given * plan.unit - self._sizes()
+            self._ahead += self._taken - self._sizes()
         self._round += 1
-        self._given = 0
+        self._given = self._before = 0
         while self._ahead.any() and (self._sizes() <= self._ahead).all():  # a whole epoch was read ahead: shards smaller than a batch
             self._ahead -= self._sizes()
             self._round += 1
         self._start()
         return dropped
 
+    @property
+    def _taken(self) -> int:
+        """Samples of each shard that were taken in this epoch."""
+        return self._before + self._given * self.plan.unit
+
+    # --- state --------------------------------------------------------------------------------------------------
+
     def get_state(self) -> dict[str, Any]:
-        """JSON-able; for `set_state` of a counter with the same plan."""
-        return {"round": self._round, "given": self._given, "ahead": self._ahead.tolist()}
+        """JSON-able; for `set_state` of a counter of as many shards, whatever its batch size."""
+        state: dict[str, Any] = {"round": self._round, "taken": self._taken, "ahead": self._ahead.tolist()}
+        if self._parts:
+            state["parts"] = {str(k): v.tolist() for k, v in self._parts.items()}
+        if self._ended:
+            state["ended"] = True
+        return state
 
     def set_state(self, state: Mapping[str, Any]) -> None:
         """Goes to the state that `get_state` returned."""
         if len(state["ahead"]) != len(self._ahead):
             raise ValueError(f"the state is of {len(state['ahead'])} shards, this iterator has {len(self._ahead)}")
-        self._round, self._given = int(state["round"]), int(state["given"])
+        self._round = int(state["round"])
+        self._given, self._before = divmod(int(state["taken"]), self.plan.unit)
         self._ahead = np.array(state["ahead"], np.int64)
+        self._parts = {int(k): np.array(v, np.int64) for k, v in state.get("parts", {}).items()}
+        self._ended = bool(state.get("ended", False))
+        self._start()
+
+    def settle(self) -> int:
+        """Ends an epoch of which nothing is left, as `reset` does."""
+        return self.reset() if self.is_over else 0
+
+    def redistribute(self, old: EpochCounter, walk: Walk, cursor: dict[str, Any], before: tuple[Walk, dict[str, Any]], ended: bool) -> None:
+        """Goes on with the epoch that the shards of another number began.
+
+        Args:
+          old: their counter, after `settle`.
+          walk: that of any shard of this iterator; `cursor`: as `Walk.redistributed` returned it.
+          before: the walk of one of the shards before, and its cursor.
+          ended: whether `settle` ended an epoch that was not reset.
+
+        Raises:
+          ValueError: the epoch of the iterator is not the round of the readers, so nobody knows what is left of it.
+        """
+        for shard, left in enumerate(old._left):
+            at = before[0].beside(before[1], shard)
+            read = dataclasses.replace(before[0], shard_id=shard)._count(old._round, at.get("rest"))
+            left -= old._given * old.plan.unit
+            wanted = (old._round, read - left) if left > 0 or before[0].pad_last_batch else (old._round + 1, -left)
+            if (at["round"], at["offset"]) != wanted:
+                raise ValueError(
+                    f"with last_batch_policy={old.plan.policy} and without padding the epochs of the iterator have moved away from "
+                    f"those of the reader (shard {shard} is at sample {at['offset']} of the reader's epoch {at['round']}), so what is left "
+                    "of the epoch is no part of the data set; pad_last_batch=True keeps them together"
+                )
+        self._round, self._given, self._before, self._ended = old._round, 0, 0, ended
+        self._ahead = np.zeros(len(self.plan.sizes), np.int64)
+        parts = ((k, walk.parts(k, cursor)) for k in (cursor["round"], cursor["round"] + 1))
+        self._parts = {k: np.array(p, np.int64) for k, p in parts if p is not None}
         self._start()

@@ -10,7 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import jaxdali.epoch as epoch_module
-from jaxdali.epoch import EpochCounter, EpochPlan, Walk, _buffer_order, _Draw, _permutation, _raw
+import jaxdali.shuffle as shuffle_module
+from jaxdali.epoch import EpochCounter, EpochPlan, Walk
+from jaxdali.shuffle import Draw, buffer_order, permutation, raw
 
 
 class Iterator:
@@ -211,13 +213,13 @@ def test_initial_fill_is_the_size_of_a_shuffle_buffer():
 
 def test_shuffle_buffer_against_a_loop():
     n, fill, seed = 200, 7, 5
-    place = _raw(seed, _Draw.BUFFER, 2, 1, n - fill) % np.uint64(fill)
+    place = raw(seed, Draw.BUFFER, 2, 1, n - fill) % np.uint64(fill)
     buffer, order = list(range(fill)), []
     for t, j in enumerate(place.astype(int)):
         order.append(buffer[j])
         buffer[j] = fill + t
-    order += [buffer[j] for j in _permutation(seed, _Draw.REST, 2, 1, fill)]
-    assert _buffer_order(n, fill, seed, 2, 1).tolist() == order
+    order += [buffer[j] for j in permutation(seed, Draw.REST, 2, 1, fill)]
+    assert buffer_order(n, fill, seed, 2, 1).tolist() == order
 
 
 def test_shuffle_after_epoch():
@@ -254,7 +256,7 @@ def test_state_of_the_counter():
         else:
             a.advance()
     with pytest.raises(ValueError, match="2 shards"):
-        a.set_state({"round": 0, "given": 0, "ahead": [0, 0]})
+        a.set_state({"round": 0, "taken": 0, "ahead": [0, 0]})
 
 
 def test_wrong_arguments():
@@ -278,11 +280,12 @@ def test_wrong_arguments():
         EpochPlan.of_size(0, 1, 2, False, "FILL")
 
 
-def test_the_module_needs_neither_jax_nor_files():
-    tree = ast.parse(inspect.getsource(epoch_module))
+@pytest.mark.parametrize("module", [epoch_module, shuffle_module])
+def test_the_module_needs_neither_jax_nor_files(module):
+    tree = ast.parse(inspect.getsource(module))
     names = {
         n.module or "" if isinstance(n, ast.ImportFrom) else n.names[0].name
         for n in ast.walk(tree)
         if isinstance(n, (ast.Import, ast.ImportFrom))
     }
-    assert names <= {"__future__", "collections.abc", "dataclasses", "enum", "errors", "functools", "numpy", "typing"}
+    assert names <= {"__future__", "collections.abc", "dataclasses", "enum", "errors", "functools", "json", "numpy", "shuffle", "typing"}

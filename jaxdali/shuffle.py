@@ -1,0 +1,65 @@
+"""Random orders of lists. Pure integers: no I/O, no JAX."""
+
+from __future__ import annotations
+
+import enum
+import functools
+
+import numpy as np
+
+
+class Draw(enum.IntEnum):
+    """What a permutation is for: part of its counter, so that no two of them share random bits."""
+
+    LIST = 0
+    BUFFER = 1
+    REST = 2
+    EPOCH = 3
+
+
+# The shuffled list must be the same for all shards, also for pipelines that got different seeds (DALI's examples pass
+# ``seed=12 + device_id``): otherwise the shards would overlap and lose samples. So its seed is a constant, as in DALI.
+LIST_SEED = 0x6A61_7864_616C_69
+
+
+def raw(seed: int, what: Draw, epoch: int, shard: int, n: int) -> np.ndarray:
+    """n random 64-bit integers; Philox's raw stream is one that NumPy promises to keep."""
+    key = np.array([seed % 2**64, 0], np.uint64)
+    counter = np.array([0, epoch, shard, int(what)], np.uint64)
+    return np.random.Philox(key=key, counter=counter).random_raw(n)
+
+
+def permutation(seed: int, what: Draw, epoch: int, shard: int, n: int) -> np.ndarray:
+    """The numbers 0 .. n - 1 in random order."""
+    return np.argsort(raw(seed, what, epoch, shard, n), kind="stable")
+
+
+@functools.lru_cache(maxsize=8)
+def list_order(n: int, seed: int, what: Draw, epoch: int) -> np.ndarray:
+    """The whole list as shuffled before it is split into shards."""
+    order = permutation(seed, what, epoch, 0, n)
+    order.flags.writeable = False
+    return order
+
+
+@functools.lru_cache(maxsize=64)
+def buffer_order(n: int, fill: int, seed: int, epoch: int, shard: int) -> np.ndarray:
+    """The order in which n entries leave a shuffle buffer of `fill` places.
+
+    The buffer holds the first `fill` entries; each step hands out the entry in a random place and puts the next one there;
+    what is left in the end comes in random order.
+    """
+    fill = min(fill, n)
+    steps = n - fill
+    place = (raw(seed, Draw.BUFFER, epoch, shard, steps) % np.uint64(fill)).astype(np.int64)
+    # Step t puts entry t + fill into its place, so what a step hands out was put there by the last step with that place.
+    # The initial entries count as put there by the steps -fill .. -1.
+    all_places = np.concatenate([np.arange(fill), place])
+    by_place = np.argsort(all_places, kind="stable")  # entries of one place stand together, in the order they were put there
+    same = all_places[by_place[1:]] == all_places[by_place[:-1]]
+    order = np.empty(n, np.int64)
+    order[by_place[1:][same] - fill] = by_place[:-1][same]
+    last = np.append(~same, True)
+    order[steps:] = by_place[last][permutation(seed, Draw.REST, epoch, shard, fill)]
+    order.flags.writeable = False
+    return order
