@@ -16,7 +16,7 @@ from .backend import TensorListCPU, TensorListGPU
 from .executor import Executor
 from .graph import DataNode, Graph, Value, as_node, building, user_line
 from .host import BadSample
-from .prefetch import Prefetch, Synchronous
+from .prefetch import Prefetch, Synchronous, close_together
 from .ragged import Packed
 from .sharding import Shards
 
@@ -226,7 +226,7 @@ class Pipeline:
             ahead = self._ahead and not self._fed
             make = Prefetch if ahead else Synchronous
             self._runner = make(self._executor, self._executor.initial_state, self._depth)
-            self._finalizer = weakref.finalize(self, _close, self._runner, self._executor)
+            self._finalizer = weakref.finalize(self, close_together, [self._runner], [self._executor])
         batch = self._runner.get()
         return tuple(_tensor_list(v, n, batch.ids.present) for v, n in zip(batch.outputs, batch.names, strict=True))
 
@@ -392,11 +392,6 @@ def local_device(device_id: int | None) -> jax.Device:
     if not 0 <= device_id < len(devices):
         raise ValueError(f"device_id={device_id}: JAX has {len(devices)} local device(s) here, numbered from 0: {devices}")
     return devices[device_id]
-
-
-def _close(runner: Prefetch | Synchronous, executor: Executor):
-    runner.close()
-    executor.close()
 
 
 def _tensor_list(value: Value, names: Sequence[str], present: np.ndarray | None) -> TensorListCPU | TensorListGPU:

@@ -7,6 +7,7 @@ import collections
 import queue
 import threading
 import weakref
+from collections.abc import Sequence
 from typing import Any
 
 from .executor import Batch, Executor
@@ -16,6 +17,7 @@ from .host import SourceError, Work
 HEAD_START = 0.002  # seconds
 
 _live: weakref.WeakSet[Prefetch] = weakref.WeakSet()
+_thread = threading.local()  # .ours is True in the threads of this module
 
 
 class Prefetch:
@@ -39,7 +41,7 @@ class Prefetch:
             threading.Thread(target=self._produce, name="jaxdali-produce", daemon=True),
             threading.Thread(target=self._check, name="jaxdali-check", daemon=True),
         ]
-        self._closed = threading.Lock()
+        self._closed = threading.RLock()  # garbage collected meanwhile may close this one again
         for t in self._threads:
             t.start()
         _live.add(self)
@@ -100,11 +102,11 @@ class Prefetch:
             with self._ready:
                 self._ready.notify_all()
             for t in self._threads:
-                if t is not threading.current_thread():
-                    t.join()
+                t.join()
         self._finished.clear()
 
     def _produce(self):
+        _thread.ours = True
         with self._executor.contexts():
             while not self._stop:
                 if not self._slots.acquire(blocking=False):
@@ -135,6 +137,7 @@ class Prefetch:
         self._launched.put(None)
 
     def _check(self):
+        _thread.ours = True
         with self._executor.contexts():
             while (item := self._launched.get()) is not None:
                 if isinstance(item[1], Work):
@@ -155,6 +158,25 @@ def _opened(kind: str, item: Any) -> Batch:
     if kind == "error":
         raise item
     return item
+
+
+def close_together(runners: Sequence[Prefetch | Synchronous], executors: Sequence[Executor]):
+    """Closes runners, then their executors: what pipelines and iterators do when they are closed or collected.
+
+    Garbage is collected in whatever thread happens to allocate. A thread of a runner can't wait for itself, nor for another
+    that may be waiting for it, so there the work is left to a thread of its own.
+    """
+
+    def close():
+        for r in runners:
+            r.close()
+        for e in executors:
+            e.close()
+
+    if getattr(_thread, "ours", False):
+        threading.Thread(target=close, name="jaxdali-close").start()
+    else:
+        close()
 
 
 @atexit.register

@@ -16,7 +16,7 @@ from ..epoch import EpochCounter, EpochPlan
 from ..executor import Batch, Executor
 from ..host import BadSample
 from ..pipeline import Pipeline
-from ..prefetch import Prefetch
+from ..prefetch import Prefetch, close_together
 
 _log = logging.getLogger(__name__)
 _AUTO_RESET = {"no": False, "yes": True, "True": True}
@@ -83,7 +83,7 @@ class BaseIterator:
             for e in executors:
                 e.close()
             raise
-        self._finalizer = weakref.finalize(self, _close, self._runners, self._executors)
+        self._finalizer = weakref.finalize(self, close_together, self._runners, self._executors)
         if prepare_first_batch:
             try:
                 if self._counter is not None and self._counter.is_over:
@@ -225,13 +225,6 @@ class BaseIterator:
     def bad_samples(self) -> list[BadSample]:
         """The samples that operators with ``on_error="replace"`` replaced so far: file, reason, count."""
         return [b for e in self._executors for b in e.bad_samples()]
-
-
-def _close(runners: list[Prefetch], executors: list[Executor]):
-    for r in runners:
-        r.close()
-    for e in executors:
-        e.close()
 
 
 def check_arguments(
