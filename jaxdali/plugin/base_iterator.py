@@ -60,8 +60,12 @@ class BaseIterator:
         last_batch_padded: bool,
         last_batch_policy: LastBatchPolicy,
         prepare_first_batch: bool,
+        padded: bool = False,
     ):
-        """Builds the executors and starts to make batches; closes the executors when that fails."""
+        """Builds the executors and starts to make batches; closes the executors when that fails.
+
+        With `padded`, `reader_name` and the readers that go with it start each epoch at the start of a shard.
+        """
         self._pipes = pipelines
         self._executors = executors
         self.output_map = output_map
@@ -71,6 +75,8 @@ class BaseIterator:
             self._auto_reset = _parse_auto_reset(auto_reset)
             for e in executors:
                 e.build()
+                if padded and reader_name is not None:
+                    _pad_rounds(e, reader_name)
             outputs = len(pipelines[0].graph.outputs)
             if len(output_map) > outputs:
                 raise ValueError(f"output_map has {len(output_map)} names, {output_map}, but the pipeline has {outputs} output(s)")
@@ -78,7 +84,7 @@ class BaseIterator:
             self._counter = (
                 EpochCounter(_epoch_plan(pipelines, size, reader_name, last_batch_padded, last_batch_policy)) if counted else None
             )
-            self._runners = [Prefetch(e, e.initial_state, pipelines[0].prefetch_queue_depth) for e in executors]
+            self._runners = [Prefetch(e, e.initial_state, pipelines[0]._depth) for e in executors]
         except BaseException:
             for e in executors:
                 e.close()
@@ -225,6 +231,15 @@ class BaseIterator:
     def bad_samples(self) -> list[BadSample]:
         """The samples that operators with ``on_error="replace"`` replaced so far: file, reason, count."""
         return [b for e in self._executors for b in e.bad_samples()]
+
+
+def _pad_rounds(executor: Executor, reader_name: str):
+    """Has a reader, and those that read lists of the same size beside it, fill each round up to full batches."""
+    sources = {n.name: executor.sources[n.id] for n in executor.graph.nodes if n.id in executor.sources}
+    metas = sources[reader_name].metas if reader_name in sources else ()
+    for source in sources.values():
+        if source.metas and source.metas == metas:
+            source.pad_rounds()
 
 
 def check_arguments(

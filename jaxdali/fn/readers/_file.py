@@ -6,7 +6,6 @@ import dataclasses
 import fnmatch
 import functools
 import hashlib
-import json
 import os
 import re
 from collections.abc import Callable, Sequence
@@ -19,7 +18,7 @@ from ...epoch import Walk
 from ...errors import ArgumentError
 from ...graph import DataNode, Operator, Spec, add
 from ...ragged import Packed, plan_offsets
-from ...source import SampleIds, Source
+from ...source import SampleIds, Saved, Source, check_fingerprints
 
 if TYPE_CHECKING:
     from ...host import HostContext
@@ -55,7 +54,7 @@ class _Files:
         blob = b"".join(names)
         ends = np.cumsum(np.fromiter(map(len, names), np.int64, len(names)))
         self.table = _cpu.FileTable(root, blob, ends)
-        self.digest = hashlib.sha256(blob + ends.tobytes() + labels.tobytes()).hexdigest()
+        self.digest = hashlib.sha256(blob + ends.tobytes() + labels.tobytes()).hexdigest()[:16]
 
     def path(self, i: int) -> str:
         return os.path.join(os.fsdecode(self.root), os.fsdecode(self.names[i]))
@@ -165,28 +164,54 @@ class _Names(Sequence):
 
 
 class _FileSource(Source):
-    def __init__(self, files: Sequence[_Files], walks: Sequence[Walk]):
+    def __init__(self, files: Sequence[_Files], walks: Sequence[Walk], seed: int):
+        """`seed` is the reader's own; negative: it has none."""
         self._files = files
-        self._walks = walks
+        self.walks = walks
+        self._seed = seed
         self.metas = tuple(w.meta() for w in walks)
         self._one_list = all(f is files[0] for f in files)
 
     def specs(self) -> tuple[Spec, ...]:
         return _SPECS
 
-    def fingerprint(self) -> str:
-        fields = [{"files": f.digest, **w.fingerprint()} for f, w in zip(self._files, self._walks)]
-        return "readers.file " + json.dumps(fields, sort_keys=True)
+    def pad_rounds(self) -> None:
+        self._walks = [dataclasses.replace(w, pad_last_batch=True) for w in self._walks]
+        self.metas = tuple(w.meta() for w in self._walks)
+
+    def fingerprint(self) -> list[dict[str, Any]]:
+        own = {"seed": self._seed} if self._seed >= 0 else {}
+        return [{"files": f.digest, **w.fingerprint(), **own} for f, w in zip(self._files, self.walks)]
 
     def initial(self) -> list[Any]:
-        return [w.initial() for w in self._walks]
+        return [w.initial() for w in self.walks]
+
+    def reseed(self, seed: int) -> None:
+        if self._seed < 0:
+            self.walks = [dataclasses.replace(w, seed=seed) for w in self.walks]
+
+    def resume(self, saved: Sequence[Saved], same_shards: bool) -> list[Any]:
+        check_fingerprints(self.fingerprint(), saved, but=("num_shards", "shard_id"))
+        cursors = []
+        for walk in self.walks:
+            alike = [s for s in saved if s.fingerprint["num_shards"] == walk.num_shards]
+            mine = [s for s in alike if s.fingerprint["shard_id"] == walk.shard_id]
+            if mine:
+                cursors.append(mine[0].cursor)
+            elif alike:
+                other = dataclasses.replace(walk, shard_id=alike[0].fingerprint["shard_id"])
+                cursors.append(other.beside(alike[0].cursor, walk.shard_id))
+            else:
+                of = saved[0].fingerprint
+                cursors.append(walk.redistributed(saved[0].cursor, of["num_shards"], of["shard_id"]))
+        return cursors
 
     def read(self, ctx: HostContext, cursors: Sequence[Any]) -> tuple[tuple[Any, ...], list[Any], SampleIds]:
         B, N = ctx.B, ctx.N
         index, epoch, position = np.empty(N, np.int64), np.empty(N, np.int64), np.empty(N, np.int64)
         labels = np.empty((N, 1), np.int32)
         after = []
-        for s, (files, walk) in enumerate(zip(self._files, self._walks)):
+        for s, (files, walk) in enumerate(zip(self._files, self.walks)):
             part = slice(s * B, (s + 1) * B)
             index[part], epoch[part], position[part], cursor = walk.take(cursors[s], B, B)
             labels[part, 0] = files.labels[index[part]]
@@ -242,7 +267,7 @@ class ReadFile(Operator):
         scan = functools.cache(list_files)
         files = [scan(op.where) for op in ops]
         walks = [Walk(size=len(f.names), seed=op.seed if op.seed >= 0 else seed, **dict(op.walk)) for f, op in zip(files, ops)]
-        return _FileSource(files, walks)
+        return _FileSource(files, walks, ops[0].seed)
 
 
 def file(

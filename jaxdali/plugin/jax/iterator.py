@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import secrets
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -13,7 +13,7 @@ import numpy as np
 from jax.experimental import multihost_utils
 from jax.sharding import Mesh, NamedSharding, PartitionSpec, Sharding
 
-from ...executor import Executor
+from ...executor import Batch, Executor
 from ...graph import user_line
 from ...pipeline import Pipeline, pipeline_def, split_arguments
 from ...sharding import Shards, assemble
@@ -28,15 +28,20 @@ class DALIGenericIterator(BaseIterator):
 
     Args:
       pipelines: one `Pipeline`, or a list of them, one per shard.
-      output_map: a name for each output.
+      output_map: a name for each output; outputs beyond the names are left out.
       size: samples in an epoch, of all pipelines together. -1: until a source ends.
       reader_name: the reader that says how large an epoch is and how it is padded. Excludes `size`.
       auto_reset: True, "yes", "True": the next epoch begins by itself after StopIteration; False, None, "no": `reset` does it.
       last_batch_padded: without `reader_name`: the source pads the last batch instead of wrapping around.
-      last_batch_policy: FILL or DROP.
+      last_batch_policy: FILL or DROP; PARTIAL with `mask_name`.
       prepare_first_batch: make the first batch in the constructor, so that its errors are raised there.
       sharding: of the outputs; the pipelines are its shards, in order. None: the outputs of several pipelines are stacked,
         ``(pipelines, batch, ...)``, sharded over their devices as `jax.pmap` takes it when these are distinct.
+        Differs from DALI: may be a dict from each name in `output_map` to a sharding; all must cut the batch into the same slices.
+      mask_name: not in DALI. With PARTIAL the last batch keeps its size, as JAX needs static shapes, and each batch has one more
+        entry of this name, a bool array over the batch axis: True for the samples that belong to the epoch. Every sample of an
+        epoch is True once, over all shards and processes, which all take the same number of steps. What stands in the other
+        places is unspecified; the reader starts each epoch at the start of a shard, as with ``pad_last_batch=True``.
 
     Raises:
       ValueError, TypeError: see the arguments.
@@ -53,7 +58,8 @@ class DALIGenericIterator(BaseIterator):
         last_batch_padded: bool = False,
         last_batch_policy: LastBatchPolicy = LastBatchPolicy.FILL,
         prepare_first_batch: bool = True,
-        sharding: Sharding | None = None,
+        sharding: Sharding | Mapping[str, Sharding] | None = None,
+        mask_name: str | None = None,
     ):
         pipelines = [pipelines] if isinstance(pipelines, Pipeline) else list(pipelines or ())
         options = {
@@ -64,47 +70,137 @@ class DALIGenericIterator(BaseIterator):
             "last_batch_padded": last_batch_padded,
             "last_batch_policy": last_batch_policy,
             "prepare_first_batch": prepare_first_batch,
+            "mask_name": mask_name,
         }
-        _check(pipelines, sharding, options)
-        self._sharding = sharding if len(pipelines) > 1 else None
+        check_options(sharding, options)
+        check_arguments(pipelines, *(options[k] for k in _CHECKED))
         if sharding is None:
-            executors = [_executor([p], Shards.single(p.device), None, reader_name) for p in pipelines]
-        else:
-            shards = Shards.of(sharding, 0)
-            if len(shards.ids) != len(pipelines):
-                raise ValueError(
-                    f"{sharding} has {len(shards.ids)} shards in this process, but there are {len(pipelines)} pipelines; pass one for each"
-                )
-            if len(pipelines) == 1:
-                executors = [_executor(pipelines, shards, sharding, reader_name)]
-            else:
-                executors = [_executor([p], Shards.single(d), None, reader_name) for p, d in zip(pipelines, shards.primaries)]
-        self._start(pipelines, executors, **options)
+            self._begin(pipelines, [Shards.single(p.device) for p in pipelines], None, options)
+            return
+        shards = shards_of(sharding, 0)
+        if len(shards.ids) != len(pipelines):
+            raise ValueError(
+                f"{sharding} has {len(shards.ids)} shards in this process, but there are {len(pipelines)} pipelines; pass one for each"
+            )
+        alone = len(pipelines) == 1
+        self._begin(pipelines, [shards] if alone else [Shards.single(d) for d in shards.primaries], sharding, options, shards)
 
     @classmethod
     def _of_shards(
-        cls, pipelines: list[Pipeline], shards: Shards, sharding: Sharding, stacked: bool, options: dict[str, Any]
+        cls,
+        pipelines: list[Pipeline],
+        shards: Shards,
+        sharding: Sharding | Mapping[str, Sharding],
+        stacked: bool,
+        options: dict[str, Any],
     ) -> DALIGenericIterator:
         """One executor for the pipelines of all local shards."""
-        _check(pipelines, sharding, options)
+        check_arguments(pipelines, *(options[k] for k in _CHECKED))
         self = cls.__new__(cls)
-        self._sharding = None
-        self._start(pipelines, [_executor(pipelines, shards, sharding, options["reader_name"], stacked)], **options)
+        self._begin(pipelines, [shards], sharding, options, shards, stacked)
         return self
 
-    def __next__(self) -> dict[str, jax.Array]:
-        batches, _ = self._take()
-        return dict(zip(self.output_map, self._together([b.outputs for b in batches])))
+    def _begin(
+        self,
+        pipelines: list[Pipeline],
+        places: Sequence[Shards],
+        sharding: Sharding | Mapping[str, Sharding] | None,
+        options: dict[str, Any],
+        shards: Shards | None = None,
+        stacked: bool = False,
+    ):
+        """Makes one executor for each of `places`, and starts."""
+        names = options["output_map"]
+        self._mask_name = options["mask_name"]
+        self._shards = shards
+        self._stacked = stacked
+        self._shardings = [sharding[n] for n in names] if isinstance(sharding, Mapping) else [sharding] * len(names)
+        any_sharding = next(iter(sharding.values())) if isinstance(sharding, Mapping) else sharding
+        self._batch_sharding = None if any_sharding is None else _of_batch_axis(any_sharding)
+        self._element_spec: dict[str, jax.ShapeDtypeStruct] | None = None
+        if len(places) == 1:
+            outputs = len(pipelines[0].graph.outputs)  # more than names, when the rest is left out
+            each = None if any_sharding is None else [*self._shardings, *[any_sharding] * outputs][:outputs]
+            executors = [_executor(pipelines, places[0], each, options, stacked)]
+        else:
+            executors = [_executor([p], place, None, options, False) for p, place in zip(pipelines, places)]
+        self._start(pipelines, executors, **{k: v for k, v in options.items() if k != "mask_name"}, padded=self._mask_name is not None)
 
-    def _together(self, outputs: list[tuple[Any, ...]]) -> Sequence[Any]:
-        if len(outputs) == 1:
-            return outputs[0]
-        with self._executors[0].contexts():
-            return [_combine(parts, self._sharding) for parts in zip(*outputs)]
+    def __next__(self) -> dict[str, jax.Array]:
+        return self._form(*self._take())
+
+    @property
+    def element_spec(self) -> dict[str, Any]:
+        """Shape, dtype and sharding of each entry of a batch: ``{name: jax.ShapeDtypeStruct}``, as of the next batch when first asked.
+
+        Looks at that batch without taking it. Raises RuntimeError at the end of the data.
+        """
+        if self._element_spec is None:
+            try:
+                self._element_spec = _specs(self._form([r.peek() for r in self._runners], None))
+            except StopIteration:
+                raise RuntimeError("the data are at their end: ask for element_spec before that, or after reset()") from None
+        return dict(self._element_spec)
+
+    def _form(self, batches: list[Batch], valid: tuple[int, ...] | None) -> dict[str, jax.Array]:
+        """The dict that the user gets."""
+        if self._counter is not None and self._mask_name is None:
+            for b in batches:
+                if b.ids.present is not None and not b.ids.present.all():
+                    raise ValueError(
+                        f"a source gave {int(b.ids.present.sum())} of {len(b.ids.present)} samples; where size or reader_name is given, "
+                        "batches must be full (or pass mask_name)"
+                    )
+        if len(batches) == 1:
+            outputs: Sequence[Any] = batches[0].outputs
+        else:
+            with self._executors[0].contexts():
+                outputs = [self._combined(x, s) for x, s in zip(zip(*(b.outputs for b in batches)), self._shardings)]
+        result = dict(zip(self.output_map, outputs))
+        if self._mask_name is not None:
+            result[self._mask_name] = self._mask(batches, valid)
+        return result
+
+    def _mask(self, batches: list[Batch], valid: tuple[int, ...] | None) -> jax.Array:
+        """Over the batch axis, on the outputs' sharding: which samples belong to the epoch."""
+        B = self.batch_size
+        rows = np.arange(B) < (np.full((len(self._pipes), 1), B) if valid is None else np.array(valid)[:, None])
+        at = 0
+        for b in batches:
+            if b.ids.present is not None:
+                present = b.ids.present.reshape(-1, B)
+                rows[at : at + len(present)] &= present
+            at += len(b.ids.epoch) // B
+        with jax.transfer_guard("allow"):
+            if self._batch_sharding is None:
+                return jax.device_put(rows[0], self._pipes[0].device) if len(rows) == 1 else self._combined(list(rows), None)
+            if self._batch_sharding.is_fully_addressable:
+                return jax.device_put(rows if self._stacked else rows.reshape(-1), self._batch_sharding)
+            assert self._shards is not None
+            return assemble(list(rows), self._shards, self._batch_sharding)
+
+    def _combined(self, parts: Sequence[Any], sharding: Sharding | None) -> jax.Array:
+        """The outputs of separate pipelines as one array."""
+        if len({(p.shape, p.dtype) for p in parts}) > 1:
+            raise ValueError(f"the pipelines' outputs differ: {[f'{p.dtype}{list(p.shape)}' for p in parts]}")
+        if sharding is not None:
+            assert self._shards is not None
+            return assemble(parts, self._shards, sharding)
+        devices = tuple(p.device for p in self._pipes)
+        rows = [np.asarray(p)[None] for p in parts]
+        if len(set(devices)) == 1:
+            return jax.device_put(np.concatenate(rows), devices[0])
+        if len(set(devices)) < len(devices):
+            raise ValueError(f"the pipelines must all be on one device, or each on a device of its own; got {devices}")
+        shards = Shards(len(parts), tuple(range(len(parts))), tuple((d,) for d in devices))
+        return assemble(rows, shards, NamedSharding(Mesh(np.array(devices), ("pipelines",)), PartitionSpec("pipelines")))
+
+
+_CHECKED = ("output_map", "size", "reader_name", "last_batch_padded", "last_batch_policy")
 
 
 def _executor(
-    pipelines: list[Pipeline], shards: Shards, sharding: Sharding | None, reader_name: str | None, stacked: bool = False
+    pipelines: list[Pipeline], shards: Shards, shardings: Sequence[Sharding] | None, options: dict[str, Any], stacked: bool
 ) -> Executor:
     first = pipelines[0]
     for p in pipelines:
@@ -116,42 +212,67 @@ def _executor(
         num_threads=first.num_threads,
         seed=first.seed,
         as_arrays=True,
-        sharding=sharding,
+        sharding=shardings,
         stacked=stacked,
-        reader=reader_name,
+        padded=options["mask_name"] is not None,
+        reader=options["reader_name"],
     )
     for i, p in enumerate(pipelines):
         p._executor, p._shard_index = executor, i
     return executor
 
 
-def _combine(parts: Sequence[jax.Array], sharding: Sharding | None) -> jax.Array:
-    """The outputs of separate pipelines as one array."""
-    if len({p.shape for p in parts}) > 1:
-        raise RuntimeError(f"the pipelines' outputs differ in shape: {[p.shape for p in parts]}")
-    devices = [next(iter(p.devices())) for p in parts]
-    if sharding is not None:
-        shards = Shards.of(sharding, len(parts) * parts[0].shape[0])
-        if len(shards.ids) != len(parts):
-            raise ValueError(f"{sharding} has {len(shards.ids)} local shards, there are {len(parts)} pipelines")
-        return assemble(parts, shards, sharding)
-    host = [np.asarray(p)[None] for p in parts]
-    if len(set(devices)) == 1:
-        return jax.device_put(np.concatenate(host), devices[0])
-    if len(set(devices)) < len(devices):
-        raise ValueError(f"the pipelines must all be on one device, or each on a device of its own; got {devices}")
-    mesh = Mesh(np.array(devices), ("pipelines",))
-    return assemble(
-        host, Shards(len(parts), tuple(range(len(parts))), tuple((d,) for d in devices)), NamedSharding(mesh, PartitionSpec("pipelines"))
-    )
+def _specs(batch: dict[str, jax.Array]) -> dict[str, jax.ShapeDtypeStruct]:
+    return {name: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=x.sharding) for name, x in batch.items()}
 
 
-def _check(pipelines: list[Pipeline], sharding: Sharding | None, options: dict[str, Any]):
-    if sharding is not None and not isinstance(sharding, Sharding):
-        raise TypeError(f"sharding must be a jax.sharding.Sharding, got {type(sharding).__name__}")
-    if options["last_batch_policy"] is LastBatchPolicy.PARTIAL:
-        raise ValueError("JAX iterators have no LastBatchPolicy.PARTIAL, as JAX needs static shapes; use FILL or DROP")
-    check_arguments(pipelines, *(options[k] for k in ("output_map", "size", "reader_name", "last_batch_padded", "last_batch_policy")))
+def _of_batch_axis(sharding: Sharding) -> Sharding:
+    """How values ``[batch]`` lie where the outputs lie on `sharding`."""
+    if isinstance(sharding, NamedSharding):
+        return NamedSharding(sharding.mesh, PartitionSpec(*sharding.spec[:1]), memory_kind=sharding.memory_kind)
+    return sharding
+
+
+def shards_of(sharding: Sharding | Mapping[str, Sharding], batch_size: int) -> Shards:
+    """The shards of a batch. ValueError when the shardings of the outputs cut it differently."""
+    if isinstance(sharding, Sharding):
+        return Shards.of(sharding, batch_size)
+    each = {name: Shards.of(s, batch_size) for name, s in sharding.items()}
+    first, shards = next(iter(each.items()))
+    for name, other in each.items():
+        if (other.num, other.ids) != (shards.num, shards.ids):
+            raise ValueError(
+                f"the shardings of all outputs must cut the batch into the same slices: {first!r} into {shards.num}, of which this process "
+                f"holds {list(shards.ids)}, but {name!r} into {other.num}, of which it holds {list(other.ids)}"
+            )
+    return shards
+
+
+def check_options(sharding: Any, options: dict[str, Any]):
+    """The checks of arguments that only JAX iterators have."""
+    names, mask_name = options["output_map"], options["mask_name"]
+    if sharding is not None and not isinstance(sharding, (Sharding, Mapping)):
+        raise TypeError(f"sharding must be a jax.sharding.Sharding, or a dict of one for each output, got {type(sharding).__name__}")
+    if isinstance(sharding, Mapping):
+        if not names or set(sharding) != set(names):
+            raise ValueError(f"a dict of shardings must have the names in output_map, {names}, got {list(sharding)}")
+        for name, s in sharding.items():
+            if not isinstance(s, Sharding):
+                raise TypeError(f"sharding[{name!r}] must be a jax.sharding.Sharding, got {type(s).__name__}")
+    partial = options["last_batch_policy"] is LastBatchPolicy.PARTIAL
+    if partial and mask_name is None:
+        raise ValueError(
+            "JAX needs static shapes, so a JAX iterator has LastBatchPolicy.PARTIAL only with mask_name: a name for the "
+            "output that says which samples are valid; else use FILL or DROP"
+        )
+    if mask_name is None:
+        return
+    if not isinstance(mask_name, str):
+        raise TypeError(f"mask_name must be a text, got {mask_name!r}")
+    if not partial:
+        raise ValueError(f"mask_name={mask_name!r} is for last_batch_policy=LastBatchPolicy.PARTIAL, got {options['last_batch_policy']}")
+    if mask_name in names:
+        raise ValueError(f"mask_name={mask_name!r} is a name in output_map: {names}; use another one")
 
 
 # --- data_iterator --------------------------------------------------------------------------------------------------
@@ -166,8 +287,9 @@ def data_iterator(
     last_batch_padded: bool = False,
     last_batch_policy: LastBatchPolicy = LastBatchPolicy.FILL,
     prepare_first_batch: bool = True,
-    sharding: Sharding | None = None,
+    sharding: Sharding | Mapping[str, Sharding] | None = None,
     devices: Sequence[jax.Device] | None = None,
+    mask_name: str | None = None,
 ) -> Any:
     """Turns a function that defines a pipeline into a function that makes iterators over it.
 
@@ -189,48 +311,53 @@ def data_iterator(
     Args:
       pipeline_fn: the definition.
       output_map, size, reader_name, auto_reset, last_batch_padded, last_batch_policy, prepare_first_batch: see `DALIGenericIterator`.
-      sharding: of the outputs. Excludes `devices`.
+      sharding: of the outputs, one for all or a dict of one for each. Excludes `devices`.
       devices: one shard for each; the outputs have the shape ``(devices, batch per device, ...)``, as `jax.pmap` takes it.
+      mask_name: see `DALIGenericIterator`.
 
     Raises:
       ValueError: `sharding` and `devices` are both given, or the shards don't divide the batch.
     """
+    return iterator_factory(
+        DALIGenericIterator,
+        pipeline_fn,
+        sharding,
+        devices,
+        {
+            "output_map": list(output_map),
+            "size": size,
+            "reader_name": reader_name,
+            "auto_reset": auto_reset,
+            "last_batch_padded": last_batch_padded,
+            "last_batch_policy": last_batch_policy,
+            "prepare_first_batch": prepare_first_batch,
+            "mask_name": mask_name,
+        },
+    )
+
+
+def iterator_factory(
+    cls: type[DALIGenericIterator],
+    pipeline_fn: Callable[..., Any] | None,
+    sharding: Sharding | Mapping[str, Sharding] | None,
+    devices: Sequence[jax.Device] | None,
+    options: dict[str, Any],
+) -> Any:
+    """What `data_iterator` does, for iterators of class `cls`."""
     if sharding is not None and devices is not None:
         raise ValueError("sharding and devices exclude each other: pass one of them")
-    if sharding is not None and not isinstance(sharding, Sharding):
-        raise TypeError(f"sharding must be a jax.sharding.Sharding, got {type(sharding).__name__}")
+    check_options(sharding, options)
     if pipeline_fn is None:
-        return functools.partial(
-            data_iterator,
-            output_map=output_map,
-            size=size,
-            reader_name=reader_name,
-            auto_reset=auto_reset,
-            last_batch_padded=last_batch_padded,
-            last_batch_policy=last_batch_policy,
-            prepare_first_batch=prepare_first_batch,
-            sharding=sharding,
-            devices=devices,
-        )
+        return lambda fn: iterator_factory(cls, fn, sharding, devices, options)
     if not callable(pipeline_fn):
         raise TypeError(f"data_iterator takes a pipeline definition, a function; got {type(pipeline_fn).__name__}")
-    names = list(output_map)
     factory = pipeline_fn if getattr(pipeline_fn, "_is_pipeline_def", False) else pipeline_def(pipeline_fn)
     function = inspect.unwrap(pipeline_fn)
-    options = {
-        "output_map": names,
-        "size": size,
-        "reader_name": reader_name,
-        "auto_reset": auto_reset,
-        "last_batch_padded": last_batch_padded,
-        "last_batch_policy": last_batch_policy,
-        "prepare_first_batch": prepare_first_batch,
-    }
 
     @functools.wraps(function)
     def make_iterator(*args: Any, **kwargs: Any) -> DALIGenericIterator:
         if sharding is None and devices is None:
-            return DALIGenericIterator(factory(*args, **kwargs), **options)
+            return cls(factory(*args, **kwargs), **options)
         split_arguments(function, kwargs)
         for name in ("device_id", "num_shards", "shard_id"):
             if name in kwargs:
@@ -239,7 +366,8 @@ def data_iterator(
         for name in ("num_shards", "shard_id"):
             if name not in parameters:
                 raise TypeError(
-                    f"{function.__name__}, called at {user_line()}, must take the argument {name!r}: it says which part of the data a shard reads"
+                    f"{function.__name__}, called at {user_line()}, must take the argument {name!r}: "
+                    "it says which part of the data a shard reads"
                 )
         defaults = getattr(factory, "_pipeline_kwargs", {})
         batch_size = kwargs.get("batch_size", defaults.get("batch_size"))
@@ -247,7 +375,7 @@ def data_iterator(
             raise TypeError(f"{function.__name__}: batch_size is needed; with a sharding it is the size of the global batch")
         where, stacked = (sharding, False) if sharding is not None else (_of_devices(devices or ()), True)
         assert where is not None
-        shards = Shards.of(where, batch_size)
+        shards = shards_of(where, batch_size)
         seed = kwargs.get("seed", defaults.get("seed"))
         common = {**kwargs, "batch_size": batch_size // shards.num, "seed": _agreed_seed(seed)}
         local = jax.local_devices()
@@ -255,7 +383,7 @@ def data_iterator(
         for i, device in zip(shards.ids, shards.primaries):
             place = {"device_id": local.index(device)} if device in local else {}
             pipelines.append(factory(*args, **common, **place, num_shards=shards.num, shard_id=i))
-        return DALIGenericIterator._of_shards(pipelines, shards, where, stacked, options)
+        return cls._of_shards(pipelines, shards, where, stacked, options)
 
     return make_iterator
 
