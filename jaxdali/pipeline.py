@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import functools
 import inspect
+import os
+import pathlib
 import secrets
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import jax
-import numpy as np
 
+from . import _pipeline_arguments as check
+from . import serialization
+from ._dot import dot
+from ._pipeline_arguments import local_device
+from ._schedule import Schedule, SetUpExecutor, tensor_lists
 from .backend import TensorListCPU, TensorListGPU
 from .executor import Executor
-from .graph import DataNode, Graph, Value, as_node, building, user_line
+from .graph import DataNode, Graph, as_node, building, user_line
 from .host import BadSample
-from .prefetch import Prefetch, Synchronous, close_together
-from .ragged import Packed
 from .sharding import Shards
 
 DEFAULT_NUM_THREADS = 4
@@ -33,22 +37,25 @@ class Pipeline:
       batch_size: samples per batch.
       num_threads: CPU threads of the native operators. Default: 4.
       device_id: place of the device in ``jax.local_devices()``, where "mixed" and "gpu" operators run and outputs are put.
-        None or negative: `jax.default_device`, or the first. Differs from DALI: without an accelerator it is a CPU device, so the same script runs on a laptop.
+        None or negative: `jax.default_device`, or the first. Differs from DALI: without an accelerator it is a CPU device, so that
+        the same script runs on a laptop.
       seed: of all random numbers; None or negative: another one in each pipeline.
-      exec_pipelined, exec_async: both False: a batch is made when it is asked for; otherwise ahead, by threads of the pipeline's own.
+      exec_pipelined: False: a batch is made when it is scheduled; True: ahead, by threads of the pipeline's own (in the user's
+        thread when the data come from `feed_input` or `iter_setup`).
+      exec_async: without effect (JAX never waits for what it dispatches), accepted for DALI's sake.
       prefetch_queue_depth: batches made ahead: a number, or ``{"cpu_size": n, "gpu_size": m}``, of which the larger counts.
       bytes_per_sample, set_affinity, max_streams, default_cuda_stream_priority, exec_dynamic: accepted for DALI's sake and without
         effect: memory, streams and placement of threads are XLA's and the operating system's.
       output_dtype, output_ndim: what the outputs must have, one for all or a list; checked when the pipeline is built.
 
     Raises:
-      ValueError: batch_size, num_threads, prefetch_queue_depth out of range, or there is no such device.
+      ValueError: when it is built: batch_size missing; batch_size, num_threads or prefetch_queue_depth out of range; no such device.
       TypeError: an argument of a wrong type.
     """
 
     def __init__(
         self,
-        batch_size: int = -1,
+        batch_size: int | None = None,
         num_threads: int | None = None,
         device_id: int | None = None,
         seed: int | None = None,
@@ -64,42 +71,55 @@ class Pipeline:
         output_dtype: Any = None,
         output_ndim: Any = None,
     ):
-        self._batch_size = _positive("batch_size", batch_size)
-        given = num_threads is not None and num_threads != -1
-        self._num_threads = _positive("num_threads", num_threads) if given else DEFAULT_NUM_THREADS
-        self._device_id = None if device_id is None or device_id < 0 else device_id
-        self._seed = seed if seed is not None and seed >= 0 else secrets.randbits(31)
-        self._depth = _depth(prefetch_queue_depth)
-        self._ahead = bool(exec_pipelined or exec_async)
-        self._output_dtype, self._output_ndim = output_dtype, output_ndim
+        self._given = {
+            "batch_size": check.optional("batch_size", batch_size),
+            "num_threads": check.optional("num_threads", num_threads),
+            "device_id": check.not_negative("device_id", device_id),
+            "seed": check.not_negative("seed", seed),
+            "exec_pipelined": bool(exec_pipelined),
+            "prefetch_queue_depth": check.depth(prefetch_queue_depth),
+            "exec_async": bool(exec_async),
+            "set_affinity": bool(set_affinity),
+            "max_streams": -1 if max_streams is None else check.whole("max_streams", max_streams),
+            "default_cuda_stream_priority": check.whole("default_cuda_stream_priority", default_cuda_stream_priority or 0),
+            "output_dtype": check.output_dtypes(output_dtype),
+            "output_ndim": check.output_ndims(output_ndim),
+        }
+        given = self._given["seed"]
+        self._seed = given if given is not None else secrets.randbits(31)
         self._function: Callable[[], Any] | None = None
         self._graph: Graph | None = None
         self._context: Any = None
         self._executor: Executor | None = None
-        self._runner: Prefetch | Synchronous | None = None
+        self._schedule: Schedule | None = None
+        self._outputs_checked = False
         self._owned = False  # by an iterator
+        self._used_with = ""
+        self._api_check = True
 
     # --- properties ---------------------------------------------------------------------------------------------
 
     @property
     def batch_size(self) -> int:
-        """Samples per batch."""
-        return self._batch_size
+        """Samples per batch; -1 when it was not given."""
+        given = self._given["batch_size"]
+        return -1 if given is None else given
 
     @property
     def max_batch_size(self) -> int:
         """The same as `batch_size`."""
-        return self._batch_size
+        return self.batch_size
 
     @property
     def num_threads(self) -> int:
         """CPU threads of the native operators."""
-        return self._num_threads
+        given = self._given["num_threads"]
+        return DEFAULT_NUM_THREADS if given is None else given
 
     @property
     def device_id(self) -> int | None:
         """Place of the device in ``jax.local_devices()``; None: the first."""
-        return self._device_id
+        return self._given["device_id"]
 
     @property
     def seed(self) -> int:
@@ -107,14 +127,50 @@ class Pipeline:
         return self._seed
 
     @property
-    def prefetch_queue_depth(self) -> int:
-        """Batches made ahead."""
-        return self._depth
+    def exec_pipelined(self) -> bool:
+        """Whether batches are made ahead."""
+        return self._given["exec_pipelined"]
+
+    @property
+    def exec_async(self) -> bool:
+        """As given; without effect."""
+        return self._given["exec_async"]
+
+    @property
+    def prefetch_queue_depth(self) -> int | dict[str, int]:
+        """Batches made ahead, as given: a number or a dict."""
+        return self._given["prefetch_queue_depth"]
+
+    @property
+    def set_affinity(self) -> bool:
+        """As given; without effect."""
+        return self._given["set_affinity"]
+
+    @property
+    def max_streams(self) -> int:
+        """As given, -1: no limit; without effect."""
+        return self._given["max_streams"]
+
+    @property
+    def default_cuda_stream_priority(self) -> int:
+        """As given; without effect."""
+        return self._given["default_cuda_stream_priority"]
+
+    @property
+    def num_outputs(self) -> int:
+        """How many outputs the definition has."""
+        return len(self.graph.outputs)
+
+    @property
+    def _depth(self) -> int:
+        """Batches made ahead, as one number."""
+        depth = self.prefetch_queue_depth
+        return max(depth.values()) if isinstance(depth, dict) else depth
 
     @functools.cached_property
     def device(self) -> jax.Device:
         """The device of "mixed" and "gpu" operators, and of the outputs."""
-        return local_device(self._device_id)
+        return local_device(self.device_id)
 
     # --- definition ---------------------------------------------------------------------------------------------
 
@@ -171,72 +227,165 @@ class Pipeline:
     # --- running ------------------------------------------------------------------------------------------------
 
     def build(self):
-        """Traces the definition, opens the sources, and checks types and arguments. Optional, and harmless to repeat."""
-        if self._owned or self._executor is not None:
-            return
-        executor = Executor(
-            [self.graph],
-            shards=Shards.single(self.device),
-            batch_size=self._batch_size,
-            num_threads=self._num_threads,
-            seed=self._seed,
-            as_arrays=False,
-        )
-        self._executor = executor
-        if not self._fed:
-            executor.build()
-            self._check_outputs()
+        """Traces the definition, opens the sources, and checks types and arguments. Optional, and harmless to repeat.
 
-    @property
-    def _fed(self) -> bool:
-        """Whether a source gets its data from `feed_input`: nothing can be made ahead then."""
-        return self._executor is not None and any(getattr(s, "fed", False) for s in self._executor.sources.values())
+        What depends on data that are fed, or on what a function returns, is checked with the first batch.
+        """
+        if self._owned or self._schedule is not None:
+            return
+        self._check_arguments()
+        setups = self._setups()
+        options: dict[str, Any] = {
+            "shards": Shards.single(self.device),
+            "batch_size": self.batch_size,
+            "num_threads": self.num_threads,
+            "seed": self._seed,
+            "as_arrays": False,
+        }
+        executor = SetUpExecutor([self.graph], setups=setups, **options) if setups else Executor([self.graph], **options)
+        self._executor = executor
+        by_user = bool(setups) or any(s.fed for s in executor.sources.values())
+        try:
+            if not by_user:
+                executor.build()
+                self._check_outputs()
+        except BaseException:
+            self._executor = None
+            executor.close()
+            raise
+        self._schedule = Schedule(executor, executor.initial_state, self._depth, pipelined=self.exec_pipelined, by_user=by_user)
+        self._finalizer = weakref.finalize(self, self._schedule.close)
+
+    def _check_arguments(self):
+        if self._given["batch_size"] is None:
+            raise ValueError("batch_size is missing: pass it to the pipeline")
+        check.check_range("batch_size", self.batch_size)
+        check.check_range("num_threads", self.num_threads)
+        depth = self.prefetch_queue_depth
+        for x in depth.values() if isinstance(depth, dict) else [depth]:
+            check.check_range("prefetch_queue_depth", x)
+        if isinstance(depth, dict) and not self.exec_async:
+            raise ValueError(f"prefetch_queue_depth={depth} needs exec_async=True; pass a number instead")
 
     def _check_outputs(self):
-        from .types import numpy_dtype
+        if not self._outputs_checked:
+            self._outputs_checked = check.check_outputs(self.graph, self._given["output_dtype"], self._given["output_ndim"])
 
-        n = len(self.graph.outputs)
-        for name, wanted in (("output_dtype", self._output_dtype), ("output_ndim", self._output_ndim)):
-            if wanted is None:
-                continue
-            each = wanted if isinstance(wanted, (list, tuple)) else [wanted] * n
-            if len(each) != n:
-                raise RuntimeError(f"{name} has {len(each)} entries, the pipeline {n} outputs")
-            for i, (w, x) in enumerate(zip(each, self.graph.outputs, strict=True)):
-                if w is None:
-                    continue
-                if name == "output_ndim" and (not isinstance(w, int) or w < 0):
-                    raise (ValueError if isinstance(w, int) else TypeError)(f"output_ndim must be a number >= 0, got {w!r}")
-                got, want = (x.spec.dtype, numpy_dtype(w)) if name == "output_dtype" else (x.spec.ndim, w)
-                if got != want:
-                    raise RuntimeError(f"{name}: output {i} (made at {x.node.where}) has {got}, expected {want}")
+    def _setups(self) -> list[Callable[[], None]]:
+        """`iter_setup`, if a subclass has one of its own."""
+        if type(self).iter_setup is Pipeline.iter_setup:
+            return []
+        weak = weakref.WeakMethod(self.iter_setup)  # what runs a pipeline must not keep it alive
 
-    def run(self) -> tuple[TensorListCPU | TensorListGPU, ...]:
-        """The next batch: a tensor list for each output.
+        def call():
+            method = weak()
+            if method is not None:
+                method()
+
+        return [call]
+
+    def _use_with(self, api: str):
+        if self._owned:
+            raise RuntimeError(f"this pipeline is used by an iterator: take batches from that, not with {api}")
+        if self._api_check:
+            if self._used_with not in ("", api):
+                raise RuntimeError(
+                    f"this pipeline is used with {self._used_with} already, not to be mixed with {api}; enable_api_check(False) allows it"
+                )
+            self._used_with = api
+
+    def run(self, cuda_stream: Any = None, /, **pipeline_inputs: Any) -> tuple[TensorListCPU | TensorListGPU, ...]:
+        """The next batch: a tensor list for each output. Not to be mixed with `schedule_run`, `share_outputs`, `outputs`.
+
+        Args:
+          cuda_stream: without effect: streams are XLA's.
+          **pipeline_inputs: data for external_sources, by name, as for `feed_input`. Needs ``prefetch_queue_depth=1`` or
+            ``exec_pipelined=False``.
 
         Raises:
-          StopIteration: the data are at their end (sources that end, not readers); `reset` starts the next epoch.
+          StopIteration: the data are at their end (of sources that end, not of readers, or iter_setup raised it); `reset`
+            starts the next epoch.
+          RuntimeError: the pipeline is used otherwise already, or `pipeline_inputs` can't be taken.
           SampleError: a sample failed; the next call gives the next batch.
         """
-        if self._owned:
-            raise RuntimeError("this pipeline is used by an iterator: take batches from that, not with run()")
+        if pipeline_inputs and self.exec_pipelined and self._depth > 1:
+            raise RuntimeError(
+                f"run({', '.join(f'{k}=...' for k in pipeline_inputs)}) needs prefetch_queue_depth=1 or exec_pipelined=False, got "
+                f"prefetch_queue_depth={self.prefetch_queue_depth}; or use feed_input"
+            )
+        self._use_with("run()")
         self.build()
-        assert self._executor is not None
-        if self._runner is None:
-            ahead = self._ahead and not self._fed
-            make = Prefetch if ahead else Synchronous
-            self._runner = make(self._executor, self._executor.initial_state, self._depth)
-            self._finalizer = weakref.finalize(self, close_together, [self._runner], [self._executor])
-        batch = self._runner.get()
-        return tuple(_tensor_list(v, n, batch.ids.present) for v, n in zip(batch.outputs, batch.names, strict=True))
+        for name, data in pipeline_inputs.items():
+            self.feed_input(name, data)
+        assert self._schedule is not None
+        self._schedule.schedule()
+        return self._take()
 
-    def feed_input(self, data_node: DataNode | str, data: Any, layout: str = ""):
-        """Gives an `external_source` without a source the data of one batch, taken by the next `run`.
+    def schedule_run(self):
+        """Schedules a batch; the first call as many as are made ahead. Take them with `share_outputs` or `outputs`."""
+        self._use_with("schedule_run()")
+        self.build()
+        assert self._schedule is not None
+        self._schedule.schedule()
+
+    def share_outputs(self, cuda_stream: Any = None) -> tuple[TensorListCPU | TensorListGPU, ...]:
+        """The batch that was scheduled first. Unlike DALI's, it stays valid after `release_outputs`.
+
+        Args:
+          cuda_stream: without effect.
+
+        Raises:
+          StopIteration: nothing is scheduled, or the data are at their end.
+        """
+        self._use_with("schedule_run()")
+        self.build()
+        return self._take()
+
+    def release_outputs(self):
+        """Without effect: a batch is freed when nothing refers to it."""
+        self._use_with("schedule_run()")
+
+    def outputs(self, cuda_stream: Any = None) -> tuple[TensorListCPU | TensorListGPU, ...]:
+        """`release_outputs` and `share_outputs`."""
+        return self.share_outputs(cuda_stream)
+
+    def _take(self) -> tuple[TensorListCPU | TensorListGPU, ...]:
+        assert self._schedule is not None
+        batch = self._schedule.take()
+        self._check_outputs()
+        return tensor_lists(batch)
+
+    def empty(self) -> bool:
+        """Whether all batches that were scheduled have been taken."""
+        return self._schedule is None or self._schedule.empty
+
+    def enable_api_check(self, enable: bool):
+        """Whether mixing `run` with `schedule_run`, `share_outputs` and so on raises.
+
+        Differs from DALI: a pipeline that an iterator uses can't be run otherwise in any case.
+        """
+        self._api_check = bool(enable)
+
+    def iter_setup(self):
+        """Overridden by subclasses: called once for each batch, before it is made, e.g. to call `feed_input`.
+
+        StopIteration raised by it ends the epoch. Under `run` it is called in the same thread, as many batches ahead as are made
+        ahead; under an iterator in one of the iterator's threads.
+        """
+
+    def feed_input(
+        self, data_node: DataNode | str, data: Any, layout: str | None = None, cuda_stream: Any = None, use_copy_kernel: bool = False
+    ):
+        """Gives an `external_source` without a source the data of one batch. Batches are taken in the order they were fed.
+
+        Differs from DALI: one may feed `prefetch_queue_depth` batches before the first `run`, to have the next one made ahead,
+        or just one before each `run`.
 
         Args:
           data_node: the DataNode the external_source returned, or its name.
           data: an array ``[N, ...]`` or a list of N arrays, N at most the batch size.
           layout: e.g. ``"HWC"``.
+          cuda_stream, use_copy_kernel: without effect.
 
         Raises:
           KeyError: there is no such external_source.
@@ -247,21 +396,93 @@ class Pipeline:
         name = data_node if isinstance(data_node, str) else data_node.node.name
         for node in self.graph.nodes:
             if node.name == name and node.op.name == "external_source":
-                self._executor.sources[node.id].feed(data, layout)  # pyright: ignore[reportAttributeAccessIssue]
+                self._executor.sources[node.id].feed(data, layout, self._shard_index)
                 return
         raise KeyError(
             f"there is no external_source named {name!r}; there are {[n.name for n in self.graph.nodes if n.op.name == 'external_source']}"
         )
 
     def reset(self):
-        """Starts the next epoch after the sources have ended one; without effect before that."""
-        if self._runner is not None:
-            self._runner.restart()
+        """Starts the next epoch after the data were at their end; without effect before that."""
+        if self._schedule is not None:
+            self._schedule.reset()
 
     def close(self):
         """Stops the pipeline's threads. It can't run afterwards. Also done when it is garbage, and at exit."""
-        if self._runner is not None:
+        if self._schedule is not None:
             self._finalizer()
+
+    # --- files --------------------------------------------------------------------------------------------------
+
+    def serialize(self, filename: str | os.PathLike[str] | None = None) -> bytes:
+        """The traced definition and the pipeline's arguments as JSON text, for `deserialize`.
+
+        Differs from DALI: the format, which is readable. The state is not in it: a pipeline made of it starts anew.
+
+        Args:
+          filename: where to write it, too.
+
+        Raises:
+          ValueError: an operator holds a Python function or iterator, e.g. external_source with a source.
+        """
+        text = serialization.dump(self.graph, {**self._given, "seed": self._seed})
+        if filename is not None:
+            pathlib.Path(filename).write_bytes(text)
+        return text
+
+    @staticmethod
+    def deserialize(
+        serialized_pipeline: bytes | str | None = None, filename: str | os.PathLike[str] | None = None, **kwargs: Any
+    ) -> Pipeline:
+        """A pipeline that gives the same data and random numbers as the one that was serialized.
+
+        Nothing in the text is executed.
+
+        Args:
+          serialized_pipeline: what `serialize` returned; or
+          filename: the file it wrote.
+          **kwargs: arguments of `Pipeline`, instead of those in the text.
+
+        Raises:
+          ValueError: none or both of the first two are given.
+          RuntimeError: it is not a serialized pipeline.
+        """
+        if (serialized_pipeline is None) == (filename is None):
+            raise ValueError("deserialize: pass either serialized_pipeline or filename")
+        text = serialized_pipeline if filename is None else pathlib.Path(filename).read_bytes()
+        assert text is not None
+        graph, arguments = serialization.load(text)
+        pipeline = Pipeline(**_known({**arguments, **kwargs}))
+        pipeline._graph = graph
+        return pipeline
+
+    def deserialize_and_build(self, serialized_pipeline: bytes | str):
+        """Makes this pipeline, which must have no definition yet, the one that was serialized, and builds it.
+
+        Arguments that were given to this pipeline win over those in the text. Errors are those of `deserialize`.
+        """
+        if self._graph is not None or self._function is not None:
+            raise RuntimeError("deserialize_and_build: this pipeline is defined already")
+        graph, arguments = serialization.load(serialized_pipeline)
+        unset = Pipeline()._given
+        own = {k: v for k, v in self._given.items() if v != unset[k]}
+        Pipeline.__init__(self, **_known({**arguments, **own}))
+        self._graph = graph
+        self.build()
+
+    def save_graph_to_dot_file(
+        self, filename: str | os.PathLike[str], show_tensors: bool = False, show_ids: bool = False, use_colors: bool = False
+    ):
+        """Writes the graph of operators in Graphviz' DOT language.
+
+        Args:
+          filename: the file.
+          show_tensors: show the values between operators as boxes.
+          show_ids: show the operators' numbers.
+          use_colors: colour operators by where they run: gray: on the host; blue: compiled, on the CPU; green: on the accelerator.
+        """
+        text = dot(self.graph, show_tensors=show_tensors, show_ids=show_ids, use_colors=use_colors)
+        pathlib.Path(filename).write_text(text, encoding="utf-8")
 
     # --- about readers ------------------------------------------------------------------------------------------
 
@@ -282,6 +503,7 @@ class Pipeline:
 
     def _claim(self):
         """An iterator takes this pipeline over."""
+        self._check_arguments()
         if self._owned or self._executor is not None:
             raise RuntimeError("this pipeline is in use already, by run() or by another iterator: make one for each")
         self._owned = True
@@ -367,57 +589,22 @@ def split_arguments(fn: Callable[..., Any], kwargs: dict[str, Any]) -> tuple[dic
     parameters = inspect.signature(fn).parameters
     if any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
         raise TypeError(
-            f"the pipeline definition {fn.__name__} takes **{[p.name for p in parameters.values() if p.kind is p.VAR_KEYWORD][0]}: name its arguments instead, so that they can be told from those of Pipeline"
+            f"the pipeline definition {fn.__name__} takes **{[p.name for p in parameters.values() if p.kind is p.VAR_KEYWORD][0]}: "
+            "name its arguments instead, so that they can be told from those of Pipeline"
         )
     of_function = {k: v for k, v in kwargs.items() if k in parameters}
     of_pipeline = {k: v for k, v in kwargs.items() if k not in parameters}
     for name in of_pipeline:
         if name not in _PIPELINE_ARGUMENTS:
             raise TypeError(
-                f"{fn.__name__}: unknown argument {name!r}; the function takes ({', '.join(parameters)}), Pipeline takes ({', '.join(_PIPELINE_ARGUMENTS)})"
+                f"{fn.__name__}: unknown argument {name!r}; the function takes ({', '.join(parameters)}), "
+                f"Pipeline takes ({', '.join(_PIPELINE_ARGUMENTS)})"
             )
     return of_pipeline, of_function
 
 
-def local_device(device_id: int | None) -> jax.Device:
-    """``jax.local_devices()[device_id]``; None: the user's default device, or the first.
-
-    Raises:
-      ValueError: there are fewer devices.
-    """
-    devices = jax.local_devices()
-    if device_id is None:
-        default = jax.config.jax_default_device
-        return default if isinstance(default, jax.Device) else devices[0]
-    if not 0 <= device_id < len(devices):
-        raise ValueError(f"device_id={device_id}: JAX has {len(devices)} local device(s) here, numbered from 0: {devices}")
-    return devices[device_id]
-
-
-def _tensor_list(value: Value, names: Sequence[str], present: np.ndarray | None) -> TensorListCPU | TensorListGPU:
-    """A finished output as DALI's container; samples that a short batch lacks are left out."""
-    data, spec = value.data, value.spec
-    on_device = isinstance(data, jax.Array) and next(iter(data.devices())).platform != "cpu"
-    kind = TensorListGPU if on_device else TensorListCPU
-    here = range(len(value)) if present is None else np.flatnonzero(present).tolist()
-    if isinstance(data, Packed) or len(here) < len(value):
-        assert data is not None
-        samples = [data[i] for i in here]
-        return kind(samples, spec.layout, source_info=[names[i] for i in here], owner=data, dtype=spec.dtype, ndim=spec.ndim)
-    return kind(data, spec.layout, source_info=names)
-
-
-def _positive(name: str, x: Any) -> int:
-    if isinstance(x, bool) or not hasattr(x, "__index__"):
-        raise TypeError(f"{name} must be a whole number, got {x!r}")
-    if x.__index__() < 1:
-        raise ValueError(f"{name} must be at least 1, got {x}")
-    return x.__index__()
-
-
-def _depth(x: Any) -> int:
-    if isinstance(x, dict):
-        if set(x) != {"cpu_size", "gpu_size"}:
-            raise ValueError(f'prefetch_queue_depth must be a number or {{"cpu_size": n, "gpu_size": m}}, got {x!r}')
-        return max(_positive(f"prefetch_queue_depth[{k!r}]", v) for k, v in x.items())
-    return _positive("prefetch_queue_depth", x)
+def _known(arguments: dict[str, Any]) -> dict[str, Any]:
+    for name in arguments:
+        if name not in _PIPELINE_ARGUMENTS:
+            raise TypeError(f"unknown argument {name!r}; Pipeline takes {', '.join(_PIPELINE_ARGUMENTS)}")
+    return arguments

@@ -62,7 +62,7 @@ class Prefetch:
         return _opened(kind, item)
 
     def wait(self) -> bool:
-        """Waits until the next `get` need not. Returns whether it will give a batch, or raise its error; False: the data are at their end."""
+        """Waits until the next `get` need not. Returns False when the data are at their end, True for a batch or an error."""
         with self._ready:
             return self._head()[0] != "end"
 
@@ -187,35 +187,66 @@ def _close_all():
 
 
 class Synchronous:
-    """Makes each batch when it is asked for, in the caller's thread: `Prefetch` without threads."""
+    """Makes batches in the caller's thread: each is launched when it is requested, and waited for when it is taken."""
 
     def __init__(self, executor: Executor, state: dict, depth: int):
         del depth
         self._executor = executor
         self._state = state
-        self._ended = False
+        self._items: collections.deque[tuple[str, Any]] = collections.deque()
+        self._closed = False
+
+    @property
+    def at_end(self) -> bool:
+        """Whether the next `get` raises StopIteration."""
+        return bool(self._items) and self._items[0][0] == "end"
+
+    @property
+    def no_more(self) -> bool:
+        """Whether the end of the data was met: nothing more can be requested before `restart`."""
+        return bool(self._items) and self._items[-1][0] == "end"
+
+    def request(self):
+        """Launches one more batch. What goes wrong is raised when the batch is taken."""
+        if not self.no_more:
+            self._items.append(self._launch())
 
     def get(self) -> Batch:
-        if self._ended:
-            raise StopIteration
+        """The batch requested first, or a new one. Raises what making it raised; StopIteration at the end of the data."""
+        if self._closed:
+            raise RuntimeError("the pipeline is closed")
+        if not self._items:
+            self.request()
+        kind, item = self._items[0]
+        if kind != "end":
+            self._items.popleft()
+        if not isinstance(item, Work):
+            return _opened(kind, item)
+        with self._executor.contexts():
+            return self._executor.check(item)
+
+    def restart(self):
+        """Goes on with the next epoch after the end of the data was reached by `get`."""
+        if self.at_end:
+            self._items.clear()
+            self._state = self._executor.after_end(self._state)
+
+    def close(self):
+        """Lets go of what was requested. Nothing can be taken afterwards."""
+        self._closed = True
+        self._items.clear()
+
+    def _launch(self) -> tuple[str, Any]:
         with self._executor.contexts():
             try:
                 self._executor.build()  # not before: what was fed tells the types
                 work = self._executor.read(self._state)
+                self._state = work.after  # whatever becomes of this batch, the next is another
+                return "batch", self._executor.launch(work)
             except StopIteration:
-                self._ended = True
-                raise
+                return "end", None
             except SourceError as e:
                 self._state = e.after
-                assert e.__cause__ is not None
-                raise e.__cause__ from None
-            self._state = work.after
-            return self._executor.check(self._executor.launch(work))
-
-    def restart(self):
-        if self._ended:
-            self._state = self._executor.after_end(self._state)
-            self._ended = False
-
-    def close(self):
-        self._ended = True
+                return "error", e.__cause__
+            except Exception as e:
+                return "error", e

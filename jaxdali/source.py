@@ -137,7 +137,9 @@ def check_fingerprints(here: Sequence[dict[str, Any]], saved: Sequence[Saved], b
         mine = here[min(i, len(here) - 1)]
         names = [n for n in (*mine, *(n for n in s.fingerprint if n not in mine)) if n not in but]
         different = [
-            f"{n} is {mine.get(n)!r} here and {s.fingerprint.get(n)!r} in the checkpoint" for n in names if mine.get(n) != s.fingerprint.get(n)
+            f"{n} is {mine.get(n)!r} here and {s.fingerprint.get(n)!r} in the checkpoint"
+            for n in names
+            if mine.get(n) != s.fingerprint.get(n)
         ]
         if different:
             raise ValueError("; ".join(different))

@@ -14,9 +14,10 @@ import numpy as np
 
 from ..errors import ArgumentError
 from ..graph import DataNode, Operator, Spec, add
-from ..source import SampleIds, Source
+from ..source import SampleIds, Saved, Source
 from ..types import BatchInfo, DALIDataType, SampleInfo, numpy_dtype
 from ._external_data import NAME, as_array, as_batch, check_alike, kind_of, layout_of, packed
+from ._pull import Pull, unwrapped
 
 if TYPE_CHECKING:
     from ..host import HostContext
@@ -59,27 +60,37 @@ class ExternalSource(Operator):
 
 
 class _Base(Source):
-    """What pulled and fed sources share: the check of the data, and the cursor ``{"epoch": e, "iteration": i}``."""
+    """What pulled and fed sources share: the check of the data, and the cursor ``{"epoch": e, "iteration": i, "sample": n}``.
+
+    The sample is the number of the next one of this shard in the epoch; a pulled source's cursor may also have its "state".
+    """
 
     def __init__(self, ops: Sequence[ExternalSource]):
         self._ops = ops
         self._op = ops[0]
         self._specs: tuple[Spec, ...] | None = None
+        self._batch_size = 0  # of the last `read`
 
-    def fingerprint(self) -> str:
+    def fingerprint(self) -> list[dict[str, Any]]:
         op = self._op
-        return (
-            f"{NAME} outputs={op.num_outputs} batch={op.batch} kind={'fed' if op.feeder is None else op.arguments} shards={len(self._ops)}"
-        )
+        kind = "fed" if op.feeder is None else {None: "iterable", 0: "callable", 1: "callable with an index"}[op.arguments]
+        return [{"source": kind, "num_outputs": op.num_outputs, "batch": op.batch} for _ in self._ops]
 
     def initial(self) -> list[Any]:
-        return [{"epoch": 0, "iteration": 0} for _ in self._ops]
+        return [{"epoch": 0, "iteration": 0, "sample": 0} for _ in self._ops]
 
     def after_end(self, cursors: Sequence[Any]) -> list[Any]:
-        return [{"epoch": c["epoch"] + 1, "iteration": 0} for c in cursors]
+        return [{"epoch": c["epoch"] + 1, "iteration": 0, "sample": 0} for c in cursors]
 
     def after_error(self, cursors: Sequence[Any]) -> list[Any]:
-        return [{"epoch": c["epoch"], "iteration": c["iteration"] + 1} for c in cursors]
+        return [{"epoch": c["epoch"], "iteration": c["iteration"] + 1, "sample": c["sample"] + self._batch_size} for c in cursors]
+
+    def resume(self, saved: Sequence[Saved], same_shards: bool) -> list[Any]:
+        first = saved[0].cursor
+        state = first.get("state", {})
+        if not same_shards and first["iteration"] == 0 and "source" not in state and not state.get("open"):  # nothing of an epoch was read
+            return super().resume([saved[0]] * len(self._ops), True)
+        return super().resume(saved, same_shards)
 
     def specs(self) -> tuple[Spec, ...]:
         if self._specs is None:
@@ -119,7 +130,7 @@ class _Base(Source):
 
     def _deliver(self, ctx: HostContext, cursors: Sequence[Any], parts: Sequence[Sequence[Any]]):
         """`parts`: per shard, the batch of each output."""
-        B = ctx.B
+        B = self._batch_size = ctx.B
         counts = []
         for part in parts:
             lengths = {len(x) for x in part}
@@ -133,7 +144,7 @@ class _Base(Source):
         specs = self.specs()
         outputs = tuple(packed(ctx, k, spec, [p[k] for p in parts]) for k, spec in enumerate(specs))
         place = np.arange(B)[None] + B * np.asarray(ctx.shard_ids)[:, None]
-        start = np.array([[c["iteration"] * B * ctx.num_shards] for c in cursors])
+        start = np.array([[c["sample"] * ctx.num_shards] for c in cursors])
         epoch = np.repeat(np.array([c["epoch"] for c in cursors], np.int64), B)
         present = None if min(counts) == B else (np.arange(B)[None] < np.array(counts)[:, None]).reshape(-1)
         ids = SampleIds(epoch, (place + start).reshape(-1).astype(np.int64), [""] * ctx.N, present)
@@ -144,70 +155,32 @@ def _spec(dtype: np.dtype, ndim: int, layout: str) -> Spec:
     return Spec(dtype, ndim, () if ndim == 0 else None, layout)
 
 
-class _Pull:
-    """One shard's callable or iterable, item by item: an item is a batch, or with batch=False a sample."""
-
-    def __init__(self, op: ExternalSource):
-        self._op = op
-        self._iterator: Any = None
-        self._ended = False
-        self._kept: collections.deque[tuple[Any, Any]] = collections.deque()  # (argument, item), to be taken before new ones
-
-    def peek(self, argument: Any) -> Any:
-        """The item that the next `take` of the same argument returns."""
-        item = self.take(argument)
-        self._kept.append((argument, item))
-        return item
-
-    def put_back(self, items: Sequence[tuple[Any, Any]]) -> None:
-        """Items that were taken for a batch that another source's end prevented."""
-        self._kept.extendleft(reversed(items))
-
-    def restart(self) -> None:
-        """The next item is the first again, for an iterable."""
-        self._iterator = None
-        self._kept.clear()
-
-    def take(self, argument: Any) -> Any:
-        while self._kept:
-            for_argument, item = self._kept.popleft()
-            if self._op.arguments != 1 or for_argument == argument:  # the others have their own order
-                return item
-        op = self._op
-        if op.arguments is not None:
-            return op.feeder(argument) if op.arguments else op.feeder()
-        if self._ended:
-            raise StopIteration
-        if self._iterator is None:
-            self._iterator = self._fresh()
-        try:
-            return next(self._iterator)
-        except StopIteration:
-            self._iterator = None
-            if op.cycle == "quiet":
-                self._iterator = self._fresh()
-                return next(self._iterator)  # without data, this ends the epoch instead of looping for ever
-            self._ended = op.cycle == "no"
-            raise
-
-    def _fresh(self) -> Any:
-        source = self._op.feeder
-        return iter(source() if inspect.isgeneratorfunction(_unwrapped(source)) else source)
-
-
 class _PulledSource(_Base):
     """Calls the user's sources in the thread that makes the batches."""
 
     def __init__(self, ops: Sequence[ExternalSource]):
         super().__init__(ops)
-        self._pulls = [_Pull(op) for op in ops]
-        self._started = False
+        self._pulls = [Pull(op) for op in ops]
+        self._initial: list[Any] | None = None
+        self._expected = self.initial()  # the cursors where the sources are
         self._taken: tuple[list[Any], list[list[tuple[Any, Any]]]] = ([], [])  # cursors and items, per shard, of the last batch
 
-    def _argument(self, cursor: Any, i: int, B: int) -> Any:
+    def initial(self) -> list[Any]:
+        if self._initial is None:  # before anything was read
+            self._initial = self._with_state(super().initial())
+        return self._initial
+
+    @staticmethod
+    def _and(cursor: dict[str, Any], state: dict[str, Any] | None) -> dict[str, Any]:
+        return cursor if state is None else {**cursor, "state": state}
+
+    def _with_state(self, cursors: list[Any]) -> list[Any]:
+        return [self._and(c, p.state()) for c, p in zip(cursors, self._pulls)]
+
+    def _argument(self, cursor: Any, i: int) -> Any:
         iteration, epoch = cursor["iteration"], cursor["epoch"]
         if not self._op.batch:
-            return SampleInfo(iteration * B + i, i, iteration, epoch)
+            return SampleInfo(cursor["sample"] + i, i, iteration, epoch)
         return BatchInfo(iteration, epoch) if self._op.batch_info else iteration
 
     def _items(self, item: Any) -> Sequence[Any]:
@@ -221,7 +194,7 @@ class _PulledSource(_Base):
 
     def _first(self):
         try:
-            items = self._items(self._pulls[0].peek(self._argument(self.initial()[0], 0, 1)))
+            items = self._items(self._pulls[0].peek(self._argument(self.initial()[0], 0)))
         except StopIteration:
             raise RuntimeError(f"{NAME}: there is no data: the source ended before its first batch") from None
         if not self._op.batch:
@@ -232,18 +205,22 @@ class _PulledSource(_Base):
         return kinds, [layout_of(x) for x in items]
 
     def read(self, ctx: HostContext, cursors: Sequence[Any]):
-        if not self._started and list(cursors) != self.initial() and self._op.arguments != 1:
-            _log.warning("%s: its source takes no index, so it can't go on where the checkpoint was made: it starts over", NAME)
-        self._started = True
+        self._batch_size = ctx.B
+        if list(cursors) != self._expected and not all([p.seek(c.get("state")) for p, c in zip(self._pulls, cursors)]):
+            _log.warning(
+                "%s: its source takes no index and has no get_state and set_state, so it can't go on where the checkpoint was made: "
+                "it starts over, or goes on where it is",
+                NAME,
+            )
         # Samples that are collected before they are packed must not change when the source reuses its memory.
-        copy = not self._op.no_copy and (ctx.S > 1 or not self._op.batch)
+        copied = not self._op.no_copy and (ctx.S > 1 or not self._op.batch)
         parts = []
         self._taken = (list(cursors), [])
         for pull, cursor in zip(self._pulls, cursors):
             rows, taken = [], []
             for i in range(1 if self._op.batch else ctx.B):  # StopIteration here drops the samples of an incomplete batch
-                argument = self._argument(cursor, i, ctx.B)
-                row = [(as_batch if self._op.batch else as_array)(x, copy) for x in self._items(pull.take(argument))]
+                argument = self._argument(cursor, i)
+                row = [(as_batch if self._op.batch else as_array)(x, copied) for x in self._items(pull.take(argument))]
                 rows.append(row)
                 taken.append((argument, row[0] if self._op.outputs is None else row))
             self._taken[1].append(taken)
@@ -252,14 +229,29 @@ class _PulledSource(_Base):
 
     def after_end(self, cursors: Sequence[Any]) -> list[Any]:
         """What was taken for a batch that another source could not complete is not lost; but "raise" starts every epoch anew."""
+        states: list[Any] = []
         if self._op.cycle == "raise":
             for pull in self._pulls:
                 pull.restart()
         elif self._taken[0] == list(cursors):
             for pull, taken in zip(self._pulls, self._taken[1]):
                 pull.put_back(taken)
+            states = [c.get("state") for c in self._taken[0][: len(self._taken[1])]]  # as if it had not been taken
+        states += [p.state() for p in self._pulls[len(states) :]]
         self._taken = ([], [])
-        return super().after_end(cursors)
+        self._expected = [self._and(c, state) for c, state in zip(super().after_end(cursors), states)]
+        return self._expected
+
+    def after_error(self, cursors: Sequence[Any]) -> list[Any]:
+        self._expected = self._with_state(super().after_error(cursors))
+        return self._expected
+
+    def saved(self, cursors: Sequence[Any]) -> list[Saved]:
+        for c in cursors:
+            source = c.get("state", {}).get("source", {})
+            if "unknown" in source:
+                raise TypeError(f"{NAME}: get_state of the source must return bytes or something that JSON can hold: {source['unknown']}")
+        return super().saved(cursors)
 
 
 class _FedSource(_Base):
@@ -289,6 +281,11 @@ class _FedSource(_Base):
             self._layout = known or layout
             self._queues[shard].append(batch)
             self._changed.notify_all()
+
+    @property
+    def available(self) -> int:
+        """Batches that were fed and not read yet, for every shard."""
+        return min(map(len, self._queues))
 
     def _next(self, shard: int, keep: bool) -> Any:
         queue = self._queues[shard]
@@ -323,15 +320,9 @@ class _FedSource(_Base):
 # --- the public function ------------------------------------------------------------------------------------------
 
 
-def _unwrapped(f: Any) -> Any:
-    while hasattr(f, "func") and not inspect.isfunction(f):  # functools.partial
-        f = f.func
-    return f
-
-
 def _how_called(source: Any) -> int | None:
     """How many arguments a source is called with; None for an iterable or a generator function."""
-    if inspect.isgeneratorfunction(_unwrapped(source)):
+    if inspect.isgeneratorfunction(unwrapped(source)):
         if inspect.signature(source).parameters:
             raise TypeError(f"{NAME}: a generator function used as source must take no arguments")
         return None

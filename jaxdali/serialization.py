@@ -1,0 +1,214 @@
+"""Traced pipelines as JSON text, and back.
+
+The text names operators and the values of their attributes. Loading looks these names up among the classes that jaxdali has
+defined, and passes them plain values: it imports nothing, evaluates nothing, and calls nothing but those classes.
+"""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import enum
+import json
+import math
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from .errors import ArgumentError
+from .graph import DataNode, Graph, Node, Operator
+
+FORMAT = "jaxdali pipeline"
+VERSION = 1
+
+_PACKAGE = __name__.rpartition(".")[0]
+
+
+def dump(graph: Graph, arguments: dict[str, Any]) -> bytes:
+    """A graph and the arguments of its `Pipeline`, as UTF-8 JSON.
+
+    Raises:
+      ArgumentError: an operator holds what has no text: a Python function, an iterator, a device.
+    """
+    tree = {
+        "format": FORMAT,
+        "version": VERSION,
+        "arguments": {k: _encode(v) for k, v in arguments.items()},
+        "operators": [_encode_node(n) for n in graph.nodes],
+        "outputs": [_reference(x) for x in graph.outputs],
+    }
+    return (json.dumps(tree, indent=1, allow_nan=False, ensure_ascii=False) + "\n").encode()
+
+
+def load(text: bytes | str) -> tuple[Graph, dict[str, Any]]:
+    """The graph and the arguments that `dump` was given.
+
+    Raises:
+      RuntimeError: the text is not a pipeline, or one of another version, or names what this version does not have.
+    """
+    try:
+        tree = json.loads(text)
+    except (ValueError, TypeError, RecursionError) as e:
+        raise RuntimeError(f"this is not a serialized pipeline: {e}") from e
+    if not isinstance(tree, dict) or tree.get("format") != FORMAT:
+        raise RuntimeError(f'this is not a serialized pipeline: it has no "format": "{FORMAT}"')
+    if tree.get("version") != VERSION:
+        raise RuntimeError(f"the serialized pipeline has version {tree.get('version')!r}; this jaxdali reads version {VERSION}")
+    try:
+        graph, by_name, types = Graph(), {}, _types()
+        for item in tree["operators"]:
+            node = _decode_node(graph, item, by_name, types)
+            by_name[node.name] = node
+        graph.outputs = tuple(_node(x, by_name) for x in tree["outputs"])
+        return graph, {str(k): _decode(v, types) for k, v in tree["arguments"].items()}
+    except Exception as e:  # whatever a damaged file makes the classes say
+        reason = f"{e.args[0]!r} is missing or unknown" if isinstance(e, KeyError) else str(e)
+        raise RuntimeError(f"the serialized pipeline is damaged, or from a jaxdali with other operators: {reason}") from e
+
+
+# --- nodes ----------------------------------------------------------------------------------------------------------
+
+
+def _encode_node(node: Node) -> dict[str, Any]:
+    try:
+        attributes = _fields(node.op)
+    except ArgumentError as e:
+        raise ArgumentError(f"{node.op.name} (created at {node.where}) can't be serialized: {e}") from None
+    return {
+        "name": node.name,
+        "operator": _type_name(type(node.op)),
+        "attributes": attributes,
+        "inputs": [_reference(x) for x in node.inputs],
+        "device": node.device,
+        "random_index": node.random_index,
+        "where": node.where,
+    }
+
+
+def _decode_node(graph: Graph, item: dict[str, Any], by_name: dict[str, Node], types: dict[str, type]) -> Node:
+    kind = types[item["operator"]]
+    if not issubclass(kind, Operator):
+        raise TypeError(f"{item['operator']} is not an operator")
+    op = _construct(kind, item["attributes"], types)
+    inputs = tuple(_node(x, by_name) for x in item["inputs"])
+    for text in (item["name"], item["device"], item["where"]):
+        if not isinstance(text, str):
+            raise TypeError(f"expected a text, got {text!r}")
+    node = graph.add(op, inputs, item["device"], item["name"], item["where"])
+    if op.random:
+        node.random_index = int(item["random_index"])  # operators that no output needs were counted, too
+    return node
+
+
+def _reference(x: DataNode) -> list[Any]:
+    return [x.node.name, x.index]
+
+
+def _node(reference: list[Any], by_name: dict[str, Node]) -> DataNode:
+    name, index = reference
+    node = by_name[name]
+    if not 0 <= index < node.op.num_outputs:
+        raise ValueError(f"{name!r} has no output {index}")
+    return DataNode(node, index)
+
+
+# --- values ---------------------------------------------------------------------------------------------------------
+
+
+def _encode(x: Any) -> Any:
+    """A value as JSON: sequences as lists, and what JSON does not have as an object with one entry that tells its type."""
+    if isinstance(x, enum.Enum):
+        return {"enum": f"{_type_name(type(x))}.{x.name}"}
+    if isinstance(x, float) and not math.isfinite(x):
+        return {"float": str(x)}
+    if x is None or (isinstance(x, (bool, int, float, str)) and type(x).__module__ == "builtins"):
+        return x
+    if isinstance(x, (tuple, list)):
+        return [_encode(e) for e in x]
+    if isinstance(x, dict):
+        return {"dict": [[_encode(k), _encode(v)] for k, v in x.items()]}
+    if isinstance(x, bytes):
+        return {"bytes": base64.b64encode(x).decode()}
+    if isinstance(x, np.dtype) or (isinstance(x, type) and issubclass(x, np.generic)):
+        return {"dtype": np.dtype(x).name}
+    if isinstance(x, np.generic):
+        return {"number": [np.dtype(x.dtype).name, _encode(x.item())]}
+    if dataclasses.is_dataclass(x) and not isinstance(x, type) and _type_name(type(x)) in _types():
+        return {"object": _type_name(type(x)), "attributes": _fields(x)}
+    raise ArgumentError(f"a {type(x).__name__} can't be written to a file")
+
+
+def _decode(x: Any, types: dict[str, type]) -> Any:
+    if isinstance(x, list):
+        return tuple(_decode(e, types) for e in x)
+    if not isinstance(x, dict):
+        return x
+    match x:
+        case {"enum": str(text)}:
+            name, _, member = text.rpartition(".")
+            kind = types[name]
+            if not issubclass(kind, enum.Enum):
+                raise TypeError(f"{name} has no members")
+            return kind[member]
+        case {"float": ("inf" | "-inf" | "nan") as text}:
+            return float(text)
+        case {"dict": list(items)}:
+            return {_decode(k, types): _decode(v, types) for k, v in items}
+        case {"bytes": str(text)}:
+            return base64.b64decode(text, validate=True)
+        case {"dtype": str(name)}:
+            return _dtype(name)
+        case {"number": [str(name), number]}:
+            return _dtype(name).type(_decode(number, types))
+        case {"object": str(name), "attributes": dict(attributes)}:
+            return _construct(types[name], attributes, types)
+    raise ValueError(f"unknown value {str(x)[:80]}")
+
+
+def _dtype(name: str) -> np.dtype:
+    dtype = np.dtype(jnp.bfloat16) if name == "bfloat16" else np.dtype(name)
+    if dtype.kind not in "biuf" and name != "bfloat16":
+        raise ValueError(f"{name!r} is not a type of numbers")
+    return dtype
+
+
+def _fields(x: Any) -> dict[str, Any]:
+    encoded = {}
+    for f in dataclasses.fields(x):
+        try:
+            encoded[f.name] = _encode(getattr(x, f.name))
+        except ArgumentError as e:
+            raise ArgumentError(f"its attribute {f.name!r}: {e}") from None
+    return encoded
+
+
+def _construct(kind: type, attributes: dict[str, Any], types: dict[str, type]) -> Any:
+    if not dataclasses.is_dataclass(kind):
+        raise TypeError(f"{kind.__name__} has no attributes")
+    expected = {f.name for f in dataclasses.fields(kind)}
+    if expected != attributes.keys():
+        raise ValueError(f"{kind.__name__} has the attributes {sorted(expected)}, got {sorted(attributes)}")
+    return kind(**{k: _decode(v, types) for k, v in attributes.items()})
+
+
+def _type_name(kind: type) -> str:
+    return f"{kind.__module__}.{kind.__qualname__}".removeprefix(_PACKAGE + ".")
+
+
+def _types() -> dict[str, type]:
+    """The classes that a file may name: operators, enums, and the frozen dataclasses that attributes consist of."""
+    return {_type_name(kind): kind for kind in _defined()}
+
+
+def _defined() -> Iterator[type]:
+    for name, module in list(sys.modules.items()):
+        if module is None or not name.startswith(_PACKAGE + "."):
+            continue
+        for kind in list(vars(module).values()):
+            if isinstance(kind, type) and kind.__module__ == name:
+                frozen = dataclasses.is_dataclass(kind) and kind.__dataclass_params__.frozen  # pyright: ignore[reportAttributeAccessIssue]
+                if frozen or issubclass(kind, enum.Enum):
+                    yield kind
