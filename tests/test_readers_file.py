@@ -137,11 +137,10 @@ def test_an_unreadable_file_is_named_and_the_next_batch_is_good(tmp_path):
     def pipeline():
         return fn.readers.file(**data)
 
-    pipe = pipeline()
-    pipe.build()
     os.remove(tmp_path / "001")
     os.remove(tmp_path / "005")
     os.mkdir(tmp_path / "005")
+    pipe = pipeline()
     with pytest.raises(SampleError, match=f"{tmp_path}/001: No such file") as e:
         pipe.run()
     assert e.value.source == "001"
