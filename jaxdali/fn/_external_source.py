@@ -206,7 +206,8 @@ class _PulledSource(_Base):
 
     def read(self, ctx: HostContext, cursors: Sequence[Any]):
         self._batch_size = ctx.B
-        if list(cursors) != self._expected and not all([p.seek(c.get("state")) for p, c in zip(self._pulls, cursors)]):
+        there = list(cursors) == self._expected or [p.seek(c.get("state")) for p, c in zip(self._pulls, cursors)]
+        if there is not True and not all(there):
             _log.warning(
                 "%s: its source takes no index and has no get_state and set_state, so it can't go on where the checkpoint was made: "
                 "it starts over, or goes on where it is",
