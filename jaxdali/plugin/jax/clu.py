@@ -1,0 +1,159 @@
+"""Iterators that can be peeked into, as CLU's PeekableIterator. They don't need the package clu."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import importlib.util
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future
+from typing import Any
+
+import jax
+from jax.sharding import Sharding
+
+from ..base_iterator import LastBatchPolicy
+from .iterator import DALIGenericIterator, iterator_factory
+
+
+@dataclasses.dataclass(frozen=True)
+class ArraySpec:
+    """Type and shape of an array: the stand-in for ``clu.data.dataset_iterator.ArraySpec`` where clu is not installed."""
+
+    dtype: Any
+    shape: tuple[int, ...]
+
+
+@functools.cache
+def _array_spec() -> Callable[..., Any]:
+    """CLU's class when clu is installed, so that its users' isinstance holds. Not imported before it is asked for: it may import TensorFlow."""
+    if importlib.util.find_spec("clu") is None:
+        return ArraySpec
+    from clu.data import dataset_iterator  # pyright: ignore[reportMissingImports]
+
+    return dataset_iterator.ArraySpec
+
+
+class DALIGenericPeekableIterator(DALIGenericIterator):
+    """A `DALIGenericIterator` that shows its next batch without taking it. Thread-safe.
+
+    Shape and type of the outputs must not change from batch to batch: ValueError.
+
+    Takes the arguments of `DALIGenericIterator`.
+    """
+
+    def _start(self, *args: Any, **kwargs: Any):
+        self._lock = threading.RLock()
+        self._peeked: dict[str, jax.Array] | None = None
+        self._expected: dict[str, tuple[Any, tuple[int, ...]]] | None = None
+        self._last_valid: tuple[int, ...] | None = None
+        super()._start(*args, **kwargs)
+
+    def __iter__(self):
+        with self._lock:
+            return self if self._peeked is not None else super().__iter__()
+
+    def __next__(self) -> dict[str, jax.Array]:
+        with self._lock:
+            batches, self._last_valid = self._take()
+            batch, self._peeked = self._peeked, None
+            return self._checked(self._form(batches, self._last_valid)) if batch is None else batch
+
+    def reset(self):
+        """Begins the next epoch; see `DALIGenericIterator`."""
+        with self._lock:
+            super().reset()
+
+    def peek(self) -> dict[str, jax.Array]:
+        """The batch that the next ``next()`` gives, with the same arrays: donating one takes it from that batch, too.
+
+        Raises:
+          StopIteration: at the end of an epoch, as ``next()``.
+        """
+        with self._lock:
+            if self._peeked is None:
+                self._peeked = self._checked(self._form(*self._look()))
+            return dict(self._peeked)
+
+    def peek_async(self) -> Future[dict[str, jax.Array]]:
+        """A future of `peek`. A ``next()`` before it is done may come first."""
+        future: Future[dict[str, jax.Array]] = Future()
+
+        def work():
+            if future.set_running_or_notify_cancel():
+                try:
+                    future.set_result(self.peek())
+                except BaseException as e:
+                    future.set_exception(e)
+
+        threading.Thread(target=work, name="jaxdali-peek", daemon=True).start()
+        return future
+
+    @property
+    def element_spec(self) -> dict[str, Any]:
+        """Type and shape of each entry: ``{name: ArraySpec(dtype, shape)}``, CLU's class where clu is installed. Peeks if need be."""
+        with self._lock:
+            if self._expected is None:
+                self.peek()
+            assert self._expected is not None
+            return {name: _array_spec()(dtype=dtype, shape=shape) for name, (dtype, shape) in self._expected.items()}
+
+    @property
+    def is_nonpadding(self) -> jax.Array:
+        """Which samples of the batch given last belong to its epoch: bool, over the batch axis, on the outputs' sharding.
+
+        False for samples that repeat a shard's last one, or come from the next epoch.
+        """
+        with self._lock:
+            return self._mask([], self._last_valid)
+
+    def _checked(self, batch: dict[str, jax.Array]) -> dict[str, jax.Array]:
+        found = {name: (x.dtype, x.shape) for name, x in batch.items()}
+        if self._expected is None:
+            self._expected = found
+        for name, expected in self._expected.items():
+            if found[name] != expected:
+                raise ValueError(
+                    f"a peekable iterator's outputs must keep their type and shape, but {name!r} changed from "
+                    f"{expected[0]}{list(expected[1])} to {found[name][0]}{list(found[name][1])}"
+                )
+        return batch
+
+
+def peekable_data_iterator(
+    pipeline_fn: Callable[..., Any] | None = None,
+    output_map: Iterable[str] = (),
+    size: int = -1,
+    reader_name: str | None = None,
+    auto_reset: str | bool | None = False,
+    last_batch_padded: bool = False,
+    last_batch_policy: LastBatchPolicy = LastBatchPolicy.FILL,
+    prepare_first_batch: bool = True,
+    sharding: Sharding | Mapping[str, Sharding] | None = None,
+    devices: Sequence[jax.Device] | None = None,
+    mask_name: str | None = None,
+) -> Any:
+    """`data_iterator` for peekable iterators: turns a definition into a function that makes `DALIGenericPeekableIterator`s.
+
+    Args:
+      pipeline_fn: the definition.
+      output_map, size, reader_name, auto_reset, last_batch_padded, last_batch_policy, prepare_first_batch, sharding, devices, mask_name:
+        see `data_iterator`.
+    """
+    return iterator_factory(
+        DALIGenericPeekableIterator,
+        pipeline_fn,
+        sharding,
+        devices,
+        {
+            "output_map": list(output_map),
+            "size": size,
+            "reader_name": reader_name,
+            "auto_reset": auto_reset,
+            "last_batch_padded": last_batch_padded,
+            "last_batch_policy": last_batch_policy,
+            "prepare_first_batch": prepare_first_batch,
+            "mask_name": mask_name,
+        },
+    )
