@@ -14,6 +14,21 @@ from .errors import ArgumentError
 from .shuffle import LIST_SEED, Draw, buffer_order, list_order
 
 
+@functools.lru_cache(maxsize=32)  # a batch asks for the round of each shard; making one takes time in proportion to the list
+def _whole_round(walk: Walk, number: int) -> tuple[np.ndarray, np.ndarray]:
+    """(index in the list as given, position in the list as shuffled) of a round that one walk reads from its start."""
+    shard = walk._shard(number)
+    first, behind = shard_bounds(walk.size, walk.num_shards, shard)
+    position = np.arange(first, behind)
+    if walk.random_shuffle:
+        # Keyed by the shard read, not by the reader: an epoch is the same however many readers share it out.
+        position = first + buffer_order(behind - first, walk.initial_fill, walk.seed, number, shard)
+        return list_order(walk.size, LIST_SEED, Draw.LIST, 0)[position], position
+    if walk.shuffle_after_epoch:
+        return list_order(walk.size, walk.shuffle_after_epoch_seed, Draw.EPOCH, number)[first:behind], position
+    return position, position
+
+
 @functools.lru_cache(maxsize=8)
 def _unread(walk: Walk, cursor: str, number: int) -> tuple[np.ndarray, np.ndarray] | None:
     """(index, position) of what no shard has read of a round when the first one is at `cursor` (JSON); None: all of it."""
@@ -120,20 +135,11 @@ class Walk:
 
     def _round(self, number: int, rest: dict[str, Any] | None = None) -> tuple[np.ndarray, np.ndarray]:
         """One round: (index in the list as given, position in the list as shuffled)."""
-        shard = self._shard(number)
         left = self._left(number, rest)
         if left is not None:
-            first, behind = shard_bounds(len(left[0]), self.num_shards, shard)
+            first, behind = shard_bounds(len(left[0]), self.num_shards, self._shard(number))
             return left[0][first:behind], left[1][first:behind]
-        first, behind = shard_bounds(self.size, self.num_shards, shard)
-        position = np.arange(first, behind)
-        if self.random_shuffle:
-            # Keyed by the shard read, not by the reader: an epoch is the same however many readers share it out.
-            position = first + buffer_order(behind - first, self.initial_fill, self.seed, number, shard)
-            return list_order(self.size, LIST_SEED, Draw.LIST, 0)[position], position
-        if self.shuffle_after_epoch:
-            return list_order(self.size, self.shuffle_after_epoch_seed, Draw.EPOCH, number)[first:behind], position
-        return position, position
+        return _whole_round(self, number)
 
     def take(self, cursor: dict[str, Any], n: int, batch_size: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
         """The next n samples, in batches of `batch_size`.
