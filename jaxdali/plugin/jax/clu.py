@@ -27,7 +27,7 @@ class ArraySpec:
 
 @functools.cache
 def _array_spec() -> Callable[..., Any]:
-    """CLU's class when clu is installed, so that its users' isinstance holds. Not imported before it is asked for: it may import TensorFlow."""
+    """CLU's class when clu is installed, so that its users' isinstance holds. Imported late: it may import TensorFlow."""
     if importlib.util.find_spec("clu") is None:
         return ArraySpec
     from clu.data import dataset_iterator  # pyright: ignore[reportMissingImports]
