@@ -13,7 +13,7 @@ from .graph import Node, Value
 from .source import SampleIds
 
 if TYPE_CHECKING:
-    from .executor import Executor
+    from .executor import Executor, UserSettings
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,6 +76,11 @@ class HostContext:
     def empty(self, elements: int, dtype, index: int = 0) -> np.ndarray:
         """A pooled buffer ``[S, capacity]``, capacity at least `elements`, for the ragged output `index`."""
         return self._executor.buffer((self.node.id, index), elements, dtype)
+
+    @property
+    def settings(self) -> UserSettings:
+        """The JAX settings of the user's thread."""
+        return self._executor.settings
 
     def source_name(self, i: int) -> str:
         """Where sample `i` of this node's inputs came from."""

@@ -17,11 +17,12 @@ from . import _pipeline_arguments as check
 from . import serialization
 from ._dot import dot
 from ._pipeline_arguments import local_device
-from ._schedule import Schedule, SetUpExecutor, tensor_lists
+from ._schedule import Schedule, make_executor, tensor_lists
 from .backend import TensorListCPU, TensorListGPU
 from .executor import Executor
 from .graph import DataNode, Graph, as_node, building, user_line
 from .host import BadSample
+from .prefetch import close_aside
 from .sharding import Shards
 
 DEFAULT_NUM_THREADS = 4
@@ -235,14 +236,15 @@ class Pipeline:
             return
         self._check_arguments()
         setups = self._setups()
-        options: dict[str, Any] = {
-            "shards": Shards.single(self.device),
-            "batch_size": self.batch_size,
-            "num_threads": self.num_threads,
-            "seed": self._seed,
-            "as_arrays": False,
-        }
-        executor = SetUpExecutor([self.graph], setups=setups, **options) if setups else Executor([self.graph], **options)
+        executor = make_executor(
+            [self.graph],
+            setups,
+            shards=Shards.single(self.device),
+            batch_size=self.batch_size,
+            num_threads=self.num_threads,
+            seed=self._seed,
+            as_arrays=False,
+        )
         self._executor = executor
         by_user = bool(setups) or any(s.fed for s in executor.sources.values())
         try:
@@ -254,7 +256,7 @@ class Pipeline:
             executor.close()
             raise
         self._schedule = Schedule(executor, executor.initial_state, self._depth, pipelined=self.exec_pipelined, by_user=by_user)
-        self._finalizer = weakref.finalize(self, self._schedule.close)
+        self._finalizer = weakref.finalize(self, close_aside, self._schedule.close)
 
     def _check_arguments(self):
         if self._given["batch_size"] is None:

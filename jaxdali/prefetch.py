@@ -7,7 +7,7 @@ import collections
 import queue
 import threading
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from .executor import Batch, Executor
@@ -25,11 +25,15 @@ class Prefetch:
 
     Exceptions travel to the caller of `get`, in order; one consumes its batch, the next `get` gives the batch after it.
     After a StopIteration the threads wait for `restart`.
+
+    Attributes:
+      state: the executor's, after the batch that `get` returned last, whatever was made ahead.
     """
 
     def __init__(self, executor: Executor, state: dict, depth: int):
         self._executor = executor
-        self._state = state
+        self.state = state
+        self._state = state  # after the batch that was read last
         self._stop = False
         self._slots = threading.Semaphore(depth + 1)
         self._launched: queue.SimpleQueue[Any] = queue.SimpleQueue()
@@ -49,16 +53,17 @@ class Prefetch:
     def get(self) -> Batch:
         """The next batch. Raises what making it raised; StopIteration at the end of the data, again and again until `restart`."""
         with self._ready:
-            kind, item = self._head()
+            kind, item, state = self._head()
             if kind != "end":
                 self._finished.popleft()
+                self.state = state
                 self._slots.release()
         return _opened(kind, item)
 
     def peek(self) -> Batch:
         """What the next `get` gives or raises, without taking it."""
         with self._ready:
-            kind, item = self._head()
+            kind, item, _ = self._head()
         return _opened(kind, item)
 
     def wait(self) -> bool:
@@ -66,7 +71,7 @@ class Prefetch:
         with self._ready:
             return self._head()[0] != "end"
 
-    def _head(self) -> tuple[str, Any]:
+    def _head(self) -> tuple[str, Any, dict]:
         while not self._finished:
             if self._stop:
                 raise RuntimeError("the iterator is closed")
@@ -88,7 +93,7 @@ class Prefetch:
         """Goes on with the next epoch after the end of the data was reached by `get`."""
         with self._ready:
             if self._finished and self._finished[0][0] == "end":
-                self._finished.popleft()
+                self.state = self._finished.popleft()[2]
                 self._slots.release()
                 self._resume.release()
 
@@ -122,17 +127,16 @@ class Prefetch:
                     self._state = work.after  # whatever becomes of this batch, the next is another
                     item = ("batch", self._executor.launch(work))
                 except StopIteration:
+                    self._state = self._executor.after_end(self._state)
                     item = ("end", None)
                 except SourceError as e:
                     self._state = e.after
                     item = ("error", e.__cause__)
                 except BaseException as e:
                     item = ("error", e)
-                self._launched.put(item)
+                self._launched.put((*item, self._state))
                 if item[0] == "end":
                     self._resume.acquire()
-                    if not self._stop:
-                        self._state = self._executor.after_end(self._state)
                 del item
         self._launched.put(None)
 
@@ -142,9 +146,9 @@ class Prefetch:
             while (item := self._launched.get()) is not None:
                 if isinstance(item[1], Work):
                     try:
-                        item = ("batch", self._executor.check(item[1]))
+                        item = ("batch", self._executor.check(item[1]), item[2])
                     except BaseException as e:
-                        item = ("error", e)
+                        item = ("error", e, item[2])
                 self._launch_room.release()
                 with self._ready:
                     self._finished.append(item)
@@ -161,11 +165,7 @@ def _opened(kind: str, item: Any) -> Batch:
 
 
 def close_together(runners: Sequence[Prefetch | Synchronous], executors: Sequence[Executor]):
-    """Closes runners, then their executors: what pipelines and iterators do when they are closed or collected.
-
-    Garbage is collected in whatever thread happens to allocate. A thread of a runner can't wait for itself, nor for another
-    that may be waiting for it, so there the work is left to a thread of its own.
-    """
+    """Closes runners, then their executors."""
 
     def close():
         for r in runners:
@@ -173,6 +173,15 @@ def close_together(runners: Sequence[Prefetch | Synchronous], executors: Sequenc
         for e in executors:
             e.close()
 
+    close_aside(close)
+
+
+def close_aside(close: Callable[[], None]):
+    """Calls a function that closes runners, which pipelines and iterators do when they are closed or collected.
+
+    Garbage is collected in whatever thread happens to allocate. A thread of a runner can't wait for itself, nor for another
+    that may be waiting for it, so there the work is left to a thread of its own.
+    """
     if getattr(_thread, "ours", False):
         threading.Thread(target=close, name="jaxdali-close").start()
     else:
@@ -192,8 +201,9 @@ class Synchronous:
     def __init__(self, executor: Executor, state: dict, depth: int):
         del depth
         self._executor = executor
+        self.state = state
         self._state = state
-        self._items: collections.deque[tuple[str, Any]] = collections.deque()
+        self._items: collections.deque[tuple[str, Any, dict]] = collections.deque()
         self._closed = False
 
     @property
@@ -209,7 +219,7 @@ class Synchronous:
     def request(self):
         """Launches one more batch. What goes wrong is raised when the batch is taken."""
         if not self.no_more:
-            self._items.append(self._launch())
+            self._items.append((*self._launch(), self._state))
 
     def get(self) -> Batch:
         """The batch requested first, or a new one. Raises what making it raised; StopIteration at the end of the data."""
@@ -217,9 +227,10 @@ class Synchronous:
             raise RuntimeError("the pipeline is closed")
         if not self._items:
             self.request()
-        kind, item = self._items[0]
+        kind, item, state = self._items[0]
         if kind != "end":
             self._items.popleft()
+            self.state = state
         if not isinstance(item, Work):
             return _opened(kind, item)
         with self._executor.contexts():
@@ -228,8 +239,8 @@ class Synchronous:
     def restart(self):
         """Goes on with the next epoch after the end of the data was reached by `get`."""
         if self.at_end:
+            self.state = self._items[0][2]
             self._items.clear()
-            self._state = self._executor.after_end(self._state)
 
     def close(self):
         """Lets go of what was requested. Nothing can be taken afterwards."""
@@ -244,6 +255,7 @@ class Synchronous:
                 self._state = work.after  # whatever becomes of this batch, the next is another
                 return "batch", self._executor.launch(work)
             except StopIteration:
+                self._state = self._executor.after_end(self._state)
                 return "end", None
             except SourceError as e:
                 self._state = e.after

@@ -1,0 +1,327 @@
+"""jax_function: the user's own JAX code as an operator."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import logging
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+from jax.extend.core import jaxpr_as_fun
+from jax.sharding import NamedSharding, PartitionSpec, Sharding
+
+from ... import graph
+from ...errors import ArgumentError, OperatorError
+from ...graph import Operator, Spec, add, as_node, requested_on_device
+from ...lowering import narrow
+from ...outputs import by_shard
+from ...sharding import assemble
+from ...tracing import NotFaithful, describe, trace, trace_again
+
+_log = logging.getLogger(__name__)
+
+MANY_SHAPES = 8  # a function that was compiled for more shapes than this is warned about
+
+
+def jax_function(
+    function: Callable[..., Any] | None = None,
+    num_outputs: int = 1,
+    output_layouts: str | Sequence[str] | None = None,
+    sharding: Sharding | None = None,
+    device: str | None = None,
+    preserve: bool = True,
+    *,
+    jit: bool | None = None,
+) -> Any:
+    """Turns a function of jax.Arrays into an operator.
+
+    The function gets one array for each input, the whole batch of its shard ``(batch, *sample)``, and returns arrays with the
+    same first axis. It is traced right into the pipeline's program: no callback, no copy. What tracing would freeze
+    (`np.random`, a counter, a key that it splits) or can't do (``float(x)``, ``if x > 0``) runs eagerly between two programs instead,
+    which is found out by two trial traces and said in the log.
+
+    Usable bare, called, or as a decorator with options; under `jax.jit` and `jax.vmap` too.
+
+    Example:
+      >>> @jax_function
+      ... def flip_horizontal(images):
+      ...     return images[:, :, ::-1]
+
+    Args:
+      function: the function. 64-bit inputs come as 32-bit ones unless the user has x64 on.
+      num_outputs: how many arrays it returns. 0: it is called for its effect, and eagerly.
+      output_layouts: a layout for each output, or one for all. Default: that of the input of the same number, if it has as many dimensions.
+      sharding: the function sees global arrays on this sharding, of all shards, and runs as a program of its own.
+      device: "cpu" or "gpu": where all inputs must be; None: where they are.
+      preserve: it runs even when no output of the pipeline depends on it.
+      jit: True: traced without a trial; False: eager; None: as found out. Beyond DALI.
+
+    Returns:
+      A function of DataNodes (numbers and arrays are repeated for all samples) that returns DataNodes.
+
+    Raises:
+      ValueError: an argument is out of range.
+      RuntimeError: used outside a pipeline definition. While running: the samples of an input differ in shape (unless one shape per batch),
+        the number of outputs or their first axis is wrong, or the function raises; the message carries its text.
+
+    Differs from DALI: several devices per process are possible with `sharding`; bfloat16 is an ordinary type. A function that gets samples of
+    another shape in each batch is compiled for each shape.
+    """
+    if function is None:
+        return functools.partial(
+            jax_function,
+            num_outputs=num_outputs,
+            output_layouts=output_layouts,
+            sharding=sharding,
+            device=device,
+            preserve=preserve,
+            jit=jit,
+        )
+    if not callable(function):
+        raise TypeError(f"jax_function takes a function, got {type(function).__name__}")
+    if isinstance(num_outputs, bool) or not isinstance(num_outputs, int) or num_outputs < 0:
+        raise ValueError(f"num_outputs must be a number >= 0, got {num_outputs!r}")
+    if device not in (None, "cpu", "gpu"):
+        raise ValueError(f"device must be 'cpu', 'gpu' or None, got {device!r}")
+    if sharding is not None and not isinstance(sharding, Sharding):
+        raise ValueError(f"sharding must be a jax.sharding.Sharding, got {type(sharding).__name__}")
+    if jit not in (None, True, False):
+        raise TypeError(f"jit must be True, False or None, got {jit!r}")
+    if jit and (num_outputs == 0 or sharding is not None):
+        raise ValueError("jit=True goes neither with num_outputs=0 nor with sharding: such a function is a step of its own")
+    if output_layouts is None or isinstance(output_layouts, str):
+        layouts = (output_layouts,) * num_outputs
+    else:
+        layouts = tuple(output_layouts)
+        if len(layouts) != num_outputs:
+            raise ArgumentError(
+                f"output_layouts has {len(layouts)} layouts for {num_outputs} outputs: pass one for each, or a single text for all"
+            )
+    options = {"function": function, "outputs": num_outputs, "layouts": layouts, "keep": bool(preserve)}
+    eager = jit is False or num_outputs == 0 or sharding is not None
+
+    @functools.wraps(function)
+    def operator(*inputs: Any) -> Any:
+        if graph.current_graph() is None:
+            raise RuntimeError(f"jax_function {describe(function)} can only be used inside a pipeline definition")
+        nodes = [as_node(x, "jax_function") for x in inputs]
+        for i, x in enumerate(nodes):
+            there = "gpu" if requested_on_device(x.node) else "cpu"
+            if device is not None and there != device:
+                raise ArgumentError(
+                    f"jax_function {describe(function)}: input {i} is on the {there}, but device={device!r}; move it with .{device}()"
+                )
+        op = EagerFunction(**options, calls=None, sharding=sharding) if eager else TraceableFunction(**options, jit=jit)
+        made = add(op, *nodes, device="gpu" if device == "gpu" else None)
+        return None if num_outputs == 0 else made
+
+    return operator
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Function(Operator):
+    """What both kinds share. The function itself is not part of the key: each shard's definition makes one of its own."""
+
+    name = "jax_function"
+    function: Any = dataclasses.field(compare=False)
+    outputs: int
+    layouts: tuple[str | None, ...]
+    keep: bool
+
+    @property
+    def num_outputs(self) -> int:
+        return self.outputs
+
+    @property
+    def preserved(self) -> bool:
+        return self.keep
+
+    def layout_of(self, i: int, ndim: int, node: graph.Node) -> str:
+        """The layout of output `i`, which has `ndim` dimensions per sample."""
+        given = self.layouts[i]
+        if given is None:
+            like = node.inputs[i].spec if i < len(node.inputs) else None
+            return like.layout if like is not None and like.ndim == ndim else ""
+        if given and len(given) != ndim:
+            raise ArgumentError(f"output_layouts: {given!r} does not fit output {i}, which has {ndim} dimensions per sample")
+        return given
+
+    def flatten(self, result: Any, samples: int) -> tuple[Any, ...]:
+        """What the function returned, as a checked tuple of arrays."""
+        if self.outputs == 0:
+            if result is not None:
+                raise TypeError(f"it must return None (num_outputs=0), got {type(result).__name__}")
+            return ()
+        arrays = tuple(result) if isinstance(result, (tuple, list)) else (result,)
+        if len(arrays) != self.outputs:
+            raise ValueError(f"it returned {len(arrays)} outputs, num_outputs is {self.outputs}")
+        for i, a in enumerate(arrays):
+            if not isinstance(a, jax.Array):
+                raise TypeError(f"output {i} must be a jax.Array, got {type(a).__name__}")
+            if a.ndim == 0 or a.shape[0] != samples:
+                raise ValueError(f"output {i} must have the batch, {samples} samples, as first axis; its shape is {a.shape}")
+        return arrays
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TraceableFunction(_Function):
+    """A function before it is known whether it can be traced; `bind` finds out."""
+
+    runs = frozenset({"compute"})
+    jit: bool | None
+
+    def bind(self, executor, node, ops, specs):
+        functions = [op.function for op in ops]
+        eager = EagerFunction(function=self.function, outputs=self.outputs, layouts=self.layouts, keep=self.keep, calls=None, sharding=None)
+        if any(s.shape is None for s in specs):
+            # Compiled for each shape there is, between two programs.
+            return dataclasses.replace(eager, calls=_Calls(functions, node, jit=self.jit))
+        if executor.settings.disable_jit and self.jit is None:
+            return dataclasses.replace(eager, calls=_Calls(functions, node, jit=False))
+        B, x64 = executor.B, executor.settings.x64
+        arguments = [jax.ShapeDtypeStruct((B, *(s.shape or ())), s.dtype if x64 else narrow(s.dtype)) for s in specs]
+        try:
+            with executor.settings.contexts():
+                traced = _traces(functions, arguments, lambda r: self.flatten(r, B), self.jit)
+        except NotFaithful as e:
+            if self.jit:
+                raise OperatorError(self.name, node.where, f"{describe(self.function)} can't be traced (jit=True): {e}") from e
+            _log.warning(
+                "jax_function %s (created at %s) runs eagerly, not in the compiled program: %s", describe(self.function), node.where, e
+            )
+            return dataclasses.replace(eager, calls=_Calls(functions, node, jit=False))
+        outputs = [
+            Spec(a.dtype, a.ndim - 1, a.shape[1:], self.layout_of(i, a.ndim - 1, node)) for i, a in enumerate(traced.jaxpr.out_avals)
+        ]
+        return TracedFunction(jaxpr=traced.jaxpr, fingerprint=traced.fingerprint, given=tuple(outputs), keep=self.keep, x64=x64)
+
+
+def _traces(functions, arguments, flatten, jit):
+    """The one trace of all shards' functions; raises NotFaithful when there is none."""
+    first = trace(functions[0], arguments, flatten) if jit is None else trace_again(functions[0], arguments, flatten)
+    for f in functions[1:]:
+        if f is not functions[0] and trace_again(f, arguments, flatten).fingerprint != first.fingerprint:
+            raise NotFaithful("the shards' functions compute different things")
+    return first
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TracedFunction(Operator):
+    """A function that was traced: a computation inside the program."""
+
+    name = "jax_function"
+    runs = frozenset({"compute"})
+    jaxpr: Any = dataclasses.field(compare=False)
+    fingerprint: str
+    given: tuple[Spec, ...]
+    keep: bool
+    x64: bool
+
+    @property
+    def num_outputs(self) -> int:
+        return len(self.given)
+
+    @property
+    def preserved(self) -> bool:
+        return self.keep
+
+    def infer(self, *specs):
+        return self.given
+
+    def lower(self, ctx, *arrays):
+        inputs = [a if self.x64 else a.astype(narrow(a.dtype)) for a in arrays]
+        return tuple(jaxpr_as_fun(self.jaxpr)(*inputs))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class EagerFunction(_Function):
+    """A function that is called with real arrays, between two programs."""
+
+    runs = frozenset({"host"})
+    eager = True
+    calls: Any = dataclasses.field(compare=False)
+    sharding: Sharding | None
+
+    def bind(self, executor, node, ops, specs):
+        if self.calls is not None:
+            return self
+        return dataclasses.replace(self, calls=_Calls([op.function for op in ops], node, jit=None if self.sharding is not None else False))
+
+    def call(self, ctx, inputs, shards):
+        """Calls it: for each input, one array per shard in; for each output, one array per shard out."""
+        present = ctx.present.reshape(ctx.S, ctx.B).sum(axis=1).tolist()
+        with ctx.settings.contexts():
+            if self.sharding is not None:
+                return self._call_global(ctx, inputs, shards)
+            per_shard = []
+            for s, device in enumerate(shards.primaries):
+                arguments = [jax.device_put(x[s], device) for x in inputs]
+                per_shard.append(self.calls(s, arguments, lambda r, n=present[s]: self.flatten(r, n)))
+        return [[outputs[i] for outputs in per_shard] for i in range(self.outputs)]
+
+    def _call_global(self, ctx, inputs, shards):
+        """Calls it once, with global arrays of all shards."""
+        samples = shards.num * ctx.B
+        arguments = [assemble(x, shards, self.sharding) for x in inputs]
+        outputs = self.calls(0, arguments, lambda r: self.flatten(r, samples))
+        batch = self.sharding
+        if isinstance(batch, NamedSharding):  # other axes than the batch's are gathered
+            batch = NamedSharding(batch.mesh, PartitionSpec(*batch.spec[:1]))
+        return [by_shard(jax.device_put(x, batch), shards) for x in outputs]
+
+
+class _Calls:
+    """Calls the functions of all shards, compiled where that is faithful.
+
+    Args:
+      functions: one per shard.
+      jit: None: find out at the first call; True: compiled; False: as they are.
+    """
+
+    def __init__(self, functions: Sequence[Callable[..., Any]], node: graph.Node, jit: bool | None):
+        self._functions = list(functions)
+        self._node = node
+        self._jit = jit
+        self._shapes: set[Any] = set()
+        if jit:
+            self._compile()
+
+    def _compile(self):
+        # Shards that share a function share its compilations.
+        compiled = {id(f): jax.jit(f) for f in self._functions}
+        self._functions = [compiled[id(f)] for f in self._functions]
+        self._jit = True
+
+    def __call__(self, s: int, arguments: Sequence[jax.Array], flatten: Callable[[Any], Any]) -> tuple[jax.Array, ...]:
+        function = self._functions[s]
+        if self._jit is None:
+            try:
+                abstract = [jax.ShapeDtypeStruct(a.shape, a.dtype, sharding=a.sharding) for a in arguments]
+                trace(function, abstract, flatten)
+                self._compile()
+                function = self._functions[s]
+            except NotFaithful as e:
+                self._jit = False
+                _log.warning("jax_function %s (created at %s) runs eagerly, not compiled: %s", describe(function), self._node.where, e)
+        try:
+            result = flatten(function(*arguments))
+        except Exception as e:
+            raise self._node.error(f"{describe(function)}: {type(e).__name__}: {e}") from e
+        if self._jit:
+            self._count(tuple((a.shape, np.dtype(a.dtype).name) for a in arguments))
+        return result
+
+    def _count(self, shapes: Any):
+        if shapes not in self._shapes:
+            self._shapes.add(shapes)
+            if len(self._shapes) == MANY_SHAPES + 1:
+                _log.warning(
+                    "jax_function %s (created at %s) was compiled for %d shapes: its samples have another shape in each batch; "
+                    "make them uniform before, e.g. with fn.resize(..., size=...)",
+                    describe(self._functions[0]),
+                    self._node.where,
+                    len(self._shapes),
+                )
