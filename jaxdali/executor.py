@@ -17,8 +17,8 @@ from .errors import OperatorError, SampleError
 from .graph import Graph, Node, Spec, Value
 from .host import BadSample, EagerArrays, HostContext, SourceError, Work
 from .lowering import SMALL_ROW, Layout, Program, Segment, capacities_for, program_for, segments
-from .outputs import Outputs, by_shard
-from .ragged import BufferPool, Packed, Ragged, pack, plan_offsets
+from .outputs import Outputs
+from .ragged import BufferPool, Packed, pack, plan_offsets
 from .sharding import Shards, cpu_device
 from .source import SampleIds, Source
 
@@ -147,11 +147,19 @@ class Executor:
             "seed": self.seed,
             "epoch": 0,
             "iteration": 0,
-            "sources": {
-                n.name: {"fingerprint": self.sources[n.id].fingerprint(), "cursors": self.sources[n.id].initial()}
-                for n in self._source_nodes
-            },
+            "sources": {n.name: {"cursors": self.sources[n.id].initial()} for n in self._source_nodes},
         }
+
+    def reseed(self, seed: int):
+        """Goes on with another seed, that of a checkpoint. Only while nothing runs."""
+        self.seed = seed
+        for source in self.sources.values():
+            source.reseed(seed)
+
+    @property
+    def named_sources(self) -> dict[str, Source]:
+        """The sources by their operators' names."""
+        return {n.name: self.sources[n.id] for n in self._source_nodes}
 
     def after_end(self, state: dict) -> dict:
         """The state of the next epoch, when a source has ended this one."""

@@ -42,7 +42,10 @@ class Pull:
         state = {} if self._op.arguments is not None else {"open": self._iterator is not None, "ended": self._ended}
         target = self._stateful()
         if target is not None:
-            state["source"] = _encoded(target.get_state())
+            try:
+                state["source"] = _encoded(target.get_state())
+            except Exception as e:  # raised when somebody asks for a checkpoint, and only then
+                state["source"] = {"unknown": f"{type(e).__name__}: {e}"}
         return state or None
 
     def seek(self, state: dict[str, Any] | None) -> bool:
@@ -107,10 +110,7 @@ def _encoded(state: Any) -> dict[str, Any]:
     """What a source's get_state returned, copied: the source may go on changing it."""
     if isinstance(state, bytes):
         return {"base64": base64.b64encode(state).decode("ascii")}
-    try:
-        return {"json": json.loads(json.dumps(state))}
-    except (TypeError, ValueError) as e:  # raised when somebody asks for a checkpoint, and only then
-        return {"unknown": str(e)}
+    return {"json": json.loads(json.dumps(state))}
 
 
 def _decoded(state: dict[str, Any]) -> Any:
