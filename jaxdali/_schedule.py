@@ -10,7 +10,7 @@ import numpy as np
 
 from .backend import TensorListCPU, TensorListGPU
 from .executor import Batch, Executor
-from .graph import Value
+from .graph import Graph, Value
 from .host import Work
 from .prefetch import Prefetch, Synchronous
 from .ragged import Packed
@@ -114,6 +114,11 @@ class SetUpExecutor(Executor):
         self._set_up()
         self._is_set_up = False
         return super().read(state)
+
+
+def make_executor(graphs: Sequence[Graph], setups: Sequence[Callable[[], None]], **options: Any) -> Executor:
+    """An executor of these graphs, with its options, that calls `setups` before each batch."""
+    return SetUpExecutor(graphs, setups=setups, **options) if setups else Executor(graphs, **options)
 
 
 def tensor_lists(batch: Batch) -> tuple[TensorListCPU | TensorListGPU, ...]:

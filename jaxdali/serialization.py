@@ -9,22 +9,25 @@ from __future__ import annotations
 import base64
 import dataclasses
 import enum
+import functools
+import importlib
 import json
 import math
-import sys
-from collections.abc import Iterator
+import pkgutil
 from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
 
+from . import fn
+from . import graph as graph_module
+from . import types as types_module
 from .errors import ArgumentError
 from .graph import DataNode, Graph, Node, Operator
 
 FORMAT = "jaxdali pipeline"
 VERSION = 1
-
-_PACKAGE = __name__.rpartition(".")[0]
+_WIDTH = 120
 
 
 def dump(graph: Graph, arguments: dict[str, Any]) -> bytes:
@@ -33,14 +36,15 @@ def dump(graph: Graph, arguments: dict[str, Any]) -> bytes:
     Raises:
       ArgumentError: an operator holds what has no text: a Python function, an iterator, a device.
     """
+    types = _types()
     tree = {
         "format": FORMAT,
         "version": VERSION,
-        "arguments": {k: _encode(v) for k, v in arguments.items()},
-        "operators": [_encode_node(n) for n in graph.nodes],
+        "arguments": {k: _encode(v, types) for k, v in arguments.items()},
+        "operators": [_encode_node(n, types) for n in graph.nodes],
         "outputs": [_reference(x) for x in graph.outputs],
     }
-    return (json.dumps(tree, indent=1, allow_nan=False, ensure_ascii=False) + "\n").encode()
+    return (_text(tree) + "\n").encode()
 
 
 def load(text: bytes | str) -> tuple[Graph, dict[str, Any]]:
@@ -69,12 +73,26 @@ def load(text: bytes | str) -> tuple[Graph, dict[str, Any]]:
         raise RuntimeError(f"the serialized pipeline is damaged, or from a jaxdali with other operators: {reason}") from e
 
 
+def _text(x: Any, indent: str = "") -> str:
+    """JSON with what is short on one line."""
+    line = json.dumps(x, allow_nan=False, ensure_ascii=False)
+    if len(line) + len(indent) <= _WIDTH or not isinstance(x, (dict, list)) or not x:
+        return line
+    deeper = indent + "  "
+    if isinstance(x, dict):
+        rows = [f"{deeper}{json.dumps(k, ensure_ascii=False)}: {_text(v, deeper)}" for k, v in x.items()]
+        return "{\n" + ",\n".join(rows) + f"\n{indent}}}"
+    return "[\n" + ",\n".join(deeper + _text(v, deeper) for v in x) + f"\n{indent}]"
+
+
 # --- nodes ----------------------------------------------------------------------------------------------------------
 
 
-def _encode_node(node: Node) -> dict[str, Any]:
+def _encode_node(node: Node, types: dict[str, type]) -> dict[str, Any]:
     try:
-        attributes = _fields(node.op)
+        if types.get(_type_name(type(node.op))) is not type(node.op):
+            raise ArgumentError("it calls a Python function, which can't be written to a file")
+        attributes = _fields(node.op, types)
     except ArgumentError as e:
         raise ArgumentError(f"{node.op.name} (created at {node.where}) can't be serialized: {e}") from None
     return {
@@ -118,26 +136,26 @@ def _node(reference: list[Any], by_name: dict[str, Node]) -> DataNode:
 # --- values ---------------------------------------------------------------------------------------------------------
 
 
-def _encode(x: Any) -> Any:
+def _encode(x: Any, types: dict[str, type]) -> Any:
     """A value as JSON: sequences as lists, and what JSON does not have as an object with one entry that tells its type."""
-    if isinstance(x, enum.Enum):
+    if isinstance(x, enum.Enum) and types.get(_type_name(type(x))) is type(x):
         return {"enum": f"{_type_name(type(x))}.{x.name}"}
     if isinstance(x, float) and not math.isfinite(x):
         return {"float": str(x)}
     if x is None or (isinstance(x, (bool, int, float, str)) and type(x).__module__ == "builtins"):
         return x
     if isinstance(x, (tuple, list)):
-        return [_encode(e) for e in x]
+        return [_encode(e, types) for e in x]
     if isinstance(x, dict):
-        return {"dict": [[_encode(k), _encode(v)] for k, v in x.items()]}
+        return {"dict": [[_encode(k, types), _encode(v, types)] for k, v in x.items()]}
     if isinstance(x, bytes):
         return {"bytes": base64.b64encode(x).decode()}
     if isinstance(x, np.dtype) or (isinstance(x, type) and issubclass(x, np.generic)):
         return {"dtype": np.dtype(x).name}
     if isinstance(x, np.generic):
-        return {"number": [np.dtype(x.dtype).name, _encode(x.item())]}
-    if dataclasses.is_dataclass(x) and not isinstance(x, type) and _type_name(type(x)) in _types():
-        return {"object": _type_name(type(x)), "attributes": _fields(x)}
+        return {"number": [np.dtype(x.dtype).name, _encode(x.item(), types)]}
+    if dataclasses.is_dataclass(x) and not isinstance(x, type) and types.get(_type_name(type(x))) is type(x):
+        return {"object": _type_name(type(x)), "attributes": _fields(x, types)}
     raise ArgumentError(f"a {type(x).__name__} can't be written to a file")
 
 
@@ -175,11 +193,11 @@ def _dtype(name: str) -> np.dtype:
     return dtype
 
 
-def _fields(x: Any) -> dict[str, Any]:
+def _fields(x: Any, types: dict[str, type]) -> dict[str, Any]:
     encoded = {}
     for f in dataclasses.fields(x):
         try:
-            encoded[f.name] = _encode(getattr(x, f.name))
+            encoded[f.name] = _encode(getattr(x, f.name), types)
         except ArgumentError as e:
             raise ArgumentError(f"its attribute {f.name!r}: {e}") from None
     return encoded
@@ -195,20 +213,18 @@ def _construct(kind: type, attributes: dict[str, Any], types: dict[str, type]) -
 
 
 def _type_name(kind: type) -> str:
-    return f"{kind.__module__}.{kind.__qualname__}".removeprefix(_PACKAGE + ".")
+    return kind.__qualname__.lstrip("_")  # without the module, so that files survive a move of the class
 
 
+@functools.cache
 def _types() -> dict[str, type]:
     """The classes that a file may name: operators, enums, and the frozen dataclasses that attributes consist of."""
-    return {_type_name(kind): kind for kind in _defined()}
-
-
-def _defined() -> Iterator[type]:
-    for name, module in list(sys.modules.items()):
-        if module is None or not name.startswith(_PACKAGE + "."):
-            continue
-        for kind in list(vars(module).values()):
-            if isinstance(kind, type) and kind.__module__ == name:
+    found: dict[str, type] = {}
+    modules = [importlib.import_module(m.name) for m in pkgutil.walk_packages(fn.__path__, f"{fn.__name__}.")]
+    for module in (graph_module, types_module, *modules):
+        for kind in vars(module).values():
+            if isinstance(kind, type) and kind.__module__ == module.__name__:
                 frozen = dataclasses.is_dataclass(kind) and kind.__dataclass_params__.frozen  # pyright: ignore[reportAttributeAccessIssue]
                 if frozen or issubclass(kind, enum.Enum):
-                    yield kind
+                    assert found.setdefault(_type_name(kind), kind) is kind, f"two classes are called {_type_name(kind)}"
+    return found

@@ -13,6 +13,7 @@ import numpy as np
 from jax.experimental import multihost_utils
 from jax.sharding import Mesh, NamedSharding, PartitionSpec, Sharding
 
+from ..._schedule import make_executor
 from ...executor import Batch, Executor
 from ...graph import user_line
 from ...pipeline import Pipeline, pipeline_def, split_arguments
@@ -205,8 +206,9 @@ def _executor(
     first = pipelines[0]
     for p in pipelines:
         p._claim()
-    executor = Executor(
+    executor = make_executor(
         [p.graph for p in pipelines],
+        [f for p in pipelines for f in p._setups()],
         shards=shards,
         batch_size=first.batch_size,
         num_threads=first.num_threads,
