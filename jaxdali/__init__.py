@@ -7,8 +7,8 @@ from . import types as types
 from ._config import show_config as show_config
 from .errors import OperatorError as OperatorError
 from .errors import SampleError as SampleError
-from .host import BadSample as BadSample
 from .graph import DataNode as DataNode
+from .host import BadSample as BadSample
 from .pipeline import Pipeline as Pipeline
 from .pipeline import pipeline_def as pipeline_def
 

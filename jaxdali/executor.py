@@ -126,7 +126,7 @@ class Executor:
     # --- build ------------------------------------------------------------------------------------------------
 
     def build(self):
-        """Infers the specs, as far as they don't depend on an eager function; needs sources' first batches where only these tell the types."""
+        """Infers the specs, as far as no eager function has to run for that; reads sources' first batches where only these tell the types."""
         if self._built:
             return
         with self.contexts():
@@ -191,7 +191,7 @@ class Executor:
         return self._phases[number]
 
     def buffer(self, key: tuple[int, int], elements: int, dtype) -> np.ndarray:
-        """A pooled buffer ``[S, capacity]`` for a ragged host value, of the capacity that the program reading it has now, if that is enough."""
+        """A pooled buffer ``[S, capacity]`` for a ragged host value, of the capacity that the program reading it has, if that is enough."""
         capacity = max(elements, 1)
         for phase in self._phases:
             if key in phase.ragged:
@@ -247,7 +247,7 @@ class Executor:
         return work
 
     def launch(self, work: Work) -> Work:
-        """Everything else but the last wait: host operators and eager functions in turn with programs, which are dispatched, not waited for.
+        """Everything but the last wait: host operators and eager functions in turn with programs, which are dispatched, not waited for.
 
         Raises:
           SampleError: a sample failed on the host; nothing of its phase was launched.
@@ -385,9 +385,7 @@ class Executor:
             layout, program, shards = self._program(at, segment, phase, fields, buffers, outs)
             args = self._pool.empty((S, layout.words), np.int32)
             layout.write(args, fields)
-            carried = tuple(
-                jax.tree.map(lambda a: jax.device_put(a, shards.local), work.results[x.node.id, x.index]) for x in segment.carried
-            )
+            carried = jax.device_put(tuple(work.results[x.node.id, x.index] for x in segment.carried), shards.local)
             operands = (args, tuple(buffers.values()), carried)
             exports, codes = program.run(*operands)
             if segment.native:

@@ -129,7 +129,11 @@ class Operator:
         raise NotImplementedError(self.name)
 
     def bind(self, executor: Executor, node: Node, ops: Sequence[Operator], specs: tuple[Spec, ...]) -> Operator:
-        """What really runs, once the inputs' specs are known: for operators that decide it then. `ops`: this operator in each local shard's graph."""
+        """What really runs, for operators that decide it when their inputs' specs are known.
+
+        Args:
+          ops: this operator in each local shard's graph.
+        """
         return self
 
     def is_native(self, *specs: Spec) -> bool:
@@ -141,7 +145,7 @@ class Operator:
         raise NotImplementedError(self.name)
 
     def setup(self, ctx: HostContext, *values: Value) -> tuple[np.ndarray | None, ...]:
-        """Shapes ``i64[N, ndim]`` of each output (None where `infer` gave a static shape). Called when the operator is native or an output ragged.
+        """Shapes ``i64[N, ndim]`` of each output, None for a static one. Called when the operator is native or an output ragged.
 
         Per-sample parameters of the kernel are handed to `lower` with ``ctx.param(name, array)``.
         """
@@ -244,7 +248,10 @@ class Graph:
         return node
 
     def prune(self):
-        """Drops the nodes that no output depends on (sources stay: they have a state and readers are asked for their size; and what is to be preserved)."""
+        """Drops the nodes that no output depends on.
+
+        Sources stay, as they have a state and readers are asked for their size, and so does what is to be preserved.
+        """
         needed = {id(x.node) for x in self.outputs}
         for node in reversed(self.nodes):
             if id(node) in needed or node.op.source or node.op.preserved:
@@ -280,7 +287,7 @@ class Graph:
                 raise node.error(
                     f"input {i} is read on the host before the batch is launched, but {x.node.op.name} "
                     f"(created at {x.node.where}) makes it in the compiled program. Arguments must come from host operators: "
-                    "readers, external_source, random.*, peek_image_shape, shapes, arithmetic and constants, or a jax_function with jit=False"
+                    "readers, external_source, random.*, peek_image_shape, shapes, arithmetic and constants, jax_function with jit=False"
                 )
         node.phase = max((x.node.phase + (node.op.eager and x.node.stage != "host") for x in node.inputs), default=0)
 
@@ -296,6 +303,7 @@ class Graph:
 
 
 def requested_on_device(node: Node) -> bool:
+    """Whether the user asked for a value on the accelerator, here or upstream."""
     if node.op.moves:
         return node.device == "gpu"
     return node.device in ("mixed", "gpu") or any(requested_on_device(x.node) for x in node.inputs)
@@ -334,6 +342,7 @@ def building(graph: Graph):
 
 
 def current_graph() -> Graph | None:
+    """The graph being defined in this thread."""
     stack = _local.__dict__.get("stack")
     return stack[-1] if stack else None
 
@@ -364,7 +373,8 @@ def add(op: Operator, *inputs: Any, device: str | None = None, name: str | None 
         raise OperatorError(
             op.name,
             where,
-            "operators can only be used inside a pipeline definition (a function decorated with @pipeline_def or @data_iterator, define_graph, or `with pipeline:`)",
+            "operators can only be used inside a pipeline definition: a function decorated with @pipeline_def or @data_iterator, "
+            "define_graph, or `with pipeline:`",
         )
     if device not in (None, "cpu", "mixed", "gpu"):
         raise ValueError(f"{op.name}: device must be 'cpu', 'mixed' or 'gpu', got {device!r}")
@@ -388,6 +398,7 @@ def as_node(x: Any, name: str) -> DataNode:
 
 
 def is_node(x: Any) -> bool:
+    """Whether it is a DataNode."""
     return isinstance(x, DataNode)
 
 

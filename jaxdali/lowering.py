@@ -17,7 +17,7 @@ from jax import lax
 from jax.sharding import PartitionSpec, Sharding
 
 from . import _ffi
-from .graph import DataNode, Graph, Node, Spec
+from .graph import DataNode, Graph, Node
 from .ragged import Capacities, Ragged
 from .sharding import Shards
 

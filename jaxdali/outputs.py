@@ -66,7 +66,7 @@ class Outputs:
         return jax.device_put(parts[0], device)
 
     def parts(self, x: DataNode, work: Work, *, narrowed: bool, short: bool = True) -> list[Any]:
-        """A value as one dense array ``[B, ...]`` for each local shard, of the samples that are present. NumPy, or jax on the shard's device.
+        """A value as one dense array ``[B, ...]`` for each local shard, of the samples that are present: NumPy, or jax on its device.
 
         Raises:
           OperatorError: the samples differ in shape.

@@ -6,7 +6,6 @@ import functools
 import inspect
 import os
 import pathlib
-import secrets
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -15,20 +14,18 @@ import jax
 
 from . import _pipeline_arguments as check
 from . import serialization
+from ._definition import Definition
 from ._dot import dot
-from ._pipeline_arguments import local_device
 from ._schedule import Schedule, make_executor, tensor_lists
 from .backend import TensorListCPU, TensorListGPU
 from .executor import Executor
-from .graph import DataNode, Graph, as_node, building, user_line
+from .graph import DataNode
 from .host import BadSample
 from .prefetch import close_aside
 from .sharding import Shards
 
-DEFAULT_NUM_THREADS = 4
 
-
-class Pipeline:
+class Pipeline(Definition):
     """A graph of operators and what is needed to run it.
 
     Made by calling a function decorated with `pipeline_def`; by subclassing and overriding `define_graph`; or with
@@ -72,7 +69,7 @@ class Pipeline:
         output_dtype: Any = None,
         output_ndim: Any = None,
     ):
-        self._given = {
+        given = {
             "batch_size": check.optional("batch_size", batch_size),
             "num_threads": check.optional("num_threads", num_threads),
             "device_id": check.not_negative("device_id", device_id),
@@ -86,144 +83,13 @@ class Pipeline:
             "output_dtype": check.output_dtypes(output_dtype),
             "output_ndim": check.output_ndims(output_ndim),
         }
-        given = self._given["seed"]
-        self._seed = given if given is not None else secrets.randbits(31)
-        self._function: Callable[[], Any] | None = None
-        self._graph: Graph | None = None
-        self._context: Any = None
+        super().__init__(given)
         self._executor: Executor | None = None
         self._schedule: Schedule | None = None
         self._outputs_checked = False
         self._owned = False  # by an iterator
         self._used_with = ""
         self._api_check = True
-
-    # --- properties ---------------------------------------------------------------------------------------------
-
-    @property
-    def batch_size(self) -> int:
-        """Samples per batch; -1 when it was not given."""
-        given = self._given["batch_size"]
-        return -1 if given is None else given
-
-    @property
-    def max_batch_size(self) -> int:
-        """The same as `batch_size`."""
-        return self.batch_size
-
-    @property
-    def num_threads(self) -> int:
-        """CPU threads of the native operators."""
-        given = self._given["num_threads"]
-        return DEFAULT_NUM_THREADS if given is None else given
-
-    @property
-    def device_id(self) -> int | None:
-        """Place of the device in ``jax.local_devices()``; None: the first."""
-        return self._given["device_id"]
-
-    @property
-    def seed(self) -> int:
-        """The seed, given or drawn."""
-        return self._seed
-
-    @property
-    def exec_pipelined(self) -> bool:
-        """Whether batches are made ahead."""
-        return self._given["exec_pipelined"]
-
-    @property
-    def exec_async(self) -> bool:
-        """As given; without effect."""
-        return self._given["exec_async"]
-
-    @property
-    def prefetch_queue_depth(self) -> int | dict[str, int]:
-        """Batches made ahead, as given: a number or a dict."""
-        return self._given["prefetch_queue_depth"]
-
-    @property
-    def set_affinity(self) -> bool:
-        """As given; without effect."""
-        return self._given["set_affinity"]
-
-    @property
-    def max_streams(self) -> int:
-        """As given, -1: no limit; without effect."""
-        return self._given["max_streams"]
-
-    @property
-    def default_cuda_stream_priority(self) -> int:
-        """As given; without effect."""
-        return self._given["default_cuda_stream_priority"]
-
-    @property
-    def num_outputs(self) -> int:
-        """How many outputs the definition has."""
-        return len(self.graph.outputs)
-
-    @property
-    def _depth(self) -> int:
-        """Batches made ahead, as one number."""
-        depth = self.prefetch_queue_depth
-        return max(depth.values()) if isinstance(depth, dict) else depth
-
-    @functools.cached_property
-    def device(self) -> jax.Device:
-        """The device of "mixed" and "gpu" operators, and of the outputs."""
-        return local_device(self.device_id)
-
-    # --- definition ---------------------------------------------------------------------------------------------
-
-    def define_graph(self) -> Any:
-        """Overridden by subclasses: creates operators and returns the outputs, one DataNode or several."""
-        raise NotImplementedError(
-            f"{type(self).__name__} defines no graph: override define_graph, use @pipeline_def, or call set_outputs inside `with pipeline:`"
-        )
-
-    def set_outputs(self, *outputs: DataNode | Any):
-        """Sets the outputs of a pipeline defined inside ``with pipeline:``."""
-        if self._context is None:
-            raise RuntimeError("set_outputs is for use inside `with pipeline:`")
-        assert self._graph is not None
-        self._graph.outputs = tuple(as_node(x, "an output of the pipeline") for x in outputs)
-
-    def __enter__(self) -> Pipeline:
-        if self._graph is not None:
-            raise RuntimeError("this pipeline is defined already")
-        self._graph = Graph()
-        self._context = building(self._graph)
-        self._context.__enter__()
-        return self
-
-    def __exit__(self, *exc: Any):
-        assert self._graph is not None
-        context, self._context = self._context, None
-        context.__exit__(*exc)
-        self._graph.prune()
-
-    @property
-    def graph(self) -> Graph:
-        """The traced definition. The user's function is called once, at first use."""
-        if self._graph is None:
-            self.device  # noqa: B018  no such device: say so before the user's function runs
-            graph = Graph()
-            where = user_line()
-            with building(graph):
-                outputs = self._function() if self._function is not None else self.define_graph()
-                if outputs is None:
-                    raise TypeError(f"the pipeline definition used at {where} returns None: it must return its outputs")
-                if not isinstance(outputs, (tuple, list)):
-                    outputs = (outputs,)
-                for i, x in enumerate(outputs):
-                    if isinstance(x, (list, tuple, str, bytes, dict)):
-                        raise TypeError(
-                            f"output {i} of the pipeline must be a DataNode, a number or an array, got {type(x).__name__}: {x!r:.80}"
-                        )
-                graph.outputs = tuple(as_node(x, f"output {i} of the pipeline") for i, x in enumerate(outputs))
-            graph.prune()
-            self._graph = graph
-        return self._graph
 
     # --- running ------------------------------------------------------------------------------------------------
 
@@ -257,17 +123,6 @@ class Pipeline:
             raise
         self._schedule = Schedule(executor, executor.initial_state, self._depth, pipelined=self.exec_pipelined, by_user=by_user)
         self._finalizer = weakref.finalize(self, close_aside, self._schedule.close)
-
-    def _check_arguments(self):
-        if self._given["batch_size"] is None:
-            raise ValueError("batch_size is missing: pass it to the pipeline")
-        check.check_range("batch_size", self.batch_size)
-        check.check_range("num_threads", self.num_threads)
-        depth = self.prefetch_queue_depth
-        for x in depth.values() if isinstance(depth, dict) else [depth]:
-            check.check_range("prefetch_queue_depth", x)
-        if isinstance(depth, dict) and not self.exec_async:
-            raise ValueError(f"prefetch_queue_depth={depth} needs exec_async=True; pass a number instead")
 
     def _check_outputs(self):
         if not self._outputs_checked:

@@ -115,8 +115,8 @@ def _functions(function: Any) -> Iterator[types.FunctionType]:
             todo += [v for _, v in _reach(f) if callable(v) and _is_users(v)]
         elif hasattr(f, "__wrapped__"):
             todo.append(f.__wrapped__)
-        elif callable(f) and hasattr(type(f), "__call__") and isinstance(type(f).__call__, types.FunctionType):
-            todo.append(type(f).__call__)
+        elif isinstance(method := getattr(type(f), "__call__", None), types.FunctionType):
+            todo.append(method)
 
 
 def _is_users(f: Any) -> bool:

@@ -198,7 +198,7 @@ def test_unknown_pipeline_arguments():
         pipeline_def(batchsize=2)(lambda: 1)
     with pytest.raises(TypeError, match="batchsize"):
         pipeline_def(lambda: 1)(batchsize=2)
-    with pytest.raises(ValueError, match="device_id=99.*8 local"):
+    with pytest.raises(ValueError, match=r"device_id=99.*8 local"):
         pipeline_def(lambda: 1)(batch_size=1, device_id=99).build()
     with pytest.raises(ValueError, match="batch_size must be at least 1"):
         pipeline_def(lambda: 1)()

@@ -38,9 +38,20 @@ def definition(files, num_shards=1, shard_id=0, pad=False, stick=False, shuffle=
     return data
 
 
-def epochs(it, n):
-    """The samples of n epochs, as texts like "12 34"."""
-    return [" ".join("".join(f"{x}" for x in np.asarray(b["x"]).ravel()) for b in it) for _ in range(n)]
+DIGITS = "0123456789ABCDEF"
+
+
+def epochs(it, n, shards=1):
+    """The samples of n epochs, as texts like "12 34|56 7A": a digit each, shards apart by "|"."""
+    found = []
+    for _ in range(n):
+        batches = [np.asarray(b["x"]).reshape(shards, -1) for b in it]
+        found.append("|".join(" ".join("".join(DIGITS[x] for x in b[s]) for b in batches) for s in range(shards)))
+    return found
+
+
+def some_devices(n):
+    return NamedSharding(Mesh(np.array(jax.devices()[:n]), ("b",)), PartitionSpec("b"))
 
 
 @pytest.mark.parametrize(
@@ -52,11 +63,81 @@ def epochs(it, n):
         ("DROP", False, ["12 34 56", "23 45 67", "34 56 71"]),
     ],
 )
-def test_seven_samples_in_batches_of_two(files, policy, pad, want):
-    with data_iterator(definition, ["x"], reader_name="reader", last_batch_policy=LastBatchPolicy[policy])(
+@pytest.mark.parametrize("sharding", [None, some_devices(1)], ids=["", "sharding"])
+def test_seven_samples_in_batches_of_two(files, policy, pad, want, sharding):
+    policy = LastBatchPolicy[policy]
+    with data_iterator(definition, ["x"], reader_name="reader", last_batch_policy=policy, sharding=sharding)(
         files[:7], batch_size=2, pad=pad
     ) as it:
         assert epochs(it, 3) == want
+    with (
+        pytest.warns(UserWarning, match="reader_name"),
+        data_iterator(definition, ["x"], size=7, last_batch_padded=pad, last_batch_policy=policy)(files[:7], batch_size=2, pad=pad) as it,
+    ):
+        assert epochs(it, 3) == want
+
+
+@pytest.mark.parametrize(
+    ("policy", "pad", "stick", "want"),
+    [
+        ("FILL", False, False, [["12 34", "56 78", "9A"], ["45 67", "89 A1", "23"], ["78 9A", "12 34", "56"]]),
+        ("FILL", False, True, [["12 31", "23 12", "31 23"], ["45 64", "56 45", "64 56"], ["78 9A"] * 3]),
+        ("FILL", True, False, [["12 33", "45 66", "78 9A"], ["45 66", "78 9A", "12 33"], ["78 9A", "12 33", "45 66"]]),
+        ("FILL", True, True, [["12 33"] * 3, ["45 66"] * 3, ["78 9A"] * 3]),
+        ("DROP", False, False, [["12", "56", "9A"], ["45", "89", "23"], ["78", "12", "56"]]),
+        ("DROP", False, True, [["12", "23", "31"], ["45", "56", "64"], ["78"] * 3]),
+        ("DROP", True, False, [["12", "45", "78"], ["45", "78", "12"], ["78", "12", "45"]]),
+        ("DROP", True, True, [["12"] * 3, ["45"] * 3, ["78"] * 3]),
+    ],
+)
+def test_three_shards(files, policy, pad, stick, want):
+    options = {"reader_name": "reader", "last_batch_policy": LastBatchPolicy[policy]}
+    for shard in range(3):
+        with data_iterator(definition, ["x"], **options)(files[:10], 3, shard, pad, stick, batch_size=2) as it:
+            assert epochs(it, 3) == want[shard]
+    if policy == "FILL" and not pad:  # here all shards of one iterator go by the slowest
+        return
+    with data_iterator(definition, ["x"], **options, sharding=some_devices(3))(files[:10], batch_size=6, pad=pad, stick=stick) as it:
+        assert epochs(it, 3, 3) == ["|".join(shard[e] for shard in want) for e in range(3)]
+
+
+@pytest.mark.parametrize(
+    ("policy", "pad", "want"),
+    [
+        ("FILL", False, ["12 34 56|67 89 AB", "78 9A B1|12 34 56", "23 45 67|78 9A B1", "89 AB|23 45"]),
+        ("FILL", True, ["12 34 55|67 89 AB", "67 89 AB|12 34 55", "12 34 55|67 89 AB"]),
+        ("DROP", False, ["12 34|67 89", "78 9A|12 34", "23 45|78 9A", "89 AB|23 45"]),
+        ("DROP", True, ["12 34|67 89", "67 89|12 34"]),
+    ],
+)
+@pytest.mark.parametrize("how", ["pipelines", "sharding", "devices"])
+def test_two_shards_in_one_iterator(files, policy, pad, want, how):
+    options = {"reader_name": "reader", "last_batch_policy": LastBatchPolicy[policy]}
+    if how == "pipelines":
+        pipes = [pipeline_def(definition)(files[:11], 2, i, pad, batch_size=2) for i in range(2)]
+        it = DALIGenericIterator(pipes, ["x"], **options)
+    else:
+        where = {"devices": jax.devices()[:2]} if how == "devices" else {"sharding": some_devices(2)}
+        it = data_iterator(definition, ["x"], **options, **where)(files[:11], batch_size=4, pad=pad)
+    with it:
+        assert next(it)["x"].shape == ((4, 1) if how == "sharding" else (2, 2, 1))
+        rest = epochs(it, len(want), 2)
+        assert [w.split("|")[0][3:] for w in want[:1]] == [rest[0].split("|")[0]]
+        assert rest[1:] == want[1:]
+
+
+def test_shuffle_after_epoch(files):
+    def shuffled(num_shards=1, shard_id=0):
+        return fn.readers.file(files=files, name="reader", num_shards=num_shards, shard_id=shard_id, shuffle_after_epoch=True)[0]
+
+    with data_iterator(shuffled, ["x"], reader_name="reader", sharding=some_devices(2))(batch_size=8) as it:
+        seen = [[np.ravel(b["x"]).reshape(2, 4) for b in it] for _ in range(2)]
+    with data_iterator(shuffled, ["x"], reader_name="reader")(batch_size=4, seed=5) as it:
+        alone = [[x for b in it for x in np.ravel(b["x"]).tolist()] for _ in range(2)]
+    two = [[x for s in range(2) for b in epoch for x in b[s].tolist()] for epoch in seen]
+    assert two == alone  # one order, whatever the seed and the number of shards
+    assert two[0] != two[1]
+    assert sorted(two[0]) == sorted(two[1]) == list(range(1, 33))
 
 
 def test_length_and_size(files):
@@ -103,7 +184,10 @@ def test_source_that_ends(files):
     with DALIGenericIterator(three(), ["x"]) as it:
         assert len(it) == 0
         assert it.size == -1
-        assert epochs(it, 2) == ["01 23 45", "100101 102103 104105"]
+        assert [[b["x"].tolist() for b in it] for _ in range(2)] == [
+            [[0, 1], [2, 3], [4, 5]],
+            [[100, 101], [102, 103], [104, 105]],
+        ]
 
 
 @pytest.mark.parametrize("num_shards", [1, 2, 8])
@@ -138,7 +222,7 @@ def test_several_pipelines_are_stacked_or_sharded(files):
         x = next(it)["x"]
         assert [s.device.id for s in x.addressable_shards] == [0, 1]
         assert x[1].tolist() == [[5], [6]]
-    sharding = NamedSharding(Mesh(np.array(jax.devices()[:2]), ("b",)), PartitionSpec("b"))
+    sharding = some_devices(2)
     with DALIGenericIterator(pipes([0, 1]), ["x"], reader_name="reader", sharding=sharding) as it:
         x = next(it)["x"]
         assert x.sharding == sharding
@@ -151,20 +235,77 @@ def test_several_pipelines_are_stacked_or_sharded(files):
     [
         ({"output_map": ["x", "x"]}, ValueError, "distinct"),
         ({"output_map": ["x", "y"]}, ValueError, "output_map has 2 names"),
-        ({"last_batch_policy": LastBatchPolicy.PARTIAL}, ValueError, "PARTIAL"),
+        ({"output_map": [3]}, TypeError, "output_map must be a list of names"),
+        ({"sharding": "batch"}, TypeError, "Sharding"),
+        ({"sharding": {"y": some_devices(1)}}, ValueError, r"names in output_map, \['x'\], got \['y'\]"),
+        ({"sharding": {"x": 3}}, TypeError, r"sharding\['x'\]"),
+        ({"sharding": some_devices(2)}, ValueError, "2 shards in this process, but there are 1 pipelines"),
+        ({"last_batch_policy": LastBatchPolicy.PARTIAL}, ValueError, "PARTIAL only with mask_name"),
+        ({"mask_name": "mask"}, ValueError, "for last_batch_policy=LastBatchPolicy.PARTIAL"),
+        ({"mask_name": "x", "last_batch_policy": LastBatchPolicy.PARTIAL}, ValueError, "a name in output_map"),
+        ({"mask_name": 3, "last_batch_policy": LastBatchPolicy.PARTIAL}, TypeError, "mask_name must be a text"),
+        ({"pipelines": None}, ValueError, "at least one pipeline"),
+        ({"pipelines": []}, ValueError, "at least one pipeline"),
+        ({"pipelines": [3]}, TypeError, "Pipeline objects, got int"),
+        ({"pipelines": [{}, {"batch_size": 3}]}, ValueError, r"one batch size, got \[2, 3\]"),
+        ({"auto_reset": 1}, ValueError, "auto_reset"),
+        ({"auto_reset": 0}, ValueError, "auto_reset"),
+        ({"auto_reset": "maybe"}, ValueError, "auto_reset must be .* got 'maybe'"),
         ({"last_batch_policy": "FILL"}, ValueError, "LastBatchPolicy"),
-        ({"auto_reset": 1.5}, ValueError, "auto_reset"),
+        ({"last_batch_policy": 1}, ValueError, "LastBatchPolicy"),
         ({"size": 0, "reader_name": None}, ValueError, "size"),
+        ({"pipelines": [{}, {}], "reader_name": None}, ValueError, "with several pipelines pass reader_name"),
         ({"size": 4}, ValueError, "exclude"),
         ({"last_batch_padded": True}, ValueError, "exclude"),
         ({"reader_name": "nobody"}, RuntimeError, "no reader named 'nobody'"),
-        ({"sharding": "batch"}, TypeError, "Sharding"),
+        ({"pipelines": [{}, {"files": 5}]}, ValueError, r"same epoch_size, got \[6, 5\]"),
+        ({"pipelines": [{}, {"num_shards": 2}]}, ValueError, "same number_of_shards"),
+        ({"pipelines": [{}, {"pad": True}]}, ValueError, "same pad_last_batch"),
+        ({"pipelines": [{}, {"stick": True}]}, ValueError, "same stick_to_shard"),
+        ({"pipelines": [{"batch_size": 7}], "last_batch_policy": LastBatchPolicy.DROP}, RuntimeError, "no data in the pipeline"),
     ],
+    ids=lambda x: "" if isinstance(x, (type, str)) else "-".join(f"{k}={v}"[:40] for k, v in x.items()),
 )
 def test_wrong_arguments(files, options, error, text):
-    arguments = {"output_map": ["x"], "reader_name": "reader", **options}
+    arguments = {"output_map": ["x"], "reader_name": "reader", "pipelines": [{}], **options}
+    pipes = arguments["pipelines"]
+    if pipes and isinstance(pipes[0], dict):
+        pipes = [{"batch_size": 2, "files": 6, **p} for p in pipes]
+        arguments["pipelines"] = [pipeline_def(definition)(**{**p, "files": files[: p["files"]]}) for p in pipes]
+    before = threading.active_count()
     with pytest.raises(error, match=text):
-        DALIGenericIterator(pipeline_def(definition)(files, batch_size=2), **arguments)
+        DALIGenericIterator(**arguments)
+    assert threading.active_count() == before
+
+
+def test_no_first_batch():
+    @pipeline_def(batch_size=2)
+    def nothing():
+        return fn.external_source(source=iter(()), dtype=types.INT32, ndim=0)
+
+    with pytest.raises(RuntimeError, match="no data in the pipeline"):
+        DALIGenericIterator(nothing(), ["x"])
+    with DALIGenericIterator(nothing(), ["x"], prepare_first_batch=False) as it, pytest.raises(StopIteration):
+        next(it)
+
+
+def test_fewer_names_than_outputs(files):
+    def two(num_shards=1, shard_id=0):
+        x = definition(files, num_shards, shard_id)
+        return x, x * 2
+
+    for sharding in (None, some_devices(2), {"x": some_devices(2)}):
+        with data_iterator(two, "x", reader_name="reader", sharding=sharding)(batch_size=2) as it:
+            assert list(next(it)) == ["x"]
+    with data_iterator(two, reader_name="reader")(batch_size=2) as it:
+        assert next(it) == {}
+
+
+def test_size_is_for_all_pipelines_together(files):
+    pipes = [pipeline_def(definition)(files[:8], 2, i, batch_size=2) for i in range(2)]
+    with pytest.warns(UserWarning), DALIGenericIterator(pipes, ["x"], size=6) as it:
+        assert (len(it), it.size, it.batch_size) == (2, 6, 2)
+        assert epochs(it, 2, 2) == ["12 34|56 78", "56|12"]  # 6 of the 8 that two epochs need are left
 
 
 def test_wrong_use_of_data_iterator(files):

@@ -1,3 +1,4 @@
+# ruff: noqa: NPY002  the global NumPy generator is what is tested
 """jax_function: traced into the program where that is faithful, eager where not."""
 
 import io
@@ -290,7 +291,7 @@ def test_bfloat16_is_an_ordinary_output():
         (lambda x: x[:2], "first axis"),
         (lambda x: x.sum(), "first axis"),
         (lambda x: np.asarray([1, 2, 3, 4]), "must be a jax.Array, got ndarray"),
-        (lambda x: dict(a=1)["nothing"], "KeyError: 'nothing'"),
+        (lambda x: {"a": 1}["nothing"], "KeyError: 'nothing'"),
         (lambda x: x.reshape(7), "reshape"),
     ],
 )

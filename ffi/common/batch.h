@@ -1,5 +1,5 @@
-// A batch of samples in a flat buffer, dense or ragged: what every kernel works on. No XLA headers here, so that kernels
-// compile fast and also stand alone in fuzzers and tests.
+// A batch of samples in a flat buffer, dense or ragged: what every kernel works on. No XLA headers here, so that
+// kernels compile fast and also stand alone in fuzzers and tests.
 #ifndef JAXDALI_FFI_COMMON_BATCH_H_
 #define JAXDALI_FFI_COMMON_BATCH_H_
 
@@ -7,16 +7,29 @@
 
 namespace jaxdali {
 
-inline constexpr int64_t kAlignment = 64;  // elements between possible starts of samples; jaxdali/ragged.py has the same
+inline constexpr int64_t kAlignment =
+    64;  // elements between possible starts of samples; jaxdali/ragged.py has the same
 
 enum class DType : int32_t { kU8, kU16, kU32, kU64, kI8, kI16, kI32, kI64, kF16, kF32, kF64, kBool };
 
 inline constexpr int64_t SizeOf(DType t) {
   switch (t) {
-    case DType::kU8: case DType::kI8: case DType::kBool: return 1;
-    case DType::kU16: case DType::kI16: case DType::kF16: return 2;
-    case DType::kU32: case DType::kI32: case DType::kF32: return 4;
-    case DType::kU64: case DType::kI64: case DType::kF64: return 8;
+    case DType::kU8:
+    case DType::kI8:
+    case DType::kBool:
+      return 1;
+    case DType::kU16:
+    case DType::kI16:
+    case DType::kF16:
+      return 2;
+    case DType::kU32:
+    case DType::kI32:
+    case DType::kF32:
+      return 4;
+    case DType::kU64:
+    case DType::kI64:
+    case DType::kF64:
+      return 8;
   }
   return 0;
 }
@@ -45,7 +58,9 @@ struct Batch {
     return start(i) >= 0 && start(i) + size(i) <= capacity;
   }
   template <class T>
-  T* sample(int i) const { return static_cast<T*>(data) + start(i); }
+  T* sample(int i) const {
+    return static_cast<T*>(data) + start(i);
+  }
   uint8_t* bytes(int i) const { return static_cast<uint8_t*>(data) + start(i) * SizeOf(dtype); }
 };
 

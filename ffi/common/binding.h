@@ -23,19 +23,44 @@ using F64 = ffi::Buffer<ffi::F64>;
 // DType of an XLA type; false when no kernel takes it.
 inline bool ToDType(ffi::DataType t, DType* out) {
   switch (t) {
-    case ffi::U8: *out = DType::kU8; return true;
-    case ffi::U16: *out = DType::kU16; return true;
-    case ffi::U32: *out = DType::kU32; return true;
-    case ffi::U64: *out = DType::kU64; return true;
-    case ffi::S8: *out = DType::kI8; return true;
-    case ffi::S16: *out = DType::kI16; return true;
-    case ffi::S32: *out = DType::kI32; return true;
-    case ffi::S64: *out = DType::kI64; return true;
-    case ffi::F16: *out = DType::kF16; return true;
-    case ffi::F32: *out = DType::kF32; return true;
-    case ffi::F64: *out = DType::kF64; return true;
-    case ffi::PRED: *out = DType::kBool; return true;
-    default: return false;
+    case ffi::U8:
+      *out = DType::kU8;
+      return true;
+    case ffi::U16:
+      *out = DType::kU16;
+      return true;
+    case ffi::U32:
+      *out = DType::kU32;
+      return true;
+    case ffi::U64:
+      *out = DType::kU64;
+      return true;
+    case ffi::S8:
+      *out = DType::kI8;
+      return true;
+    case ffi::S16:
+      *out = DType::kI16;
+      return true;
+    case ffi::S32:
+      *out = DType::kI32;
+      return true;
+    case ffi::S64:
+      *out = DType::kI64;
+      return true;
+    case ffi::F16:
+      *out = DType::kF16;
+      return true;
+    case ffi::F32:
+      *out = DType::kF32;
+      return true;
+    case ffi::F64:
+      *out = DType::kF64;
+      return true;
+    case ffi::PRED:
+      *out = DType::kBool;
+      return true;
+    default:
+      return false;
   }
 }
 
@@ -55,7 +80,8 @@ inline ffi::Error ToBatch(Buffer data, I32 offsets, I32 shapes, Batch* b) {
     if (static_cast<int64_t>(shapes.element_count()) != static_cast<int64_t>(b->n) * b->ndim)
       return ffi::Error::InvalidArgument("shapes and offsets of a ragged batch differ in length");
   } else {
-    if (static_cast<int>(dims.size()) != b->ndim + 1) return ffi::Error::InvalidArgument("dense batch: rank of the data");
+    if (static_cast<int>(dims.size()) != b->ndim + 1)
+      return ffi::Error::InvalidArgument("dense batch: rank of the data");
     b->n = static_cast<int>(dims[0]);
     b->offsets = nullptr;
     b->shapes = nullptr;
@@ -65,10 +91,11 @@ inline ffi::Error ToBatch(Buffer data, I32 offsets, I32 shapes, Batch* b) {
 }
 
 // control i32[1 + N]: the thread pool's id, then 1 for each sample that is present.
-// Calls task(i) -> Status for each present sample whose input and output lie inside their buffers, largest output first,
-// and writes status[i].
+// Calls task(i) -> Status for each present sample whose input and output lie inside their buffers, largest output
+// first, and writes status[i].
 template <class Task>
-inline ffi::Error ForEachSample(I32 control, const Batch& in, const Batch& out, ffi::ResultBuffer<ffi::S32> status, Task task) {
+inline ffi::Error ForEachSample(I32 control, const Batch& in, const Batch& out, ffi::ResultBuffer<ffi::S32> status,
+                                Task task) {
   int n = out.n;
   if (in.n != n || static_cast<int>(status->element_count()) != n || static_cast<int>(control.element_count()) != n + 1)
     return ffi::Error::InvalidArgument("batch sizes of the operands differ");
@@ -79,23 +106,29 @@ inline ffi::Error ForEachSample(I32 control, const Batch& in, const Batch& out, 
   std::vector<int64_t> cost(n);
   for (int i = 0; i < n; i++) cost[i] = out.valid(i) ? out.size(i) : 0;
   AdviseHugePages(out.data, static_cast<size_t>(out.capacity) * static_cast<size_t>(SizeOf(out.dtype)));
-  pool->Run(n, [&](int i) {
-    if (!present[i]) code[i] = kOk;
-    else if (!in.valid(i) || !out.valid(i)) code[i] = kInternal;
-    else code[i] = task(i);
-  }, LargestFirst(cost));
+  pool->Run(
+      n,
+      [&](int i) {
+        if (!present[i])
+          code[i] = kOk;
+        else if (!in.valid(i) || !out.valid(i))
+          code[i] = kInternal;
+        else
+          code[i] = task(i);
+      },
+      LargestFirst(cost));
   return ffi::Error::Success();
 }
 
 // The operands every kernel's binding begins with.
 //   in data, in offsets, in shapes, out offsets, out shapes, control
-#define JAXDALI_BIND_BATCH()               \
-  ::xla::ffi::Ffi::Bind()                  \
-      .Arg<::xla::ffi::AnyBuffer>()        \
-      .Arg<::jaxdali::I32>()               \
-      .Arg<::jaxdali::I32>()               \
-      .Arg<::jaxdali::I32>()               \
-      .Arg<::jaxdali::I32>()               \
+#define JAXDALI_BIND_BATCH()        \
+  ::xla::ffi::Ffi::Bind()           \
+      .Arg<::xla::ffi::AnyBuffer>() \
+      .Arg<::jaxdali::I32>()        \
+      .Arg<::jaxdali::I32>()        \
+      .Arg<::jaxdali::I32>()        \
+      .Arg<::jaxdali::I32>()        \
       .Arg<::jaxdali::I32>()
 
 }  // namespace jaxdali

@@ -1,10 +1,10 @@
 #include "ffi/common/build_info.h"
 
-#include <cstddef>
-#include <cstdio>
-
 #include <jpeglib.h>
 #include <png.h>
+
+#include <cstddef>
+#include <cstdio>
 
 #include "xla/ffi/api/c_api.h"
 

@@ -10,12 +10,14 @@ namespace {
 constexpr int64_t kWorthThreads = 1 << 14;
 
 void FillSample(uint64_t key, Distribution distribution, uint64_t epoch, uint64_t position, int64_t size, double* out) {
-  // A counter has 128 bits: 64 for the pair of elements within the sample, 64 for the position. The epoch goes into the key.
+  // A counter has 128 bits: 64 for the pair of elements within the sample, 64 for the position. The epoch goes into the
+  // key.
   uint64_t k = StreamKey(key, epoch);
   for (int64_t j = 0; j < size; j += 2) {
     uint64_t c = static_cast<uint64_t>(j) / 2;
     Philox4 r = Philox({static_cast<uint32_t>(c), static_cast<uint32_t>(c >> 32), static_cast<uint32_t>(position),
-                        static_cast<uint32_t>(position >> 32)}, k);
+                        static_cast<uint32_t>(position >> 32)},
+                       k);
     double u = ToUnit(r[0], r[1]), v = ToUnit(r[2], r[3]);
     if (distribution == Distribution::kNormal) {  // Box-Muller; 1 - u is in (0, 1], so its logarithm is finite
       double radius = std::sqrt(-2 * std::log(1 - u)), angle = 2 * 3.14159265358979323846 * v;
@@ -31,7 +33,8 @@ void FillSample(uint64_t key, Distribution distribution, uint64_t epoch, uint64_
 
 uint64_t StreamKey(uint64_t seed, uint64_t stream) {
   // Philox itself is the hash, with a constant in the upper half of the counter that no sample's position reaches.
-  Philox4 r = Philox({static_cast<uint32_t>(stream), static_cast<uint32_t>(stream >> 32), 0x6A617864, 0xFFFFFFFF}, seed);
+  Philox4 r =
+      Philox({static_cast<uint32_t>(stream), static_cast<uint32_t>(stream >> 32), 0x6A617864, 0xFFFFFFFF}, seed);
   return uint64_t{r[0]} << 32 | r[1];
 }
 

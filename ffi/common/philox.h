@@ -31,11 +31,12 @@ inline double ToUnit(uint32_t hi, uint32_t lo) {
 
 enum class Distribution : int32_t { kUnit = 0, kNormal = 1 };
 
-// The key of an operator's stream: of (seed, stream), so that the streams of one seed and the seeds of one stream differ.
+// The key of an operator's stream: of (seed, stream), so that the streams of one seed and the seeds of one stream
+// differ.
 uint64_t StreamKey(uint64_t seed, uint64_t stream);
 
-// out[starts[i] + j], j < sizes[i]: numbers of sample (epoch[i], position[i]), as doubles: uniform in [0, 1), or normal with
-// mean 0 and deviation 1. Element j is a function of (key, epoch, position, j) alone.
+// out[starts[i] + j], j < sizes[i]: numbers of sample (epoch[i], position[i]), as doubles: uniform in [0, 1), or normal
+// with mean 0 and deviation 1. Element j is a function of (key, epoch, position, j) alone.
 void Fill(uint64_t key, Distribution distribution, const int64_t* epoch, const int64_t* position, const int64_t* starts,
           const int64_t* sizes, int n, double* out, ThreadPool* pool);
 

@@ -8,18 +8,18 @@
 namespace jaxdali {
 
 // X(name, code, text)
-#define JAXDALI_STATUS_TABLE(X)                                                      \
-  X(kOk, 0, "good")                                                                  \
-  X(kTruncated, 1, "the image data end early (truncated file)")                      \
-  X(kCorrupt, 2, "the image data are damaged")                                       \
-  X(kUnknownFormat, 3, "the data are not an image of a known format")                \
-  X(kUnsupported, 4, "the image uses a feature that is not supported")               \
-  X(kEmpty, 5, "the sample is empty (0 bytes)")                                      \
-  X(kSizeMismatch, 6, "the decoded size differs from the size in the header")        \
-  X(kOutOfBounds, 7, "the window reaches outside the image")                         \
-  X(kTooLarge, 8, "the image is too large")                                          \
-  X(kReadError, 9, "the file can't be read")                                         \
-  X(kOutOfMemory, 10, "out of memory")                                               \
+#define JAXDALI_STATUS_TABLE(X)                                               \
+  X(kOk, 0, "good")                                                           \
+  X(kTruncated, 1, "the image data end early (truncated file)")               \
+  X(kCorrupt, 2, "the image data are damaged")                                \
+  X(kUnknownFormat, 3, "the data are not an image of a known format")         \
+  X(kUnsupported, 4, "the image uses a feature that is not supported")        \
+  X(kEmpty, 5, "the sample is empty (0 bytes)")                               \
+  X(kSizeMismatch, 6, "the decoded size differs from the size in the header") \
+  X(kOutOfBounds, 7, "the window reaches outside the image")                  \
+  X(kTooLarge, 8, "the image is too large")                                   \
+  X(kReadError, 9, "the file can't be read")                                  \
+  X(kOutOfMemory, 10, "out of memory")                                        \
   X(kInternal, 11, "internal error")
 
 enum Status : int32_t {

@@ -1,0 +1,1 @@
+"""Iterators for the frameworks."""

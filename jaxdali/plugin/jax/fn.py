@@ -67,8 +67,8 @@ def jax_function(
       RuntimeError: used outside a pipeline definition. While running: the samples of an input differ in shape (unless one shape per batch),
         the number of outputs or their first axis is wrong, or the function raises; the message carries its text.
 
-    Differs from DALI: several devices per process are possible with `sharding`; bfloat16 is an ordinary type. A function that gets samples of
-    another shape in each batch is compiled for each shape.
+    Differs from DALI: several devices per process are possible with `sharding`; bfloat16 is an ordinary type. A function whose
+    samples have another shape in each batch is compiled for each shape. Variables of yours that a traced function reads are read once.
     """
     if function is None:
         return functools.partial(
