@@ -13,6 +13,7 @@ from typing import Any
 import jax
 
 from . import _pipeline_arguments as check
+from . import checkpoint as checkpoints
 from . import serialization
 from ._definition import Definition
 from ._dot import dot
@@ -44,9 +45,12 @@ class Pipeline(Definition):
       prefetch_queue_depth: batches made ahead: a number, or ``{"cpu_size": n, "gpu_size": m}``, of which the larger counts.
       bytes_per_sample, set_affinity, max_streams, default_cuda_stream_priority, exec_dynamic: accepted for DALI's sake and without
         effect: memory, streams and placement of threads are XLA's and the operating system's.
+      enable_checkpointing: whether `checkpoint`, and `checkpoints` of an iterator, may be called.
+      checkpoint: what one of these returned: the pipeline goes on from there, with its seed. Needs `enable_checkpointing`.
       output_dtype, output_ndim: what the outputs must have, one for all or a list; checked when the pipeline is built.
 
     Raises:
+      RuntimeError: `checkpoint` is none, or not enabled; when it is built: it is of another pipeline.
       ValueError: when it is built: batch_size missing; batch_size, num_threads or prefetch_queue_depth out of range; no such device.
       TypeError: an argument of a wrong type.
     """
@@ -65,6 +69,8 @@ class Pipeline(Definition):
         max_streams: int | None = None,
         default_cuda_stream_priority: int | None = None,
         *,
+        enable_checkpointing: bool = False,
+        checkpoint: bytes | None = None,
         exec_dynamic: bool | None = None,
         output_dtype: Any = None,
         output_ndim: Any = None,
@@ -80,10 +86,17 @@ class Pipeline(Definition):
             "set_affinity": bool(set_affinity),
             "max_streams": -1 if max_streams is None else check.whole("max_streams", max_streams),
             "default_cuda_stream_priority": check.whole("default_cuda_stream_priority", default_cuda_stream_priority or 0),
+            "enable_checkpointing": bool(enable_checkpointing),
             "output_dtype": check.output_dtypes(output_dtype),
             "output_ndim": check.output_ndims(output_ndim),
         }
         super().__init__(given)
+        self._restored: tuple[dict[str, Any], dict[str, Any] | None] | None = None
+        if checkpoint is not None:
+            if not enable_checkpointing:
+                raise RuntimeError("checkpoint is given, but enable_checkpointing is not: pass enable_checkpointing=True")
+            self._restored = checkpoints.from_bytes(checkpoint)
+            self._seed = int(self._restored[0]["seed"])
         self._executor: Executor | None = None
         self._schedule: Schedule | None = None
         self._outputs_checked = False
@@ -117,11 +130,12 @@ class Pipeline(Definition):
             if not by_user:
                 executor.build()
                 self._check_outputs()
+            start = checkpoints.state_of(executor, [self._restored[0]], [(0, 1)]) if self._restored else executor.initial_state
         except BaseException:
             self._executor = None
             executor.close()
             raise
-        self._schedule = Schedule(executor, executor.initial_state, self._depth, pipelined=self.exec_pipelined, by_user=by_user)
+        self._schedule = Schedule(executor, start, self._depth, pipelined=self.exec_pipelined, by_user=by_user)
         self._finalizer = weakref.finalize(self, close_aside, self._schedule.close)
 
     def _check_outputs(self):
@@ -370,6 +384,40 @@ class Pipeline(Definition):
         return dict(self._executor.sources[node_id].metas[self._shard_index])
 
     _shard_index = 0  # among the local shards of the iterator that owns this pipeline
+    _checkpoints: Callable[[], list[bytes] | None] | None = None  # those of that iterator's pipelines, of which this is number
+    _checkpoint_index = 0
+
+    @property
+    def is_restored_from_checkpoint(self) -> bool:
+        """Whether `checkpoint` was given."""
+        return self._restored is not None
+
+    def checkpoint(self, filename: str | os.PathLike[str] | None = None) -> bytes:
+        """Where the pipeline stands after the batch that was taken last, for the argument `checkpoint` of another one.
+
+        Made by an iterator that owns this pipeline, it is that of the iterator. Taking one changes nothing. Sources that can't be
+        taken to a place start over there, with a warning: see `external_source`.
+
+        Args:
+          filename: where to write it, too.
+
+        Raises:
+          RuntimeError: `enable_checkpointing` is not on.
+        """
+        if not self._given["enable_checkpointing"]:
+            raise RuntimeError("checkpoint() needs a pipeline with enable_checkpointing=True")
+        self.build()
+        if self._checkpoints is not None:
+            all_of_them = self._checkpoints()
+            if all_of_them is None:
+                raise RuntimeError("the iterator of this pipeline is gone")
+            data = all_of_them[self._checkpoint_index]
+        else:
+            assert self._executor is not None and self._schedule is not None
+            data = checkpoints.to_bytes(checkpoints.records_of(self._executor, self._schedule.runner.state, [(0, 1)])[0], None)
+        if filename is not None:
+            pathlib.Path(filename).write_bytes(data)
+        return data
 
     def epoch_size(self, name: str | None = None) -> Any:
         """Padded epoch size of a reader, or of all readers as a dict."""

@@ -69,8 +69,8 @@ def test_outputs_may_be_constants_and_nothing_else():
     assert a.as_array().tolist() == [1, 1]
     assert b.as_array().tolist() == [[1, 2]] * 2
     assert c.as_array().dtype == np.uint8
-    for bad in (None, "text", ([1], [2])):
-        with pytest.raises(TypeError):
+    for bad, error in ((None, NotImplementedError), ("text", TypeError), (([1], [2]), TypeError)):
+        with pytest.raises(error):
             pipeline_def(lambda bad=bad: bad)(batch_size=1).build()
     with pytest.raises(NotImplementedError):
         Pipeline(batch_size=1).build()
