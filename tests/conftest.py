@@ -10,7 +10,7 @@ ROOT = pathlib.Path(__file__).parent.parent
 if not list((ROOT / "jaxdali").glob("_cpu*.so")):
     sys.path[:] = [p for p in sys.path if pathlib.Path(p).resolve() != ROOT]
 
-import jax
+import jax  # noqa: E402
 
 jax.config.update("jax_num_cpu_devices", 8)
 jax.config.update("jax_numpy_dtype_promotion", "strict")
