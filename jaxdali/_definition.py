@@ -156,7 +156,7 @@ class Definition:
 
     def _check_arguments(self):
         if self._given["batch_size"] is None:
-            raise ValueError("batch_size is missing: pass it to the pipeline")
+            raise ValueError("batch_size must be at least 1, and none was given")
         check.check_range("batch_size", self.batch_size)
         check.check_range("num_threads", self.num_threads)
         depth = self.prefetch_queue_depth
