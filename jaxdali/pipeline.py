@@ -91,12 +91,9 @@ class Pipeline(Definition):
             "output_ndim": check.output_ndims(output_ndim),
         }
         super().__init__(given)
-        self._restored: tuple[dict[str, Any], dict[str, Any] | None] | None = None
-        if checkpoint is not None:
-            if not enable_checkpointing:
-                raise RuntimeError("checkpoint is given, but enable_checkpointing is not: pass enable_checkpointing=True")
-            self._restored = checkpoints.from_bytes(checkpoint)
-            self._seed = int(self._restored[0]["seed"])
+        if checkpoint is not None and not enable_checkpointing:
+            raise RuntimeError("checkpoint is given, but enable_checkpointing is not: pass enable_checkpointing=True")
+        self._restore(None if checkpoint is None else checkpoints.from_bytes(checkpoint))
         self._executor: Executor | None = None
         self._schedule: Schedule | None = None
         self._outputs_checked = False
@@ -337,7 +334,9 @@ class Pipeline(Definition):
         graph, arguments = serialization.load(serialized_pipeline)
         unset = Pipeline()._given
         own = {k: v for k, v in self._given.items() if v != unset[k]}
+        restored = self._restored
         Pipeline.__init__(self, **_known({**arguments, **own}))
+        self._restore(restored)
         self._graph = graph
         self.build()
 
@@ -386,6 +385,12 @@ class Pipeline(Definition):
     _shard_index = 0  # among the local shards of the iterator that owns this pipeline
     _checkpoints: Callable[[], list[bytes] | None] | None = None  # those of that iterator's pipelines, of which this is number
     _checkpoint_index = 0
+
+    def _restore(self, checkpoint: tuple[dict[str, Any], dict[str, Any] | None] | None):
+        """What to start from, as `checkpoint.from_bytes` returns it; its seed is this pipeline's from now on."""
+        self._restored = checkpoint
+        if checkpoint is not None:
+            self._seed = int(checkpoint[0]["seed"])
 
     @property
     def is_restored_from_checkpoint(self) -> bool:
