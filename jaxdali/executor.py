@@ -126,7 +126,7 @@ class Executor:
     # --- build ------------------------------------------------------------------------------------------------
 
     def build(self):
-        """Infers the specs, as far as no eager function has to run for that; reads sources' first batches where only these tell the types."""
+        """Infers the specs, as far as no eager function has to run for that; reads first batches where only these tell the types."""
         if self._built:
             return
         with self.contexts():
@@ -508,10 +508,11 @@ class UserSettings:
     """The JAX settings of the thread that builds a pipeline: the user's functions run under them, whatever thread calls them."""
 
     def __init__(self):
-        self.x64 = bool(jax.config.jax_enable_x64)
-        self.disable_jit = bool(jax.config.jax_disable_jit)
-        self._promotion = jax.config.jax_numpy_dtype_promotion
-        self._default_device = jax.config.jax_default_device
+        config: Any = jax.config
+        self.x64 = bool(config.jax_enable_x64)
+        self.disable_jit = bool(config.jax_disable_jit)
+        self._promotion = config.jax_numpy_dtype_promotion
+        self._default_device = config.jax_default_device
 
     def contexts(self) -> contextlib.ExitStack:
         """Re-enters them."""

@@ -79,7 +79,7 @@ class Shards:
             return False
         if isinstance(sharding, NamedSharding):
             batch_only = all(axis is None for axis in sharding.spec[1:])
-            return batch_only and tuple(sharding.mesh.devices.flat) == self.primaries
+            return batch_only and tuple(np.asarray(sharding.mesh.devices).flat) == self.primaries
         return isinstance(sharding, SingleDeviceSharding)
 
 

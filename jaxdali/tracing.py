@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 MAX_DEPTH = 4  # of containers and objects that are saved and put back
@@ -92,7 +93,7 @@ def _once(function, arguments, flatten) -> Trace:
 
 
 def _is_key(x: Any) -> bool:
-    return isinstance(x, jax.Array) and jax.dtypes.issubdtype(x.dtype, jax.dtypes.prng_key)
+    return isinstance(x, jax.Array) and jnp.issubdtype(x.dtype, jax.dtypes.prng_key)
 
 
 # --- state that a function can reach --------------------------------------------------------------------------------
@@ -115,7 +116,7 @@ def _functions(function: Any) -> Iterator[types.FunctionType]:
             todo += [v for _, v in _reach(f) if callable(v) and _is_users(v)]
         elif hasattr(f, "__wrapped__"):
             todo.append(f.__wrapped__)
-        elif isinstance(method := getattr(type(f), "__call__", None), types.FunctionType):
+        elif isinstance(method := vars(type(f)).get("__call__"), types.FunctionType):
             todo.append(method)
 
 

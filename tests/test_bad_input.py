@@ -201,7 +201,7 @@ def test_unknown_pipeline_arguments():
     with pytest.raises(ValueError, match=r"device_id=99.*8 local"):
         pipeline_def(lambda: 1)(batch_size=1, device_id=99).build()
     with pytest.raises(ValueError, match="batch_size must be at least 1"):
-        pipeline_def(lambda: 1)()
+        pipeline_def(lambda: 1)().build()
 
 
 def test_exception_in_a_source_keeps_its_type_and_the_next_batch_comes():

@@ -174,7 +174,7 @@ class TraceableFunction(_Function):
     jit: bool | None
 
     def bind(self, executor, node, ops, specs):
-        functions = [op.function for op in ops]
+        functions = _functions(ops)
         eager = EagerFunction(function=self.function, outputs=self.outputs, layouts=self.layouts, keep=self.keep, calls=None, sharding=None)
         if any(s.shape is None for s in specs):
             # Compiled for each shape there is, between two programs.
@@ -248,29 +248,33 @@ class EagerFunction(_Function):
     def bind(self, executor, node, ops, specs):
         if self.calls is not None:
             return self
-        return dataclasses.replace(self, calls=_Calls([op.function for op in ops], node, jit=None if self.sharding is not None else False))
+        return dataclasses.replace(self, calls=_Calls(_functions(ops), node, jit=None if self.sharding is not None else False))
 
     def call(self, ctx, inputs, shards):
         """Calls it: for each input, one array per shard in; for each output, one array per shard out."""
         present = ctx.present.reshape(ctx.S, ctx.B).sum(axis=1).tolist()
         with ctx.settings.contexts():
             if self.sharding is not None:
-                return self._call_global(ctx, inputs, shards)
+                return self._call_global(ctx, inputs, shards, self.sharding)
             per_shard = []
             for s, device in enumerate(shards.primaries):
                 arguments = [jax.device_put(x[s], device) for x in inputs]
                 per_shard.append(self.calls(s, arguments, lambda r, n=present[s]: self.flatten(r, n)))
         return [[outputs[i] for outputs in per_shard] for i in range(self.outputs)]
 
-    def _call_global(self, ctx, inputs, shards):
+    def _call_global(self, ctx, inputs, shards, batch: Sharding):
         """Calls it once, with global arrays of all shards."""
         samples = shards.num * ctx.B
-        arguments = [assemble(x, shards, self.sharding) for x in inputs]
+        arguments = [assemble(x, shards, batch) for x in inputs]
         outputs = self.calls(0, arguments, lambda r: self.flatten(r, samples))
-        batch = self.sharding
         if isinstance(batch, NamedSharding):  # other axes than the batch's are gathered
             batch = NamedSharding(batch.mesh, PartitionSpec(*batch.spec[:1]))
         return [by_shard(jax.device_put(x, batch), shards) for x in outputs]
+
+
+def _functions(ops: Sequence[Operator]) -> list[Callable[..., Any]]:
+    """The function that each local shard's definition gave."""
+    return [op.function for op in ops if isinstance(op, _Function)]
 
 
 class _Calls:
