@@ -129,6 +129,14 @@ class Epochs:
     padded: bool
 
 
+def parts_of(state: Mapping[str, Any]) -> tuple[list[dict[str, Any]], dict[str, Any] | None]:
+    """(the pipelines' records, where the iterator stood) of what an iterator's get_state returned."""
+    with _reading():
+        _check_version(state["version"])
+        whole = json.loads(json.dumps(state))
+        return [whole["pipelines"][i] for i in range(max(1, len(whole["pipelines"])))], whole["iterator"]
+
+
 def shard_places(executors: Sequence[Executor]) -> list[list[tuple[int, int]]]:
     """(id, number of shards) of each pipeline, for each executor; separate pipelines are numbered as they stand."""
     if len(executors) == 1:

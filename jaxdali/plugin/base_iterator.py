@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import enum
+import functools
+import json
 import logging
 import warnings
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn
 
 import jax
 
+from .. import checkpoint
 from ..epoch import EpochCounter, EpochPlan
 from ..executor import Batch, Executor
 from ..host import BadSample
@@ -81,10 +85,17 @@ class BaseIterator:
             if len(output_map) > outputs:
                 raise ValueError(f"output_map has {len(output_map)} names, {output_map}, but the pipeline has {outputs} output(s)")
             counted = size > 0 or reader_name is not None
-            self._counter = (
-                EpochCounter(_epoch_plan(pipelines, size, reader_name, last_batch_padded, last_batch_policy)) if counted else None
-            )
-            self._runners = [Prefetch(e, e.initial_state, pipelines[0]._depth) for e in executors]
+            self._plan = _epoch_plan(pipelines, size, reader_name, last_batch_padded, last_batch_policy) if counted else None
+            self._counter = EpochCounter(self._plan) if self._plan is not None else None
+            self._epochs = checkpoint.Epochs(last_batch_policy.name, size, reader_name, last_batch_padded)
+            starts = [e.initial_state for e in executors]
+            restored = _checkpoints_of(pipelines)
+            if restored is not None:
+                starts = self._go_to(*restored)
+            self._runners = [Prefetch(e, s, pipelines[0]._depth) for e, s in zip(executors, starts)]
+            weak = weakref.WeakMethod(self.checkpoints)
+            for i, p in enumerate(pipelines):
+                p._checkpoints, p._checkpoint_index = functools.partial(_call, weak), i
         except BaseException:
             for e in executors:
                 e.close()
@@ -92,10 +103,12 @@ class BaseIterator:
         self._finalizer = weakref.finalize(self, close_together, self._runners, self._executors)
         if prepare_first_batch:
             try:
-                if self._counter is not None and self._counter.is_over:
+                over = self._counter is not None and self._counter.is_over
+                if over and restored is None:
                     raise StopIteration
-                for r in self._runners:
-                    r.peek()
+                if restored is None or all(r.wait() for r in self._runners):  # a restored one may be at an epoch's end
+                    for r in self._runners:
+                        r.peek()
             except StopIteration:
                 self.close()
                 raise RuntimeError("there are no data in the pipeline: its source ended before the first full batch") from None
@@ -205,6 +218,74 @@ class BaseIterator:
         """Samples per batch of one shard."""
         return self._executors[0].B
 
+    # --- state --------------------------------------------------------------------------------------------------
+
+    def get_state(self) -> dict[str, Any]:
+        """Where the iterator stands after the batch that was taken last, however many were made ahead; for `set_state`.
+
+        Small and JSON-able. It tells where the shards of other processes stand, too.
+
+        Raises:
+          TypeError: a source of the user's returned a state that JSON can't hold.
+        """
+        records = [
+            record
+            for executor, runner, places in zip(self._executors, self._runners, checkpoint.shard_places(self._executors))
+            for record in checkpoint.records_of(executor, runner.state, places)
+        ]
+        state = {"version": checkpoint.STATE_VERSION, "iterator": self._position(), "pipelines": records}
+        return json.loads(json.dumps(state))  # a copy
+
+    def _position(self) -> dict[str, Any]:
+        return {
+            **dataclasses.asdict(self._epochs),
+            "given": self._given,
+            "may_restart": self._may_restart,
+            "counter": self._counter.get_state() if self._counter is not None else None,
+        }
+
+    def set_state(self, state: Mapping[str, Any]):
+        """Goes on from where `get_state` was called, with its seed: exactly as the iterator it is of did, on another batch size from
+        the same sample on, and with another number of shards so that each sample is still read once in the epoch.
+
+        Raises:
+          RuntimeError: the state is of another pipeline or iterator (the message says what differs), or what is left of its epoch
+            can't be shared out among this number of shards; the iterator stays where it is.
+        """
+        if not self._finalizer.alive:
+            raise RuntimeError("the iterator is closed")
+        records, position = checkpoint.parts_of(state)
+        starts = self._go_to(records, position, lambda: [r.close() for r in self._runners])
+        # In place: what closes the iterator holds this list.
+        self._runners[:] = [Prefetch(e, s, self._pipes[0]._depth) for e, s in zip(self._executors, starts)]
+
+    def _go_to(
+        self, records: list[dict[str, Any]], position: dict[str, Any] | None, stop: Callable[[], Any] = lambda: None
+    ) -> list[dict[str, Any]]:
+        """Takes everything but the threads to a state; returns the executors'. Calls `stop` when it is sure that this works."""
+        starts, counter = checkpoint.resume(self._executors, records, position, self._epochs, self._plan)
+        stop()
+        self._counter = counter
+        self._given = position["given"] if position is not None else 0
+        self._may_restart = position["may_restart"] if position is not None else False
+        for e, s in zip(self._executors, starts):
+            e.reseed(s["seed"])
+        for p in self._pipes:
+            assert p._executor is not None
+            p._seed = p._executor.seed
+        return starts
+
+    def checkpoints(self) -> list[bytes]:
+        """`get_state` as bytes, one for each pipeline: for ``checkpoints=`` of a data_iterator function, or a `Pipeline`'s ``checkpoint=``.
+
+        Raises:
+          ValueError: the pipelines were made without ``enable_checkpointing=True``.
+        """
+        if not self._pipes[0]._given["enable_checkpointing"]:
+            raise ValueError("checkpoints() needs pipelines with enable_checkpointing=True")
+        state = self.get_state()
+        return [checkpoint.to_bytes(record, state["iterator"]) for record in state["pipelines"]]
+
     # --- life ---------------------------------------------------------------------------------------------------
 
     def close(self):
@@ -242,6 +323,24 @@ def _pad_rounds(executor: Executor, reader_name: str):
             source.pad_rounds()
 
 
+def _checkpoints_of(pipelines: Sequence[Pipeline]) -> tuple[list[dict[str, Any]], dict[str, Any] | None] | None:
+    """The records that pipelines were given as checkpoints, and where the iterator stood."""
+    restored = [p._restored for p in pipelines]
+    if not any(restored):
+        return None
+    if not all(restored):
+        raise RuntimeError("some pipelines have a checkpoint and some have none: pass one to each, or to none")
+    records, positions = zip(*(r for r in restored if r is not None))
+    if any(p != positions[0] for p in positions):
+        raise RuntimeError("the pipelines' checkpoints are of different moments: pass what one call of checkpoints() returned")
+    return list(records), positions[0]
+
+
+def _call(method: weakref.WeakMethod) -> Any:
+    found = method()
+    return found() if found is not None else None
+
+
 def check_arguments(
     pipelines: Sequence[Pipeline],
     output_map: list[str],
@@ -256,6 +355,10 @@ def check_arguments(
     for p in pipelines:
         if not isinstance(p, Pipeline):
             raise TypeError(f"pipelines must be Pipeline objects, got {type(p).__name__}")
+    if len({p._given["enable_checkpointing"] for p in pipelines}) > 1:
+        raise ValueError(
+            f"enable_checkpointing must be the same for all pipelines, got {[p._given['enable_checkpointing'] for p in pipelines]}"
+        )
     if len({p.batch_size for p in pipelines}) > 1:
         raise ValueError(f"the pipelines must have one batch size, got {[p.batch_size for p in pipelines]}")
     for name in output_map:
