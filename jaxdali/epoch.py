@@ -111,7 +111,7 @@ class Walk:
             "number_of_shards": self.num_shards,
             "shard_id": self.shard_id,
             "pad_last_batch": int(self.pad_last_batch),
-            "stick_to_shard": int(self.stick_to_shard),
+            "stick_to_shard": int(self.stick_to_shard or self.shuffle_after_epoch),
         }
 
     def _shard(self, number: int) -> int:

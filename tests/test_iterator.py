@@ -303,9 +303,11 @@ def test_fewer_names_than_outputs(files):
 
 def test_size_is_for_all_pipelines_together(files):
     pipes = [pipeline_def(definition)(files[:8], 2, i, batch_size=2) for i in range(2)]
-    with pytest.warns(UserWarning), DALIGenericIterator(pipes, ["x"], size=6) as it:
+    with pytest.warns(UserWarning, match="reader_name"):
+        it = DALIGenericIterator(pipes, ["x"], size=6)
+    with it:
         assert (len(it), it.size, it.batch_size) == (2, 6, 2)
-        assert epochs(it, 2, 2) == ["12 34|56 78", "56|12"]  # 6 of the 8 that two epochs need are left
+        assert epochs(it, 2, 2) == ["12 34|56 78", "56|12"]  # the first epoch read two more than its 6
 
 
 def test_wrong_use_of_data_iterator(files):

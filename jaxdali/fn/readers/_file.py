@@ -176,8 +176,8 @@ class _FileSource(Source):
         return _SPECS
 
     def pad_rounds(self) -> None:
-        self._walks = [dataclasses.replace(w, pad_last_batch=True) for w in self._walks]
-        self.metas = tuple(w.meta() for w in self._walks)
+        self.walks = [dataclasses.replace(w, pad_last_batch=True) for w in self.walks]
+        self.metas = tuple(w.meta() for w in self.walks)
 
     def fingerprint(self) -> list[dict[str, Any]]:
         own = {"seed": self._seed} if self._seed >= 0 else {}
