@@ -14,6 +14,7 @@ from jax.experimental import multihost_utils
 from jax.sharding import Mesh, NamedSharding, PartitionSpec, Sharding
 
 from ..._schedule import make_executor
+from ...checkpoint import for_pipelines
 from ...executor import Batch, Executor
 from ...graph import user_line
 from ...pipeline import Pipeline, pipeline_def, split_arguments
@@ -298,6 +299,9 @@ def data_iterator(
     Usable as a decorator with arguments, or as a function of the pipeline definition. The result takes the definition's own
     arguments and those of `Pipeline`, e.g. ``batch_size``, ``num_threads``, ``seed``, ``device_id``.
 
+    It also takes ``checkpoints``, what the method of that name of an iterator returned: the new one goes on from there. That needs
+    ``enable_checkpointing=True``. None or []: it starts anew.
+
     With `sharding` the batch size is global; the definition is traced once for each local shard and must take the arguments
     ``num_shards`` and ``shard_id``, which are filled in (also ``device_id``, when it takes that).
 
@@ -358,8 +362,10 @@ def iterator_factory(
 
     @functools.wraps(function)
     def make_iterator(*args: Any, **kwargs: Any) -> DALIGenericIterator:
+        own = "checkpoints" in inspect.signature(function).parameters
+        checkpoints = None if own else kwargs.pop("checkpoints", None)
         if sharding is None and devices is None:
-            return cls(factory(*args, **kwargs), **options)
+            return cls(factory(*args, **kwargs, **_from(checkpoints[0] if checkpoints else None)), **options)
         split_arguments(function, kwargs)
         for name in ("device_id", "num_shards", "shard_id"):
             if name in kwargs:
@@ -382,12 +388,17 @@ def iterator_factory(
         common = {**kwargs, "batch_size": batch_size // shards.num, "seed": _agreed_seed(seed)}
         local = jax.local_devices()
         pipelines = []
-        for i, device in zip(shards.ids, shards.primaries):
+        starts = for_pipelines(checkpoints, len(shards.ids), shards.num)
+        for i, device, start in zip(shards.ids, shards.primaries, starts):
             place = {"device_id": local.index(device)} if device in local else {}
-            pipelines.append(factory(*args, **common, **place, num_shards=shards.num, shard_id=i))
+            pipelines.append(factory(*args, **common, **place, **_from(start), num_shards=shards.num, shard_id=i))
         return cls._of_shards(pipelines, shards, where, stacked, options)
 
     return make_iterator
+
+
+def _from(checkpoint: bytes | None) -> dict[str, bytes]:
+    return {} if checkpoint is None else {"checkpoint": checkpoint}
 
 
 def _of_devices(devices: Sequence[jax.Device]) -> Sharding:
