@@ -72,6 +72,7 @@ class Executor:
       stacked: outputs get a leading axis of the shards, ``(shards, B, ...)``, which `sharding` shards.
       padded: batches keep their size where samples are missing.
       reader: name of the source that says which epoch and position a sample has; None: the first.
+      x64: whether `as_arrays` keeps 64-bit types; None: as the user has set it in JAX.
     """
 
     def __init__(
@@ -87,6 +88,7 @@ class Executor:
         stacked: bool = False,
         padded: bool = False,
         reader: str | None = None,
+        x64: bool | None = None,
     ):
         assert as_arrays or len(graphs) == 1
         _check_same_structure(graphs)
@@ -101,9 +103,10 @@ class Executor:
         self.seed = seed
         self.as_arrays = as_arrays
         self.settings = UserSettings()
+        self._x64 = self.settings.x64 if x64 is None else x64
         self.pool_id = _cpu.pool_create(num_threads)
         self._pool = BufferPool()
-        self._outputs = Outputs(self._pool, shards, batch_size, stacked=stacked, padded=padded, x64=self.settings.x64)
+        self._outputs = Outputs(self._pool, shards, batch_size, stacked=stacked, padded=padded, x64=self._x64)
         one = sharding is None or isinstance(sharding, Sharding)
         self._shardings = (sharding,) * len(self.graph.outputs) if one else tuple(sharding)
         assert len(self._shardings) == len(self.graph.outputs)
@@ -421,7 +424,7 @@ class Executor:
                 shards.local if x.spec.shape is None else direct.get((x.node.id, x.index), shards.local) for x in segment.exports
             )
             # What a later program reads must keep its type, but after the last program there is none.
-            narrowed = last and self.as_arrays and not self.settings.x64
+            narrowed = last and self.as_arrays and not self._x64
             program = program_for(segment, layout, tuple(outs), shards, self.B, placed, narrowed, bool(direct) and self._outputs.stacked)
             found = self._programs[at, shapes] = layout, program, shards
         return found
