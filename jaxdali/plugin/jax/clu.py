@@ -77,17 +77,6 @@ class DALIGenericPeekableIterator(DALIGenericIterator):
             self._peeked = None
             self._last_valid = None
 
-    def get_state(self) -> dict[str, Any]:
-        """Where the iterator stands; a batch that was only peeked at counts as not taken. See `DALIGenericIterator`."""
-        with self._lock:
-            return super().get_state()
-
-    def set_state(self, state: Mapping[str, Any]):
-        """Goes on from where `get_state` was called; see `DALIGenericIterator`."""
-        with self._lock:
-            super().set_state(state)
-            self._peeked = None
-
     def peek(self) -> dict[str, jax.Array]:
         """The batch that the next ``next()`` gives, with the same arrays: donating one takes it from that batch, too.
 
