@@ -155,8 +155,10 @@ def segments(graph: Graph, phase: int, accelerator: bool, host_outputs: bool) ->
         if node.stage == "host" or node.phase != phase:
             continue
         earliest = max((level[x.node.id] for x in node.inputs if x.node.id in level), default=0)
-        # Even levels run on the CPU, odd ones on the accelerator.
-        level[node.id] = earliest if not accelerator else earliest + (earliest % 2 != (node.stage == "device"))
+        # Even levels run on the CPU, odd ones on the accelerator. Where that has no native kernels, native operators run on
+        # the CPU, and their results are transferred.
+        on_device = node.stage == "device" and (not node.native or _ffi.CUDA == "loaded")
+        level[node.id] = earliest if not accelerator else earliest + (earliest % 2 != on_device)
     levels = sorted(set(level.values()))
     result = []
     for at in levels:

@@ -50,6 +50,8 @@ class Outputs:
         result = work.results.get((x.node.id, x.index))
         short = work.present is not None and not work.present.all()
         whole = isinstance(result, jax.Array) and (self._padded or not short) and (self._x64 or narrow(result.dtype) == result.dtype)
+        if whole and sharding is None and x.node.stage == "device":  # native operators may have made it on the CPU beside the device
+            return jax.device_put(result, self._shards.primaries[0]) if len(self._shards.devices) == 1 else result
         if whole and (sharding is None or result.sharding == sharding):
             return result
         parts = self.parts(x, work, narrowed=not self._x64, short=short)

@@ -80,7 +80,7 @@ class Shards:
         if isinstance(sharding, NamedSharding):
             batch_only = all(axis is None for axis in sharding.spec[1:])
             return batch_only and tuple(np.asarray(sharding.mesh.devices).flat) == self.primaries
-        return isinstance(sharding, SingleDeviceSharding)
+        return isinstance(sharding, SingleDeviceSharding) and sharding.device_set == set(self.primaries)
 
 
 def _rank(sharding: Sharding) -> int:
