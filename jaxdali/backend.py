@@ -11,6 +11,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ._cuda_driver import copy_to_pointer
+from .errors import ArgumentError
 from .types import DALIDataType, dali_type_of
 
 
@@ -36,7 +38,7 @@ class _Tensor:
 
     @property
     def dtype(self) -> DALIDataType:
-        """The element type; `NO_TYPE` for bfloat16, which DALI lacks."""
+        """The element type; `NO_TYPE` for bfloat16, which DALI lacks. ``dtype()`` is the name of NumPy's type."""
         return dali_type_of(self._array.dtype)
 
     def layout(self) -> str:
@@ -58,7 +60,7 @@ class _Tensor:
         """
         ndim = self._array.ndim
         if dim is not None and not -ndim <= dim < ndim:
-            raise ValueError(f"squeeze: dim must be in {-ndim} ... {ndim - 1}, got {dim}")
+            raise ArgumentError(f"squeeze: dim must be in {-ndim} ... {ndim - 1}, got {dim}")
         axes = tuple(d for d in (range(ndim) if dim is None else (dim % ndim,)) if self._array.shape[d] == 1)
         self._array = self._array.reshape([n for d, n in enumerate(self._array.shape) if d not in axes])
         self._layout = "".join(c for d, c in enumerate(self._layout) if d not in axes)
@@ -129,6 +131,26 @@ class TensorGPU(_Tensor):
     def as_cpu(self) -> TensorCPU:
         """A copy in host memory."""
         return TensorCPU(np.asarray(self._array), self._layout, source_info=self._source_info)
+
+    def data_ptr(self) -> int:
+        """The address of the first element in the accelerator's memory."""
+        return self._array.unsafe_buffer_pointer()
+
+    def copy_to_external(self, ptr: Any, cuda_stream: Any = None, non_blocking: bool = False) -> None:
+        """Copies the elements, contiguous in C order, to memory at `ptr`, on the GPU or on the host (without CUDA: on the host).
+
+        Args:
+          ptr: a ``ctypes.c_void_p`` or an int.
+          cuda_stream: the CUDA stream that the copy is ordered on: an int, a ``ctypes.c_void_p`` or an object with such a
+            ``cuda_stream``. Default: the default stream.
+          non_blocking: without effect: the copy is complete when this returns.
+        """
+        _copy_from_device([self._array], ptr, cuda_stream)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        if copy is False:
+            raise ValueError("data on the accelerator can't become a NumPy array without a copy")
+        return np.array(self._array, dtype=dtype)
 
     def __jax_array__(self) -> jax.Array:
         return self._array
@@ -208,7 +230,7 @@ class _TensorList:
 
     @property
     def dtype(self) -> DALIDataType:
-        """The element type; `NO_TYPE` for bfloat16, which DALI lacks."""
+        """The element type; `NO_TYPE` for bfloat16, which DALI lacks. ``dtype()`` is the name of NumPy's type."""
         return dali_type_of(self._dtype)
 
     def layout(self) -> str:
@@ -245,7 +267,7 @@ class _TensorList:
         """
         whole = self._whole()
         if math.prod(shape) != whole.size:
-            raise ValueError(f"a batch of {whole.size} elements can't have the shape {tuple(shape)}")
+            raise ArgumentError(f"a batch of {whole.size} elements can't have the shape {tuple(shape)}")
         return self._tensor(whole.reshape(tuple(shape)))
 
     def block_until_ready(self):
@@ -306,16 +328,16 @@ class TensorListCPU(_TensorList):
         """This batch."""
         return self
 
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        return self.as_tensor().__array__(dtype, copy)
+
     def copy_to_external(self, ptr: Any) -> None:
         """Copies all samples, one after the other, to host memory at `ptr` (a ``ctypes.c_void_p`` or an int)."""
         _copy_out([self._dense] if self._dense is not None else self._samples, ptr)
 
 
 class TensorListGPU(_TensorList):
-    """A batch on the accelerator, around one `jax.Array` ``[N, ...]`` or a list of N.
-
-    There is no ``copy_to_external``: use `as_tensor` with DLPack or ``jnp.asarray``, or `as_cpu`.
-    """
+    """A batch on the accelerator, around one `jax.Array` ``[N, ...]`` or a list of N."""
 
     device = "gpu"
     _tensor = TensorGPU
@@ -334,12 +356,35 @@ class TensorListGPU(_TensorList):
         data = np.asarray(self._dense) if self._dense is not None else jax.device_get(self._samples)
         return TensorListCPU(data, self._layout, source_info=self._source_info, dtype=self._dtype, ndim=self._ndim)
 
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        return self.as_tensor().__array__(dtype, copy)
+
+    def copy_to_external(self, ptr: Any, cuda_stream: Any = None, non_blocking: bool = False) -> None:
+        """Copies all samples, one after the other, to memory at `ptr`; see `TensorGPU.copy_to_external`."""
+        _copy_from_device([self._dense] if self._dense is not None else self._samples, ptr, cuda_stream)
+
 
 def _copy_out(arrays: Sequence[np.ndarray], ptr: Any):
-    address = ptr.value if isinstance(ptr, ctypes.c_void_p) else ptr
-    if not address:
-        raise ValueError("copy_to_external: the pointer is null")
+    address = _address(ptr)
     for a in arrays:
         a = np.ascontiguousarray(a)
         ctypes.memmove(address, a.ctypes.data, a.nbytes)
         address += a.nbytes
+
+
+def _copy_from_device(arrays: Sequence[Any], ptr: Any, stream: Any):
+    devices = {d for a in arrays if isinstance(a, jax.Array) for d in a.devices()}
+    if not any(d.platform == "gpu" for d in devices):
+        _copy_out([np.asarray(a) for a in arrays], ptr)
+        return
+    stream = getattr(stream, "cuda_stream", stream)  # of PyTorch's streams
+    copy_to_pointer(arrays, _address(ptr), (stream.value if isinstance(stream, ctypes.c_void_p) else stream) or 0)
+
+
+def _address(ptr: Any) -> int:
+    address = ptr.value if isinstance(ptr, ctypes.c_void_p) else ptr
+    if address is not None and not isinstance(address, int):
+        raise TypeError(f"copy_to_external: expected a ctypes.c_void_p or an int, got {type(ptr).__name__}")
+    if not address:
+        raise ValueError("copy_to_external: the pointer is null")
+    return address

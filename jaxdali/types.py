@@ -42,6 +42,10 @@ class DALIDataType(_Enum):
     PYTHON_OBJECT = 24
     NO_TYPE = -1
 
+    def __call__(self) -> str:
+        """The name of NumPy's type, e.g. ``"float32"``, so that DALI's older ``tensor.dtype()`` works, too."""
+        return np.dtype(to_numpy_type(self)).name
+
 
 class DALIInterpType(_Enum):
     """Interpolation filters of resizing and warping."""

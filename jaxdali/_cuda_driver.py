@@ -1,0 +1,56 @@
+"""Copies out of device memory by CUDA's driver, for pointers that come from elsewhere: JAX has no function that writes to them."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+
+_CONTEXT_OF_POINTER = 1  # CU_POINTER_ATTRIBUTE_CONTEXT
+
+
+def copy_to_pointer(arrays: Sequence[jax.Array], address: int, stream: int):
+    """Copies arrays on one CUDA device, one after the other, to `address`, which may be on a device or on the host.
+
+    Returns when the copy is complete: nothing would keep the arrays' memory from being used again before.
+
+    Args:
+      arrays: contiguous in C order.
+      address: where to.
+      stream: the CUDA stream (an address) that the copy is ordered on; 0: the default one.
+
+    Raises:
+      RuntimeError: there is no CUDA driver, or it reports an error.
+    """
+    driver = _driver()
+    jax.block_until_ready(arrays)  # what XLA's own streams still write
+    for a in arrays:
+        if not a.nbytes:
+            continue
+        source = ctypes.c_uint64(a.unsafe_buffer_pointer())
+        context = ctypes.c_void_p()
+        _check(driver.cuPointerGetAttribute(ctypes.byref(context), _CONTEXT_OF_POINTER, source), "cuPointerGetAttribute")
+        _check(driver.cuCtxPushCurrent_v2(context), "cuCtxPushCurrent")
+        try:
+            on = ctypes.c_void_p(stream)
+            _check(driver.cuMemcpyAsync(ctypes.c_uint64(address), source, ctypes.c_size_t(a.nbytes), on), "cuMemcpyAsync")
+            _check(driver.cuStreamSynchronize(on), "cuStreamSynchronize")
+        finally:
+            driver.cuCtxPopCurrent_v2(ctypes.byref(context))
+        address += a.nbytes
+
+
+@functools.cache
+def _driver() -> Any:
+    try:
+        return ctypes.CDLL("libcuda.so.1")  # JAX has loaded and initialized it
+    except OSError as e:
+        raise RuntimeError(f"copying to a pointer needs CUDA's driver: {e}") from e
+
+
+def _check(code: int, what: str):
+    if code:
+        raise RuntimeError(f"copy_to_external: {what} failed with CUDA error {code}")

@@ -1,0 +1,122 @@
+"""TensorList objects as pipelines give them, and copies to pointers."""
+
+import ctypes
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxdali import _cuda_driver, fn, pipeline_def, types
+from jaxdali.backend import TensorCPU, TensorGPU, TensorListCPU, TensorListGPU
+
+
+@pytest.mark.parametrize("ahead", [True, False])
+def test_lists_stay_valid_after_later_runs(ahead):
+    def source(info):
+        return [np.full((info.idx_in_epoch + 1, 2), info.idx_in_epoch, np.int32), np.full(3, info.idx_in_epoch, np.float32)]
+
+    @pipeline_def(batch_size=2, exec_pipelined=ahead)
+    def pipe():
+        ragged, static = fn.external_source(source=source, num_outputs=2, batch=False)
+        return ragged, ragged + 1, static * 2.0, fn.shapes(ragged)
+
+    p = pipe()
+    kept = [p.run() for _ in range(6)]
+    p.close()
+    del p
+    for i, (ragged, computed, static, shape) in enumerate(kept):
+        for k in range(2):
+            n = 2 * i + k
+            assert ragged[k].shape() == [n + 1, 2]
+            assert (np.asarray(ragged[k]) == n).all()
+            assert (computed.at(k) == n + 1).all()
+            assert static.at(k).tolist() == [2 * n] * 3
+            assert shape.at(k).tolist() == [n + 1, 2]
+
+
+def test_dtype_is_a_property_and_may_be_called():
+    for x in (TensorCPU(np.zeros(2, np.uint8)), TensorListCPU(np.zeros((2, 2), np.uint8)), TensorGPU(jnp.zeros(2, jnp.uint8))):
+        assert x.dtype == types.UINT8
+        assert np.dtype(x.dtype()) == np.uint8
+    with pytest.raises(TypeError, match="no NumPy equivalent"):
+        types.STRING()
+
+
+def test_all_become_numpy_arrays():
+    data = np.arange(6, dtype=np.float32).reshape(2, 3)
+    for x in (TensorCPU(data), TensorListCPU(data), TensorGPU(jnp.asarray(data)), TensorListGPU(jnp.asarray(data))):
+        np.testing.assert_array_equal(np.asarray(x), data)
+        assert np.asarray(x, np.float64).dtype == np.float64
+    assert np.shares_memory(np.asarray(TensorListCPU(data)), data)
+    with pytest.raises(ValueError, match="without a copy"):
+        np.array(TensorGPU(jnp.asarray(data)), copy=False)
+    with pytest.raises(RuntimeError, match="differ in shape"):
+        np.asarray(TensorListCPU([data, data[:1]]))
+
+
+def test_errors_are_those_of_dali_too():
+    for error in (ValueError, RuntimeError):
+        with pytest.raises(error, match="6 elements"):
+            TensorListCPU(np.zeros((2, 3))).as_reshaped_tensor((7,))
+        with pytest.raises(error, match="dim must be in"):
+            TensorCPU(np.zeros((2, 3))).squeeze(2)
+    with pytest.raises(TypeError, match="c_void_p"):
+        TensorCPU(np.zeros(1)).copy_to_external("memory")
+    with pytest.raises(ValueError, match="null"):
+        TensorGPU(jnp.zeros(1)).copy_to_external(ctypes.c_void_p(0))
+
+
+def test_copy_from_the_accelerator():
+    """Where the accelerator is the CPU, and where there is a GPU, to host memory."""
+    for device in {jax.devices()[0], jax.local_devices(backend="cpu")[0]}:
+        array = jax.device_put(np.arange(6, dtype=np.int32).reshape(2, 3), device)
+        for x in (TensorGPU(array), TensorListGPU(array), TensorListGPU([array[0], array[1]])):
+            out = np.zeros(6, np.int32)
+            x.copy_to_external(ctypes.c_void_p(out.ctypes.data), cuda_stream=0, non_blocking=True)
+            assert out.tolist() == [0, 1, 2, 3, 4, 5]
+
+
+def test_cuda_copies_use_the_arrays_context_and_the_stream(monkeypatch):
+    """The calls of the driver, which need a GPU, against one that copies host memory."""
+    calls = []
+
+    class Driver:
+        def __getattr__(self, name):
+            def call(*args):
+                calls.append((name, args))
+                if name == "cuMemcpyAsync":
+                    ctypes.memmove(args[0].value, args[1].value, args[2].value)
+                return 0
+
+            return call
+
+    monkeypatch.setattr(_cuda_driver, "_driver", Driver)
+    out = np.zeros(5, np.float32)
+    _cuda_driver.copy_to_pointer([jnp.ones(2), jnp.zeros(0), jnp.full(3, 2.0)], out.ctypes.data, 7)
+    assert out.tolist() == [1, 1, 2, 2, 2]
+    assert [c[0] for c in calls] == 2 * [
+        "cuPointerGetAttribute",
+        "cuCtxPushCurrent_v2",
+        "cuMemcpyAsync",
+        "cuStreamSynchronize",
+        "cuCtxPopCurrent_v2",
+    ]
+    assert {c[1][-1].value for c in calls if c[0] in ("cuMemcpyAsync", "cuStreamSynchronize")} == {7}
+
+    monkeypatch.setattr(Driver, "__getattr__", lambda self, name: lambda *args: 700)
+    with pytest.raises(RuntimeError, match="CUDA error 700"):
+        _cuda_driver.copy_to_pointer([jnp.ones(2)], out.ctypes.data, 0)
+
+
+def test_short_batch_has_fewer_samples():
+    data = [np.float32([1]), np.float32([2])]
+
+    @pipeline_def(batch_size=3, exec_pipelined=False)
+    def pipe():
+        return fn.external_source(name="x") * 2.0
+
+    (out,) = pipe().run(x=data)
+    assert isinstance(out, TensorListCPU)
+    assert len(out) == 2
+    assert out.as_array().tolist() == [[2], [4]]
