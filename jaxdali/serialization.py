@@ -112,9 +112,11 @@ def _decode_node(graph: Graph, item: dict[str, Any], by_name: dict[str, Node], t
         raise TypeError(f"{item['operator']} is not an operator")
     op = _construct(kind, item["attributes"], types)
     inputs = tuple(_node(x, by_name) for x in item["inputs"])
-    for text in (item["name"], item["device"], item["where"]):
+    for text in (item["name"], item["where"]):
         if not isinstance(text, str):
             raise TypeError(f"expected a text, got {text!r}")
+    if item["device"] not in ("", "cpu", "mixed", "gpu"):
+        raise ValueError(f"there is no device {item['device']!r}")
     node = graph.add(op, inputs, item["device"], item["name"], item["where"])
     if op.random:
         node.random_index = int(item["random_index"])  # operators that no output needs were counted, too
