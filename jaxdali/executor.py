@@ -390,6 +390,8 @@ class Executor:
             layout.write(args, fields)
             carried = jax.device_put(tuple(work.results[x.node.id, x.index] for x in segment.carried), shards.local)
             operands = (args, tuple(buffers.values()), carried)
+            if S > 1 and jax.process_count() > 1:  # with several processes JAX takes no NumPy array to be sharded
+                operands = jax.device_put(operands, shards.local)
             exports, codes = program.run(*operands)
             if segment.native:
                 codes.copy_to_host_async()

@@ -1,0 +1,174 @@
+"""Several processes: two of them, with four CPU devices each, read one data set together."""
+
+import json
+import os
+import pathlib
+import socket
+import subprocess
+import sys
+from collections import Counter
+
+import pytest
+from PIL import Image
+
+# Each process runs this and prints what it saw.
+SCRIPT = """
+import json, sys
+import jax
+jax.config.update("jax_platforms", "cpu")
+jax.config.update("jax_num_cpu_devices", 4)
+address, rank, folder = sys.argv[1], int(sys.argv[2]), sys.argv[3]
+jax.distributed.initialize(address, num_processes=2, process_id=rank)
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
+from jaxdali import _cpu, fn
+from jaxdali.plugin.base_iterator import LastBatchPolicy
+from jaxdali.plugin.jax import data_iterator
+
+read = 0
+original = _cpu.read_files
+def counting(table, index, *rest):
+    global read
+    read += len(index)
+    return original(table, index, *rest)
+_cpu.read_files = counting
+
+def define(files, shuffle, num_shards=1, shard_id=0):
+    shard = {"num_shards": num_shards, "shard_id": shard_id}
+    png, label = fn.readers.file(file_root=folder, files=files, random_shuffle=shuffle, name="reader", **shard)
+    image = fn.resize(fn.decoders.image(png), size=(2, 2))
+    return label, image, fn.random.uniform(range=(0.0, 1.0)).gpu()
+
+def parts(x):
+    return [[s.index[0].start or 0, np.asarray(s.data).tolist()] for s in x.addressable_shards]
+
+def run(sharding, files, batch_size, epochs=2, shuffle=True, **options):
+    global read
+    read = 0
+    make = data_iterator(define, ["id", "image", "drawn"], reader_name="reader", sharding=sharding, **options)
+    out = []
+    with make(files, shuffle, batch_size=batch_size, prefetch_queue_depth=1) as it:
+        spec = it.element_spec
+        for _ in range(epochs):
+            for batch in it:
+                for name, x in batch.items():
+                    assert not x.is_fully_addressable
+                    assert x.shape[0] == batch_size and x.sharding.is_equivalent_to(spec[name].sharding, x.ndim), name
+                total = jax.jit(jnp.sum, out_shardings=NamedSharding(sharding.mesh, P()))(batch["id"])
+                out.append({name: parts(x) for name, x in batch.items()} | {"total": int(total)})
+            out.append(None)
+    lowered = it.lower().args_info
+    rows = jax.tree.leaves(lowered)[0].shape[0]
+    return {"batches": out, "read": read, "rows": rows}
+
+files = [str(i) for i in range(32)]
+devices = np.array(jax.devices())
+flat = NamedSharding(Mesh(devices, ("batch",)), P("batch"))
+crossing = NamedSharding(Mesh(devices.reshape(2, 4).T, ("data", "model")), P("data"))  # a pair of replicas has a device in each process
+inside = NamedSharding(Mesh(devices.reshape(4, 2), ("data", "model")), P("data"))
+mask = {"last_batch_policy": LastBatchPolicy.PARTIAL, "mask_name": "mask"}
+print(json.dumps({
+    "flat": run(flat, files, 16),
+    "crossing": run(crossing, files, 16),
+    "inside": run(inside, files, 16),
+    "mask": run(flat, files[:19], 16, epochs=3, **mask),
+    "in order": run(flat, files, 16, epochs=1, shuffle=False),
+}))
+"""
+
+
+@pytest.fixture(scope="module")
+def seen(tmp_path_factory):
+    """What each of the two processes saw."""
+    folder = tmp_path_factory.mktemp("files")
+    for i in range(32):
+        Image.new("RGB", (1, 1), (i, i, i)).save(folder / str(i), "png")
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{s.getsockname()[1]}"
+    environment = {**os.environ, "PYTHONPATH": str(pathlib.Path(__file__).parents[1]), "XLA_FLAGS": ""}
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-c", SCRIPT, address, str(rank), str(folder)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=environment,
+        )
+        for rank in range(2)
+    ]
+    try:
+        found = [p.communicate(timeout=120) for p in processes]
+    finally:
+        for p in processes:
+            p.kill()
+    for p, (_, errors) in zip(processes, found):
+        assert p.returncode == 0, errors
+    return [json.loads(out.splitlines()[-1]) for out, _ in found]
+
+
+def epochs_of(result):
+    """Batches by epoch."""
+    epochs = [[]]
+    for batch in result["batches"]:
+        if batch is None:
+            epochs.append([])
+        else:
+            epochs[-1].append(batch)
+    return epochs[:-1]
+
+
+def slices(seen, case, epoch, step, name):
+    """{start of the slice: the values that each device holding it has}, over both processes."""
+    found = {}
+    for result in seen:
+        for start, values in epochs_of(result[case])[epoch][step][name]:
+            found.setdefault(start, []).append(values)
+    return found
+
+
+@pytest.mark.parametrize(("case", "num_slices", "copies"), [("flat", 8, 1), ("crossing", 4, 2), ("inside", 4, 2)])
+def test_each_sample_once_though_shuffled_without_a_seed(seen, case, num_slices, copies):
+    drawn = []
+    for epoch in range(2):
+        ids = []
+        for step in range(2):
+            by_name = {name: slices(seen, case, epoch, step, name) for name in ("id", "image", "drawn")}
+            for name in by_name:
+                assert sorted(by_name[name]) == list(range(0, 16, 16 // num_slices))
+                for holders in by_name[name].values():
+                    assert len(holders) == copies
+                    assert all(h == holders[0] for h in holders)  # replicas are equal, also across processes
+            here = [i for holders in by_name["id"].values() for (i,) in holders[0]]
+            assert [x for holders in by_name["image"].values() for x in holders[0]] == [[[[i] * 3] * 2] * 2 for i in here]
+            assert {epochs_of(r[case])[epoch][step]["total"] for r in seen} == {sum(here)}
+            drawn += [r for holders in by_name["drawn"].values() for r in holders[0]]
+            ids += here
+        assert sorted(ids) == list(range(32))
+    assert len(set(drawn)) == 64
+
+
+@pytest.mark.parametrize(("case", "local"), [("flat", 4), ("crossing", 4), ("inside", 2)])
+def test_each_process_works_on_its_own_samples_once(seen, case, local):
+    for result in seen:
+        assert result[case]["rows"] == local  # shards in the program; each has 16 / num_slices samples
+        per_batch = local * 16 // (8 if case == "flat" else 4)
+        assert result[case]["read"] % per_batch == 0
+        assert 4 * per_batch <= result[case]["read"] <= 8 * per_batch  # four batches given, and those made ahead
+
+
+def test_shards_are_numbered_by_place(seen):
+    assert [i for v in slices(seen, "in order", 0, 0, "id").values() for (i,) in v[0]] == [x for s in range(8) for x in (4 * s, 4 * s + 1)]
+
+
+def test_masked_tail_over_processes(seen):
+    """19 samples on 8 shards, two at a time: as many steps in both processes, and each sample counts once."""
+    for epoch in range(3):
+        steps = [len(epochs_of(r["mask"])[epoch]) for r in seen]
+        assert steps == [2, 2]
+        counted = Counter()
+        for step in range(2):
+            ids, mask = slices(seen, "mask", epoch, step, "id"), slices(seen, "mask", epoch, step, "mask")
+            counted.update(i for start in ids for (i,), m in zip(ids[start][0], mask[start][0]) if m)
+        assert counted == Counter(range(19))
