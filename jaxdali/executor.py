@@ -95,7 +95,7 @@ class Executor:
         self._graphs = graphs
         self.graph = graphs[0]
         self.shards = shards
-        self.accelerator = shards.primaries[0].platform != "cpu"
+        self.accelerator = shards.accelerator
         # Operators that were not asked for on the device run beside it, on the CPU.
         self._cpu_shards = Shards(shards.num, shards.ids, tuple((cpu_device(),) for _ in shards.ids)) if self.accelerator else shards
         self.B = batch_size

@@ -310,6 +310,16 @@ def _jit(segment, layout, outs, shards, B, out_shardings, narrowed, stacked):
     outputs = tuple(Ragged(s, s, s) if x.spec.shape is None else s for x, s in zip(segment.exports, out_shardings, strict=True))
     if len(shards.devices) == 1:
         return jax.jit(jaxdali_pipeline, in_shardings=shards.local, out_shardings=(outputs, shards.local))
+    if len(set(shards.primaries)) == 1:  # the CPU beside several accelerators: the shards one after the other
+
+        def in_turn(*operands):
+            S = len(shards.devices)
+            results = [
+                jaxdali_pipeline(*jax.tree.map(lambda a, s=s: a[s * (len(a) // S) : (s + 1) * (len(a) // S)], operands)) for s in range(S)
+            ]
+            return jax.tree.map(lambda *parts: jnp.concatenate(parts), *results)
+
+        return jax.jit(in_turn, in_shardings=shards.local, out_shardings=(outputs, shards.local))
     spec = PartitionSpec("shard")
     mapped = jax.shard_map(jaxdali_pipeline, mesh=shards.mesh, in_specs=spec, out_specs=spec, check_vma=False)
     return jax.jit(mapped, in_shardings=shards.local, out_shardings=(outputs, shards.local))

@@ -64,7 +64,7 @@ class Outputs:
         if sharding is not None:
             return assemble(parts, self._shards, sharding)
         # Without a sharding, what is made on the host stays on the CPU, as in DALI.
-        device = cpu_device() if x.node.stage == "host" and self._shards.primaries[0].platform != "cpu" else self._shards.primaries[0]
+        device = cpu_device() if x.node.stage == "host" and self._shards.accelerator else self._shards.primaries[0]
         return jax.device_put(parts[0], device)
 
     def parts(self, x: DataNode, work: Work, *, narrowed: bool, short: bool = True) -> list[Any]:
@@ -127,7 +127,9 @@ def by_shard(x: jax.Array, shards: Shards) -> list[jax.Array]:
     at = {s.device: s.data for s in x.addressable_shards}
     if all(d in at for d in shards.primaries):
         return [at[d] for d in shards.primaries]
-    return [s.data for s in sorted(x.addressable_shards, key=lambda s: s.index[0].start or 0)]  # made beside an accelerator, on the CPU
+    # Made beside the accelerators, on one CPU device.
+    rows, S = np.asarray(x), len(shards.devices)
+    return [rows[s * (len(rows) // S) : (s + 1) * (len(rows) // S)] for s in range(S)]
 
 
 def _filled(part: Any, B: int) -> np.ndarray:

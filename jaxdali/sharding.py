@@ -60,9 +60,14 @@ class Shards:
         return tuple(d[0] for d in self.devices)
 
     @property
+    def accelerator(self) -> bool:
+        """Whether the devices are others than JAX's CPU devices."""
+        return self.primaries[0].platform != "cpu"
+
+    @property
     def local(self) -> Sharding:
         """How a program places ``[S, ...]`` values: one row per primary device."""
-        if len(self.devices) == 1:
+        if len(set(self.primaries)) == 1:
             return SingleDeviceSharding(self.devices[0][0])
         return NamedSharding(self.mesh, PartitionSpec("shard"))
 

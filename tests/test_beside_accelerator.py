@@ -1,0 +1,54 @@
+"""Accelerators that have no native kernels, played by CPU devices: native operators run beside them, on the first CPU device."""
+
+import pathlib
+
+import jax
+import numpy as np
+import pytest
+from jax.sharding import Mesh, NamedSharding, PartitionSpec, SingleDeviceSharding
+
+from jaxdali import fn
+from jaxdali.plugin.jax import data_iterator
+from jaxdali.sharding import Shards
+
+PHOTOS = str(pathlib.Path(__file__).parent.parent / "examples" / "images")
+
+
+def second_batch(sharding):
+    """Native operators before, between and after others, host and device outputs."""
+
+    @data_iterator(output_map=["images", "labels", "halves", "small"], reader_name="reader", sharding=sharding)
+    def define(num_shards=1, shard_id=0):
+        jpegs, labels = fn.readers.file(file_root=PHOTOS, num_shards=num_shards, shard_id=shard_id, name="reader")
+        images = fn.decoders.image(jpegs, device="mixed")
+        images = fn.rotate(images, angle=fn.random.uniform(range=(-10.0, 10.0)), fill_value=0)
+        images = fn.resize(images, size=(48, 64))
+        halves = images * 0.5
+        return images, labels, halves, fn.resize(halves, size=(16, 16))
+
+    with define(batch_size=4, seed=0) as iterator:
+        next(iterator)
+        batch = next(iterator)
+        programs = len(iterator._executors[0]._last)
+    return batch, programs
+
+
+def on(first, last):
+    return NamedSharding(Mesh(jax.devices()[first:last], ("batch",)), PartitionSpec("batch"))
+
+
+@pytest.mark.parametrize(
+    "sharding",
+    [lambda: SingleDeviceSharding(jax.devices()[1]), lambda: on(1, 2), lambda: on(1, 3)],
+    ids=["device", "mesh of 1", "mesh of 2"],
+)
+def test_same_batches_as_without(monkeypatch, sharding):
+    sharding = sharding()
+    expected, programs = second_batch(sharding)
+    assert programs == 1
+    monkeypatch.setattr(Shards, "accelerator", property(lambda self: True))
+    batch, programs = second_batch(sharding)
+    assert programs == 3  # the CPU, the accelerator, and the CPU again for the last resize
+    for name, value in batch.items():
+        assert value.sharding == sharding
+        np.testing.assert_array_equal(value, expected[name])
