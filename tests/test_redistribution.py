@@ -1,0 +1,177 @@
+"""Going on with another number of shards: each sample is still read once in an epoch."""
+
+import collections
+import dataclasses
+import json
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from jaxdali.epoch import EpochCounter, EpochPlan, Walk
+
+
+class Shards:
+    """All shards of an iterator, and its counter."""
+
+    def __init__(self, walk, S, B, policy):
+        self.B, self.policy = B, policy
+        self.walks = [dataclasses.replace(walk, num_shards=S, shard_id=i) for i in range(S)]
+        self.cursors = [w.initial() for w in self.walks]
+        self.counter = EpochCounter(EpochPlan.of_readers([w.meta() for w in self.walks], B, policy))
+
+    def read(self):
+        """(epoch, position) of the valid samples of the next batch of all shards, and of all of them."""
+        valid, everything = [], []
+        for i, n in enumerate(self.counter.advance()):
+            _, epoch, position, self.cursors[i] = self.walks[i].take(self.cursors[i], self.B, self.B)
+            samples = list(zip(epoch.tolist(), position.tolist()))
+            valid += samples[:n]
+            everything += samples
+        return valid, everything
+
+    def reset(self):
+        for _ in range(self.counter.reset()):
+            for i, w in enumerate(self.walks):
+                self.cursors[i] = w.take(self.cursors[i], self.B, self.B)[3]
+
+    def resharded(self, S, B, of):
+        """The same on S shards, told by shard `of` alone."""
+        new = Shards(self.walks[0], S, B, self.policy)
+        old = EpochCounter(self.counter.plan)
+        old.set_state(json.loads(json.dumps(self.counter.get_state())))
+        ended, cursor = old.is_over, json.loads(json.dumps(self.cursors[of]))
+        for _ in range(old.settle()):
+            cursor = self.walks[of].take(cursor, self.B, self.B)[3]
+        new.cursors = [w.redistributed(cursor, len(self.walks), of) for w in new.walks]
+        new.counter.redistribute(old, new.walks[0], new.cursors[0], (self.walks[of], cursor), ended)
+        return new
+
+
+walks = st.builds(
+    lambda size, pad, shuffle: Walk(
+        size=size, pad_last_batch=pad, random_shuffle=shuffle == "random", shuffle_after_epoch=shuffle == "after"
+    ),
+    size=st.integers(6, 40), pad=st.booleans(), shuffle=st.sampled_from(["no", "random", "after"]),
+)  # fmt: skip
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    walk=walks, S=st.integers(1, 6), B=st.integers(1, 5), batches=st.integers(0, 60),
+    changes=st.lists(st.tuples(st.integers(1, 6), st.integers(1, 5), st.integers(0, 20)), min_size=1, max_size=3), of=st.integers(0, 5),
+)  # fmt: skip
+def test_each_sample_is_read_once_in_each_epoch(walk, S, B, batches, changes, of):
+    shards = Shards(walk, S, B, "FILL")
+    seen = collections.Counter()
+
+    def go(n):
+        for _ in range(n):
+            if shards.counter.is_over:
+                shards.reset()
+            valid, everything = shards.read()
+            # What wraps around belongs to the next epoch and counts there; what pads counts nowhere.
+            seen.update(valid if walk.pad_last_batch else everything)
+
+    go(batches)
+    for S, B, more in changes:
+        try:
+            shards = shards.resharded(S, B, of % len(shards.walks))
+            reason = ""
+        except ValueError as e:
+            reason = str(e)
+        if reason:  # shards of unequal size that keep their place, and wrap around
+            assert "drifted" in reason
+            assert walk.shuffle_after_epoch
+            assert not walk.pad_last_batch
+            return
+        go(more)
+    while not shards.counter.is_over:
+        go(1)
+    last = max(c["round"] for c in shards.cursors)
+    for epoch in range(min(c["round"] for c in shards.cursors)):
+        assert [seen[epoch, p] for p in range(walk.size)] == [1] * walk.size
+    assert all(n == 1 for n in seen.values())
+    assert all(e <= last for e, _ in seen)
+
+
+@settings(max_examples=100, deadline=None)
+@given(walk=walks, stick=st.booleans(), S=st.integers(1, 6), B=st.integers(1, 5), batches=st.integers(0, 90), of=st.integers(0, 5))
+def test_one_shard_tells_where_the_others_are(walk, stick, S, B, batches, of):
+    walk = dataclasses.replace(walk, stick_to_shard=stick and not walk.shuffle_after_epoch)
+    shards = Shards(walk, S, B, "FILL")
+    for _ in range(batches):
+        for i, w in enumerate(shards.walks):
+            shards.cursors[i] = w.take(shards.cursors[i], B, B)[3]
+    of %= S
+    assert [shards.walks[of].beside(shards.cursors[of], i) for i in range(S)] == shards.cursors
+
+
+@pytest.mark.parametrize("pad", [False, True])
+def test_an_epoch_that_was_over_is_reset_first(pad):
+    shards = Shards(Walk(size=11, pad_last_batch=pad), 2, 2, "FILL")
+    while not shards.counter.is_over:
+        shards.read()
+    new = shards.resharded(3, 2, 0)
+    assert new.counter.is_over
+    new.reset()
+    assert not new.counter.is_over
+    assert {e for e, _ in new.read()[0]} == {1}
+
+
+def test_drop_moves_away_from_the_readers_epochs():
+    shards = Shards(Walk(size=11), 2, 2, "DROP")
+    for _ in range(2):
+        shards.read()
+    shards.reset()
+    shards.read()
+    with pytest.raises(ValueError, match="pad_last_batch=True keeps them together"):
+        shards.resharded(3, 2, 0)
+
+
+def test_drop_with_padding():
+    shards = Shards(Walk(size=11, pad_last_batch=True), 2, 2, "DROP")
+    for _ in range(2):
+        shards.read()
+    new = shards.resharded(1, 2, 1)
+    new.reset()
+    seen = []
+    while not new.counter.is_over:
+        seen += new.read()[0]
+    assert seen == [(1, p) for p in range(10)]
+
+
+def test_sticking_shards_that_have_drifted_apart():
+    shards = Shards(Walk(size=7, stick_to_shard=True), 2, 3, "FILL")  # 3 and 4 samples
+    for _ in range(20):
+        if shards.counter.is_over:
+            shards.reset()
+        shards.read()
+    with pytest.raises(ValueError, match="drifted apart"):
+        shards.resharded(3, 2, 0)
+    padded = Shards(Walk(size=7, stick_to_shard=True, pad_last_batch=True), 2, 2, "FILL")
+    padded.read()
+    new = padded.resharded(3, 1, 1)
+    assert sorted(new.read()[0]) == [(0, 2), (0, 5), (0, 6)]
+    assert new.counter.is_over
+
+
+def test_another_batch_size_goes_on_from_the_same_sample():
+    whole = Shards(Walk(size=23, random_shuffle=True), 2, 1, "FILL")
+    wanted = [sorted(whole.read()[1]) for _ in range(41)]
+    got, B, given_before, epoch = [], 3, 0, 0
+    shards = Shards(Walk(size=23, random_shuffle=True), 2, B, "FILL")
+    for B, n in [(3, 2), (4, 1), (5, 2), (1, 2), (4, 2), (3, 4)]:
+        new = Shards(shards.walks[0], 2, B, "FILL")
+        new.cursors = shards.cursors
+        new.counter.set_state(shards.counter.get_state())
+        shards = new
+        for _ in range(n):
+            if shards.counter.is_over:
+                assert sum(e == epoch for e, _ in got) == 23
+                assert sum(e > epoch for e, _ in got) < 2 * B
+                epoch += 1
+                shards.reset()
+            got += shards.read()[1]
+            given_before += B
+    assert sorted(got) == sorted(s for step in wanted[:given_before] for s in step)
