@@ -10,6 +10,7 @@ from typing import Any
 
 import jax
 import numpy as np
+from jax.profiler import TraceAnnotation
 from jax.sharding import Sharding
 
 from . import _cpu, _ffi
@@ -229,7 +230,8 @@ class Executor:
             entry = after["sources"][node.name]
             source = self.sources[node.id]
             try:
-                outputs, entry["cursors"], ids = source.read(HostContext(self, node, work, {}), entry["cursors"])
+                with TraceAnnotation(f"jaxdali read {node.op.name}"):
+                    outputs, entry["cursors"], ids = source.read(HostContext(self, node, work, {}), entry["cursors"])
             except StopIteration:
                 raise
             except Exception as e:
@@ -267,7 +269,8 @@ class Executor:
                 if node.phase < 0:
                     self._infer(i, node)  # an eager function before it has run by now, maybe
                 if node.phase == number and not node.op.source:
-                    self._run_node(node, work, failed.get(node.id, {}))
+                    with TraceAnnotation(f"jaxdali host {node.op.name}"):
+                        self._run_node(node, work, failed.get(node.id, {}))
                 if work.failures:
                     # A sample fails where it was read or looked at first, so the first failing node is the one to name.
                     failing, at, code, reason = work.failures[0]
@@ -392,7 +395,8 @@ class Executor:
             operands = (args, tuple(buffers.values()), carried)
             if S > 1 and jax.process_count() > 1:  # with several processes JAX takes no NumPy array to be sharded
                 operands = jax.device_put(operands, shards.local)
-            exports, codes = program.run(*operands)
+            with TraceAnnotation(f"jaxdali launch {' '.join(n.op.name for n in segment.nodes)}"):
+                exports, codes = program.run(*operands)
             if segment.native:
                 codes.copy_to_host_async()
                 work.status.append((segment.native, codes))
@@ -435,7 +439,8 @@ class Executor:
         """Waits for a batch, repairs or raises where samples failed, and gives its outputs their final form."""
         bad: dict[int, dict[int, int]] = {}
         for native, codes in work.status:
-            codes = np.asarray(codes)
+            with TraceAnnotation(f"jaxdali check {' '.join(n.op.name for n in native)}"):
+                codes = np.asarray(codes)
             if not codes.any():
                 continue
             for column, node in enumerate(native):

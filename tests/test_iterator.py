@@ -1,8 +1,6 @@
 """The JAX iterators: epochs, arguments, life."""
 
 import copy
-import gc
-import resource
 import threading
 import time
 
@@ -348,22 +346,6 @@ def test_a_pipeline_serves_one_master(files):
             DALIGenericIterator(pipe, ["x"], reader_name="reader")
 
 
-def test_closed_and_dropped_iterators_leave_no_threads(files):
-    before = threading.active_count()
-    make = data_iterator(definition, ["x"], reader_name="reader")
-    first, second = make(files, batch_size=2), make(files, batch_size=2)
-    next(first)
-    first.close()
-    first.close()
-    with pytest.raises(RuntimeError, match="closed"):
-        next(first)
-    for _ in second:
-        break
-    del second
-    gc.collect()
-    assert threading.active_count() == before
-
-
 def test_kept_and_donated_batches(files):
     make = data_iterator(lambda: fn.cast(definition(files), dtype=types.FLOAT).gpu(), ["x"], reader_name="reader")
     double = jax.jit(lambda x: x * 2, donate_argnums=0)
@@ -422,16 +404,43 @@ def test_batches_are_made_ahead(files):
     assert len(ahead) == 5  # the one taken, three finished, one launched
 
 
-def test_repeated_short_epochs_use_no_more_memory(files):
-    make = data_iterator(lambda: fn.resize(fn.external_source(source=big_images, batch=False, layout="HWC"), size=(64, 64)), ["x"])
-    with make(batch_size=4) as it:
-        peaks = []
-        for i in range(60):
-            next(it)
-            if i in (20, 59):
-                peaks.append(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
-    assert peaks[1] - peaks[0] < 30_000  # kB; a leaked batch is 3 MB
+def test_element_spec(files):
+    sharding = some_devices(4)
+
+    def define(num_shards=1, shard_id=0):
+        images = fn.external_source(source=lambda: [np.zeros((5, 6, 3), np.uint8)] * (8 // num_shards), layout="HWC")
+        return definition(files, num_shards, shard_id), fn.resize(images, size=(2, 3)), images
+
+    for where in (None, sharding):
+        with data_iterator(define, ["x", "small", "ragged"], reader_name="reader", sharding=where)(batch_size=8) as it:
+            spec = it.element_spec
+            batch = next(it)
+            assert spec == {name: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=x.sharding) for name, x in batch.items()}
+            assert np.ravel(batch["x"]).min() == 1  # nothing was taken
+    with DALIGenericIterator([pipeline_def(define)(batch_size=8) for _ in range(2)], ["x"], reader_name="reader") as it:
+        assert it.element_spec["x"].shape == (2, 8, 1)
 
 
-def big_images(info):
-    return np.full((500, 500, 3), info.idx_in_epoch % 256, np.uint8)
+def test_element_spec_at_the_end_of_the_data():
+    @pipeline_def(batch_size=1)
+    def one():
+        return fn.external_source(source=[np.zeros((1, 2), np.uint8)])
+
+    with DALIGenericIterator(one(), ["x"]) as it:
+        next(it)
+        with pytest.raises(RuntimeError, match="data are at their end"):
+            it.element_spec
+
+
+def test_a_profile_names_the_operators_of_each_stage(files, tmp_path):
+    def define():
+        images = fn.external_source(source=lambda: [np.zeros((5, 6, 3), np.uint8)] * 4, layout="HWC")
+        return definition(files), fn.random.uniform(range=(0.0, 1.0)), fn.resize(images, size=(2, 3))
+
+    make = data_iterator(define, ["x", "r", "small"], reader_name="reader")
+    with jax.profiler.trace(str(tmp_path)), make(batch_size=4) as it:
+        for batch in it:
+            jax.block_until_ready(batch)
+    found = b"".join(f.read_bytes() for f in tmp_path.rglob("*.xplane.pb"))
+    for name in (b"read readers.file", b"read external_source", b"host random.uniform", b"host resize", b"launch resize", b"check resize"):
+        assert b"jaxdali " + name in found
