@@ -1,8 +1,10 @@
 """The examples, run as a user runs them, and what the training example promises."""
 
+import dataclasses
 import importlib.util
 import os
 import pathlib
+import re
 import subprocess
 import sys
 
@@ -10,6 +12,9 @@ import jax
 import numpy as np
 import pytest
 from PIL import Image
+from pipelines import run
+
+from jaxdali import graph, ragged
 
 EXAMPLES = pathlib.Path(__file__).parent.parent / "examples"
 
@@ -31,6 +36,29 @@ def test_getting_started(tmp_path):
         pixels = np.asarray(image.convert("RGB"))
     assert pixels.shape[0] > 300
     assert pixels.std() > 30  # photos, not a blank page
+
+
+def readme_code(number):
+    """A Python block of the README."""
+    return re.findall(r"```python\n(.*?)```", (EXAMPLES.parent / "README.md").read_text(), re.DOTALL)[number]
+
+
+def test_readme_example(monkeypatch, capsys):
+    monkeypatch.chdir(EXAMPLES.parent)
+    exec(readme_code(0), {})
+    printed = capsys.readouterr().out.splitlines()
+    assert len(printed) == 3  # the fullest of 8 shards of 21 photos, one of each in a batch
+    assert all(line.startswith("(8, 256, 256, 3) NamedSharding(mesh=Mesh('batch': 8") for line in printed)
+
+
+def test_readme_operator():
+    """The operator of "Adding an operator" does what it says, on dense and on ragged batches."""
+    space = {"dataclasses": dataclasses, "Operator": graph.Operator, "add": graph.add, "Ragged": ragged.Ragged}
+    exec(readme_code(1), space)
+    for shapes in ([(4, 5)] * 2, [(4, 5), (70, 3)]):
+        inputs = [np.arange(h * w, dtype=np.uint8).reshape(h, w) for h, w in shapes]
+        for x, got in zip(inputs, run(space["invert"], inputs, on_device=True)[0], strict=True):
+            np.testing.assert_array_equal(got, 255 - x)
 
 
 @pytest.fixture(scope="module")
