@@ -158,7 +158,7 @@ def test_sticking_shards_that_have_drifted_apart():
 
 def test_another_batch_size_goes_on_from_the_same_sample():
     whole = Shards(Walk(size=23, random_shuffle=True), 2, 1, "FILL")
-    wanted = [sorted(whole.read()[1]) for _ in range(41)]
+    wanted = [sorted(whole.read()[1]) for _ in range(42)]
     got, B, given_before, epoch = [], 3, 0, 0
     shards = Shards(Walk(size=23, random_shuffle=True), 2, B, "FILL")
     for B, n in [(3, 2), (4, 1), (5, 2), (1, 2), (4, 2), (3, 4)]:
