@@ -38,6 +38,18 @@ def test_getting_started(tmp_path):
     assert pixels.std() > 30  # photos, not a blank page
 
 
+def test_augment_with_jax(tmp_path):
+    """MixUp and colour jitter run, and the picture has a row of each."""
+    pytest.importorskip("matplotlib")
+    picture = tmp_path / "picture.png"
+    command = [sys.executable, str(EXAMPLES / "augment_with_jax.py"), "--output", str(picture)]
+    run = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert run.returncode == 0, run.stdout + run.stderr
+    assert "in one program: jaxdali_decode, jaxdali_resize, stablehlo.dot_general" in run.stdout
+    with Image.open(picture) as image:
+        assert np.asarray(image.convert("RGB")).std() > 30
+
+
 def readme_code(number):
     """A Python block of the README."""
     return re.findall(r"```python\n(.*?)```", (EXAMPLES.parent / "README.md").read_text(), re.DOTALL)[number]
