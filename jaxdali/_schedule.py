@@ -84,7 +84,8 @@ class Schedule:
         for source in self._fed:
             source.close()  # a thread may wait for data there
         self.runner.close()
-        self.executor.close()
+        if not self.runner.busy:
+            self.executor.close()
 
 
 class SetUpExecutor(Executor):

@@ -72,6 +72,7 @@ class Executor:
       sharding: of the outputs, one for all or one for each; None: the one device.
       stacked: outputs get a leading axis of the shards, ``(shards, B, ...)``, which `sharding` shards.
       padded: batches keep their size where samples are missing.
+      sources: those, by node id, that another executor of the one graph opened and did not read.
       reader: name of the source that says which epoch and position a sample has; None: the first.
       x64: whether `as_arrays` keeps 64-bit types; None: as the user has set it in JAX.
     """
@@ -90,6 +91,7 @@ class Executor:
         padded: bool = False,
         reader: str | None = None,
         x64: bool | None = None,
+        sources: Mapping[int, Source] | None = None,
     ):
         assert as_arrays or len(graphs) == 1
         _check_same_structure(graphs)
@@ -119,7 +121,8 @@ class Executor:
         for i, node in enumerate(self.graph.nodes):
             if node.op.source:
                 try:
-                    self.sources[node.id] = node.op.make_source([g.nodes[i].op for g in graphs], seed)
+                    made = sources.get(node.id) if sources else None
+                    self.sources[node.id] = made or node.op.make_source([g.nodes[i].op for g in graphs], seed)
                 except (ValueError, RuntimeError, OSError) as e:
                     raise e if isinstance(e, OperatorError) else node.error(str(e)) from e
         self._source_nodes = [n for n in self.graph.nodes if n.op.source]
@@ -234,7 +237,7 @@ class Executor:
                     outputs, entry["cursors"], ids = source.read(HostContext(self, node, work, {}), entry["cursors"])
             except StopIteration:
                 raise
-            except Exception as e:
+            except BaseException as e:  # a user's KeyboardInterrupt, too, must not come from the same batch for ever
                 entry["cursors"] = source.after_error(entry["cursors"])
                 if not isinstance(e, OperatorError):
                     e.add_note(f"in {node.op.name} (created at {node.where})")

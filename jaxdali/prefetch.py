@@ -6,6 +6,7 @@ import atexit
 import collections
 import queue
 import threading
+import time
 import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -15,6 +16,9 @@ from .host import SourceError, Work
 
 # The producer starts this much after a slot of a full queue came free, so that the user's own step is dispatched first: both need the GIL.
 HEAD_START = 0.002  # seconds
+
+# At exit threads are waited for so long: one may be in a user's function that takes for ever.
+EXIT_PATIENCE = 1.5  # seconds
 
 _live: weakref.WeakSet[Prefetch] = weakref.WeakSet()
 _thread = threading.local()  # .ours is True in the threads of this module
@@ -101,14 +105,22 @@ class Prefetch:
         """Stops and joins both threads. Safe to call twice, and from any thread but these."""
         with self._closed:
             self._stop = True
+            for source in self._executor.sources.values():
+                if source.fed:
+                    source.close()  # a thread may wait for data there
             self._slots.release()
             self._resume.release()
             self._launch_room.release()
             with self._ready:
                 self._ready.notify_all()
             for t in self._threads:
-                t.join()
+                t.join(_patience())
         self._finished.clear()
+
+    @property
+    def busy(self) -> bool:
+        """Whether a thread still runs: after `close`, only when the interpreter exits and could not wait for it."""
+        return any(t.is_alive() for t in self._threads)
 
     def _produce(self):
         _thread.ours = True
@@ -170,8 +182,9 @@ def close_together(runners: Sequence[Prefetch | Synchronous], executors: Sequenc
     def close():
         for r in runners:
             r.close()
-        for e in executors:
-            e.close()
+        if not any(r.busy for r in runners):
+            for e in executors:
+                e.close()
 
     close_aside(close)
 
@@ -186,6 +199,19 @@ def close_aside(close: Callable[[], None]):
         threading.Thread(target=close, name="jaxdali-close").start()
     else:
         close()
+
+
+def _patience() -> float | None:
+    """Seconds that a thread is waited for; None: until it ends."""
+    global _deadline
+    if threading.main_thread().is_alive():
+        return None
+    if _deadline is None:  # the interpreter exits: the first one that is waited for
+        _deadline = time.monotonic() + EXIT_PATIENCE
+    return max(0.0, _deadline - time.monotonic())
+
+
+_deadline: float | None = None
 
 
 @atexit.register
@@ -210,6 +236,8 @@ class Synchronous:
     def at_end(self) -> bool:
         """Whether the next `get` raises StopIteration."""
         return bool(self._items) and self._items[0][0] == "end"
+
+    busy = False  # it has no thread
 
     @property
     def no_more(self) -> bool:

@@ -1,0 +1,212 @@
+"""The life of iterators: early breaks, errors, interrupts, batches in flight. No hang, no leak, no lost sample."""
+
+import gc
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import jax
+import numpy as np
+import pytest
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from jaxdali import fn, pipeline_def
+from jaxdali.plugin.jax import DALIGenericIterator, data_iterator
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    """Files whose content is their number."""
+    folder = tmp_path_factory.mktemp("files")
+    for i in range(12):
+        (folder / f"{i:02}").write_bytes(bytes([i + 1]))
+    return sorted(str(f) for f in folder.iterdir())
+
+
+def definition(files, num_shards=1, shard_id=0):
+    x, _ = fn.readers.file(files=files, name="reader", random_shuffle=True, num_shards=num_shards, shard_id=shard_id)
+    images = fn.external_source(source=lambda: [np.zeros((200, 200, 3), np.uint8)] * (4 // num_shards), layout="HWC")
+    return x, fn.resize(images, size=(64, 64))
+
+
+def resident() -> int:
+    """Bytes of memory in use by this process."""
+    return int(pathlib.Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
+@pytest.mark.parametrize("num_shards", [1, 2])
+def test_two_hundred_short_epochs_with_early_breaks(files, num_shards):
+    """One iterator lives through them, and a new one is made for every tenth; memory and threads stay as they are."""
+    sharding = NamedSharding(Mesh(np.array(jax.devices()[:num_shards]), ("b",)), PartitionSpec("b"))
+    make = data_iterator(definition, ["x", "image"], reader_name="reader", sharding=sharding)
+    leave = np.random.default_rng(0).integers(1, 4, 200).tolist()
+    with make(files, batch_size=4, seed=1) as it:
+        used, threads = 0, threading.active_count()
+        for epoch, n in enumerate(leave):
+            samples = [next(it)["x"]]
+            for step, batch in enumerate(it, 2):  # goes on with the epoch
+                samples.append(batch["x"])
+                if step == n:
+                    break
+            samples += [b["x"] for b in it] if len(samples) < 3 else []
+            assert sorted(np.concatenate(samples).ravel()) == list(range(1, 13))
+            with pytest.raises(StopIteration):
+                next(it)
+            it.reset()
+            if epoch % 10 == 0:
+                other = make(files, batch_size=4)
+                next(other)
+                del other  # with batches in flight
+            if epoch == 60:
+                gc.collect()
+                used = resident()
+        gc.collect()
+        assert threading.active_count() == threads
+        assert resident() - used < 20_000_000  # an epoch's images have 1.4 MB as read
+    assert threading.active_count() == threads - 2
+
+
+def test_closed_and_dropped_iterators_leave_no_threads(files):
+    before = threading.active_count()
+    make = data_iterator(definition, ["x", "image"], reader_name="reader")
+    first, second = make(files, batch_size=4), make(files, batch_size=4)
+    next(first)
+    first.close()
+    first.close()
+    with pytest.raises(RuntimeError, match="closed"):
+        next(first)
+    for _ in second:
+        break
+    del second
+    gc.collect()
+    assert threading.active_count() == before
+
+
+def test_an_iterator_dropped_by_an_exception_leaves_no_threads(files):
+    before = threading.active_count()
+
+    def train():
+        for _ in data_iterator(definition, ["x", "image"], reader_name="reader")(files, batch_size=4):
+            raise ArithmeticError("loss is NaN")
+
+    with pytest.raises(ArithmeticError):
+        train()
+    gc.collect()
+    assert threading.active_count() == before
+
+
+@pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt, SystemExit])
+def test_errors_of_a_source_cost_one_batch_each(error):
+    @pipeline_def(batch_size=2)
+    def failing():
+        def source(info):
+            if info.iteration == 5:
+                raise StopIteration
+            if info.iteration in (1, 3) and info.epoch_idx == 0:
+                raise error("no such luck")
+            return np.int32(info.idx_in_epoch)
+
+        return fn.external_source(source=source, batch=False)
+
+    with DALIGenericIterator(failing(), ["x"]) as it:
+        seen = []
+        for _ in range(5):
+            try:
+                seen.append(next(it)["x"].tolist())
+            except error as e:
+                seen.append(str(e))
+        assert seen == [[0, 1], "no such luck", [4, 5], "no such luck", [8, 9]]
+        with pytest.raises(StopIteration):
+            next(it)
+        it.reset()
+        assert [b["x"].tolist() for b in it] == [[2 * i, 2 * i + 1] for i in range(5)]
+
+
+def test_a_failing_pipeline_does_not_put_others_out_of_step(files):
+    def numbers(fails):
+        def source(info):
+            if fails and info.iteration == 1:
+                raise LookupError("gone")
+            return np.int32(info.iteration)
+
+        return pipeline_def(lambda: fn.external_source(source=source, batch=False))(batch_size=1)
+
+    with pytest.warns(UserWarning, match="reader_name"):
+        it = DALIGenericIterator([numbers(False), numbers(True)], ["x"], size=8)
+    with it:
+        assert next(it)["x"].tolist() == [[0], [0]]
+        with pytest.raises(LookupError, match="gone"):
+            next(it)
+        assert [b["x"].tolist() for b in it] == [[[2], [2]], [[3], [3]]]
+
+
+def test_data_that_end_with_a_counted_epoch_or_before(files):
+    def ending(n):
+        def source(info):
+            if info.iteration == n:
+                raise StopIteration
+            return np.int32(info.idx_in_epoch + 10 * info.epoch_idx)
+
+        return pipeline_def(lambda: fn.external_source(source=source, batch=False))(batch_size=2)
+
+    for n in (3, 2):  # of the three batches of an epoch
+        with pytest.warns(UserWarning, match="reader_name"):
+            it = DALIGenericIterator(ending(n), ["x"], size=6)
+        with it:
+            for epoch in range(3):
+                assert [b["x"].tolist() for b in it] == [[10 * epoch + 2 * i, 10 * epoch + 2 * i + 1] for i in range(n)]
+
+
+INTERRUPTED = """
+import sys, time
+import numpy as np
+from jaxdali import fn, pipeline_def
+from jaxdali.plugin.jax import DALIGenericIterator
+
+@pipeline_def(batch_size=1, prefetch_queue_depth=1)
+def slow():
+    def source(info):
+        if info.iteration == 2:
+            time.sleep({nap})
+        return np.int32(info.iteration)
+    return fn.external_source(source=source, batch=False)
+
+it = DALIGenericIterator(slow(), ["x"])
+next(it), next(it)
+print("waiting", flush=True)
+try:
+    next(it)
+except KeyboardInterrupt:
+    if not {catch}:
+        raise
+    print([next(it)["x"].item() for _ in range(3)])
+"""
+
+
+@pytest.mark.parametrize("catch", [True, False], ids=["caught", "not caught"])
+def test_ctrl_c_in_next(catch):
+    """Caught, it costs no batch. Not caught, the process ends, though the source is busy for a long time."""
+    script = INTERRUPTED.format(nap=1.0 if catch else 60, catch=catch)
+    process = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "waiting\n"
+        time.sleep(0.3)
+        process.send_signal(signal.SIGINT)
+        start = time.monotonic()
+        out, errors = process.communicate(timeout=20)
+        took = time.monotonic() - start
+    finally:
+        process.kill()
+    if catch:
+        assert out == "[2, 3, 4]\n", errors
+        assert process.returncode == 0
+    else:
+        assert errors.rstrip().endswith("KeyboardInterrupt")
+        assert process.returncode in (1, 130, -signal.SIGINT)
+        assert took < 4  # 2 s, and what the interpreter needs
