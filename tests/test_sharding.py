@@ -117,3 +117,95 @@ def test_devices_give_a_leading_axis():
     assert batch["images"].shape == (2, 4, 8, 8, 3)
     assert [s.device for s in batch["images"].addressable_shards] == devices
     np.testing.assert_array_equal(batch["host"], [[0, 1, 2, 3], [16, 17, 18, 19]])
+
+
+MESH = Mesh(np.array(DEVICES).reshape(4, 2), ("data", "model"))
+
+
+def test_a_sharding_for_each_output():
+    where = {
+        "images": NamedSharding(MESH, P("data", "model")),
+        "numbers": NamedSharding(MESH, P("data")),
+        "host": NamedSharding(Mesh(np.array(DEVICES[:4][::-1]), ("x",)), P("x")),
+    }
+    with (
+        pytest.warns(UserWarning, match="reader_name"),
+        data_iterator(definition, list(where), size=32, sharding=where)(batch_size=16) as it,
+    ):
+        batch = next(it)
+    for name, x in batch.items():
+        assert x.sharding == where[name]
+    want = np.concatenate([np.arange(8 * s, 8 * s + 4) for s in range(4)])
+    np.testing.assert_array_equal(batch["numbers"], want)
+    np.testing.assert_array_equal(batch["host"], want)
+    assert {s.data.shape for s in batch["images"].addressable_shards} == {(4, 4, 8, 3)}
+
+
+def test_one_output_on_two_shardings():
+    def twice(num_shards=1, shard_id=0):
+        x = definition(num_shards, shard_id)[1]
+        return x, x
+
+    where = {"a": NamedSharding(MESH, P("data")), "b": NamedSharding(Mesh(np.array(DEVICES[4:]), ("x",)), P("x"))}
+    with (
+        pytest.warns(UserWarning, match="reader_name"),
+        data_iterator(twice, ["a", "b"], size=32, sharding=where)(batch_size=16) as it,
+    ):
+        batch = next(it)
+    assert batch["a"].sharding == where["a"]
+    assert batch["b"].sharding == where["b"]
+    np.testing.assert_array_equal(batch["a"], batch["b"])
+
+
+def test_shardings_of_outputs_must_cut_the_batch_alike():
+    where = {"images": NamedSharding(MESH, P("data")), "numbers": NamedSharding(MESH, P()), "host": NamedSharding(MESH, P("data"))}
+    with pytest.raises(ValueError, match=r"same slices: 'images' into 4, .* but 'numbers' into 1"):
+        data_iterator(definition, list(where), size=32, sharding=where)(batch_size=16)
+    del where["numbers"]
+    with pytest.raises(ValueError, match="names in output_map"):
+        data_iterator(definition, ["images", "numbers", "host"], size=32, sharding=where)
+
+
+@pytest.mark.parametrize(
+    ("where", "num"),
+    [
+        (sharding((1, 8), ("batch", "model"), P("batch")), 1),
+        (sharding((4, 2), ("batch", "model"), P("batch")), 4),
+        (sharding((8,), ("x",), P()), 1),
+        (sharding((8,), ("x",), P(None, "x")), 1),
+    ],
+    ids=["1x8", "4x2", "replicated", "other axis"],
+)
+def test_replicas_are_worked_on_once(where, num):
+    """The program has a row for each slice, not for each device."""
+    with (
+        pytest.warns(UserWarning, match="reader_name"),
+        data_iterator(lambda num_shards, shard_id: definition(num_shards, shard_id)[0], ["images"], size=32, sharding=where)(
+            batch_size=16
+        ) as it,
+    ):
+        images = next(it)["images"]
+        operands = jax.tree.leaves(it.lower().args_info)
+    assert {x.shape[0] for x in operands} == {num}
+    assert images.sharding == where
+    same = {}
+    for s in images.addressable_shards:
+        np.testing.assert_array_equal(same.setdefault(str(s.index), s.data), s.data)
+
+
+def test_one_shard_of_eight_and_two_of_four_draw_the_same():
+    def draw(num_shards=1, shard_id=0):
+        x = fn.external_source(source=lambda i: np.int32(i.idx_in_batch + shard_id * (8 // num_shards)), batch=False)
+        return x, fn.random.uniform(range=(0.0, 1.0)).gpu()
+
+    seen = []
+    for n in (1, 2, 8):
+        with (
+            pytest.warns(UserWarning, match="reader_name"),
+            data_iterator(draw, ["x", "r"], size=24, sharding=NamedSharding(Mesh(np.array(DEVICES[:n]), ("b",)), P("b")))(
+                batch_size=8, seed=4
+            ) as it,
+        ):
+            seen.append([dict(zip(b["x"].tolist(), b["r"].tolist())) for b in it])
+    assert seen[0] == seen[1] == seen[2]
+    assert len({r for batch in seen[0] for r in batch.values()}) == 24
