@@ -1,0 +1,553 @@
+"""Checkpoints: what goes on from one is what the iterator it was taken of gives, bit for bit."""
+
+import copy
+import itertools
+import json
+import logging
+
+import jax
+import numpy as np
+import pytest
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from jaxdali import fn, pipeline_def
+from jaxdali.plugin.base_iterator import LastBatchPolicy
+from jaxdali.plugin.jax import DALIGenericIterator, data_iterator, peekable_data_iterator
+
+N = 23
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    """Files whose content is their number."""
+    folder = tmp_path_factory.mktemp("files")
+    for i in range(N):
+        (folder / f"{i:02}").write_bytes(bytes([i + 1]))
+    return sorted(str(f) for f in folder.iterdir())
+
+
+def definition(files, num_shards=1, shard_id=0, order=None):
+    data, _ = fn.readers.file(files=files, name="reader", num_shards=num_shards, shard_id=shard_id, **(order or {}))
+    return data, fn.random.uniform(range=[0.0, 1.0]), fn.random.coin_flip()
+
+
+def sharding(shards):
+    return NamedSharding(Mesh(np.array(jax.devices()[:shards]), ("batch",)), PartitionSpec("batch"))
+
+
+def make(files, shards=1, policy="FILL", auto_reset=False, mask_name=None, **order):
+    """A function that makes iterators."""
+    factory = data_iterator(
+        definition,
+        ["x", "u", "c"],
+        reader_name="reader",
+        auto_reset=auto_reset,
+        last_batch_policy=LastBatchPolicy[policy],
+        sharding=sharding(shards) if shards > 1 else None,
+        mask_name=mask_name,
+    )
+
+    def iterator(batch_size=2, checkpoints=None, **kwargs):
+        options = {"num_threads": 2, "enable_checkpointing": True, "checkpoints": checkpoints}
+        return factory(files, batch_size=batch_size * shards, **options, **kwargs, order=order)
+
+    return iterator
+
+
+def step(it):
+    """What one call of next gives, exactly; None at an epoch's end."""
+    try:
+        return {k: np.asarray(v).tobytes() for k, v in next(it).items()}
+    except StopIteration:
+        it.reset()
+        return None
+
+
+def forward(it, steps):
+    return [(len(it), it.size, step(it)) for _ in range(steps)]
+
+
+def ids(batch):
+    return np.asarray(batch["x"]).ravel().tolist()
+
+
+@pytest.mark.parametrize(
+    ("shards", "policy", "options"),
+    [
+        (1, "FILL", {}),
+        (1, "FILL", {"random_shuffle": True, "auto_reset": True}),
+        (1, "DROP", {"random_shuffle": True}),
+        (1, "DROP", {"pad_last_batch": True}),
+        (1, "PARTIAL", {"mask_name": "mask", "random_shuffle": True}),
+        (2, "FILL", {"random_shuffle": True, "stick_to_shard": True}),
+        (2, "FILL", {"pad_last_batch": True, "random_shuffle": True}),
+        (2, "DROP", {"shuffle_after_epoch": True, "auto_reset": True}),
+        (2, "PARTIAL", {"mask_name": "mask"}),
+        (4, "FILL", {"random_shuffle": True}),
+        (4, "DROP", {"random_shuffle": True, "pad_last_batch": True}),
+    ],
+)
+def test_continuation_is_identical(files, shards, policy, options):
+    iterator = make(files, shards, policy, **options)
+    with iterator(batch_size=3) as it:
+        taken, states, steps = [it.checkpoints()], [it.get_state()], []
+        for _ in range(18):  # at least two epochs
+            steps += forward(it, 1)
+            taken.append(it.checkpoints())
+            states.append(it.get_state())
+        steps += forward(it, 18)
+        assert sum(s[2] is None for s in steps) >= 2
+        assert len(taken[0]) == shards
+        for at in (0, 1, 4, 9, 17):
+            with iterator(batch_size=3, checkpoints=taken[at], prefetch_queue_depth=1 + at % 3, seed=99) as other:
+                assert other.checkpoints() == taken[at]
+                assert forward(other, 12) == steps[at : at + 12]
+            it.set_state(json.loads(json.dumps(states[at])))
+            assert it.get_state() == states[at]
+            assert forward(it, 12) == steps[at : at + 12]
+
+
+@pytest.mark.parametrize("auto_reset", [False, True])
+def test_at_the_end_of_an_epoch(files, auto_reset):
+    iterator = make(files, auto_reset=auto_reset)
+    with iterator(batch_size=4) as it:
+        for _ in range(len(it)):
+            next(it)
+        before_stop = it.checkpoints()
+        with pytest.raises(StopIteration):
+            next(it)
+        after_stop = it.checkpoints()
+        assert (before_stop == after_stop) == (not auto_reset)
+        with iterator(batch_size=4, checkpoints=before_stop) as other:
+            with pytest.raises(StopIteration):
+                next(other)
+            other.reset()
+            it.reset()
+            assert step(other) == step(it)
+
+
+def test_taking_one_changes_nothing(files):
+    iterator = make(files, 2, random_shuffle=True)
+    with iterator(seed=5) as a, iterator(seed=5) as b:
+        for _ in range(20):
+            assert a.checkpoints() == a.checkpoints() == [p.checkpoint() for p in a.pipelines]
+            a.get_state()["pipelines"][0]["sources"].clear()
+            assert step(a) == step(b)
+
+
+def test_small_and_independent_of_what_is_prefetched(files):
+    iterator = make(files, 2)
+    with iterator(seed=1, prefetch_queue_depth=1) as a, iterator(seed=1, prefetch_queue_depth=8) as b:
+        for _ in range(3):
+            step(a), step(b)
+        assert a.checkpoints() == b.checkpoints()
+        assert max(map(len, a.checkpoints())) < 700
+        assert len(json.dumps(a.get_state())) < 1300
+
+
+def test_another_batch_size_goes_on_from_the_same_sample(files):
+    iterator = make(files, random_shuffle=True)
+    with iterator(batch_size=3) as it:
+        for _ in range(3):
+            next(it)
+        state = it.checkpoints()
+        rest = list(it)
+    with iterator(batch_size=2, checkpoints=state) as other:
+        also = list(other)
+        assert len(also) == 7
+    for name in "xu":
+        want = np.concatenate([np.asarray(b[name]).ravel() for b in rest])[:14]
+        assert np.concatenate([np.asarray(b[name]).ravel() for b in also])[:14].tolist() == want.tolist()
+
+
+@pytest.mark.parametrize("before", range(6))
+@pytest.mark.parametrize(("shards", "others"), [(4, 2), (2, 8), (1, 3), (3, 1)])
+@pytest.mark.parametrize("options", [{"random_shuffle": True, "pad_last_batch": True, "policy": "PARTIAL", "mask_name": "mask"}, {}])
+def test_another_number_of_shards(files, shards, others, before, options):
+    """Of each sample, the mask (or the first round's end) lets one copy through in each epoch, with the numbers it would have had."""
+    seen = {}
+
+    def take(it):
+        batch = next(it)
+        valid = np.asarray(batch["mask"]) if "mask" in batch else np.ones(len(batch["u"]), bool)
+        for x, u in zip(np.asarray(batch["x"])[valid].ravel().tolist(), np.asarray(batch["u"])[valid].tolist()):
+            seen.setdefault(x, []).append(u)
+
+    with make(files, shards, **options)(batch_size=1, seed=3) as it:
+        for _ in range(before):
+            take(it)
+        state = it.get_state()
+    with make(files, others, **options)(batch_size=1) as it:
+        it.set_state(state)
+        assert it.pipelines[0].seed == 3
+        steps = 0
+        while True:
+            try:
+                take(it)
+                steps += 1
+            except StopIteration:
+                break
+        assert steps == -(-(N - before * shards) // others)
+    first = {x: u[0] for x, u in seen.items()}
+    assert sorted(seen) == list(range(1, N + 1))
+    assert sum(len(u) > 1 for u in seen.values()) <= (0 if options else others)  # what filled the last batch
+    with make(files, **options)(batch_size=1, seed=3) as it:
+        whole = {}
+        for batch in it:
+            whole.setdefault(ids(batch)[0], np.asarray(batch["u"])[0].item())
+    assert first == whole
+
+
+def test_checkpoints_of_another_number_of_shards(files):
+    with make(files, 4)(seed=3) as it:
+        next(it)
+        four = it.checkpoints()
+    with make(files, 2)(checkpoints=four) as it:
+        assert sorted(ids(next(it))) == [3, 4, 14, 15]
+    with pytest.raises(RuntimeError, match="3 checkpoints, but 4 pipelines"):
+        make(files, 4)(checkpoints=four[:3])
+
+
+def test_one_process_tells_the_shards_of_all(files):
+    with make(files, 4, random_shuffle=True)(seed=3) as it:
+        for _ in range(8):
+            step(it)
+        state = it.get_state()
+        whole = copy.deepcopy(state)
+        state["pipelines"] = state["pipelines"][2:3]
+        want = forward(it, 5)
+        it.set_state(state)
+        assert it.get_state() == whole
+        assert forward(it, 5) == want
+
+
+def test_sharing_out_that_is_impossible_says_why(files):
+    with make(files, 2, "DROP")(batch_size=2) as it:
+        for _ in range(9):
+            step(it)
+        state = it.get_state()
+    with make(files, 4, "DROP")(batch_size=2) as it:
+        want = [ids(next(it)), None]
+        before = it.get_state()
+        with pytest.raises(RuntimeError, match=r"can't be shared out.*pad_last_batch=True keeps them together"):
+            it.set_state(state)
+        assert it.get_state() == before  # it goes on where it was
+        assert ids(next(it)) != want
+
+
+# --- pipelines ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("ahead", [False, True])
+def test_pipeline(files, tmp_path, ahead):
+    @pipeline_def(batch_size=3, num_threads=2, enable_checkpointing=True, exec_pipelined=ahead)
+    def define():
+        return definition(files, order={"random_shuffle": True})
+
+    def run(p):
+        return [np.asarray(x.as_array()).tobytes() for x in p.run()]
+
+    p = define()
+    start = p.checkpoint()
+    first = [run(p) for _ in range(10)]
+    data = p.checkpoint(str(tmp_path / "checkpoint"))
+    assert (tmp_path / "checkpoint").read_bytes() == data == p.checkpoint()
+    again, further = define(checkpoint=start), define(checkpoint=data, prefetch_queue_depth=4)
+    assert [run(again) for _ in range(10)] == first
+    assert [run(again) for _ in range(5)] == [run(further) for _ in range(5)]
+    assert again.seed == further.seed == p.seed
+    assert again.is_restored_from_checkpoint
+    assert not p.is_restored_from_checkpoint
+    for x in (p, again, further):
+        x.close()
+
+
+def test_separate_pipelines_of_one_iterator(files):
+    @pipeline_def(batch_size=2, num_threads=2, enable_checkpointing=True)
+    def define(shard_id):
+        return definition(files, 2, shard_id, {"random_shuffle": True})
+
+    def iterator(checkpoints=(None, None), seed=7):
+        pipes = [define(shard_id=i, seed=seed + i, checkpoint=c) for i, c in enumerate(checkpoints)]
+        return DALIGenericIterator(pipes, ["x", "u", "c"], reader_name="reader")
+
+    with iterator() as it:
+        forward(it, 9)
+        checkpoints = it.checkpoints()
+        want = forward(it, 9)
+        assert it.pipelines[1].checkpoint() == it.checkpoints()[1]
+    with iterator(checkpoints, seed=100) as other:
+        assert forward(other, 9) == want
+    with pytest.raises(RuntimeError, match="different moments"):
+        iterator([checkpoints[0], other.checkpoints()[1]])
+    with pytest.raises(RuntimeError, match="some pipelines have a checkpoint"):
+        iterator([checkpoints[0], None])
+
+
+# --- external_source ------------------------------------------------------------------------------------------------
+
+
+class Stateful:
+    """Random numbers with a state; ends after five batches, and starts the next epoch by itself."""
+
+    def __init__(self, as_bytes):
+        self.generator = np.random.Generator(np.random.PCG64(5))
+        self.at = 0
+        self.as_bytes = as_bytes
+
+    def __call__(self):
+        if self.at == 5:
+            self.at = 0
+            raise StopIteration
+        self.at += 1
+        return self.generator.random((3, 2), np.float32)
+
+    def get_state(self):
+        state = {"at": self.at, "generator": self.generator.bit_generator.state}
+        return json.dumps(state).encode() if self.as_bytes else state
+
+    def set_state(self, state):
+        state = json.loads(state) if self.as_bytes else state
+        self.at, self.generator.bit_generator.state = state["at"], state["generator"]
+
+
+class StatefulIterable:
+    """The same as an iterable whose iterators have the state."""
+
+    def __iter__(self):
+        return StatefulIterator(Stateful(False))
+
+
+class StatefulIterator:
+    def __init__(self, source):
+        self.source = source
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        return self.source()
+
+    def get_state(self):
+        return self.source.get_state()
+
+    def set_state(self, state):
+        self.source.set_state(state)
+
+
+def by_index(i):
+    if i == 5:
+        raise StopIteration
+    return np.full((3, 2), i, np.float32)
+
+
+def by_sample(info):
+    if info.iteration == 5:
+        raise StopIteration
+    return np.full(2, info.idx_in_epoch + 100 * info.epoch_idx, np.float32)
+
+
+def external(make_source, **kwargs):
+    def define():
+        return fn.external_source(source=make_source(), **kwargs), fn.random.uniform(range=[0.0, 1.0])
+
+    factory = data_iterator(define, ["x", "u"])
+
+    def iterator(checkpoints=None, depth=2):
+        options = {"num_threads": 2, "prefetch_queue_depth": depth, "enable_checkpointing": True}
+        return factory(batch_size=3, **options, checkpoints=checkpoints)
+
+    return iterator
+
+
+@pytest.mark.parametrize(
+    ("source", "kwargs"),
+    [
+        (lambda: by_index, {}),
+        (lambda: by_sample, {"batch": False}),
+        (lambda: Stateful(False), {}),
+        (lambda: Stateful(True), {}),
+        (lambda: Stateful(True).__call__, {}),
+        (lambda: StatefulIterable(), {"cycle": "raise"}),
+        (lambda: StatefulIterable(), {"cycle": "quiet"}),
+    ],
+)
+def test_external_sources_that_go_on(source, kwargs, caplog):
+    iterator = external(source, **kwargs)
+    with iterator() as it:
+        taken, steps = [], []
+        for _ in range(14):
+            taken.append(it.checkpoints())
+            steps.append(step(it))
+        assert (None in steps) == (kwargs.get("cycle") != "quiet")
+        for at in (0, 2, 5, 6, 8):
+            with iterator(taken[at], depth=1 + at % 4) as other:
+                assert other.checkpoints() == taken[at]
+                assert list(itertools.islice(iter(lambda o=other: step(o), 0), 14 - at)) == steps[at:]
+    assert not caplog.records
+
+
+def test_external_sources_that_start_over(caplog):
+    def generator():
+        for i in itertools.count():
+            yield np.full((3, 1), i, np.int32)
+
+    iterator = external(lambda: generator)
+    with iterator() as it:
+        for _ in range(3):
+            next(it)
+        state = it.get_state()
+        with caplog.at_level(logging.WARNING), iterator(it.checkpoints()) as other:
+            assert np.asarray(next(other)["x"]).ravel().tolist() == [0, 0, 0]
+    assert "it starts over" in caplog.text
+    with (
+        external(lambda: lambda: np.zeros(3, np.int32))() as it,
+        pytest.raises(RuntimeError, match="source is 'callable' here and 'iterable'"),
+    ):
+        it.set_state(state)
+
+
+def test_state_that_json_cannot_hold():
+    class Source(Stateful):
+        def get_state(self):
+            return {1, 2}
+
+    with external(lambda: Source(False))() as it:
+        next(it)
+        with pytest.raises(TypeError, match="get_state of the source must return bytes or something that JSON can hold"):
+            it.get_state()
+        next(it)
+
+
+def test_the_user_goes_on_changing_what_get_state_returned():
+    class Source:
+        state = [0]  # noqa: RUF012
+
+        def __call__(self):
+            self.state[0] += 1
+            return np.full(3, self.state[0], np.int32)
+
+        def get_state(self):
+            return self.state
+
+        def set_state(self, state):
+            self.state = state
+
+    source = Source()
+    with external(lambda: source)() as it:
+        next(it)
+        state = it.get_state()
+        assert np.asarray(next(it)["x"]).tolist() == [2, 2, 2]
+        it.set_state(state)
+        assert [np.asarray(next(it)["x"])[0].item() for _ in range(3)] == [2, 3, 4]
+
+
+def test_without_a_source():
+    factory = data_iterator(lambda: fn.random.uniform(range=[0.0, 1.0]), ["u"])
+    with factory(batch_size=4, num_threads=1, enable_checkpointing=True) as it:
+        next(it)
+        next(it)
+        checkpoints = it.checkpoints()
+        want = np.concatenate([np.asarray(next(it)["u"]) for _ in range(2)])
+    with factory(batch_size=2, num_threads=1, enable_checkpointing=True, checkpoints=checkpoints) as it:
+        assert np.concatenate([np.asarray(next(it)["u"]) for _ in range(4)]).tolist() == want.tolist()
+
+
+# --- peekable -------------------------------------------------------------------------------------------------------
+
+
+def test_a_batch_that_was_only_peeked_at_comes_again(files):
+    factory = peekable_data_iterator(definition, ["x", "u", "c"], reader_name="reader")
+    with factory(files, batch_size=2, num_threads=1) as it:
+        next(it)
+        before = it.get_state()
+        peeked = ids(it.peek())
+        assert it.get_state() == before
+        next(it)
+        assert ids(it.peek()) != peeked
+        it.set_state(before)
+        assert ids(next(it)) == peeked
+
+
+# --- errors ---------------------------------------------------------------------------------------------------------
+
+
+def test_not_enabled(files):
+    factory = data_iterator(definition, ["x", "u", "c"], reader_name="reader")
+    with factory(files, batch_size=2, num_threads=1) as it:
+        with pytest.raises(ValueError, match="enable_checkpointing=True"):
+            it.checkpoints()
+        with pytest.raises(RuntimeError, match="enable_checkpointing=True"):
+            it.pipelines[0].checkpoint()
+        it.set_state(it.get_state())  # always there
+    with make(files)() as it:
+        checkpoints = it.checkpoints()
+    with pytest.raises(RuntimeError, match="enable_checkpointing=True"):
+        factory(files, batch_size=2, num_threads=1, checkpoints=checkpoints)
+    for none in (None, []):
+        factory(files, batch_size=2, num_threads=1, checkpoints=none).close()
+
+    @pipeline_def(batch_size=2, num_threads=1)
+    def define():
+        return definition(files)
+
+    with pytest.raises(ValueError, match=r"enable_checkpointing must be the same.*\[True, False\]"):
+        DALIGenericIterator([define(enable_checkpointing=True), define()], ["x"], reader_name="reader")
+
+
+@pytest.mark.parametrize("data", [b"", b"junk", b"\xff\x00", b"{}", b"[]", b'{"format":"jaxdali checkpoint","version":1}'])
+def test_bytes_that_are_no_checkpoint(files, data):
+    with pytest.raises(RuntimeError, match="not a checkpoint of jaxdali, or it is damaged"):
+        make(files)(checkpoints=[data])
+
+
+def test_damaged_states(files):
+    with make(files)() as it:
+        state = it.get_state()
+        for damage in (
+            lambda s: s.pop("pipelines"),
+            lambda s: s["pipelines"].clear(),
+            lambda s: s["pipelines"][0].pop("seed"),
+            lambda s: s["pipelines"][0]["sources"]["reader"].pop("cursor"),
+            lambda s: s["iterator"]["counter"].pop("taken"),
+        ):
+            bad = copy.deepcopy(state)
+            damage(bad)
+            with pytest.raises(RuntimeError, match="not a checkpoint"):
+                it.set_state(bad)
+        with pytest.raises(RuntimeError, match="version 2"):
+            it.set_state({**state, "version": 2})
+        it.set_state(state)
+    with pytest.raises(RuntimeError, match="closed"):
+        it.set_state(state)
+    with pytest.raises(TypeError, match="must be bytes"):
+        make(files)(checkpoints=[5])
+
+
+def test_what_differs_is_named(files):
+    def state(*args, **kwargs):
+        with make(*args, **kwargs)() as it:
+            return it.get_state()
+
+    with make(files)() as it:
+        for other, text in [
+            (state(files, random_shuffle=True), "random_shuffle is False here and True in the checkpoint"),
+            (state(files, pad_last_batch=True), "pad_last_batch is False here and True"),
+            (state(files[1:]), "files is .* here and .* in the checkpoint; size is 23 here and 22"),
+            (state(files, initial_fill=5), "initial_fill is 1024 here and 5"),
+            (state(files, policy="DROP"), "policy is 'FILL' here and 'DROP'"),
+            (state(files, seed=3), "seed is None here and 3"),
+        ]:
+            with pytest.raises(RuntimeError, match=text):
+                it.set_state(other)
+    with (
+        external(lambda: by_index)() as other,
+        pytest.raises(RuntimeError, match="another iterator: reader_name is None here and 'reader'"),
+    ):
+        other.set_state(it.get_state())
+    with data_iterator(definition, ["x"])(files, batch_size=2, num_threads=1) as alone:
+        with (
+            external(lambda: by_index)() as other,
+            pytest.raises(RuntimeError, match=r"the sources \['reader'\], this pipeline \['__external_source_0"),
+        ):
+            other.set_state(alone.get_state())
