@@ -19,7 +19,7 @@ from .graph import Graph, Node, Spec, Value
 from .host import BadSample, EagerArrays, HostContext, SourceError, Work
 from .lowering import SMALL_ROW, Layout, Program, Segment, capacities_for, program_for, segments
 from .outputs import Outputs
-from .ragged import BufferPool, Packed, pack, plan_offsets
+from .ragged import BufferPool, Capacities, Packed, pack, plan_offsets
 from .sharding import Shards, cpu_device
 from .source import SampleIds, Source
 
@@ -49,13 +49,15 @@ class Phase:
 
     Attributes:
       segments: the programs, with their numbers in the pipeline.
-      ragged: where the capacity of each ragged value stands that the programs read or make.
+      ragged: under which key the capacity of each ragged value stands that the programs read or make.
+      capacities: shared with all iterators that have the same programs.
       last: whether the last program is the pipeline's last.
     """
 
     segments: tuple[Segment, ...]
     first: int
     ragged: dict[tuple[int, int], Any]
+    capacities: Capacities
     last: bool
 
 
@@ -194,7 +196,8 @@ class Executor:
                     for k, spec in enumerate(n.specs):
                         if spec.shape is None:
                             capacity_keys[n.id, k] = (at, i, k)
-            self._phases.append(Phase(found, first, capacity_keys, not later))
+            capacities = capacities_for((tuple(s.key for s in found), self.shards.devices, self.B))
+            self._phases.append(Phase(found, first, capacity_keys, capacities, not later))
         return self._phases[number]
 
     def buffer(self, key: tuple[int, int], elements: int, dtype) -> np.ndarray:
@@ -202,11 +205,8 @@ class Executor:
         capacity = max(elements, 1)
         for phase in self._phases:
             if key in phase.ragged:
-                capacity = max(capacity, self._capacities(phase).get(phase.ragged[key]))
+                capacity = max(capacity, phase.capacities.get(phase.ragged[key]))
         return self._pool.empty((len(self.shards.devices), capacity), dtype)
-
-    def _capacities(self, phase: Phase):
-        return capacities_for((tuple(s.key for s in phase.segments), self.shards.devices, self.B))
 
     def contexts(self) -> contextlib.ExitStack:
         """The JAX settings that everything below runs under: ours where results depend on them, whatever the user's thread has."""
@@ -361,7 +361,7 @@ class Executor:
                 needs[capacity_key] = value.data.used
             else:
                 offsets[key], needs[capacity_key] = plan_offsets(value.shapes, S)
-        capacities = self._capacities(phase).fit(needs)
+        capacities = phase.capacities.fit(needs)
         control = np.empty((S, 1 + B), np.int32)
         control[:, 0] = self.pool_id
         control[:, 1:] = 1 if work.present is None else work.present.reshape(S, B)
