@@ -14,6 +14,7 @@ from .graph import Graph, Value
 from .host import Work
 from .prefetch import Prefetch, Synchronous
 from .ragged import Packed
+from .source import Source
 
 
 class Schedule:
@@ -30,16 +31,30 @@ class Schedule:
 
     def __init__(self, executor: Executor, state: dict, depth: int, *, pipelined: bool, by_user: bool):
         self.executor = executor
-        self.runner = (Prefetch if pipelined and not by_user else Synchronous)(executor, state, depth)
+        self._kind = Prefetch if pipelined and not by_user else Synchronous
+        self._runner: Prefetch | Synchronous | None = None  # made when the first batch is scheduled: it may read the sources at once
+        self._start = state
         self._depth = depth if pipelined else 1
         self._fed = [s for s in executor.sources.values() if s.fed]
         self._setups = isinstance(executor, SetUpExecutor)
         self._filled = False
         self._pending = 0
 
+    @property
+    def started(self) -> bool:
+        """Whether a batch was ever scheduled."""
+        return self._runner is not None
+
+    @property
+    def state(self) -> dict:
+        """After the batch that was taken last."""
+        return self._start if self._runner is None else self._runner.state
+
     def schedule(self):
         """Schedules one batch; the first time as many as are made ahead. Of data that are fed, at most those that are there."""
-        runner = self.runner
+        if self._runner is None:
+            self._runner = self._kind(self.executor, self._start, self._depth)
+        runner = self._runner
         if self._fed and not self._setups:
             room = max(self._depth - self._pending, 1)
             # With nothing fed and nothing scheduled, the source says so or waits, as it was told.
@@ -56,11 +71,11 @@ class Schedule:
 
     def take(self) -> Batch:
         """The batch scheduled first. Raises StopIteration when nothing is scheduled, or the data are at their end."""
-        if not self._pending:
+        if not self._pending or self._runner is None:
             raise StopIteration
         self._pending -= 1
         try:
-            return self.runner.get()
+            return self._runner.get()
         except StopIteration:
             self._pending = 0
             raise
@@ -68,14 +83,14 @@ class Schedule:
     @property
     def empty(self) -> bool:
         """Whether all scheduled batches were taken. Waits for the next one: only then it is known whether there is one."""
-        return not self._pending or (isinstance(self.runner, Prefetch) and not self.runner.wait())
+        return not self._pending or (isinstance(self._runner, Prefetch) and not self._runner.wait())
 
     def reset(self):
         """Starts the next epoch if all batches of this one were taken."""
-        if isinstance(self.runner, Prefetch):
-            self.runner.wait()
-        if self.runner.at_end:
-            self.runner.restart()
+        if isinstance(self._runner, Prefetch):
+            self._runner.wait()
+        if self._runner is not None and self._runner.at_end:
+            self._runner.restart()
             self._filled = False
             self._pending = 0
 
@@ -83,9 +98,16 @@ class Schedule:
         """Stops everything."""
         for source in self._fed:
             source.close()  # a thread may wait for data there
-        self.runner.close()
-        if not self.runner.busy:
+        if self._runner is not None:
+            self._runner.close()
+        if self._runner is None or not self._runner.busy:
             self.executor.close()
+
+    def hand_over(self) -> dict[int, Source]:
+        """Gives up the sources, unread, and closes the rest."""
+        sources, self.executor.sources = self.executor.sources, {}
+        self.executor.close()
+        return sources
 
 
 class SetUpExecutor(Executor):

@@ -24,6 +24,7 @@ from .graph import DataNode
 from .host import BadSample
 from .prefetch import close_aside
 from .sharding import Shards
+from .source import Source
 
 
 class Pipeline(Definition):
@@ -371,12 +372,17 @@ class Pipeline(Definition):
             raise RuntimeError(f"there is no reader named {name!r} in the pipeline; there are {sorted(metas)}")
         return metas[name]
 
-    def _claim(self):
-        """An iterator takes this pipeline over."""
+    def _claim(self) -> dict[int, Source]:
+        """An iterator takes this pipeline over, and the sources that `build` has opened."""
         self._check_arguments()
-        if self._owned or self._executor is not None:
+        if self._owned or (self._schedule is not None and self._schedule.started):
             raise RuntimeError("this pipeline is in use already, by run() or by another iterator: make one for each")
         self._owned = True
+        if self._schedule is None:
+            return {}
+        self._finalizer.detach()
+        schedule, self._schedule = self._schedule, None
+        return schedule.hand_over()
 
     def _meta(self, node_id: int) -> dict[str, int]:
         assert self._executor is not None
@@ -419,7 +425,7 @@ class Pipeline(Definition):
             data = all_of_them[self._checkpoint_index]
         else:
             assert self._executor is not None and self._schedule is not None
-            data = checkpoints.to_bytes(checkpoints.records_of(self._executor, self._schedule.runner.state, [(0, 1)])[0], None)
+            data = checkpoints.to_bytes(checkpoints.records_of(self._executor, self._schedule.state, [(0, 1)])[0], None)
         if filename is not None:
             pathlib.Path(filename).write_bytes(data)
         return data

@@ -188,6 +188,41 @@ def test_close_frees_a_thread_that_waits_for_data():
     assert len(failed) == 1
 
 
+def test_close_of_an_iterator_whose_thread_waits_for_data():
+    pipe = Pipeline(batch_size=1)
+    with pipe:
+        pipe.set_outputs(fn.external_source(name="x", blocking=True))
+    pipe.feed_input("x", np.int32([1]))
+    it = DALIGenericIterator(pipe, ["x"])
+    assert next(it)["x"].tolist() == [1]
+    pipe.feed_input("x", np.int32([2]))
+    assert next(it)["x"].tolist() == [2]
+    before = threading.active_count()
+    it.close()
+    assert threading.active_count() == before - 2
+
+
+@pytest.mark.parametrize("kind", ["callable", "generator", "index"])
+def test_build_before_an_iterator_loses_nothing(kind):
+    """As DALI's older examples do; also questions about readers come before the iterator."""
+    items = iter(range(100))
+
+    def generator():
+        while True:
+            yield np.full(2, next(items), np.int32)
+
+    sources = {"callable": lambda: np.full(2, next(items), np.int32), "generator": generator(), "index": lambda i: np.full(2, i, np.int32)}
+    pipe = pipeline_def(lambda: fn.external_source(source=sources[kind]))(batch_size=2)
+    before = threading.active_count()
+    pipe.build()
+    assert pipe.epoch_size() == {}
+    assert threading.active_count() == before
+    with DALIGenericIterator(pipe, ["x"]) as it:
+        assert [next(it)["x"].tolist() for _ in range(3)] == [[0, 0], [1, 1], [2, 2]]
+    with pytest.raises(RuntimeError, match="in use"):
+        DALIGenericIterator(pipe, ["x"])
+
+
 class Legacy(Pipeline):
     """The class style: `iter_setup` feeds, and ends the epoch."""
 

@@ -205,11 +205,11 @@ def _executor(
     pipelines: list[Pipeline], shards: Shards, shardings: Sequence[Sharding] | None, options: dict[str, Any], stacked: bool
 ) -> Executor:
     first = pipelines[0]
-    for p in pipelines:
-        p._claim()
+    sources = [p._claim() for p in pipelines]
     executor = make_executor(
         [p.graph for p in pipelines],
         [f for p in pipelines for f in p._setups()],
+        sources=sources[0] if len(sources) == 1 else None,
         shards=shards,
         batch_size=first.batch_size,
         num_threads=first.num_threads,
