@@ -167,6 +167,15 @@ class BaseIterator:
             for r in self._runners:
                 r.restart()
 
+    def _check_full(self, batches: Sequence[Batch], instead: str = ""):
+        """Where the samples of an epoch are counted, batches must be full. `instead`: what the user may do."""
+        for b in batches if self._counter is not None else ():
+            if b.ids.present is not None and not b.ids.present.all():
+                raise ValueError(
+                    f"a source gave {int(b.ids.present.sum())} of {len(b.ids.present)} samples; where size or reader_name is given, "
+                    f"batches must be full{instead}"
+                )
+
     def _count(self) -> tuple[int, ...] | None:
         self._given += 1
         return self._counter.advance() if self._counter is not None else None

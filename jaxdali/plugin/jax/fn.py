@@ -245,6 +245,11 @@ class EagerFunction(_Function):
     calls: Any = dataclasses.field(compare=False)
     sharding: Sharding | None
 
+    @property
+    def compiled(self) -> bool:
+        """Whether no code of the user's sees the arrays. Known when it has run."""
+        return bool(self.calls.jit)
+
     def bind(self, executor, node, ops, specs):
         if self.calls is not None:
             return self
@@ -288,7 +293,7 @@ class _Calls:
     def __init__(self, functions: Sequence[Callable[..., Any]], node: graph.Node, jit: bool | None):
         self._functions = list(functions)
         self._node = node
-        self._jit = jit
+        self.jit = jit
         self._shapes: set[Any] = set()
         if jit:
             self._compile()
@@ -297,24 +302,24 @@ class _Calls:
         # Shards that share a function share its compilations.
         compiled = {id(f): jax.jit(f) for f in self._functions}
         self._functions = [compiled[id(f)] for f in self._functions]
-        self._jit = True
+        self.jit = True
 
     def __call__(self, s: int, arguments: Sequence[jax.Array], flatten: Callable[[Any], Any]) -> tuple[jax.Array, ...]:
         function = self._functions[s]
-        if self._jit is None:
+        if self.jit is None:
             try:
                 abstract = [jax.ShapeDtypeStruct(a.shape, a.dtype, sharding=a.sharding) for a in arguments]
                 trace(function, abstract, flatten)
                 self._compile()
                 function = self._functions[s]
             except NotFaithful as e:
-                self._jit = False
+                self.jit = False
                 _log.warning("jax_function %s (created at %s) runs eagerly, not compiled: %s", describe(function), self._node.where, e)
         try:
             result = flatten(function(*arguments))
         except Exception as e:
             raise self._node.error(f"{describe(function)}: {type(e).__name__}: {e}") from e
-        if self._jit:
+        if self.jit:
             self._count(tuple((a.shape, np.dtype(a.dtype).name) for a in arguments))
         return result
 

@@ -146,13 +146,8 @@ class DALIGenericIterator(BaseIterator):
 
     def _form(self, batches: list[Batch], valid: tuple[int, ...] | None) -> dict[str, jax.Array]:
         """The dict that the user gets."""
-        if self._counter is not None and self._mask_name is None:
-            for b in batches:
-                if b.ids.present is not None and not b.ids.present.all():
-                    raise ValueError(
-                        f"a source gave {int(b.ids.present.sum())} of {len(b.ids.present)} samples; where size or reader_name is given, "
-                        "batches must be full (or pass mask_name)"
-                    )
+        if self._mask_name is None:
+            self._check_full(batches, " (or pass mask_name)")
         if len(batches) == 1:
             outputs: Sequence[Any] = batches[0].outputs
         else:

@@ -1,0 +1,312 @@
+"""Iterators that give batches as dictionaries of PyTorch tensors. Needs the extra ``jaxdali[torch]``."""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import ctypes
+import warnings
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import jax
+
+from .._schedule import make_executor
+from ..backend import TensorCPU, TensorGPU
+from ..executor import Batch, Executor
+from ..graph import Node
+from ..pipeline import Pipeline
+from ..sharding import Shards
+from .base_iterator import BaseIterator, LastBatchPolicy, check_arguments
+
+try:
+    import torch
+except ModuleNotFoundError as e:
+    if e.name != "torch":
+        raise
+    raise ImportError("jaxdali.plugin.pytorch needs PyTorch: pip install jaxdali[torch]") from e
+
+__all__ = ["DALIClassificationIterator", "DALIGenericIterator", "LastBatchPolicy", "feed_ndarray"]
+
+
+class DALIGenericIterator(BaseIterator):
+    """Iterates over pipelines; each batch is a list with one dict for each pipeline, from the names in `output_map` to `torch.Tensor`.
+
+    The tensors have the batch axis first and lie where the pipeline's outputs lie. They share the memory of these (DLPack),
+    which nothing else uses: they may be changed in place, and stay valid as long as they are kept. Only what a `jax_function`
+    that is not compiled made or was given is copied, as it may keep that, and so is an output that a pipeline returns twice.
+
+    Args:
+      pipelines: one `Pipeline`, or a list of them, one per shard.
+      output_map: a name for each output.
+      size: samples in an epoch, of all pipelines together. -1: until a source ends.
+      reader_name: the reader that says how large an epoch is and how it is padded. Excludes `size`. FILL becomes PARTIAL with it.
+      auto_reset: True, "yes", "True": the next epoch begins by itself after StopIteration; False, None, "no": `reset` does it.
+      fill_last_batch: deprecated. True is ``last_batch_policy=FILL``, False is PARTIAL.
+      dynamic_shape: whether the shape of an output's samples may change from batch to batch; if not, that is an error.
+      last_batch_padded: without `reader_name`: the source pads the last batch instead of wrapping around.
+      last_batch_policy: FILL, DROP or PARTIAL. With PARTIAL and `reader_name` each pipeline's last batch is cut to what its shard
+        has left, maybe to nothing; with `size` pipelines behind the last sample are missing in the list.
+      prepare_first_batch: make the first batch in the constructor, so that its errors are raised there.
+
+    Raises:
+      ValueError, TypeError: see the arguments.
+      IndexError: the pipeline has more outputs than `output_map` names.
+      RuntimeError: there is no reader of that name, or no data. From `next`: the samples of an output differ in shape, within a
+        batch or, without `dynamic_shape`, from the batches before.
+      TypeError: from `next`: PyTorch lacks an output's type.
+
+    Differs from DALI: 16, 32 and 64-bit unsigned integers are possible where PyTorch has them, and bfloat16 is. 64-bit types stay,
+    whether JAX has x64 on or not. Tensors stay valid after the next batch was taken.
+    """
+
+    def __init__(
+        self,
+        pipelines: Pipeline | Sequence[Pipeline],
+        output_map: Iterable[str],
+        size: int = -1,
+        reader_name: str | None = None,
+        auto_reset: str | bool | None = False,
+        fill_last_batch: bool | None = None,
+        dynamic_shape: bool = False,
+        last_batch_padded: bool = False,
+        last_batch_policy: LastBatchPolicy = LastBatchPolicy.FILL,
+        prepare_first_batch: bool = True,
+    ):
+        pipelines = [pipelines] if isinstance(pipelines, Pipeline) else list(pipelines or ())
+        names = list(output_map)
+        policy = last_batch_policy if fill_last_batch is None else _policy_of(fill_last_batch, stacklevel=3)
+        check_arguments(pipelines, names, size, reader_name, last_batch_padded, policy)
+        if reader_name is not None and policy is LastBatchPolicy.FILL:
+            policy = LastBatchPolicy.PARTIAL
+        outputs = len(pipelines[0].graph.outputs)
+        if len(names) < outputs:
+            raise IndexError(f"output_map has {len(names)} names, {names}, but the pipeline has {outputs} outputs; name each of them")
+        self._partial = policy is LastBatchPolicy.PARTIAL
+        self._of_size = size > 0
+        self._dynamic_shape = bool(dynamic_shape)
+        self._shapes: dict[tuple[int, int], tuple[int, ...]] = {}
+        self._held_values: dict[Executor, frozenset[tuple[int, int]]] = {}
+        self._kept: dict[torch.device, _Kept] = {}
+        self._start(
+            pipelines,
+            _executors(pipelines, reader_name),
+            output_map=names,
+            size=size,
+            reader_name=reader_name,
+            auto_reset=auto_reset,
+            last_batch_padded=last_batch_padded,
+            last_batch_policy=policy,
+            prepare_first_batch=prepare_first_batch,
+        )
+
+    def __next__(self) -> list[dict[str, torch.Tensor]]:
+        batches, valid = self._take()
+        self._check_full(batches)
+        if not self._dynamic_shape:
+            self._check_shapes(batches)
+        # What runs after the program that made an output may still read it.
+        jax.block_until_ready([b.outputs for b in batches])
+        result = []
+        for i, batch in enumerate(batches):
+            if self._partial and self._of_size and valid is not None and not valid[i]:
+                break
+            tensors = self._tensors(self._executors[i], batch)
+            if self._partial and valid is not None and valid[i] < self.batch_size:
+                tensors = {name: t[: valid[i]] for name, t in tensors.items()}
+            result.append(tensors)
+        for kept in self._kept.values():
+            kept.end_batch()
+        return result
+
+    def _tensors(self, executor: Executor, batch: Batch) -> dict[str, torch.Tensor]:
+        """The outputs of one pipeline."""
+        held, seen, tensors = self._held(executor), set(), {}
+        for name, x, array in zip(self.output_map, executor.graph.outputs, batch.outputs):
+            tensor = _tensor(array, name, x.node)
+            if tensor.device.type != "cpu":
+                self._kept.setdefault(tensor.device, _Kept(tensor.device)).add(array)
+            if (x.node.id, x.index) in held or tensor.data_ptr() in seen:
+                tensor = tensor.clone()
+            seen.add(tensor.data_ptr())
+            tensors[name] = tensor
+        return tensors
+
+    def _held(self, executor: Executor) -> frozenset[tuple[int, int]]:
+        """The values that a function of the user's may hold: those that one returned, or was given, as arrays."""
+        found = self._held_values.get(executor)
+        if found is None:  # asked after the first batch, when it is known which functions run eagerly
+            eager = [n for n in executor.graph.nodes if n.op.eager and not getattr(n.op, "compiled", False)]
+            read = {(x.node.id, x.index) for n in eager for x in n.inputs}
+            made = {(n.id, i) for n in eager for i in range(n.op.num_outputs)}
+            found = self._held_values[executor] = frozenset(read | made)
+        return found
+
+    def _check_shapes(self, batches: list[Batch]):
+        for i, (batch, executor) in enumerate(zip(batches, self._executors)):
+            for k, (array, x) in enumerate(zip(batch.outputs, executor.graph.outputs)):
+                shape = array.shape[1:]
+                before = self._shapes.setdefault((i, k), shape)
+                if shape != before:
+                    raise x.node.error(
+                        f"the samples of output {self.output_map[k]!r} had the shape {before} in batches before, now it is {shape}; "
+                        "pass dynamic_shape=True to allow that"
+                    )
+
+
+class DALIClassificationIterator(DALIGenericIterator):
+    """A `DALIGenericIterator` with the outputs ``"data"`` and ``"label"``; takes its other arguments."""
+
+    def __init__(
+        self,
+        pipelines: Pipeline | Sequence[Pipeline],
+        size: int = -1,
+        reader_name: str | None = None,
+        auto_reset: str | bool | None = False,
+        fill_last_batch: bool | None = None,
+        dynamic_shape: bool = False,
+        last_batch_padded: bool = False,
+        last_batch_policy: LastBatchPolicy = LastBatchPolicy.FILL,
+        prepare_first_batch: bool = True,
+    ):
+        super().__init__(
+            pipelines,
+            ["data", "label"],
+            size,
+            reader_name,
+            auto_reset,
+            None,
+            dynamic_shape,
+            last_batch_padded,
+            last_batch_policy if fill_last_batch is None else _policy_of(fill_last_batch, stacklevel=3),
+            prepare_first_batch,
+        )
+
+
+def feed_ndarray(dali_tensor: TensorCPU | TensorGPU, arr: torch.Tensor, cuda_stream: Any = None) -> torch.Tensor:
+    """Copies a tensor of a pipeline's output into a tensor of PyTorch.
+
+    Args:
+      dali_tensor: what to copy, e.g. ``pipeline.run()[0].as_tensor()``.
+      arr: where to; any device and strides, of the same shape and type.
+      cuda_stream: a `torch.cuda.Stream`, or the address of a ``cudaStream_t``: where a copy from or to a GPU runs. Default:
+        PyTorch's current stream. Without a GPU it has no effect. The copy is done when the function returns.
+
+    Returns:
+      `arr`.
+
+    Raises:
+      TypeError: `dali_tensor` is not a tensor (a list, for one), or of another type than `arr`.
+      ValueError: the shapes differ.
+    """
+    if not isinstance(dali_tensor, (TensorCPU, TensorGPU)):
+        raise TypeError(f"feed_ndarray copies a TensorCPU or TensorGPU, got {type(dali_tensor).__name__}; as_tensor() makes one of a list")
+    if not isinstance(arr, torch.Tensor):
+        raise TypeError(f"arr must be a torch.Tensor, got {type(arr).__name__}")
+    if tuple(arr.shape) != tuple(dali_tensor.shape()):
+        raise ValueError(f"the shapes differ: {tuple(dali_tensor.shape())} is to be copied to a tensor of {tuple(arr.shape)}")
+    name = dali_tensor._array.dtype.name
+    if arr.dtype != getattr(torch, name, None):
+        raise TypeError(f"the types differ: {name} is to be copied to a tensor of {arr.dtype}")
+    if not arr.numel():
+        return arr
+    if isinstance(dali_tensor, TensorCPU) and arr.device.type == "cpu" and arr.is_contiguous():
+        dali_tensor.copy_to_external(arr.data_ptr())
+        return arr
+    if isinstance(dali_tensor, TensorCPU):
+        source = torch.empty(arr.shape, dtype=arr.dtype)  # NumPy, which holds the memory, can't export all types to DLPack
+        dali_tensor.copy_to_external(source.data_ptr())
+    else:
+        source = torch.from_dlpack(dali_tensor._array)
+    with torch.no_grad(), _on_stream(cuda_stream, source.device if source.is_cuda else arr.device) as stream:
+        arr.copy_(source)
+        if stream is not None:
+            stream.synchronize()  # the source may be gone afterwards
+    return arr
+
+
+class _Kept:
+    """Arrays on a GPU that PyTorch may still use.
+
+    XLA gives memory to its next program as soon as the last tensor on it is gone, but kernels that PyTorch has queued may
+    still read it. So the arrays of a batch are kept until those are done that were queued when the next batch was asked for.
+    """
+
+    def __init__(self, device: torch.device):
+        self._device = device
+        self._batch: list[jax.Array] = []
+        self._before: list[jax.Array] = []
+        self._waiting: collections.deque[tuple[Any, list[jax.Array]]] = collections.deque()
+
+    def add(self, array: jax.Array):
+        self._batch.append(array)
+
+    def end_batch(self):
+        if self._before:
+            self._waiting.append((torch.cuda.current_stream(self._device).record_event(), self._before))
+        self._before, self._batch = self._batch, []
+        while self._waiting and self._waiting[0][0].query():
+            self._waiting.popleft()
+
+
+def _executors(pipelines: Sequence[Pipeline], reader_name: str | None) -> list[Executor]:
+    """One for each pipeline."""
+    executors: list[Executor] = []
+    try:
+        for p in pipelines:
+            executor = make_executor(
+                [p.graph],
+                p._setups(),
+                sources=p._claim(),
+                shards=Shards.single(p.device),
+                batch_size=p.batch_size,
+                num_threads=p.num_threads,
+                seed=p.seed,
+                as_arrays=True,
+                reader=reader_name,
+                sources=p._claim(),
+                x64=True,
+            )
+            executors.append(executor)
+            p._executor = executor
+    except BaseException:
+        for e in executors:
+            e.close()
+        raise
+    return executors
+
+
+def _tensor(array: jax.Array, name: str, node: Node) -> torch.Tensor:
+    """A tensor on the memory of an array."""
+    device = next(iter(array.devices()))
+    if device.platform != "cpu" and not torch.cuda.is_available():
+        raise node.error(f"output {name!r} is on {device}, which this PyTorch ({torch.__version__}) can't use: it finds no GPU")
+    try:
+        return torch.from_dlpack(array)
+    except (BufferError, RuntimeError) as e:
+        raise TypeError(
+            f"{node.op.name} (created at {node.where}): output {name!r} is of type {array.dtype}, which PyTorch {torch.__version__} "
+            f"does not take; use fn.cast(..., dtype=...) ({e})"
+        ) from e
+
+
+def _policy_of(fill_last_batch: bool, stacklevel: int) -> LastBatchPolicy:
+    policy = LastBatchPolicy.FILL if fill_last_batch else LastBatchPolicy.PARTIAL
+    warnings.warn(
+        f"fill_last_batch={fill_last_batch} is deprecated: use last_batch_policy={policy}", DeprecationWarning, stacklevel=stacklevel
+    )
+    return policy
+
+
+@contextlib.contextmanager
+def _on_stream(stream: Any, device: torch.device):
+    """Makes a stream (None: the current one) of a GPU PyTorch's current one, and yields it; None when the device is no GPU."""
+    if device.type != "cuda":
+        yield None
+    elif stream is None:
+        yield torch.cuda.current_stream(device)
+    else:
+        if not isinstance(stream, torch.cuda.Stream):
+            stream = torch.cuda.ExternalStream(stream.value if isinstance(stream, ctypes.c_void_p) else int(stream), device)
+        with torch.cuda.stream(stream):
+            yield stream
