@@ -39,6 +39,7 @@ class Schedule:
         self._setups = isinstance(executor, SetUpExecutor)
         self._filled = False
         self._pending = 0
+        self._closed = False
 
     @property
     def started(self) -> bool:
@@ -52,6 +53,8 @@ class Schedule:
 
     def schedule(self):
         """Schedules one batch; the first time as many as are made ahead. Of data that are fed, at most those that are there."""
+        if self._closed:
+            raise RuntimeError("this pipeline is closed")
         if self._runner is None:
             self._runner = self._kind(self.executor, self._start, self._depth)
         runner = self._runner
@@ -96,6 +99,7 @@ class Schedule:
 
     def close(self):
         """Stops everything."""
+        self._closed = True
         for source in self._fed:
             source.close()  # a thread may wait for data there
         if self._runner is not None:

@@ -188,6 +188,19 @@ def test_close_frees_a_thread_that_waits_for_data():
     assert len(failed) == 1
 
 
+@pytest.mark.parametrize("options", [{}, {"exec_pipelined": False}])
+@pytest.mark.parametrize("runs", [0, 1])
+def test_closed_pipelines_say_so(options, runs):
+    pipe = numbers(**options)
+    pipe.build()
+    for _ in range(runs):
+        pipe.run()
+    for _ in range(2):
+        pipe.close()
+        with pytest.raises(RuntimeError, match="closed"):
+            pipe.run()
+
+
 def test_close_of_an_iterator_whose_thread_waits_for_data():
     pipe = Pipeline(batch_size=1)
     with pipe:
