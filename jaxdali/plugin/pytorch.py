@@ -264,7 +264,6 @@ def _executors(pipelines: Sequence[Pipeline], reader_name: str | None) -> list[E
                 seed=p.seed,
                 as_arrays=True,
                 reader=reader_name,
-                sources=p._claim(),
                 x64=True,
             )
             executors.append(executor)
