@@ -6,6 +6,9 @@ IMAGE_DIR holds one folder of images per class; without it, the photos beside th
 tutorial runs in its order and prints what it got; the batches are drawn into one picture in the end.
 """
 
+# pyright: reportRedeclaration=false
+# As in the tutorial, each step defines its own function of the same name.
+
 import argparse
 import pathlib
 import time

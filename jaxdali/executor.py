@@ -88,7 +88,7 @@ class Executor:
         num_threads: int,
         seed: int,
         as_arrays: bool,
-        sharding: Sharding | Sequence[Sharding] | None = None,
+        sharding: Sharding | Sequence[Sharding | None] | None = None,
         stacked: bool = False,
         padded: bool = False,
         reader: str | None = None,
@@ -112,8 +112,9 @@ class Executor:
         self.pool_id = _cpu.pool_create(num_threads)
         self._pool = BufferPool()
         self._outputs = Outputs(self._pool, shards, batch_size, stacked=stacked, padded=padded, x64=self._x64)
-        one = sharding is None or isinstance(sharding, Sharding)
-        self._shardings = (sharding,) * len(self.graph.outputs) if one else tuple(sharding)
+        if sharding is None or isinstance(sharding, Sharding):
+            sharding = [sharding] * len(self.graph.outputs)
+        self._shardings: tuple[Sharding | None, ...] = tuple(sharding)
         assert len(self._shardings) == len(self.graph.outputs)
         self._bad: dict[tuple[str, str], int] = {}
         self._phases: list[Phase] = []
@@ -309,9 +310,10 @@ class Executor:
         """Calls an eager function on each shard's arrays. Its results are what it returned; later operators see them as host values."""
         inputs = [self._outputs.parts(x, work, narrowed=not self.settings.x64) for x in node.inputs]
         device = self.shards if node.device in ("mixed", "gpu") or not self.accelerator else self._cpu_shards
-        results = node.op.call(ctx, inputs, device)
+        op: Any = node.op
+        results = op.call(ctx, inputs, device)
         for i, parts in enumerate(results):
-            spec = Spec(parts[0].dtype, parts[0].ndim - 1, None if parts[0].ndim > 1 else (), node.op.layout_of(i, parts[0].ndim - 1, node))
+            spec = Spec(parts[0].dtype, parts[0].ndim - 1, None if parts[0].ndim > 1 else (), op.layout_of(i, parts[0].ndim - 1, node))
             if len(node.specs) <= i:
                 node.specs = (*node.specs, spec)
             elif (node.specs[i].dtype, node.specs[i].ndim) != (spec.dtype, spec.ndim):

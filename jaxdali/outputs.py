@@ -47,7 +47,7 @@ class Outputs:
 
     def array(self, x: DataNode, sharding: Sharding | None, work: Work) -> jax.Array:
         """An output of an iterator: a global array on `sharding` (None: on the one device)."""
-        result = work.results.get((x.node.id, x.index))
+        result: Any = work.results.get((x.node.id, x.index))
         short = work.present is not None and not work.present.all()
         whole = isinstance(result, jax.Array) and (self._padded or not short) and (self._x64 or narrow(result.dtype) == result.dtype)
         if whole and sharding is None and x.node.stage == "device":  # native operators may have made it on the CPU beside the device
@@ -122,8 +122,8 @@ class Outputs:
         return dense
 
 
-def by_shard(x: jax.Array, shards: Shards) -> list[jax.Array]:
-    """The parts of a program's result, one per local shard."""
+def by_shard(x: jax.Array, shards: Shards) -> list[Any]:
+    """The parts of a program's result, one per local shard: jax, or NumPy where it was made on one CPU device."""
     at = {s.device: s.data for s in x.addressable_shards}
     if all(d in at for d in shards.primaries):
         return [at[d] for d in shards.primaries]
