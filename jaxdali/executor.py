@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import dataclasses
+import functools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -396,7 +397,8 @@ class Executor:
             layout, program, shards = self._program(at, segment, phase, fields, buffers, outs)
             args = self._pool.empty((S, layout.words), np.int32)
             layout.write(args, fields)
-            carried = jax.device_put(tuple(work.results[x.node.id, x.index] for x in segment.carried), shards.local)
+            carried = tuple(work.results[x.node.id, x.index] for x in segment.carried)
+            carried = jax.device_put(carried, shards.local) if carried else ()
             operands = (args, tuple(buffers.values()), carried)
             if S > 1 and jax.process_count() > 1:  # with several processes JAX takes no NumPy array to be sharded
                 operands = jax.device_put(operands, shards.local)
@@ -556,4 +558,10 @@ def _check_same_structure(graphs: Sequence[Graph]):
 
 
 def _static_shapes(spec: Spec, N: int) -> np.ndarray:
-    return np.broadcast_to(np.asarray(spec.shape, np.int64).reshape(1, -1), (N, spec.ndim))
+    assert spec.shape is not None
+    return _repeated(spec.shape, N)
+
+
+@functools.lru_cache(maxsize=1024)
+def _repeated(shape: tuple[int, ...], N: int) -> np.ndarray:
+    return np.broadcast_to(np.asarray(shape, np.int64).reshape(1, -1), (N, len(shape)))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import os
 import sys
 import threading
@@ -465,7 +466,7 @@ class Arguments:
             x = self.get(name, default)
             if x is None:
                 return None
-            a = np.broadcast_to(np.asarray(x, np.float64).reshape(1, -1), (ctx.N, np.size(x)))
+            a = _repeated(x, ctx.N)
         if width is None:
             if a.shape[1] != 1:
                 raise ValueError(f"argument {name} must be one number per sample, got {a.shape[1]}")
@@ -475,6 +476,13 @@ class Arguments:
         if a.shape[1] != width:
             raise ValueError(f"argument {name} must have 1 or {width} numbers per sample, got {a.shape[1]}")
         return a
+
+
+@functools.lru_cache(maxsize=1024)
+def _repeated(x: Any, N: int) -> np.ndarray:
+    """A static argument for N samples, ``f64[N, numbers]``."""
+    a = np.asarray(x, np.float64).reshape(1, -1)
+    return np.broadcast_to(a, (N, a.shape[1]))
 
 
 def _static(operator: str, name: str, x: Any) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -64,14 +65,14 @@ class Shards:
         """Whether the devices are others than JAX's CPU devices."""
         return self.primaries[0].platform != "cpu"
 
-    @property
+    @functools.cached_property
     def local(self) -> Sharding:
         """How a program places ``[S, ...]`` values: one row per primary device."""
         if len(set(self.primaries)) == 1:
             return SingleDeviceSharding(self.devices[0][0])
         return NamedSharding(self.mesh, PartitionSpec("shard"))
 
-    @property
+    @functools.cached_property
     def mesh(self) -> Mesh:
         """A mesh of our own over the primaries. Its axis is Auto whatever the user's are, so that user code in a program sees no mesh."""
         return Mesh(np.array(self.primaries), ("shard",), axis_types=(AxisType.Auto,))
