@@ -111,11 +111,13 @@ class Definition:
         )
 
     def set_outputs(self, *outputs: DataNode | Any):
-        """Sets the outputs of a pipeline defined inside ``with pipeline:``."""
+        """Sets the outputs of a pipeline defined inside ``with pipeline:``, there or after it."""
+        if self._graph is None or (self._context is None and self._graph.outputs):
+            raise RuntimeError("set_outputs is for use inside `with pipeline:`, or once after it")
+        with building(self._graph):
+            self._graph.outputs = tuple(as_node(x, "an output of the pipeline") for x in outputs)
         if self._context is None:
-            raise RuntimeError("set_outputs is for use inside `with pipeline:`")
-        assert self._graph is not None
-        self._graph.outputs = tuple(as_node(x, "an output of the pipeline") for x in outputs)
+            self._graph.prune()
 
     def __enter__(self) -> Self:
         if self._graph is not None:
@@ -129,7 +131,8 @@ class Definition:
         assert self._graph is not None
         context, self._context = self._context, None
         context.__exit__(*exc)
-        self._graph.prune()
+        if self._graph.outputs:
+            self._graph.prune()
 
     @property
     def graph(self) -> Graph:

@@ -91,7 +91,7 @@ def _text(x: Any, indent: str = "") -> str:
 def _encode_node(node: Node, types: dict[str, type]) -> dict[str, Any]:
     try:
         if types.get(_type_name(type(node.op))) is not type(node.op):
-            raise ArgumentError("it calls a Python function, which can't be written to a file")
+            raise ArgumentError("only jaxdali.fn's own operators can: others may call any Python function")
         attributes = _fields(node.op, types)
     except ArgumentError as e:
         raise ArgumentError(f"{node.op.name} (created at {node.where}) can't be serialized: {e}") from None

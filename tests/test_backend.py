@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.sharding import SingleDeviceSharding
 
 from jaxdali import _cuda_driver, fn, pipeline_def, types
 from jaxdali.backend import TensorCPU, TensorGPU, TensorListCPU, TensorListGPU
@@ -68,13 +69,16 @@ def test_errors_are_those_of_dali_too():
 
 
 def test_copy_from_the_accelerator():
-    """Where the accelerator is the CPU, and where there is a GPU, to host memory."""
+    """On the CPU, and on the GPU where there is one: to host memory, and to memory of the device."""
     for device in {jax.devices()[0], jax.local_devices(backend="cpu")[0]}:
         array = jax.device_put(np.arange(6, dtype=np.int32).reshape(2, 3), device)
         for x in (TensorGPU(array), TensorListGPU(array), TensorListGPU([array[0], array[1]])):
             out = np.zeros(6, np.int32)
             x.copy_to_external(ctypes.c_void_p(out.ctypes.data), cuda_stream=0, non_blocking=True)
             assert out.tolist() == [0, 1, 2, 3, 4, 5]
+            other = jax.block_until_ready(jax.jit(lambda: jnp.zeros(6, jnp.int32), out_shardings=SingleDeviceSharding(device))())
+            x.copy_to_external(other.unsafe_buffer_pointer())
+            assert other.tolist() == [0, 1, 2, 3, 4, 5]
 
 
 def test_cuda_copies_use_the_arrays_context_and_the_stream(monkeypatch):

@@ -39,10 +39,17 @@ def test_three_ways_to_define():
     direct = Pipeline(batch_size=3)
     with direct:
         direct.set_outputs(fn.external_source(source=counter(), batch=False))
-    for pipe in (numbers(), Subclass(batch_size=3), direct):
+    after = Pipeline(batch_size=3)
+    with after:
+        x = fn.external_source(source=counter(), batch=False)
+    after.set_outputs(x, 7)
+    for pipe in (numbers(), Subclass(batch_size=3), direct, after):
         assert values(pipe.run()) == [0, 1, 2]
         assert values(pipe.run()) == [3, 4, 5]
         pipe.close()
+    for pipe in (direct, Pipeline(batch_size=3)):
+        with pytest.raises(RuntimeError, match="set_outputs is for"):
+            pipe.set_outputs(x)
 
 
 def test_arguments_of_function_and_pipeline():
