@@ -8,8 +8,14 @@ import subprocess
 import sys
 from collections import Counter
 
+import jax
+import numpy as np
 import pytest
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from PIL import Image
+
+from jaxdali import fn
+from jaxdali.plugin.jax import data_iterator
 
 # Each process runs this and prints what it saw.
 SCRIPT = """
@@ -62,6 +68,12 @@ def run(sharding, files, batch_size, epochs=2, shuffle=True, **options):
     rows = jax.tree.leaves(lowered)[0].shape[0]
     return {"batches": out, "read": read, "rows": rows}
 
+def saved(sharding, files):
+    make = data_iterator(define, ["id", "image", "drawn"], reader_name="reader", sharding=sharding)
+    with make(files, True, batch_size=16) as it:
+        next(it)
+        return {"state": it.get_state(), "next": {name: parts(x) for name, x in next(it).items()}}
+
 files = [str(i) for i in range(32)]
 devices = np.array(jax.devices())
 flat = NamedSharding(Mesh(devices, ("batch",)), P("batch"))
@@ -69,10 +81,12 @@ crossing = NamedSharding(Mesh(devices.reshape(2, 4).T, ("data", "model")), P("da
 inside = NamedSharding(Mesh(devices.reshape(4, 2), ("data", "model")), P("data"))
 mask = {"last_batch_policy": LastBatchPolicy.PARTIAL, "mask_name": "mask"}
 print(json.dumps({
+    "folder": folder,
     "flat": run(flat, files, 16),
     "crossing": run(crossing, files, 16),
     "inside": run(inside, files, 16),
     "mask": run(flat, files[:19], 16, epochs=3, **mask),
+    "saved": saved(flat, files),
     "in order": run(flat, files, 16, epochs=1, shuffle=False),
 }))
 """
@@ -172,3 +186,20 @@ def test_masked_tail_over_processes(seen):
             ids, mask = slices(seen, "mask", epoch, step, "id"), slices(seen, "mask", epoch, step, "mask")
             counted.update(i for start in ids for (i,), m in zip(ids[start][0], mask[start][0]) if m)
         assert counted == Counter(range(19))
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_one_process_goes_on_from_the_state_of_either(seen, rank):
+    def define(num_shards=1, shard_id=0):
+        shard = {"num_shards": num_shards, "shard_id": shard_id}
+        root, files = seen[0]["folder"], [str(i) for i in range(32)]
+        _, label = fn.readers.file(file_root=root, files=files, random_shuffle=True, name="reader", **shard)
+        return label, fn.random.uniform(range=(0.0, 1.0))
+
+    sharding = NamedSharding(Mesh(np.array(jax.devices()), ("batch",)), PartitionSpec("batch"))
+    with data_iterator(define, ["id", "drawn"], reader_name="reader", sharding=sharding)(batch_size=16, num_threads=2) as it:
+        it.set_state(seen[rank]["saved"]["state"])
+        batch = next(it)
+    for name in batch:
+        wanted = sorted(seen[0]["saved"]["next"][name] + seen[1]["saved"]["next"][name])
+        assert np.asarray(batch[name]).tolist() == [row for _, part in wanted for row in part]
