@@ -139,7 +139,7 @@ def test_small_and_independent_of_what_is_prefetched(files):
     iterator = make(files, 2)
     with iterator(seed=1, prefetch_queue_depth=1) as a, iterator(seed=1, prefetch_queue_depth=8) as b:
         for _ in range(3):
-            step(a), step(b)
+            assert step(a) == step(b)
         assert a.checkpoints() == b.checkpoints()
         assert max(map(len, a.checkpoints())) < 700
         assert len(json.dumps(a.get_state())) < 1300
@@ -440,6 +440,47 @@ def test_the_user_goes_on_changing_what_get_state_returned():
         assert np.asarray(next(it)["x"]).tolist() == [2, 2, 2]
         it.set_state(state)
         assert [np.asarray(next(it)["x"])[0].item() for _ in range(3)] == [2, 3, 4]
+
+
+def test_one_source_ends_before_another_one():
+    """What the second source was asked for in vain is not lost, neither here nor after a checkpoint."""
+
+    def define():
+        return fn.external_source(source=Stateful(False), name="a"), fn.external_source(source=by_index, name="b", cycle=None)
+
+    def longer():
+        source = Stateful(False)
+        source.at = -2  # seven batches at first
+        return fn.external_source(source=source, name="a"), fn.external_source(source=by_index, name="b")
+
+    for definition in (define, longer):
+        iterator = data_iterator(definition, ["x", "y"])
+        with iterator(batch_size=3, num_threads=1, enable_checkpointing=True) as it:
+            taken, steps = [], []
+            for _ in range(15):
+                taken.append(it.checkpoints())
+                steps.append(step(it))
+            assert steps.count(None) >= 2
+            for at in range(0, 15, 2):
+                with iterator(batch_size=3, num_threads=1, enable_checkpointing=True, checkpoints=taken[at]) as other:
+                    assert [step(other) for _ in range(15 - at)] == steps[at:]
+
+
+def test_a_batch_that_failed_is_behind(files):
+    files = [*files[:4], files[4] + ".missing", *files[5:]]
+    with make(files)() as it:
+        for _ in range(2):
+            next(it)
+        before = it.get_state()
+        with pytest.raises(RuntimeError, match="missing"):
+            next(it)
+        after = it.get_state()
+        want = step(it)
+        it.set_state(after)
+        assert step(it) == want
+        it.set_state(before)
+        with pytest.raises(RuntimeError, match="missing"):
+            next(it)
 
 
 def test_without_a_source():

@@ -374,6 +374,11 @@ def external_source(
     axis, or a list of arrays of one dtype and rank; it may have fewer samples than the pipeline's batch size. Type and rank stay
     those of the first batch, at which the pipeline looks when it is built, unless dtype and ndim are given.
 
+    A checkpoint goes on with the right index where the source is a callable that takes one. A source with methods ``get_state`` and
+    ``set_state`` (a callable, the object whose method it is, an iterable, or the iterators it gives) goes on where it was: its state,
+    bytes or something that JSON can hold, is that of the last batch taken, whatever was made ahead. All others start over, with a
+    warning.
+
     Args:
       source: what to ask for data; without it, they are fed. A callable takes no argument, or one: with ``batch=True`` the number
         of the batch in the epoch, with ``batch=False`` a `types.SampleInfo`; it ends the epoch by raising StopIteration. An iterable
