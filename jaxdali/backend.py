@@ -328,9 +328,6 @@ class TensorListCPU(_TensorList):
         """This batch."""
         return self
 
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
-        return self.as_tensor().__array__(dtype, copy)
-
     def copy_to_external(self, ptr: Any) -> None:
         """Copies all samples, one after the other, to host memory at `ptr` (a ``ctypes.c_void_p`` or an int)."""
         _copy_out([self._dense] if self._dense is not None else self._samples, ptr)
@@ -355,9 +352,6 @@ class TensorListGPU(_TensorList):
         """A copy in host memory."""
         data = np.asarray(self._dense) if self._dense is not None else jax.device_get(self._samples)
         return TensorListCPU(data, self._layout, source_info=self._source_info, dtype=self._dtype, ndim=self._ndim)
-
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
-        return self.as_tensor().__array__(dtype, copy)
 
     def copy_to_external(self, ptr: Any, cuda_stream: Any = None, non_blocking: bool = False) -> None:
         """Copies all samples, one after the other, to memory at `ptr`; see `TensorGPU.copy_to_external`."""

@@ -49,10 +49,9 @@ def test_all_become_numpy_arrays():
     for x in (TensorCPU(data), TensorListCPU(data), TensorGPU(jnp.asarray(data)), TensorListGPU(jnp.asarray(data))):
         np.testing.assert_array_equal(np.asarray(x), data)
         assert np.asarray(x, np.float64).dtype == np.float64
-    assert np.shares_memory(np.asarray(TensorListCPU(data)), data)
     with pytest.raises(ValueError, match="without a copy"):
         np.array(TensorGPU(jnp.asarray(data)), copy=False)
-    with pytest.raises(RuntimeError, match="differ in shape"):
+    with pytest.raises(ValueError, match="inhomogeneous"):
         np.asarray(TensorListCPU([data, data[:1]]))
 
 
