@@ -62,7 +62,10 @@ class Outputs:
         if self.stacked:
             parts = [np.asarray(p)[None] for p in parts]
         if sharding is not None:
-            return assemble(parts, self._shards, sharding)
+            try:
+                return assemble(parts, self._shards, sharding)
+            except ValueError as e:
+                raise x.node.error(f"this output, a batch of {list(parts[0].shape[1:])}, does not fit its sharding: {e}") from e
         # Without a sharding, what is made on the host stays on the CPU, as in DALI.
         device = cpu_device() if x.node.stage == "host" and self._shards.accelerator else self._shards.primaries[0]
         return jax.device_put(parts[0], device)

@@ -100,6 +100,8 @@ def assemble(parts: Sequence[Any], shards: Shards, sharding: Sharding) -> jax.Ar
     """
     per_shard = parts[0].shape[0]
     shape = (shards.num * per_shard, *parts[0].shape[1:])
+    if _rank(sharding) > len(shape):
+        raise ValueError(f"{sharding} names {_rank(sharding)} axes, the batch has {len(shape)}")
     row = {shard: parts[i] for i, shard in enumerate(shards.ids)}
     arrays = []
     for device, index in sharding.addressable_devices_indices_map(shape).items():

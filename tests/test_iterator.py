@@ -312,6 +312,13 @@ def test_wrong_use_of_data_iterator(files):
     sharding = NamedSharding(Mesh(np.array(jax.devices()), ("b",)), PartitionSpec("b"))
     with pytest.raises(ValueError, match="exclude"):
         data_iterator(output_map=["x"], sharding=sharding, devices=jax.devices())
+    for devices, error, text in [
+        ([], ValueError, "must not be empty"),
+        ([0, 1], TypeError, "JAX devices"),
+        (jax.devices()[:1] * 2, ValueError, "distinct"),
+    ]:
+        with pytest.raises(error, match=text):
+            data_iterator(definition, ["x"], reader_name="reader", devices=devices)(files, batch_size=2)
     make = data_iterator(definition, ["x"], reader_name="reader", sharding=sharding)
     with pytest.raises(TypeError, match="shard_id is filled in"):
         make(files, batch_size=8, shard_id=1)

@@ -209,3 +209,23 @@ def test_one_shard_of_eight_and_two_of_four_draw_the_same():
             seen.append([dict(zip(b["x"].tolist(), b["r"].tolist())) for b in it])
     assert seen[0] == seen[1] == seen[2]
     assert len({r for batch in seen[0] for r in batch.values()}) == 24
+
+
+@pytest.mark.parametrize(
+    ("where", "text"),
+    [
+        (NamedSharding(MESH, P("data", "model")), r"batch of \[1\], does not fit"),
+        (NamedSharding(MESH, P("data", None, None)), "names 3 axes"),
+        (sharding((8,), ("data",), P("data", None, None)), "names 3 axes"),
+    ],
+    ids=["indivisible", "rank", "rank, written by the program"],
+)
+def test_sharding_that_does_not_fit_an_output(where, text):
+    def column(num_shards=1, shard_id=0):
+        return fn.external_source(source=lambda: np.zeros((16 // num_shards, 1), np.int32)).gpu()
+
+    with (
+        pytest.warns(UserWarning, match="reader_name"),
+        pytest.raises((ValueError, RuntimeError), match=text),
+    ):
+        data_iterator(column, ["x"], size=32, sharding=where)(batch_size=16)

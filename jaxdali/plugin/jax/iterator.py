@@ -399,6 +399,11 @@ def _from(checkpoint: bytes | None) -> dict[str, bytes]:
 def _of_devices(devices: Sequence[jax.Device]) -> Sharding:
     if not devices:
         raise ValueError("devices must not be empty")
+    for d in devices:
+        if not isinstance(d, jax.Device):
+            raise TypeError(f"devices must be JAX devices, as in jax.devices(), got {d!r}")
+    if len(set(devices)) < len(devices):
+        raise ValueError(f"devices must be distinct, got {list(devices)}")
     if jax.process_count() > 1:
         raise RuntimeError("devices works in a single process only; use sharding with several")
     return NamedSharding(Mesh(np.array(devices), ("devices",)), PartitionSpec("devices"))
