@@ -128,7 +128,10 @@ class Source:
         raise RuntimeError("mask_name needs a reader that can pad its rounds; pass size instead of reader_name")
 
     def close(self) -> None:
-        """Lets go of what the source holds; it is not used any more."""
+        """Lets go of what the source holds, and of threads that wait for data; it is not used any more, unless `reopen` is called."""
+
+    def reopen(self) -> None:
+        """Makes a source that was closed ready for use again."""
 
 
 def check_fingerprints(here: Sequence[dict[str, Any]], saved: Sequence[Saved], but: Sequence[str] = ()) -> None:

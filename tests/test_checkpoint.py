@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from jaxdali import fn, pipeline_def
+from jaxdali import fn, pipeline_def, types
 from jaxdali.plugin.base_iterator import LastBatchPolicy
 from jaxdali.plugin.jax import DALIGenericIterator, data_iterator, peekable_data_iterator
 
@@ -284,6 +284,26 @@ def test_separate_pipelines_of_one_iterator(files):
         iterator([checkpoints[0], None])
 
 
+def test_size_and_no_reader(files):
+    @pipeline_def(batch_size=2, num_threads=2, enable_checkpointing=True)
+    def define(shard_id):
+        return definition(files, 2, shard_id, {"random_shuffle": True})
+
+    def iterator(checkpoints=(None, None)):
+        pipes = [define(shard_id=i, checkpoint=c) for i, c in enumerate(checkpoints)]
+        with pytest.warns(UserWarning, match="size is given"):
+            return DALIGenericIterator(pipes, ["x", "u", "c"], size=22)
+
+    with iterator() as it:
+        forward(it, 9)
+        checkpoints = it.checkpoints()
+        want = forward(it, 9)
+    with iterator(checkpoints) as other:
+        assert forward(other, 9) == want
+    with pytest.raises(RuntimeError, match="size is 20 here and 22 in the checkpoint"), pytest.warns(UserWarning, match="size is given"):
+        DALIGenericIterator([define(shard_id=i, checkpoint=c) for i, c in enumerate(checkpoints)], ["x"], size=20)
+
+
 # --- external_source ------------------------------------------------------------------------------------------------
 
 
@@ -481,6 +501,23 @@ def test_a_batch_that_failed_is_behind(files):
         it.set_state(before)
         with pytest.raises(RuntimeError, match="missing"):
             next(it)
+
+
+def test_data_that_are_fed():
+    def define():
+        return fn.external_source(name="fed", blocking=True, dtype=types.INT32, ndim=0), fn.random.uniform(range=[0.0, 1.0])
+
+    with data_iterator(define, ["x", "u"], prepare_first_batch=False)(batch_size=2, num_threads=1) as it:
+        for i in range(3):
+            it.pipelines[0].feed_input("fed", np.full(2, i, np.int32))
+        next(it)
+        state = it.get_state()
+        want = np.asarray(next(it)["u"]).tolist()
+        it.set_state(state)  # a thread was waiting for data, and one will again
+        it.pipelines[0].feed_input("fed", np.full(2, 5, np.int32))
+        batch = next(it)
+    assert np.asarray(batch["u"]).tolist() == want
+    assert np.asarray(batch["x"])[0] in (2, 5)  # what was made ahead is gone
 
 
 def test_without_a_source():

@@ -317,6 +317,9 @@ class _FedSource(_Base):
             self._closed = True
             self._changed.notify_all()
 
+    def reopen(self) -> None:
+        self._closed = False
+
 
 # --- the public function ------------------------------------------------------------------------------------------
 

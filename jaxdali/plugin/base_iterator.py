@@ -257,6 +257,8 @@ class BaseIterator:
         """Goes on from where `get_state` was called, with its seed: exactly as the iterator it is of did, on another batch size from
         the same sample on, and with another number of shards so that each sample is still read once in the epoch.
 
+        Data that were fed (`Pipeline.feed_input`), and of which batches were made ahead, must be fed again.
+
         Raises:
           RuntimeError: the state is of another pipeline or iterator (the message says what differs), or what is left of its epoch
             can't be shared out among this number of shards; the iterator stays where it is.
@@ -265,6 +267,8 @@ class BaseIterator:
             raise RuntimeError("the iterator is closed")
         records, position = checkpoint.parts_of(state)
         starts = self._go_to(records, position, lambda: [r.close() for r in self._runners])
+        for source in (s for e in self._executors for s in e.sources.values()):
+            source.reopen()  # what closed the runners closed it, so that they need not wait for data
         # In place: what closes the iterator holds this list.
         self._runners[:] = [Prefetch(e, s, self._pipes[0]._depth) for e, s in zip(self._executors, starts)]
 
