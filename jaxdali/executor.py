@@ -6,7 +6,7 @@ import contextlib
 import copy
 import dataclasses
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -32,7 +32,7 @@ class Batch:
     """A finished batch.
 
     Attributes:
-      outputs: one per pipeline output: a global `jax.Array` (`as_arrays`) or a `Value` (otherwise).
+      outputs: one per pipeline output: a global `jax.Array` (`as_arrays`; or what `finish` made of it) or a `Value` (otherwise).
       state: after this batch.
       ids: epoch, position and presence of each sample.
       names: where the samples of each output came from (not `as_arrays`).
@@ -78,6 +78,8 @@ class Executor:
       sources: those, by node id, that another executor of the one graph opened and did not read.
       reader: name of the source that says which epoch and position a sample has; None: the first.
       x64: whether `as_arrays` keeps 64-bit types; None: as the user has set it in JAX.
+      finish: of `as_arrays`, makes another framework's values of a batch's arrays, in the thread that checks it. What it raises is
+        that batch's error.
     """
 
     def __init__(
@@ -94,6 +96,7 @@ class Executor:
         padded: bool = False,
         reader: str | None = None,
         x64: bool | None = None,
+        finish: Callable[[Graph, tuple[jax.Array, ...]], tuple[Any, ...]] | None = None,
         sources: Mapping[int, Source] | None = None,
     ):
         assert as_arrays or len(graphs) == 1
@@ -110,6 +113,7 @@ class Executor:
         self.as_arrays = as_arrays
         self.settings = UserSettings()
         self._x64 = self.settings.x64 if x64 is None else x64
+        self._finish = finish or (lambda graph, arrays: arrays)
         self.pool_id = _cpu.pool_create(num_threads)
         self._pool = BufferPool()
         self._outputs = Outputs(self._pool, shards, batch_size, stacked=stacked, padded=padded, x64=self._x64)
@@ -463,9 +467,8 @@ class Executor:
             self._bad[report] = self._bad.get(report, 0) + 1
         assert work.ids is not None
         if self.as_arrays:
-            return Batch(
-                tuple(self._outputs.array(x, s, work) for x, s in zip(self.graph.outputs, self._shardings)), work.after, work.ids, ()
-            )
+            arrays = tuple(self._outputs.array(x, s, work) for x, s in zip(self.graph.outputs, self._shardings))
+            return Batch(self._finish(self.graph, arrays), work.after, work.ids, ())
         names = tuple([work.source_of(x.node, i) for i in range(self.B)] for x in self.graph.outputs)
         return Batch(tuple(self._outputs.value(x, work) for x in self.graph.outputs), work.after, work.ids, names)
 

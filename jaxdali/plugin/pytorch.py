@@ -13,8 +13,8 @@ import jax
 
 from .._schedule import make_executor
 from ..backend import TensorCPU, TensorGPU
-from ..executor import Batch, Executor
-from ..graph import Node
+from ..executor import Executor
+from ..graph import Graph, Node
 from ..pipeline import Pipeline
 from ..sharding import Shards
 from .base_iterator import BaseIterator, LastBatchPolicy, check_arguments
@@ -52,9 +52,9 @@ class DALIGenericIterator(BaseIterator):
     Raises:
       ValueError, TypeError: see the arguments.
       IndexError: the pipeline has more outputs than `output_map` names.
-      RuntimeError: there is no reader of that name, or no data. From `next`: the samples of an output differ in shape, within a
-        batch or, without `dynamic_shape`, from the batches before.
-      TypeError: from `next`: PyTorch lacks an output's type.
+      RuntimeError: there is no reader of that name, or no data. For a batch: the samples of an output differ in shape, in the
+        batch or, without `dynamic_shape`, from the first batch.
+      TypeError: for a batch: PyTorch does not take an output's type.
 
     Differs from DALI: 16, 32 and 64-bit unsigned integers are possible where PyTorch has them, and bfloat16 is. 64-bit types stay,
     whether JAX has x64 on or not. Tensors stay valid after the next batch was taken.
@@ -84,13 +84,10 @@ class DALIGenericIterator(BaseIterator):
             raise IndexError(f"output_map has {len(names)} names, {names}, but the pipeline has {outputs} outputs; name each of them")
         self._partial = policy is LastBatchPolicy.PARTIAL
         self._of_size = size > 0
-        self._dynamic_shape = bool(dynamic_shape)
-        self._shapes: dict[tuple[int, int], tuple[int, ...]] = {}
-        self._held_values: dict[Executor, frozenset[tuple[int, int]]] = {}
         self._kept: dict[torch.device, _Kept] = {}
         self._start(
             pipelines,
-            _executors(pipelines, reader_name),
+            _executors(pipelines, reader_name, names, bool(dynamic_shape)),
             output_map=names,
             size=size,
             reader_name=reader_name,
@@ -103,55 +100,16 @@ class DALIGenericIterator(BaseIterator):
     def __next__(self) -> list[dict[str, torch.Tensor]]:
         batches, valid = self._take()
         self._check_full(batches)
-        if not self._dynamic_shape:
-            self._check_shapes(batches)
-        # What runs after the program that made an output may still read it.
-        jax.block_until_ready([b.outputs for b in batches])
-        result = []
-        for i, batch in enumerate(batches):
-            if self._partial and self._of_size and valid is not None and not valid[i]:
-                break
-            tensors = self._tensors(self._executors[i], batch)
-            if self._partial and valid is not None and valid[i] < self.batch_size:
-                tensors = {name: t[: valid[i]] for name, t in tensors.items()}
-            result.append(tensors)
+        result = [dict(zip(self.output_map, b.outputs)) for b in batches]
+        for tensors in result:
+            for t in tensors.values():
+                if t.is_cuda:
+                    self._kept.setdefault(t.device, _Kept(t.device)).add(t.detach())
         for kept in self._kept.values():
             kept.end_batch()
+        if self._partial and valid is not None and min(valid) < self.batch_size:
+            result = [{name: t[:n] for name, t in tensors.items()} for tensors, n in zip(result, valid) if n or not self._of_size]
         return result
-
-    def _tensors(self, executor: Executor, batch: Batch) -> dict[str, torch.Tensor]:
-        """The outputs of one pipeline."""
-        held, seen, tensors = self._held(executor), set(), {}
-        for name, x, array in zip(self.output_map, executor.graph.outputs, batch.outputs):
-            tensor = _tensor(array, name, x.node)
-            if tensor.device.type != "cpu":
-                self._kept.setdefault(tensor.device, _Kept(tensor.device)).add(array)
-            if (x.node.id, x.index) in held or tensor.data_ptr() in seen:
-                tensor = tensor.clone()
-            seen.add(tensor.data_ptr())
-            tensors[name] = tensor
-        return tensors
-
-    def _held(self, executor: Executor) -> frozenset[tuple[int, int]]:
-        """The values that a function of the user's may hold: those that one returned, or was given, as arrays."""
-        found = self._held_values.get(executor)
-        if found is None:  # asked after the first batch, when it is known which functions run eagerly
-            eager = [n for n in executor.graph.nodes if n.op.eager and not getattr(n.op, "compiled", False)]
-            read = {(x.node.id, x.index) for n in eager for x in n.inputs}
-            made = {(n.id, i) for n in eager for i in range(n.op.num_outputs)}
-            found = self._held_values[executor] = frozenset(read | made)
-        return found
-
-    def _check_shapes(self, batches: list[Batch]):
-        for i, (batch, executor) in enumerate(zip(batches, self._executors)):
-            for k, (array, x) in enumerate(zip(batch.outputs, executor.graph.outputs)):
-                shape = array.shape[1:]
-                before = self._shapes.setdefault((i, k), shape)
-                if shape != before:
-                    raise x.node.error(
-                        f"the samples of output {self.output_map[k]!r} had the shape {before} in batches before, now it is {shape}; "
-                        "pass dynamic_shape=True to allow that"
-                    )
 
 
 class DALIClassificationIterator(DALIGenericIterator):
@@ -225,21 +183,68 @@ def feed_ndarray(dali_tensor: TensorCPU | TensorGPU, arr: torch.Tensor, cuda_str
     return arr
 
 
+class _Tensors:
+    """Makes tensors of the outputs of one pipeline, in the thread that checks its batches: then `next` has next to nothing to do."""
+
+    def __init__(self, names: Sequence[str], dynamic_shape: bool):
+        self._names = names
+        self._shapes: list[tuple[int, ...]] | None = None
+        self._dynamic_shape = dynamic_shape
+        self._held: frozenset[tuple[int, int]] | None = None
+
+    def __call__(self, graph: Graph, arrays: tuple[jax.Array, ...]) -> tuple[torch.Tensor, ...]:
+        if not self._dynamic_shape:
+            self._check_shapes(graph, arrays)
+        # What runs after the program that made an array may still read it; and PyTorch may use it on any stream.
+        jax.block_until_ready(arrays)
+        if self._held is None:
+            self._held = _held(graph)
+        seen, tensors = set(), []
+        for name, x, array in zip(self._names, graph.outputs, arrays):
+            tensor = _tensor(array, name, x.node)
+            if (x.node.id, x.index) in self._held or tensor.data_ptr() in seen:
+                tensor = tensor.clone()
+                if tensor.is_cuda:
+                    torch.cuda.current_stream(tensor.device).synchronize()
+            seen.add(tensor.data_ptr())
+            tensors.append(tensor)
+        return tuple(tensors)
+
+    def _check_shapes(self, graph: Graph, arrays: Sequence[jax.Array]):
+        shapes = [a.shape[1:] for a in arrays]
+        if self._shapes is None:
+            self._shapes = shapes
+        for name, x, shape, before in zip(self._names, graph.outputs, shapes, self._shapes):
+            if shape != before:
+                raise x.node.error(
+                    f"the samples of output {name!r} had the shape {before} in batches before, now it is {shape}; "
+                    "pass dynamic_shape=True to allow that"
+                )
+
+
+def _held(graph: Graph) -> frozenset[tuple[int, int]]:
+    """The values that a function of the user's may hold: those that one returned, or was given, as arrays. Known after a batch."""
+    eager = [n for n in graph.nodes if n.op.eager and not getattr(n.op, "compiled", False)]
+    read = {(x.node.id, x.index) for n in eager for x in n.inputs}
+    made = {(n.id, i) for n in eager for i in range(n.op.num_outputs)}
+    return frozenset(read | made)
+
+
 class _Kept:
-    """Arrays on a GPU that PyTorch may still use.
+    """Tensors on a GPU that PyTorch may still use.
 
     XLA gives memory to its next program as soon as the last tensor on it is gone, but kernels that PyTorch has queued may
-    still read it. So the arrays of a batch are kept until those are done that were queued when the next batch was asked for.
+    still read it. So the tensors of a batch are kept until those are done that were queued when the next batch was asked for.
     """
 
     def __init__(self, device: torch.device):
         self._device = device
-        self._batch: list[jax.Array] = []
-        self._before: list[jax.Array] = []
-        self._waiting: collections.deque[tuple[Any, list[jax.Array]]] = collections.deque()
+        self._batch: list[torch.Tensor] = []
+        self._before: list[torch.Tensor] = []
+        self._waiting: collections.deque[tuple[Any, list[torch.Tensor]]] = collections.deque()
 
-    def add(self, array: jax.Array):
-        self._batch.append(array)
+    def add(self, tensor: torch.Tensor):
+        self._batch.append(tensor)
 
     def end_batch(self):
         if self._before:
@@ -249,7 +254,7 @@ class _Kept:
             self._waiting.popleft()
 
 
-def _executors(pipelines: Sequence[Pipeline], reader_name: str | None) -> list[Executor]:
+def _executors(pipelines: Sequence[Pipeline], reader_name: str | None, names: Sequence[str], dynamic_shape: bool) -> list[Executor]:
     """One for each pipeline."""
     executors: list[Executor] = []
     try:
@@ -265,6 +270,7 @@ def _executors(pipelines: Sequence[Pipeline], reader_name: str | None) -> list[E
                 as_arrays=True,
                 reader=reader_name,
                 x64=True,
+                finish=_Tensors(names, dynamic_shape),
             )
             executors.append(executor)
             p._executor = executor

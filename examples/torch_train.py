@@ -1,0 +1,138 @@
+"""Trains a small CNN in PyTorch from a folder of JPEGs that a jaxdali pipeline reads, decodes and augments.
+
+    python examples/torch_train.py [IMAGE_DIR] [--epochs 8] [--batch-size 32]
+
+IMAGE_DIR holds one folder of images per class. Without it, the script makes a folder of its own in a temporary
+directory: random crops of the photos beside it, to be told apart by the photo they come from.
+
+The tensors are the memory that the pipeline wrote: nothing is copied on the way into the training step. The last batch of
+the held-out part is shorter (LastBatchPolicy.PARTIAL), so that each of its images counts once.
+"""
+
+import argparse
+import itertools
+import pathlib
+import tempfile
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import nn
+
+from jaxdali import fn, pipeline_def, types
+from jaxdali.plugin.base_iterator import LastBatchPolicy
+from jaxdali.plugin.pytorch import DALIClassificationIterator
+
+SIZE = 48  # the images that the network sees
+
+
+def make_dataset(folder: pathlib.Path, per_photo: int = 20, seed: int = 0) -> pathlib.Path:
+    """Writes random crops of the sample photos as JPEGs into `folder`, one class per photo; returns the folder."""
+    rng = np.random.default_rng(seed)
+    for photo in sorted((pathlib.Path(__file__).parent / "images").glob("*/*.jpg")):
+        with Image.open(photo) as opened:
+            image = opened.convert("RGB")
+        target = folder / photo.parent.name
+        target.mkdir(parents=True, exist_ok=True)
+        for i in range(per_photo):
+            width, height = (round(float(rng.uniform(0.35, 0.6)) * n) for n in image.size)
+            x, y = (int(rng.integers(0, n - m + 1)) for n, m in zip(image.size, (width, height), strict=True))
+            image.crop((x, y, x + width, y + height)).save(target / f"{photo.stem}_{i:03d}.jpg", quality=85)
+    return folder
+
+
+def split(folder: pathlib.Path) -> tuple[tuple[list[str], list[int]], tuple[list[str], list[int]]]:
+    """The files of a folder of class folders and the numbers of their classes, in a training and a held-out part (every fifth)."""
+    classes = sorted(d.name for d in folder.iterdir() if d.is_dir())
+    found = [(str(f), label) for label, name in enumerate(classes) for f in sorted((folder / name).glob("*.jp*g"))]
+    if len(classes) < 2 or len(found) < 10:
+        raise SystemExit(f"{folder}: need at least two class folders and ten JPEGs, found {len(classes)} and {len(found)}")
+    train, held_out = (([f for f, _ in p], [n for _, n in p]) for p in ([f for i, f in enumerate(found) if i % 5], found[::5]))
+    return train, held_out
+
+
+@pipeline_def(num_threads=2)
+def training(files, labels):
+    jpegs, labels = fn.readers.file(files=files, labels=labels, random_shuffle=True, name="reader")
+    images = fn.decoders.image(jpegs)
+    images = fn.rotate(images, angle=fn.random.uniform(range=(-15.0, 15.0)), fill_value=0)
+    # Resizing a window of 80 % of the image, at a random place, is a random crop.
+    corner = fn.random.uniform(range=(0.0, 0.2), shape=2)
+    images = fn.resize(images, size=(SIZE, SIZE), roi_start=corner, roi_end=corner + 0.8, roi_relative=True)
+    return images, fn.cast(labels, dtype=types.INT64)  # the type that cross_entropy wants
+
+
+@pipeline_def(num_threads=2)
+def plain(files, labels):
+    jpegs, labels = fn.readers.file(files=files, labels=labels, pad_last_batch=True, name="reader")
+    return fn.resize(fn.decoders.image(jpegs), size=(SIZE, SIZE)), labels
+
+
+class CNN(nn.Module):
+    """Three convolutions, each with stride 2, the mean over the image and a linear layer."""
+
+    def __init__(self, num_classes: int):
+        super().__init__()
+        widths = (3, 16, 32, 64)
+        self.convs = nn.ModuleList([nn.Conv2d(i, o, 3, stride=2, padding=1) for i, o in itertools.pairwise(widths)])
+        self.head = nn.Linear(widths[-1], num_classes)
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        """``uint8 [N, H, W, 3]`` -> logits ``float32 [N, classes]``."""
+        x = images.permute(0, 3, 1, 2).float() / 127.5 - 1.0  # a view: channels last is what convolutions like best
+        for conv in self.convs:
+            x = torch.relu(conv(x))
+        return self.head(x.mean(dim=(2, 3)))
+
+
+def train(folder: pathlib.Path, epochs: int = 8, batch_size: int = 32, seed: int = 0) -> tuple[list[float], float, float]:
+    """Trains on `folder`. Returns the loss of each step, the accuracy on the held-out part, and that of always saying one class."""
+    torch.manual_seed(seed)
+    training_part, held_out_part = split(folder)
+    held_out_labels = np.array(held_out_part[1])
+    model = CNN(max(training_part[1]) + 1)
+    optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
+
+    losses = []
+    batches = DALIClassificationIterator(
+        training(*training_part, batch_size=batch_size, seed=seed), reader_name="reader", last_batch_policy=LastBatchPolicy.DROP
+    )
+    with batches:
+        for epoch in range(epochs):
+            for (batch,) in batches:
+                loss = nn.functional.cross_entropy(model(batch["data"]), batch["label"][:, 0])
+                optimizer.zero_grad()
+                loss.backward()
+                optimizer.step()
+                losses.append(loss.item())
+            print(f"epoch {epoch + 1}/{epochs}: {losses[-1]:.3f}")
+
+    correct, seen = 0, 0
+    held_out = DALIClassificationIterator(
+        plain(*held_out_part, batch_size=batch_size), reader_name="reader", last_batch_policy=LastBatchPolicy.PARTIAL
+    )
+    with torch.no_grad(), held_out:
+        for (batch,) in held_out:
+            correct += int((model(batch["data"]).argmax(dim=1) == batch["label"][:, 0]).sum())
+            seen += len(batch["label"])
+    assert seen == len(held_out_labels)
+    return losses, correct / seen, float(np.bincount(held_out_labels).max() / seen)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("image_dir", nargs="?", type=pathlib.Path)
+    parser.add_argument("--epochs", type=int, default=8)
+    parser.add_argument("--batch-size", type=int, default=32)
+    parser.add_argument("--seed", type=int, default=0)
+    args = parser.parse_args()
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = args.image_dir or make_dataset(pathlib.Path(scratch))
+        losses, accuracy, chance = train(folder, args.epochs, args.batch_size, args.seed)
+    tenth = max(1, len(losses) // 10)
+    print(f"loss {np.mean(losses[:tenth]):.3f} -> {np.mean(losses[-tenth:]):.3f}")
+    print(f"held-out accuracy {accuracy:.1%}, chance {chance:.1%}")
+
+
+if __name__ == "__main__":
+    main()

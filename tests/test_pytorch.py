@@ -1,0 +1,401 @@
+"""The iterators for PyTorch: epochs, memory, types, errors."""
+
+import contextlib
+import importlib
+import json
+import pathlib
+import subprocess
+import sys
+import types as python_types
+from collections.abc import Iterator
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxdali import fn, pipeline_def, types
+from jaxdali.backend import TensorCPU, TensorGPU, TensorListCPU
+from jaxdali.plugin.base_iterator import LastBatchPolicy
+from jaxdali.plugin.jax import fn as jax_fn
+
+torch = pytest.importorskip("torch")
+
+from jaxdali.plugin import pytorch  # noqa: E402 - it needs torch
+from jaxdali.plugin.pytorch import DALIClassificationIterator, DALIGenericIterator, feed_ndarray  # noqa: E402
+
+LINE = r"\(created at .*test_pytorch\.py:\d+\)"
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    """Files whose content is their number."""
+    folder = tmp_path_factory.mktemp("files")
+    for i in range(32):
+        (folder / f"{i:02}").write_bytes(bytes([i + 1]))
+    return sorted(str(f) for f in folder.iterdir())
+
+
+@pipeline_def(batch_size=2, num_threads=1)
+def numbers(files, num_shards=1, shard_id=0, pad=False):
+    data, labels = fn.readers.file(files=files, name="reader", num_shards=num_shards, shard_id=shard_id, pad_last_batch=pad)
+    return data, labels
+
+
+@pipeline_def(batch_size=2, num_threads=1)
+def supplied(source, define=lambda x: x, cycle=None):
+    """What `define` makes of the batches of a source."""
+    return define(fn.external_source(source=source, cycle=cycle))
+
+
+def counted(i):
+    """Batch `i`: large enough rows to travel in a buffer of their own."""
+    return np.arange(2 * 1000, dtype=np.float32).reshape(2, 10, 100) + 10_000 * i
+
+
+def pictures(i):
+    return counted(i).reshape(2, 10, 20, 5)
+
+
+def text(epoch):
+    """The samples of an epoch, ``"12|45 3|67"``: batches apart by spaces, pipelines by bars."""
+    return " ".join("|".join("".join(str(x) for x in d["data"].flatten().tolist()) for d in batch) for batch in epoch)
+
+
+# Run in DALI 2.4.0 but for the FILL of readers, which becomes PARTIAL as DALI's documents say.
+TABLE = [
+    # shards, policy, pad, by: reader or size, the first three epochs
+    (1, "FILL", False, "size", ["12 34 56 71", "23 45 67", "12 34 56 71"]),
+    (1, "FILL", True, "size", ["12 34 56 77"] * 3),
+    (1, "FILL", False, "reader", ["12 34 56 7", "23 45 67 1", "34 56 71 2"]),
+    (1, "FILL", True, "reader", ["12 34 56 7"] * 3),
+    (1, "DROP", False, "reader", ["12 34 56", "23 45 67", "34 56 71"]),
+    (1, "DROP", False, "size", ["12 34 56", "23 45 67", "34 56 71"]),
+    (1, "DROP", True, "reader", ["12 34 56"] * 3),
+    (1, "DROP", True, "size", ["12 34 56"] * 3),
+    (1, "PARTIAL", False, "reader", ["12 34 56 7", "23 45 67 1", "34 56 71 2"]),
+    (1, "PARTIAL", False, "size", ["12 34 56 7", "23 45 67 1", "34 56 71 2"]),
+    (1, "PARTIAL", True, "reader", ["12 34 56 7"] * 3),
+    (1, "PARTIAL", True, "size", ["12 34 56 7"] * 3),
+    (2, "FILL", False, "size", ["12|45 34|67", "56|12 71|34", "23|56 45|71"]),
+    (2, "FILL", True, "size", ["12|45 33|67", "45|12 67|33", "12|45 33|67"]),
+    (2, "DROP", False, "reader", ["12|45", "56|12", "23|56"]),
+    (2, "DROP", True, "reader", ["12|45", "45|12", "12|45"]),
+    (2, "PARTIAL", False, "reader", ["12|45 3|67", "56|12 71|3", "23|56 4|71"]),
+    (2, "PARTIAL", False, "size", ["12|45 34|6", "56|12 71|3", "23|56 45|7"]),
+    (2, "PARTIAL", True, "reader", ["12|45 3|67", "45|12 67|3", "12|45 3|67"]),
+    (2, "PARTIAL", True, "size", ["12|45 33|6", "45|12 67|3", "12|45 33|6"]),
+    (3, "FILL", False, "size", ["12|34|56 34|56|71", "56|71|23", "71|23|45"]),
+    (3, "FILL", True, "size", ["12|34|56 22|44|77", "34|56|12 44|77|22", "56|12|34 77|22|44"]),
+    (3, "DROP", False, "reader", ["12|34|56", "34|56|71", "56|71|23"]),
+    (3, "DROP", True, "size", ["12|34|56", "34|56|12", "56|12|34"]),
+    (3, "PARTIAL", False, "reader", ["12|34|56 ||7", "56|71|23 |2|", "23|45|67 4||"]),
+    (3, "PARTIAL", False, "size", ["12|34|56 3", "56|71|23 7", "23|45|67 4"]),
+    (3, "PARTIAL", True, "reader", ["12|34|56 ||7", "34|56|12 |7|", "56|12|34 7||"]),
+    (3, "PARTIAL", True, "size", ["12|34|56 2", "34|56|12 4", "56|12|34 7"]),
+]
+
+
+@pytest.mark.parametrize(("shards", "policy", "pad", "by", "want"), TABLE)
+def test_seven_samples_in_batches_of_two(files, shards, policy, pad, by, want):
+    pipes = [numbers(files[:7], shards, i, pad) for i in range(shards)]
+    counted_by = {"reader_name": "reader"} if by == "reader" else {"size": 7, "last_batch_padded": pad}
+    with pytest.warns(UserWarning, match="reader_name") if by == "size" else contextlib.nullcontext():
+        it = DALIClassificationIterator(pipes, **counted_by, last_batch_policy=LastBatchPolicy[policy])
+    with it:
+        lengths, seen = [], []
+        for _ in range(3):
+            lengths.append(len(it))
+            seen.append(text(it))
+            it.reset()
+    assert seen == want
+    if by == "reader" or policy != "FILL":
+        assert lengths == [len(epoch.split()) for epoch in want]
+
+
+def test_a_batch_is_a_list_of_dicts(files):
+    with DALIClassificationIterator(numbers(files, pad=True), reader_name="reader", auto_reset=True) as it:
+        (batch,) = it.next()
+        assert list(batch) == ["data", "label"]
+        assert (batch["label"].dtype, batch["label"].shape) == (torch.int32, (2, 1))
+        assert (len(it), it.size, it.batch_size) == (16, 32, 2)
+        assert sum(1 for _ in it) == 15
+        assert [b[0]["label"][0].item() for b in it] == list(range(0, 32, 2))
+
+
+def test_pipeline_that_was_built(files):
+    pipe = numbers(files[:4])
+    pipe.build()
+    assert pipe.epoch_size("reader") == 4
+    with DALIClassificationIterator(pipe, reader_name="reader") as it:
+        assert text(it) == "12 34"
+    with pytest.raises(RuntimeError, match="in use already"):
+        DALIClassificationIterator(pipe, reader_name="reader")
+
+
+def test_source_that_ends(files):
+    """Only then the batches may be short."""
+    batches = [np.array([1, 2], np.int32), np.array([3], np.int32)]
+    with DALIGenericIterator(supplied(batches, cycle="raise"), ["x"]) as it:
+        assert [[b[0]["x"].tolist() for b in it] for _ in range(2)] == [[[1, 2], [3]]] * 2
+        assert (len(it), it.size) == (0, -1)
+    with pytest.warns(UserWarning, match="reader_name"):
+        it = DALIGenericIterator(supplied(batches, cycle="raise"), ["x"], size=3)
+    with it:
+        next(it)
+        with pytest.raises(ValueError, match="gave 1 of 2 samples"):
+            next(it)
+
+
+# --- memory ---------------------------------------------------------------------------------------------------------
+
+
+def several(x):
+    doubled = x * 2  # in the program; x itself is made on the host
+    resized = fn.resize(x, size=(5, 5))  # of static shape: the array is the program's own
+    compiled = jax_fn.jax_function(lambda x: x + 1)(doubled)  # for each shape there is
+    return x, doubled, resized, compiled, fn.cast(doubled, dtype=types.FLOAT64), fn.random.uniform(range=(0.0, 1.0))
+
+
+@pytest.mark.parametrize(("define", "outputs"), [(several, 6), (lambda x: x, 1)], ids=["programs", "no program"])
+def test_tensors_are_the_memory_of_the_arrays(define, outputs, monkeypatch):
+    arrays = []
+    made = pytorch._Tensors.__call__
+    monkeypatch.setattr(pytorch._Tensors, "__call__", lambda self, graph, given: arrays.append(given) or made(self, graph, given))
+    with DALIGenericIterator(supplied(pictures, define), list("abcdef")[:outputs]) as it:
+        for i in range(3):
+            (batch,) = next(it)
+            assert [t.data_ptr() for t in batch.values()] == [a.unsafe_buffer_pointer() for a in arrays[i]]
+
+
+def test_tensors_may_be_kept_and_changed():
+    """Memory is used again only when nothing holds it, and what a tensor is changed to shows nowhere else."""
+    with DALIGenericIterator(supplied(counted, lambda x: (x, x * 2, x)), ["x", "doubled", "again"]) as it:
+        kept = []
+        for i in range(12):
+            (batch,) = next(it)
+            for t in batch.values():
+                t.add_(0.25)  # changes the batch that is the last one then
+            kept.append(batch)
+            if i % 4 == 3:
+                kept[i - 1] = None
+    del it
+    for i, batch in enumerate(kept):
+        if batch is not None:
+            for name, factor in (("x", 1), ("doubled", 2), ("again", 1)):
+                np.testing.assert_array_equal(batch[name].numpy(), factor * counted(i) + np.float32(0.25))
+            assert len({t.data_ptr() for t in batch.values()}) == 3
+
+
+def test_what_a_function_of_the_user_holds_is_not_changed():
+    table = jnp.zeros((2, 3), jnp.float32)
+    given = []
+
+    @jax_fn.jax_function(jit=False)
+    def constant(x):
+        given.append(x)
+        return table
+
+    with DALIGenericIterator(supplied(counted, lambda x: (constant(x * 2), x * 2, fn.cast(x, dtype=types.FLOAT))), list("abc")) as it:
+        for _ in range(3):
+            for t in next(it)[0].values():
+                t.fill_(7)
+    assert not table.any()
+    for i, x in enumerate(given):
+        np.testing.assert_array_equal(x, 2 * counted(i))
+
+
+def test_on_a_gpu_arrays_are_kept_until_the_stream_is_done_with_them(monkeypatch):
+    events = []
+
+    def record_event():
+        events.append(python_types.SimpleNamespace(done=False))
+        events[-1].query = lambda e=events[-1]: e.done
+        return events[-1]
+
+    stream = python_types.SimpleNamespace(record_event=record_event)
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: stream)
+    kept = pytorch._Kept(torch.device("cuda:0"))
+
+    def held():
+        return sorted(x for _, arrays in kept._waiting for x in arrays) + kept._before
+
+    for i in range(3):
+        kept.add(f"array {i}")  # pyright: ignore[reportArgumentType]
+        kept.end_batch()
+    assert held() == ["array 0", "array 1", "array 2"]
+    assert len(events) == 2  # the user may still queue something that reads the last batch
+    events[0].done = True
+    kept.end_batch()
+    assert held() == ["array 1", "array 2"]
+    for e in events:
+        e.done = True
+    kept.end_batch()
+    assert not held()
+
+
+# --- types ----------------------------------------------------------------------------------------------------------
+
+DTYPES = "bool uint8 uint16 uint32 uint64 int8 int16 int32 int64 float16 float32 float64".split()
+
+
+@pytest.mark.parametrize("x64", [False, True])
+@pytest.mark.parametrize("name", DTYPES)
+def test_types_stay(name, x64):
+    data = np.array([[0, 1], [3, 200]]).astype(name)
+    with (
+        jax.enable_x64(x64),
+        DALIGenericIterator(supplied(lambda: data, lambda x: (x, x.gpu())), ["host", "program"]) as it,
+    ):
+        for t in next(it)[0].values():
+            assert t.dtype == getattr(torch, name)
+            np.testing.assert_array_equal(t.numpy(), data)
+
+
+def test_bfloat16():
+    with DALIGenericIterator(supplied(counted, jax_fn.jax_function(lambda x: x.astype(jnp.bfloat16))), ["x"]) as it:
+        t = next(it)[0]["x"]
+    assert t.dtype == torch.bfloat16
+    assert torch.equal(t, torch.from_numpy(counted(0)).to(torch.bfloat16))
+
+
+def test_type_that_torch_lacks():
+    define = jax_fn.jax_function(lambda x: x.astype(jnp.int4))
+    with pytest.raises(TypeError, match=rf"jax_function {LINE}: output 'x' is of type int4, which PyTorch .* does not take"):
+        DALIGenericIterator(supplied(counted, define), ["x"])
+
+
+# --- shapes ---------------------------------------------------------------------------------------------------------
+
+
+def growing(i):
+    return np.zeros((2, min(i, 1) + 1, 3), np.uint8)
+
+
+def test_static_shapes():
+    with DALIGenericIterator(supplied(growing), ["x"]) as it:
+        next(it)
+        for _ in range(2):  # the first batch counts
+            with pytest.raises(
+                RuntimeError, match=rf"external_source {LINE}.* output 'x' had the shape \(1, 3\) .* now it is \(2, 3\).*dynamic"
+            ):
+                next(it)
+
+
+def test_dynamic_shapes():
+    with DALIGenericIterator(supplied(growing), ["x"], dynamic_shape=True) as it:
+        assert [tuple(next(it)[0]["x"].shape) for _ in range(3)] == [(2, 1, 3), (2, 2, 3), (2, 2, 3)]
+
+
+def test_samples_that_differ_in_shape():
+    def ragged():
+        return [np.zeros((1, 3), np.uint8), np.zeros((2, 3), np.uint8)]
+
+    with pytest.raises(RuntimeError, match=rf"external_source {LINE}: the samples of this output differ in shape"):
+        DALIGenericIterator(supplied(ragged), ["x"], dynamic_shape=True)
+
+
+# --- arguments ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", [DALIGenericIterator, DALIClassificationIterator])
+@pytest.mark.parametrize(("fill", "want"), [(False, "12 3"), (True, "12 31")])
+def test_fill_last_batch(files, kind, fill, want):
+    names = [["data", "label"]] if kind is DALIGenericIterator else []
+    with pytest.warns() as warned:
+        it = kind(numbers(files[:3]), *names, size=3, fill_last_batch=fill, last_batch_policy=LastBatchPolicy.DROP)
+    (ours,) = [w for w in warned if w.category is DeprecationWarning]
+    assert "use last_batch_policy" in str(ours.message)
+    assert ours.filename == __file__
+    with it:
+        assert text(it) == want
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"output_map": ["x"]}, IndexError, "1 names, .*has 2 outputs"),
+        ({"output_map": ["x", "y", "z"]}, Exception, "3 names"),
+        ({"output_map": ["x", "x"]}, ValueError, "distinct"),
+        ({"pipelines": None}, ValueError, "at least one pipeline"),
+        ({"last_batch_policy": "FILL"}, ValueError, "LastBatchPolicy"),
+        ({"auto_reset": 1}, ValueError, "auto_reset"),
+        ({"size": 0, "reader_name": None}, ValueError, "size"),
+        ({"size": 3}, ValueError, "exclude"),
+        ({"reader_name": "nobody"}, RuntimeError, "no reader named 'nobody'"),
+    ],
+)
+def test_wrong_arguments(files, options, error, message):
+    arguments = {"pipelines": numbers(files), "output_map": ["x", "y"], "reader_name": "reader", **options}
+    with pytest.raises(error, match=message):
+        DALIGenericIterator(**arguments)
+
+
+def test_without_torch(monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch", None)
+    monkeypatch.delitem(sys.modules, "jaxdali.plugin.pytorch")
+    with pytest.raises(ImportError, match=r"pip install jaxdali\[torch\]"):
+        importlib.import_module("jaxdali.plugin.pytorch")
+
+
+# --- state ----------------------------------------------------------------------------------------------------------
+
+
+def test_state(files):
+    def make() -> Iterator:
+        return DALIClassificationIterator([numbers(files[:7], 2, i) for i in range(2)], reader_name="reader", auto_reset=True)
+
+    with make() as it, make() as other:
+        next(it)
+        other.set_state(json.loads(json.dumps(it.get_state())))
+        for _ in range(3):
+            assert text(it) == text(other)
+
+
+# --- feed_ndarray ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", [TensorCPU, TensorGPU])
+@pytest.mark.parametrize("stream", [None, 0])
+@pytest.mark.parametrize("name", ["uint8", "float32", "bfloat16"])
+def test_feed_ndarray(kind, stream, name):
+    data = jnp.arange(6, dtype=name).reshape(2, 3)
+    source = kind(data if kind is TensorGPU else np.asarray(data))
+    for target in (torch.zeros((2, 3), dtype=getattr(torch, name)), torch.zeros((3, 2), dtype=getattr(torch, name)).T):
+        assert feed_ndarray(source, target, cuda_stream=stream) is target
+        assert target.tolist() == [[0, 1, 2], [3, 4, 5]]
+    assert data.tolist() == [[0, 1, 2], [3, 4, 5]]
+
+
+def test_feed_ndarray_of_a_pipeline():
+    outputs = supplied(counted).run()
+    target = torch.zeros(2, 10, 100, requires_grad=True)
+    feed_ndarray(outputs[0].as_tensor(), target)
+    np.testing.assert_array_equal(target.detach().numpy(), counted(0))
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "error", "message"),
+    [
+        (TensorListCPU(np.zeros((2, 3), np.uint8)), torch.zeros((2, 3), dtype=torch.uint8), TypeError, "TensorListCPU; as_tensor"),
+        (TensorCPU(np.zeros((2, 3), np.uint8)), np.zeros((2, 3), np.uint8), TypeError, "torch.Tensor, got ndarray"),
+        (TensorCPU(np.zeros((2, 3), np.uint8)), torch.zeros((3, 2), dtype=torch.uint8), ValueError, r"\(2, 3\) .* \(3, 2\)"),
+        (TensorCPU(np.zeros((2, 3), np.uint8)), torch.zeros((2, 3)), TypeError, "uint8 .* torch.float32"),
+    ],
+)
+def test_feed_ndarray_refuses(source, target, error, message):
+    with pytest.raises(error, match=message):
+        feed_ndarray(source, target)
+
+
+# --- example --------------------------------------------------------------------------------------------------------
+
+
+def test_example(tmp_path):
+    script = pathlib.Path(__file__).parent.parent / "examples" / "torch_train.py"
+    run = subprocess.run([sys.executable, str(script), "--epochs", "4"], capture_output=True, text=True, timeout=300)
+    assert run.returncode == 0, run.stdout + run.stderr
+    first, last = (float(x) for x in run.stdout.split("loss ")[1].split("\n")[0].split(" -> "))
+    assert last < 0.7 * first
+    accuracy, chance = (float(x.split("%")[0]) for x in run.stdout.split("accuracy ")[1].split(", chance "))
+    assert accuracy > 2 * chance
