@@ -69,6 +69,17 @@ def test_auto_reset(files):
             assert numbers(it.peek()) == [1, 2]
 
 
+def test_a_state_forgets_what_was_only_peeked_at(files):
+    with make(files) as it, make(files) as other:
+        next(it)
+        it.peek()
+        state = it.get_state()
+        assert numbers(next(it)) == [3, 4]
+        assert numbers(other.peek()) == [1, 2]
+        other.set_state(state)
+        assert numbers(other.peek()) == numbers(next(other)) == [3, 4]
+
+
 def test_element_spec(files):
     with make(files) as it:
         spec = it.element_spec

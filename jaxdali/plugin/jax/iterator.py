@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import inspect
 import secrets
@@ -123,7 +124,11 @@ class DALIGenericIterator(BaseIterator):
         if len(places) == 1:
             outputs = len(pipelines[0].graph.outputs)  # more than names, when the rest is left out
             each = None if any_sharding is None else [*self._shardings, *[any_sharding] * outputs][:outputs]
-            executors = [_executor(pipelines, places[0], each, options, stacked)]
+            where = _OverBatch(places[0], self._batch_sharding, stacked)
+            full = (len(pipelines), pipelines[0].batch_size)
+            # Most masks are True throughout: they are made ahead, as the last output.
+            finish = None if self._mask_name is None else lambda graph, arrays: (*arrays, where.put(np.ones(full, bool)))
+            executors = [_executor(pipelines, places[0], each, options, stacked, finish)]
         else:
             executors = [_executor([p], place, None, options, False) for p, place in zip(pipelines, places)]
         self._start(pipelines, executors, **{k: v for k, v in options.items() if k != "mask_name"}, padded=self._mask_name is not None)
@@ -168,13 +173,12 @@ class DALIGenericIterator(BaseIterator):
                 present = b.ids.present.reshape(-1, B)
                 rows[at : at + len(present)] &= present
             at += len(b.ids.epoch) // B
+        if len(batches) == 1 and rows.all():
+            return batches[0].outputs[-1]
         with jax.transfer_guard("allow"):
-            if self._batch_sharding is None:
-                return jax.device_put(rows[0], self._pipes[0].device) if len(rows) == 1 else self._combined(list(rows), None)
-            if self._batch_sharding.is_fully_addressable:
-                return jax.device_put(rows if self._stacked else rows.reshape(-1), self._batch_sharding)
-            assert self._shards is not None
-            return assemble(list(rows), self._shards, self._batch_sharding)
+            if len(self._executors) > 1:
+                return self._combined(list(rows), self._batch_sharding)
+            return _OverBatch(self._executors[0].shards, self._batch_sharding, self._stacked).put(rows)
 
     def _combined(self, parts: Sequence[Any], sharding: Sharding | None) -> jax.Array:
         """The outputs of separate pipelines as one array."""
@@ -197,7 +201,12 @@ _CHECKED = ("output_map", "size", "reader_name", "last_batch_padded", "last_batc
 
 
 def _executor(
-    pipelines: list[Pipeline], shards: Shards, shardings: Sequence[Sharding] | None, options: dict[str, Any], stacked: bool
+    pipelines: list[Pipeline],
+    shards: Shards,
+    shardings: Sequence[Sharding] | None,
+    options: dict[str, Any],
+    stacked: bool,
+    finish: Callable[..., tuple[Any, ...]] | None = None,
 ) -> Executor:
     first = pipelines[0]
     sources = [p._claim() for p in pipelines]
@@ -213,11 +222,29 @@ def _executor(
         sharding=shardings,
         stacked=stacked,
         padded=options["mask_name"] is not None,
+        finish=finish,
         reader=options["reader_name"],
     )
     for i, p in enumerate(pipelines):
         p._executor, p._shard_index = executor, i
     return executor
+
+
+@dataclasses.dataclass(frozen=True)
+class _OverBatch:
+    """Where values ``[batch]`` of one executor lie: as its outputs do."""
+
+    shards: Shards
+    sharding: Sharding | None
+    stacked: bool
+
+    def put(self, rows: np.ndarray) -> jax.Array:
+        """``rows[S, B]`` of the local shards, as one global array."""
+        if self.sharding is None:
+            return jax.device_put(rows[0], self.shards.primaries[0])
+        if self.sharding.is_fully_addressable:
+            return jax.device_put(rows if self.stacked else rows.reshape(-1), self.sharding)
+        return assemble(list(rows), self.shards, self.sharding)
 
 
 def _specs(batch: dict[str, jax.Array]) -> dict[str, jax.ShapeDtypeStruct]:
