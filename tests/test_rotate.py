@@ -217,3 +217,12 @@ def test_a_bad_argument_blames_the_sample():
         run(lambda x, a: fn.rotate(x, angle=a), IMAGES[:2], [np.float32(1), np.float32(np.nan)])
     with pytest.raises(jaxdali.SampleError, match="empty"):
         run(lambda x: fn.rotate(x, angle=90, size=(3, 3)), [IMAGES[0], IMAGES[0][:0]])
+
+
+def test_fractional_sizes_per_sample_are_cut_and_nn_fill_is_of_the_result_type():
+    """As in DALI, which rounds constant sizes only, and keeps a fill value that the input's type could not hold."""
+    image = IMAGES[0]
+    (got,) = run(lambda x, s: fn.rotate(x, angle=20, size=s), [image], [np.array([5.7, 6.5], np.float32)])
+    assert np.array(got[0]).shape == (5, 6, 3)
+    (got,) = run(lambda x: fn.rotate(x, angle=45, fill_value=70000, interp_type=types.INTERP_NN, dtype=types.FLOAT), [image])
+    assert np.array(got[0])[0, 0].tolist() == [70000.0] * 3

@@ -174,7 +174,8 @@ class Rotate(Operator):
         wanted = self.args.values(ctx, values, "size", width=dims)
         if wanted is not None:
             wanted = valid(wanted, np.isfinite(wanted).all(axis=1) & (wanted > 0).all(axis=1), 1.0, "size must be positive")
-            out = np.maximum(1, np.floor(np.minimum(wanted, 2.0 * _MAX_EXTENT) + 0.5)).astype(np.int64)
+            half = 0.5 if self.args.is_static("size") else 0.0  # DALI rounds a constant, but cuts what comes per sample
+            out = np.maximum(1, np.floor(np.minimum(wanted, 2.0 * _MAX_EXTENT) + half)).astype(np.int64)
         elif self.keep_size:
             out = size
         else:
@@ -189,9 +190,9 @@ class Rotate(Operator):
         return (np.concatenate([image.shapes[:, :first], out, image.shapes[:, first + dims :]], axis=1),)
 
     def _stored_fill(self, source: np.dtype, result: np.dtype) -> np.float32:
-        """The fill value as a pixel of the image: it is rounded to both element types before it is blended with pixels."""
+        """The fill value as a pixel of the result; where it is blended with pixels of the image, first as one of these."""
         fill = np.asarray([self.fill or 0.0], np.float32)
-        for dtype in (source, result):
+        for dtype in (source, result) if self.linear else (result,):
             fill = convert(np, fill, dtype).astype(np.float32)
         return fill[0]
 
@@ -240,12 +241,12 @@ def rotate(
       angle: degrees. Images: counter-clockwise as seen on screen. Volumes: positive about `axis`. Also per sample.
       axis: only for volumes, and required there: the vector (x, y, z) to rotate about, of any length. Also per sample.
       dtype: element type of the result: the input's (default) or FLOAT; from float32 any of the types above.
-      fill_value: value of what is outside the image, rounded and clipped to the element type; edges blend with it over one
-        pixel. Default: the nearest pixel of the edge is repeated.
+      fill_value: value of what is outside the image, rounded and clipped to the element type (with INTERP_LINEAR the input's, too:
+        edges blend with it over one pixel). Default: the nearest pixel of the edge is repeated.
       interp_type: INTERP_LINEAR or INTERP_NN.
       keep_size: True: the result has the size of the input, and corners are lost.
       size: extents of the result, (H, W) or (D, H, W), rounded; overrides `keep_size`. Default: as large as the rotated image
-        needs. Also per sample.
+        needs. Also per sample; then fractions are cut, but at least 1 is left.
       device: "cpu", "gpu" or None: where the input is.
       name: name of the node.
       bytes_per_sample_hint, preserve: hints to DALI's executor, without effect here.
