@@ -391,7 +391,8 @@ def test_feed_ndarray_refuses(source, target, error, message):
 # --- example --------------------------------------------------------------------------------------------------------
 
 
-def test_example(tmp_path):
+@pytest.mark.slow
+def test_example():
     script = pathlib.Path(__file__).parent.parent / "examples" / "torch_train.py"
     run = subprocess.run([sys.executable, str(script), "--epochs", "4"], capture_output=True, text=True, timeout=300)
     assert run.returncode == 0, run.stdout + run.stderr

@@ -20,7 +20,7 @@ from ..sharding import Shards
 from .base_iterator import BaseIterator, LastBatchPolicy, check_arguments
 
 try:
-    import torch
+    import torch  # pyright: ignore[reportMissingImports]
 except ModuleNotFoundError as e:
     if e.name != "torch":
         raise
