@@ -14,6 +14,7 @@ import pytest
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from PIL import Image
 
+import jaxdali
 from jaxdali import fn
 from jaxdali.plugin.jax import data_iterator
 
@@ -101,7 +102,7 @@ def seen(tmp_path_factory):
     with socket.socket() as s:
         s.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{s.getsockname()[1]}"
-    environment = {**os.environ, "PYTHONPATH": str(pathlib.Path(__file__).parents[1]), "XLA_FLAGS": ""}
+    environment = {**os.environ, "PYTHONPATH": str(pathlib.Path(jaxdali.__file__).parents[1]), "XLA_FLAGS": ""}
     processes = [
         subprocess.Popen(
             [sys.executable, "-c", SCRIPT, address, str(rank), str(folder)],
