@@ -15,7 +15,7 @@ from jax.profiler import TraceAnnotation
 from jax.sharding import Sharding
 
 from . import _cpu, _ffi
-from .errors import OperatorError, SampleError
+from .errors import ArgumentError, OperatorError, SampleError
 from .graph import Graph, Node, Spec, Value
 from .host import BadSample, EagerArrays, HostContext, SourceError, Work
 from .lowering import SMALL_ROW, Layout, Program, Segment, capacities_for, program_for, segments
@@ -36,12 +36,14 @@ class Batch:
       state: after this batch.
       ids: epoch, position and presence of each sample.
       names: where the samples of each output came from (not `as_arrays`).
+      replaced: file and reason of each sample that was replaced.
     """
 
     outputs: tuple[Any, ...]
     state: dict
     ids: SampleIds
     names: tuple[Sequence[str], ...]
+    replaced: Sequence[tuple[str, str]] = ()
 
 
 @dataclasses.dataclass
@@ -245,7 +247,9 @@ class Executor:
                 raise
             except BaseException as e:  # a user's KeyboardInterrupt, too, must not come from the same batch for ever
                 entry["cursors"] = source.after_error(entry["cursors"])
-                if not isinstance(e, OperatorError):
+                if isinstance(e, ArgumentError):  # ours; others are the user's own, and stay as they are
+                    e.args = (f"{node.op.name} (created at {node.where}): {str(e).removeprefix(f'{node.op.name}: ')}",)
+                elif not isinstance(e, OperatorError):
                     e.add_note(f"in {node.op.name} (created at {node.where})")
                 raise SourceError(after) from e
             work.names[node.id] = ids.names
@@ -463,14 +467,12 @@ class Executor:
                 bad[node.id] = {i: int(codes[i, column]) for i in failed.tolist()}
         if bad:
             return self._repair(work, bad)
-        for report in work.replaced:
-            self._bad[report] = self._bad.get(report, 0) + 1
         assert work.ids is not None
         if self.as_arrays:
             arrays = tuple(self._outputs.array(x, s, work) for x, s in zip(self.graph.outputs, self._shardings))
-            return Batch(self._finish(self.graph, arrays), work.after, work.ids, ())
+            return Batch(self._finish(self.graph, arrays), work.after, work.ids, (), work.replaced)
         names = tuple([work.source_of(x.node, i) for i in range(self.B)] for x in self.graph.outputs)
-        return Batch(tuple(self._outputs.value(x, work) for x in self.graph.outputs), work.after, work.ids, names)
+        return Batch(tuple(self._outputs.value(x, work) for x in self.graph.outputs), work.after, work.ids, names, work.replaced)
 
     def _repair(self, work: Work, bad: dict[int, dict[int, int]]) -> Batch:
         """Runs a batch again with the samples replaced that failed in it; they add to those replaced before."""
@@ -503,8 +505,13 @@ class Executor:
         reason = f"{text}: {reason}" if reason and reason != text else text
         return SampleError(node.op.name, node.where, work.source_of(node, i) or f"sample {i}", reason, code)
 
+    def taken(self, batch: Batch):
+        """Counts what was replaced in a batch: when the user takes it, not when it is made ahead."""
+        for report in batch.replaced:
+            self._bad[report] = self._bad.get(report, 0) + 1
+
     def bad_samples(self) -> list[BadSample]:
-        """What was replaced so far."""
+        """What was replaced in the batches taken so far."""
         return [BadSample(file, reason, count) for (file, reason), count in self._bad.items()]
 
     def lower(self, segment: int = 0) -> jax.stages.Lowered:

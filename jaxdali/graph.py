@@ -6,8 +6,10 @@ import contextlib
 import dataclasses
 import functools
 import os
+import re
 import sys
 import threading
+import traceback
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -338,8 +340,30 @@ def building(graph: Graph):
     stack.append(graph)
     try:
         yield graph
+    except (TypeError, ValueError) as e:
+        _add_line(e)
+        raise
     finally:
         stack.pop()
+
+
+def _add_line(e: Exception):
+    """Adds operator and the user's line to the message of an exception that a call of an operator raised."""
+    line, called = "", None  # the innermost one outside this package, and the frame inside that it went to
+    for frame, number in traceback.walk_tb(e.__traceback__):
+        if not os.path.abspath(frame.f_code.co_filename).startswith(_PACKAGE):
+            line, called = f"{frame.f_code.co_filename}:{number}", None
+        else:
+            called = called or frame
+    # The call itself may be wrong, which Python finds before the operator runs.
+    in_call = type(e) is TypeError and re.search(r"\(\) (got|missing|takes)", str(e))
+    if not line or line in str(e) or not (called or in_call):
+        return
+    name = ""
+    if called is not None:
+        place = called.f_globals["__name__"].partition(".fn.")[2]  # "decoders", "readers._file", "_cast"
+        name = ".".join(x for x in (*place.split("."), called.f_code.co_name) if x and x[0] != "_") if place else ""
+    e.args = (f"{'' if name in str(e) else f'{name}: '}{e} (called at {line})", *e.args[1:])
 
 
 def current_graph() -> Graph | None:

@@ -62,7 +62,9 @@ class Prefetch:
                 self._finished.popleft()
                 self.state = state
                 self._slots.release()
-        return _opened(kind, item)
+        batch = _opened(kind, item)
+        self._executor.taken(batch)
+        return batch
 
     def peek(self) -> Batch:
         """What the next `get` gives or raises, without taking it."""
@@ -262,7 +264,9 @@ class Synchronous:
         if not isinstance(item, Work):
             return _opened(kind, item)
         with self._executor.contexts():
-            return self._executor.check(item)
+            batch = self._executor.check(item)
+        self._executor.taken(batch)
+        return batch
 
     def restart(self):
         """Goes on with the next epoch after the end of the data was reached by `get`."""

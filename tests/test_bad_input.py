@@ -3,6 +3,7 @@
 import pathlib
 import re
 import shutil
+import time
 
 import jax
 import jax.numpy as jnp
@@ -168,9 +169,11 @@ def test_wrong_arguments_raise_at_the_user_s_line(call, error):
     def definition():
         return call(fn.external_source(source=lambda: [np.zeros((4, 4, 3), np.uint8)]))
 
-    with pytest.raises(error) as e:
+    operator = next(n for n in ("resize", "rotate", "cast", "decoders.image") if n.split(".")[-1] in call.__code__.co_names)
+    with pytest.raises(error, match=rf"^{operator}.+ \(called at {HERE}:\d+\)$") as e:
         definition().build()
     assert any(str(t.path) == __file__ and t.name == "<lambda>" for t in e.traceback)
+    assert str(e.value).count(__file__) == 1
 
 
 def test_wrong_input_type_names_operator_and_line():
@@ -221,6 +224,28 @@ def test_exception_in_a_source_keeps_its_type_and_the_next_batch_comes():
     assert any("external_source" in n and __file__ in n for n in e.value.__notes__)
     assert pipe.run()[0].as_array().tolist() == [[2, 2], [2, 2]]
     pipe.close()
+
+
+def test_wrong_data_name_operator_and_line():
+    @pipeline_def(batch_size=2)
+    def definition():
+        return fn.external_source(source=lambda i: [np.zeros((2,) * (1 + (i == 1)))] * 2)
+
+    pipe = definition()
+    pipe.run()
+    with pytest.raises(ValueError, match=rf"^external_source \(created at {HERE}:\d+\): output 0 has samples of 1 dimensions"):
+        pipe.run()
+    assert pipe.run()[0].as_array().shape == (2, 2)
+    pipe.close()
+
+
+def test_bad_samples_counts_batches_when_they_are_taken(folder):
+    truncate(folder / "class0" / "05.jpg")
+    with make(folder)(batch_size=4, on_error="replace", prefetch_queue_depth=3) as it:
+        for count in (0, 1, 1):
+            next(it)
+            time.sleep(0.3)  # others are made ahead
+            assert sum(b.count for b in it.bad_samples()) == count
 
 
 def test_operators_outside_a_definition():

@@ -314,7 +314,6 @@ def test_wrong_arguments():
         ({"source": threes(1), "cycle": "often"}, ValueError, "often"),
         ({"source": None, "num_outputs": 2}, ValueError, "num_outputs"),
         ({"source": threes(1), "repeat_last": True}, ValueError, "repeat_last"),
-        ({"source": threes(1), "blocking": True}, ValueError, "blocking"),
         ({"source": threes(1), "device": "tpu"}, ValueError, "device"),
         ({"source": threes(1), "num_outputs": 1, "layout": ["H", "W"]}, ValueError, "layout"),
     ]:

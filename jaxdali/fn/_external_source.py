@@ -327,8 +327,10 @@ class _FedSource(_Base):
 def _how_called(source: Any) -> int | None:
     """How many arguments a source is called with; None for an iterable or a generator function."""
     if inspect.isgeneratorfunction(unwrapped(source)):
-        if inspect.signature(source).parameters:
-            raise TypeError(f"{NAME}: a generator function used as source must take no arguments")
+        if any(
+            p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD) for p in inspect.signature(source).parameters.values()
+        ):
+            raise TypeError(f"{NAME}: a generator function used as source must need no arguments, got {inspect.signature(source)}")
         return None
     if hasattr(source, "__iter__") or (hasattr(source, "__getitem__") and not callable(source)):
         return None
@@ -396,7 +398,7 @@ def external_source(
       ndim: the expected dimensions of a sample.
       cuda_stream: no effect (XLA orders the copies), accepted for DALI's sake.
       use_copy_kernel: no effect, accepted for DALI's sake.
-      blocking: fed data: wait for them, instead of raising IndexError when there are none.
+      blocking: fed data: wait for them, instead of raising IndexError when there are none. A source is always waited for.
       batch: True: the source makes whole batches; False: samples. None is True, with `parallel` False.
       repeat_last: fed data: use the last batch again when there is no new one.
       parallel: only decides what ``batch=None`` means: the source runs beside the training step in any case, without processes of its own.
@@ -423,8 +425,6 @@ def external_source(
         raise ArgumentError(f"{NAME}: num_outputs must be at least 1, and needs a source (use several external_source to feed several)")
     if repeat_last and source is not None:
         raise ArgumentError(f"{NAME}: repeat_last is for data that are fed; it can't be used together with source")
-    if blocking and source is not None:
-        raise ArgumentError(f"{NAME}: blocking is for data that are fed; it can't be used together with source")
     arguments = 0 if source is None else _how_called(source)
     if cycle is not None and arguments is not None:
         raise ArgumentError(f"{NAME}: cycle can only be used with an iterable source or a generator function")
