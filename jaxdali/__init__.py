@@ -7,6 +7,7 @@ from . import types as types
 from ._config import show_config as show_config
 from .errors import OperatorError as OperatorError
 from .errors import SampleError as SampleError
+from .fn._subscript import newaxis as newaxis
 from .graph import DataNode as DataNode
 from .host import BadSample as BadSample
 from .pipeline import Pipeline as Pipeline

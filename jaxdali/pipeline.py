@@ -243,7 +243,14 @@ class Pipeline(Definition):
         """
 
     def feed_input(
-        self, data_node: DataNode | str, data: Any, layout: str | None = None, cuda_stream: Any = None, use_copy_kernel: bool = False
+        self,
+        data_node: DataNode | str | None = None,
+        data: Any = None,
+        layout: str | None = None,
+        cuda_stream: Any = None,
+        use_copy_kernel: bool = False,
+        *,
+        ref: DataNode | str | None = None,
     ):
         """Gives an `external_source` without a source the data of one batch. Batches are taken in the order they were fed.
 
@@ -255,11 +262,16 @@ class Pipeline(Definition):
           data: an array ``[N, ...]`` or a list of N arrays, N at most the batch size.
           layout: e.g. ``"HWC"``.
           cuda_stream, use_copy_kernel: without effect.
+          ref: DALI's older name of `data_node`.
 
         Raises:
           KeyError: there is no such external_source.
           RuntimeError: it has a source of its own.
+          TypeError: `data_node` or `data` is missing.
         """
+        data_node = ref if data_node is None else data_node
+        if data_node is None or data is None:
+            raise TypeError(f"feed_input: {'data_node' if data_node is None else 'data'} is missing")
         self.build()
         assert self._executor is not None
         name = data_node if isinstance(data_node, str) else data_node.node.name

@@ -5,8 +5,7 @@ import pipelines
 import pytest
 
 import jaxdali
-from jaxdali import types
-from jaxdali.fn._subscript import newaxis
+from jaxdali import newaxis, types
 
 RAGGED = [np.arange(h * w * 3, dtype=np.uint16).reshape(h, w, 3) for h, w in ((5, 6), (7, 4), (4, 9))]
 DENSE = [RAGGED[0]] * 3  # a constant: its shape is known when the pipeline is built
