@@ -163,10 +163,12 @@ def test_data_that_end_with_a_counted_epoch_or_before(files):
 
 
 INTERRUPTED = """
-import sys, time
+import signal, sys, time
 import numpy as np
 from jaxdali import fn, pipeline_def
 from jaxdali.plugin.jax import DALIGenericIterator
+
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a process in the background of a shell is born deaf to it
 
 @pipeline_def(batch_size=1, prefetch_queue_depth=1)
 def slow():
