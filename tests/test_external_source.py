@@ -326,3 +326,16 @@ def test_wrong_arguments():
 def test_hints_change_nothing():
     hints = {"cuda_stream": 0, "use_copy_kernel": True, "prefetch_queue_depth": 4, "bytes_per_sample_hint": 9, "device": "gpu"}
     assert run(threes(1), 2, **hints) == run(threes(1), 2)
+
+
+def test_generator_function_with_a_default():
+    def source(n=2):
+        yield from threes(n)
+
+    assert run(source, runs=3) == [A, B, "end"]
+
+    def needs(n):
+        yield from threes(n)
+
+    with pytest.raises(TypeError, match=r"need no arguments, got \(n\)"):
+        run(needs)

@@ -327,10 +327,12 @@ class _FedSource(_Base):
 def _how_called(source: Any) -> int | None:
     """How many arguments a source is called with; None for an iterable or a generator function."""
     if inspect.isgeneratorfunction(unwrapped(source)):
-        if any(
-            p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD) for p in inspect.signature(source).parameters.values()
-        ):
-            raise TypeError(f"{NAME}: a generator function used as source must need no arguments, got {inspect.signature(source)}")
+        try:
+            inspect.signature(source).bind()
+        except TypeError:
+            raise TypeError(
+                f"{NAME}: a generator function used as source must need no arguments, got {inspect.signature(source)}"
+            ) from None
         return None
     if hasattr(source, "__iter__") or (hasattr(source, "__getitem__") and not callable(source)):
         return None
