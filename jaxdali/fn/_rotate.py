@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import numbers
 from collections.abc import Sequence
 from typing import Any
@@ -62,17 +63,19 @@ def canvas(size: np.ndarray, degrees: np.ndarray, axis: np.ndarray | None) -> np
       ``i64[N, D]``.
     """
     a = radians(degrees)
-    source = size[:, ::-1]  # x, y(, z)
     if axis is None:
         c, s = np.abs(np.cos(a)), np.abs(np.sin(a))
-        need = np.stack([c, s, s, c], axis=1).reshape(-1, 2, 2)
-        main = np.where((s <= c)[:, None], [[0, 1]], [[1, 0]])
-        extent = np.ceil((need * source[:, None]).sum(axis=2) - 0.01)
-    else:
-        need = np.abs(rotation(axis, np.cos(a), np.sin(a))).astype(np.float32)
-        own = np.diagonal(need, axis1=1, axis2=2)
-        main = np.where(need.max(axis=2) > own, need.argmax(axis=2), [[0, 1, 2]])
-        extent = np.ceil((need * source[:, None].astype(np.float32)).sum(axis=2, dtype=np.float32) - np.float32(0.01))
+        h, w = size[:, 0], size[:, 1]
+        extent = np.empty((len(size), 2), np.int64)
+        extent[:, 0] = np.maximum(np.ceil(s * w + c * h - 0.01), 0)
+        extent[:, 1] = np.maximum(np.ceil(c * w + s * h - 0.01), 0)
+        extent += (extent + np.where((s <= c)[:, None], size, size[:, ::-1])) % 2
+        return extent
+    source = size[:, ::-1]  # x, y, z
+    need = np.abs(rotation(axis, np.cos(a), np.sin(a))).astype(np.float32)
+    own = np.diagonal(need, axis1=1, axis2=2)
+    main = np.where(need.max(axis=2) > own, need.argmax(axis=2), [[0, 1, 2]])
+    extent = np.ceil((need * source[:, None].astype(np.float32)).sum(axis=2, dtype=np.float32) - np.float32(0.01))
     extent = np.maximum(extent, 0).astype(np.int64)
     extent += (extent + np.take_along_axis(source, main, axis=1)) % 2
     return extent[:, ::-1]
@@ -82,11 +85,24 @@ def source_map(size: np.ndarray, out: np.ndarray, degrees: np.ndarray, axis: np.
     """The kernel's maps ``f64[N, D, D+1]``: output pixel (x, y(, z)) to the source point of its centre, about both centres."""
     c, s = cos_sin(degrees)
     if axis is None:
-        turn = np.stack([c, -s, s, c], axis=1).reshape(-1, 2, 2)
-    else:
-        turn = rotation(axis, c, -s)
+        x, y = 0.5 - out[:, 1] / 2, 0.5 - out[:, 0] / 2
+        found = np.empty((len(size), 2, 3))
+        found[:, 0, 0], found[:, 0, 1], found[:, 0, 2] = c, -s, c * x - s * y + size[:, 1] / 2
+        found[:, 1, 0], found[:, 1, 1], found[:, 1, 2] = s, c, s * x + c * y + size[:, 0] / 2
+        return found
+    turn = rotation(axis, c, -s)
     origin = np.einsum("nij,nj->ni", turn, 0.5 - out[:, ::-1] / 2) + size[:, ::-1] / 2
     return np.concatenate([turn, origin[:, :, None]], axis=2)
+
+
+@functools.lru_cache(maxsize=64)
+def _stored_fill(value: float, source: np.dtype | None, result: np.dtype) -> np.float32:
+    """The fill value as a pixel of the result; where it is blended with pixels of the image, first as one of these (`source`)."""
+    fill = np.asarray([value], np.float32)
+    for dtype in (source, result):
+        if dtype is not None:
+            fill = convert(np, fill, dtype).astype(np.float32)
+    return fill[0]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -184,17 +200,10 @@ class Rotate(Operator):
         for i, (code, reason) in bad.items():
             ctx.fail(i, code, reason)
         ctx.param("map", source_map(size, out, angle, axis))
-        ctx.param("fill", np.full(ctx.N, self._stored_fill(image.spec.dtype, spec.dtype), np.float32))
+        ctx.param("fill", np.full(ctx.N, _stored_fill(self.fill or 0.0, image.spec.dtype if self.linear else None, spec.dtype), np.float32))
         if spec.shape is not None:
             return (None,)
         return (np.concatenate([image.shapes[:, :first], out, image.shapes[:, first + dims :]], axis=1),)
-
-    def _stored_fill(self, source: np.dtype, result: np.dtype) -> np.float32:
-        """The fill value as a pixel of the result; where it is blended with pixels of the image, first as one of these."""
-        fill = np.asarray([self.fill or 0.0], np.float32)
-        for dtype in (source, result) if self.linear else (result,):
-            fill = convert(np, fill, dtype).astype(np.float32)
-        return fill[0]
 
     def lower(self, ctx, image, *arguments):
         first, dims = _LAYOUTS[ctx.spec.layout]
