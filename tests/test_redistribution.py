@@ -88,7 +88,8 @@ def test_each_sample_is_read_once_in_each_epoch(walk, S, B, batches, changes, of
         go(more)
     while not shards.counter.is_over:
         go(1)
-    last = max(c["round"] for c in shards.cursors)
+    # Shards of unequal size were up to a round ahead of the others before they were redistributed.
+    last = max(max(c["round"], c.get("rest", {"start": -1})["start"] + 1) for c in shards.cursors)
     for epoch in range(min(c["round"] for c in shards.cursors)):
         assert [seen[epoch, p] for p in range(walk.size)] == [1] * walk.size
     assert all(n == 1 for n in seen.values())
