@@ -1,0 +1,434 @@
+"""DALI's API documents, name by name and example by example, with ``nvidia.dali`` read as ``jaxdali``.
+
+The tutorial itself is examples/getting_started.py, which test_examples.py runs.
+"""
+
+# pyright: reportRedeclaration=false
+
+import ctypes
+import importlib
+import importlib.util
+import inspect
+import pathlib
+import re
+
+import jax
+import numpy as np
+import pytest
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from jaxdali import Pipeline, backend, fn, pipeline_def, types
+from jaxdali.plugin import base_iterator
+from jaxdali.plugin import jax as dax
+from jaxdali.plugin.base_iterator import LastBatchPolicy
+
+ROOT = pathlib.Path(__file__).parent.parent
+IMAGES = str(ROOT / "examples" / "images")
+FILL = LastBatchPolicy.FILL
+
+# --- names ----------------------------------------------------------------------------------------------------------
+
+MODULES = {
+    "jaxdali": "fn types math pipeline backend newaxis pipeline_def Pipeline DataNode",
+    "jaxdali.pipeline": "Pipeline pipeline_def",
+    "jaxdali.backend": "TensorCPU TensorGPU TensorListCPU TensorListGPU",
+    "jaxdali.types": "DALIDataType DALIInterpType DALIImageType TensorLayout RGB FLOAT INTERP_LINEAR Constant",
+    "jaxdali.math": "sqrt clamp",
+    "jaxdali.fn": "readers decoders random resize rotate external_source",
+    "jaxdali.plugin.base_iterator": "LastBatchPolicy",
+    "jaxdali.plugin.jax": "DALIGenericIterator data_iterator DALIGenericPeekableIterator peekable_data_iterator fn iterator clu",
+    "jaxdali.plugin.jax.iterator": "DALIGenericIterator data_iterator",
+    "jaxdali.plugin.jax.clu": "DALIGenericPeekableIterator peekable_data_iterator",
+    "jaxdali.plugin.jax.fn": "jax_function",
+}
+
+# Methods, with their arguments as documented; a text is the names of properties or members.
+JAX_ITERATOR = {
+    "__init__": lambda pipelines, output_map, size=-1, reader_name=None, auto_reset=False, last_batch_padded=False,
+    last_batch_policy=FILL, prepare_first_batch=True, sharding=None: 0,
+    "checkpoints": lambda: 0,
+    "next": lambda: 0,
+    "reset": lambda: 0,
+    "properties": "size",
+}  # fmt: skip
+TENSOR = {"dtype": lambda: 0, "layout": lambda: 0, "shape": lambda: 0, "squeeze": lambda: 0}
+TENSOR_LIST = {
+    "as_reshaped_tensor": lambda arg0: 0,
+    "as_tensor": lambda: 0,
+    "at": lambda arg0: 0,
+    "is_dense_tensor": lambda: 0,
+    "layout": lambda: 0,
+}
+TO_HOST = {"copy_to_external": lambda ptr: 0}
+TO_GPU = {"copy_to_external": lambda ptr, cuda_stream=0, non_blocking=False: 0}
+CLASSES = {
+    dax.DALIGenericIterator: JAX_ITERATOR,
+    dax.DALIGenericPeekableIterator: JAX_ITERATOR,
+    Pipeline: {
+        "__init__": lambda batch_size=-1, num_threads=-1, device_id=-1, seed=-1, exec_pipelined=True, prefetch_queue_depth=2,
+        exec_async=True, bytes_per_sample=0, set_affinity=False, max_streams=-1, default_cuda_stream_priority=0: 0,
+        "properties": "batch_size device_id num_threads",
+        "build": lambda: 0,
+        "define_graph": lambda: 0,
+        "deserialize_and_build": lambda serialized_pipeline: 0,
+        "empty": lambda: 0,
+        "enable_api_check": lambda enable: 0,
+        "epoch_size": lambda name=None: 0,
+        "feed_input": lambda arg0, data, layout="": 0,  # its "ref" is tested below
+        "iter_setup": lambda: 0,
+        "outputs": lambda: 0,
+        "release_outputs": lambda: 0,
+        "reset": lambda: 0,
+        "run": lambda: 0,
+        "save_graph_to_dot_file": lambda filename, show_tensors=False, show_ids=False, use_colors=False: 0,
+        "schedule_run": lambda: 0,
+        "serialize": lambda: 0,
+        "share_outputs": lambda: 0,
+    },
+    backend.TensorCPU: TENSOR | TO_HOST,
+    backend.TensorGPU: TENSOR | TO_GPU,
+    backend.TensorListCPU: TENSOR_LIST | {"as_array": lambda: 0, "copy_to_external": lambda arg0: 0},
+    backend.TensorListGPU: TENSOR_LIST | TO_GPU | {"as_cpu": lambda: 0},
+    base_iterator.LastBatchPolicy: {"members": "FILL DROP PARTIAL"},
+    types.DALIDataType: {
+        "members": "BOOL DATA_TYPE FEATURE FLOAT FLOAT16 FLOAT64 IMAGE_TYPE INT16 INT32 INT64 INT8 INTERP_TYPE NO_TYPE PYTHON_OBJECT "
+        "STRING TENSOR_LAYOUT UINT16 UINT32 UINT64 UINT8"
+    },
+    types.DALIInterpType: {"members": "INTERP_CUBIC INTERP_GAUSSIAN INTERP_LANCZOS3 INTERP_LINEAR INTERP_NN INTERP_TRIANGULAR"},
+    types.DALIImageType: {"members": "ANY_DATA BGR GRAY RGB YCbCr"},
+}  # fmt: skip
+DATA_ITERATOR = (
+    lambda pipeline_fn=None, output_map=[], size=-1, reader_name=None, auto_reset=False, last_batch_padded=False,
+    last_batch_policy=FILL, prepare_first_batch=True, sharding=None, devices=None: 0
+)  # fmt: skip
+FUNCTIONS = {
+    dax.data_iterator: DATA_ITERATOR,
+    dax.peekable_data_iterator: DATA_ITERATOR,
+    dax.fn.jax_function: lambda function=None, num_outputs=1, output_layouts=None, sharding=None, device=None, preserve=True: 0,
+}
+
+
+# By name, as the module needs PyTorch.
+TORCH_ITERATOR = {k: JAX_ITERATOR[k] for k in ("next", "reset", "properties")}
+TORCH_CLASSES = {
+    "DALIGenericIterator": {
+        "__init__": lambda pipelines, output_map, size=-1, reader_name=None, auto_reset=False, fill_last_batch=None, dynamic_shape=False,
+        last_batch_padded=False, last_batch_policy=FILL, prepare_first_batch=True: 0,
+        **TORCH_ITERATOR,
+    },
+    "DALIClassificationIterator": {
+        "__init__": lambda pipelines, size=-1, reader_name=None, auto_reset=False, fill_last_batch=None, dynamic_shape=False,
+        last_batch_padded=False, last_batch_policy=FILL, prepare_first_batch=True: 0,
+        **TORCH_ITERATOR,
+    },
+}  # fmt: skip
+TORCH_FUNCTIONS = {"feed_ndarray": lambda dali_tensor, arr, cuda_stream=None: 0}
+
+
+def check_signature(f, documented):
+    """The documented arguments come first, in their order, with their defaults; None may stand for a default that means "not given"."""
+    ours = [p for p in inspect.signature(f).parameters.values() if p.name != "self"]
+    theirs = list(inspect.signature(documented).parameters.values())
+    for p, q in zip(ours, theirs, strict=False):
+        assert q.name in (p.name, "arg0"), (f, q.name)
+        assert p.kind in (p.POSITIONAL_OR_KEYWORD, p.POSITIONAL_ONLY), (f, q.name)
+        given = q.default is not q.empty
+        assert not given or p.default == q.default or (p.default in (None, ()) and q.default in (-1, 0, "", [])), (f, q.name)
+    assert len(ours) >= len(theirs), (f, [q.name for q in theirs[len(ours) :]])
+    for p in ours[len(theirs) :]:
+        assert p.default is not p.empty or p.kind is p.VAR_KEYWORD, (f, p.name)  # what is beyond the documents may be left out
+
+
+def check_names(classes, functions):
+    for cls, names in classes.items():
+        for name, documented in names.items():
+            if name == "members":
+                assert set(documented.split()) <= set(cls.__members__)
+            elif name == "properties":
+                assert all(isinstance(inspect.getattr_static(cls, n), property) for n in documented.split()), cls
+            elif name == "dtype":
+                assert isinstance(cls.dtype, property)  # of a type that may be called
+            else:
+                check_signature(getattr(cls, name), documented)
+    for f, documented in functions.items():
+        check_signature(f, documented)
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_modules(module):
+    names = vars(importlib.import_module(module))
+    assert set(MODULES[module].split()) <= set(names)
+
+
+def test_names_and_arguments():
+    check_names(CLASSES, FUNCTIONS)
+    assert (str(types.DALIDataType.BOOL), repr(FILL)) == ("DALIDataType.BOOL", "<LastBatchPolicy.FILL: 0>")
+
+
+def test_names_and_arguments_of_pytorch():
+    pytest.importorskip("torch")
+    from jaxdali.plugin import pytorch
+
+    check_names(*({getattr(pytorch, k): v for k, v in names.items()} for names in (TORCH_CLASSES, TORCH_FUNCTIONS)))
+
+
+def test_the_readme_names_them_all():
+    text = (ROOT / "README.md").read_text()
+    reference = re.search(r"^## Reference\n(.*?)(?=^## |\Z)", text, re.DOTALL | re.MULTILINE)
+    assert reference is not None
+    words = set(re.findall(r"\w+", reference[1]))
+    wanted = set()
+    for cls, names in [*((c.__name__, n) for c, n in CLASSES.items()), *TORCH_CLASSES.items()]:
+        wanted |= {cls, *names}
+        for documented in names.values():
+            wanted |= set(documented.split() if isinstance(documented, str) else inspect.signature(documented).parameters)
+    for f, documented in [*((f.__name__, d) for f, d in FUNCTIONS.items()), *TORCH_FUNCTIONS.items()]:
+        wanted |= {f, *inspect.signature(documented).parameters}
+    missing = wanted - words - {"__init__", "arg0", "properties", "members"}
+    assert not missing
+    for path in re.findall(r"\]\(([^)]+)\)", reference[1]):
+        assert (ROOT / path).exists()
+    for name in re.findall(r"`(jaxdali[\w.]*)", reference[1]):
+        resolve(name)
+
+
+def resolve(name):
+    """Finds ``jaxdali.a.b.c``, whichever part of it is a module."""
+    parts = name.split(".")
+    if "pytorch" in parts and importlib.util.find_spec("torch") is None:
+        return
+    for i in range(len(parts), 0, -1):
+        try:
+            x = importlib.import_module(".".join(parts[:i]))
+        except ModuleNotFoundError:
+            continue
+        for part in parts[i:]:
+            x = getattr(x, part)
+        return
+
+
+# --- the JAX plugin -------------------------------------------------------------------------------------------------
+
+
+@dax.fn.jax_function
+def flip_batch(image_batch: jax.Array):
+    return image_batch[:, :, ::-1, :]  # batch of HWC images
+
+
+@dax.fn.jax_function
+@jax.jit
+@jax.vmap
+def flip_image(image: jax.Array):
+    return image[:, ::-1, :]  # HWC image
+
+
+@dax.fn.jax_function(num_outputs=1, output_layouts="HWC")
+def flip_with_options(image_batch: jax.Array):
+    return image_batch[:, :, ::-1, :]
+
+
+@pytest.mark.parametrize("flip_horizontal", [flip_batch, flip_image, flip_with_options])
+def test_horizontal_flip(flip_horizontal):
+    @pipeline_def(batch_size=4, device_id=0, num_threads=4)
+    def pipeline():
+        image, _ = fn.readers.file(file_root=IMAGES)
+        image = fn.decoders.image(image, device="mixed", output_type=types.RGB)
+        image = fn.resize(image, size=(244, 244))
+        flipped = flip_horizontal(image)
+        return image, flipped
+
+    pipe = pipeline()
+    image, flipped = (np.asarray(x.as_cpu().as_array()) for x in pipe.run())
+    pipe.close()
+    assert image.shape == (4, 244, 244, 3)
+    assert image.std() > 30
+    np.testing.assert_array_equal(flipped, image[:, :, ::-1])
+
+
+def simple_pipeline():
+    jpegs, labels = fn.readers.file(file_root=IMAGES, name="image_reader")
+    images = fn.decoders.image(jpegs, device="mixed")
+    images = fn.resize(images, resize_x=256, resize_y=256)
+    return images, labels
+
+
+def test_iterators_of_the_tutorial_are_the_same():
+    """By decorator, by function, and by hand; positional arguments in the documents' order."""
+    options = ["images", "labels"], -1, "image_reader", False, False, LastBatchPolicy.FILL, True
+    decorated = dax.data_iterator(output_map=["images", "labels"], reader_name="image_reader")(simple_pipeline)
+    called = dax.data_iterator(simple_pipeline, *options, None, None)
+    pipeline = pipeline_def(simple_pipeline)(batch_size=8, num_threads=1, device_id=0)
+    assert type(pipeline).__module__ + "." + type(pipeline).__qualname__ == "jaxdali.pipeline.Pipeline"
+    by_hand = dax.DALIGenericIterator(pipeline, *options, None)
+    assert type(by_hand).__module__ + "." + type(by_hand).__qualname__ == "jaxdali.plugin.jax.iterator.DALIGenericIterator"
+    for iterator in (decorated(batch_size=8), called(batch_size=8, device_id=0, num_threads=2, seed=0), by_hand):
+        with iterator:
+            assert (type(iterator), len(iterator), iterator.size) == (dax.DALIGenericIterator, 3, 24)
+            batch = iterator.next()
+        assert list(batch) == ["images", "labels"]
+        assert all(isinstance(x, jax.Array) for x in batch.values())
+        assert (batch["images"].shape, batch["labels"].shape) == ((8, 256, 256, 3), (8, 1))
+        assert batch["labels"].ravel().tolist() == [0, 0, 0, 1, 1, 1, 2, 2]
+
+
+def test_multiple_devices_of_the_tutorial():
+    mesh = Mesh(jax.devices(), axis_names=("batch"))
+    sharding = NamedSharding(mesh, PartitionSpec("batch"))
+
+    @dax.data_iterator(
+        output_map=["images", "labels"],
+        reader_name="image_reader",
+        sharding=sharding,
+    )
+    def iterator_fn(num_shards=1, shard_id=0):
+        jpegs, labels = fn.readers.file(
+            file_root=IMAGES,
+            name="image_reader",
+            num_shards=num_shards,
+            shard_id=shard_id,
+        )
+        images = fn.decoders.image(jpegs, device="mixed")
+        angle = fn.random.uniform(range=(-10.0, 10.0))
+        images = fn.rotate(images, angle=angle, fill_value=0)
+        images = fn.resize(images, resize_x=256, resize_y=256)
+        return images, labels.gpu()
+
+    with iterator_fn(batch_size=8) as iterator:
+        batch = next(iterator)
+    images = batch["images"]
+    assert images.shape == (8, 256, 256, 3)
+    assert images.sharding == batch["labels"].sharding == sharding
+    assert images.devices() == set(jax.devices())
+    assert [s.data.shape for s in images.addressable_shards] == [(8 // len(jax.devices()), 256, 256, 3)] * len(jax.devices())
+    jax.debug.visualize_array_sharding(images.ravel())
+
+
+# --- the epoch of seven samples -------------------------------------------------------------------------------------
+
+# As the documents write it: the last batch of the epoch [1, 2, 3, 4, 5, 6, 7], and the first one after it.
+EXAMPLES = """
+last_batch_policy = PARTIAL, last_batch_padded = True -> last batch = [7], next iteration will return [1, 2]
+last_batch_policy = PARTIAL, last_batch_padded = False -> last batch = [7], next iteration will return [2, 3]
+last_batch_policy = FILL, last_batch_padded = True -> last batch = [7, 7], next iteration will return [1, 2]
+last_batch_policy = FILL, last_batch_padded = False -> last batch = [7, 1], next iteration will return [2, 3]
+last_batch_policy = DROP, last_batch_padded = True -> last batch = [5, 6], next iteration will return [1, 2]
+last_batch_policy = DROP, last_batch_padded = False -> last batch = [5, 6], next iteration will return [2, 3]
+"""
+EPOCHS = re.findall(r"= (\w+), last_batch_padded = (\w+) -> last batch = \[(.*)\], next iteration will return \[(.*)\]", EXAMPLES)
+
+
+@pipeline_def(batch_size=2, num_threads=1)
+def seven(folder, padded):
+    return fn.readers.file(file_root=folder, file_filters="*", name="reader", pad_last_batch=padded)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Seven files whose content is their number."""
+    folder = tmp_path_factory.mktemp("seven")
+    (folder / "class").mkdir()
+    for i in range(1, 8):
+        (folder / "class" / str(i)).write_bytes(bytes([i]))
+    return str(folder)
+
+
+@pytest.mark.filterwarnings("ignore:size is given")
+@pytest.mark.parametrize("plugin", ["jax", "pytorch", "pytorch, reader"])
+@pytest.mark.parametrize(("policy", "padded", "last", "following"), EPOCHS)
+def test_epochs(folder, plugin, policy, padded, last, following):
+    padded = padded == "True"
+    options = {"size": 7, "last_batch_padded": padded, "last_batch_policy": LastBatchPolicy[policy]}
+    if plugin == "jax" and policy == "PARTIAL":
+        with pytest.raises(ValueError, match="PARTIAL"):
+            dax.DALIGenericIterator(seven(folder, padded), ["data", "label"], **options)
+        return
+    if plugin == "jax":
+        iterator = dax.DALIGenericIterator(seven(folder, padded), ["data", "label"], **options)
+        epoch = lambda: [b["data"].ravel().tolist() for b in iterator]
+    else:
+        pytest.importorskip("torch")
+        from jaxdali.plugin.pytorch import DALIClassificationIterator
+
+        if "reader" in plugin:
+            options = {"reader_name": "reader", "last_batch_policy": LastBatchPolicy[policy]}
+            # The documents' rule for readers comes before their example.
+            last = {"FILL": "7"}.get(policy, last)
+        iterator = DALIClassificationIterator([seven(folder, padded)], **options)
+        epoch = lambda: [b[0]["data"].ravel().tolist() for b in iterator]
+    with iterator:
+        first = epoch()
+        iterator.reset()
+        second = epoch()
+    assert first[:3] == [[1, 2], [3, 4], [5, 6]]
+    assert str(first[-1]) == f"[{last}]"
+    assert str(second[0]) == f"[{following}]"
+
+
+def test_classification_iterator(folder):
+    """It is the generic one with two names."""
+    pytest.importorskip("torch")
+    from jaxdali.plugin.pytorch import DALIClassificationIterator, DALIGenericIterator
+
+    with (
+        DALIClassificationIterator(seven(folder, False), reader_name="reader") as one,
+        DALIGenericIterator(seven(folder, False), ["data", "label"], reader_name="reader") as other,
+    ):
+        for a, b in zip(one, other, strict=True):
+            assert [d.keys() for d in a] == [{"data": 0, "label": 0}.keys()]
+            assert all(a[0][k].equal(b[0][k]) for k in a[0])
+
+
+# --- pipelines and tensors ------------------------------------------------------------------------------------------
+
+
+def test_pipeline_as_its_document_describes(folder, tmp_path):
+    class Fed(Pipeline):
+        def define_graph(self):
+            self.data = fn.external_source()
+            return [self.data * 2]
+
+        def iter_setup(self):
+            self.feed_input(ref=self.data, data=np.uint8([[1, 2], [3, 4]]), layout="C")
+
+    pipe = Fed(2, 1, -1, -1, True, {"cpu_size": 1, "gpu_size": 2}, True, 0, False, -1, 0)
+    pipe.build()
+    pipe.enable_api_check(False)
+    assert pipe.empty()
+    pipe.schedule_run()
+    assert not pipe.empty()
+    (shared,) = pipe.share_outputs()
+    pipe.release_outputs()
+    pipe.schedule_run()
+    for (x,) in (pipe.outputs(), pipe.run(), [shared]):
+        assert x.as_cpu().as_array().tolist() == [[2, 4], [6, 8]]
+    pipe.reset()
+    pipe.close()
+
+    pipe = seven(folder, False)
+    assert (pipe.epoch_size(), pipe.epoch_size("reader"), pipe.batch_size, pipe.num_threads) == ({"reader": 7}, 7, 2, 1)
+    pipe.save_graph_to_dot_file(str(tmp_path / "graph.dot"), True, True, True)
+    assert "reader" in (tmp_path / "graph.dot").read_text()
+    again = Pipeline()
+    again.deserialize_and_build(pipe.serialize())
+    assert again.run()[0].as_cpu().as_array().tolist() == [[1], [2]]
+    pipe.close()
+    again.close()
+
+
+@pytest.mark.parametrize("cls", [backend.TensorListCPU, backend.TensorListGPU])
+def test_tensors_as_their_document_describes(cls):
+    data = np.arange(24, dtype=np.float32).reshape(2, 3, 4, 1)
+    batch = cls(data if cls is backend.TensorListCPU else jax.device_put(data), "HWC")
+    on_gpu = {} if cls is backend.TensorListCPU else {"cuda_stream": 0, "non_blocking": False}
+    tensor = batch.as_tensor()
+    assert batch.is_dense_tensor()
+    assert (batch.layout(), tensor.layout(), tensor.shape(), tensor.dtype()) == ("HWC", "NHWC", [2, 3, 4, 1], "float32")
+    for x in (batch, tensor):
+        target = np.zeros_like(data)
+        x.copy_to_external(ctypes.c_void_p(target.ctypes.data), **on_gpu)
+        np.testing.assert_array_equal(target, data)
+    tensor.squeeze()
+    assert (tensor.shape(), tensor.layout()) == ([2, 3, 4], "NHW")
+    assert batch.as_reshaped_tensor([4, 6]).shape() == [4, 6]
+    np.testing.assert_array_equal(np.asarray(batch.at(1)), data[1])
+    np.testing.assert_array_equal(batch.as_cpu().as_array(), data)
