@@ -121,6 +121,18 @@ def test_replace(folder, damage, shape):
     assert {"truncated": "end early", "junk": "not an image", "empty": "empty"}[damage] in bad[0].reason
 
 
+def test_replace_by_a_sample_of_another_shard(folder):
+    """One sample per shard: there is no other in its own."""
+    for name in ("class1/11.jpg", "class1/15.jpg"):
+        truncate(folder / name)
+    sharding = NamedSharding(Mesh(np.array(jax.devices()), ("batch",)), PartitionSpec("batch"))
+    with make(folder, sharding=sharding)(batch_size=8, on_error="replace") as it:
+        batches = [np.asarray(b["images"]) for b in it]
+        assert [(b.file, b.count) for b in it.bad_samples()] == [("class1/11.jpg", 1), ("class1/15.jpg", 1)]
+    np.testing.assert_array_equal(batches[2][3], batches[2][4])  # shard 3 has the files 9, 10, 11
+    np.testing.assert_array_equal(batches[0][5], batches[0][6])
+
+
 def test_file_that_vanished(folder):
     (folder / "class0" / "02.jpg").unlink()
     (folder / "class0" / "02.jpg").symlink_to(folder / "nowhere.jpg")

@@ -330,9 +330,7 @@ def _how_called(source: Any) -> int | None:
         try:
             inspect.signature(source).bind()
         except TypeError:
-            raise TypeError(
-                f"{NAME}: a generator function used as source must need no arguments, got {inspect.signature(source)}"
-            ) from None
+            raise TypeError(f"{NAME}: a generator function used as source must need no argument, got {inspect.signature(source)}") from None
         return None
     if hasattr(source, "__iter__") or (hasattr(source, "__getitem__") and not callable(source)):
         return None

@@ -7,6 +7,7 @@ JPEG nor PNG (see `jaxdali._pillow`); `DecodeImage` decodes JPEG and PNG in the 
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -132,18 +133,20 @@ class ImageHeaders(Operator):
     def _replace(
         self, ctx: HostContext, source: Packed, info: np.ndarray, samples: dict[int, np.ndarray], failed: dict[int, tuple[int, str]]
     ):
-        """Puts a black image, or the next good sample of the same shard (cyclic), in the place of each failed one."""
+        """Puts a black image, or the next good sample, in the place of each failed one: of its shard (cyclic), or else of the others."""
         for i in sorted(failed):
             if self.replace_shape is not None:
                 samples[i] = np.zeros(int(np.prod(self.replace_shape)), np.uint8)
                 info[i] = _raw(*self.replace_shape, 8, 1)
             else:
                 first = i - i % ctx.B
-                others = (first + (i + k) % ctx.B for k in range(1, ctx.B))
+                others = itertools.chain(
+                    (first + (i + k) % ctx.B for k in range(1, ctx.B)), ((first + k) % ctx.N for k in range(ctx.B, ctx.N))
+                )
                 good = next((j for j in others if j not in failed and ctx.present[j]), None)
                 if good is None:
                     code, reason = failed[i]
-                    ctx.fail(i, code, f"{reason or _ffi.STATUS[code]}; no good sample of its batch can replace it")
+                    ctx.fail(i, code, f"{reason}{'; ' if reason else ''}no good sample of its batch can replace it")
                     continue
                 samples[i] = samples.get(good, source[good])
                 info[i] = info[good]
