@@ -271,6 +271,27 @@ def test_iterators_of_the_tutorial_are_the_same():
         assert batch["labels"].ravel().tolist() == [0, 0, 0, 1, 1, 1, 2, 2]
 
 
+def test_checkpoints_of_the_decorator():
+    """The document lists them among its arguments; DALI takes them in the function that it makes."""
+
+    def definition():
+        return fn.external_source(source=lambda info: np.int32(info.idx_in_epoch), batch=False), fn.random.uniform()
+
+    options = {"output_map": ["x", "u"]}
+    arguments = {"batch_size": 2, "num_threads": 1, "enable_checkpointing": True}
+    with dax.data_iterator(definition, **options)(**arguments) as iterator:
+        next(iterator)
+        checkpoints = iterator.checkpoints()
+        expected = next(iterator)
+    for decorated, called in ({}, {"checkpoints": checkpoints}), ({"checkpoints": checkpoints}, {}):
+        with dax.data_iterator(definition, **options, **decorated)(**arguments, **called) as iterator:
+            batch = next(iterator)
+        assert batch["x"].tolist() == expected["x"].tolist() == [2, 3]
+        assert batch["u"].tolist() == expected["u"].tolist()
+    with pytest.raises(TypeError, match="checkpoints is given to data_iterator already"):
+        dax.data_iterator(definition, **options, checkpoints=checkpoints)(**arguments, checkpoints=checkpoints)
+
+
 def test_multiple_devices_of_the_tutorial():
     mesh = Mesh(jax.devices(), axis_names=("batch"))
     sharding = NamedSharding(mesh, PartitionSpec("batch"))

@@ -145,13 +145,15 @@ def peekable_data_iterator(
     sharding: Sharding | Mapping[str, Sharding] | None = None,
     devices: Sequence[jax.Device] | None = None,
     mask_name: str | None = None,
+    *,
+    checkpoints: Sequence[bytes] | None = None,
 ) -> Any:
     """`data_iterator` for peekable iterators: turns a definition into a function that makes `DALIGenericPeekableIterator`s.
 
     Args:
       pipeline_fn: the definition.
-      output_map, size, reader_name, auto_reset, last_batch_padded, last_batch_policy, prepare_first_batch, sharding, devices, mask_name:
-        see `data_iterator`.
+      output_map, size, reader_name, auto_reset, last_batch_padded, last_batch_policy, prepare_first_batch, sharding, devices, mask_name,
+        checkpoints: see `data_iterator`.
     """
     return iterator_factory(
         DALIGenericPeekableIterator,
@@ -168,4 +170,5 @@ def peekable_data_iterator(
             "prepare_first_batch": prepare_first_batch,
             "mask_name": mask_name,
         },
+        checkpoints,
     )

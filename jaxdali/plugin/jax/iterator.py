@@ -315,14 +315,13 @@ def data_iterator(
     sharding: Sharding | Mapping[str, Sharding] | None = None,
     devices: Sequence[jax.Device] | None = None,
     mask_name: str | None = None,
+    *,
+    checkpoints: Sequence[bytes] | None = None,
 ) -> Any:
     """Turns a function that defines a pipeline into a function that makes iterators over it.
 
     Usable as a decorator with arguments, or as a function of the pipeline definition. The result takes the definition's own
-    arguments and those of `Pipeline`, e.g. ``batch_size``, ``num_threads``, ``seed``, ``device_id``.
-
-    It also takes ``checkpoints``, what the method of that name of an iterator returned: the new one goes on from there. That needs
-    ``enable_checkpointing=True``. None or []: it starts anew.
+    arguments and those of `Pipeline`, e.g. ``batch_size``, ``num_threads``, ``seed``, ``device_id``; and ``checkpoints``.
 
     With `sharding` the batch size is global; the definition is traced once for each local shard and must take the arguments
     ``num_shards`` and ``shard_id``, which are filled in (also ``device_id``, when it takes that).
@@ -342,8 +341,11 @@ def data_iterator(
       sharding: of the outputs, one for all or a dict of one for each. Excludes `devices`.
       devices: one shard for each; the outputs have the shape ``(devices, batch per device, ...)``, as `jax.pmap` takes it.
       mask_name: see `DALIGenericIterator`.
+      checkpoints: what the method of that name of an iterator returned: the new one goes on from there. Given here or, as in DALI, to
+        the result. That needs ``enable_checkpointing=True``. None or []: it starts anew.
 
     Raises:
+      TypeError: `checkpoints` is given here and to the result.
       ValueError: `sharding` and `devices` are both given, or the shards don't divide the batch.
     """
     return iterator_factory(
@@ -361,6 +363,7 @@ def data_iterator(
             "prepare_first_batch": prepare_first_batch,
             "mask_name": mask_name,
         },
+        checkpoints,
     )
 
 
@@ -370,13 +373,14 @@ def iterator_factory(
     sharding: Sharding | Mapping[str, Sharding] | None,
     devices: Sequence[jax.Device] | None,
     options: dict[str, Any],
+    begin: Sequence[bytes] | None,
 ) -> Any:
-    """What `data_iterator` does, for iterators of class `cls`."""
+    """What `data_iterator` does, for iterators of class `cls`. `begin`: its checkpoints."""
     if sharding is not None and devices is not None:
         raise ValueError("sharding and devices exclude each other: pass one of them")
     check_options(sharding, options)
     if pipeline_fn is None:
-        return lambda fn: iterator_factory(cls, fn, sharding, devices, options)
+        return lambda fn: iterator_factory(cls, fn, sharding, devices, options, begin)
     if not callable(pipeline_fn):
         raise TypeError(f"data_iterator takes a pipeline definition, a function; got {type(pipeline_fn).__name__}")
     factory = pipeline_fn if getattr(pipeline_fn, "_is_pipeline_def", False) else pipeline_def(pipeline_fn)
@@ -385,7 +389,9 @@ def iterator_factory(
     @functools.wraps(function)
     def make_iterator(*args: Any, **kwargs: Any) -> DALIGenericIterator:
         own = "checkpoints" in inspect.signature(function).parameters
-        checkpoints = None if own else kwargs.pop("checkpoints", None)
+        if begin is not None and not own and "checkpoints" in kwargs:
+            raise TypeError(f"{function.__name__}: checkpoints is given to data_iterator already")
+        checkpoints = begin if own else kwargs.pop("checkpoints", begin)
         if sharding is None and devices is None:
             return cls(factory(*args, **kwargs, **_from(checkpoints[0] if checkpoints else None)), **options)
         split_arguments(function, kwargs)
