@@ -81,14 +81,26 @@ class Value:
         assert self.data is not None
         return self.data[i]
 
-    def dense(self, what: str = "the input") -> np.ndarray:
-        """A host value as one array ``[N, ...]``; ValueError when the samples differ in shape."""
-        if isinstance(self.data, np.ndarray):
-            return self.data
+    def dense(self, what: str = "the input", present: np.ndarray | None = None) -> np.ndarray:
+        """A host value as one array ``[N, ...]``; ValueError when the samples differ in shape.
+
+        Args:
+          present: the samples that a short batch has; the others get the value of the first of them.
+        """
         assert self.data is not None
-        if len(self.shapes) and (self.shapes != self.shapes[0]).any():
-            raise ValueError(f"{what} must have one shape for all samples of a batch, got {sorted(set(map(tuple, self.shapes.tolist())))}")
-        return np.stack([self.data[i] for i in range(len(self))])
+        if isinstance(self.data, np.ndarray) and (present is None or present.all()):
+            return self.data
+        here = self.indices(present)
+        shapes = self.shapes[here]
+        if len(shapes) and (shapes != shapes[0]).any():
+            raise ValueError(f"{what} must have one shape for all samples of a batch, got {sorted(set(map(tuple, shapes.tolist())))}")
+        return np.stack([self.data[i] for i in here])
+
+    def indices(self, present: np.ndarray | None) -> list[int]:
+        """For each sample itself; for those that a short batch lacks, the first that it has."""
+        if present is None or not present.any():
+            return list(range(len(self)))
+        return np.where(present, np.arange(len(self)), int(present.argmax())).tolist()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -484,7 +496,7 @@ class Arguments:
         A scalar is repeated to `width`. Raises ValueError on a wrong number of elements.
         """
         if name in self.inputs:
-            a = values[self.first + self.inputs.index(name)].dense(f"argument {name}").astype(np.float64)
+            a = values[self.first + self.inputs.index(name)].dense(f"argument {name}", ctx.present).astype(np.float64)
             a = a.reshape(len(a), -1)
         else:
             x = self.get(name, default)

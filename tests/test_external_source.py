@@ -339,3 +339,18 @@ def test_generator_function_with_a_default():
 
     with pytest.raises(TypeError, match=r"need no argument, got \(n\)"):
         run(needs)
+
+
+def test_arguments_in_a_short_batch():
+    images = [np.full((9 + i, 7, 3), 10 * i, np.uint8) for i in range(2)]
+
+    @pipeline_def(batch_size=4, prefetch_queue_depth=1)
+    def define():
+        x = fn.external_source(source=lambda: images, layout="HWC")
+        pairs = fn.external_source(source=lambda: [np.array([3, 4], np.float32), np.array([5, 6], np.float32)])
+        return fn.rotate(x, angle=5.0, size=pairs), fn.resize(x, size=pairs), fn.resize(x, size=[2, 2], roi_start=pairs / 9, roi_end=pairs)
+
+    pipe = define()
+    shapes = [[np.asarray(x[i]).shape for i in range(len(x))] for x in pipe.run()]
+    assert shapes == [[(3, 4, 3), (5, 6, 3)]] * 2 + [[(2, 2, 3)] * 2]
+    pipe.close()

@@ -255,3 +255,30 @@ def test_wrong_arguments():
 def test_hints_and_device_do_not_change_the_numbers():
     want = one(lambda: R.uniform(shape=3)).tolist()
     assert one(lambda: R.uniform(shape=3, bytes_per_sample_hint=9, preserve=True, name="me", device="gpu")).tolist() == want
+
+
+def test_values_and_choices_per_sample_of_any_number():
+    """Also in a batch that is short: the samples it lacks have no arguments."""
+    values = [np.arange(i + 1, dtype=np.float32) + 10 * i for i in range(3)]
+
+    @pipeline_def(batch_size=4, seed=3)
+    def definition():
+        given = fn.external_source(source=lambda: values)
+        bounds = fn.external_source(source=lambda: [np.array([v[0], v[0] + 1]) for v in values])
+        p = fn.external_source(source=lambda: [np.array([1.0, 0.0])] * 3)
+        return (
+            fn.random.uniform(values=given, shape=[200]),
+            fn.random.choice(given, shape=[200]),
+            fn.random.uniform(range=bounds, shape=[200]),
+            fn.random.choice(2, p=p, shape=[200]),
+        )
+
+    pipe = definition(prefetch_queue_depth=1)
+    uniform, choice, in_range, weighted = ([np.asarray(x[i]) for i in range(len(x))] for x in pipe.run())
+    assert len(uniform) == len(weighted) == 3
+    for i, v in enumerate(values):
+        assert set(uniform[i].tolist()) == set(choice[i].tolist()) == set(v.tolist())
+        assert (in_range[i] >= v[0]).all()
+        assert (in_range[i] < v[0] + 1).all()
+        assert not weighted[i].any()
+    pipe.close()

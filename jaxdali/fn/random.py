@@ -128,17 +128,9 @@ class Uniform(_Distribution):
     def transform(self, ctx, values, u, sizes):
         if "values" in self.args:
             if "values" in self.args.inputs:
-                count = values[self.args.first + self.args.inputs.index("values")].spec.shape
-                if count is None:
-                    raise ArgumentError(f"{self.name}: values must have the same length for all samples")
-                width = int(np.prod(count, dtype=np.int64))
-            else:
-                width = np.size(self.args.get("values"))
-            if width == 0:
-                raise ArgumentError(f"{self.name}: values is empty")
-            choices = self._each(self._values(ctx, values, "values", width=width), sizes)
-            index = (u * width).astype(np.int64)
-            return convert(np, choices[0, index] if len(choices) == 1 else choices[np.arange(len(u)), index], self.dtype)
+                return convert(np, self._chosen(ctx, values, u, sizes), self.dtype)
+            choices = np.asarray(self.args.get("values"), np.float64).reshape(-1)
+            return convert(np, choices[(u * len(choices)).astype(np.int64)], self.dtype)
         bounds = self._values(ctx, values, "range", width=2)
         if not (bounds[:, 0] < bounds[:, 1]).all():
             low, high = bounds[~(bounds[:, 0] < bounds[:, 1])][0].tolist()
@@ -151,6 +143,20 @@ class Uniform(_Distribution):
             top = np.where(top.astype(np.float64) >= high, np.nextafter(top, np.asarray(-np.inf, self.dtype)), top)
             x = np.minimum(x, top)
         return x
+
+    def _chosen(self, ctx, values: Sequence[Value], u: np.ndarray, sizes: np.ndarray) -> np.ndarray:
+        """For each number one of the values of its sample, of which each may have another number."""
+        given = values[self.args.first + self.args.inputs.index("values")]
+        if given.data is None:
+            raise ArgumentError(
+                f"{self.name}: argument values is made in the compiled program, but is needed on the host before that is launched"
+            )
+        choices = [np.asarray(given.sample(i), np.float64).reshape(-1) for i in given.indices(ctx.present)]
+        counts = np.array([len(c) for c in choices])
+        if (counts == 0).any():
+            raise ArgumentError(f"{self.name}: values is empty")
+        starts = np.cumsum(counts) - counts
+        return np.concatenate(choices)[np.repeat(starts, sizes) + (u * np.repeat(counts, sizes)).astype(np.int64)]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -213,18 +219,20 @@ class Choice(_Random):
         if a is None:
             counts = np.full(ctx.N, self.count)
         elif a.spec.ndim:
-            counts = a.shapes[:, 0]
+            counts = a.shapes[a.indices(ctx.present), 0]
         else:
-            counts = a.dense().astype(np.int64)
+            counts = a.dense(present=ctx.present).astype(np.int64)
         if (counts < 1).any():
             raise ArgumentError(f"{self.name}: there must be at least one element to choose from, got {counts[counts < 1][0]}")
         index = self._indices(ctx, values, u, sizes, counts)
         if a is None or a.spec.ndim == 0:
             return self._emit(ctx, index.astype(spec.dtype), starts, shapes, spec.shape)
         if a.spec.shape is not None and spec.shape is not None:
-            whole = a.dense()
+            whole = a.dense(present=ctx.present)
             return (whole[np.repeat(np.arange(ctx.N), sizes), index].reshape(ctx.N, *spec.shape),)
-        return ([a.sample(i)[index[s : s + n]].reshape(*shapes[i], *a.shapes[i, 1:]) for i, (s, n) in enumerate(zip(starts, sizes))],)
+        rows = [a.sample(i) for i in a.indices(ctx.present)]
+        samples = [row[index[s : s + n]].reshape(*shape, *row.shape[1:]) for row, shape, s, n in zip(rows, shapes, starts, sizes)]
+        return (samples if spec.shape is None else np.stack(samples),)
 
     def _indices(self, ctx, values, u: np.ndarray, sizes: np.ndarray, counts: np.ndarray) -> np.ndarray:
         if "p" not in self.args:
