@@ -25,6 +25,9 @@ class Expression:
     def __neg__(self) -> DataNode:
         return _pointwise("minus", self)
 
+    def __abs__(self) -> DataNode:
+        return _pointwise("abs", self)
+
     def __pos__(self) -> DataNode:
         return _pointwise("plus", self)
 

@@ -65,6 +65,10 @@ class Source:
         """Specs of the outputs. May look at the first batch, which the next `read` then returns."""
         raise NotImplementedError(type(self).__name__)
 
+    def first_shape(self, output: int) -> tuple[int, ...] | None:
+        """Shape of the first sample of an output, where it can be had before anything is read; None otherwise."""
+        return None
+
     def fingerprint(self) -> list[dict[str, Any]]:
         """What the meaning of a cursor depends on, JSON-able and under names that a user knows; for each local shard."""
         raise NotImplementedError(type(self).__name__)

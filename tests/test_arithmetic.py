@@ -207,3 +207,8 @@ def test_clamp_and_floor_types():
     out = run(lambda a: (math.floor(a), math.clamp(a, 0, 100)), [a])
     assert [x.at(0).dtype for x in out] == [np.float64, np.float64]
     assert [x.at(0).tolist() for x in out] == [[-4, 200], [0, 100]]
+
+
+def test_abs():
+    (got,) = run(abs, [np.array([-3, 0, 5], np.int16)])
+    np.testing.assert_array_equal(got.at(0), np.array([3, 0, 5], np.int16))

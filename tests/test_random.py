@@ -282,3 +282,23 @@ def test_values_and_choices_per_sample_of_any_number():
         assert (in_range[i] < v[0] + 1).all()
         assert not weighted[i].any()
     pipe.close()
+
+
+@pytest.mark.parametrize("batch", [True, False])
+def test_shape_per_sample_from_external_source(batch):
+    """Its length is that of the first sample's."""
+    shapes = [np.array([i + 1, 2], np.int32) for i in range(3)]
+
+    @pipeline_def(batch_size=3, seed=3, prefetch_queue_depth=1)
+    def definition():
+        if batch:
+            shape = fn.external_source(source=lambda: shapes)
+        else:
+            shape = fn.external_source(source=lambda info: shapes[info.idx_in_batch], batch=False)
+        return fn.random.uniform(shape=shape), fn.random.choice(3, shape=shape)
+
+    pipe = definition()
+    for _ in range(2):
+        for x in pipe.run():
+            assert [np.asarray(x[i]).shape for i in range(3)] == [(1, 2), (2, 2), (3, 2)]
+    pipe.close()

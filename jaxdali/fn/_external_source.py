@@ -204,6 +204,11 @@ class _PulledSource(_Base):
             raise ArgumentError(f"{NAME}: the first batch is an empty list, which does not tell the type; pass dtype and ndim")
         return kinds, [layout_of(x) for x in items]
 
+    def first_shape(self, output: int) -> tuple[int, ...] | None:
+        item = self._items(self._pulls[0].peek(self._argument(self.initial()[0], 0)))[output]
+        sample = as_batch(item, False)[0] if self._op.batch else as_array(item, False)
+        return tuple(sample.shape)
+
     def read(self, ctx: HostContext, cursors: Sequence[Any]):
         self._batch_size = ctx.B
         there = list(cursors) == self._expected or [p.seek(c.get("state")) for p, c in zip(self._pulls, cursors)]
@@ -307,6 +312,9 @@ class _FedSource(_Base):
         if kind is None:
             raise ArgumentError(f"{NAME}: the first batch is an empty list, which does not tell the type; pass dtype and ndim")
         return [kind], [self._layout]
+
+    def first_shape(self, output: int) -> tuple[int, ...] | None:
+        return tuple(self._next(0, keep=True)[0].shape)
 
     def read(self, ctx: HostContext, cursors: Sequence[Any]):
         self.specs()  # of the batch that is taken now, when it is the first

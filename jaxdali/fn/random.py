@@ -41,6 +41,17 @@ class _Random(Operator):
     like: bool
     seed: int
     args: Arguments
+    rank: int | None = None  # of a sample's numbers, where `shape` comes per sample from a source
+
+    def bind(self, executor, node, ops, specs):
+        if "shape" not in self.args.inputs:
+            return self
+        x = node.inputs[self.args.first + self.args.inputs.index("shape")]
+        source = executor.sources.get(x.node.id)
+        if x.spec.ndim != 1 or x.spec.shape is not None or source is None:
+            return self
+        first = source.first_shape(x.index)
+        return self if first is None else dataclasses.replace(self, rank=first[0])
 
     def _static_shape(self, specs: Sequence[Spec]) -> tuple[int, tuple[int, ...] | None]:
         """(dimensions of a sample's numbers, their shape when it is the same for all samples)."""
@@ -48,9 +59,11 @@ class _Random(Operator):
             return specs[0].ndim, specs[0].shape
         if "shape" in self.args.inputs:
             spec = specs[self.args.first + self.args.inputs.index("shape")]
-            if spec.dtype.kind not in "iu" or spec.ndim > 1 or spec.shape is None:
-                raise ArgumentError(f"{self.name}: shape must be an integer or a 1-D list of a fixed number of integers, got {spec}")
-            return (spec.shape[0] if spec.ndim else 1), None
+            length = 1 if spec.ndim == 0 else self.rank if spec.shape is None else spec.shape[0]
+            if spec.dtype.kind not in "iu" or spec.ndim > 1 or length is None:
+                got = f"{spec.ndim}-D {spec.dtype}" + ("" if length is not None else " of a number that may vary")
+                raise ArgumentError(f"shape must be an integer or a 1-D list of a fixed number of integers, got {got}")
+            return length, None
         shape = self.args.get("shape", ())
         shape = shape if isinstance(shape, tuple) else (shape,)
         return len(shape), shape
