@@ -175,7 +175,6 @@ def test_errors_when_built(root):
         ({"file_root": root, "num_shards": 0}, "num_shards"),
         ({"file_root": root, "initial_fill": 0}, "initial_fill"),
         ({"file_root": root, "random_shuffle": True, "shuffle_after_epoch": True}, "shuffle_after_epoch"),
-        ({"file_root": root, "shuffle_after_epoch_seed": 1}, "shuffle_after_epoch_seed"),
         ({"files": ["a", "b"], "labels": [1]}, "equally long"),
         ({"files": []}, "files is empty"),
         ({"files": ["a"], "file_list": "b"}, "file_list"),
@@ -185,6 +184,8 @@ def test_errors_when_built(root):
     ]:
         with pytest.raises(RuntimeError, match=text):
             read(**kwargs)
+    with pytest.warns(UserWarning, match="shuffle_after_epoch_seed has no effect"):
+        read(file_root=root, shuffle_after_epoch_seed=1)
     with pytest.raises(TypeError, match="file_root"):
         read(file_root=3)
     with pytest.raises(TypeError, match="labels"):

@@ -119,7 +119,7 @@ class Resize(Operator):
         layout = image.layout or {3: "HWC", 4: "FHWC"}.get(image.ndim, "")
         if layout not in LAYOUTS:
             got = f"layout {layout!r}" if layout else f"{image.ndim}-D samples without a layout"
-            raise ValueError(f"the input must have one of the layouts {', '.join(LAYOUTS)}, got {got}; fn.reshape(x, layout=...) sets it")
+            raise ValueError(f"the input must have one of the layouts {', '.join(LAYOUTS)}, got {got}; external_source takes a layout")
         if image.dtype not in INPUT_TYPES:
             raise TypeError(f"the input must be uint8, int16, uint16 or float32, got {image.dtype}; fn.cast converts it")
         dtype = image.dtype if self.dtype is None else self.dtype

@@ -8,6 +8,7 @@ import functools
 import hashlib
 import os
 import re
+import warnings
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -355,7 +356,7 @@ def file(
     if labels is not None and files is None:
         raise ArgumentError(f"{what}: labels can only be given together with files")
     if shuffle_after_epoch_seed is not None and not shuffle_after_epoch:
-        raise ArgumentError(f"{what}: shuffle_after_epoch_seed has no effect without shuffle_after_epoch=True")
+        warnings.warn(f"{what}: shuffle_after_epoch_seed has no effect without shuffle_after_epoch=True", stacklevel=2)
     paths = None if files is None else _texts("files", files)
     numbers = None
     if labels is not None:
