@@ -5,8 +5,8 @@
 
 namespace jaxdali {
 
-static ffi::Error DecodeImpl(ffi::AnyBuffer data, I32 offsets, I32 shapes, I32 out_offsets, I32 out_shapes, I32 control,
-                             I32 info, int32_t output_type, bool adjust_orientation, bool fast_idct,
+static ffi::Error DecodeImpl(Device, ffi::AnyBuffer data, I32 offsets, I32 shapes, I32 out_offsets, I32 out_shapes,
+                             I32 control, I32 info, int32_t output_type, bool adjust_orientation, bool fast_idct,
                              ffi::Result<ffi::AnyBuffer> result, ffi::ResultBuffer<ffi::S32> status) {
   Batch in, out;
   if (auto e = ToBatch(data, offsets, shapes, &in); e.failure()) return e;

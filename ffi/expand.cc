@@ -1,4 +1,4 @@
-// Binding and CPU handler of broadcasting.
+// Binding and handlers of broadcasting.
 #include "ffi/expand.h"
 
 #include "ffi/common/binding.h"
@@ -6,26 +6,24 @@
 namespace jaxdali {
 namespace {
 
-ffi::Error Impl(ffi::AnyBuffer in, I32 in_offsets, I32 in_shapes, I32 out_offsets, I32 out_shapes, I32 control,
-                ffi::Result<ffi::AnyBuffer> out, ffi::ResultBuffer<ffi::S32> status) {
-  Batch from, to;
-  if (auto e = ToBatch(in, in_offsets, in_shapes, &from); e.failure()) return e;
-  if (auto e = ToBatch(*out, out_offsets, out_shapes, &to); e.failure()) return e;
-  if (from.dtype != to.dtype) return ffi::Error::InvalidArgument("expand: element types differ");
-  if (from.ndim > to.ndim) return ffi::Error::InvalidArgument("expand: the input has more axes than the output");
-  return ForEachSample(control, from, to, status, [&](int i) -> Status {
+ffi::Error Impl(Device device, ffi::AnyBuffer in, I32 in_offsets, I32 in_shapes, I32 out_offsets, I32 out_shapes,
+                I32 control, ffi::Result<ffi::AnyBuffer> out, ffi::ResultBuffer<ffi::S32> status) {
+  ExpandBatch b{};
+  if (auto e = ToBatch(in, in_offsets, in_shapes, &b.in); e.failure()) return e;
+  if (auto e = ToBatch(*out, out_offsets, out_shapes, &b.out); e.failure()) return e;
+  if (b.in.dtype != b.out.dtype) return ffi::Error::InvalidArgument("expand: element types differ");
+  if (b.in.ndim > b.out.ndim) return ffi::Error::InvalidArgument("expand: the input has more axes than the output");
+#ifdef JAXDALI_CUDA
+  return LaunchKernel(LaunchExpand, b, device, control, status);
+#else
+  (void)device;
+  return ForEachSample(control, b.in, b.out, status, [&](int i) -> Status {
     ExpandArgs a;
-    a.in = from.bytes(i);
-    a.out = to.bytes(i);
-    a.ndim = to.ndim;
-    a.element = SizeOf(to.dtype);
-    const int missing = to.ndim - from.ndim;
-    for (int d = 0; d < to.ndim; d++) {
-      a.dims[d] = d < missing ? 1 : from.dim(i, d - missing);
-      a.shape[d] = to.dim(i, d);
-    }
-    return Expand(a);
+    Status s = b.Sample(i, &a);
+    if (s == kOk) Expand(a);
+    return s;
   });
+#endif
 }
 
 }  // namespace

@@ -7,6 +7,8 @@
 #include <cstring>
 
 #include "ffi/common/batch.h"
+#include "ffi/common/hd.h"
+#include "ffi/common/samples.h"
 #include "ffi/common/status.h"
 
 namespace jaxdali {
@@ -19,6 +21,30 @@ struct ExpandArgs {
   int64_t dims[8];   // of the input, aligned right: 1 where it has no axis
   int64_t shape[8];  // of the output
 };
+
+// A batch, as the custom call gets it.
+struct ExpandBatch {
+  Batch in, out;  // of one type; the input has no more axes than the output
+
+  // Sample i, which lies inside both buffers. kSizeMismatch when an axis of the input is neither 1 nor as long as the
+  // output's.
+  JAXDALI_NOINLINE JAXDALI_HD Status Sample(int i, ExpandArgs* a) const {
+    a->in = in.bytes(i);
+    a->out = out.bytes(i);
+    a->ndim = out.ndim;
+    a->element = SizeOf(out.dtype);
+    const int missing = out.ndim - in.ndim;
+    for (int d = 0; d < out.ndim; d++) {
+      a->dims[d] = d < missing ? 1 : in.dim(i, d - missing);
+      a->shape[d] = out.dim(i, d);
+      if (a->dims[d] != a->shape[d] && a->dims[d] != 1) return kSizeMismatch;
+    }
+    return kOk;
+  }
+};
+
+// The CUDA kernel; null or what went wrong.
+const char* LaunchExpand(const ExpandBatch& batch, const Samples& samples, void* stream);
 
 // Repeats the first `block` bytes until there are n blocks, each copy as long as all before it.
 inline void Repeat(uint8_t* out, int64_t block, int64_t n) {
@@ -53,30 +79,29 @@ inline void ExpandLast(const uint8_t* in, int64_t n, int64_t k, uint8_t* out) {
   }
 }
 
-// kSizeMismatch when an axis of the input is neither 1 nor as long as the output's.
-inline Status Expand(ExpandArgs a) {
+// The CPU kernel.
+inline void Expand(ExpandArgs a) {
   int64_t total = 1, size = 1;
   for (int d = 0; d < a.ndim; d++) {
-    if (a.dims[d] != a.shape[d] && a.dims[d] != 1) return kSizeMismatch;
     total *= a.shape[d];
     size *= a.dims[d];
   }
-  if (total == 0) return kOk;
+  if (total == 0) return;
   if (a.ndim > 0 && a.dims[a.ndim - 1] == 1 && size * a.shape[a.ndim - 1] == total) {
     int64_t k = a.shape[a.ndim - 1];
     switch (a.element) {
       case 1:
         ExpandLast<uint8_t>(a.in, size, k, a.out);
-        return kOk;
+        return;
       case 2:
         ExpandLast<uint16_t>(a.in, size, k, a.out);
-        return kOk;
+        return;
       case 4:
         ExpandLast<uint32_t>(a.in, size, k, a.out);
-        return kOk;
+        return;
       case 8:
         ExpandLast<uint64_t>(a.in, size, k, a.out);
-        return kOk;
+        return;
     }
   }
   int64_t stride[8], block = a.element;
@@ -87,7 +112,6 @@ inline Status Expand(ExpandArgs a) {
   }
   while (a.ndim > 0 && a.dims[a.ndim - 1] == a.shape[a.ndim - 1]) block *= a.shape[--a.ndim];
   ExpandAxis(a, 0, block, stride, a.in, a.out);
-  return kOk;
 }
 
 }  // namespace jaxdali

@@ -1,4 +1,5 @@
-// The only nanobind file: the handlers as capsules, and what the host pass needs from C++.
+// The only nanobind file, compiled into `_cpu`: the handlers as capsules, and what the host pass needs from C++; and,
+// with JAXDALI_CUDA, into `_cuda` (and the tests' `_emulated`): the handlers that launch CUDA kernels.
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/map.h>
@@ -18,7 +19,43 @@
 #include "ffi/image_header.h"
 #include "xla/ffi/api/c_api.h"
 
+#ifdef JAXDALI_CUDA
+#include "ffi/common/cuda_version.h"
+#endif
+
 namespace nb = nanobind;
+
+// Every kernel of this module: the CUDA ones have a handler in all modules.
+#define JAXDALI_KERNEL_CUDA(name) JAXDALI_EACH(name)
+#ifdef JAXDALI_CUDA
+#define JAXDALI_KERNEL(name)
+#else
+#define JAXDALI_KERNEL(name) JAXDALI_EACH(name)
+#endif
+
+#define JAXDALI_EACH(name) extern "C" XLA_FFI_Error* jaxdali_##name(XLA_FFI_CallFrame* frame);
+#include "ffi/ops.def"
+#undef JAXDALI_EACH
+
+static nb::dict Targets() {
+  nb::dict d;
+#define JAXDALI_EACH(name) d["jaxdali_" #name] = nb::capsule(reinterpret_cast<void*>(jaxdali_##name));
+#include "ffi/ops.def"
+#undef JAXDALI_EACH
+  return d;
+}
+
+#ifdef JAXDALI_CUDA
+
+#define JAXDALI_NAMED_MODULE(name, m) NB_MODULE(name, m)
+JAXDALI_NAMED_MODULE(JAXDALI_MODULE, m) {
+  m.def("targets", &Targets, "FFI target names to capsules");
+  m.def("build_info", &jaxdali::CudaBuildInfo, "CUDA version and GPU architectures, by name");
+  m.def("driver_problem", &jaxdali::DriverProblem,
+        "why this machine's driver can't run the kernels; empty: it can, or there is none");
+}
+
+#else
 
 template <class T>
 using Vector = nb::ndarray<T, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
@@ -29,10 +66,6 @@ static std::shared_ptr<jaxdali::ThreadPool> Pool(int id) {
   if (!pool) throw nb::value_error("unknown thread pool");
   return pool;
 }
-
-#define JAXDALI_KERNEL(name) extern "C" XLA_FFI_Error* jaxdali_##name(XLA_FFI_CallFrame* frame);
-#include "ffi/ops.def"
-#undef JAXDALI_KERNEL
 
 namespace {
 
@@ -61,16 +94,7 @@ void ParseHeaders(nb::ndarray<const uint8_t, nb::ndim<2>, nb::c_contig> data,
 }  // namespace
 
 NB_MODULE(_cpu, m) {
-  m.def(
-      "targets",
-      [] {
-        nb::dict d;
-#define JAXDALI_KERNEL(name) d["jaxdali_" #name] = nb::capsule(reinterpret_cast<void*>(jaxdali_##name));
-#include "ffi/ops.def"
-#undef JAXDALI_KERNEL
-        return d;
-      },
-      "FFI target names to capsules");
+  m.def("targets", &Targets, "FFI target names to capsules");
   m.def(
       "status_table",
       [] {
@@ -152,3 +176,5 @@ NB_MODULE(_cpu, m) {
       },
       "random doubles of each sample, each sample's at its place in a buffer");
 }
+
+#endif  // JAXDALI_CUDA

@@ -12,6 +12,7 @@
 
 #include "ffi/common/batch.h"
 #include "ffi/common/hd.h"
+#include "ffi/common/samples.h"
 #include "ffi/common/status.h"
 
 namespace jaxdali {
@@ -38,13 +39,71 @@ struct RotateArgs {
 // Fills `map` from the parameters [dims, dims + 1] in pixels: the source point, with the image's corner as origin, of
 // the centre of output pixel (x, y, z) is sum_k m[s][k] * o_k + m[s][dims]. False: not finite, or too far from the
 // image.
-bool SetMap(const double* m, RotateArgs* a);
+JAXDALI_HD inline bool SetMap(const double* m, RotateArgs* a) {
+  const int d = a->dims;
+  for (int s = 0; s < d; s++) {
+    double far = fabs(m[s * (d + 1) + d]);  // the largest coordinate that any output pixel can have
+    for (int k = 0; k < d; k++) far += fabs(m[s * (d + 1) + k]) * static_cast<double>(a->out_size[k] + 8);
+    if (!(far < kMaxCoordinate) || a->in_size[s] >= kMaxCoordinate) return false;
+    for (int k = 0; k < d; k++) a->map[s][k] = llrint(m[s * (d + 1) + k] * kOnePixel);
+    a->map[s][3] = llrint(m[s * (d + 1) + d] * kOnePixel);
+  }
+  return true;
+}
+
+// Source point of the first pixel of an output row.
+JAXDALI_HD inline void RowStart(const RotateArgs& a, int64_t y, int64_t z, int64_t* pos) {
+  for (int s = 0; s < a.dims; s++) {
+    pos[s] = a.map[s][3] + y * a.map[s][1] - (a.linear ? kOnePixel / 2 : 0);
+    if (a.dims == 3) pos[s] += z * a.map[s][2];
+  }
+}
 
 // Whether there is a kernel from one element type to the other.
-bool RotateTypes(DType in, DType out);
+inline bool RotateTypes(DType in, DType out) {
+  auto known = [](DType t) { return t == DType::kU8 || t == DType::kI16 || t == DType::kI32 || t == DType::kF32; };
+  return known(in) && known(out) && (in == out || in == DType::kF32 || out == DType::kF32);
+}
 
-// The CPU kernel.
-Status RotateSample(const RotateArgs& a);
+// A batch, as the custom call gets it.
+struct RotateBatch {
+  Batch in, out;
+  const double* map;  // [n, dims, dims + 1], see SetMap
+  const float* fill;  // [n]
+  int dims, first;    // spatial axes, and the axes before them: frames
+  bool linear, has_fill;
+
+  // Sample i, which lies inside both buffers.
+  JAXDALI_NOINLINE JAXDALI_HD Status Sample(int i, RotateArgs* a) const {
+    a->in_type = in.dtype;
+    a->out_type = out.dtype;
+    a->in = in.bytes(i);
+    a->out = out.bytes(i);
+    a->dims = dims;
+    a->frames = 1;
+    for (int d = 0; d < first; d++) {
+      a->frames *= in.dim(i, d);
+      if (out.dim(i, d) != in.dim(i, d)) return kInternal;
+    }
+    for (int s = 0; s < dims; s++) {
+      a->in_size[s] = in.dim(i, first + dims - 1 - s);
+      a->out_size[s] = out.dim(i, first + dims - 1 - s);
+    }
+    a->channels = in.dim(i, first + dims);
+    if (out.dim(i, first + dims) != a->channels) return kInternal;
+    a->linear = linear;
+    a->has_fill = has_fill;
+    a->fill = fill[i];
+    if (!SetMap(map + static_cast<int64_t>(i) * dims * (dims + 1), a)) return kInternal;
+    return in.size(i) == 0 && out.size(i) > 0 && !has_fill ? kEmpty : kOk;
+  }
+};
+
+// The CPU kernel, for an input that is not empty, or with fill.
+void RotateSample(const RotateArgs& a);
+
+// The CUDA kernel; null or what went wrong.
+const char* LaunchRotate(const RotateBatch& batch, const Samples& samples, void* stream);
 
 // Round half away from zero, then saturate: DALI's conversion.
 template <class Out>

@@ -34,14 +34,6 @@ void Clip(int64_t row, int64_t step, int64_t lo, int64_t hi, Span* span) {
   }
 }
 
-// Source point of the row's first pixel.
-void RowStart(const RotateArgs& a, int64_t y, int64_t z, int64_t* pos) {
-  for (int s = 0; s < a.dims; s++) {
-    pos[s] = a.map[s][3] + y * a.map[s][1] - (a.linear ? kOnePixel / 2 : 0);
-    if (a.dims == 3) pos[s] += z * a.map[s][2];
-  }
-}
-
 // The pixels of a row, out of `span`, that touch the image at all: the others are fill.
 Span Touching(const RotateArgs& a, const int64_t* pos, Span span) {
   if (!a.has_fill) return span;
@@ -314,30 +306,10 @@ Kernel KernelFor(DType in, DType out) {
 
 }  // namespace
 
-bool RotateTypes(DType in, DType out) { return KernelFor(in, out) != nullptr; }
-
-bool SetMap(const double* m, RotateArgs* a) {
-  const int d = a->dims;
-  for (int s = 0; s < d; s++) {
-    double far = std::abs(m[s * (d + 1) + d]);  // the largest coordinate that any output pixel can have
-    for (int k = 0; k < d; k++) far += std::abs(m[s * (d + 1) + k]) * static_cast<double>(a->out_size[k] + 8);
-    if (!(far < kMaxCoordinate) || a->in_size[s] >= kMaxCoordinate) return false;
-    for (int k = 0; k < d; k++) a->map[s][k] = std::llrint(m[s * (d + 1) + k] * kOnePixel);
-    a->map[s][3] = std::llrint(m[s * (d + 1) + d] * kOnePixel);
-  }
-  return true;
-}
-
-Status RotateSample(const RotateArgs& a) {
-  int64_t in = a.frames * a.channels, out = in;
-  for (int s = 0; s < a.dims; s++) {
-    in *= a.in_size[s];
-    out *= a.out_size[s];
-  }
-  if (out == 0) return kOk;
-  if (in == 0 && !a.has_fill) return kEmpty;
-  KernelFor(a.in_type, a.out_type)(a);
-  return kOk;
+void RotateSample(const RotateArgs& a) {
+  int64_t out = a.frames * a.channels;
+  for (int s = 0; s < a.dims; s++) out *= a.out_size[s];
+  if (out > 0) KernelFor(a.in_type, a.out_type)(a);
 }
 
 }  // namespace jaxdali

@@ -1,4 +1,4 @@
-// Binding and CPU handler of the strided window copy.
+// Binding and handlers of the strided window copy.
 #include "ffi/window.h"
 
 #include "ffi/common/binding.h"
@@ -6,34 +6,28 @@
 namespace jaxdali {
 namespace {
 
-ffi::Error Impl(ffi::AnyBuffer in, I32 in_offsets, I32 in_shapes, I32 out_offsets, I32 out_shapes, I32 control,
-                I32 start, I32 step, I32 extent, ffi::Result<ffi::AnyBuffer> out, ffi::ResultBuffer<ffi::S32> status) {
-  Batch from, to;
-  if (auto e = ToBatch(in, in_offsets, in_shapes, &from); e.failure()) return e;
-  if (auto e = ToBatch(*out, out_offsets, out_shapes, &to); e.failure()) return e;
-  if (from.dtype != to.dtype) return ffi::Error::InvalidArgument("window: element types differ");
-  const size_t rows = static_cast<size_t>(to.n) * from.ndim;
+ffi::Error Impl(Device device, ffi::AnyBuffer in, I32 in_offsets, I32 in_shapes, I32 out_offsets, I32 out_shapes,
+                I32 control, I32 start, I32 step, I32 extent, ffi::Result<ffi::AnyBuffer> out,
+                ffi::ResultBuffer<ffi::S32> status) {
+  WindowBatch b{
+      .in = {}, .out = {}, .start = start.typed_data(), .step = step.typed_data(), .extent = extent.typed_data()};
+  if (auto e = ToBatch(in, in_offsets, in_shapes, &b.in); e.failure()) return e;
+  if (auto e = ToBatch(*out, out_offsets, out_shapes, &b.out); e.failure()) return e;
+  if (b.in.dtype != b.out.dtype) return ffi::Error::InvalidArgument("window: element types differ");
+  const size_t rows = static_cast<size_t>(b.out.n) * b.in.ndim;
   if (start.element_count() != rows || step.element_count() != rows || extent.element_count() != rows)
     return ffi::Error::InvalidArgument("window: start, step and extent must be [N, rank of the input]");
-  return ForEachSample(control, from, to, status, [&](int i) -> Status {
+#ifdef JAXDALI_CUDA
+  return LaunchKernel(LaunchWindow, b, device, control, status);
+#else
+  (void)device;
+  return ForEachSample(control, b.in, b.out, status, [&](int i) -> Status {
     WindowArgs a;
-    a.in = from.bytes(i);
-    a.out = to.bytes(i);
-    a.ndim = from.ndim;
-    a.element = SizeOf(from.dtype);
-    int64_t size = 1, row = int64_t{i} * from.ndim;
-    for (int d = 0; d < from.ndim; d++) {
-      a.dims[d] = from.dim(i, d);
-      a.start[d] = start.typed_data()[row + d];
-      a.step[d] = step.typed_data()[row + d];
-      a.extent[d] = extent.typed_data()[row + d];
-      size *= a.extent[d];
-    }
-    // An axis that is dropped has extent 1, a new one too: the rank of the output is free, its size is not.
-    if (Status s = CheckWindow(a); s != kOk) return s;
-    if (size != to.size(i)) return kInternal;
-    return CopyWindow(a);
+    Status s = b.Sample(i, &a);
+    if (s == kOk) CopyWindow(a);
+    return s;
   });
+#endif
 }
 
 }  // namespace

@@ -6,6 +6,8 @@
 #include <cstring>
 
 #include "ffi/common/batch.h"
+#include "ffi/common/hd.h"
+#include "ffi/common/samples.h"
 #include "ffi/common/status.h"
 
 namespace jaxdali {
@@ -22,7 +24,7 @@ struct WindowArgs {
 };
 
 // kOutOfBounds when an index lies outside the input; then nothing is read. An empty window has no indices.
-inline Status CheckWindow(const WindowArgs& a) {
+JAXDALI_HD inline Status CheckWindow(const WindowArgs& a) {
   for (int d = 0; d < a.ndim; d++)
     if (a.extent[d] <= 0) return a.extent[d] < 0 ? kInternal : kOk;
   for (int d = 0; d < a.ndim; d++) {
@@ -31,6 +33,35 @@ inline Status CheckWindow(const WindowArgs& a) {
   }
   return kOk;
 }
+
+// A batch, as the custom call gets it.
+struct WindowBatch {
+  Batch in, out;                         // of one type
+  const int32_t *start, *step, *extent;  // [n, rank of the input]
+
+  // Sample i, which lies inside both buffers.
+  JAXDALI_NOINLINE JAXDALI_HD Status Sample(int i, WindowArgs* a) const {
+    a->in = in.bytes(i);
+    a->out = out.bytes(i);
+    a->ndim = in.ndim;
+    a->element = SizeOf(in.dtype);
+    int64_t size = 1;
+    for (int d = 0; d < in.ndim; d++) {
+      const int64_t at = static_cast<int64_t>(i) * in.ndim + d;
+      a->dims[d] = in.dim(i, d);
+      a->start[d] = start[at];
+      a->step[d] = step[at];
+      a->extent[d] = extent[at];
+      size *= a->extent[d];
+    }
+    // An axis that is dropped has extent 1, a new one too: the rank of the output is free, its size is not.
+    if (Status s = CheckWindow(*a); s != kOk) return s;
+    return size == out.size(i) ? kOk : kInternal;
+  }
+};
+
+// The CUDA kernel; null or what went wrong.
+const char* LaunchWindow(const WindowBatch& batch, const Samples& samples, void* stream);
 
 template <class T>
 inline void CopyStrided(const uint8_t* in, int64_t step, int64_t n, uint8_t* out) {
@@ -59,8 +90,8 @@ inline void CopyBlocks(const uint8_t* in, int64_t step, int64_t n, int64_t block
   }
 }
 
-inline Status CopyWindow(const WindowArgs& a) {
-  if (Status s = CheckWindow(a); s != kOk) return s;
+// The CPU kernel, for a window that CheckWindow finds good.
+inline void CopyWindow(const WindowArgs& a) {
   int64_t stride[8], axes = a.ndim, block = a.element;  // bytes from index to index of the input
   int64_t total = 1;
   const uint8_t* in = a.in;
@@ -68,14 +99,14 @@ inline Status CopyWindow(const WindowArgs& a) {
     stride[d] = d == a.ndim - 1 ? a.element : stride[d + 1] * a.dims[d + 1];
     total *= a.extent[d];
   }
-  if (total == 0) return kOk;
+  if (total == 0) return;
   for (int d = 0; d < a.ndim; d++) in += a.start[d] * stride[d];
   // Inner axes whose indices are neighbours in memory become one block.
   while (axes > 0 && (a.extent[axes - 1] == 1 || a.step[axes - 1] * stride[axes - 1] == block))
     block *= a.extent[--axes];
   if (axes == 0) {
     std::memcpy(a.out, in, block);
-    return kOk;
+    return;
   }
   const int last = static_cast<int>(axes) - 1;
   int64_t index[8] = {};
@@ -90,7 +121,7 @@ inline Status CopyWindow(const WindowArgs& a) {
       in -= a.extent[d] * a.step[d] * stride[d];
       index[d] = 0;
     }
-    if (d < 0) return kOk;
+    if (d < 0) return;
   }
 }
 

@@ -30,20 +30,33 @@ for _name, _capsule in _cpu.targets().items():
     jax.ffi.register_ffi_target(_name, _capsule, platform="cpu")
 
 
-def load_cuda() -> str:
-    """Registers the CUDA module when there is one; returns "loaded", "not built", or why it failed to load."""
+def _load_cuda() -> tuple[str, frozenset[str]]:
+    """Registers the CUDA kernels. Returns what `show_config` prints, and the kernels' names."""
     try:
         cuda = importlib.import_module("._cuda", __package__)
     except ModuleNotFoundError:
-        return "not built"
+        return "not built", frozenset()
     except ImportError as e:
-        return f"failed to load: {e}"
+        return f"failed to load: {e}", frozenset()
+    if problem := cuda.driver_problem():
+        return f"not used: {problem}", frozenset()
     for name, capsule in cuda.targets().items():
         jax.ffi.register_ffi_target(name, capsule, platform="CUDA")
-    return "loaded"
+    kernels = frozenset(name.removeprefix("jaxdali_") for name in cuda.targets())
+    info = cuda.build_info()
+    return f"loaded: {', '.join(sorted(kernels))} (CUDA {info['cuda']}, {info['architectures']})", kernels
 
 
-CUDA = load_cuda()
+CUDA, CUDA_KERNELS = _load_cuda()
+
+
+def kernels_on(device: jax.Device) -> frozenset[str]:
+    """The native kernels that JAX programs on a device can call. Where one is missing, its operators run on the CPU."""
+    if device.platform == "cpu":
+        return frozenset(name.removeprefix("jaxdali_") for name in _cpu.targets())
+    # AMD's platform is called "gpu" too.
+    is_cuda = device.platform == "cuda" or (device.platform == "gpu" and "cuda" in device.client.platform_version.lower())
+    return CUDA_KERNELS if is_cuda else frozenset()
 
 
 @dataclasses.dataclass(frozen=True)

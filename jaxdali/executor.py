@@ -193,7 +193,7 @@ class Executor:
         if number == len(self._phases):
             later = any(n.phase < 0 or (n.phase > number and (n.stage != "host" or n.op.eager)) for n in self.graph.nodes)
             ride = self.as_arrays and not later and (any(s is not None for s in self._shardings) or not self.accelerator)
-            found = segments(self.graph, number, self.accelerator, ride)
+            found = segments(self.graph, number, self.accelerator, _ffi.kernels_on(self.shards.primaries[0]), ride)
             first = sum(len(p.segments) for p in self._phases)
             capacity_keys: dict[tuple[int, int], Any] = {}
             for at, segment in enumerate(found):

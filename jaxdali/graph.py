@@ -114,6 +114,7 @@ class Operator:
     name: ClassVar[str]  # as users know it: "decoders.image"
     runs: ClassVar[frozenset[str]]  # subset of {"host", "compute"}: which of run and lower exist
     native: ClassVar[bool] = False  # lower() is a native call and also returns status i32[B]
+    kernel: ClassVar[str] = ""  # of a native operator: what lower() calls
     reads_shapes_only: ClassVar[bool] = False  # run() works on values made in a program too: it gets their shapes, no data
     source: ClassVar[bool] = False  # reader or external_source: one instance and one state per shard
     random: ClassVar[bool] = False  # draws random numbers: is numbered among the random operators of its pipeline

@@ -143,11 +143,12 @@ class Segment:
         return nodes, tuple(number[x.node.id, x.index] for x in self.exports)
 
 
-def segments(graph: Graph, phase: int, accelerator: bool, host_outputs: bool) -> tuple[Segment, ...]:
+def segments(graph: Graph, phase: int, accelerator: bool, kernels: frozenset[str], host_outputs: bool) -> tuple[Segment, ...]:
     """Splits the lowered nodes of a phase into programs, each on one backend.
 
     Args:
       accelerator: the pipeline is placed on another backend than the CPU: "cpu" and "device" nodes need programs of their own.
+      kernels: the native kernels that programs on the pipeline's devices can call.
       host_outputs: outputs made on the host ride through the last program.
     """
     level: dict[int, int] = {}
@@ -155,9 +156,9 @@ def segments(graph: Graph, phase: int, accelerator: bool, host_outputs: bool) ->
         if node.stage == "host" or node.phase != phase:
             continue
         earliest = max((level[x.node.id] for x in node.inputs if x.node.id in level), default=0)
-        # Even levels run on the CPU, odd ones on the accelerator. Where that has no native kernels, native operators run on
-        # the CPU, and their results are transferred.
-        on_device = node.stage == "device" and (not node.native or _ffi.CUDA == "loaded")
+        # Even levels run on the CPU, odd ones on the accelerator. A native operator whose kernel is missing there runs on the
+        # CPU, and its results are transferred.
+        on_device = node.stage == "device" and (not node.native or node.op.kernel in kernels)
         level[node.id] = earliest if not accelerator else earliest + (earliest % 2 != on_device)
     levels = sorted(set(level.values()))
     result = []

@@ -1,4 +1,4 @@
-"""Accelerators that have no native kernels, played by CPU devices: native operators run beside them, on the first CPU device."""
+"""Accelerators that lack native kernels, played by CPU devices: their operators run beside them, on the first CPU device."""
 
 import pathlib
 
@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from jax.sharding import Mesh, NamedSharding, PartitionSpec, SingleDeviceSharding
 
-from jaxdali import fn
+from jaxdali import _ffi, fn
 from jaxdali.plugin.jax import data_iterator
 from jaxdali.sharding import Shards
 
@@ -42,13 +42,21 @@ def on(first, last):
     [lambda: SingleDeviceSharding(jax.devices()[1]), lambda: on(1, 2), lambda: on(1, 3)],
     ids=["device", "mesh of 1", "mesh of 2"],
 )
-def test_same_batches_as_without(monkeypatch, sharding):
+@pytest.mark.parametrize(
+    ("kernels", "count"),
+    [
+        ((), 3),  # the CPU, the accelerator, and the CPU again for the last resize
+        (("resize", "rotate"), 2),  # only decoding stays on the CPU
+    ],
+)
+def test_same_batches_as_without(monkeypatch, sharding, kernels, count):
     sharding = sharding()
     expected, programs = second_batch(sharding)
     assert programs == 1
     monkeypatch.setattr(Shards, "accelerator", property(lambda self: True))
+    monkeypatch.setattr(_ffi, "kernels_on", lambda device: frozenset(kernels))
     batch, programs = second_batch(sharding)
-    assert programs == 3  # the CPU, the accelerator, and the CPU again for the last resize
+    assert programs == count
     for name, value in batch.items():
         assert value.sharding == sharding
         np.testing.assert_array_equal(value, expected[name])

@@ -9,7 +9,7 @@ import jax
 import pytest
 
 import jaxdali
-from jaxdali import _cpu, fn
+from jaxdali import _cpu, _ffi, fn
 
 ROOT = pathlib.Path(__file__).parent.parent
 
@@ -62,10 +62,17 @@ def test_public_names():
 
 
 def test_kernels_are_registered():
-    kernels = re.findall(r"^JAXDALI_KERNEL\((\w+)\)", (ROOT / "ffi" / "ops.def").read_text(), re.M)
+    kernels = re.findall(r"^JAXDALI_KERNEL(?:_CUDA)?\((\w+)\)", (ROOT / "ffi" / "ops.def").read_text(), re.M)
     assert kernels
     assert set(_cpu.targets()) == {f"jaxdali_{k}" for k in kernels}
     for kernel in kernels:
         call = jax.ffi.ffi_call(f"jaxdali_{kernel}", jax.ShapeDtypeStruct((1,), "uint8"))
         text = jax.jit(call).lower().as_text()
         assert f"jaxdali_{kernel}" in text
+
+
+def test_cuda_module():
+    """Where it was built it imports, with or without a GPU, and has its kernels."""
+    kernels = set(re.findall(r"^JAXDALI_KERNEL_CUDA\((\w+)\)", (ROOT / "ffi" / "ops.def").read_text(), re.M))
+    assert _ffi.CUDA.split(":")[0] in ("loaded", "not built", "not used")
+    assert _ffi.CUDA_KERNELS in (kernels, set())

@@ -5,6 +5,8 @@
 
 #include <cstdint>
 
+#include "ffi/common/hd.h"
+
 namespace jaxdali {
 
 inline constexpr int64_t kAlignment =
@@ -12,7 +14,7 @@ inline constexpr int64_t kAlignment =
 
 enum class DType : int32_t { kU8, kU16, kU32, kU64, kI8, kI16, kI32, kI64, kF16, kF32, kF64, kBool };
 
-inline constexpr int64_t SizeOf(DType t) {
+JAXDALI_HD inline constexpr int64_t SizeOf(DType t) {
   switch (t) {
     case DType::kU8:
     case DType::kI8:
@@ -44,24 +46,24 @@ struct Batch {
   const int32_t* shapes;   // [n, ndim]; unused when dense
   int64_t dense[8];
 
-  int64_t dim(int i, int d) const { return offsets ? shapes[static_cast<int64_t>(i) * ndim + d] : dense[d]; }
-  int64_t size(int i) const {
+  JAXDALI_HD int64_t dim(int i, int d) const { return offsets ? shapes[static_cast<int64_t>(i) * ndim + d] : dense[d]; }
+  JAXDALI_HD int64_t size(int i) const {
     int64_t s = 1;
     for (int d = 0; d < ndim; d++) s *= dim(i, d);
     return s;
   }
-  int64_t start(int i) const { return offsets ? offsets[i] * kAlignment : i * size(i); }
+  JAXDALI_HD int64_t start(int i) const { return offsets ? offsets[i] * kAlignment : i * size(i); }
   // A sample that lies inside the buffer. Kernels check this once per sample: shapes are data.
-  bool valid(int i) const {
+  JAXDALI_NOINLINE JAXDALI_HD bool valid(int i) const {
     for (int d = 0; d < ndim; d++)
       if (dim(i, d) < 0) return false;
     return start(i) >= 0 && start(i) + size(i) <= capacity;
   }
   template <class T>
-  T* sample(int i) const {
+  JAXDALI_HD T* sample(int i) const {
     return static_cast<T*>(data) + start(i);
   }
-  uint8_t* bytes(int i) const { return static_cast<uint8_t*>(data) + start(i) * SizeOf(dtype); }
+  JAXDALI_HD uint8_t* bytes(int i) const { return static_cast<uint8_t*>(data) + start(i) * SizeOf(dtype); }
 };
 
 }  // namespace jaxdali

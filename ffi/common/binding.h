@@ -1,13 +1,18 @@
-// What all FFI bindings share: buffers to batches, the control operand, the loop over samples.
+// What all FFI bindings share: buffers to batches, the control operand, the loop over samples or the launch.
+//
+// Bindings are compiled for the CPU and, with JAXDALI_CUDA, for the module `_cuda`: there the data of all buffers are
+// on the device, and the handler launches a kernel instead of working itself.
 #ifndef JAXDALI_FFI_COMMON_BINDING_H_
 #define JAXDALI_FFI_COMMON_BINDING_H_
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "ffi/common/batch.h"
 #include "ffi/common/huge_pages.h"
+#include "ffi/common/samples.h"
 #include "ffi/common/status.h"
 #include "ffi/common/thread_pool.h"
 #include "xla/ffi/api/ffi.h"
@@ -19,6 +24,11 @@ namespace ffi = ::xla::ffi;
 using I32 = ffi::Buffer<ffi::S32>;
 using F32 = ffi::Buffer<ffi::F32>;
 using F64 = ffi::Buffer<ffi::F64>;
+
+// Where a handler's work goes.
+struct Device {
+  void* stream;  // cudaStream_t; null on the CPU
+};
 
 // DType of an XLA type; false when no kernel takes it.
 inline bool ToDType(ffi::DataType t, DType* out) {
@@ -90,15 +100,34 @@ inline ffi::Error ToBatch(Buffer data, I32 offsets, I32 shapes, Batch* b) {
   return ffi::Error::Success();
 }
 
-// control i32[1 + N]: the thread pool's id, then 1 for each sample that is present.
+// control i32[1 + N]: the thread pool's id (of use on the CPU), then 1 for each sample that is present.
+inline bool SizesAgree(I32 control, const Batch& in, const Batch& out, ffi::ResultBuffer<ffi::S32>& status) {
+  return in.n == out.n && static_cast<int>(status->element_count()) == out.n &&
+         static_cast<int>(control.element_count()) == out.n + 1;
+}
+
+#ifdef JAXDALI_CUDA
+
+// launch(batch, samples, stream) -> null or what went wrong.
+template <class B>
+inline ffi::Error LaunchKernel(const char* (*launch)(const B&, const Samples&, void*), const B& batch, Device device,
+                               I32 control, ffi::ResultBuffer<ffi::S32> status) {
+  if (!SizesAgree(control, batch.in, batch.out, status))
+    return ffi::Error::InvalidArgument("batch sizes of the operands differ");
+  const Samples samples{batch.out.n, control.typed_data() + 1, status->typed_data()};
+  if (const char* what = launch(batch, samples, device.stream)) return ffi::Error::Internal(what);
+  return ffi::Error::Success();
+}
+
+#else
+
 // Calls task(i) -> Status for each present sample whose input and output lie inside their buffers, largest output
 // first, and writes status[i].
 template <class Task>
 inline ffi::Error ForEachSample(I32 control, const Batch& in, const Batch& out, ffi::ResultBuffer<ffi::S32> status,
                                 Task task) {
-  int n = out.n;
-  if (in.n != n || static_cast<int>(status->element_count()) != n || static_cast<int>(control.element_count()) != n + 1)
-    return ffi::Error::InvalidArgument("batch sizes of the operands differ");
+  const int n = out.n;
+  if (!SizesAgree(control, in, out, status)) return ffi::Error::InvalidArgument("batch sizes of the operands differ");
   auto pool = ThreadPool::Get(control.typed_data()[0]);
   if (!pool) return ffi::Error::Internal("unknown thread pool");
   const int32_t* present = control.typed_data() + 1;
@@ -120,10 +149,13 @@ inline ffi::Error ForEachSample(I32 control, const Batch& in, const Batch& out, 
   return ffi::Error::Success();
 }
 
-// The operands every kernel's binding begins with.
-//   in data, in offsets, in shapes, out offsets, out shapes, control
+#endif  // JAXDALI_CUDA
+
+// The parameters every kernel's binding begins with.
+//   device, in data, in offsets, in shapes, out offsets, out shapes, control
 #define JAXDALI_BIND_BATCH()        \
   ::xla::ffi::Ffi::Bind()           \
+      .Ctx<::jaxdali::Device>()     \
       .Arg<::xla::ffi::AnyBuffer>() \
       .Arg<::jaxdali::I32>()        \
       .Arg<::jaxdali::I32>()        \
@@ -132,5 +164,25 @@ inline ffi::Error ForEachSample(I32 control, const Batch& in, const Batch& out, 
       .Arg<::jaxdali::I32>()
 
 }  // namespace jaxdali
+
+namespace xla::ffi {
+
+template <>
+struct CtxDecoding<::jaxdali::Device> {
+  using Type = ::jaxdali::Device;
+  static std::optional<Type> Decode([[maybe_unused]] const XLA_FFI_Api* api,
+                                    [[maybe_unused]] XLA_FFI_ExecutionContext* context,
+                                    [[maybe_unused]] DiagnosticEngine& diagnostic) {
+#if defined(JAXDALI_CUDA) && !defined(JAXDALI_EMULATED)
+    auto stream = CtxDecoding<PlatformStream<void*>>::Decode(api, context, diagnostic);
+    if (!stream) return std::nullopt;
+    return Type{*stream};
+#else
+    return Type{nullptr};
+#endif
+  }
+};
+
+}  // namespace xla::ffi
 
 #endif  // JAXDALI_FFI_COMMON_BINDING_H_

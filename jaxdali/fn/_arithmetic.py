@@ -33,6 +33,7 @@ class Pointwise(Operator):
 
     name = "arithmetic"
     runs = frozenset({"host", "compute"})
+    kernel = "expand"
     setup_reads = ()
     function: str
     # per operand the number of the input, or (dtype, bytes) of a number: bytes, because 1 == 1.0 == True and NaN != NaN

@@ -103,6 +103,7 @@ class Resize(Operator):
     name = "resize"
     runs = frozenset({"compute"})
     native = True
+    kernel = "resize"
     args: Arguments
     mode: str = "default"
     antialias: bool = True

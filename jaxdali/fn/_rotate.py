@@ -112,6 +112,7 @@ class Rotate(Operator):
     name = "rotate"
     runs = frozenset({"compute"})
     native = True
+    kernel = "rotate"
     args: Arguments  # angle, axis, size
     keep_size: bool
     fill: float | None

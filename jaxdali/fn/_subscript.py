@@ -75,6 +75,7 @@ class Subscript(Operator):
 
     name = "subscript"
     runs = frozenset({"host", "compute"})
+    kernel = "window"
     axes: tuple[At | Range, ...]  # of the leading axes
     new: tuple[tuple[int, str], ...]  # (place among the output's axes, letter)
 

@@ -164,6 +164,7 @@ class DecodeImage(Operator):
     name = "decoders.image"
     runs = frozenset({"compute"})
     native = True
+    kernel = "decode"
     output_type: types.DALIImageType
     dtype: np.dtype
     adjust_orientation: bool

@@ -1,0 +1,29 @@
+#include "ffi/common/cuda_version.h"
+
+namespace jaxdali {
+
+#if defined(__CUDACC__)
+
+static std::string Version(int v) { return std::to_string(v / 1000) + "." + std::to_string(v % 1000 / 10); }
+
+std::map<std::string, std::string> CudaBuildInfo() {
+  return {{"cuda", Version(CUDART_VERSION)}, {"architectures", JAXDALI_ARCHITECTURES}};
+}
+
+std::string DriverProblem() {
+  int driver = 0;
+  // Opens the driver's library and asks; no context, so that importing costs no GPU memory and survives a fork.
+  if (cudaDriverGetVersion(&driver) != cudaSuccess || driver == 0) return "";
+  if (driver / 1000 >= CUDART_VERSION / 1000) return "";
+  return "built with CUDA " + Version(CUDART_VERSION) + ", and this machine's driver has CUDA " + Version(driver);
+}
+
+#else
+
+std::map<std::string, std::string> CudaBuildInfo() { return {{"cuda", "none"}, {"architectures", "emulated"}}; }
+
+std::string DriverProblem() { return ""; }
+
+#endif
+
+}  // namespace jaxdali

@@ -1,0 +1,72 @@
+# The module `_cuda`: built when nvcc is found, or demanded. And `_emulated`, a module for tests with the same kernels run
+# by a loop on the CPU.
+set(JAXDALI_CUDA AUTO CACHE STRING "CUDA module: AUTO (built when nvcc works), ON (an error when it does not) or OFF")
+set_property(CACHE JAXDALI_CUDA PROPERTY STRINGS AUTO ON OFF)
+set(JAXDALI_CUDA_REAL 80 90 CACHE STRING "Architectures to compile CUDA kernels for; PTX of the first serves newer ones")
+option(JAXDALI_EMULATED "Build the tests' module that emulates the CUDA kernels on the CPU" OFF)
+
+file(GLOB JAXDALI_CUDA_KERNELS CONFIGURE_DEPENDS RELATIVE "${CMAKE_SOURCE_DIR}" ffi/*.cu)
+list(TRANSFORM JAXDALI_CUDA_KERNELS REPLACE "\\.cu$" ".cc" OUTPUT_VARIABLE JAXDALI_CUDA_BINDINGS)
+
+# A module with the handlers that launch kernels; `ARGN`: where the kernels are.
+function(jaxdali_kernel_module name)
+  nanobind_add_module(${name} NB_STATIC STABLE_ABI ffi/module.cc ${JAXDALI_CUDA_BINDINGS} ffi/resize_filters.cc ${ARGN})
+  target_include_directories(${name} PRIVATE "${CMAKE_SOURCE_DIR}")
+  target_include_directories(${name} SYSTEM PRIVATE "${XLA_FFI_INCLUDE}")
+  target_link_libraries(${name} PRIVATE Threads::Threads)
+  target_compile_definitions(${name} PRIVATE JAXDALI_CUDA JAXDALI_MODULE=${name})
+  target_compile_options(${name} PRIVATE -Wall -Wextra $<$<BOOL:${JAXDALI_WERROR}>:-Werror>)
+  if(JAXDALI_OUTPUT)
+    set_target_properties(${name} PROPERTIES LIBRARY_OUTPUT_DIRECTORY "${JAXDALI_OUTPUT}")
+  endif()
+  install(TARGETS ${name} LIBRARY DESTINATION jaxdali)
+endfunction()
+
+if(JAXDALI_EMULATED)
+  jaxdali_kernel_module(_emulated ffi/emulated/kernels.cc)
+  target_compile_definitions(_emulated PRIVATE JAXDALI_EMULATED)
+endif()
+
+set(why "switched off by JAXDALI_CUDA")
+if(JAXDALI_CUDA)
+  set(why "nvcc not found")
+  # Left alone, CMake does not look where the toolkit puts it.
+  find_program(JAXDALI_NVCC nvcc HINTS ENV CUDA_HOME ENV CUDA_PATH PATH_SUFFIXES bin)
+  if(JAXDALI_NVCC)
+    set(why "${JAXDALI_NVCC} does not work with this C++ compiler")
+    set(CMAKE_CUDA_COMPILER "${JAXDALI_NVCC}")
+    set(CMAKE_CUDA_ARCHITECTURES OFF)  # given below: one front-end pass for all of them
+    include(CheckLanguage)
+    set(CMAKE_MESSAGE_LOG_LEVEL WARNING)
+    check_language(CUDA)
+    unset(CMAKE_MESSAGE_LOG_LEVEL)
+    if(CMAKE_CUDA_COMPILER)
+      set(why "")
+    endif()
+  endif()
+endif()
+if(why)
+  if(JAXDALI_CUDA STREQUAL ON)
+    message(FATAL_ERROR "CUDA module: ${why}, and JAXDALI_CUDA=ON demands it")
+  endif()
+  message(NOTICE "-- CUDA module: ${why}, building without")
+  return()
+endif()
+
+enable_language(CUDA)
+list(TRANSFORM JAXDALI_CUDA_REAL PREPEND "sm_" OUTPUT_VARIABLE code)
+list(JOIN code ", " JAXDALI_ARCHITECTURES)
+list(GET JAXDALI_CUDA_REAL 0 virtual)
+list(APPEND code compute_${virtual})
+list(JOIN code "," code)
+message(NOTICE "-- CUDA module: CUDA ${CMAKE_CUDA_COMPILER_VERSION}, ${code}")
+
+add_library(jaxdali_cuda OBJECT ${JAXDALI_CUDA_KERNELS} ffi/common/cuda_version.cu)
+set_target_properties(jaxdali_cuda PROPERTIES CUDA_STANDARD 20 CUDA_STANDARD_REQUIRED ON CUDA_RUNTIME_LIBRARY Static CUDA_VISIBILITY_PRESET hidden)
+target_include_directories(jaxdali_cuda PRIVATE "${CMAKE_SOURCE_DIR}")
+target_compile_definitions(jaxdali_cuda PRIVATE "JAXDALI_ARCHITECTURES=\"${JAXDALI_ARCHITECTURES}\"")
+# Without contraction results equal the CPU's to the bit wherever the order of operations does; sums say fma themselves.
+target_compile_options(jaxdali_cuda PRIVATE -fmad=false --expt-relaxed-constexpr -gencode arch=compute_${virtual},code=[${code}] -Xcompiler=-Wall
+                                            "$<$<BOOL:${JAXDALI_WERROR}>:-Werror=all-warnings>")
+jaxdali_kernel_module(_cuda $<TARGET_OBJECTS:jaxdali_cuda>)
+set_target_properties(_cuda PROPERTIES CUDA_RUNTIME_LIBRARY Static)

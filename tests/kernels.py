@@ -1,0 +1,202 @@
+"""Random batches for the native kernels, to compare two implementations of one."""
+
+import dataclasses
+import types
+from collections.abc import Iterator
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxdali import _cpu, _ffi
+from jaxdali.graph import Spec
+from jaxdali.ragged import Ragged, pack, plan_offsets
+
+INTERNAL = 11
+
+
+@dataclasses.dataclass
+class Case:
+    """A call of a kernel.
+
+    Attributes:
+      dtype, shapes: of the outputs.
+      params, attrs: as the kernel's binding lists them.
+    """
+
+    kernel: str
+    samples: list[np.ndarray]
+    dtype: np.dtype
+    shapes: list[tuple[int, ...]]
+    params: tuple[np.ndarray, ...]
+    attrs: dict[str, Any]
+    exact: bool = False
+    note: str = ""
+
+
+def noise(rng: np.random.Generator, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
+    dtype = np.dtype(dtype)
+    if dtype.kind == "f":
+        return (rng.standard_normal(shape) * 100).astype(dtype)
+    if dtype.kind == "b":
+        return rng.integers(0, 2, shape).astype(bool)
+    return rng.integers(np.iinfo(dtype).min, np.iinfo(dtype).max, shape, dtype, endpoint=True)
+
+
+def extents(rng: np.random.Generator, n: int, most: int) -> tuple[int, ...]:
+    return tuple(int(x) for x in rng.integers(1, most, n))
+
+
+def rotate_cases(rng: np.random.Generator) -> Iterator[Case]:
+    f32 = np.float32
+    for in_type, out_type in [(t, o) for t in (np.uint8, np.int16, np.int32, f32) for o in dict.fromkeys((t, f32))] + [
+        (f32, np.uint8),
+        (f32, np.int16),
+        (f32, np.int32),
+    ]:
+        for dims, first, linear, has_fill in [
+            (2, 0, True, True),
+            (2, 1, True, False),
+            (2, 0, False, True),
+            (3, 1, True, True),
+            (3, 0, False, False),
+        ]:
+            samples, shapes, maps = [], [], []
+            for i in range(4):
+                frames, channels = extents(rng, first, 4), (int(rng.integers(1, 5)),)
+                samples.append(noise(rng, (*frames, *extents(rng, dims, 30 if dims == 2 else 9), *channels), in_type))
+                shapes.append((*frames, *extents(rng, dims, 40 if dims == 2 else 10), *channels))
+                matrix = np.eye(dims) + rng.standard_normal((dims, dims)) * (0 if i == 0 else 0.5)
+                maps.append(np.concatenate([matrix, rng.standard_normal((dims, 1)) * 3], axis=1))
+            attrs = {"dims": dims, "first": first, "linear": linear, "has_fill": has_fill}
+            note = f"{np.dtype(in_type)}->{np.dtype(out_type)} {attrs}"
+            fill = np.full(4, 42, f32)
+            yield Case("rotate", samples, np.dtype(out_type), shapes, (np.array(maps), fill), attrs, not linear, note)
+
+
+def resize_cases(rng: np.random.Generator) -> Iterator[Case]:
+    for in_type in (np.uint8, np.int16, np.uint16, np.float32):
+        for out_type in dict.fromkeys((in_type, np.float32)):
+            for interp in range(6):
+                for axes, first, rank in [(2, 0, 3), (1, 1, 3), (2, 1, 3), (3, 0, 4)]:
+                    samples, shapes, roi = [], [], []
+                    for i in range(4):
+                        dims = [*extents(rng, rank, 40 if axes < 3 else 12)]
+                        if first + axes < rank:
+                            dims[-1] = int(rng.integers(1, 7))
+                        samples.append(noise(rng, tuple(dims), in_type))
+                        out = list(dims)
+                        for a in range(first, first + axes):
+                            out[a] = int(rng.integers(1, 40 if axes < 3 else 12))
+                        shapes.append(tuple(out))
+                        whole = [[0, dims[a]] for a in range(first, first + axes)]
+                        part = [sorted(rng.uniform(0, n, 2), reverse=i == 3) for _, n in whole]
+                        roi.append(whole if i < 2 else part)
+                    antialias = bool(rng.integers(2))
+                    filters = np.full((4, 2), interp, np.int32)
+                    filters[1] = rng.integers(0, 6, 2)  # different ones for shrinking and enlarging
+                    attrs = {"first_axis": first, "num_axes": axes, "antialias": antialias}
+                    note = f"{np.dtype(in_type)}->{np.dtype(out_type)} filter {interp} {attrs}"
+                    yield Case("resize", samples, np.dtype(out_type), shapes, (np.array(roi, np.float32), filters), attrs, False, note)
+
+
+def window_cases(rng: np.random.Generator) -> Iterator[Case]:
+    for dtype in (np.uint8, np.float16, np.int32, np.float64, np.bool_):
+        for ndim in (1, 2, 3, 5):
+            samples, shapes, params = [], [], []
+            for _ in range(5):
+                dims = extents(rng, ndim, 9)
+                samples.append(noise(rng, dims, dtype))
+                ranges = []
+                for n in dims:
+                    a, b = sorted(rng.integers(0, n + 1, 2))
+                    step = int(rng.choice([1, 1, 2, -1, -3]))
+                    ranges.append(range(a, b, step) if step > 0 else range(b - 1, a - 1, step))
+                shapes.append(tuple(len(r) for r in ranges))
+                params.append([(r.start if len(r) else 0, r.step, len(r)) for r in ranges])
+            params[-1][0] = (samples[-1].shape[0], 1, max(shapes[-1][0], 1))  # outside
+            operands = np.array(params, np.int32)
+            yield Case("window", samples, np.dtype(dtype), shapes, tuple(operands[..., k] for k in range(3)), {}, True, f"{dtype} {ndim}")
+
+
+def expand_cases(rng: np.random.Generator) -> Iterator[Case]:
+    for dtype in (np.uint8, np.int16, np.float32, np.int64, np.bool_):
+        for ndim, missing in [(1, 0), (2, 1), (3, 0), (3, 2), (4, 1)]:
+            shapes = [extents(rng, ndim, 9) for _ in range(5)]
+            samples = [noise(rng, tuple(n if rng.integers(2) else 1 for n in s[missing:]), dtype) for s in shapes]
+            shapes[-1] = (*shapes[-1][:-1], shapes[-1][-1] + 1)  # does not fit, unless the axis is 1
+            yield Case("expand", samples, np.dtype(dtype), shapes, (), {}, True, f"{dtype} {ndim} {missing}")
+
+
+CASES = {"rotate": rotate_cases, "resize": resize_cases, "window": window_cases, "expand": expand_cases}
+
+
+def run(case: Case, target: str = "", dense: bool = False, present: Any = None, broken: int | None = None, device: Any = None):
+    """The outputs and the status of each sample.
+
+    Args:
+      target: instead of the case's kernel.
+      dense: the first sample alone, as a dense batch with a dense result.
+      present: which samples are; default: all.
+      broken: a sample that is said to lie outside its buffer.
+      device: where to run; default: JAX's.
+    """
+    n = 1 if dense else len(case.samples)
+    present = np.ones(n, np.int32) if present is None else np.asarray(present, np.int32)[:n]
+    pool = _cpu.pool_create(2)
+    try:
+        with jax.enable_x64(True), jax.default_device(device):
+            ctx: Any = types.SimpleNamespace(B=n, control=jnp.asarray([pool, *present], jnp.int32))
+            shapes = np.array(case.shapes[:n], np.int64).reshape(n, -1)
+            params = [jnp.asarray(p[:n]) for p in case.params]
+            if dense:
+                spec = Spec(case.dtype, shapes.shape[1], tuple(shapes[0].tolist()))
+                y, status = _ffi.call(target or case.kernel, ctx, jnp.asarray(case.samples[0][None]), spec, None, *params, **case.attrs)
+                return [np.asarray(y)[0]], np.asarray(status)
+            p = pack(case.samples, 1, lambda elements, dtype: np.zeros((1, elements), dtype))
+            starts = p.offsets.copy()
+            offsets, need = plan_offsets(shapes, 1)
+            if broken is not None:
+                starts[broken] = 1 << 24
+            x = Ragged(jnp.asarray(p.data[0]), jnp.asarray(starts), jnp.asarray(p.shapes.astype(np.int32)))
+            out = _ffi.Out(max(need, 1), jnp.asarray(offsets), jnp.asarray(shapes.astype(np.int32)))
+            y, status = _ffi.call(target or case.kernel, ctx, x, Spec(case.dtype, shapes.shape[1], None), out, *params, **case.attrs)
+            data = np.asarray(y.data)
+    finally:
+        _cpu.pool_destroy(pool)
+    return [data[o * 64 : o * 64 + s.prod()].reshape(s) for o, s in zip(offsets, shapes, strict=True)], np.asarray(status)
+
+
+def assert_agree(case: Case, got: tuple[list[np.ndarray], np.ndarray], want: tuple[list[np.ndarray], np.ndarray]) -> None:
+    """Outputs equal: within 1 for integers and 1e-5 of the largest value for floats, or exactly; status exactly."""
+    np.testing.assert_array_equal(got[1], want[1], err_msg=case.note)
+    for i, code in enumerate(want[1]):
+        if code != 0:
+            continue
+        a, b = got[0][i], want[0][i]
+        if case.exact or a.size == 0:
+            np.testing.assert_array_equal(a, b, err_msg=case.note)
+        else:
+            largest = float(np.abs(b.astype(np.float64)).max())
+            atol = 1e-5 * largest if case.dtype.kind == "f" else max(1, 1e-6 * largest)
+            np.testing.assert_allclose(a.astype(np.float64), b.astype(np.float64), rtol=0, atol=atol, err_msg=case.note)
+
+
+def compare(kernel: str, target: str = "", device: Any = None, seed: int = 0) -> int:
+    """Compares an implementation with the CPU's over all cases; returns their number."""
+    cpu = jax.devices("cpu")[0]
+    number = 0
+    for number, case in enumerate(CASES[kernel](np.random.default_rng(seed)), 1):
+        for how in ({}, {"dense": True}, {"present": [1, 0, 1, 1, 1], "broken": 2}):
+            if how and number % 5:
+                continue
+            want = run(case, device=cpu, **how)
+            got = run(case, target, device=device or cpu, **how)
+            if how.get("present"):
+                want = ([*want[0][:1], *want[0][2:]], np.delete(want[1], 1))  # nothing is said about an absent sample's data
+                assert got[1][1] == 0
+                got = ([*got[0][:1], *got[0][2:]], np.delete(got[1], 1))
+                assert want[1][1] == INTERNAL
+            assert_agree(case, got, want)
+    return number
