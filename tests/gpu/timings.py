@@ -33,9 +33,7 @@ def main():
         ctx: Any = types.SimpleNamespace(B=N, control=jnp.asarray([0] + [1] * N, jnp.int32))
         copied = seconds(jax.jit(lambda x: x ^ np.uint8(255)), images)
         bandwidth = 2 * images.nbytes / copied
-        print(
-            f"{device.device_kind}, jax {jax.__version__}: batch of {N} images {H} x {W} x 3, uint8; copies at {bandwidth / 1e9:.0f} GB/s"
-        )
+        print(f"{device.device_kind}, jax {jax.__version__}: {N} images {H} x {W} x 3, uint8; copies at {bandwidth / 1e9:.0f} GB/s")
 
         def show(name, kernel, out_shape, *params, **attrs):
             spec = Spec(np.dtype(np.uint8), 3, out_shape)
