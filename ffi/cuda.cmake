@@ -61,8 +61,9 @@ list(APPEND code compute_${virtual})
 list(JOIN code "," code)
 message(NOTICE "-- CUDA module: CUDA ${CMAKE_CUDA_COMPILER_VERSION}, ${code}")
 
+# C++17: CMake 3.25, Debian's, knows no C++20 of nvcc 13.
 add_library(jaxdali_cuda OBJECT ${JAXDALI_CUDA_KERNELS} ffi/common/cuda_version.cu)
-set_target_properties(jaxdali_cuda PROPERTIES CUDA_STANDARD 20 CUDA_STANDARD_REQUIRED ON CUDA_RUNTIME_LIBRARY Static CUDA_VISIBILITY_PRESET hidden)
+set_target_properties(jaxdali_cuda PROPERTIES CUDA_STANDARD 17 CUDA_STANDARD_REQUIRED ON CUDA_RUNTIME_LIBRARY Static CUDA_VISIBILITY_PRESET hidden)
 target_include_directories(jaxdali_cuda PRIVATE "${CMAKE_SOURCE_DIR}")
 target_compile_definitions(jaxdali_cuda PRIVATE "JAXDALI_ARCHITECTURES=\"${JAXDALI_ARCHITECTURES}\"")
 # Without contraction results equal the CPU's to the bit wherever the order of operations does; sums say fma themselves.
