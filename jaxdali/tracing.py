@@ -22,8 +22,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-MAX_DEPTH = 4  # of containers and objects that are saved and put back
+MAX_DEPTH = 8  # of containers and objects that are saved and put back
 MAX_ITEMS = 10_000  # in one container
+MAX_OBJECTS = 100_000  # in all
 MAX_BYTES = 1 << 24  # of one array
 
 
@@ -120,9 +121,12 @@ def _functions(function: Any) -> Iterator[types.FunctionType]:
             todo.append(method)
 
 
+_LIBRARIES = ("jax", "jaxlib", "numpy", "builtins", "optax")
+
+
 def _is_users(f: Any) -> bool:
     module = getattr(f, "__module__", None) or ""
-    return module.partition(".")[0] not in ("jax", "jaxlib", "numpy", "builtins", "flax", "optax")
+    return module.partition(".")[0] not in (*_LIBRARIES, "flax")
 
 
 def _codes(code: types.CodeType) -> Iterator[types.CodeType]:
@@ -141,6 +145,7 @@ def _reach(f: types.FunctionType) -> list[tuple[tuple[str, Any, Any], Any]]:
     names = {n for c in _codes(f.__code__) for n in c.co_names}
     found += [(("global", f.__globals__, n), f.__globals__[n]) for n in sorted(names & f.__globals__.keys())]
     found += [(("item", f.__defaults__, i), v) for i, v in enumerate(f.__defaults__ or ())]
+    found += [(("item", f.__kwdefaults__, k), v) for k, v in (f.__kwdefaults__ or {}).items()]
     return found
 
 
@@ -167,15 +172,60 @@ def _iterator(function: Any) -> str:
 
 
 def _users_object(x: Any) -> bool:
-    return (
-        hasattr(x, "__dict__") and not isinstance(x, (type, types.ModuleType, types.FunctionType, types.MethodType)) and _is_users(type(x))
-    )
+    """Whether `x` is an object whose attributes are saved. Flax's are, as tracing may leave an nnx.Module half changed."""
+    if isinstance(x, (type, types.ModuleType, types.FunctionType, types.MethodType)):
+        return False
+    return (_has_dict(x) or bool(_slots(x))) and type(x).__module__.partition(".")[0] not in _LIBRARIES
+
+
+def _has_dict(x: Any) -> bool:
+    return isinstance(getattr(x, "__dict__", None), dict)  # not one that stands for another object, as that of list[int] does
+
+
+def _slots(x: Any) -> list[str]:
+    """The slots of an object of a Python class."""
+    listed = [vars(c).get("__slots__", ()) for c in type(x).__mro__]
+    names = [n for each in listed for n in ((each,) if isinstance(each, str) else each)]
+    return [n for n in names if n not in ("__dict__", "__weakref__")]
+
+
+def _attributes(x: Any) -> dict[str, Any]:
+    return {**(vars(x) if _has_dict(x) else {}), **{n: getattr(x, n) for n in _slots(x) if hasattr(x, n)}}
+
+
+def _put_back_attributes(x: Any, content: dict[str, Any]):
+    slots = _slots(x)
+    for n in slots:
+        if n in content and getattr(x, n, None) is not content[n]:
+            object.__setattr__(x, n, content[n])
+        elif n not in content and hasattr(x, n):
+            object.__delattr__(x, n)
+    if _has_dict(x):
+        _refill(vars(x), {k: v for k, v in content.items() if k not in slots})
+
+
+def _named(x: Any, names: set[str]) -> dict[str, Any]:
+    """Those attributes of a class or module that a function names."""
+    return {n: vars(x)[n] for n in names & vars(x).keys()}
+
+
+def _put_back_named(x: Any, names: set[str], content: dict[str, Any]):
+    now = _named(x, names)
+    for n in now.keys() - content.keys():
+        delattr(x, n)
+    for n, v in content.items():
+        if n not in now or now[n] is not v:
+            setattr(x, n, v)
+
+
+def _is_cache(x: Any) -> bool:
+    return hasattr(type(x), "cache_clear") and hasattr(type(x), "cache_info") and _is_users(x)
 
 
 def _walk(roots: list[Any]) -> Iterator[Any]:
     """Everything in containers and users' objects, to a depth."""
     todo, seen = [(r, 0) for r in roots], set()
-    while todo:
+    while todo and len(seen) < MAX_OBJECTS:
         x, depth = todo.pop()
         if id(x) in seen:
             continue
@@ -189,6 +239,8 @@ def _walk(roots: list[Any]) -> Iterator[Any]:
         elif isinstance(x, (list, tuple, set, collections.deque)) and len(x) <= MAX_ITEMS:
             children = x
         elif _users_object(x):
+            children = (*_attributes(x).values(), type(x))
+        elif isinstance(x, type) and _is_users(x):
             children = vars(x).values()
         todo += [(c, depth + 1) for c in children]
 
@@ -239,7 +291,10 @@ def _state_kept(function: Any):
 
     keep("numpy.random", np.random.get_state, np.random.set_state)
     keep("random", random.getstate, random.setstate)
-    for f in _functions(function):
+    functions = list(_functions(function))
+    names = {n for f in functions for c in _codes(f.__code__) for n in c.co_names}
+    for f in functions:
+        keep(f"an attribute of {f.__name__}", lambda f=f: dict(vars(f)), functools.partial(_refill, vars(f)))
         for (kind, where, name), _ in _reach(f):
             if kind == "cell":
                 keep(
@@ -261,6 +316,8 @@ def _state_kept(function: Any):
             keep(what, lambda x=x: tuple(x), functools.partial(_refill_deque, x))
         elif isinstance(x, (dict, set)):
             keep(what, x.copy, functools.partial(_refill, x))
+        elif isinstance(x, bytearray):
+            keep(what, lambda x=x: bytes(x), lambda v, x=x: x.__setitem__(slice(None), v))
         elif isinstance(x, np.ndarray) and x.flags.writeable and x.nbytes <= MAX_BYTES and x.dtype != object:
             keep(what, x.copy, lambda v, x=x: x.__setitem__(Ellipsis, v))
         elif isinstance(x, np.random.Generator):
@@ -269,8 +326,13 @@ def _state_kept(function: Any):
             keep(what, x.get_state, x.set_state)
         elif isinstance(x, random.Random):
             keep(what, x.getstate, x.setstate)
+        elif isinstance(x, types.ModuleType) or (isinstance(x, type) and _is_users(x)):
+            if x.__name__.partition(".")[0] not in _LIBRARIES:
+                keep(f"{what} {x.__name__}", lambda x=x: _named(x, names), functools.partial(_put_back_named, x, names))
+        elif _is_cache(x):
+            kept.append((what, lambda: True, functools.partial(_clear_cache, x, _misses(x))))
         elif _users_object(x):
-            keep(what, lambda x=x: dict(vars(x)), lambda v, x=x: _refill(vars(x), v))
+            keep(what, lambda x=x: _attributes(x), functools.partial(_put_back_attributes, x))
     changed: list[str] = []
     try:
         yield changed
@@ -278,6 +340,16 @@ def _state_kept(function: Any):
         changed += [name for name, same, _ in kept if not same()]
         for _, _, put_back in reversed(kept):
             put_back()
+
+
+def _misses(cache: Any) -> int:
+    return cache.cache_info().misses
+
+
+def _clear_cache(cache: Any, misses: int):
+    """Empties a `functools.cache` that the trial has written to: tracers may be in it. What it held is computed again."""
+    if _misses(cache) > misses:
+        cache.cache_clear()
 
 
 def _same(a: Any, b: Any) -> bool:

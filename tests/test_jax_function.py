@@ -1,15 +1,18 @@
 # ruff: noqa: NPY002  the global NumPy generator is what is tested
 """jax_function: traced into the program where that is faithful, eager where not."""
 
+import functools
 import io
 import itertools
 import logging
 import random
+import types as types_of_python
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from flax import nnx
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from PIL import Image
 
@@ -196,6 +199,72 @@ def test_iterators_and_closures():
         assert (a[0], b[0], c[0]) == (i + 1, expected.integers(1000), i)
 
 
+class _Slotted:
+    __slots__ = ("n",)
+    of_all = 0
+    listed: list[int] = []  # noqa: RUF012  changed by a test
+
+    def __init__(self):
+        self.n = 0
+
+
+def test_trials_leave_nothing_in_other_places():
+    slotted, module, table = _Slotted(), types_of_python.ModuleType("users"), bytearray(1)
+    module.n = 0
+    dropout = nnx.Dropout(0.5, rngs=nnx.Rngs(0))
+    drop = nnx.jit(lambda m, x: m(x))
+    _Slotted.of_all = 0
+    _Slotted.listed.clear()
+
+    @functools.lru_cache
+    def weights(n):
+        return jnp.arange(n, dtype=jnp.float32)
+
+    def attribute(x):
+        attribute.n += 1
+        return jnp.full(4, attribute.n)
+
+    def keyword(x, *, seen=[]):  # noqa: B006  what is tested
+        seen.append(1)
+        return jnp.full(4, len(seen))
+
+    def slot(x):
+        slotted.n += 1
+        return jnp.full(4, slotted.n)
+
+    def of_class(x):
+        _Slotted.of_all += 1
+        _Slotted.listed.append(1)
+        return jnp.full(4, _Slotted.of_all * len(_Slotted.listed))
+
+    def of_module(x):
+        module.n += 1
+        return jnp.full(4, module.n)
+
+    def item(x):
+        table[0] += 1
+        return jnp.full(4, int(table[0]))
+
+    attribute.n = 0
+    functions = [attribute, keyword, slot, of_class, of_module, item]
+    batches, pipe = run(
+        lambda x: (
+            *(jax_function(f)(x) for f in functions),
+            jax_function(lambda x: weights(4))(x),  # the trial must not leave tracers in the cache
+            jax_function(lambda x: drop(dropout, jnp.ones(4)))(x),  # whose tracing fails half-way
+        ),
+        n=3,
+        exec_async=False,
+        exec_pipelined=False,
+    )
+    pipe.close()
+    fresh = nnx.Dropout(0.5, rngs=nnx.Rngs(0))
+    for i, (*counts, cached, dropped) in enumerate(batches):
+        assert [int(c[0]) for c in counts] == [i + 1, i + 1, i + 1, (i + 1) ** 2, i + 1, i + 1]
+        np.testing.assert_array_equal(cached, np.arange(4))
+        np.testing.assert_array_equal(dropped, fresh(jnp.ones(4)))
+
+
 def test_jit_forces_either():
     batches, pipe = run(lambda x: jax_function(lambda x: x + 1, jit=False)(x))
     assert "stablehlo.add" not in pipe.lower().as_text()
@@ -291,6 +360,7 @@ def test_bfloat16_is_an_ordinary_output():
         (lambda x: x[:2], "first axis"),
         (lambda x: x.sum(), "first axis"),
         (lambda x: np.asarray([1, 2, 3, 4]), "must be a jax.Array, got ndarray"),
+        (lambda x: jax.random.split(jax.random.key(0), 4), "array of random keys"),
         (lambda x: {"a": 1}["nothing"], "KeyError: 'nothing'"),
         (lambda x: x.reshape(7), "reshape"),
     ],
@@ -333,6 +403,8 @@ def test_ragged_input_within_a_batch_is_an_error():
         ({"device": "mixed"}, ValueError),
         ({"sharding": "batch"}, ValueError),
         ({"output_layouts": ("HWC", "HWC")}, RuntimeError),
+        ({"output_layouts": 3}, TypeError),
+        ({"output_layouts": [3]}, TypeError),
         ({"jit": True, "num_outputs": 0}, ValueError),
     ],
 )

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax.extend.core import jaxpr_as_fun
 from jax.sharding import NamedSharding, PartitionSpec, Sharding
@@ -95,11 +96,16 @@ def jax_function(
     if output_layouts is None or isinstance(output_layouts, str):
         layouts = (output_layouts,) * num_outputs
     else:
+        if not isinstance(output_layouts, Sequence):
+            raise TypeError(f"output_layouts must be a text or a list of texts, got {output_layouts!r}")
         layouts = tuple(output_layouts)
         if len(layouts) != num_outputs:
             raise ArgumentError(
                 f"output_layouts has {len(layouts)} layouts for {num_outputs} outputs: pass one for each, or a single text for all"
             )
+    for text in layouts:
+        if text is not None and not isinstance(text, str):
+            raise TypeError(f"output_layouts must be texts, got {text!r}")
     options = {"function": function, "outputs": num_outputs, "layouts": layouts, "keep": bool(preserve)}
     eager = jit is False or num_outputs == 0 or sharding is not None
 
@@ -161,6 +167,8 @@ class _Function(Operator):
         for i, a in enumerate(arrays):
             if not isinstance(a, jax.Array):
                 raise TypeError(f"output {i} must be a jax.Array, got {type(a).__name__}")
+            if jnp.issubdtype(a.dtype, jax.dtypes.prng_key):
+                raise TypeError(f"output {i} is an array of random keys; return jax.random.key_data of it, or use the keys in the function")
             if a.ndim == 0 or a.shape[0] != samples:
                 raise ValueError(f"output {i} must have the batch, {samples} samples, as first axis; its shape is {a.shape}")
         return arrays
