@@ -38,3 +38,7 @@ class ArgumentError(ValueError, RuntimeError):
     A ValueError, as is usual in Python; also a RuntimeError, which is what DALI raises for most of these when the pipeline
     is built, so that existing code that catches that keeps working.
     """
+
+
+class TooFewError(ValueError, IndexError):
+    """Fewer pipelines or outputs than are needed: an IndexError in DALI."""

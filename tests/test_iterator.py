@@ -232,7 +232,7 @@ def test_several_pipelines_are_stacked_or_sharded(files):
     ("options", "error", "text"),
     [
         ({"output_map": ["x", "x"]}, ValueError, "distinct"),
-        ({"output_map": ["x", "y"]}, ValueError, "output_map has 2 names"),
+        ({"output_map": ["x", "y"]}, IndexError, "output_map has 2 names"),
         ({"output_map": [3]}, TypeError, "output_map must be a list of names"),
         ({"sharding": "batch"}, TypeError, "Sharding"),
         ({"sharding": {"y": some_devices(1)}}, ValueError, r"names in output_map, \['x'\], got \['y'\]"),
@@ -243,7 +243,10 @@ def test_several_pipelines_are_stacked_or_sharded(files):
         ({"mask_name": "x", "last_batch_policy": LastBatchPolicy.PARTIAL}, ValueError, "a name in output_map"),
         ({"mask_name": 3, "last_batch_policy": LastBatchPolicy.PARTIAL}, TypeError, "mask_name must be a text"),
         ({"pipelines": None}, ValueError, "at least one pipeline"),
-        ({"pipelines": []}, ValueError, "at least one pipeline"),
+        ({"pipelines": []}, IndexError, "at least one pipeline"),
+        ({"pipelines": 3}, TypeError, "pipelines must be a Pipeline or a list of them, got int"),
+        ({"output_map": 3}, TypeError, "output_map must be a list of names, got 3"),
+        ({"size": "4", "reader_name": None}, TypeError, "size must be a number of samples, got '4'"),
         ({"pipelines": [3]}, TypeError, "Pipeline objects, got int"),
         ({"pipelines": [{}, {"batch_size": 3}]}, ValueError, r"one batch size, got \[2, 3\]"),
         ({"auto_reset": 1}, ValueError, "auto_reset"),
@@ -267,7 +270,7 @@ def test_several_pipelines_are_stacked_or_sharded(files):
 def test_wrong_arguments(files, options, error, text):
     arguments = {"output_map": ["x"], "reader_name": "reader", "pipelines": [{}], **options}
     pipes = arguments["pipelines"]
-    if pipes and isinstance(pipes[0], dict):
+    if isinstance(pipes, list) and pipes and isinstance(pipes[0], dict):
         pipes = [{"batch_size": 2, "files": 6, **p} for p in pipes]
         arguments["pipelines"] = [pipeline_def(definition)(**{**p, "files": files[: p["files"]]}) for p in pipes]
     before = threading.active_count()
@@ -324,6 +327,8 @@ def test_wrong_use_of_data_iterator(files):
         make(files, batch_size=8, shard_id=1)
     with pytest.raises(TypeError, match="batch_size"):
         make(files)
+    with pytest.raises(TypeError, match=r"batch_size must be a whole number, got 8\.0"):
+        make(files, batch_size=8.0)
     with pytest.raises(ValueError, match=r"batch_size=12 .* 8 shards"):
         make(files, batch_size=12)
     with pytest.raises(TypeError, match="must take the argument 'num_shards'"):

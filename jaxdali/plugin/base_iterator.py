@@ -17,6 +17,7 @@ import jax
 
 from .. import checkpoint
 from ..epoch import EpochCounter, EpochPlan
+from ..errors import TooFewError
 from ..executor import Batch, Executor
 from ..host import BadSample
 from ..pipeline import Pipeline
@@ -38,6 +39,24 @@ class LastBatchPolicy(enum.Enum):
     FILL = 0
     DROP = 1
     PARTIAL = 2
+
+
+def names_of(output_map: Any) -> list[str]:
+    """The names in an `output_map`."""
+    try:
+        return list(output_map)
+    except TypeError:
+        raise TypeError(f"output_map must be a list of names, got {output_map!r}") from None
+
+
+def list_of(pipelines: Any) -> list[Pipeline]:
+    """One pipeline or several, as a list."""
+    if isinstance(pipelines, Pipeline):
+        return [pipelines]
+    try:
+        return list(() if pipelines is None else pipelines)
+    except TypeError:
+        raise TypeError(f"pipelines must be a Pipeline or a list of them, got {type(pipelines).__name__}") from None
 
 
 class BaseIterator:
@@ -70,6 +89,7 @@ class BaseIterator:
 
         With `padded`, `reader_name` and the readers that go with it start each epoch at the start of a shard.
         """
+        size = int(size)
         self._pipes = pipelines
         self._executors = executors
         self.output_map = output_map
@@ -83,7 +103,7 @@ class BaseIterator:
                     _pad_rounds(e, reader_name)
             outputs = len(pipelines[0].graph.outputs)
             if len(output_map) > outputs:
-                raise ValueError(f"output_map has {len(output_map)} names, {output_map}, but the pipeline has {outputs} output(s)")
+                raise TooFewError(f"output_map has {len(output_map)} names, {output_map}, but the pipeline has {outputs} output(s)")
             counted = size > 0 or reader_name is not None
             self._plan = _epoch_plan(pipelines, size, reader_name, last_batch_padded, last_batch_policy) if counted else None
             self._counter = EpochCounter(self._plan) if self._plan is not None else None
@@ -364,7 +384,7 @@ def check_arguments(
 ):
     """The checks of arguments that all iterators have."""
     if not pipelines:
-        raise ValueError("at least one pipeline is needed")
+        raise TooFewError("at least one pipeline is needed, got none")
     for p in pipelines:
         if not isinstance(p, Pipeline):
             raise TypeError(f"pipelines must be Pipeline objects, got {type(p).__name__}")
@@ -381,6 +401,8 @@ def check_arguments(
         raise ValueError(f"the names in output_map must be distinct, got {output_map}")
     if not isinstance(last_batch_policy, LastBatchPolicy):
         raise ValueError(f"last_batch_policy must be a LastBatchPolicy, got {last_batch_policy!r}")
+    if isinstance(size, bool) or not hasattr(size, "__int__") or hasattr(size, "__len__"):
+        raise TypeError(f"size must be a number of samples, got {size!r}")
     if size == 0:
         raise ValueError("size must be positive, or -1: until a source ends")
     if size > 0 and reader_name is not None:

@@ -17,7 +17,7 @@ from ..executor import Executor
 from ..graph import Graph, Node
 from ..pipeline import Pipeline
 from ..sharding import Shards
-from .base_iterator import BaseIterator, LastBatchPolicy, check_arguments
+from .base_iterator import BaseIterator, LastBatchPolicy, check_arguments, list_of, names_of
 
 try:
     import torch  # pyright: ignore[reportMissingImports]
@@ -73,8 +73,8 @@ class DALIGenericIterator(BaseIterator):
         last_batch_policy: LastBatchPolicy = LastBatchPolicy.FILL,
         prepare_first_batch: bool = True,
     ):
-        pipelines = [pipelines] if isinstance(pipelines, Pipeline) else list(pipelines or ())
-        names = list(output_map)
+        pipelines = list_of(pipelines)
+        names = names_of(output_map)
         policy = last_batch_policy if fill_last_batch is None else _policy_of(fill_last_batch, stacklevel=3)
         check_arguments(pipelines, names, size, reader_name, last_batch_padded, policy)
         if reader_name is not None and policy is LastBatchPolicy.FILL:

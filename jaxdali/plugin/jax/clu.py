@@ -13,7 +13,7 @@ from typing import Any
 import jax
 from jax.sharding import Sharding
 
-from ..base_iterator import LastBatchPolicy
+from ..base_iterator import LastBatchPolicy, names_of
 from .iterator import DALIGenericIterator, iterator_factory
 
 
@@ -161,7 +161,7 @@ def peekable_data_iterator(
         sharding,
         devices,
         {
-            "output_map": list(output_map),
+            "output_map": names_of(output_map),
             "size": size,
             "reader_name": reader_name,
             "auto_reset": auto_reset,

@@ -14,13 +14,14 @@ import numpy as np
 from jax.experimental import multihost_utils
 from jax.sharding import Mesh, NamedSharding, PartitionSpec, Sharding
 
+from ..._pipeline_arguments import whole
 from ..._schedule import make_executor
 from ...checkpoint import for_pipelines
 from ...executor import Batch, Executor
 from ...graph import user_line
 from ...pipeline import Pipeline, pipeline_def, split_arguments
 from ...sharding import Shards, assemble
-from ..base_iterator import BaseIterator, LastBatchPolicy, check_arguments
+from ..base_iterator import BaseIterator, LastBatchPolicy, check_arguments, list_of, names_of
 
 
 class DALIGenericIterator(BaseIterator):
@@ -64,9 +65,9 @@ class DALIGenericIterator(BaseIterator):
         sharding: Sharding | Mapping[str, Sharding] | None = None,
         mask_name: str | None = None,
     ):
-        pipelines = [pipelines] if isinstance(pipelines, Pipeline) else list(pipelines or ())
+        pipelines = list_of(pipelines)
         options = {
-            "output_map": list(output_map),
+            "output_map": names_of(output_map),
             "size": size,
             "reader_name": reader_name,
             "auto_reset": auto_reset,
@@ -354,7 +355,7 @@ def data_iterator(
         sharding,
         devices,
         {
-            "output_map": list(output_map),
+            "output_map": names_of(output_map),
             "size": size,
             "reader_name": reader_name,
             "auto_reset": auto_reset,
@@ -409,6 +410,7 @@ def iterator_factory(
         batch_size = kwargs.get("batch_size", defaults.get("batch_size"))
         if batch_size is None:
             raise TypeError(f"{function.__name__}: batch_size is needed; with a sharding it is the size of the global batch")
+        whole("batch_size", batch_size)
         where, stacked = (sharding, False) if sharding is not None else (_of_devices(devices or ()), True)
         assert where is not None
         shards = shards_of(where, batch_size)
