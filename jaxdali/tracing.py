@@ -121,7 +121,8 @@ def _functions(function: Any) -> Iterator[types.FunctionType]:
             todo.append(method)
 
 
-_LIBRARIES = ("jax", "jaxlib", "numpy", "builtins", "optax")
+_LIBRARIES = ("jax", "jaxlib", "numpy", "builtins", "optax", "logging")  # a Logger caches its levels
+_PLAIN = frozenset({int, float, bool, complex, str, bytes, types.NoneType})
 
 
 def _is_users(f: Any) -> bool:
@@ -227,7 +228,7 @@ def _walk(roots: list[Any]) -> Iterator[Any]:
     todo, seen = [(r, 0) for r in roots], set()
     while todo and len(seen) < MAX_OBJECTS:
         x, depth = todo.pop()
-        if id(x) in seen:
+        if type(x) in _PLAIN or id(x) in seen:
             continue
         seen.add(id(x))
         yield x

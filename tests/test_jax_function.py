@@ -6,6 +6,7 @@ import io
 import itertools
 import logging
 import random
+import threading
 import types as types_of_python
 
 import jax
@@ -263,6 +264,21 @@ def test_trials_leave_nothing_in_other_places():
         assert [int(c[0]) for c in counts] == [i + 1, i + 1, i + 1, (i + 1) ** 2, i + 1, i + 1]
         np.testing.assert_array_equal(cached, np.arange(4))
         np.testing.assert_array_equal(dropped, fresh(jnp.ones(4)))
+
+
+def test_what_is_no_state_is_traced_inline():
+    log, lock, settings = logging.getLogger("of a test"), threading.Lock(), types_of_python.SimpleNamespace(factor=3)
+
+    def f(x):
+        log.debug("traced")
+        with lock:
+            return x.astype(jnp.int32) * settings.factor
+
+    batches, pipe = run(lambda x: (x, jax_function(f)(x)))
+    for x, y in batches:
+        np.testing.assert_array_equal(y, x.astype(np.int32) * 3)
+    assert is_inline(pipe)
+    pipe.close()
 
 
 def test_jit_forces_either():
