@@ -181,11 +181,18 @@ class Subscript(Operator):
     def lower(self, ctx, x, *indices):
         if "start" not in ctx.params:
             assert not isinstance(x, Ragged)
-            y = x[(slice(None), *self._key())]
+            y = x[(slice(None), *map(_small, self._key()))]
             return (y.reshape(ctx.B, *ctx.spec.shape),)
         p = ctx.params
         y, status = _ffi.call("window", ctx, x, ctx.spec, ctx.out[0], p["start"], p["step"], p["extent"])
         return (y,), status
+
+
+def _small(k: Any) -> Any:
+    """A slice within 32 bits, beyond which no extent goes: jax before 0.10 refuses larger numbers."""
+    if not isinstance(k, slice):
+        return k
+    return slice(*(None if v is None else min(max(v, -(2**31)), 2**31 - 1) for v in (k.start, k.stop, k.step)))
 
 
 def _slice(start: int, step: int, extent: int) -> slice:
