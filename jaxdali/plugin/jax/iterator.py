@@ -46,7 +46,7 @@ class DALIGenericIterator(BaseIterator):
         entry of this name, a bool array over the batch axis: True for the samples that belong to the epoch. Every sample of an
         epoch is True once, over all shards and processes, which all take the same number of steps. What stands in the other
         places is unspecified; the reader starts each epoch at the start of a shard, as with ``pad_last_batch=True``.
-        A source of batches may end with a smaller one; of one that gives samples (``batch=False``) an incomplete batch is dropped, as in DALI.
+        A source of batches may end with a smaller one; of one of samples (``batch=False``) an incomplete batch is dropped, as in DALI.
 
     Raises:
       ValueError, TypeError: see the arguments.
