@@ -150,6 +150,10 @@ class Walk:
           repeat its last one, epoch and position included.
         """
         number, offset, rest = cursor["round"], cursor["offset"], cursor.get("rest")
+        entries, places = self._round(number, rest)
+        if offset + n < len(entries):  # nearly always: inside of one round
+            here = slice(offset, offset + n)
+            return entries[here], np.full(n, number), places[here], self._cursor(number, offset + n, rest)
         index, epoch, position = np.empty(n, np.int64), np.empty(n, np.int64), np.empty(n, np.int64)
         done = 0
         while done < n:
