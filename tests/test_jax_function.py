@@ -13,7 +13,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from flax import nnx
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from PIL import Image
 
@@ -210,6 +209,7 @@ class _Slotted:
 
 
 def test_trials_leave_nothing_in_other_places():
+    nnx = pytest.importorskip("flax.nnx")
     slotted, module, table = _Slotted(), types_of_python.ModuleType("users"), bytearray(1)
     module.n = 0
     dropout = nnx.Dropout(0.5, rngs=nnx.Rngs(0))
