@@ -1,16 +1,17 @@
-// How CUDA kernels run over a batch. A kernel is a struct, passed by value:
+// How CUDA kernels run. A kernel is a struct, passed by value:
 //
 //   struct Kernel {
-//     Batch in, out;
-//     struct Shared;                                                           // of a block; without constructors
-//     JAXDALI_HD Status Prepare(int i, Shared*) const;                         // one thread: sample i's parameters
-//     JAXDALI_HD void Share(int thread, Shared*) const;                        // all threads: what else is shared
-//     JAXDALI_HD void Work(const Shared&, int64_t first, int64_t step) const;  // units first, first + step, ...
+//     struct Shared;                                                       // of a block; without constructors
+//     template <class Block>
+//     JAXDALI_HD void operator()(const Block& block, Shared& shared) const;
 //   };
 //
-// There is a barrier between Prepare and Share, which write different members, and Work; none elsewhere. Shapes, places
-// and parameters of samples are in device memory, so the host does not know them: a launch depends on the number of
-// samples and the capacity of the output alone, and a block finds its sample's work itself.
+// `block.index` says which block it is. `block.Phase(f)` calls f(thread) for each of the kThreads threads, with a
+// barrier after it. Between phases nothing of a thread lives on but what is in `shared` or in device memory, and
+// control flow depends on the kernel's members and on `shared` alone, so that all threads take it alike.
+//
+// Shapes, places and parameters of samples are in device memory, so the host does not know them: a launch depends on
+// the number of samples and the capacities alone, and a block finds its work itself.
 //
 // Included by the .cu files only. Compiled as C++ (the tests' module `_emulated`) the same blocks and threads run in a
 // loop on the host, in random order, with garbage in shared memory.
@@ -27,6 +28,7 @@
 
 #if !defined(__CUDACC__)
 #include <cstring>
+#include <memory>
 #include <numeric>
 #include <random>
 #include <vector>
@@ -35,12 +37,6 @@
 namespace jaxdali {
 
 inline constexpr int kThreads = 256;
-
-// Blocks for each sample.
-inline int ChunksFor(const Batch& out) {
-  constexpr int64_t kPerThread = 4, kMost = 2048;  // elements; a larger sample's threads do more
-  return static_cast<int>(std::clamp<int64_t>(out.capacity / out.n / (kThreads * kPerThread), 1, kMost));
-}
 
 // Divides by a 32-bit number where the numbers fit: 64-bit division is many instructions on a GPU.
 struct Quotient {
@@ -55,81 +51,117 @@ JAXDALI_HD inline Quotient Divide(int64_t a, int64_t b) {
   return DivideLong(a, b);
 }
 
-template <class Kernel>
-struct Block {
-  bool runs;
-  typename Kernel::Shared shared;
-};
-
-// Before the barrier.
-template <class Kernel>
-JAXDALI_HD inline void Begin(const Kernel& kernel, const Samples& samples, int i, int chunk, int thread,
-                             Block<Kernel>* block) {
-  if (thread == 0) {
-    Status code = kOk;
-    block->runs = false;
-    if (samples.present[i]) {
-      code = kernel.in.valid(i) && kernel.out.valid(i) ? kernel.Prepare(i, &block->shared) : kInternal;
-      block->runs = code == kOk;
-    }
-    if (chunk == 0) samples.status[i] = code;
-  }
-  kernel.Share(thread, &block->shared);
-}
-
-// After it.
-template <class Kernel>
-JAXDALI_HD inline void Finish(const Kernel& kernel, int chunk, int chunks, int thread, const Block<Kernel>& block) {
-  if (block.runs)
-    kernel.Work(block.shared, static_cast<int64_t>(chunk) * kThreads + thread, static_cast<int64_t>(chunks) * kThreads);
-}
-
 #if defined(__CUDACC__)
 
-template <class Kernel>
-__global__ void __launch_bounds__(kThreads) Run(const __grid_constant__ Kernel kernel, const Samples samples) {
-  __shared__ Block<Kernel> block;
-  const int chunk = static_cast<int>(blockIdx.x), chunks = static_cast<int>(gridDim.x);
-  for (int i = static_cast<int>(blockIdx.y); i < samples.n; i += static_cast<int>(gridDim.y)) {
-    Begin(kernel, samples, i, chunk, static_cast<int>(threadIdx.x), &block);
+struct DeviceBlock {
+  int index;
+
+  template <class F>
+  __device__ __forceinline__ void Phase(F f) const {
+    f(static_cast<int>(threadIdx.x));
     __syncthreads();
-    Finish(kernel, chunk, chunks, static_cast<int>(threadIdx.x), block);
-    __syncthreads();  // the next sample's Begin
   }
-}
+};
 
 template <class Kernel>
-const char* Launch(const Kernel& kernel, const Samples& samples, void* stream) {
-  if (samples.n == 0) return nullptr;
-  const dim3 grid(static_cast<unsigned>(ChunksFor(kernel.out)), static_cast<unsigned>(std::min(samples.n, 65535)));
-  Run<<<grid, kThreads, 0, static_cast<cudaStream_t>(stream)>>>(kernel, samples);
+__global__ void __launch_bounds__(kThreads) Run(const __grid_constant__ Kernel kernel) {
+  __shared__ typename Kernel::Shared shared;
+  kernel(DeviceBlock{static_cast<int>(blockIdx.x)}, shared);
+}
+
+// Null, or what went wrong.
+template <class Kernel>
+const char* LaunchBlocks(const Kernel& kernel, int64_t blocks, void* stream) {
+  if (blocks <= 0) return nullptr;
+  if (blocks > 0x7FFFFFFF) return "too many blocks for one launch";
+  Run<<<static_cast<unsigned>(blocks), kThreads, 0, static_cast<cudaStream_t>(stream)>>>(kernel);
   cudaError_t error = cudaGetLastError();
   return error == cudaSuccess ? nullptr : cudaGetErrorString(error);
 }
 
 #else
 
+struct HostBlock {
+  int index;
+  std::minstd_rand* random;
+
+  template <class F>
+  void Phase(F f) const {  // an odd step visits every thread once, in an order that is not theirs
+    static_assert((kThreads & (kThreads - 1)) == 0);
+    const unsigned start = (*random)(), step = (*random)() | 1;
+    for (unsigned t = 0; t < kThreads; t++) f(static_cast<int>((start + t * step) & (kThreads - 1)));
+  }
+};
+
 template <class Kernel>
-const char* Launch(const Kernel& kernel, const Samples& samples, void*) {
-  if (samples.n == 0) return nullptr;
-  const int chunks = ChunksFor(kernel.out);
-  std::mt19937 random(static_cast<unsigned>(samples.n));
-  std::vector<int> blocks(static_cast<size_t>(samples.n) * chunks), threads(kThreads);
-  std::iota(blocks.begin(), blocks.end(), 0);
-  std::iota(threads.begin(), threads.end(), 0);
-  std::shuffle(blocks.begin(), blocks.end(), random);
-  Block<Kernel> block;
-  for (int b : blocks) {
-    std::memset(static_cast<void*>(&block), static_cast<int>(random() & 255), sizeof block);
-    std::shuffle(threads.begin(), threads.end(), random);
-    for (int t : threads) Begin(kernel, samples, b / chunks, b % chunks, t, &block);
-    std::shuffle(threads.begin(), threads.end(), random);
-    for (int t : threads) Finish(kernel, b % chunks, chunks, t, block);
+const char* LaunchBlocks(const Kernel& kernel, int64_t blocks, void*) {
+  std::minstd_rand random(static_cast<unsigned>(blocks));
+  std::vector<int> order(static_cast<size_t>(std::max<int64_t>(blocks, 0)));
+  std::iota(order.begin(), order.end(), 0);
+  std::shuffle(order.begin(), order.end(), random);
+  auto shared = std::make_unique<typename Kernel::Shared>();
+  for (int b : order) {
+    std::memset(static_cast<void*>(shared.get()), static_cast<int>(random() & 255), sizeof *shared);
+    kernel(HostBlock{b, &random}, *shared);
   }
   return nullptr;
 }
 
 #endif
+
+// A kernel that works on each sample of a batch on its own:
+//
+//   struct Kernel {
+//     Batch in, out;
+//     struct Shared;                                                           // of a block; without constructors
+//     JAXDALI_HD Status Prepare(int i, Shared*) const;                         // one thread: sample i's parameters
+//     JAXDALI_HD void Share(int thread, Shared*) const;                        // all threads: what else is shared
+//     JAXDALI_HD void Work(const Shared&, int64_t first, int64_t step) const;  // units first, first + step, ...
+//   };
+//
+// Prepare and Share write different members; there is a barrier between them and Work.
+template <class Kernel>
+struct SampleKernel {
+  Kernel kernel;
+  Samples samples;
+  int chunks;  // blocks for each sample
+
+  struct Shared {
+    bool runs;
+    typename Kernel::Shared own;
+  };
+
+  template <class Block>
+  JAXDALI_HD void operator()(const Block& block, Shared& shared) const {
+    const int i = block.index / chunks, chunk = block.index % chunks;
+    block.Phase([&](int thread) {
+      if (thread == 0) {
+        Status code = kOk;
+        shared.runs = false;
+        if (samples.present[i]) {
+          code = kernel.in.valid(i) && kernel.out.valid(i) ? kernel.Prepare(i, &shared.own) : kInternal;
+          shared.runs = code == kOk;
+        }
+        if (chunk == 0) samples.status[i] = code;
+      }
+      kernel.Share(thread, &shared.own);
+    });
+    block.Phase([&](int thread) {
+      if (shared.runs)
+        kernel.Work(shared.own, static_cast<int64_t>(chunk) * kThreads + thread,
+                    static_cast<int64_t>(chunks) * kThreads);
+    });
+  }
+};
+
+template <class Kernel>
+const char* Launch(const Kernel& kernel, const Samples& samples, void* stream) {
+  if (samples.n == 0) return nullptr;
+  constexpr int64_t kPerThread = 4, kMost = 2048;  // elements; a larger sample's threads do more
+  const Batch& out = kernel.out;
+  const int chunks = static_cast<int>(std::clamp<int64_t>(out.capacity / out.n / (kThreads * kPerThread), 1, kMost));
+  return LaunchBlocks(SampleKernel<Kernel>{kernel, samples, chunks}, int64_t{samples.n} * chunks, stream);
+}
 
 }  // namespace jaxdali
 
