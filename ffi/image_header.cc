@@ -362,6 +362,8 @@ ImageInfo ParseHeader(const uint8_t* data, int64_t size) {
     h.status = kUnknownFormat;
   }
   if (h.status != kOk) h.height = h.width = 0;
+  h.region_h = h.height;
+  h.region_w = h.width;
   return h;
 }
 

@@ -241,7 +241,7 @@ def test_header_parser_takes_any_prefix():
     buffer = np.zeros((1, ends[-1] * 64), np.uint8)
     for start, part in zip(offsets, parts, strict=True):
         buffer[0, start * 64 : start * 64 + len(part)] = np.frombuffer(part, np.uint8)
-    info = np.empty((len(parts), 9), np.int32)
+    info = np.empty((len(parts), _cpu.INFO_COLUMNS), np.int32)
     _cpu.parse_headers(buffer, offsets, sizes, info)
     good = info[:, 0] == 0
     assert set(info[:, 0]) <= set(_cpu.status_table())

@@ -20,7 +20,8 @@ namespace jaxdali {
   X(kTooLarge, 8, "the image is too large")                                   \
   X(kReadError, 9, "the file can't be read")                                  \
   X(kOutOfMemory, 10, "out of memory")                                        \
-  X(kInternal, 11, "internal error")
+  X(kInternal, 11, "internal error")                                          \
+  X(kRefused, 12, "the GPU's decoder refused the data")
 
 enum Status : int32_t {
 #define JAXDALI_STATUS_ENUM(name, code, text) name = code,
