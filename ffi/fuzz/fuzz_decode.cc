@@ -149,7 +149,7 @@ int main(int argc, char** argv) {
     auto input = Exact<uint8_t>(data.size());
     std::copy(data.begin(), data.end(), input.get());
     const int64_t size = static_cast<int64_t>(data.size());
-    const jaxdali::ImageInfo info = jaxdali::ParseHeader(input.get(), size);
+    jaxdali::ImageInfo info = jaxdali::ParseHeader(input.get(), size);
     int worst = info.status;
     if (info.status == jaxdali::kOk) {
       if (static_cast<int64_t>(info.height) * info.width > kMaxPixels) {
@@ -160,8 +160,14 @@ int main(int argc, char** argv) {
         const jaxdali::DecodeOptions options{static_cast<jaxdali::ImageType>(type), (k + type) % 3 != 0, type == 1};
         // RGB is the usual case and goes straight to the output; each other type also takes another element type.
         const DType dtype = type == 0 ? DType::kU8 : kTypes[(k / 7 + type) % 5];
-        int64_t h = info.height, w = info.width, c = jaxdali::OutputChannels(info, options.type);
-        if (jaxdali::Transposes(info, options)) std::swap(h, w);
+        if (type == 2) {  // from here on a part of the image
+          info.region_y = mutate.below(info.height);
+          info.region_x = mutate.below(info.width);
+          info.region_h = 1 + mutate.below(info.height - info.region_y);
+          info.region_w = 1 + mutate.below(info.width - info.region_x);
+        }
+        int64_t h = info.region_h, w = info.region_w, c = jaxdali::OutputChannels(info, options.type);
+        if (jaxdali::Transposes(info, options.adjust_orientation)) std::swap(h, w);
         auto out = Exact<uint8_t>(h * w * c * jaxdali::SizeOf(dtype));
         worst = std::max<int>(worst, jaxdali::DecodeImage(input.get(), size, info, options, dtype, out.get(), h, w, c));
       }

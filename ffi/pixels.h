@@ -1,0 +1,116 @@
+// Values of pixels and their places: scaling between element types, colour spaces, orientation. The CPU's decoders and
+// the CUDA kernels share it and give the same bits, so floating-point expressions have one order (and no contraction).
+#ifndef JAXDALI_FFI_PIXELS_H_
+#define JAXDALI_FFI_PIXELS_H_
+
+#include <cstdint>
+#include <cstring>
+#include <limits>
+#include <type_traits>
+
+#include "ffi/common/hd.h"
+
+namespace jaxdali {
+
+// --- element types ------------------------------------------------------------------------------------------------
+
+// float to IEEE half, round to nearest even; for 0 to 1 only, which is all a decoder makes.
+JAXDALI_HD inline uint16_t HalfBits(float f) {
+  uint32_t x;
+  memcpy(&x, &f, sizeof x);
+  if (x < 0x38800000u) {  // below 2^-14: subnormal halves are multiples of 2^-24
+    float scaled = f * 16777216.0f;
+    uint32_t n = static_cast<uint32_t>(scaled);
+    float rest = scaled - static_cast<float>(n);
+    return static_cast<uint16_t>(n + (rest > 0.5f || (rest == 0.5f && (n & 1))));
+  }
+  x += 0xFFF + (x >> 13 & 1);
+  return static_cast<uint16_t>((x >> 13) - (112u << 10));
+}
+
+struct Half {
+  uint16_t bits;
+};
+
+// The value of T that stands for full intensity.
+template <class T>
+JAXDALI_HD constexpr double FullIntensity() {
+  return std::is_floating_point_v<T> ? 1.0 : static_cast<double>(std::numeric_limits<T>::max());
+}
+
+// A value of the source (uint8 or uint16, full range) in the full range of D.
+template <class D, class S>
+JAXDALI_HD inline D Scale(S v) {
+  if constexpr (std::is_same_v<D, S>) {
+    return v;
+  } else if constexpr (std::is_same_v<S, uint8_t> && std::is_same_v<D, uint16_t>) {
+    return static_cast<uint16_t>(v * 257);
+  } else if constexpr (std::is_same_v<S, uint16_t> && std::is_same_v<D, uint8_t>) {
+    return static_cast<uint8_t>((v * 255u + 32895u) >> 16);  // = round(v * 255 / 65535), for all v
+  } else if constexpr (std::is_same_v<D, Half>) {
+    return Half{HalfBits(static_cast<float>(v) / static_cast<float>(FullIntensity<S>()))};
+  } else if constexpr (std::is_floating_point_v<D>) {
+    return static_cast<D>(v) / static_cast<D>(FullIntensity<S>());
+  } else {
+    constexpr double factor = FullIntensity<D>() / FullIntensity<S>();
+    return static_cast<D>(v * factor + 0.5);
+  }
+}
+
+// --- colour spaces ------------------------------------------------------------------------------------------------
+
+// 0.299, 0.587, 0.114 as multiples of 2^-16; libjpeg has the same.
+template <class S>
+JAXDALI_HD inline S GrayOfRgb(S r, S g, S b) {
+  return static_cast<S>((r * 19595u + g * 38470u + b * 7471u + 0x8000u) >> 16);
+}
+
+// ITU-R BT.601, studio range.
+template <class S>
+JAXDALI_HD inline void YcbcrOfRgb(S red, S green, S blue, S* out) {
+  constexpr float to8 = static_cast<float>(255 / FullIntensity<S>());
+  const float r = red * to8, g = green * to8, b = blue * to8;
+  const float v[3] = {16 + (65.481f * r + 128.553f * g + 24.966f * b) / 255,
+                      128 + (-37.797f * r - 74.203f * g + 112.0f * b) / 255,
+                      128 + (112.0f * r - 93.786f * g - 18.214f * b) / 255};
+  for (int c = 0; c < 3; c++) {
+    const float clamped = v[c] < 0 ? 0 : v[c] > 255 ? 255 : v[c];
+    out[c] = static_cast<S>((sizeof(S) == 1 ? clamped : clamped * 257.0f) + 0.5f);
+  }
+}
+
+// --- orientation --------------------------------------------------------------------------------------------------
+
+// An EXIF orientation: what has to be done to the stored raster, first the flips, then the transposition.
+struct Orientation {
+  bool flip_y, flip_x, transpose;
+
+  JAXDALI_HD explicit Orientation(int exif)
+      : flip_y(exif == 3 || exif == 4 || exif == 6 || exif == 7),
+        flip_x(exif == 2 || exif == 3 || exif == 7 || exif == 8),
+        transpose(exif >= 5) {}
+
+  // The pixel of a stored raster [height, width] that the upright image has at (y, x).
+  JAXDALI_HD void Stored(int64_t height, int64_t width, int64_t y, int64_t x, int64_t* from_y, int64_t* from_x) const {
+    const int64_t across = transpose ? y : x, down = transpose ? x : y;
+    *from_y = flip_y ? height - 1 - down : down;
+    *from_x = flip_x ? width - 1 - across : across;
+  }
+};
+
+// The other way round: the stored pixel (y, x) is number start + y * step_y + x * step_x of the upright image.
+struct Placement {
+  int64_t start, step_y, step_x;
+
+  JAXDALI_HD Placement(Orientation o, int64_t height, int64_t width) {
+    const int64_t unit_y = o.transpose ? 1 : width, unit_x = o.transpose ? height : 1;
+    start = (o.flip_y ? (height - 1) * unit_y : 0) + (o.flip_x ? (width - 1) * unit_x : 0);
+    step_y = o.flip_y ? -unit_y : unit_y;
+    step_x = o.flip_x ? -unit_x : unit_x;
+  }
+  JAXDALI_HD bool upright() const { return start == 0 && step_x == 1; }
+};
+
+}  // namespace jaxdali
+
+#endif  // JAXDALI_FFI_PIXELS_H_
