@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from .lowering import LowerContext
 
 STATUS: dict[int, str] = _cpu.status_table()  # code -> text, from ffi/common/status.h
+REFUSED = 12  # the one code that users never see: what the kernel of an accelerator leaves to the host
 
 for _name, _capsule in _cpu.targets().items():
     jax.ffi.register_ffi_target(_name, _capsule, platform="cpu")
@@ -75,15 +76,23 @@ def flat(x: Any) -> tuple[Any, Any, Any]:
     return x, jnp.zeros((0,), jnp.int32), jnp.zeros((0, x.ndim - 1), jnp.int32)
 
 
-def call(kernel: str, ctx: LowerContext, image: Any, spec: Spec, out: Out | None, *params: Any, **attrs: Any) -> tuple[Any, Any]:
+def target(kernel: str) -> str:
+    """The FFI target of a kernel, the same on all platforms."""
+    return f"jaxdali_{kernel}"
+
+
+def call(
+    kernel: str, ctx: LowerContext, image: Any, spec: Spec, out: Out | None, *params: Any, scratch: int | None = None, **attrs: Any
+) -> tuple[Any, Any]:
     """Calls a native kernel on one shard's batch.
 
     Args:
-      kernel: the kernel's name; the target is ``jaxdali_<kernel>``.
+      kernel: the kernel's name.
       image: the batch, dense ``[B, ...]`` or `Ragged`.
       spec: of the output.
       out: layout of a ragged output, None when `spec.shape` is static.
       *params: further operands, one row per sample.
+      scratch: bytes of working memory, for a kernel whose last result that is: XLA plans it with the rest of the program's memory.
       **attrs: small static attributes (int, float, bool or str).
 
     Returns:
@@ -96,10 +105,12 @@ def call(kernel: str, ctx: LowerContext, image: Any, spec: Spec, out: Out | None
     else:
         result = jax.ShapeDtypeStruct((out.capacity,), spec.dtype)
         layout = (out.offsets, out.shapes)
-    data, status = jax.ffi.ffi_call(
-        f"jaxdali_{kernel}",
-        (result, jax.ShapeDtypeStruct((ctx.B,), jnp.int32)),
-    )(*flat(image), *layout, ctx.control, *params, **{k: _attribute(v) for k, v in attrs.items()})
+    results = (result, jax.ShapeDtypeStruct((ctx.B,), jnp.int32))
+    if scratch is not None:
+        results += (jax.ShapeDtypeStruct((scratch,), jnp.uint8),)
+    data, status, *_ = jax.ffi.ffi_call(target(kernel), results)(
+        *flat(image), *layout, ctx.control, *params, **{k: _attribute(v) for k, v in attrs.items()}
+    )
     return (data if out is None else Ragged(data, out.offsets, out.shapes)), status
 
 

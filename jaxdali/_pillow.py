@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-JPEG, PNG, RAW, BMP, TIFF, WEBP, PNM, JPEG2000 = range(1, 9)  # enum Format of ffi/image_header.h
+JPEG, PNG, RAW, BMP, TIFF, WEBP, PNM, JPEG2000, PIXELS = range(1, 10)  # enum Format of ffi/image_header.h
 _PILLOW_FORMAT = {JPEG: "JPEG", BMP: "BMP", TIFF: "TIFF", WEBP: "WEBP", PNM: "PPM", JPEG2000: "JPEG2000"}
 _MODE = {1: "L", 2: "LA", 3: "RGB", 4: "RGBA"}
 # Status codes of ffi/common/status.h.
@@ -64,7 +64,7 @@ def _decode_or_error(image: tuple[np.ndarray, np.ndarray]) -> np.ndarray | Decod
 
 def decode(encoded: np.ndarray, info: np.ndarray) -> np.ndarray:
     """Decodes one image to its stored raster; raises `DecodeError`, or whatever the codec raises."""
-    _, kind, height, width, channels, depth, orientation, _, orientation_at = info.tolist()
+    _, kind, height, width, channels, depth, orientation, _, orientation_at = info.tolist()[:9]
     data = encoded.tobytes()
     if kind == TIFF and orientation != 1 and orientation_at >= 0:
         # Pillow turns TIFF images upright by itself, others it does not: here it sees none that needs turning.

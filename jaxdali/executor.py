@@ -188,12 +188,17 @@ class Executor:
             entry["cursors"] = self.sources[n.id].after_end(entry["cursors"])
         return state
 
+    @property
+    def accelerator_kernels(self) -> frozenset[str]:
+        """The native kernels that run on the accelerator the pipeline is placed on; none when it is the CPU."""
+        return _ffi.kernels_on(self.shards.primaries[0]) if self.accelerator else frozenset()
+
     def _phase(self, number: int) -> Phase:
         """The programs of a phase whose host operators have run, and whose nodes' specs are therefore known."""
         if number == len(self._phases):
             later = any(n.phase < 0 or (n.phase > number and (n.stage != "host" or n.op.eager)) for n in self.graph.nodes)
             ride = self.as_arrays and not later and (any(s is not None for s in self._shardings) or not self.accelerator)
-            found = segments(self.graph, number, self.accelerator, _ffi.kernels_on(self.shards.primaries[0]), ride)
+            found = segments(self.graph, number, self.accelerator, self.accelerator_kernels, ride)
             first = sum(len(p.segments) for p in self._phases)
             capacity_keys: dict[tuple[int, int], Any] = {}
             for at, segment in enumerate(found):
@@ -372,6 +377,8 @@ class Executor:
                 needs[capacity_key] = value.data.used
             else:
                 offsets[key], needs[capacity_key] = plan_offsets(value.shapes, S)
+        for at, segment in enumerate(phase.segments):
+            needs |= {(at, i, "scratch"): work.scratch[n.id] for i, n in enumerate(segment.nodes) if n.id in work.scratch}
         capacities = phase.capacities.fit(needs)
         control = np.empty((S, 1 + B), np.int32)
         control[:, 0] = self.pool_id
@@ -391,8 +398,10 @@ class Executor:
                     fields[key] = data.reshape(S, B, *data.shape[1:])
                 else:
                     buffers[key] = self._aligned(data.reshape(S, B, *data.shape[1:]))
-            outs = []
-            for node in segment.nodes:
+            outs: list[tuple[Any, int]] = []
+            for place, node in enumerate(segment.nodes):
+                if node.id in work.scratch:
+                    outs.append(((node.id, "scratch"), capacities[at - phase.first, place, "scratch"]))
                 for i, spec in enumerate(node.specs):
                     if spec.shape is None:
                         outs.append(((node.id, i), capacities[phase.ragged[node.id, i]]))
@@ -459,12 +468,12 @@ class Executor:
             if not codes.any():
                 continue
             for column, node in enumerate(native):
-                failed = np.flatnonzero(codes[:, column])
-                if not failed.size:
-                    continue
-                if getattr(node.op, "on_error", "raise") != "replace":
-                    raise self._sample_error(node, work, int(failed[0]), int(codes[failed[0], column]), "")
-                bad[node.id] = {i: int(codes[i, column]) for i in failed.tolist()}
+                failed = {i: int(codes[i, column]) for i in np.flatnonzero(codes[:, column]).tolist()}
+                for i, code in failed.items():
+                    if code != _ffi.REFUSED and getattr(node.op, "on_error", "raise") != "replace":
+                        raise self._sample_error(node, work, i, code, "")
+                if failed:
+                    bad[node.id] = failed
         if bad:
             return self._repair(work, bad)
         assert work.ids is not None
@@ -475,11 +484,11 @@ class Executor:
         return Batch(tuple(self._outputs.value(x, work) for x in self.graph.outputs), work.after, work.ids, names, work.replaced)
 
     def _repair(self, work: Work, bad: dict[int, dict[int, int]]) -> Batch:
-        """Runs a batch again with the samples replaced that failed in it; they add to those replaced before."""
+        """Runs a batch again with the samples that failed in it replaced, or done on the host; they add to those found before."""
         known = work.bad
         for node, samples in bad.items():
             if samples.keys() <= known.get(node, {}).keys():
-                raise AssertionError(f"node {node}: replaced samples {sorted(samples)} failed again")
+                raise AssertionError(f"node {node}: samples {sorted(samples)} failed again")
         merged = {n: {**known.get(n, {}), **bad.get(n, {})} for n in {*known, *bad}}
         read = {(n.id, i): work.values[n.id, i] for n in self._source_nodes for i in range(n.op.num_outputs)}
         return self.check(self.launch(Work(work.before, work.after, read, names=work.names, ids=work.ids, bad=merged)))

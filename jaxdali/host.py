@@ -37,7 +37,8 @@ class HostContext:
       node: the node that runs; seed: of the pipeline; num_threads: of the pipeline; pool: id of its native thread pool.
       shard_ids: place of each local shard among `num_shards`.
       epoch, position: ``i64[N]``, what random numbers are keyed by; present: ``bool[N]``, False for samples a short batch lacks.
-      bad: samples that failed in an earlier launch of this batch and are to be replaced, with their status codes.
+      bad: samples that failed in an earlier launch of this batch, with their status codes: to be replaced, or (`_ffi.REFUSED`) to be
+        done on the host.
     """
 
     def __init__(self, executor: Executor, node: Node, work: Work, bad: Mapping[int, int]):
@@ -63,13 +64,17 @@ class HostContext:
         assert len(value) == self.N, (self.node.op.name, name, value.shape)
         self._work.params[self.node.id, name] = value
 
+    def scratch(self, size: int):
+        """Asks for working memory for the native call: `size` bytes for each shard, see `LowerContext.scratch`."""
+        self._work.scratch[self.node.id] = size
+
     def fail(self, i: int, code: int, reason: str = ""):
         """Marks sample `i` as failed; the batch is not launched."""
         self._work.failures.append((self.node, i, code, reason))
 
     def report_bad(self, i: int, code: int, reason: str = ""):
         """Reports that sample `i` was replaced."""
-        if i in self.bad:
+        if self.bad.get(i, _ffi.REFUSED) != _ffi.REFUSED:
             code, reason = self.bad[i], ""
         self._work.replaced.append((self._work.source_of(self.node, i), reason or _ffi.STATUS.get(code, str(code))))
 
@@ -99,18 +104,20 @@ class Work:
       before, after: the states it was made from, and after it.
       values: shapes of everything, and the data of host values, by (node id, output index).
       params: per-sample parameters of native operators, by (node id, name).
+      scratch: bytes of working memory per shard that native operators need, by node id.
       names: where each sample came from, by source node.
       ids: epoch and position of each sample.
       results: what programs and eager functions made: arrays, `Ragged` or `EagerArrays`.
       status: of each program that has native operators: (they, codes ``i32[S*B, operators]``).
       failures: samples that failed in the host pass; replaced: (file, reason) of those replaced.
-      bad: after a launch, per native node, the samples to replace and their codes.
+      bad: after a launch, per native node, the samples that failed and their codes, see `HostContext.bad`.
     """
 
     before: dict
     after: dict
     values: dict[tuple[int, int], Value] = dataclasses.field(default_factory=dict)
     params: dict[tuple[int, str], np.ndarray] = dataclasses.field(default_factory=dict)
+    scratch: dict[int, int] = dataclasses.field(default_factory=dict)
     names: dict[int, Sequence[str]] = dataclasses.field(default_factory=dict)
     ids: SampleIds | None = None
     results: dict[tuple[int, int], Any] = dataclasses.field(default_factory=dict)

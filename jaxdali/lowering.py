@@ -87,15 +87,17 @@ class LowerContext:
       control: ``i32[1+B]``, the native calls' control operand (thread pool, presence of each sample).
       out: of each output, where a ragged one is to be written (`_ffi.Out`), or None for a static one.
       params: the per-sample parameters that `setup` gave, by name, ``[B, ...]``.
+      scratch: bytes of working memory that the native call gets; at least what `setup` asked for.
     """
 
-    def __init__(self, B: int, node: Node, control: Any, out: tuple[_ffi.Out | None, ...], params: dict[str, Any]):
+    def __init__(self, B: int, node: Node, control: Any, out: tuple[_ffi.Out | None, ...], params: dict[str, Any], scratch: int = 0):
         self.B = B
         self.node = node
         self.spec = node.specs[0]
         self.control = control
         self.out = out
         self.params = params
+        self.scratch = scratch
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -224,7 +226,7 @@ def program_for(
 
     Args:
       layout: of the operands; ragged operands' capacities are part of it.
-      outs: capacity of each ragged value made in the program.
+      outs: capacity of each ragged value made in the program, and of the native calls' working memory.
       out_shardings: of each export (a ragged one: of its three parts).
       narrowed: exports are narrowed to 32 bits.
       stacked: dense exports get a leading axis of the shards.
@@ -290,7 +292,7 @@ def _jit(segment, layout, outs, shards, B, out_shardings, narrowed, stacked):
                 for i, spec in enumerate(node.specs)
             )
             params = {k[2]: f.read(row) for k, f in layout.fields if k[0] == "param" and k[1] == node.id}
-            ctx = LowerContext(B, node, control, out, params)
+            ctx = LowerContext(B, node, control, out, params, outs.get((node.id, "scratch"), 0))
             with jax.named_scope(node.op.name):
                 results = node.op.lower(
                     ctx, *(None if node.reads_on_host(i) else values[x.node.id, x.index] for i, x in enumerate(node.inputs))

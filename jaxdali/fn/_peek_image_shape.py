@@ -10,7 +10,7 @@ import numpy as np
 
 from .. import types
 from ..graph import DataNode, Operator, Spec, Value, add
-from . import decoders
+from . import _decode
 
 if TYPE_CHECKING:
     from ..host import HostContext
@@ -29,14 +29,14 @@ class PeekImageShape(Operator):
     adjust_orientation: bool
 
     def infer(self, encoded: Spec) -> tuple[Spec, ...]:
-        decoders.check_encoded(encoded)
+        _decode.check_encoded(encoded)
         return (Spec(self.dtype, 1, (3,)),)
 
     def run(self, ctx: HostContext, encoded: Value) -> tuple[np.ndarray]:
-        info = decoders.parse_headers(decoders.packed(ctx, encoded))
-        for i in np.flatnonzero((info[:, decoders.STATUS] != 0) & ctx.present):
-            ctx.fail(int(i), int(info[i, decoders.STATUS]))
-        return (decoders.output_shapes(info, self.image_type, self.adjust_orientation).astype(self.dtype),)
+        info = _decode.parse_headers(_decode.packed(ctx, encoded))
+        for i in np.flatnonzero((info[:, _decode.STATUS] != 0) & ctx.present):
+            ctx.fail(int(i), int(info[i, _decode.STATUS]))
+        return (_decode.output_shapes(info, self.image_type, self.adjust_orientation).astype(self.dtype),)
 
 
 def peek_image_shape(
@@ -75,6 +75,6 @@ def peek_image_shape(
     element = types.numpy_dtype(dtype)
     if element not in DTYPES:
         raise TypeError(f"peek_image_shape: dtype must be one of {', '.join(types.dali_type_of(t).name for t in DTYPES)}, got {dtype!r}")
-    kind = decoders.checked_output_type("peek_image_shape: image_type", image_type)
+    kind = _decode.checked_output_type("peek_image_shape: image_type", image_type)
     op = PeekImageShape(dtype=element, image_type=kind, adjust_orientation=bool(adjust_orientation))
     return add(op, input, device=device, name=name)

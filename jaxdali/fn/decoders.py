@@ -1,198 +1,13 @@
-"""``fn.decoders``: encoded images to pixels.
-
-A decoder is two operators. `ImageHeaders`, on the host, parses the headers of the whole batch and decodes what is neither
-JPEG nor PNG (see `jaxdali._pillow`); `DecodeImage` decodes JPEG and PNG in the compiled program and copies raw pixels.
-"""
+"""``fn.decoders``: encoded images to pixels; the operators are in ``_decode.py``."""
 
 from __future__ import annotations
 
-import dataclasses
-import itertools
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import numpy as np
-
-from .. import _cpu, _ffi, _pillow, types
-from ..graph import DataNode, Operator, Spec, Value, add
-from ..ragged import Packed, plan_offsets
-
-if TYPE_CHECKING:
-    from ..host import HostContext
-    from ..lowering import LowerContext
-
-# Columns of an info row; struct ImageInfo of ffi/image_header.h.
-STATUS, FORMAT, HEIGHT, WIDTH, CHANNELS, DEPTH, ORIENTATION, HOST_DECODE, ORIENTATION_AT = range(9)
-assert _cpu.INFO_COLUMNS == 9
-
-OUTPUT_TYPES = tuple(types.DALIImageType)
-DTYPES = tuple(np.dtype(t) for t in (np.uint8, np.int8, np.uint16, np.int16, np.uint32, np.int32, np.float16, np.float32, np.float64))
-_CORRUPT = 2
-
-
-def parse_headers(encoded: Packed) -> np.ndarray:
-    """What the headers of encoded images say: one native call for all of them, without the GIL.
-
-    Args:
-      encoded: N byte strings, u8, 1-D.
-
-    Returns:
-      ``i32[N, 9]``: status, format, height, width, channels, depth, orientation, host_decode, orientation_at.
-    """
-    info = np.empty((len(encoded), _cpu.INFO_COLUMNS), np.int32)
-    _cpu.parse_headers(encoded.data, encoded.offsets, np.ascontiguousarray(encoded.shapes[:, 0]), info)
-    return info
-
-
-def output_shapes(info: np.ndarray, output_type: types.DALIImageType, adjust_orientation: bool) -> np.ndarray:
-    """Shapes ``i64[N, 3]`` of the decoded images."""
-    shapes = info[:, [HEIGHT, WIDTH, CHANNELS]].astype(np.int64)
-    if adjust_orientation:
-        turned = info[:, ORIENTATION] >= 5
-        shapes[turned, :2] = shapes[turned, 1::-1]
-    channels = num_channels(output_type)
-    if channels is not None:
-        shapes[:, 2] = channels
-    return shapes
-
-
-def num_channels(output_type: types.DALIImageType) -> int | None:
-    """Channels of a decoded image; None: those of the file."""
-    return {types.GRAY: 1, types.ANY_DATA: None}.get(output_type, 3)
-
-
-def check_encoded(encoded: Spec):
-    """Raises when an input can't be encoded images."""
-    if encoded.dtype != np.uint8 or encoded.ndim != 1:
-        raise TypeError(f"the input must be encoded images, 1-D uint8 (a file's bytes), got {encoded.ndim}-D {encoded.dtype}")
-
-
-def packed(ctx: HostContext, encoded: Value) -> Packed:
-    """A host value of encoded images as a packed batch."""
-    if isinstance(encoded.data, Packed):
-        return encoded.data
-    assert encoded.data is not None
-    return repack(ctx, list(encoded.data))
-
-
-def repack(ctx: HostContext, samples: Sequence[np.ndarray]) -> Packed:
-    """Copies byte strings into output 0 of a host operator."""
-    shapes = np.array([[s.size] for s in samples], np.int64)
-    offsets, need = plan_offsets(shapes, ctx.S)
-    result = Packed(ctx.empty(need, np.uint8), offsets, shapes)
-    for i, sample in enumerate(samples):
-        result[i][...] = sample
-    return result
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class ImageHeaders(Operator):
-    """Encoded images -> (what the kernel decodes, info rows). Bad samples are reported or replaced here."""
-
-    name = "decoders.image"  # what users know; they never see this one
-    runs = frozenset({"host"})
-    on_error: str = "raise"
-    replace_shape: tuple[int, int, int] | None = None
-
-    @property
-    def num_outputs(self) -> int:
-        return 2
-
-    def infer(self, encoded: Spec) -> tuple[Spec, ...]:
-        check_encoded(encoded)
-        return Spec(np.dtype(np.uint8), 1, None), Spec(np.dtype(np.int32), 1, (_cpu.INFO_COLUMNS,))
-
-    def run(self, ctx: HostContext, encoded: Value) -> tuple[Packed, np.ndarray]:
-        source = packed(ctx, encoded)
-        info = parse_headers(source)
-        info[~ctx.present] = 0
-        if not ctx.bad and not (info[:, STATUS] | info[:, HOST_DECODE]).any():
-            return source, info  # as it came: nothing is copied
-
-        failed = {int(i): (int(info[i, STATUS]), "") for i in np.flatnonzero(info[:, STATUS])}
-        samples: dict[int, np.ndarray] = {}
-        chosen = [int(i) for i in np.flatnonzero(info[:, HOST_DECODE]) if i not in failed and i not in ctx.bad]
-        for i, result in zip(chosen, _pillow.decode_all([(source[i], info[i]) for i in chosen], ctx.num_threads), strict=True):
-            if isinstance(result, _pillow.DecodeError):
-                failed[i] = (result.code, str(result))
-            else:
-                samples[i] = result.reshape(-1).view(np.uint8)
-                info[i] = _raw(info[i, HEIGHT], info[i, WIDTH], info[i, CHANNELS], 8 * result.itemsize, info[i, ORIENTATION])
-        for i in ctx.bad:
-            failed.setdefault(i, (_CORRUPT, "the image data are damaged or end early"))  # what the kernel found is not passed on
-        if failed and self.on_error == "raise":
-            for i in sorted(failed):
-                ctx.fail(i, *failed[i])
-        elif failed:
-            self._replace(ctx, source, info, samples, failed)
-        info[[i for i in failed if info[i, STATUS]]] = 0
-        if not samples:
-            return source, info
-        return repack(ctx, [samples[i] if i in samples else source[i] for i in range(ctx.N)]), info
-
-    def _replace(
-        self, ctx: HostContext, source: Packed, info: np.ndarray, samples: dict[int, np.ndarray], failed: dict[int, tuple[int, str]]
-    ):
-        """Puts a black image, or the next good sample, in the place of each failed one: of its shard (cyclic), or else of the others."""
-        for i in sorted(failed):
-            if self.replace_shape is not None:
-                samples[i] = np.zeros(int(np.prod(self.replace_shape)), np.uint8)
-                info[i] = _raw(*self.replace_shape, 8, 1)
-            else:
-                first = i - i % ctx.B
-                others = itertools.chain(
-                    (first + (i + k) % ctx.B for k in range(1, ctx.B)), ((first + k) % ctx.N for k in range(ctx.B, ctx.N))
-                )
-                good = next((j for j in others if j not in failed and ctx.present[j]), None)
-                if good is None:
-                    code, reason = failed[i]
-                    ctx.fail(i, code, f"{reason}{'; ' if reason else ''}no good sample of its batch can replace it")
-                    continue
-                samples[i] = samples.get(good, source[good])
-                info[i] = info[good]
-            ctx.report_bad(i, *failed[i])
-
-
-def _raw(height: int, width: int, channels: int, depth: int, orientation: int) -> list[int]:
-    return [0, _pillow.RAW, height, width, channels, depth, orientation, 0, -1]
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class DecodeImage(Operator):
-    """(payload, info rows) of `ImageHeaders` -> images HWC."""
-
-    name = "decoders.image"
-    runs = frozenset({"compute"})
-    native = True
-    kernel = "decode"
-    output_type: types.DALIImageType
-    dtype: np.dtype
-    adjust_orientation: bool
-    use_fast_idct: bool
-    on_error: str  # read by the executor when the kernel refuses a sample
-
-    def infer(self, payload: Spec, info: Spec) -> tuple[Spec, ...]:
-        return (Spec(self.dtype, 3, None, "HWC", (None, None, num_channels(self.output_type))),)
-
-    def setup(self, ctx: HostContext, payload: Value, info: Value):
-        rows = info.data
-        assert isinstance(rows, np.ndarray)
-        ctx.param("info", rows)
-        return (output_shapes(rows, self.output_type, self.adjust_orientation),)
-
-    def lower(self, ctx: LowerContext, payload: Any, info: Any):
-        image, status = _ffi.call(
-            "decode",
-            ctx,
-            payload,
-            ctx.spec,
-            ctx.out[0],
-            ctx.params["info"],
-            output_type=int(self.output_type),
-            adjust_orientation=self.adjust_orientation,
-            fast_idct=self.use_fast_idct,
-        )
-        return (image,), status
+from .. import types
+from ..graph import DataNode, add
+from ._decode import DTYPES, DecodeImage, ImageHeaders, checked_output_type, num_channels
 
 
 def image(
@@ -284,15 +99,9 @@ def image(
         channels = num_channels(kind)
         if len(shape) != 3 or min(shape) < 1 or shape[2] not in ((1, 2, 3, 4) if channels is None else (channels,)):
             raise ValueError(f"decoders.image: replace_shape must be (height, width, {channels or 'channels'}), got {tuple(replace_shape)}")
-    payload, info = add(ImageHeaders(on_error=on_error, replace_shape=shape), input, device="cpu")
     op = DecodeImage(
         output_type=kind, dtype=element, adjust_orientation=bool(adjust_orientation), use_fast_idct=bool(use_fast_idct), on_error=on_error
     )
-    return add(op, payload, info, device=device, name=name)
-
-
-def checked_output_type(argument: str, value: Any) -> types.DALIImageType:
-    """An image type; ValueError otherwise."""
-    if value not in OUTPUT_TYPES:
-        raise ValueError(f"{argument} must be one of {', '.join('types.' + t.name for t in OUTPUT_TYPES)}, got {value!r}")
-    return types.DALIImageType(value)
+    headers = ImageHeaders(images=op, on_device=device in ("mixed", "gpu"), replace_shape=shape)
+    payload, info, tables = add(headers, input, device="cpu")
+    return add(op, payload, info, tables, device=device, name=name)
