@@ -32,7 +32,8 @@ struct JpegSource {
   bool past_end;
 };
 
-// One per thread, used again for each image: libjpeg keeps its small tables.
+// One per thread, for its buffers. libjpeg's object is made anew for each image: a used one keeps the tables of the
+// image before, and a file without tables, which is to get the standard ones or to fail, would be decoded with those.
 class JpegDecoder {
  public:
   JpegDecoder() {
@@ -46,8 +47,6 @@ class JpegDecoder {
       if (level < 0) c->err->num_warnings++;
     };
     error_.base.output_message = [](j_common_ptr) {};
-    if (setjmp(error_.jump)) return;  // only without memory; created_ stays false
-    jpeg_create_decompress(&cinfo_);
     source_.base.init_source = [](j_decompress_ptr) {};
     source_.base.term_source = [](j_decompress_ptr) {};
     source_.base.resync_to_restart = jpeg_resync_to_restart;
@@ -68,7 +67,6 @@ class JpegDecoder {
         c->src->bytes_in_buffer -= n;
       }
     };
-    cinfo_.src = &source_.base;
     // Each scan of a progressive file goes over the whole image: thousands of empty ones are a way to waste hours.
     progress_.progress_monitor = [](j_common_ptr c) {
       if (c->is_decompressor && reinterpret_cast<j_decompress_ptr>(c)->input_scan_number > kMaxScans) {
@@ -76,23 +74,17 @@ class JpegDecoder {
         std::longjmp(reinterpret_cast<JpegError*>(c->err)->jump, 1);
       }
     };
-    cinfo_.progress = &progress_;
-    created_ = true;
-  }
-  ~JpegDecoder() {
-    if (created_) jpeg_destroy_decompress(&cinfo_);
   }
   JpegDecoder(const JpegDecoder&) = delete;
   JpegDecoder& operator=(const JpegDecoder&) = delete;
 
   Status Decode(const uint8_t* data, int64_t size, const ImageInfo& info, const DecodeOptions& options,
                 RasterOutput* out) {
-    if (!created_) return kOutOfMemory;
     // Whatever may throw is done before setjmp: longjmp must not skip destructors.
     rows_.resize(static_cast<size_t>(kRows) * info.width * 4);
     out->Reserve(8);
     Status status = Run(data, size, info, options, out);
-    jpeg_abort_decompress(&cinfo_);  // gives back the image's memory; keeps the object
+    jpeg_destroy_decompress(&cinfo_);
     if (rows_.size() > (size_t{1} << 22)) rows_ = {};
     return status;
   }
@@ -110,6 +102,9 @@ class JpegDecoder {
     source_.base.next_input_byte = data;
     source_.base.bytes_in_buffer = static_cast<size_t>(size);
     if (setjmp(error_.jump)) return source_.past_end && error_.status == kCorrupt ? kTruncated : error_.status;
+    jpeg_create_decompress(c);
+    c->src = &source_.base;
+    c->progress = &progress_;
     if (jpeg_read_header(c, TRUE) != JPEG_HEADER_OK) return kCorrupt;
     if (c->image_width != static_cast<JDIMENSION>(info.width) ||
         c->image_height != static_cast<JDIMENSION>(info.height))
@@ -192,7 +187,6 @@ class JpegDecoder {
   JpegSource source_{};
   jpeg_progress_mgr progress_{};
   std::vector<uint8_t> rows_;
-  bool created_ = false;
 };
 
 }  // namespace

@@ -1,0 +1,228 @@
+"""What JPEG decoding by kernels is held to, for a GPU and for the emulation: libjpeg-turbo's pixels, or a refusal."""
+
+import dataclasses
+import io
+import types as python_types
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jpeg_corpus import File, corpus
+from PIL import Image
+
+from jaxdali import _cpu, _ffi, types
+from jaxdali.fn import _decode
+from jaxdali.graph import Spec
+from jaxdali.ragged import Ragged, pack, plan_offsets
+
+BATCH = 64
+INTERNAL = 11
+
+
+@dataclasses.dataclass(frozen=True)
+class Kernels:
+    """Where JPEG kernels run: the FFI target and the device."""
+
+    target: str
+    device: Any
+
+
+@dataclasses.dataclass
+class Decoded:
+    pixels: list[np.ndarray]
+    status: np.ndarray
+    taken: np.ndarray  # the kernels took it
+
+
+def decode(
+    files: Sequence[bytes],
+    kernels: Kernels | None = None,
+    *,
+    kind: types.DALIImageType = types.RGB,
+    dtype: Any = np.uint8,
+    adjust_orientation: bool = False,
+    orientations: Sequence[int] | None = None,
+    regions: Sequence[tuple[int, int, int, int]] | None = None,
+    present: Sequence[int] | None = None,
+    broken: int | None = None,
+) -> Decoded:
+    """Decodes files in one native call.
+
+    Args:
+      kernels: default: libjpeg-turbo on the CPU.
+      orientations: instead of the files' own; regions: (y, x, height, width) of each to decode.
+      present: which samples are; broken: a sample that is said to lie outside its buffer.
+    """
+    n, dtype = len(files), np.dtype(dtype)
+    device = kernels.device if kernels else jax.devices("cpu")[0]
+    pool = _cpu.pool_create(2)
+    try:
+        with jax.enable_x64(True), jax.default_device(device):
+            p = pack([np.frombuffer(f, np.uint8) for f in files], 1, lambda elements, dtype: np.zeros((1, elements), dtype))
+            info = _decode.parse_headers(p)
+            if orientations is not None:
+                info[:, _decode.ORIENTATION] = orientations
+            if regions is not None:
+                info[:, _decode.REGION_Y : _decode.REGION_WIDTH + 1] = regions
+            tables = np.zeros((n, _cpu.TABLE_WORDS if kernels else 0), np.int32)
+            usable = info[:, _decode.STATUS] == 0
+            scratch = 0
+            if kernels:
+                _cpu.make_jpeg_tables(p.data, p.offsets, np.ascontiguousarray(p.shapes[:, 0]), info, usable, tables, pool)
+                scratch = _cpu.plan_jpeg_workspace(tables, 1)
+            taken = tables[:, 0] != 0 if kernels else usable
+            shapes = _decode.output_shapes(info, kind, adjust_orientation)
+            shapes[~taken] = 1
+            offsets, need = plan_offsets(shapes, 1)
+            starts = p.offsets.copy()
+            if broken is not None:
+                starts[broken] = 1 << 24
+            control = np.ones(1 + n, np.int32)
+            control[0] = pool
+            if present is not None:
+                control[1:] = present
+            control[1:][~taken] = 0
+            y, status = _ffi.call(
+                kernels.target if kernels else "decode",
+                python_types.SimpleNamespace(B=n, control=jnp.asarray(control)),
+                Ragged(jnp.asarray(p.data[0]), jnp.asarray(starts), jnp.asarray(p.shapes.astype(np.int32))),
+                Spec(dtype, 3, None),
+                _ffi.Out(max(need, 1), jnp.asarray(offsets), jnp.asarray(shapes.astype(np.int32))),
+                jnp.asarray(info),
+                jnp.asarray(tables),
+                scratch=scratch,
+                output_type=int(kind),
+                adjust_orientation=adjust_orientation,
+                fast_idct=False,
+            )
+            data = np.asarray(y.data)
+            status = np.asarray(status)
+    finally:
+        _cpu.pool_destroy(pool)
+    pixels = [data[o * 64 : o * 64 + s.prod()].reshape(s) for o, s in zip(offsets, shapes, strict=True)]
+    return Decoded(pixels, status, taken)
+
+
+def batches(files: Sequence[Any]):
+    for at in range(0, len(files), BATCH):
+        yield files[at : at + BATCH]
+
+
+def assert_same(got: np.ndarray, want: np.ndarray, name: str):
+    assert got.shape == want.shape, name
+    if not np.array_equal(got, want):
+        y, x = np.argwhere((got != want).any(-1))[0]
+        raise AssertionError(f"{name}: {np.mean(got != want):.3%} of {got.shape} differ, first at {y, x}: {got[y, x]} != {want[y, x]}")
+
+
+def pillow(data: bytes) -> np.ndarray:
+    return np.asarray(Image.open(io.BytesIO(data)).convert("RGB"))
+
+
+def turned(pixels: np.ndarray, orientation: int) -> np.ndarray:
+    """An image as its EXIF orientation says it is to be shown."""
+    if orientation >= 5:
+        pixels = pixels.swapaxes(0, 1)
+    rows, columns = {1: (1, 1), 2: (1, -1), 3: (-1, -1), 4: (-1, 1), 5: (1, 1), 6: (1, -1), 7: (-1, -1), 8: (-1, 1)}[orientation]
+    return pixels[::rows, ::columns]
+
+
+def check_corpus(kernels: Kernels, files: Sequence[File] | None = None) -> int:
+    """All pixels of all files equal libjpeg-turbo's, and Pillow's. Returns how many files the kernels decoded."""
+    files = corpus() if files is None else files
+    results = [(batch, decode([f.data for f in batch], kernels)) for batch in batches(files)]
+    left = [f.name for batch, got in results for f, taken in zip(batch, got.taken, strict=True) if not taken]
+    assert not left, f"not for the kernels: {left}"
+    bad = [(f.name, int(s)) for batch, got in results for f, s in zip(batch, got.status, strict=True) if s]
+    assert not bad, f"refused: {bad}"
+    for batch, got in results:
+        want = decode([f.data for f in batch])
+        assert not want.status.any()
+        for f, x, y in zip(batch, got.pixels, want.pixels, strict=True):
+            assert_same(x, y, f.name)
+            assert_same(x, pillow(f.data), f.name)
+    return len(files)
+
+
+def check_parts(kernels: Kernels, seed: int = 0) -> int:
+    """Random regions, all orientations, each output type and element type; returns the number of cases.
+
+    The reference is cut out of, and turned from, what libjpeg-turbo makes of the whole.
+    """
+    rng = np.random.default_rng(seed)
+    files = [f for f in corpus() if pillow(f.data).size < 3 * 30000]
+    every = [(kind, np.uint8) for kind in _decode.OUTPUT_TYPES] + [(types.RGB, t) for t in _decode.DTYPES]
+    every += [(types.GRAY, np.float32), (types.YCbCr, np.int16), (types.BGR, np.float16), (types.ANY_DATA, np.uint16)]
+    for kind, dtype in every:
+        chosen = [files[i] for i in rng.choice(len(files), 60, replace=False)]
+        data = [f.data for f in chosen]
+        whole = decode(data, kind=kind, dtype=dtype)
+        assert not whole.status.any()
+        regions = []
+        for i, x in enumerate(whole.pixels):
+            (top, bottom), (left, right) = (sorted(rng.choice(n + 1, 2, replace=False).tolist()) for n in x.shape[:2])
+            regions.append((top, left, bottom - top, right - left) if i % 4 else (0, 0, *x.shape[:2]))
+        orientations = [i % 8 + 1 for i in range(len(chosen))]
+        adjust = bool(rng.integers(4))
+        got = decode(data, kernels, kind=kind, dtype=dtype, regions=regions, orientations=orientations, adjust_orientation=adjust)
+        assert got.taken.all()
+        assert not got.status.any()
+        for f, x, y, (top, left, height, width), o in zip(chosen, got.pixels, whole.pixels, regions, orientations, strict=True):
+            part = y[top : top + height, left : left + width]
+            note = f"{f.name}, {kind.name} {np.dtype(dtype)}, region {(top, left, height, width)}, orientation {o if adjust else None}"
+            assert_same(x, turned(part, o) if adjust else part, note)
+    return len(every)
+
+
+def damaged(rng: np.random.Generator, number: int) -> list[File]:
+    """Files with a few changed bytes, cut short, or with a piece removed or doubled."""
+    files = [f for f in corpus() if len(f.data) < 8000]
+    result = []
+    for i in range(number):
+        f = files[rng.integers(len(files))]
+        data = bytearray(f.data)
+        first = data.rfind(b"\xff\xda") if i % 4 else 2  # mostly what follows the headers
+        at, to = sorted(rng.integers(first, len(data), 2).tolist())
+        if i % 5 == 0:
+            del data[max(at, 20) :]
+        elif i % 5 == 1:
+            del data[at : min(to, at + 40)]
+        elif i % 5 == 2:
+            data[at:at] = data[at:to]
+        else:
+            for k in rng.integers(first, len(data), int(rng.integers(1, 5))):
+                data[k] = rng.choice([0, 255, 0xD0, 0xD9, int(rng.integers(256))])
+        result.append(File(f"{f.name}, damaged {i}", bytes(data)))
+    return result
+
+
+def check_damaged(kernels: Kernels, number: int = 600, seed: int = 0) -> tuple[int, int]:
+    """A damaged file is decoded as by libjpeg-turbo, or refused; returns the numbers of both, of those the kernels took."""
+    good = refused = 0
+    for batch in batches(damaged(np.random.default_rng(seed), number)):
+        # Sizes are damaged too, and not all have one.
+        batch = [f for f, known in zip(batch, decode([f.data for f in batch]).taken, strict=True) if known]
+        got, want = decode([f.data for f in batch], kernels), decode([f.data for f in batch])
+        for i, f in enumerate(batch):
+            if not got.taken[i]:
+                continue
+            assert got.status[i] in (0, _ffi.REFUSED), f.name
+            refused += got.status[i] != 0
+            if got.status[i] == 0:
+                good += 1
+                assert want.status[i] == 0, f"{f.name}: {_ffi.STATUS[int(want.status[i])]}"
+                assert_same(got.pixels[i], want.pixels[i], f.name)
+    return good, refused
+
+
+def check_absent(kernels: Kernels):
+    """Samples that are absent or outside the buffer leave the others alone."""
+    files = [f for f in corpus() if len(f.data) < 8000][:40:4]
+    want = decode([f.data for f in files])
+    got = decode([f.data for f in files], kernels, present=[i != 2 for i in range(len(files))], broken=5)
+    assert got.status.tolist() == [INTERNAL if i == 5 else 0 for i in range(len(files))]
+    for i, f in enumerate(files):
+        if i not in (2, 5):
+            assert_same(got.pixels[i], want.pixels[i], f.name)

@@ -1,0 +1,47 @@
+"""JPEG decoding by the CUDA kernels, emulated on the CPU, against libjpeg-turbo; on a GPU: gpu/test_cuda.py."""
+
+import importlib
+import os
+
+import jax
+import jpeg_checks
+import pytest
+from jpeg_corpus import corpus
+
+
+@pytest.fixture(scope="module")
+def emulated():
+    try:
+        module = importlib.import_module("jaxdali._emulated")
+    except ModuleNotFoundError:
+        if os.environ.get("JAXDALI_REQUIRE_EMULATED") == "1":
+            raise
+        pytest.skip("built without JAXDALI_EMULATED")
+    jax.ffi.register_ffi_target("jaxdali_emulated_decode", module.targets()["jaxdali_decode"], platform="cpu")
+    return jpeg_checks.Kernels("emulated_decode", jax.devices("cpu")[0])
+
+
+def test_libjpeg_on_the_cpu_equals_pillow():
+    """The reference of the others is one itself, on all files."""
+    for batch in jpeg_checks.batches(corpus()):
+        got = jpeg_checks.decode([f.data for f in batch])
+        for f, x in zip(batch, got.pixels, strict=True):
+            jpeg_checks.assert_same(x, jpeg_checks.pillow(f.data), f.name)
+
+
+def test_corpus(emulated):
+    assert jpeg_checks.check_corpus(emulated) >= 500
+
+
+def test_regions_orientations_and_types(emulated):
+    jpeg_checks.check_parts(emulated)
+
+
+def test_damaged(emulated):
+    good, refused = jpeg_checks.check_damaged(emulated)
+    assert good > 50
+    assert refused > 100
+
+
+def test_absent_and_broken_samples(emulated):
+    jpeg_checks.check_absent(emulated)
