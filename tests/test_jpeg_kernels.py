@@ -1,9 +1,5 @@
 """JPEG decoding by the CUDA kernels, emulated on the CPU, against libjpeg-turbo; on a GPU: gpu/test_cuda.py."""
 
-import importlib
-import os
-
-import jax
 import jpeg_checks
 import pytest
 from jpeg_corpus import corpus
@@ -11,14 +7,7 @@ from jpeg_corpus import corpus
 
 @pytest.fixture(scope="module")
 def emulated():
-    try:
-        module = importlib.import_module("jaxdali._emulated")
-    except ModuleNotFoundError:
-        if os.environ.get("JAXDALI_REQUIRE_EMULATED") == "1":
-            raise
-        pytest.skip("built without JAXDALI_EMULATED")
-    jax.ffi.register_ffi_target("jaxdali_emulated_decode", module.targets()["jaxdali_decode"], platform="cpu")
-    return jpeg_checks.Kernels("emulated_decode", jax.devices("cpu")[0])
+    return jpeg_checks.emulated()
 
 
 def test_libjpeg_on_the_cpu_equals_pillow():

@@ -1,0 +1,261 @@
+"""Pipelines that decode on a GPU, played by CPU devices with the emulated kernels: the pixels are those of the CPU pipeline."""
+
+import base64
+import contextlib
+import pathlib
+import re
+
+import jax
+import jpeg_checks
+import jpeg_encoder
+import numpy as np
+import pytest
+from images import decode, encode, picture, png
+from jax.sharding import Mesh, NamedSharding, PartitionSpec, SingleDeviceSharding
+from jpeg_corpus import GOLDEN, Contents, by_pillow, corpus, is_covered
+
+from jaxdali import SampleError, _cpu, _ffi, fn, types
+from jaxdali.executor import Executor
+from jaxdali.plugin.base_iterator import LastBatchPolicy
+from jaxdali.plugin.jax import data_iterator
+from jaxdali.sharding import Shards
+
+HERE = re.escape(__file__)
+ARITHMETIC = base64.b64decode(
+    "/9j/4AAQSkZJRgABAQAAAQABAAD/2wBDAAoHBwgHBgoICAgLCgoLDhgQDg0NDh0VFhEYIx8lJCIfIiEmKzcvJik0KSEiMEExNDk7Pj4+JS5ESUM8SDc9Pjv/"
+    "2wBDAQoLCw4NDhwQEBw7KCIoOzs7Ozs7Ozs7Ozs7Ozs7Ozs7Ozs7Ozs7Ozs7Ozs7Ozs7Ozs7Ozs7Ozs7Ozs7Ozs7Ozv/yQARCAAYACgDASIAAhEBAxEB/8wA"
+    "CgAQEAUBEBEF/9oADAMBAAIRAxEAPwDR1OnHaSYtZKjFJ5LRkMjImI6Y+UIMmZsT40yHgdRe8TfyeWYW7Obz0ASnolRubp0s1ht8JGwK71bu1zcCbcmOaKr2"
+    "I1yaDdFTjiy0pwtBvBbfDOyILqi1JQNsDcRwTQ15aoRfp5L565rppb8ww/F8lv8Aa8GG6Wqmzrn1YgnDKupXVrJc+ZfAgiYDJAMWImJyIx9VS+D6lmQExrAL"
+    "mFlGmJkLs6CPip0cMtSo/IGNP0mZb3QdsZvhRYuMzhR0EQURC1WnO4ZaRw9qLItKhnVp+qRjh1d60UQEJt8zxH8ECeRruApzxgY9BVunySzHhntiLkQPRKM8"
+    "fVyG+maUIXrqBEWZfeso8nY1iVx4KIKkuAj/2Q=="
+)
+
+
+class Spy:
+    """What became of the samples.
+
+    Attributes:
+      taken: how many of each batch went to the kernels; refused: the codes of the samples that failed in each batch, by place.
+    """
+
+    def __init__(self):
+        self.taken: list[int] = []
+        self.refused: list[dict[int, int]] = []
+
+
+@pytest.fixture
+def played(monkeypatch):
+    """A context in which CPU devices are GPUs whose only kernel is the emulated decoder."""
+    kernels = jpeg_checks.emulated()
+
+    @contextlib.contextmanager
+    def context():
+        spy, call, make, repair = Spy(), _ffi.call, _cpu.make_jpeg_tables, Executor._repair
+
+        def spied_call(kernel, ctx, image, spec, out, *params, **options):
+            emulated = kernel == "decode" and params[1].shape[1] > 0
+            return call(kernels.target if emulated else kernel, ctx, image, spec, out, *params, **options)
+
+        def spied_make(data, offsets, sizes, info, usable, tables, pool):
+            make(data, offsets, sizes, info, usable, tables, pool)
+            spy.taken.append(int((tables[:, 0] != 0).sum()))
+
+        def spied_repair(self, work, bad):
+            spy.refused += bad.values()
+            return repair(self, work, bad)
+
+        with monkeypatch.context() as m:
+            m.setattr(Shards, "accelerator", property(lambda self: True))
+            m.setattr(_ffi, "kernels_on", lambda device: frozenset({"decode"}))
+            m.setattr(_ffi, "call", spied_call)
+            m.setattr(_cpu, "make_jpeg_tables", spied_make)
+            m.setattr(Executor, "_repair", spied_repair)
+            yield spy
+
+    return context
+
+
+def of_all_kinds():
+    """Files of every kind that decodes: golden ones and some of the corpus, in mixed order."""
+    files = [p.read_bytes() for p in sorted(GOLDEN[0].parent.iterdir()) if not p.name.startswith("bad")]
+    files += [f.data for f in corpus()[::37] if len(f.data) < 20000]
+    files += [encode(picture(33, 20), "JPEG", progressive=True, orientation=o) for o in range(1, 9)]
+    files += [jpeg_encoder.encode(picture(33, 20), markers=jpeg_encoder.exif(o)) for o in range(1, 9)]
+    files += [png(picture(23, 37, c, t)) for c in (1, 2, 3, 4) for t in (np.uint8, np.uint16)]
+    files += [encode(picture(40, 30), "JPEG", mode="CMYK"), encode(picture(21, 30, 1), "JPEG")]
+    with contextlib.suppress(SampleError):
+        decode([ARITHMETIC])  # unless libjpeg-turbo was built without it
+        files.append(ARITHMETIC)
+    np.random.default_rng(0).shuffle(files)
+    return files
+
+
+FILES = of_all_kinds()
+COVERED = sum(f[:2] == b"\xff\xd8" and is_covered(f) for f in FILES)
+
+
+@pytest.mark.parametrize(
+    ("kind", "dtype"),
+    [(k, types.UINT8) for k in types.DALIImageType]
+    + [
+        (types.RGB, t)
+        for t in (types.INT8, types.UINT16, types.INT16, types.UINT32, types.INT32, types.FLOAT16, types.FLOAT, types.FLOAT64)
+    ]
+    + [(types.ANY_DATA, types.UINT16), (types.YCbCr, types.FLOAT)],
+)
+def test_a_batch_of_all_kinds(played, kind, dtype):
+    want = decode(FILES, output_type=kind, dtype=dtype)
+    with played() as spy:
+        got = decode(FILES, output_type=kind, dtype=dtype, device="mixed")
+    assert spy.taken == [COVERED]
+    assert not spy.refused
+    for i, (x, y) in enumerate(zip(got, want, strict=True)):
+        jpeg_checks.assert_same(x, y, f"file {i}: {FILES[i][:8]!r}")
+
+
+def test_orientation_kept(played):
+    want = decode(FILES, adjust_orientation=False)
+    with played():
+        got = decode(FILES, adjust_orientation=False, device="mixed")
+    for x, y in zip(got, want, strict=True):
+        jpeg_checks.assert_same(x, y, "as stored")
+
+
+def damaged_scan():
+    """libjpeg decodes it with a warning: the kernels leave it to libjpeg."""
+    data = bytearray((GOLDEN[0].parent / "ss420.jpg").read_bytes())
+    data[4000:4010] = b"\x55" * 10
+    return bytes(data)
+
+
+def flat():
+    """The same few bits over and over, too many for the kernels to find out where symbols begin."""
+    return by_pillow(np.full((3000, 3000, 1), 77, np.uint8), quality=90)
+
+
+def coefficient_past_the_last():
+    """A run of zeros beyond a block's end, which libjpeg takes without a word."""
+    data = jpeg_encoder.encode(Contents(np.random.default_rng(0)).photo(64, 64), quality=90)
+    at = data.index(b"\xff\xda") + 14
+    return data[:at] + data[at + 1 :]
+
+
+@pytest.mark.parametrize("make", [damaged_scan, flat, coefficient_past_the_last])
+def test_what_kernels_refuse_comes_from_the_cpu(played, make):
+    files = [*FILES[:9], make(), *FILES[9:12]]
+    want = decode(files)
+    with played() as spy:
+        got = decode(files, device="mixed")
+    assert spy.refused == [{9: _ffi.REFUSED}]
+    for i, (x, y) in enumerate(zip(got, want, strict=True)):
+        jpeg_checks.assert_same(x, y, f"file {i}")
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """21 files of several kinds in 3 classes."""
+    for i, data in enumerate(FILES[:21]):
+        path = tmp_path / "root" / f"class{i // 7}" / f"{i:02}.jpg"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
+    return tmp_path / "root"
+
+
+def truncate(path: pathlib.Path) -> None:
+    data = by_pillow(picture(64, 50))
+    path.write_bytes(data[: len(data) // 2])
+
+
+def iterator(folder, device="mixed", batch_size=6, **options):
+    @data_iterator(output_map=["images", "labels"], reader_name="reader", **options)
+    def define(num_shards=1, shard_id=0, on_error="raise"):
+        jpegs, labels = fn.readers.file(file_root=folder, name="reader", num_shards=num_shards, shard_id=shard_id)
+        images = fn.decoders.image(jpegs, device=device, on_error=on_error)
+        return fn.resize(images, size=(16, 20)), labels
+
+    return lambda **more: define(batch_size=batch_size, **more)
+
+
+def numpy(batches):
+    return [{k: np.asarray(v) for k, v in b.items()} for b in batches]
+
+
+def assert_equal_batches(got, want):
+    assert len(got) == len(want)
+    for x, y in zip(got, want, strict=True):
+        assert x.keys() == y.keys()
+        for name in x:
+            np.testing.assert_array_equal(x[name], y[name])
+
+
+def on(devices):
+    return NamedSharding(Mesh(np.array(jax.devices()[:devices]), ("batch",)), PartitionSpec("batch"))
+
+
+def test_truncated_file_raises_and_the_next_batch_is_good(played, folder):
+    device = SingleDeviceSharding(jax.devices()[0])
+    with iterator(folder, "cpu", sharding=device)() as it:
+        want = numpy(it)
+    truncate(folder / "class1" / "08.jpg")
+    with played() as spy, iterator(folder, sharding=device)() as it:
+        got = [next(it)]
+        with pytest.raises(SampleError, match=rf"decoders\.image \(created at {HERE}:\d+\): class1/08\.jpg: .*truncated") as e:
+            next(it)
+        assert e.value.source == "class1/08.jpg"
+        got.append(next(it))
+        assert {2: _ffi.REFUSED} in spy.refused
+        assert_equal_batches(numpy(got), [want[0], want[2]])
+
+
+@pytest.mark.parametrize("devices", [1, 3])
+def test_replace(played, folder, devices):
+    for name in ("class0/03.jpg", "class1/08.jpg", "class2/17.jpg"):
+        truncate(folder / name)
+    (folder / "class2" / "19.jpg").write_bytes(b"this is no image")
+    with iterator(folder, "cpu", sharding=on(devices))(on_error="replace") as it:
+        want = numpy(it)
+        bad = [(b.file, b.count, b.reason) for b in it.bad_samples()]
+    assert len(bad) == 4
+    with played() as spy, iterator(folder, sharding=on(devices))(on_error="replace") as it:
+        got = numpy(it)
+        assert [(b.file, b.count, b.reason) for b in it.bad_samples()] == bad
+    assert sum(len(r) for r in spy.refused) >= 3
+    assert {c for r in spy.refused for c in r.values()} == {_ffi.REFUSED}
+    assert_equal_batches(got, want)
+
+
+@pytest.mark.parametrize("devices", [1, 2, 3])
+@pytest.mark.parametrize("policy", [LastBatchPolicy.FILL, LastBatchPolicy.PARTIAL])
+def test_shards_and_a_short_last_batch(played, folder, devices, policy):
+    options = {"sharding": on(devices), "last_batch_policy": policy}
+    options |= {"mask_name": "valid"} if policy is LastBatchPolicy.PARTIAL else {}
+    with iterator(folder, "cpu", **options)() as it:
+        want = numpy(it)
+    with played() as spy, iterator(folder, **options)() as it:
+        batches = list(it)
+    assert all(v.sharding == options["sharding"] for b in batches for v in (b["images"], b["labels"]))
+    assert sum(spy.taken) > 0
+    assert_equal_batches(numpy(batches), want)
+
+
+def test_labels_stay_on_the_cpu(played, folder):
+    @data_iterator(output_map=["images", "labels", "moved"], reader_name="reader")
+    def define():
+        jpegs, labels = fn.readers.file(file_root=folder, name="reader")
+        return fn.resize(fn.decoders.image(jpegs, device="mixed"), size=(16, 20)), labels, labels.gpu()
+
+    gpu = jax.devices()[1]
+    with played(), jax.default_device(gpu), define(batch_size=4) as it:
+        batch = next(it)
+    assert {k: v.devices() for k, v in batch.items()} == {"images": {gpu}, "labels": {jax.devices()[0]}, "moved": {gpu}}
+    np.testing.assert_array_equal(batch["labels"], batch["moved"])
+
+
+def test_on_the_cpu_beside_a_gpu(played):
+    """A decoder with ``device="cpu"`` knows nothing of the kernels."""
+    want = decode(FILES)
+    with played() as spy:
+        got = decode(FILES, device="cpu")
+    assert not spy.taken
+    for x, y in zip(got, want, strict=True):
+        jpeg_checks.assert_same(x, y, "on the CPU")
