@@ -13,7 +13,7 @@ OPERATORS = [
     "arithmetic.m*",
     "arithmetic.[su]*",
     "cast",
-    "decoders.image",
+    "decoders.image*",
     "math.*",
     "peek_image_shape",
     "random.*",

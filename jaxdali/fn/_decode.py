@@ -18,6 +18,7 @@ import numpy as np
 from .. import _cpu, _ffi, _pillow, types
 from ..graph import Node, Operator, Spec, Value
 from ..ragged import Packed, plan_offsets
+from ._resize import output_spec
 
 if TYPE_CHECKING:
     from ..executor import Executor
@@ -123,10 +124,11 @@ class DecodeImage(Operator):
     adjust_orientation: bool
     use_fast_idct: bool
     on_error: str  # read by the executor when the kernel fails on a sample
+    extents: tuple[int | None, int | None] = (None, None)  # height and width, where all images have the same
     on_gpu: bool = False  # the GPU kernels run; known when the pipeline is built
 
     def infer(self, payload: Spec, info: Spec, tables: Spec) -> tuple[Spec, ...]:
-        return (Spec(self.dtype, 3, None, "HWC", (None, None, num_channels(self.output_type))),)
+        return (output_spec(self.dtype, (*self.extents, num_channels(self.output_type)), "HWC"),)
 
     def bind(self, executor: Executor, node: Node, ops: Sequence[Operator], specs: tuple[Spec, ...]) -> Operator:
         on_gpu = node.stage == "device" and self.kernel in executor.accelerator_kernels
@@ -140,7 +142,7 @@ class DecodeImage(Operator):
             assert isinstance(payload.data, Packed) and isinstance(tables.data, np.ndarray)
             ctx.scratch(_cpu.plan_jpeg_workspace(tables.data, ctx.S))
             ctx.param("tables", tables.data)
-        return (output_shapes(rows, self.output_type, self.adjust_orientation),)
+        return (None if ctx.node.specs[0].shape is not None else output_shapes(rows, self.output_type, self.adjust_orientation),)
 
     def lower(self, ctx: LowerContext, payload: Any, info: Any, tables: Any):
         image, status = _ffi.call(
@@ -192,7 +194,7 @@ class ImageHeaders(Operator):
     def num_outputs(self) -> int:
         return 3
 
-    def infer(self, encoded: Spec) -> tuple[Spec, ...]:
+    def infer(self, encoded: Spec, *arguments: Spec) -> tuple[Spec, ...]:
         check_encoded(encoded)
         words = _cpu.TABLE_WORDS if self.on_gpu else 0
         return Spec(np.dtype(np.uint8), 1, None), Spec(np.dtype(np.int32), 1, (_cpu.INFO_COLUMNS,)), Spec(np.dtype(np.int32), 1, (words,))
@@ -200,10 +202,22 @@ class ImageHeaders(Operator):
     def bind(self, executor: Executor, node: Node, ops: Sequence[Operator], specs: tuple[Spec, ...]) -> Operator:
         return dataclasses.replace(self, on_gpu=self.on_device and self.images.kernel in executor.accelerator_kernels)
 
-    def run(self, ctx: HostContext, encoded: Value) -> tuple[Packed, np.ndarray, np.ndarray]:
+    def choose_regions(self, ctx: HostContext, info: np.ndarray, values: Sequence[Value]) -> dict[int, str]:
+        """Writes into `info` which region to decode of each image: by default the whole.
+
+        Args:
+          values: of all inputs.
+
+        Returns:
+          Why there is none, for the images whose status it has set.
+        """
+        return {}
+
+    def run(self, ctx: HostContext, encoded: Value, *arguments: Value) -> tuple[Packed, np.ndarray, np.ndarray]:
         source = packed(ctx, encoded)
         info = parse_headers(source)
         info[~ctx.present] = 0
+        reasons = self.choose_regions(ctx, info, (encoded, *arguments))
         x = _Samples(source, info, np.zeros((ctx.N, _cpu.TABLE_WORDS if self.on_gpu else 0), np.int32))
         remaining = np.zeros(ctx.N, bool)  # what GPU kernels don't take
         if self.on_gpu:
@@ -214,7 +228,7 @@ class ImageHeaders(Operator):
         if not ctx.bad and not (info[:, STATUS] | info[:, HOST_DECODE] | remaining).any():
             return source, info, x.tables  # as it came: nothing is copied
 
-        x.failed = {int(i): (int(info[i, STATUS]), "") for i in np.flatnonzero(info[:, STATUS])}
+        x.failed = {int(i): (int(info[i, STATUS]), reasons.get(int(i), "")) for i in np.flatnonzero(info[:, STATUS])}
         self._decode_rasters(ctx, x)
         for i, code in ctx.bad.items():
             if code != _ffi.REFUSED:
