@@ -1,5 +1,7 @@
 """Several hundred sequential JPEG files of mixed sizes, samplings, qualities, tables and contents, by several encoders."""
 
+import base64
+import contextlib
 import dataclasses
 import io
 import pathlib
@@ -8,7 +10,10 @@ from typing import Any
 
 import jpeg_encoder
 import numpy as np
+from images import decode, encode, picture, png
 from PIL import Image
+
+from jaxdali import SampleError
 
 ROOT = pathlib.Path(__file__).parent
 PHOTOS = sorted((ROOT.parent / "examples" / "images").glob("*/*.jpg"))
@@ -38,6 +43,17 @@ SAMPLINGS = {
 GRAY = (((1, 1),), ((2, 2),), ((4, 1),), ((1, 3),))
 
 
+# By libjpeg-turbo's arithmetic coder.
+ARITHMETIC = base64.b64decode(
+    "/9j/4AAQSkZJRgABAQAAAQABAAD/2wBDAAoHBwgHBgoICAgLCgoLDhgQDg0NDh0VFhEYIx8lJCIfIiEmKzcvJik0KSEiMEExNDk7Pj4+JS5ESUM8SDc9Pjv/"
+    "2wBDAQoLCw4NDhwQEBw7KCIoOzs7Ozs7Ozs7Ozs7Ozs7Ozs7Ozs7Ozs7Ozs7Ozs7Ozs7Ozs7Ozs7Ozs7Ozs7Ozs7Ozv/yQARCAAYACgDASIAAhEBAxEB/8wA"
+    "CgAQEAUBEBEF/9oADAMBAAIRAxEAPwDR1OnHaSYtZKjFJ5LRkMjImI6Y+UIMmZsT40yHgdRe8TfyeWYW7Obz0ASnolRubp0s1ht8JGwK71bu1zcCbcmOaKr2"
+    "I1yaDdFTjiy0pwtBvBbfDOyILqi1JQNsDcRwTQ15aoRfp5L565rppb8ww/F8lv8Aa8GG6Wqmzrn1YgnDKupXVrJc+ZfAgiYDJAMWImJyIx9VS+D6lmQExrAL"
+    "mFlGmJkLs6CPip0cMtSo/IGNP0mZb3QdsZvhRYuMzhR0EQURC1WnO4ZaRw9qLItKhnVp+qRjh1d60UQEJt8zxH8ECeRruApzxgY9BVunySzHhntiLkQPRKM8"
+    "fVyG+maUIXrqBEWZfeso8nY1iVx4KIKkuAj/2Q=="
+)
+
+
 @dataclasses.dataclass(frozen=True)
 class File:
     name: str
@@ -58,7 +74,9 @@ def frame(data: bytes) -> tuple[int, int, int]:
 
 
 def is_covered(data: bytes) -> bool:
-    """GPU kernels are to decode it: sequential, Huffman-coded, 8 bits, 1 or 3 components."""
+    """GPU kernels are to decode it: a JPEG file, sequential, Huffman-coded, 8 bits, 1 or 3 components."""
+    if data[:2] != b"\xff\xd8":
+        return False
     kind, bits, components = frame(data)
     return kind <= 1 and bits == 8 and components in (1, 3)
 
@@ -195,3 +213,18 @@ def corpus(seed: int = 0) -> list[File]:
     known = [File(p.name, p.read_bytes()) for p in (*PHOTOS, *GOLDEN) if not p.name.startswith("bad")]
     files = [*known, *_pillow(rng, contents), *_numpy(rng, contents), *_imagecodecs(rng, contents)]
     return [f for f in files if is_covered(f.data)]
+
+
+def of_all_kinds(seed: int = 0) -> list[bytes]:
+    """Files of every kind that decodes, in mixed order: golden ones and some of the corpus, and what both lack."""
+    files = [p.read_bytes() for p in sorted(GOLDEN[0].parent.iterdir()) if not p.name.startswith("bad")]
+    files += [f.data for f in corpus()[::37] if len(f.data) < 20000]
+    files += [encode(picture(33, 20), "JPEG", progressive=True, orientation=o) for o in range(1, 9)]
+    files += [jpeg_encoder.encode(picture(33, 20), markers=jpeg_encoder.exif(o)) for o in range(1, 9)]
+    files += [png(picture(23, 37, c, t)) for c in (1, 2, 3, 4) for t in (np.uint8, np.uint16)]
+    files += [encode(picture(40, 30), "JPEG", mode="CMYK"), encode(picture(21, 30, 1), "JPEG")]
+    with contextlib.suppress(SampleError):
+        decode([ARITHMETIC])  # unless libjpeg-turbo was built without it
+        files.append(ARITHMETIC)
+    order = np.random.default_rng(seed).permutation(len(files))
+    return [files[i] for i in order]

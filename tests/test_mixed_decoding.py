@@ -1,6 +1,5 @@
 """Pipelines that decode on a GPU, played by CPU devices with the emulated kernels: the pixels are those of the CPU pipeline."""
 
-import base64
 import contextlib
 import pathlib
 import re
@@ -10,9 +9,9 @@ import jpeg_checks
 import jpeg_encoder
 import numpy as np
 import pytest
-from images import decode, encode, picture, png
+from images import decode, picture
 from jax.sharding import Mesh, NamedSharding, PartitionSpec, SingleDeviceSharding
-from jpeg_corpus import GOLDEN, Contents, by_pillow, corpus, is_covered
+from jpeg_corpus import GOLDEN, Contents, by_pillow, is_covered, of_all_kinds
 
 from jaxdali import SampleError, _cpu, _ffi, fn, types
 from jaxdali.executor import Executor
@@ -21,14 +20,6 @@ from jaxdali.plugin.jax import data_iterator
 from jaxdali.sharding import Shards
 
 HERE = re.escape(__file__)
-ARITHMETIC = base64.b64decode(
-    "/9j/4AAQSkZJRgABAQAAAQABAAD/2wBDAAoHBwgHBgoICAgLCgoLDhgQDg0NDh0VFhEYIx8lJCIfIiEmKzcvJik0KSEiMEExNDk7Pj4+JS5ESUM8SDc9Pjv/"
-    "2wBDAQoLCw4NDhwQEBw7KCIoOzs7Ozs7Ozs7Ozs7Ozs7Ozs7Ozs7Ozs7Ozs7Ozs7Ozs7Ozs7Ozs7Ozs7Ozs7Ozs7Ozv/yQARCAAYACgDASIAAhEBAxEB/8wA"
-    "CgAQEAUBEBEF/9oADAMBAAIRAxEAPwDR1OnHaSYtZKjFJ5LRkMjImI6Y+UIMmZsT40yHgdRe8TfyeWYW7Obz0ASnolRubp0s1ht8JGwK71bu1zcCbcmOaKr2"
-    "I1yaDdFTjiy0pwtBvBbfDOyILqi1JQNsDcRwTQ15aoRfp5L565rppb8ww/F8lv8Aa8GG6Wqmzrn1YgnDKupXVrJc+ZfAgiYDJAMWImJyIx9VS+D6lmQExrAL"
-    "mFlGmJkLs6CPip0cMtSo/IGNP0mZb3QdsZvhRYuMzhR0EQURC1WnO4ZaRw9qLItKhnVp+qRjh1d60UQEJt8zxH8ECeRruApzxgY9BVunySzHhntiLkQPRKM8"
-    "fVyG+maUIXrqBEWZfeso8nY1iVx4KIKkuAj/2Q=="
-)
 
 
 class Spy:
@@ -75,23 +66,8 @@ def played(monkeypatch):
     return context
 
 
-def of_all_kinds():
-    """Files of every kind that decodes: golden ones and some of the corpus, in mixed order."""
-    files = [p.read_bytes() for p in sorted(GOLDEN[0].parent.iterdir()) if not p.name.startswith("bad")]
-    files += [f.data for f in corpus()[::37] if len(f.data) < 20000]
-    files += [encode(picture(33, 20), "JPEG", progressive=True, orientation=o) for o in range(1, 9)]
-    files += [jpeg_encoder.encode(picture(33, 20), markers=jpeg_encoder.exif(o)) for o in range(1, 9)]
-    files += [png(picture(23, 37, c, t)) for c in (1, 2, 3, 4) for t in (np.uint8, np.uint16)]
-    files += [encode(picture(40, 30), "JPEG", mode="CMYK"), encode(picture(21, 30, 1), "JPEG")]
-    with contextlib.suppress(SampleError):
-        decode([ARITHMETIC])  # unless libjpeg-turbo was built without it
-        files.append(ARITHMETIC)
-    np.random.default_rng(0).shuffle(files)
-    return files
-
-
 FILES = of_all_kinds()
-COVERED = sum(f[:2] == b"\xff\xd8" and is_covered(f) for f in FILES)
+COVERED = sum(map(is_covered, FILES))
 
 
 @pytest.mark.parametrize(
@@ -119,6 +95,27 @@ def test_orientation_kept(played):
         got = decode(FILES, adjust_orientation=False, device="mixed")
     for x, y in zip(got, want, strict=True):
         jpeg_checks.assert_same(x, y, "as stored")
+
+
+WINDOWS = {
+    "crop": lambda x, **a: fn.decoders.image_crop(x, crop=(9, 12), crop_pos_y=fn.random.uniform(range=(0.0, 1.0), seed=5), **a),
+    "slice": lambda x, **a: fn.decoders.image_slice(x, rel_start=(0.2, 0.3), rel_end=(0.7, 0.9), axes=(0, 1), **a),
+    "random crop": lambda x, **a: fn.decoders.image_random_crop(x, seed=3, **a),
+}
+
+
+@pytest.mark.parametrize("dtype", [types.UINT8, types.FLOAT])
+@pytest.mark.parametrize("window", WINDOWS)
+def test_windows(played, window, dtype):
+    files = [f for f, x in zip(FILES, decode(FILES), strict=True) if min(x.shape[:2]) >= 12]
+    want = decode(files, WINDOWS[window], dtype=dtype)
+    assert len(files) > 80
+    with played() as spy:
+        got = decode(files, WINDOWS[window], dtype=dtype, device="mixed")
+    assert spy.taken == [sum(map(is_covered, files))]
+    assert not spy.refused
+    for i, (x, y) in enumerate(zip(got, want, strict=True)):
+        jpeg_checks.assert_same(x, y, f"file {i}: {files[i][:8]!r}")
 
 
 def damaged_scan():
