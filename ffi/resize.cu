@@ -1,19 +1,11 @@
-// Resampling on CUDA: one thread per output pixel, which adds up all its taps along all axes. Without passes over an
-// intermediate image, whose size would depend on shapes that the host does not know.
+// Resampling on CUDA: along one or two axes by tiles, see resize_tile.h; of volumes, one thread per output pixel, which
+// adds up all its taps along all axes.
 #include "ffi/common/launch.h"
 #include "ffi/resize.h"
+#include "ffi/resize_tile.h"
 
 namespace jaxdali {
 namespace {
-
-// a * b + c; fused where that is one instruction.
-JAXDALI_HD inline float MulAdd(float a, float b, float c) {
-#if defined(__CUDA_ARCH__)
-  return __fmaf_rn(a, b, c);
-#else
-  return a * b + c;
-#endif
-}
 
 // The taps of one axis for the output samples that one thread visits.
 class TapsOfThread {
@@ -37,16 +29,9 @@ class TapsOfThread {
       float sum = 0;
       for (int j = 0; j < count_; j++) sum += Raw(j);
       norm_ = sum != 0 ? 1 / sum : 0;
-    } else if (!nearest_.accumulate) {
+    } else {
       at_ = o;
-      index_ = nearest_.Index(nearest_.At(o));
-    } else {  // a thread's samples mostly ascend: the sum goes on from the last one
-      if (at_ < 0 || o < at_) {
-        at_ = 0;
-        position_ = nearest_.At(0);
-      }
-      for (; at_ < o; at_++) position_ += nearest_.scale;
-      index_ = nearest_.Index(position_);
+      index_ = nearest_.Index(nearest_.accumulate ? nearest_.Accumulated(o) : nearest_.At(o));
     }
   }
 
@@ -70,11 +55,11 @@ class TapsOfThread {
   bool is_nearest_;
   int count_, last_, index_;
   int64_t at_;
-  float norm_, position_;
+  float norm_;
 };
 
 template <class In, class Out>
-struct ResizeKernel : ResizeBatch {
+struct VolumeKernel : ResizeBatch {
   FilterTables tables;
 
   struct Shared {
@@ -141,11 +126,27 @@ struct ResizeKernel : ResizeBatch {
   static constexpr int kGroup = 4;  // channels that are added up at a time
 };
 
+// Blocks of each sample. Each has some bands of a tile to do, or many source pixels; small batches spread out.
+int TileBlocks(const ResizeBatch& b) {
+  constexpr int64_t kOutput = 12288, kInput = 131072, kLeast = 1024, kAtOnce = 1024, kMost = 2048;
+  const int64_t out = b.out.capacity / b.out.n, in = b.in.capacity / b.in.n;
+  const int64_t spread = std::min<int64_t>(kAtOnce / b.out.n, out / kLeast);
+  return static_cast<int>(std::clamp<int64_t>(std::max({out / kOutput, in / kInput, spread}), 1, kMost));
+}
+
+template <class In, class Out>
+const char* LaunchTypes(const ResizeBatch& b, const Samples& samples, void* stream) {
+  if (samples.n == 0) return nullptr;
+  const FilterTables& tables = FilterTables::Get();
+  if (b.num_axes == 3) return Launch(VolumeKernel<In, Out>{b, tables}, samples, stream);
+  const int blocks = TileBlocks(b);
+  return LaunchBlocks(TileKernel<In, Out>{b, tables, samples, blocks}, int64_t{samples.n} * blocks, stream);
+}
+
 template <class In>
 const char* LaunchFrom(const ResizeBatch& b, const Samples& samples, void* stream) {
-  const FilterTables& tables = FilterTables::Get();
-  return b.out.dtype == DType::kF32 ? Launch(ResizeKernel<In, float>{b, tables}, samples, stream)
-                                    : Launch(ResizeKernel<In, In>{b, tables}, samples, stream);
+  return b.out.dtype == DType::kF32 ? LaunchTypes<In, float>(b, samples, stream)
+                                    : LaunchTypes<In, In>(b, samples, stream);
 }
 
 }  // namespace
@@ -158,6 +159,8 @@ const char* LaunchResize(const ResizeBatch& b, const Samples& samples, void* str
       return LaunchFrom<int16_t>(b, samples, stream);
     case DType::kU16:
       return LaunchFrom<uint16_t>(b, samples, stream);
+    case DType::kF16:
+      return LaunchFrom<Half>(b, samples, stream);
     case DType::kF32:
       return LaunchFrom<float>(b, samples, stream);
     default:

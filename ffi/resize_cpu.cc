@@ -155,7 +155,7 @@ struct Portable {
 };
 
 #if defined(__x86_64__)
-#define JAXDALI_AVX2 __attribute__((target("avx2,fma")))
+#define JAXDALI_AVX2 __attribute__((target("avx2,fma,f16c")))
 
 inline __m128i Load128(const void* p) { return _mm_loadu_si128(static_cast<const __m128i*>(p)); }
 JAXDALI_AVX2 inline __m256 Load8(const uint8_t* p) {
@@ -163,6 +163,7 @@ JAXDALI_AVX2 inline __m256 Load8(const uint8_t* p) {
 }
 JAXDALI_AVX2 inline __m256 Load8(const int16_t* p) { return _mm256_cvtepi32_ps(_mm256_cvtepi16_epi32(Load128(p))); }
 JAXDALI_AVX2 inline __m256 Load8(const uint16_t* p) { return _mm256_cvtepi32_ps(_mm256_cvtepu16_epi32(Load128(p))); }
+JAXDALI_AVX2 inline __m256 Load8(const Half* p) { return _mm256_cvtph_ps(Load128(p)); }
 JAXDALI_AVX2 inline __m256 Load8(const float* p) { return _mm256_loadu_ps(p); }
 
 // Compilers turn the conversions of WeighSomeRows into scalar code.
@@ -196,11 +197,15 @@ struct Avx2 {
   }
   template <class Out>
   JAXDALI_AVX2 static void Convert(const float* in, int64_t n, Out* out) {
-    ConvertImpl(in, n, out);
+    int64_t i = 0;
+    if constexpr (std::is_same_v<Out, Half>)
+      for (; i + 8 <= n; i += 8)
+        _mm_storeu_si128(reinterpret_cast<__m128i*>(out + i), _mm256_cvtps_ph(_mm256_loadu_ps(in + i), 0));
+    ConvertImpl(in + i, n - i, out + i);
   }
 };
 
-const bool kAvx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+const bool kAvx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
 #endif
 
 // --- One sample ------------------------------------------------------------------------------------------------
@@ -387,6 +392,9 @@ Status ResizeCpu(const ResizeJob& job) {
         return kOk;
       case DType::kU16:
         ResizeTo<uint16_t>(job, nearest, s);
+        return kOk;
+      case DType::kF16:
+        ResizeTo<Half>(job, nearest, s);
         return kOk;
       case DType::kF32:
         ResizeTo<float>(job, nearest, s);

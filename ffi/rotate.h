@@ -11,6 +11,7 @@
 #include <type_traits>
 
 #include "ffi/common/batch.h"
+#include "ffi/common/half.h"
 #include "ffi/common/hd.h"
 #include "ffi/common/samples.h"
 #include "ffi/common/status.h"
@@ -61,7 +62,9 @@ JAXDALI_HD inline void RowStart(const RotateArgs& a, int64_t y, int64_t z, int64
 
 // Whether there is a kernel from one element type to the other.
 inline bool RotateTypes(DType in, DType out) {
-  auto known = [](DType t) { return t == DType::kU8 || t == DType::kI16 || t == DType::kI32 || t == DType::kF32; };
+  auto known = [](DType t) {
+    return t == DType::kU8 || t == DType::kI16 || t == DType::kI32 || t == DType::kF16 || t == DType::kF32;
+  };
   return known(in) && known(out) && (in == out || in == DType::kF32 || out == DType::kF32);
 }
 
@@ -105,11 +108,13 @@ void RotateSample(const RotateArgs& a);
 // The CUDA kernel; null or what went wrong.
 const char* LaunchRotate(const RotateBatch& batch, const Samples& samples, void* stream);
 
-// Round half away from zero, then saturate: DALI's conversion.
+// Integers: round half away from zero, then saturate: DALI's conversion.
 template <class Out>
 JAXDALI_HD inline Out RoundTo(float v) {
   if constexpr (std::is_same_v<Out, float>) {
     return v;
+  } else if constexpr (std::is_same_v<Out, Half>) {
+    return Half(v);
   } else {
     constexpr float kLow = static_cast<float>(std::numeric_limits<Out>::min());
     constexpr float kHigh = static_cast<float>(std::numeric_limits<Out>::max());

@@ -286,6 +286,8 @@ Kernel KernelFor(DType in, DType out) {
       return out == in ? Dispatch<int16_t, int16_t> : out == DType::kF32 ? Dispatch<int16_t, float> : nullptr;
     case DType::kI32:
       return out == in ? Dispatch<int32_t, int32_t> : out == DType::kF32 ? Dispatch<int32_t, float> : nullptr;
+    case DType::kF16:
+      return out == in ? Dispatch<Half, Half> : out == DType::kF32 ? Dispatch<Half, float> : nullptr;
     case DType::kF32:
       switch (out) {
         case DType::kU8:
@@ -294,6 +296,8 @@ Kernel KernelFor(DType in, DType out) {
           return Dispatch<float, int16_t>;
         case DType::kI32:
           return Dispatch<float, int32_t>;
+        case DType::kF16:
+          return Dispatch<float, Half>;
         case DType::kF32:
           return Dispatch<float, float>;
         default:

@@ -1,0 +1,79 @@
+// IEEE 754 half precision, the same on the CPU and in CUDA kernels. Only storage: arithmetic is float's.
+#ifndef JAXDALI_FFI_COMMON_HALF_H_
+#define JAXDALI_FFI_COMMON_HALF_H_
+
+#include <cstdint>
+#include <cstring>
+
+#include "ffi/common/hd.h"
+
+#if defined(__CUDACC__)
+#include <cuda_fp16.h>
+#endif
+
+namespace jaxdali {
+
+JAXDALI_HD inline float AsFloat(uint32_t bits) {
+#if defined(__CUDA_ARCH__)
+  return __uint_as_float(bits);
+#else
+  float v;
+  std::memcpy(&v, &bits, sizeof v);
+  return v;
+#endif
+}
+
+JAXDALI_HD inline uint32_t AsBits(float v) {
+#if defined(__CUDA_ARCH__)
+  return __float_as_uint(v);
+#else
+  uint32_t bits;
+  std::memcpy(&bits, &v, sizeof bits);
+  return bits;
+#endif
+}
+
+struct Half {
+  uint16_t bits;
+
+  Half() = default;
+  // Rounds to nearest even; what is too large becomes infinite.
+  JAXDALI_HD explicit Half(float v) : bits(Round(v)) {}
+
+  JAXDALI_HD explicit operator float() const {
+#if defined(__CUDA_ARCH__)
+    return __half2float(__ushort_as_half(bits));
+#else
+    const uint32_t sign = static_cast<uint32_t>(bits & 0x8000) << 16, rest = static_cast<uint32_t>(bits & 0x7FFF) << 13;
+    if (rest >= 0x0F800000) return AsFloat(sign | (rest + 0x70000000));  // infinite or not a number
+    if (rest >= 0x00800000) return AsFloat(sign | (rest + 0x38000000));
+    const float small = AsFloat(rest + 0x38800000) - AsFloat(0x38800000);  // 2^-14 is what subnormal numbers lack
+    return AsFloat(sign | AsBits(small));
+#endif
+  }
+
+ private:
+  JAXDALI_HD static uint16_t Round(float v) {
+#if defined(__CUDA_ARCH__)
+    return __half_as_ushort(__float2half_rn(v));
+#else
+    const uint32_t all = AsBits(v), sign = all >> 16 & 0x8000, u = all & 0x7FFFFFFF;
+    uint32_t half;
+    if (u > 0x7F800000)
+      half = 0x7E00 | (u >> 13 & 0x3FF);
+    else if (u >= 0x477FF000)  // from 65520 on
+      half = 0x7C00;
+    else if (u < 0x38800000)  // subnormal: the sum has the unit 2^-24
+      half = AsBits(AsFloat(u) + 0.5f) - 0x3F000000;
+    else
+      half = (u - 0x38000000 + 0xFFF + (u >> 13 & 1)) >> 13;
+    return static_cast<uint16_t>(sign | half);
+#endif
+  }
+};
+
+static_assert(sizeof(Half) == 2);
+
+}  // namespace jaxdali
+
+#endif  // JAXDALI_FFI_COMMON_HALF_H_

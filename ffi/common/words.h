@@ -1,0 +1,102 @@
+// Elements in memory as the 32-bit words that contain them: a GPU reads and writes words faster than bytes.
+#ifndef JAXDALI_FFI_COMMON_WORDS_H_
+#define JAXDALI_FFI_COMMON_WORDS_H_
+
+#include <cstdint>
+#include <cstring>
+#include <type_traits>
+
+#include "ffi/common/half.h"
+#include "ffi/common/hd.h"
+
+namespace jaxdali {
+
+// `p` is a multiple of 4.
+JAXDALI_HD inline uint32_t ReadWord(const uint8_t* p) {
+#if defined(__CUDA_ARCH__)
+  return __ldg(reinterpret_cast<const uint32_t*>(p));
+#else
+  uint32_t word;
+  std::memcpy(&word, __builtin_assume_aligned(p, 4), 4);
+  return word;
+#endif
+}
+JAXDALI_HD inline void WriteWord(uint8_t* p, uint32_t word) {
+#if defined(__CUDA_ARCH__)
+  *reinterpret_cast<uint32_t*>(p) = word;
+#else
+  std::memcpy(__builtin_assume_aligned(p, 4), &word, 4);
+#endif
+}
+
+// Bytes `shift / 8` to `shift / 8 + 3` of the eight; shift < 32.
+JAXDALI_HD inline uint32_t Funnel(uint32_t low, uint32_t high, int shift) {
+#if defined(__CUDA_ARCH__)
+  return __funnelshift_r(low, high, shift);
+#else
+  return static_cast<uint32_t>((static_cast<uint64_t>(high) << 32 | low) >> shift);
+#endif
+}
+
+// Four bytes, each chosen by a digit of `which` (from the lowest on) from the four of `a` (0 to 3) and of `b` (4 to 7).
+JAXDALI_HD inline uint32_t Permute(uint32_t a, uint32_t b, uint32_t which) {
+#if defined(__CUDA_ARCH__)
+  return __byte_perm(a, b, which);
+#else
+  const uint64_t all = static_cast<uint64_t>(b) << 32 | a;
+  uint32_t word = 0;
+  for (int i = 0; i < 4; i++) word |= static_cast<uint32_t>(all >> (which >> (4 * i) & 7) * 8 & 255) << (8 * i);
+  return word;
+#endif
+}
+
+// Element `i` of a word.
+template <class T>
+JAXDALI_HD inline float ElementOf(uint32_t word, int i) {
+  static_assert(sizeof(T) <= 4);
+  if constexpr (std::is_same_v<T, float>) {
+    return AsFloat(word);
+  } else if constexpr (std::is_same_v<T, Half>) {
+    Half h;
+    h.bits = static_cast<uint16_t>(word >> (16 * i));
+    return static_cast<float>(h);
+  } else {
+    return static_cast<float>(static_cast<T>(word >> (8 * static_cast<int>(sizeof(T)) * i)));
+  }
+}
+
+template <class T>
+JAXDALI_HD inline uint32_t BitsOf(T v) {
+  if constexpr (std::is_same_v<T, float>)
+    return AsBits(v);
+  else if constexpr (std::is_same_v<T, Half>)
+    return v.bits;
+  else
+    return static_cast<std::make_unsigned_t<T>>(v);
+}
+
+// Word `q` of the words that contain the `n` elements at `to`, whose values are get(0) ... get(n - 1). There are at
+// most WordsOf<T>(n), wherever `to` is.
+template <class T>
+JAXDALI_HD inline int WordsOf(int n) {
+  constexpr int kEach = 4 / sizeof(T);
+  return (n + 2 * kEach - 2) / kEach;
+}
+template <class T, class Get>
+JAXDALI_HD inline void WriteElements(T* to, int n, int q, Get get) {
+  constexpr int kEach = 4 / sizeof(T);
+  const int before = static_cast<int>(reinterpret_cast<uintptr_t>(to) & 3) / static_cast<int>(sizeof(T));
+  const int first = q * kEach - before;
+  if (first >= 0 && first + kEach <= n) {
+    uint32_t word = 0;
+    for (int i = 0; i < kEach; i++) word |= BitsOf<T>(get(first + i)) << (8 * static_cast<int>(sizeof(T)) * i);
+    WriteWord(reinterpret_cast<uint8_t*>(to + first), word);
+  } else {
+    for (int i = first; i < first + kEach; i++)
+      if (i >= 0 && i < n) to[i] = get(i);
+  }
+}
+
+}  // namespace jaxdali
+
+#endif  // JAXDALI_FFI_COMMON_WORDS_H_
