@@ -17,11 +17,11 @@ inline constexpr int kMaxComponents = 3, kMaxScans = 3, kMaxTables = 6, kMaxMcuB
 inline constexpr int64_t kPlaceUnit = 64;
 
 // Work of one CUDA block of each kernel.
-inline constexpr int kChunkBytes = 4096;                 // unstuffing: bytes of a file, from multiples of 16 on
-inline constexpr int kBlockSubsequences = 256;           // entropy decoding
-inline constexpr int kIdctBlocks = 32;                   // inverse DCT: blocks of one component
-inline constexpr int kGroupWidth = 8, kGroupHeight = 2;  // pixels: groups of them, from multiples of their size on
-inline constexpr int kPixelGroups = 256;
+inline constexpr int kChunkBytes = 4096;                  // unstuffing: bytes of a file, from multiples of 16 on
+inline constexpr int kBlockSubsequences = 256;            // entropy decoding
+inline constexpr int kIdctBlocks = 128;                   // inverse DCT: blocks of one component
+inline constexpr int kGroupWidth = 8, kGroupHeight = 2;   // pixels: a thread's group of them
+inline constexpr int kTileWidth = 128, kTileHeight = 32;  // a block's tile, from multiples of a group's size on
 
 // How a component is brought to the image's size.
 enum class Upsampling : int32_t { kFull, kH2V1, kH1V2, kH2V2, kRepeat };
@@ -113,17 +113,10 @@ struct ImageTable {
   ScanTable scan[kMaxScans];
   HuffmanTable table[kMaxTables];
 
-  // Groups of pixels: across, and in all.
-  JAXDALI_HD int32_t group_columns() const {
-    return (region_x + region_w - 1) / kGroupWidth - region_x / kGroupWidth + 1;
-  }
-  JAXDALI_HD int32_t group_rows() const {
-    return (region_y + region_h - 1) / kGroupHeight - region_y / kGroupHeight + 1;
-  }
-  JAXDALI_HD int64_t groups() const { return int64_t{group_columns()} * group_rows(); }
-  JAXDALI_HD int32_t pixel_blocks() const {
-    return kind ? static_cast<int32_t>((groups() + kPixelGroups - 1) / kPixelGroups) : 0;
-  }
+  // Tiles: across, and in all.
+  JAXDALI_HD int32_t tile_columns() const { return (region_x % kGroupWidth + region_w + kTileWidth - 1) / kTileWidth; }
+  JAXDALI_HD int32_t tile_rows() const { return (region_y % kGroupHeight + region_h + kTileHeight - 1) / kTileHeight; }
+  JAXDALI_HD int32_t pixel_blocks() const { return kind ? tile_columns() * tile_rows() : 0; }
 };
 static_assert(std::is_trivially_copyable_v<ImageTable> && sizeof(ImageTable) % 4 == 0 && alignof(ImageTable) == 4);
 inline constexpr int kTableWords = sizeof(ImageTable) / 4;
