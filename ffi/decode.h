@@ -43,6 +43,11 @@ JAXDALI_HD inline bool IsDecodable(const ImageInfo& i) {
          i.region_h <= i.height - i.region_y && i.region_x >= 0 && i.region_w > 0 && i.region_w <= i.width - i.region_x;
 }
 
+// The data are the output.
+JAXDALI_HD inline bool IsFinished(const ImageInfo& info) {
+  return info.format == static_cast<int32_t>(Format::kPixels);
+}
+
 // The output has the shape that the info row promises.
 JAXDALI_HD inline bool OutputFits(const ImageInfo& info, ImageType type, bool adjust_orientation, int64_t height,
                                   int64_t width, int64_t channels) {

@@ -4,33 +4,15 @@
 #define JAXDALI_FFI_PIXELS_H_
 
 #include <cstdint>
-#include <cstring>
 #include <limits>
 #include <type_traits>
 
+#include "ffi/common/half.h"
 #include "ffi/common/hd.h"
 
 namespace jaxdali {
 
 // --- element types ------------------------------------------------------------------------------------------------
-
-// float to IEEE half, round to nearest even; for 0 to 1 only, which is all a decoder makes.
-JAXDALI_HD inline uint16_t HalfBits(float f) {
-  uint32_t x;
-  memcpy(&x, &f, sizeof x);
-  if (x < 0x38800000u) {  // below 2^-14: subnormal halves are multiples of 2^-24
-    float scaled = f * 16777216.0f;
-    uint32_t n = static_cast<uint32_t>(scaled);
-    float rest = scaled - static_cast<float>(n);
-    return static_cast<uint16_t>(n + (rest > 0.5f || (rest == 0.5f && (n & 1))));
-  }
-  x += 0xFFF + (x >> 13 & 1);
-  return static_cast<uint16_t>((x >> 13) - (112u << 10));
-}
-
-struct Half {
-  uint16_t bits;
-};
 
 // The value of T that stands for full intensity.
 template <class T>
@@ -48,7 +30,7 @@ JAXDALI_HD inline D Scale(S v) {
   } else if constexpr (std::is_same_v<S, uint16_t> && std::is_same_v<D, uint8_t>) {
     return static_cast<uint8_t>((v * 255u + 32895u) >> 16);  // = round(v * 255 / 65535), for all v
   } else if constexpr (std::is_same_v<D, Half>) {
-    return Half{HalfBits(static_cast<float>(v) / static_cast<float>(FullIntensity<S>()))};
+    return Half(static_cast<float>(v) / static_cast<float>(FullIntensity<S>()));
   } else if constexpr (std::is_floating_point_v<D>) {
     return static_cast<D>(v) / static_cast<D>(FullIntensity<S>());
   } else {
@@ -89,16 +71,9 @@ struct Orientation {
       : flip_y(exif == 3 || exif == 4 || exif == 6 || exif == 7),
         flip_x(exif == 2 || exif == 3 || exif == 7 || exif == 8),
         transpose(exif >= 5) {}
-
-  // The pixel of a stored raster [height, width] that the upright image has at (y, x).
-  JAXDALI_HD void Stored(int64_t height, int64_t width, int64_t y, int64_t x, int64_t* from_y, int64_t* from_x) const {
-    const int64_t across = transpose ? y : x, down = transpose ? x : y;
-    *from_y = flip_y ? height - 1 - down : down;
-    *from_x = flip_x ? width - 1 - across : across;
-  }
 };
 
-// The other way round: the stored pixel (y, x) is number start + y * step_y + x * step_x of the upright image.
+// Where it puts pixels: the stored pixel (y, x) is number start + y * step_y + x * step_x of the upright image.
 struct Placement {
   int64_t start, step_y, step_x;
 

@@ -1,0 +1,53 @@
+// YCbCr to RGB, to the bit as libjpeg-turbo does it: 16.16 fixed point. The luminance goes into the sum before it is
+// shifted, which changes nothing, and clamping comes before shifting, so that a byte is picked instead.
+#ifndef JAXDALI_FFI_JPEG_COLOR_H_
+#define JAXDALI_FFI_JPEG_COLOR_H_
+
+#include <cstdint>
+
+#include "ffi/common/hd.h"
+#include "ffi/common/words.h"
+
+namespace jaxdali::jpeg {
+
+// How the first, second and third channel of RGB or BGR come from luminance and two chroma planes: that of the first
+// channel (Cr for RGB, Cb for BGR) and that of the third.
+struct ColorWeights {
+  int32_t first, third;                // the chroma planes' factors in their own channels
+  int32_t second_first, second_third;  // and in green
+  int32_t offset, offset2, offset3;    // of the three channels: rounding, and chroma's zero at 128
+
+  JAXDALI_HD static ColorWeights Make(bool bgr) {
+    constexpr int32_t kRed = 91881, kBlue = 116130, kGreenRed = -46802, kGreenBlue = -22554, kHalf = 32768;
+    ColorWeights w;
+    w.first = bgr ? kBlue : kRed;
+    w.third = bgr ? kRed : kBlue;
+    w.second_first = bgr ? kGreenBlue : kGreenRed;
+    w.second_third = bgr ? kGreenRed : kGreenBlue;
+    w.offset = kHalf - 128 * w.first;
+    w.offset2 = kHalf - 128 * (w.second_first + w.second_third);
+    w.offset3 = kHalf - 128 * w.third;
+    return w;
+  }
+};
+
+// 0 to 255 in 16.16 fixed point.
+JAXDALI_HD inline uint32_t Clamp24(int32_t v) { return static_cast<uint32_t>(v < 0 ? 0 : v > 0xFFFFFF ? 0xFFFFFF : v); }
+
+// Three channels in 16.16 fixed point: their bytes are bits 16 to 23.
+JAXDALI_HD inline void YccToChannels(const ColorWeights& w, int32_t y, int32_t chroma_first, int32_t chroma_third,
+                                     uint32_t* out) {
+  y *= 65536;
+  out[0] = Clamp24(y + w.offset + w.first * chroma_first);
+  out[1] = Clamp24(y + w.offset2 + w.second_first * chroma_first + w.second_third * chroma_third);
+  out[2] = Clamp24(y + w.offset3 + w.third * chroma_third);
+}
+
+// Four channels' bytes, the first one lowest.
+JAXDALI_HD inline uint32_t PackChannels(uint32_t a, uint32_t b, uint32_t c, uint32_t d) {
+  return Permute(Permute(a, b, 0x62), Permute(c, d, 0x62), 0x5410);
+}
+
+}  // namespace jaxdali::jpeg
+
+#endif  // JAXDALI_FFI_JPEG_COLOR_H_
