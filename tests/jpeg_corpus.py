@@ -173,6 +173,9 @@ def _numpy(rng: np.random.Generator, contents: Contents) -> Iterator[File]:
         for variant in ({}, {"huffman_tables": "optimised", "restart": 2}, {"huffman_tables": "absent", "fill": 2}):
             size = rng.integers(1, 120, 2).tolist()
             yield File(f"NumPy {factors} {size} {variant}", jpeg_encoder.encode(contents.any(*size, 1), factors, 80, **variant))
+    for restart in (0, 3):
+        data = jpeg_encoder.encode(contents.photo(70, 60), quality=85, restart=restart)
+        yield File(f"NumPy, surplus bytes of data, restart {restart}", data[:-2] + b"\x12\x34\xff\x00\x56" + data[-2:])
     yield from extreme(rng)
 
 

@@ -133,7 +133,12 @@ def coefficient_past_the_last():
     return data[:at] + data[at + 1 :]
 
 
-@pytest.mark.parametrize("make", [damaged_scan, flat, coefficient_past_the_last])
+def restart_markers_out_of_order():
+    data = jpeg_encoder.encode(Contents(np.random.default_rng(0)).photo(64, 64), restart=2)
+    return data.replace(b"\xff\xd2", b"\xff\xd5", 1)
+
+
+@pytest.mark.parametrize("make", [damaged_scan, flat, coefficient_past_the_last, restart_markers_out_of_order])
 def test_what_kernels_refuse_comes_from_the_cpu(played, make):
     files = [*FILES[:9], make(), *FILES[9:12]]
     want = decode(files)
@@ -142,6 +147,22 @@ def test_what_kernels_refuse_comes_from_the_cpu(played, make):
     assert spy.refused == [{9: _ffi.REFUSED}]
     for i, (x, y) in enumerate(zip(got, want, strict=True)):
         jpeg_checks.assert_same(x, y, f"file {i}")
+
+
+def test_cut_off_below_the_window(played):
+    """What is missing is not needed: no error, though the kernels refuse it."""
+    data = by_pillow(picture(160, 96), quality=90)
+    files = [data[: len(data) * 3 // 4], *FILES[:3]]
+
+    def top(x, **arguments):
+        return fn.decoders.image_slice(x, rel_start=(0.0, 0.1), rel_shape=(0.4, 0.8), axes=(0, 1), **arguments)
+
+    want = decode(files, top)
+    with played() as spy:
+        got = decode(files, top, device="mixed")
+    assert spy.refused == [{0: _ffi.REFUSED}]
+    for x, y in zip(got, want, strict=True):
+        jpeg_checks.assert_same(x, y, "cut off")
 
 
 @pytest.fixture
