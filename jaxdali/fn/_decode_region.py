@@ -56,8 +56,8 @@ def random_windows(
     """Random windows as DALI chooses them.
 
     The first of several attempts counts whose window fits into the image and, rounded to pixels, still has an allowed aspect ratio. When
-    none does, or none could, it is the largest window of the allowed aspect ratio nearest to the image's, shrunk to the
-    largest allowed area.
+    none does, or none could be large enough, it is the largest window of the allowed aspect ratio nearest to the image's, shrunk to
+    the largest allowed area.
 
     Args:
       u: ``[N, 2 + 2 * attempts]`` uniform in [0, 1): the place, the attempts' areas, their aspect ratios.
@@ -105,8 +105,9 @@ class _RegionHeaders(ImageHeaders):
         orientation = info[:, ORIENTATION] if self.images.adjust_orientation else np.ones(len(info), np.int32)
         stored = np.where(good[:, None], info[:, [HEIGHT, WIDTH]], 1).astype(np.int64)
         extents = np.where(orientation[:, None] >= 5, stored[:, ::-1], stored)
-        start, size = self.windows(ctx, values, extents)
-        inside = ((start >= 0) & (size >= 1) & (start + size <= extents)).all(axis=1)  # False for NaN
+        with np.errstate(invalid="ignore"):
+            start, size = self.windows(ctx, values, extents)
+            inside = ((start >= 0) & (size >= 1) & (start + size <= extents)).all(axis=1)  # False for NaN
         take, bad = good & inside, np.flatnonzero(good & ~inside)
         windows = np.concatenate([start, size], axis=1)[take].astype(np.int64)
         info[np.flatnonzero(take)[:, None], [REGION_Y, REGION_X, REGION_HEIGHT, REGION_WIDTH]] = stored_windows(
@@ -213,8 +214,7 @@ class SliceHeaders(_RegionHeaders):
         for name, x in (("anchor", anchor), ("shape", shape)):
             if x.shape[1] != extent.shape[1]:
                 raise ArgumentError(f"{name} must have a number for each of the {extent.shape[1]} axes, got {x.shape[1]}")
-        floating = values[1].spec.dtype.kind == "f"
-        if not floating:
+        if values[1].spec.dtype.kind != "f":
             return anchor, anchor + shape
         anchor, shape = _single(anchor), _single(shape)
         if all(self.normalized):
@@ -276,7 +276,7 @@ def _round(x: np.ndarray) -> np.ndarray:
 
 
 def _outside(start: np.ndarray, size: np.ndarray, extents: np.ndarray) -> str:
-    (y, x), (height, width), (H, W) = start, size, extents
+    (y, x), (height, width), (H, W) = start.tolist(), size.tolist(), extents.tolist()
     empty = "an empty window, " if not (height >= 1 and width >= 1) else ""
     return f"{empty}rows {y:g} to {y + height:g}, columns {x:g} to {x + width:g} of an image of height {H} and width {W}"
 
@@ -298,8 +298,8 @@ def crop_arguments(
     for name, x in (("crop_pos_x", crop_pos_x), ("crop_pos_y", crop_pos_y)):
         if not is_node(x) and not 0 <= x <= 1:
             raise ArgumentError(f"{name} must be 0 .. 1, got {x!r}")
-    first = CropHeaders.name
-    args, nodes = Arguments.split(first, 1, crop=crop, crop_h=crop_h, crop_w=crop_w, crop_pos_x=crop_pos_x, crop_pos_y=crop_pos_y)
+    name = CropHeaders.name
+    args, nodes = Arguments.split(name, 1, crop=crop, crop_h=crop_h, crop_w=crop_w, crop_pos_x=crop_pos_x, crop_pos_y=crop_pos_y)
     given = [name for name in ("crop", "crop_h", "crop_w") if name in args]
     if not given or not all(map(args.is_static, given)):
         return args, nodes, (None, None)
@@ -351,6 +351,8 @@ def slice_arguments(
     known: list[int | None] = [None, None]
     if "shape" in args and args.is_static("shape"):
         for axis, size in zip(places, np.broadcast_to(args.get("shape"), places.shape), strict=True):
+            if not 1 <= size < 2**31:
+                raise ArgumentError(f"shape must be positive, got {named['shape']!r}")
             known[int(axis)] = int(size)
     return args, (*inputs, *nodes), (known[0], known[1])
 
