@@ -123,6 +123,7 @@ struct TileKernel : ResizeBatch {
   using Mid = Middle<In, Out>;
   using Pair = typename Mid::Pair;
 
+  static constexpr int kBlocksPerSm = 3;        // what fits shared memory, and registers without spilling
   static constexpr int kBand = 8;               // rows that are worked on at a time
   static constexpr int kRows = 64;              // rows of a part
   static constexpr int kTapsX = 1536;           // weights of a strip's columns
@@ -136,6 +137,14 @@ struct TileKernel : ResizeBatch {
   Samples samples;
   int blocks;  // of each sample
 
+  // Some rows of one strip.
+  struct Part {
+    const In* in;  // the image, at the first channel
+    Out* out;      // the first element
+    int64_t x, y;  // of it
+    int columns, rows, channels, elements;
+  };
+
   struct alignas(sizeof(Pair) * kEach) PairsOfWord {
     Pair pair[kEach];
   };
@@ -143,9 +152,12 @@ struct TileKernel : ResizeBatch {
     bool runs;
     ResizeJob job;
     Axes axes;
+    Part part;
+    bool at_end;                  // the buffer ends less than a word and a half after the sample
     int columns, rows, channels;  // of a part, at most
     int64_t strips, bands, groups, parts;
-    int taps_x, taps_y;  // of one column or row, at most, in one chunk
+    int count_x, count_y;  // taps of one column or row
+    int taps_x, taps_y;    // in one chunk, at most
     FilterTables tables;
     int first_x[kThreads], first_y[kRows];
     float norm_x[kThreads], norm_y[kRows];
@@ -157,14 +169,6 @@ struct TileKernel : ResizeBatch {
       float sum[kBand][kThreads];
       int64_t place[kThreads];  // nearest neighbours: the source element of each output element
     };
-  };
-
-  // Some rows of one strip.
-  struct Part {
-    const In* in;  // the image, at the first channel
-    Out* out;      // the first element
-    int64_t x, y;  // of it
-    int columns, rows, channels, elements;
   };
 
   template <class Block>
@@ -183,11 +187,13 @@ struct TileKernel : ResizeBatch {
     });
     if (!s.runs) return;
     for (int64_t k = own; k < s.parts; k += blocks) {
-      const Part part = PartAt(s, k);
+      block.Phase([&](int thread) {
+        if (thread == 0) s.part = PartAt(s, k);
+      });
       if (s.axes.nearest)
-        Copy(block, s, part);
+        Copy(block, s);
       else
-        Filter(block, s, part);
+        Filter(block, s);
     }
   }
 
@@ -199,11 +205,14 @@ struct TileKernel : ResizeBatch {
     if (out.size(i) == 0) return kOk;
     if (Status e = s.axes.Make(s.job); e != kOk) return e;
     const Axis &y = s.axes.axis[1], &x = s.axes.axis[2];
+    s.at_end = (in.capacity - in.start(i) - in.size(i)) * static_cast<int64_t>(sizeof(In)) < 8 && sizeof(In) < 4;
     s.channels = s.job.inner < kThreads ? static_cast<int>(s.job.inner) : kThreads;
     s.groups = CeilDiv(s.job.inner, s.channels);
-    const int chunk = Chunk(s.channels), taps = EdgeTaps(x, s.tables).count, taps_y = EdgeTaps(y, s.tables).count;
-    s.taps_x = taps < chunk ? taps : chunk;
-    s.taps_y = taps_y < kMostTapsY ? taps_y : kMostTapsY;
+    s.count_x = EdgeTaps(x, s.tables).count;
+    s.count_y = EdgeTaps(y, s.tables).count;
+    const int chunk = Chunk(s.channels);
+    s.taps_x = s.count_x < chunk ? s.count_x : chunk;
+    s.taps_y = s.count_y < kMostTapsY ? s.count_y : kMostTapsY;
     const int fit = kThreads / s.channels, weighed = kTapsX / s.taps_x;
     s.strips = CeilDiv(x.n_out, fit < weighed ? fit : weighed);
     s.columns = static_cast<int>(CeilDiv(x.n_out, s.strips));
@@ -223,7 +232,7 @@ struct TileKernel : ResizeBatch {
   JAXDALI_HD static int Chunk(int channels) { return (Mid::kWidth - kSlack) / channels; }
 
   // Neighbouring blocks work on the same rows.
-  JAXDALI_HD static Part PartAt(const Shared& s, int64_t k) {
+  JAXDALI_NOINLINE JAXDALI_HD static Part PartAt(const Shared& s, int64_t k) {
     const Axis &y = s.axes.axis[1], &x = s.axes.axis[2];
     const Quotient strip = Divide(k, s.strips), band = Divide(strip.quotient, s.bands),
                    group = Divide(band.quotient, s.groups);
@@ -265,7 +274,8 @@ struct TileKernel : ResizeBatch {
   // --- Nearest neighbours --------------------------------------------------------------------------------------
 
   template <class Block>
-  JAXDALI_HD static void Copy(const Block& block, Shared& s, const Part& p) {
+  JAXDALI_HD static void Copy(const Block& block, Shared& s) {
+    const Part& p = s.part;
     const Axis &y = s.axes.axis[1], &x = s.axes.axis[2];
     block.Phase([&](int thread) {
       const Nearest nearest = Nearest::Make(x, false, s.axes.second == 2);
@@ -293,15 +303,16 @@ struct TileKernel : ResizeBatch {
 
   // What of the source one pass over `mid` is about.
   struct Source {
-    int begin, end;        // columns
-    int row, rows;         // of the part: one band
-    int tap, taps, total;  // vertical ones
+    int begin, end;  // columns
+    int row, rows;   // of the part: one band
+    int tap, taps;   // vertical ones
   };
 
   template <class Block>
-  JAXDALI_HD void Filter(const Block& block, Shared& s, const Part& p) const {
-    const EdgeTaps x(s.axes.axis[2], s.tables), y(s.axes.axis[1], s.tables);
+  JAXDALI_HD void Filter(const Block& block, Shared& s) const {
+    const Part& p = s.part;
     block.Phase([&](int thread) {
+      const EdgeTaps x(s.axes.axis[2], s.tables), y(s.axes.axis[1], s.tables);
       for (int k = thread; k < p.columns + p.rows; k += kThreads) {
         if (k < p.columns)
           s.first_x[k] = x.First(p.x + k, false, &s.norm_x[k]);
@@ -310,22 +321,21 @@ struct TileKernel : ResizeBatch {
       }
     });
     const int a = s.first_x[0], b = s.first_x[p.columns - 1];  // taps ascend, or descend when mirrored
-    const int low = a < b ? a : b, high = (a < b ? b : a) + x.count, chunk = Chunk(p.channels);
-    const bool one_x = high - low <= chunk, one_y = y.count <= s.taps_y;
+    const int low = a < b ? a : b, high = (a < b ? b : a) + s.count_x, chunk = Chunk(p.channels);
+    const bool one_x = high - low <= chunk, one_y = s.count_y <= s.taps_y;
     Source from;
-    from.total = y.count;
     for (from.row = 0; from.row < p.rows; from.row += kBand) {
       from.rows = p.rows - from.row < kBand ? p.rows - from.row : kBand;
       for (from.begin = low; from.begin < high; from.begin += chunk) {
         from.end = high - from.begin < chunk ? high : from.begin + chunk;
-        for (from.tap = 0; from.tap < y.count; from.tap += s.taps_y) {
-          from.taps = y.count - from.tap < s.taps_y ? y.count - from.tap : s.taps_y;
+        for (from.tap = 0; from.tap < s.count_y; from.tap += s.taps_y) {
+          from.taps = s.count_y - from.tap < s.taps_y ? s.count_y - from.tap : s.taps_y;
           const bool fill_x = from.tap == 0 && (from.row == 0 || !one_x);
           const bool fill_y = !one_y || (from.row == 0 && from.begin == low);
           if (fill_x || fill_y) {
             block.Phase([&](int thread) {
-              if (fill_x) WeighColumns(thread, s, p, from, x);
-              if (fill_y) WeighRows(thread, s, p, from, y, one_y ? 0 : from.row, one_y ? p.rows : from.rows);
+              if (fill_x) WeighColumns(thread, s, p, from);
+              if (fill_y) WeighRows(thread, s, p, from, one_y ? 0 : from.row, one_y ? p.rows : from.rows);
             });
           }
           if (!one_y) {
@@ -337,17 +347,16 @@ struct TileKernel : ResizeBatch {
               }
             });
           }
-          block.Phase([&](int thread) { Down(thread, s, p, from); });
+          block.Phase([&](int thread) { Down(thread, s, from); });
         }
         block.Phase([&](int thread) { Across(thread, s, p, from.begin == low); });
       }
-      block.Phase([&](int thread) {
-        Write(thread, s, p, from.row, from.rows, [&](int row, int e) { return Mid::Finish(s.sum[row][e]); });
-      });
+      block.Phase([&](int thread) { Finish(thread, s, from.row, from.rows); });
     }
   }
 
-  JAXDALI_HD static void WeighColumns(int thread, Shared& s, const Part& p, const Source& from, const EdgeTaps& x) {
+  JAXDALI_NOINLINE JAXDALI_HD static void WeighColumns(int thread, Shared& s, const Part& p, const Source& from) {
+    const EdgeTaps x(s.axes.axis[2], s.tables);
     const int lead = Lead(s, p, from);
     for (int k = thread; k < p.columns * s.taps_x; k += kThreads) {
       const Quotient q = Divide(k, s.taps_x);
@@ -366,8 +375,9 @@ struct TileKernel : ResizeBatch {
     }
   }
 
-  JAXDALI_HD static void WeighRows(int thread, Shared& s, const Part& p, const Source& from, const EdgeTaps& y,
-                                   int begin, int rows) {
+  JAXDALI_NOINLINE JAXDALI_HD static void WeighRows(int thread, Shared& s, const Part& p, const Source& from, int begin,
+                                                    int rows) {
+    const EdgeTaps y(s.axes.axis[1], s.tables);
     for (int k = thread; k < rows * s.taps_y; k += kThreads) {
       const Quotient q = Divide(k, s.taps_y);
       const int row = begin + static_cast<int>(q.quotient), j = static_cast<int>(q.rest);
@@ -388,107 +398,134 @@ struct TileKernel : ResizeBatch {
     return static_cast<int>(reinterpret_cast<uintptr_t>(Start(s, p, from)) & 3) / static_cast<int>(sizeof(In));
   }
 
-  enum class Words { kAligned, kAnywhere, kElements };
-
   // The vertical pass.
-  JAXDALI_HD void Down(int thread, Shared& s, const Part& p, const Source& from) const {
-    const int64_t stride = s.axes.axis[2].n_in * s.job.inner;
-    const int lead = Lead(s, p, from), n = lead + (from.end - from.begin) * p.channels;
-    const In* start = Start(s, p, from) - lead;
-    // All words that are read lie inside the buffer, but for some of its first and last rows.
-    const int a = s.first_y[from.row], b = s.first_y[from.row + from.rows - 1];
-    const uintptr_t first =
-        reinterpret_cast<uintptr_t>(start) + static_cast<uintptr_t>((a < b ? a : b) * stride * sizeof(In));
-    const uintptr_t end = reinterpret_cast<uintptr_t>(start) +
-                          static_cast<uintptr_t>(((a < b ? b : a) + from.total - 1) * stride + n) * sizeof(In);
-    const uintptr_t buffer = reinterpret_cast<uintptr_t>(in.data);
-    const bool inside =
-        first - (first & 3) >= buffer && end + 8 <= buffer + static_cast<uintptr_t>(in.capacity) * sizeof(In);
-    if (p.channels != s.job.inner || (!inside && sizeof(In) < 4))
-      DownBy<Words::kElements>(thread, s, p, from, start, lead, n);
+  JAXDALI_HD static void Down(int thread, Shared& s, const Source& from) {
+    const int last = s.axes.axis[1].n_in - 1, a = s.first_y[from.row], b = s.first_y[from.row + from.rows - 1];
+    if (s.part.channels != s.job.inner || (s.at_end && (a < b ? b : a) + s.count_y > last))
+      DownElements(thread, s, from);
     else if (SameInWord(s))
-      DownBy<Words::kAligned>(thread, s, p, from, start, lead, n);
+      DownWords<true>(thread, s, from);
     else
-      DownBy<Words::kAnywhere>(thread, s, p, from, start, lead, n);
+      DownWords<false>(thread, s, from);
   }
 
-  // `n` elements from `start` on, the first `lead` of which are of no interest.
-  template <Words kHow>
-  JAXDALI_HD static void DownBy(int thread, Shared& s, const Part& p, const Source& from, const In* start, int lead,
-                                int n) {
-    constexpr int kWords = 2;  // that a thread works on
-    const int64_t stride = s.axes.axis[2].n_in * s.job.inner;
-    const int words = (n + kEach - 1) / kEach, items = (words + kWords - 1) / kWords;
-    const bool one = from.taps == from.total;
+  // Row `r` of a pair of the band's, which may lack the second one.
+  struct Row {
+    int of_part;
+    const float* weight;
+    float offset;
+
+    JAXDALI_HD Row(const Shared& s, const Source& from, int pair, int r) {
+      const int of_band = 2 * pair + r < from.rows ? 2 * pair + r : from.rows - 1;
+      const bool one = from.taps == s.count_y;
+      of_part = from.row + of_band;
+      weight = s.weight_y + (one ? of_part : of_band) * s.taps_y;
+      offset = one ? -Mid::kOffset : -Mid::kOffset * s.sum_y[of_band];
+    }
+  };
+  template <int kRow>
+  JAXDALI_HD static float Begin(const Source& from, float offset, Pair old) {
+    return from.tap == 0 ? offset : offset + Mid::Value(Mid::template Unpack<kRow>(old));
+  }
+
+  // By words, two to a thread, of two rows. Some elements are not in use: those before the first one, and after the
+  // last one.
+  template <bool kAligned>
+  JAXDALI_NOINLINE JAXDALI_HD static void DownWords(int thread, Shared& s, Source from) {
+    const int64_t stride = s.axes.axis[2].n_in * s.job.inner * static_cast<int64_t>(sizeof(In));
+    const int lead = Lead(s, s.part, from), n = lead + (from.end - from.begin) * s.part.channels;
+    const uint8_t* start = reinterpret_cast<const uint8_t*>(Start(s, s.part, from) - lead);
+    const int words = (n + kEach - 1) / kEach, items = (words + 1) / 2;
     const float inverse = 1 / static_cast<float>(items);
     for (int k = thread; k < (from.rows + 1) / 2 * items; k += kThreads) {
       const Item item(k, items, inverse);
-      int at[kWords];
-      for (int u = 0; u < kWords; u++) at[u] = item.at + u * items < words ? item.at + u * items : item.at;
-      float v[2][kWords][kEach];
+      const int at = item.at, next = at + items < words ? at + items : at;
+      float v[2][2][kEach];
+      JAXDALI_UNROLL
       for (int r = 0; r < 2; r++) {
-        const int band_row = 2 * item.row + r < from.rows ? 2 * item.row + r : from.rows - 1;
-        const int row = from.row + band_row;
-        const float* weight = s.weight_y + (one ? row : band_row) * s.taps_y;
-        const float offset = one ? -Mid::kOffset : -Mid::kOffset * s.sum_y[band_row];
-        for (int u = 0; u < kWords; u++) {
-          for (int e = 0; e < kEach; e++) {
-            v[r][u][e] = offset;
-            if (from.tap > 0) {
-              const Pair old = s.mid[item.row][at[u]].pair[e];
-              v[r][u][e] += Mid::Value(r == 0 ? Mid::template Unpack<0>(old) : Mid::template Unpack<1>(old));
-            }
-          }
+        const Row row(s, from, item.row, r);
+        JAXDALI_UNROLL
+        for (int e = 0; e < kEach; e++) {
+          v[r][0][e] = r == 0 ? Begin<0>(from, row.offset, s.mid[item.row][at].pair[e])
+                              : Begin<1>(from, row.offset, s.mid[item.row][at].pair[e]);
+          v[r][1][e] = r == 0 ? Begin<0>(from, row.offset, s.mid[item.row][next].pair[e])
+                              : Begin<1>(from, row.offset, s.mid[item.row][next].pair[e]);
         }
-        const In* line = start + (s.first_y[row] + from.tap) * stride;
+        const uint8_t* line = start + (s.first_y[row.of_part] + from.tap) * stride + 4 * at;
+        JAXDALI_UNROLL_BY(2)
         for (int j = 0; j < from.taps; j++, line += stride) {
-          const float w = weight[j];
-          for (int u = 0; u < kWords; u++) {
-            if constexpr (kHow == Words::kElements) {
-              for (int e = 0; e < kEach; e++) {
-                const int m = at[u] * kEach + e - lead;
-                if (m < 0 || m + lead >= n) continue;
-                const Quotient q = Divide(m, p.channels);
-                v[r][u][e] = MulAdd(Mid::Read(line[lead + q.quotient * s.job.inner + q.rest]), w, v[r][u][e]);
-              }
-            } else {
-              const uint8_t* from_word = reinterpret_cast<const uint8_t*>(line) + 4 * at[u];
-              uint32_t word;
-              if constexpr (kHow == Words::kAligned) {
-                word = ReadWord(from_word);
-              } else {
-                const int over = static_cast<int>(reinterpret_cast<uintptr_t>(from_word) & 3);
-                word = Funnel(ReadWord(from_word - over), ReadWord(from_word - over + 4), 8 * over);
-              }
-              for (int e = 0; e < kEach; e++) v[r][u][e] = MulAdd(Mid::Read(word, e), w, v[r][u][e]);
-            }
+          uint32_t first, second;
+          if constexpr (kAligned) {
+            first = ReadWord(line);
+            second = ReadWord(line + 4 * (next - at));
+          } else {
+            const int over = static_cast<int>(reinterpret_cast<uintptr_t>(line) & 3);
+            const uint8_t *a = line - over, *b = a + 4 * (next - at);
+            first = Funnel(ReadWord(a), ReadWord(a + 4), 8 * over);
+            second = Funnel(ReadWord(b), ReadWord(b + 4), 8 * over);
+          }
+          JAXDALI_UNROLL
+          for (int e = 0; e < kEach; e++) {
+            v[r][0][e] = MulAdd(Mid::Read(first, e), row.weight[j], v[r][0][e]);
+            v[r][1][e] = MulAdd(Mid::Read(second, e), row.weight[j], v[r][1][e]);
           }
         }
       }
-      for (int u = 0; u < kWords; u++) {
-        PairsOfWord both;
-        for (int e = 0; e < kEach; e++) both.pair[e] = Mid::Pack(v[0][u][e], v[1][u][e]);
-        if (u == 0 || at[u] != at[0]) s.mid[item.row][at[u]] = both;
+      PairsOfWord first, second;
+      JAXDALI_UNROLL
+      for (int e = 0; e < kEach; e++) {
+        first.pair[e] = Mid::Pack(v[0][0][e], v[1][0][e]);
+        second.pair[e] = Mid::Pack(v[0][1][e], v[1][1][e]);
       }
+      s.mid[item.row][at] = first;
+      if (next != at) s.mid[item.row][next] = second;
     }
   }
 
+  // Element by element: where a word would reach outside the buffer, and for pixels of which only some channels count.
+  JAXDALI_NOINLINE JAXDALI_HD static void DownElements(int thread, Shared& s, Source from) {
+    const int64_t channels = s.job.inner, stride = s.axes.axis[2].n_in * channels;
+    const int lead = Lead(s, s.part, from), n = (from.end - from.begin) * s.part.channels;
+    const In* start = Start(s, s.part, from);
+    for (int k = thread; k < (from.rows + 1) / 2 * n; k += kThreads) {
+      const Quotient item = Divide(k, n), pixel = Divide(item.rest, s.part.channels);
+      const int pair = static_cast<int>(item.quotient), at = lead + static_cast<int>(item.rest);
+      Pair& mid = s.mid[pair][at / kEach].pair[at % kEach];
+      float v[2];
+      JAXDALI_UNROLL
+      for (int r = 0; r < 2; r++) {
+        const Row row(s, from, pair, r);
+        v[r] = r == 0 ? Begin<0>(from, row.offset, mid) : Begin<1>(from, row.offset, mid);
+        const In* line = start + (s.first_y[row.of_part] + from.tap) * stride + pixel.quotient * channels + pixel.rest;
+        for (int j = 0; j < from.taps; j++) v[r] = MulAdd(Mid::Read(line[j * stride]), row.weight[j], v[r]);
+      }
+      mid = Mid::Pack(v[0], v[1]);
+    }
+  }
+
+  JAXDALI_NOINLINE JAXDALI_HD static void Finish(int thread, const Shared& s, int begin, int rows) {
+    Write(thread, s, s.part, begin, rows, [&](int row, int e) { return Mid::Finish(s.sum[row][e]); });
+  }
+
   // The horizontal pass, one element of all rows of the band.
-  JAXDALI_HD static void Across(int thread, Shared& s, const Part& p, bool is_first) {
+  JAXDALI_NOINLINE JAXDALI_HD static void Across(int thread, Shared& s, const Part& p, bool is_first) {
     if (thread >= p.elements) return;
     float sum[kBand];
+    JAXDALI_UNROLL
     for (int r = 0; r < kBand; r++) sum[r] = is_first ? 0 : s.sum[r][thread];
     const Pair* from = s.mid[0][0].pair + s.from[thread];
     const float* weight = s.weight_x + s.at[thread];
     const int count = s.count[thread], channels = p.channels;
     for (int j = 0; j < count; j++, from += channels) {
       const float w = weight[j];
+      JAXDALI_UNROLL
       for (int r = 0; r < kBand; r += 2) {
         const Pair both = from[r / 2 * Mid::kWidth];
         sum[r] = MulAdd(Mid::template Unpack<0>(both), w, sum[r]);
         sum[r + 1] = MulAdd(Mid::template Unpack<1>(both), w, sum[r + 1]);
       }
     }
+    JAXDALI_UNROLL
     for (int r = 0; r < kBand; r++) s.sum[r][thread] = sum[r];
   }
 };

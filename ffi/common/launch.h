@@ -20,6 +20,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <type_traits>
 
 #include "ffi/common/batch.h"
 #include "ffi/common/hd.h"
@@ -63,8 +64,18 @@ struct DeviceBlock {
   }
 };
 
+// Blocks that shall run at a time on one multiprocessor: `Kernel::kBlocksPerSm`, if there is one. It limits registers.
+template <class Kernel, class = void>
+struct BlocksPerSm {
+  static constexpr int value = 1;
+};
 template <class Kernel>
-__global__ void __launch_bounds__(kThreads) Run(const __grid_constant__ Kernel kernel) {
+struct BlocksPerSm<Kernel, std::void_t<decltype(Kernel::kBlocksPerSm)>> {
+  static constexpr int value = Kernel::kBlocksPerSm;
+};
+
+template <class Kernel>
+__global__ void __launch_bounds__(kThreads, BlocksPerSm<Kernel>::value) Run(const __grid_constant__ Kernel kernel) {
   __shared__ typename Kernel::Shared shared;
   kernel(DeviceBlock{static_cast<int>(blockIdx.x)}, shared);
 }
