@@ -4,6 +4,7 @@
 #ifndef JAXDALI_FFI_JPEG_RASTER_H_
 #define JAXDALI_FFI_JPEG_RASTER_H_
 
+#include <algorithm>
 #include <cstdint>
 
 #include "ffi/common/launch.h"
@@ -18,13 +19,13 @@ namespace jaxdali::jpeg {
 
 // --- coefficients to planes ---------------------------------------------------------------------------------------
 
-// A unit is up to kIdctBlocks blocks of one component. Eight threads transform a block, all of one warp: each
-// dequantizes a row, then transforms a column, then a row.
+// A unit is up to kIdctBlocks blocks of one component. Eight threads transform a block: a column each, then a row each.
 struct IdctKernel {
   Shard shard;
   bool luminance_only;  // the output has no use for chroma
   int32_t grid;         // blocks of the launch
 
+  static constexpr int kBlocksPerSm = 6;
   static constexpr int kAtOnce = kThreads / 8;
   // Of a block in shared memory: eight rows, and the one that all rows of a flat block are. 16-byte accesses to rows
   // and 2-byte ones to columns meet no bank twice.
@@ -39,9 +40,9 @@ struct IdctKernel {
     uint8_t* plane;
     int32_t first, columns;  // the unit's first block among the component's, which are `columns` across
     int16_t block_dc[kIdctBlocks];
-    uint8_t is_flat[kIdctBlocks];  // rows 1 to 7 are zero
-    int32_t place[kIdctBlocks];    // of a block's first sample in the plane
-    alignas(16) uint16_t quantizer[64];
+    uint8_t is_flat[kIdctBlocks];        // rows 1 to 7 are zero
+    int32_t place[kIdctBlocks];          // of a block's first sample in the plane
+    alignas(16) uint16_t quantizer[64];  // column by column, as coefficients are
     alignas(16) int16_t values[kAtOnce * kStride];
   };
 
@@ -58,10 +59,7 @@ struct IdctKernel {
       for (int at = 0; at < s.count; at += kAtOnce) {
         const int last = s.count - at;
         block.Phase([&](int thread) {
-          if (thread / 8 < last) LoadRow(at + thread / 8, thread % 8, s.values + thread / 8 * kStride, &s);
-        });
-        block.Phase([&](int thread) {
-          if (thread / 8 < last) Column(s.values + thread / 8 * kStride + thread % 8);
+          if (thread / 8 < last) Column(at + thread / 8, thread % 8, s.values + thread / 8 * kStride, &s);
         });
         block.Phase([&](int thread) {
           if (thread / 8 < last) Row(s, at + thread / 8, thread % 8, s.values + thread / 8 * kStride);
@@ -96,27 +94,21 @@ struct IdctKernel {
       s->is_flat[i] = 1;
       s->place[i] = (y * s->columns * 8 + x) * 8;
     }
-    for (int i = thread; i < 64; i += kThreads) s->quantizer[i] = c.quantizer[i];
+    for (int i = thread; i < 64; i += kThreads) s->quantizer[i] = c.quantizer[i % 8 * 8 + i / 8];
   }
 
-  JAXDALI_HD static void LoadRow(int i, int row, int16_t* values, Shared* s) {
-    Words4 w = Load4(s->coefficients + static_cast<int64_t>(s->first + i) * 64 + row * 8);
-    if (row == 0)
-      w.word[0] = (w.word[0] & 0xFFFF0000) | static_cast<uint16_t>(s->block_dc[i]);
-    else if ((w.word[0] | w.word[1] | w.word[2] | w.word[3]) != 0)
-      s->is_flat[i] = 0;
-    const Words4 q = Load4(s->quantizer + row * 8);
-    for (int k = 0; k < 4; k++)  // 16 bits of products, whatever the signs
-      w.word[k] = ((w.word[k] & 0xFFFF) * (q.word[k] & 0xFFFF) & 0xFFFF) | (w.word[k] >> 16) * (q.word[k] >> 16) << 16;
-    Store4(values + row * 8, w);
-  }
-
-  JAXDALI_HD static void Column(int16_t* values) {
+  JAXDALI_HD static void Column(int i, int column, int16_t* values, Shared* s) {
+    const Words4 c = Load4(s->coefficients + static_cast<int64_t>(s->first + i) * 64 + column * 8);
+    const Words4 q = Load4(s->quantizer + column * 8);
+    if ((c.word[0] >> 16 | c.word[1] | c.word[2] | c.word[3]) != 0) s->is_flat[i] = 0;
     int32_t v[8], out[8];
-    for (int y = 0; y < 8; y++) v[y] = values[y * 8];
+    for (int y = 0; y < 8; y++)
+      v[y] = Dequantize(static_cast<int16_t>(c.word[y / 2] >> 16 * (y % 2)),
+                        static_cast<uint16_t>(q.word[y / 2] >> 16 * (y % 2)));
+    if (column == 0) v[0] = Dequantize(s->block_dc[i], s->quantizer[0]);
     IdctColumn(v, out);
-    for (int y = 0; y < 8; y++) values[y * 8] = static_cast<int16_t>(out[y]);
-    values[64] = static_cast<int16_t>(IdctFlatColumn(v[0]));
+    for (int y = 0; y < 8; y++) values[y * 8 + column] = static_cast<int16_t>(out[y]);
+    values[64 + column] = static_cast<int16_t>(IdctFlatColumn(v[0]));
   }
 
   JAXDALI_HD static void Row(const Shared& s, int i, int row, const int16_t* values) {
@@ -127,7 +119,7 @@ struct IdctKernel {
     Words2 samples;
     for (int k = 0; k < 2; k++)
       samples.word[k] = static_cast<uint32_t>(out[4 * k] | out[4 * k + 1] << 8 | out[4 * k + 2] << 16) |
-                        uint32_t(out[4 * k + 3]) << 24;
+                        static_cast<uint32_t>(out[4 * k + 3]) << 24;
     Store2(s.plane + s.place[i] + row * s.columns * 8, samples);
   }
 };
@@ -136,62 +128,69 @@ struct IdctKernel {
 
 JAXDALI_HD inline Plane PlaneOf(const Shard& shard, const Component& c) {
   const int32_t end_y = 8 * c.y1 < c.height ? 8 * c.y1 : c.height, end_x = 8 * c.x1 < c.width ? 8 * c.x1 : c.width;
-  return {shard.At<const uint8_t>(c.plane),
-          8 * c.columns(),
-          8 * c.y0,
-          end_y,
-          8 * c.x0,
-          end_x,
-          c.expand_x,
-          c.expand_y,
-          c.upsampling};
+  Plane p;
+  p.data = shard.At<const uint8_t>(c.plane);
+  p.pitch = 8 * c.columns();
+  p.begin_y = 8 * c.y0;
+  p.end_y = end_y;
+  p.begin_x = 8 * c.x0;
+  p.end_x = end_x;
+  p.expand_x = c.expand_x;
+  p.expand_y = c.expand_y;
+  p.mode = c.upsampling;
+  return p;
 }
 
-// Tile number `number` of image i.
-JAXDALI_HD inline void MakeTile(const DecodeBatch& b, const Shard& shard, int i, int32_t number, Tile* t) {
-  const ImageTable& table = shard.tables[i];
-  const ImageType type = b.type;
-  const bool is_ycc = table.color == ColorTransform::kYcc, is_bgr = type == ImageType::kBgr;
-  t->channels = OutputChannels(b.info[i], type);
-  t->weights = ColorWeights::Make(is_bgr);
-  t->finish = type == ImageType::kYcbcr ? Finish::kYcbcr : Finish::kNone;
-  t->by_groups = false;
-  if (t->channels == 1 && table.color != ColorTransform::kRgb) {
-    t->source = Source::kOnePlane;
-    t->plane[0] = PlaneOf(shard, table.component[0]);
-  } else if (table.components == 1) {
-    t->source = Source::kGrayToThree;
-    t->plane[0] = PlaneOf(shard, table.component[0]);
+// Tile number `number` of image i, in kTileParts parts that different threads make: it is much of what a block does one
+// after the other. Parts 0 to 2 are the planes.
+inline constexpr int kTileParts = 5;
+JAXDALI_HD inline void MakeTile(const DecodeBatch& b, const ImageTable& table, const Shard& shard, int i,
+                                int32_t number, int part, Tile* t) {
+  const bool is_ycc = table.color == ColorTransform::kYcc, is_bgr = b.type == ImageType::kBgr;
+  const int channels = OutputChannels(b.info[i], b.type);
+  const int planes = table.components == 1 || (is_ycc && channels == 1) ? 1 : 3;
+  if (part < 3) {
+    // RGB wants Cr, then Cb, which are numbers 2 and 1; or the planes as they are; BGR the reverse.
+    const int reversed = is_ycc ? 3 - part : 2 - part;
+    const bool is_reversed = is_ycc ? part > 0 && !is_bgr : table.color == ColorTransform::kRgb && is_bgr;
+    if (part < planes) t->plane[part] = PlaneOf(shard, table.component[is_reversed ? reversed : part]);
+  } else if (part == 3) {
+    t->channels = channels;
+    t->weights = ColorWeights::Make(is_bgr);
+    if (planes == 1)
+      t->source = channels == 1 ? Source::kOnePlane : Source::kGrayToThree;
+    else
+      t->source = is_ycc ? Source::kYcc : Source::kThreePlanes;
+    t->finish = Finish::kNone;
+    if (b.type == ImageType::kYcbcr) t->finish = Finish::kYcbcr;
+    if (channels == 1 && planes == 3) t->finish = Finish::kGray;
+    t->by_groups = t->source == Source::kYcc && t->finish == Finish::kNone &&
+                   table.component[0].upsampling == Upsampling::kFull && HasGroups(table.component[1].upsampling) &&
+                   HasGroups(table.component[2].upsampling);
   } else {
-    t->source = is_ycc ? Source::kYcc : Source::kThreePlanes;
-    const int red = is_ycc ? 2 : 0, blue = is_ycc ? 1 : 2;  // the planes that carry most of them
-    t->plane[0] = PlaneOf(shard, table.component[is_ycc ? 0 : is_bgr ? blue : red]);
-    t->plane[1] = PlaneOf(shard, table.component[!is_ycc ? 1 : is_bgr ? blue : red]);
-    t->plane[2] = PlaneOf(shard, table.component[is_bgr ? red : blue]);
-    if (t->channels == 1) t->finish = Finish::kGray;
-    t->by_groups = is_ycc && t->finish == Finish::kNone && t->plane[0].mode == Upsampling::kFull &&
-                   HasGroups(t->plane[1]) && HasGroups(t->plane[2]);
+    const int32_t columns = table.tile_columns();
+    const int32_t y = table.region_y / kGroupHeight * kGroupHeight + number / columns * kTileHeight;
+    const int32_t x = table.region_x / kGroupWidth * kGroupWidth + number % columns * kTileWidth;
+    const int32_t end_y = table.region_y + table.region_h - y, end_x = table.region_x + table.region_w - x;
+    const int32_t begin_y = y < table.region_y ? table.region_y - y : 0;
+    const int32_t begin_x = x < table.region_x ? table.region_x - x : 0;
+    const Orientation orientation(b.adjust_orientation ? b.info[i].orientation : 1);
+    const Placement place(orientation, table.region_h, table.region_w);
+    t->y = y;
+    t->x = x;
+    t->begin_y = begin_y;
+    t->begin_x = begin_x;
+    t->end_y = end_y < kTileHeight ? end_y : kTileHeight;
+    t->end_x = end_x < kTileWidth ? end_x : kTileWidth;
+    t->out = b.out.bytes(i);
+    t->dtype = b.out.dtype;
+    t->transpose = orientation.transpose;
+    t->upright = place.upright() && !orientation.transpose;
+    t->step_y = place.step_y;
+    t->step_x = place.step_x;
+    t->first =
+        place.start + (y + begin_y - table.region_y) * place.step_y + (x + begin_x - table.region_x) * place.step_x;
   }
-
-  const int32_t columns = table.tile_columns();
-  t->y = table.region_y / kGroupHeight * kGroupHeight + number / columns * kTileHeight;
-  t->x = table.region_x / kGroupWidth * kGroupWidth + number % columns * kTileWidth;
-  const int32_t end_y = table.region_y + table.region_h - t->y, end_x = table.region_x + table.region_w - t->x;
-  t->begin_y = t->y < table.region_y ? table.region_y - t->y : 0;
-  t->begin_x = t->x < table.region_x ? table.region_x - t->x : 0;
-  t->end_y = end_y < kTileHeight ? end_y : kTileHeight;
-  t->end_x = end_x < kTileWidth ? end_x : kTileWidth;
-
-  const Orientation orientation(b.adjust_orientation ? b.info[i].orientation : 1);
-  const Placement place(orientation, table.region_h, table.region_w);
-  t->out = b.out.bytes(i);
-  t->dtype = b.out.dtype;
-  t->transpose = orientation.transpose;
-  t->upright = place.upright() && !orientation.transpose;
-  t->step_y = place.step_y;
-  t->step_x = place.step_x;
-  t->first = place.start + (t->y + t->begin_y - table.region_y) * place.step_y +
-             (t->x + t->begin_x - table.region_x) * place.step_x;
 }
 
 // A unit is a tile. Each thread makes a group of its pixels; then each warp stores lines of it.
@@ -200,6 +199,7 @@ struct PixelKernel {
   Shard shard;
   int32_t grid;  // blocks of the launch
 
+  static constexpr int kBlocksPerSm = 5;
   static constexpr int kGroupsAcross = kTileWidth / kGroupWidth;
   // Multiples of 8 bytes that begin at different banks; what is read beyond a row's end is inside.
   static constexpr int kRowBytes = 3 * kTileWidth + 8;
@@ -219,9 +219,13 @@ struct PixelKernel {
     for (int32_t unit = block.index; unit < total; unit += grid) {
       shard.FindSlot(block, Work::kPixels, unit, &s.slot);
       block.Phase([&](int thread) {
-        if (thread != 0) return;
-        s.runs = shard.Active(s.slot);
-        if (s.runs) MakeTile(batch, shard, s.slot, unit - shard.Firsts(Work::kPixels)[s.slot], &s.tile);
+        const int part = thread / 32;
+        if (thread % 32 != 0 || part > kTileParts) return;
+        if (part == kTileParts)
+          s.runs = shard.Active(s.slot);
+        else
+          MakeTile(batch, shard.tables[s.slot], shard, s.slot, unit - shard.Firsts(Work::kPixels)[s.slot], part,
+                   &s.tile);
       });
       if (!s.runs) continue;
       block.Phase([&](int thread) { Fill(thread, &s); });
@@ -283,6 +287,21 @@ struct CopyKernel {
       s->wide = s->bytes & ~int64_t{15};
   }
 };
+
+// All of it, after the coefficients have been decoded. Null, or what went wrong.
+inline const char* LaunchRaster(const DecodeBatch& b, const Shard& shard, void* stream) {
+  // As many blocks as the working memory and the output can hold units of; with more work than that each has several.
+  constexpr int64_t kIdctBytes = kIdctBlocks * (64 + 128), kMost = 1 << 24;
+  const int64_t n = b.out.n, tile = kTileWidth * kTileHeight * (b.type == ImageType::kGray ? 1 : 3);
+  const int64_t units = std::min(b.workspace_size / kIdctBytes + kMaxComponents * n, kMost);
+  const int64_t tiles = std::min(b.out.capacity / tile + n, kMost);
+  const int64_t chunks = std::clamp<int64_t>(b.out.capacity / n * SizeOf(b.out.dtype) / 65536, 1, 64);
+  const IdctKernel idct{shard, b.type == ImageType::kGray, static_cast<int32_t>(units)};
+  if (const char* error = LaunchBlocks(idct, units, stream)) return error;
+  const PixelKernel pixels{b, shard, static_cast<int32_t>(tiles)};
+  if (const char* error = LaunchBlocks(pixels, tiles, stream)) return error;
+  return LaunchBlocks(CopyKernel{b, shard.samples, static_cast<int32_t>(chunks)}, n * chunks, stream);
+}
 
 }  // namespace jaxdali::jpeg
 

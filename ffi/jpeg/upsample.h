@@ -86,8 +86,8 @@ JAXDALI_HD inline void ExpandColumns(const Columns& s, uint32_t round_even, uint
 }
 
 // UpsampleGroup can do it.
-JAXDALI_HD inline bool HasGroups(const Plane& p) {
-  return p.mode == Upsampling::kFull || p.mode == Upsampling::kH2V1 || p.mode == Upsampling::kH2V2;
+JAXDALI_HD inline bool HasGroups(Upsampling mode) {
+  return mode == Upsampling::kFull || mode == Upsampling::kH2V1 || mode == Upsampling::kH2V2;
 }
 
 // Pixels (y, x) to (y + 1, x + 7) of a component; x a multiple of 8, y even.
