@@ -8,6 +8,7 @@ pixel takes as many bits as in ImageNet. The same files for a given seed and Pil
 
 import argparse
 import pathlib
+from collections.abc import Sequence
 
 import numpy as np
 from PIL import Image
@@ -16,8 +17,20 @@ SAMPLES = pathlib.Path(__file__).parents[2] / "examples" / "images"
 SHAPES = [((500, 375), 0.62), ((375, 500), 0.20), ((500, 500), 0.08), ((300, 225), 0.06), ((1600, 1200), 0.03), ((1200, 1600), 0.01)]
 
 
-def make_photos(folder: pathlib.Path, n: int = 512, classes: int = 16, seed: int = 0) -> pathlib.Path:
-    """Writes `n` JPEGs into `classes` folders below `folder`; returns it."""
+def make_photos(
+    folder: pathlib.Path,
+    n: int = 512,
+    classes: int = 16,
+    seed: int = 0,
+    shapes: Sequence[tuple[tuple[int, int], float]] = SHAPES,
+    sigma: tuple[float, float] = (5, 13),
+) -> pathlib.Path:
+    """Writes `n` JPEGs into `classes` folders below `folder`; returns it.
+
+    Args:
+      shapes: ((width, height), how often) of the images, which half of them have exactly.
+      sigma: range of the noise.
+    """
     photos = []
     for path in sorted(SAMPLES.glob("*/*_0.jpg")):
         with Image.open(path) as image:
@@ -25,15 +38,15 @@ def make_photos(folder: pathlib.Path, n: int = 512, classes: int = 16, seed: int
     for i in range(n):
         rng = np.random.default_rng([seed, i])
         photo = photos[rng.integers(len(photos))]
-        width, height = SHAPES[rng.choice(len(SHAPES), p=[p for _, p in SHAPES])][0]
+        width, height = shapes[rng.choice(len(shapes), p=[p for _, p in shapes])][0]
         if rng.random() < 0.5:  # half of ImageNet is exactly 500 pixels on its long side, the rest spreads
             width, height = (max(160, round(x * float(np.exp(rng.normal(0, 0.15))))) for x in (width, height))
         crop_width = min(photo.width, photo.height * width / height) * rng.uniform(0.65, 1.0)
         crop_height = crop_width * height / width
         x, y = rng.uniform(0, photo.width - crop_width), rng.uniform(0, photo.height - crop_height)
         image = photo.resize((width, height), Image.Resampling.LANCZOS, box=(x, y, x + crop_width, y + crop_height))
-        sigma = rng.uniform(5, 13) if width * height < 1e6 else rng.uniform(2, 5)
-        noisy = np.asarray(image) + rng.normal(0, sigma, (height, width, 1))
+        deviation = rng.uniform(*sigma) if width * height < 1e6 else rng.uniform(2, 5)
+        noisy = np.asarray(image) + rng.normal(0, deviation, (height, width, 1))
         target = folder / f"class_{i % classes:03d}" / f"{i:05d}.jpg"
         target.parent.mkdir(parents=True, exist_ok=True)
         Image.fromarray(np.clip(noisy + 0.5, 0, 255).astype(np.uint8)).save(target, quality=int(rng.integers(87, 96)))

@@ -1,57 +1,148 @@
-"""Prints how long the CUDA kernels take for a batch, beside what the memory traffic alone takes; see run.sh."""
+"""How long resize, rotate and window kernels take for a batch, beside the least memory traffic they can have; see run.sh.
 
-import time
+    python tests/gpu/timings.py [--images 256] [--dry-run]
+
+The traffic is what must be moved: the input pixels that the output depends on, read once, and the output, written once, at the bandwidth
+at which this card copies 1 GB in the same run. Each program makes eight calls on the same images.
+"""
+
 import types
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import measuring
 import numpy as np
 
-from jaxdali import _ffi
+from jaxdali import _cpu, _ffi
 from jaxdali import types as dali_types
 from jaxdali.graph import Spec
+from jaxdali.ragged import Ragged, plan_offsets
 
-N, H, W = 256, 375, 500
+CALLS = 8
+TARGET = 1.5
 
 
-def seconds(f, *args) -> float:
-    """Of one call, the median of 20."""
-    jax.block_until_ready(f(*args))
-    times = []
-    for _ in range(20):
-        begin = time.perf_counter()
-        jax.block_until_ready(f(*args))
-        times.append(time.perf_counter() - begin)
-    return sorted(times)[10]
+class Images:
+    """A batch of random images: dense, or of sizes that vary by a third."""
+
+    def __init__(self, n: int, height: int, width: int, dense: bool, dtype: Any = np.uint8):
+        rng = np.random.default_rng(0)
+        scale = np.ones((n, 2)) if dense else rng.uniform(2 / 3, 4 / 3, (n, 2))
+        self.dtype = np.dtype(dtype)
+        self.shapes = np.concatenate([np.round([height, width] * scale), np.full((n, 1), 3)], 1).astype(np.int64)
+        self.dense = dense
+        offsets, elements = plan_offsets(self.shapes, 1)
+        bits = jax.random.bits(jax.random.key(0), (n, height, width, 3) if dense else (elements,), np.uint8).astype(self.dtype)
+        self.value: Any = bits if dense else Ragged(bits, jnp.asarray(offsets), jnp.asarray(self.shapes.astype(np.int32)))
+
+
+class Timings:
+    """Runs kernels and collects the rows of the table."""
+
+    def __init__(self, dry_run: bool, bandwidth: float, pool: int):
+        self.dry_run, self.bandwidth, self.pool = dry_run, bandwidth, pool
+        self.rows: list[tuple[str, ...]] = []
+
+    def show(
+        self, name: str, kernel: str, images: Images, out_shapes: np.ndarray, used: Any, *params: np.ndarray, out: Any = None, **attrs
+    ):
+        """Times a kernel.
+
+        Args:
+          out_shapes: ``[N, 3]``; the output is dense where they are all the same.
+          used: how many pixels the output depends on, of each image.
+          *params: of one image or of all.
+        """
+        n, dtype = len(images.shapes), np.dtype(out or images.dtype)
+        target = measuring.kernel(kernel, self.dry_run)
+        same = bool((out_shapes == out_shapes[0]).all())
+        spec = Spec(dtype, 3, tuple(out_shapes[0].tolist()) if same else None)
+        layout = None
+        if not same:
+            offsets, elements = plan_offsets(out_shapes, 1)
+            layout = _ffi.Out(elements, jnp.asarray(offsets), jnp.asarray(out_shapes.astype(np.int32)))
+        operands = [jnp.asarray(np.broadcast_to(p, (n, *p.shape[p.ndim - k :]))) for p, k in zip(params, _RANKS[kernel], strict=True)]
+        # Operands of their own, or else XLA would make one call of several.
+        controls = [jnp.asarray(np.array([self.pool] + [1] * n, np.int32)) for _ in range(CALLS)]
+
+        @jax.jit
+        def program(x, controls, operands):
+            calls: list[Any] = [types.SimpleNamespace(B=n, control=c) for c in controls]
+            results = [_ffi.call(target, ctx, x, spec, layout, *operands, **attrs) for ctx in calls]
+            return [y.data if isinstance(y, Ragged) else y for y, _ in results], [status for _, status in results]
+
+        assert not any(np.asarray(s).any() for s in program(images.value, controls, operands)[1]), name
+        seconds = measuring.median(lambda: jax.block_until_ready(program(images.value, controls, operands))) / CALLS
+        traffic = float(np.sum(used)) * 3 * images.dtype.itemsize + float(out_shapes.prod(1).sum()) * dtype.itemsize
+        ratio = seconds * self.bandwidth / traffic
+        self.rows.append((name, f"{seconds * 1e3:.3f}", f"{traffic / 1e6:.0f}", f"{traffic / self.bandwidth * 1e3:.3f}", f"{ratio:.2f}"))
+
+
+_RANKS = {"resize": (2, 1), "rotate": (2, 0), "window": (1, 1, 1)}  # of one image's parameters
+
+
+def turn(height: float, width: float, angle: float) -> np.ndarray:
+    """Output pixels (y, x) to input pixels, around the centre."""
+    c, s = np.cos(angle), np.sin(angle)
+    y, x = height / 2, width / 2
+    return np.array([[c, -s, y - c * y + s * x], [s, c, x - s * y - c * x]])
+
+
+def pixels_under(matrix: np.ndarray, shape: np.ndarray) -> int:
+    """Number of pixels of an image that a rotation onto a canvas of its size reads."""
+    y, x = np.mgrid[: shape[0], : shape[1]] + 0.5
+    sy, sx = (np.floor(m[0] * y + m[1] * x + m[2]).astype(int) for m in matrix)
+    inside = (sy >= 0) & (sy < shape[0]) & (sx >= 0) & (sx < shape[1])
+    return min(int(inside.sum()), int(shape[0] * shape[1]))
+
+
+def measure(t: Timings, n: int, height: int, width: int, to: int):
+    dense, ragged = (Images(n, height, width, dense) for dense in (True, False))
+    small = np.tile(np.array([to, to, 3]), (n, 1))
+    for images, kind in ((dense, "one size"), (ragged, "sizes vary")):
+        extents = images.shapes[:, :2]
+        whole = np.stack([np.zeros_like(extents), extents], -1).astype(np.float32)
+        pixels = extents.prod(1)
+        for interp in ("LINEAR", "CUBIC", "LANCZOS3", "NN"):
+            filters = np.full(2, int(getattr(dali_types, f"INTERP_{interp}")), np.int32)
+            used = np.minimum(extents[:, 0], to) * extents[:, 1] if interp == "NN" else pixels
+            attrs = {"first_axis": 0, "num_axes": 2, "antialias": True}
+            t.show(f"resize to {to}x{to}, {interp}, {kind}", "resize", images, small, used, whole, filters, **attrs)
+            if interp == "LINEAR":
+                rng = np.random.default_rng(1)
+                part = rng.uniform(0.35, 1, (n, 2)) * extents
+                start = rng.uniform(0, 1, (n, 2)) * (extents - part)
+                roi = np.stack([start, start + part], -1).astype(np.float32)
+                t.show(f"the same, random crops, {kind}", "resize", images, small, part.prod(1), roi, filters, **attrs)
+                t.show(f"the same to float32, {kind}", "resize", images, small, part.prod(1), roi, filters, out=np.float32, **attrs)
+        angles = np.random.default_rng(2).uniform(-0.17, 0.17, n)
+        maps = np.stack([turn(h, w, a) for (h, w), a in zip(extents, angles, strict=True)])
+        used = [pixels_under(m, s) for m, s in zip(maps, images.shapes, strict=True)]
+        for linear in (True, False):
+            attrs = {"dims": 2, "first": 0, "linear": linear, "has_fill": True}
+            name = f"rotate by up to 10 degrees, {'linear' if linear else 'nearest'}, {kind}"
+            t.show(name, "rotate", images, images.shapes, used, maps, np.array(0, np.float32), **attrs)
+        window = [(extents - to) // 2, np.tile([1, -1], (n, 1)), np.full((n, 2), to)]
+        window[0][:, 1] += to - 1
+        start, step, extent = (
+            np.concatenate([v, np.full((n, 1), last)], 1).astype(np.int32) for v, last in zip(window, (0, 1, 3), strict=True)
+        )
+        t.show(f"crop to {to}x{to}, mirrored, {kind}", "window", images, small, to * to, start, step, extent)
 
 
 def main():
-    device = jax.devices("cuda")[0]
+    args = measuring.arguments(__doc__, images=256)
+    n, height, width, to = (4, 60, 80, 32) if args.dry_run else (args.images, 375, 500, 224)
+    pool = _cpu.pool_create(2)
+    device = measuring.device(args.dry_run)
     with jax.enable_x64(True), jax.default_device(device):
-        images = jax.random.bits(jax.random.key(0), (N, H, W, 3), np.uint8)
-        ctx: Any = types.SimpleNamespace(B=N, control=jnp.asarray([0] + [1] * N, jnp.int32))
-        copied = seconds(jax.jit(lambda x: x ^ np.uint8(255)), images)
-        bandwidth = 2 * images.nbytes / copied
-        print(f"{device.device_kind}, jax {jax.__version__}: {N} images {H} x {W} x 3, uint8; copies at {bandwidth / 1e9:.0f} GB/s")
-
-        def show(name, kernel, out_shape, *params, **attrs):
-            spec = Spec(np.dtype(np.uint8), 3, out_shape)
-            params = [jnp.asarray(np.stack([p] * N)) for p in params]
-            took = seconds(jax.jit(lambda x, *p: _ffi.call(kernel, ctx, x, spec, None, *p, **attrs)), images, *params)
-            traffic = (images.nbytes + N * int(np.prod(out_shape))) / bandwidth
-            print(f"{name:32} {took * 1e3:7.3f} ms = {took / traffic:5.1f} times its memory traffic")
-
-        roi = np.array([[0, H], [0, W]], np.float32)
-        for interp in ("LINEAR", "CUBIC", "LANCZOS3", "NN"):
-            filters = np.full(2, int(getattr(dali_types, f"INTERP_{interp}")), np.int32)
-            show(f"resize to 224 x 224, {interp}", "resize", (224, 224, 3), roi, filters, first_axis=0, num_axes=2, antialias=True)
-        c, s = np.cos(0.2), np.sin(0.2)
-        turn = np.array([[c, -s, W / 2 * (1 - c) + H / 2 * s], [s, c, H / 2 * (1 - c) - W / 2 * s]])
-        show("rotate, linear", "rotate", (H, W, 3), turn, np.float32(0), dims=2, first=0, linear=True, has_fill=True)
-        start, step, extent = (np.array(v, np.int32) for v in ([75, 138, 0], [1, -1, 1], [224, 224, 3]))
-        start[1] += 223
-        show("crop to 224 x 224, mirrored", "window", (224, 224, 3), start, step, extent)
+        bandwidth = measuring.copy_bandwidth(args.dry_run)
+        print(f"\n{n} images of about {width}x{height}, 3 channels, uint8; the card copies at {bandwidth / 1e9:.0f} GB/s, read and written")
+        timings = Timings(args.dry_run, bandwidth, pool)
+        measure(timings, n, height, width, to)
+    measuring.table(("kernel", "ms", "traffic MB", "ms for the traffic", f"times that (target {TARGET})"), timings.rows)
+    _cpu.pool_destroy(pool)
 
 
 if __name__ == "__main__":
