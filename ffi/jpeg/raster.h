@@ -164,9 +164,10 @@ JAXDALI_HD inline void MakeTile(const DecodeBatch& b, const ImageTable& table, c
     t->finish = Finish::kNone;
     if (b.type == ImageType::kYcbcr) t->finish = Finish::kYcbcr;
     if (channels == 1 && planes == 3) t->finish = Finish::kGray;
-    t->by_groups = t->source == Source::kYcc && t->finish == Finish::kNone &&
-                   table.component[0].upsampling == Upsampling::kFull && HasGroups(table.component[1].upsampling) &&
-                   HasGroups(table.component[2].upsampling);
+    t->by_groups =
+        t->source != Source::kThreePlanes && t->finish == Finish::kNone &&
+        table.component[0].upsampling == Upsampling::kFull &&
+        (planes == 1 || (HasGroups(table.component[1].upsampling) && HasGroups(table.component[2].upsampling)));
   } else {
     const int32_t columns = table.tile_columns();
     const int32_t y = table.region_y / kGroupHeight * kGroupHeight + number / columns * kTileHeight;
@@ -251,7 +252,7 @@ struct PixelKernel {
 
 // --- finished pixels ----------------------------------------------------------------------------------------------
 
-// Each sample is copied by `chunks` blocks. What is not to be copied they leave alone.
+// Each sample is copied by `chunks` blocks, unless it is not to be copied.
 struct CopyKernel {
   DecodeBatch batch;
   Samples samples;
@@ -290,6 +291,8 @@ struct CopyKernel {
 
 // All of it, after the coefficients have been decoded. Null, or what went wrong.
 inline const char* LaunchRaster(const DecodeBatch& b, const Shard& shard, void* stream) {
+  if (b.out.dtype == DType::kU64 || b.out.dtype == DType::kI64 || b.out.dtype == DType::kBool)
+    return "decode: element type";
   // As many blocks as the working memory and the output can hold units of; with more work than that each has several.
   constexpr int64_t kIdctBytes = kIdctBlocks * (64 + 128), kMost = 1 << 24;
   const int64_t n = b.out.n, tile = kTileWidth * kTileHeight * (b.type == ImageType::kGray ? 1 : 3);

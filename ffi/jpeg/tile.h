@@ -42,24 +42,41 @@ struct Tile {
 
 // --- making the pixels --------------------------------------------------------------------------------------------
 
-// 8 x 2 pixels of a YCbCr image from (y, x) on, y even, x a multiple of 8: 24 bytes to each of two rows.
+// Eight pixels of a YCbCr image, words i of the chroma being pixels i and i + 4.
+JAXDALI_HD inline void ConvertGroup(const ColorWeights& weights, const Words2& luminance, const uint32_t (&first)[4],
+                                    const uint32_t (&third)[4], uint8_t* to) {
+  uint32_t packed[6];
+  for (int half = 0; half < 2; half++) {
+    uint32_t v[4][3];
+    for (int i = 0; i < 4; i++)
+      YccToChannels(weights, luminance.word[half] >> 8 * i & 0xFF, first[i] >> 16 * half & 0xFFFF,
+                    third[i] >> 16 * half & 0xFFFF, v[i]);
+    packed[3 * half] = PackChannels(v[0][0], v[0][1], v[0][2], v[1][0]);
+    packed[3 * half + 1] = PackChannels(v[1][1], v[1][2], v[2][0], v[2][1]);
+    packed[3 * half + 2] = PackChannels(v[2][2], v[3][0], v[3][1], v[3][2]);
+  }
+  for (int i = 0; i < 3; i++) Store2(to + 8 * i, {{packed[2 * i], packed[2 * i + 1]}});
+}
+
+// 8 x 2 pixels from (y, x) on, y even, x a multiple of 8; each row to an address that is a multiple of 8.
 JAXDALI_HD inline void FillGroup(const Tile& t, int32_t y, int32_t x, uint8_t* to, int32_t row_bytes) {
-  uint32_t first[2][4], third[2][4];
-  UpsampleGroup(t.plane[1], y, x, first);
-  UpsampleGroup(t.plane[2], y, x, third);
-  for (int r = 0; r < 2; r++) {
-    const Words2 luminance = Load2(t.plane[0].Row(y + r) + x);
-    uint32_t packed[6];
-    for (int half = 0; half < 2; half++) {
-      uint32_t v[4][3];
-      for (int i = 0; i < 4; i++)
-        YccToChannels(t.weights, luminance.word[half] >> 8 * i & 0xFF, first[r][i] >> 16 * half & 0xFFFF,
-                      third[r][i] >> 16 * half & 0xFFFF, v[i]);
-      packed[3 * half] = PackChannels(v[0][0], v[0][1], v[0][2], v[1][0]);
-      packed[3 * half + 1] = PackChannels(v[1][1], v[1][2], v[2][0], v[2][1]);
-      packed[3 * half + 2] = PackChannels(v[2][2], v[3][0], v[3][1], v[3][2]);
+  if (t.source == Source::kYcc) {
+    uint32_t first[2][4], third[2][4];
+    UpsampleGroup(t.plane[1], y, x, first);
+    UpsampleGroup(t.plane[2], y, x, third);
+    for (int r = 0; r < 2; r++)
+      ConvertGroup(t.weights, Load2(t.plane[0].Row(y + r) + x), first[r], third[r], to + r * row_bytes);
+  } else if (t.source == Source::kOnePlane) {
+    for (int r = 0; r < 2; r++) Store2(to + r * row_bytes, Load2(t.plane[0].Row(y + r) + x));
+  } else {
+    for (int r = 0; r < 2; r++) {
+      const Words2 plane = Load2(t.plane[0].Row(y + r) + x);
+      const uint32_t a = plane.word[0], b = plane.word[1];
+      uint8_t* row = to + r * row_bytes;
+      Store2(row, {{Permute(a, a, 0x1000), Permute(a, a, 0x2211)}});
+      Store2(row + 8, {{Permute(a, a, 0x3332), Permute(b, b, 0x1000)}});
+      Store2(row + 16, {{Permute(b, b, 0x2211), Permute(b, b, 0x3332)}});
     }
-    for (int i = 0; i < 3; i++) Store2(to + r * row_bytes + 8 * i, {{packed[2 * i], packed[2 * i + 1]}});
   }
 }
 
@@ -154,7 +171,7 @@ JAXDALI_HD inline void StoreTile(const Tile& t, const uint8_t* rows, int32_t row
     case DType::kF64:
       return StoreScaled<double>(t, rows, row_bytes, warp, warps, lane, lanes);
     default:
-      return;  // the batch's check has refused it
+      return;  // LaunchRaster has refused it
   }
 }
 
