@@ -17,10 +17,11 @@ inline constexpr int kMaxComponents = 3, kMaxScans = 3, kMaxTables = 6, kMaxMcuB
 inline constexpr int64_t kPlaceUnit = 64;
 
 // Work of one CUDA block of each kernel.
-inline constexpr int kChunkBytes = 4096;                  // unstuffing: bytes of a file, from multiples of 16 on
-inline constexpr int kBlockSubsequences = 256;            // entropy decoding
-inline constexpr int kIdctBlocks = 128;                   // inverse DCT: blocks of one component
-inline constexpr int kGroupWidth = 8, kGroupHeight = 2;   // pixels: a thread's group of them
+inline constexpr int kLoadBytes = 16;                    // that a thread unstuffs
+inline constexpr int kChunkBytes = 4096;                 // unstuffing: bytes of a file, from multiples of kLoadBytes on
+inline constexpr int kBlockSubsequences = 256;           // entropy decoding
+inline constexpr int kIdctBlocks = 128;                  // inverse DCT: blocks of one component
+inline constexpr int kGroupWidth = 8, kGroupHeight = 2;  // pixels: a thread's group of them
 inline constexpr int kTileWidth = 128, kTileHeight = 32;  // a block's tile, from multiples of a group's size on
 
 // How a component is brought to the image's size.
@@ -46,7 +47,7 @@ struct Component {
   // Blocks that the region needs, [x0, x1) x [y0, y1). These alone have coefficients and samples, in raster order: the
   // plane's rows are 8 * (x1 - x0) samples long, and its first sample is (8 * x0, 8 * y0) of the component.
   int32_t x0, y0, x1, y1;
-  uint32_t coefficients;   // place: i16[blocks, 64], natural order, DC left out
+  uint32_t coefficients;   // place: i16[blocks, 64], each block column by column, DC left out
   uint32_t plane;          // place: u8[rows, 8 * (x1 - x0)]
   int32_t idct0;           // the shard's first CUDA block of the inverse DCT that works on it
   uint16_t quantizer[64];  // natural order
@@ -54,6 +55,12 @@ struct Component {
   JAXDALI_HD int32_t columns() const { return x1 - x0; }
   JAXDALI_HD int32_t blocks() const { return (x1 - x0) * (y1 - y0); }
   JAXDALI_HD int32_t idct_blocks() const { return (blocks() + kIdctBlocks - 1) / kIdctBlocks; }
+};
+
+// What the kernels find out about a scan.
+struct ScanExtent {
+  uint32_t marker;  // where the code of the first marker other than RST is in the file; 2^32 - 1: nowhere
+  uint32_t bits;    // of the data without stuffing and markers
 };
 
 // One block of an MCU.
@@ -73,7 +80,7 @@ struct ScanTable {
   int32_t restart_interval;  // MCUs of a segment
   int32_t segments;
   int32_t begin, end;            // entropy-coded bytes in the file; they end earlier at a marker other than RST
-  int32_t last;                  // 1: the file's last scan, so that the marker has to be EOI
+  int32_t is_last;               // 1: the file's last scan, so that the marker has to be EOI
   int32_t chunk0, chunks;        // the shard's first CUDA block of the unstuffing that works on it; how many do
   int32_t sequence0, sequences;  // the same of the entropy decoding
   // Places.

@@ -1,0 +1,240 @@
+// The CUDA decoder of JPEG files, emulated: its pixels are those of the CPU's decoder, and no mutation of a file leads
+// it outside the data, the working memory or the output.
+//
+//   fuzz_jpeg FOLDER [MUTATIONS [SEED]]
+//
+// Every *.jpg and *.jpeg of FOLDER is a seed file. Those that the kernels take are decoded first: whole and in parts,
+// with short and long subsequences, to all image types and several element types. Then come mutations. All arrays are
+// heap blocks of exactly the right size. Exits with 1 when pixels differ from libjpeg-turbo's, or when a seed is
+// refused.
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "ffi/common/launch.h"
+#include "ffi/decode.h"
+#include "ffi/fuzz/mutator.h"
+#include "ffi/jpeg/table.h"
+
+namespace jaxdali {
+namespace {
+
+struct Sample {
+  const Data* data;
+  ImageInfo info;
+};
+
+struct Settings {
+  ImageType type;
+  bool adjust_orientation;
+  DType dtype;
+  int subsequence_bits;
+};
+
+struct Result {
+  int status;
+  Data pixels;
+};
+
+std::vector<int32_t> OutputShape(const ImageInfo& info, const Settings& settings) {
+  std::vector<int32_t> shape{info.region_h, info.region_w, OutputChannels(info, settings.type)};
+  if (Transposes(info, settings.adjust_orientation)) std::swap(shape[0], shape[1]);
+  return shape;
+}
+
+int64_t OutputBytes(const std::vector<int32_t>& shape, DType dtype) {
+  return int64_t{shape[0]} * shape[1] * shape[2] * SizeOf(dtype);
+}
+
+Result ByCpu(const Sample& sample, const Settings& settings) {
+  const DecodeOptions options{settings.type, settings.adjust_orientation, false};
+  const auto shape = OutputShape(sample.info, settings);
+  Result result;
+  result.pixels.resize(static_cast<size_t>(OutputBytes(shape, settings.dtype)));
+  result.status = DecodeImage(sample.data->data(), static_cast<int64_t>(sample.data->size()), sample.info, options,
+                              settings.dtype, result.pixels.data(), shape[0], shape[1], shape[2]);
+  return result;
+}
+
+int64_t Aligned(int64_t elements) { return (elements + kAlignment - 1) / kAlignment * kAlignment; }
+
+// The batch by the kernels; their rows are given.
+std::vector<Result> ByKernels(const std::vector<Sample>& samples, const std::vector<jpeg::ImageTable>& rows,
+                              const Settings& settings) {
+  const int n = static_cast<int>(samples.size());
+  std::vector<int32_t> in_offsets, in_shapes, out_offsets, out_shapes, present(n, 1);
+  std::vector<ImageInfo> info;
+  int64_t in_end = 0, out_end = 0;  // of the last sample
+  for (const Sample& s : samples) {
+    const auto shape = OutputShape(s.info, settings);
+    in_offsets.push_back(static_cast<int32_t>(Aligned(in_end) / kAlignment));
+    in_shapes.push_back(static_cast<int32_t>(s.data->size()));
+    in_end = Aligned(in_end) + in_shapes.back();
+    out_offsets.push_back(static_cast<int32_t>(Aligned(out_end) / kAlignment));
+    out_shapes.insert(out_shapes.end(), shape.begin(), shape.end());
+    out_end = Aligned(out_end) + OutputBytes(shape, DType::kU8);
+    info.push_back(s.info);
+  }
+  auto tables = Exact<jpeg::ImageTable>(rows.size());
+  std::copy(rows.begin(), rows.end(), tables.get());
+  const int64_t workspace_size = jpeg::PlanWorkspace(tables.get(), n, settings.subsequence_bits);
+  auto in = Exact<uint8_t>(static_cast<size_t>(in_end));
+  auto workspace = Exact<uint8_t>(static_cast<size_t>(workspace_size));
+  auto out = Exact<uint8_t>(static_cast<size_t>(out_end * SizeOf(settings.dtype)));
+  auto status = Exact<int32_t>(static_cast<size_t>(n));
+  std::memset(workspace.get(), 0xA5, static_cast<size_t>(workspace_size));
+  for (int i = 0; i < n; i++)
+    std::copy(samples[i].data->begin(), samples[i].data->end(), in.get() + in_offsets[i] * kAlignment);
+
+  DecodeBatch batch{};
+  batch.in = Batch{DType::kU8, in.get(), in_end, n, 1, in_offsets.data(), in_shapes.data(), {}};
+  batch.out = Batch{settings.dtype, out.get(), out_end, n, 3, out_offsets.data(), out_shapes.data(), {}};
+  batch.info = info.data();
+  batch.tables = tables.get();
+  batch.workspace = workspace.get();
+  batch.workspace_size = workspace_size;
+  batch.type = settings.type;
+  batch.adjust_orientation = settings.adjust_orientation;
+  if (const char* error = LaunchDecode(batch, Samples{n, present.data(), status.get()}, nullptr)) {
+    std::fprintf(stderr, "%s\n", error);
+    std::exit(1);
+  }
+  std::vector<Result> results;
+  for (int i = 0; i < n; i++) {
+    const uint8_t* from = batch.out.bytes(i);
+    results.push_back({status[i], Data(from, from + batch.out.size(i) * SizeOf(settings.dtype))});
+  }
+  return results;
+}
+
+class Fuzzer {
+ public:
+  Fuzzer(std::vector<SeedFile> seeds, uint64_t seed) : seeds_(std::move(seeds)), mutate_(seed) {}
+
+  // Every seed whole and in parts. Returns how many of them the kernels take.
+  int CheckSeeds() {
+    int taken = 0;
+    for (const SeedFile& seed : seeds_) {
+      Sample sample{&seed.data, Parse(seed.data)};
+      jpeg::ImageTable row;
+      if (sample.info.status != kOk || !MakeTable(sample, &row)) continue;
+      if (ByCpu(sample, {ImageType::kRgb, true, DType::kU8, 0}).status != kOk) continue;  // a damaged file
+      taken++;
+      for (int k = 0; k < kPerSeed; k++) {
+        if (k > 3) ChooseRegion(&sample.info);
+        MakeTable(sample, &row);
+        // A finished image beside it, which is copied.
+        Settings settings = ChooseSettings(k == 0);
+        Result expected = ByCpu(sample, settings);
+        Sample copied{&expected.pixels, sample.info};
+        copied.info.format = static_cast<int32_t>(Format::kPixels);
+        const auto results = ByKernels({copied, sample, sample}, {jpeg::ImageTable{}, row, row}, settings);
+        for (const Result& result : results)
+          if (result.status != kOk || result.pixels != expected.pixels)
+            Report(seed.name, result.status, sample.info, settings);
+      }
+    }
+    return taken;
+  }
+
+  void Mutate(int mutations) {
+    for (int k = 0; k < mutations; k++) {
+      const Data data = mutate_(seeds_[k % seeds_.size()].data);
+      Sample sample{&data, Parse(data)};
+      jpeg::ImageTable row;
+      if (sample.info.status != kOk || int64_t{sample.info.height} * sample.info.width > kMaxPixels) {
+        others_++;
+        continue;
+      }
+      if (k % 3 == 0) ChooseRegion(&sample.info);
+      if (!MakeTable(sample, &row)) {
+        others_++;
+        continue;
+      }
+      const Settings settings = ChooseSettings(k % 2 == 0);
+      const Result result = ByKernels({sample}, {row}, settings)[0];
+      if (result.status != kOk) {
+        refused_++;
+        if (result.status != kRefused) Report("mutation " + std::to_string(k), result.status, sample.info, settings);
+        continue;
+      }
+      const Result expected = ByCpu(sample, settings);
+      if (expected.status != kOk) {
+        cpu_failed_++;
+      } else if (result.pixels == expected.pixels) {
+        equal_++;
+      } else {
+        Report("mutation " + std::to_string(k), result.status, sample.info, settings);
+      }
+    }
+    std::printf("%d mutations: %d not for the kernels, %d refused, %d good and equal, %d bad for the CPU's decoder\n",
+                mutations, others_, refused_, equal_, cpu_failed_);
+  }
+
+  int failures() const { return failures_; }
+
+ private:
+  static constexpr int kPerSeed = 12;
+  static constexpr int64_t kMaxPixels = 1 << 16;  // larger ones cost time and find nothing else
+
+  static ImageInfo Parse(const Data& data) { return ParseHeader(data.data(), static_cast<int64_t>(data.size())); }
+
+  // From a heap block without a byte more than the file has.
+  static bool MakeTable(const Sample& s, jpeg::ImageTable* row) {
+    auto exact = Exact<uint8_t>(s.data->size());
+    std::copy(s.data->begin(), s.data->end(), exact.get());
+    return s.info.format == static_cast<int32_t>(Format::kJpeg) &&
+           jpeg::MakeTable(exact.get(), static_cast<int64_t>(s.data->size()), s.info, row);
+  }
+
+  void ChooseRegion(ImageInfo* info) {
+    info->region_y = mutate_.below(info->height);
+    info->region_x = mutate_.below(info->width);
+    info->region_h = 1 + mutate_.below(info->height - info->region_y);
+    info->region_w = 1 + mutate_.below(info->width - info->region_x);
+  }
+
+  Settings ChooseSettings(bool usual) {
+    constexpr DType kTypes[] = {DType::kU8, DType::kU8, DType::kU16, DType::kF32, DType::kI16, DType::kF16};
+    constexpr int kBits[] = {128, 512, 1024, 2048, 0};
+    const int bits = kBits[mutate_.below(5)];
+    if (usual) return {ImageType::kRgb, true, DType::kU8, bits};
+    return {static_cast<ImageType>(mutate_.below(5)), mutate_.below(3) != 0, kTypes[mutate_.below(6)], bits};
+  }
+
+  void Report(const std::string& name, int status, const ImageInfo& i, const Settings& s) {
+    std::printf(
+        "%s: status %d or pixels differ; %d x %d, region %d %d %d %d, orientation %d, type %d, dtype %d, bits %d\n",
+        name.c_str(), status, i.height, i.width, i.region_y, i.region_x, i.region_h, i.region_w, i.orientation,
+        static_cast<int>(s.type), static_cast<int>(s.dtype), s.subsequence_bits);
+    failures_++;
+  }
+
+  std::vector<SeedFile> seeds_;
+  Mutator mutate_;
+  int others_ = 0, refused_ = 0, equal_ = 0, cpu_failed_ = 0, failures_ = 0;
+};
+
+}  // namespace
+}  // namespace jaxdali
+
+int main(int argc, char** argv) {
+  if (argc < 2) {
+    std::fprintf(stderr, "usage: fuzz_jpeg FOLDER [MUTATIONS [SEED]]\n");
+    return 2;
+  }
+  auto seeds = jaxdali::ReadSeeds(argv[1], {".jpg", ".jpeg"});
+  if (seeds.empty()) {
+    std::fprintf(stderr, "%s: no JPEG files\n", argv[1]);
+    return 2;
+  }
+  const size_t files = seeds.size();
+  jaxdali::Fuzzer fuzzer(std::move(seeds), argc > 3 ? std::strtoull(argv[3], nullptr, 10) : 1);
+  std::printf("%zu files, %d for the kernels\n", files, fuzzer.CheckSeeds());
+  fuzzer.Mutate(argc > 2 ? std::atoi(argv[2]) : 2000);
+  return fuzzer.failures() != 0;
+}

@@ -1,0 +1,132 @@
+// Damaged files for the fuzzers.
+#ifndef JAXDALI_FFI_FUZZ_MUTATOR_H_
+#define JAXDALI_FFI_FUZZ_MUTATOR_H_
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <initializer_list>
+#include <iterator>
+#include <memory>
+#include <random>
+#include <string>
+#include <vector>
+
+namespace jaxdali {
+
+using Data = std::vector<uint8_t>;
+
+class Mutator {
+ public:
+  explicit Mutator(uint64_t seed) : random_(seed) {}
+
+  Data operator()(const Data& seed) {
+    Data d = seed;
+    for (int i = 0, n = 1 + below(3); i < n && !d.empty(); i++) Once(&d);
+    return d;
+  }
+  int below(size_t n) { return n ? static_cast<int>(random_() % n) : 0; }
+
+ private:
+  void Once(Data* d) {
+    Data& v = *d;
+    switch (below(10)) {
+      case 0:
+      case 1:
+        v[below(v.size())] ^= static_cast<uint8_t>(1 << below(8));
+        break;  // one bit anywhere
+      case 2:   // some bits, mostly of the scan
+        for (int i = 0, n = 1 + below(16); i < n; i++)
+          v[v.size() / 2 + below(v.size() - v.size() / 2)] ^= static_cast<uint8_t>(1 << below(8));
+        break;
+      case 3:
+        v.resize(v.size() - below(v.size() / 4));
+        break;   // truncation
+      case 4: {  // a marker or chunk: its type or its length
+        size_t at = Structure(v);
+        if (at < v.size()) v[at] = static_cast<uint8_t>(below(4) ? random_() : "\x00\xFF\xC0\xDA"[below(4)]);
+        break;
+      }
+      case 5: {  // a field inside a segment: sizes, sampling factors, table numbers
+        size_t at = Structure(v) + below(24);
+        if (at < v.size()) v[at] = static_cast<uint8_t>(below(2) ? random_() : v[at] + (below(2) ? 1 : -1));
+        break;
+      }
+      case 6: {  // a marker planted in the data
+        static const uint8_t kMarkers[] = {0xD0, 0xD7, 0xD8, 0xD9, 0xDA, 0xC4, 0xDB, 0xDD, 0xC0, 0xC2, 0x00, 0xFF};
+        size_t at = below(v.size());
+        if (at + 1 < v.size()) v[at] = 0xFF, v[at + 1] = kMarkers[below(sizeof(kMarkers))];
+        break;
+      }
+      case 7: {  // a piece copied to another place
+        size_t n = 1 + below(std::min<size_t>(v.size(), 64)), from = below(v.size() - n + 1),
+               to = below(v.size() - n + 1);
+        std::memmove(&v[to], &v[from], n);
+        break;
+      }
+      case 8: {  // a piece left out: everything after it moves
+        size_t n = 1 + below(std::min<size_t>(v.size(), 32)), from = below(v.size() - n + 1);
+        v.erase(v.begin() + from, v.begin() + from + n);
+        break;
+      }
+      case 9: {  // a piece twice
+        size_t n = 1 + below(std::min<size_t>(v.size(), 256)), from = below(v.size() - n + 1);
+        Data piece(v.begin() + from, v.begin() + from + n);
+        v.insert(v.begin() + from, piece.begin(), piece.end());
+        break;
+      }
+    }
+  }
+
+  // Offset of a byte of one of the markers (JPEG) or chunk heads (PNG) of a file: markers, lengths, types.
+  size_t Structure(const Data& v) {
+    std::vector<size_t> places;
+    if (v.size() > 8 && v[0] == 0x89) {
+      for (size_t at = 8; at + 12 <= v.size();) {
+        places.push_back(at);
+        size_t n = static_cast<size_t>(v[at]) << 24 | v[at + 1] << 16 | v[at + 2] << 8 | v[at + 3];
+        if (n > v.size()) break;
+        at += 12 + n;
+      }
+      return places.empty() ? 8 : places[below(places.size())] + below(8);
+    }
+    for (size_t at = 2; at + 4 <= v.size(); at++)
+      if (v[at] == 0xFF && v[at + 1] >= 0xC0 && v[at + 1] != 0xFF) places.push_back(at);
+    return places.empty() ? 2 : places[below(places.size())] + below(4);
+  }
+
+  std::mt19937_64 random_;
+};
+
+// A heap block of exactly this size, so that AddressSanitizer sees one byte too many.
+template <class T>
+std::unique_ptr<T[]> Exact(size_t n) {
+  return std::unique_ptr<T[]>(new T[n]);  // not make_unique: uninitialised, and never larger than n
+}
+
+struct SeedFile {
+  std::string name;
+  Data data;
+};
+
+// The files of a folder that are not empty and whose names end so, in the order of their names.
+inline std::vector<SeedFile> ReadSeeds(const char* folder, std::initializer_list<const char*> extensions) {
+  std::vector<std::filesystem::path> names;
+  for (const auto& entry : std::filesystem::directory_iterator(folder))
+    if (std::find(extensions.begin(), extensions.end(), entry.path().extension()) != extensions.end())
+      names.push_back(entry.path());
+  std::sort(names.begin(), names.end());
+  std::vector<SeedFile> seeds;
+  for (const auto& name : names) {
+    std::ifstream f(name, std::ios::binary);
+    seeds.push_back({name.filename(), Data(std::istreambuf_iterator<char>(f), std::istreambuf_iterator<char>())});
+    if (seeds.back().data.empty()) seeds.pop_back();
+  }
+  return seeds;
+}
+
+}  // namespace jaxdali
+
+#endif  // JAXDALI_FFI_FUZZ_MUTATOR_H_

@@ -1,0 +1,123 @@
+// What the JPEG kernels need of the device, with what the host has instead, and sums along a block's threads.
+#ifndef JAXDALI_FFI_JPEG_DEVICE_H_
+#define JAXDALI_FFI_JPEG_DEVICE_H_
+
+#include <cstdint>
+
+#include "ffi/common/hd.h"
+#include "ffi/common/launch.h"
+
+namespace jaxdali::jpeg {
+
+JAXDALI_HD inline void AtomicMin(uint32_t* p, uint32_t v) {
+#if defined(__CUDA_ARCH__)
+  atomicMin(p, v);
+#else
+  *p = *p < v ? *p : v;
+#endif
+}
+
+JAXDALI_HD inline void AtomicMax(int32_t* p, int32_t v) {
+#if defined(__CUDA_ARCH__)
+  atomicMax(p, v);
+#else
+  *p = *p > v ? *p : v;
+#endif
+}
+
+JAXDALI_HD inline uint32_t AtomicAdd(uint32_t* p, uint32_t v) {
+#if defined(__CUDA_ARCH__)
+  return atomicAdd(p, v);
+#else
+  const uint32_t before = *p;
+  *p += v;
+  return before;
+#endif
+}
+
+JAXDALI_HD inline uint32_t BigEndian(uint32_t v) {
+#if defined(__CUDA_ARCH__)
+  return __byte_perm(v, 0, 0x0123);
+#else
+  return __builtin_bswap32(v);
+#endif
+}
+
+// The 32 bits from bit `shift` < 32 of high:low on.
+JAXDALI_HD inline uint32_t FunnelLeft(uint32_t high, uint32_t low, uint32_t shift) {
+#if defined(__CUDA_ARCH__)
+  return __funnelshift_l(low, high, shift);
+#else
+  return static_cast<uint32_t>(((static_cast<uint64_t>(high) << 32 | low) << shift) >> 32);
+#endif
+}
+
+JAXDALI_HD inline int CountBits(uint32_t v) {
+#if defined(__CUDA_ARCH__)
+  return __popc(v);
+#else
+  return __builtin_popcount(v);
+#endif
+}
+
+JAXDALI_HD inline int LowestBit(uint32_t v) {  // v is not 0
+#if defined(__CUDA_ARCH__)
+  return __ffs(static_cast<int>(v)) - 1;
+#else
+  return __builtin_ctz(v);
+#endif
+}
+
+// --- inclusive scans with an associative operation, for which V{} is neutral on the left ----------------------------
+
+template <class V>
+struct ScanRows {
+  V row[2][kThreads];
+  V carry;
+};
+
+// Of the values in row 0, one for each thread (Hillis and Steele). Returns the row that holds the result.
+template <class V, class Block, class Op>
+JAXDALI_HD int ScanBlock(const Block& block, V (*row)[kThreads], Op op) {
+  int at = 0;
+  for (int d = 1; d < kThreads; d <<= 1, at ^= 1)
+    block.Phase([&](int thread) {
+      row[at ^ 1][thread] = thread >= d ? op(row[at][thread - d], row[at][thread]) : row[at][thread];
+    });
+  return at;
+}
+
+// Of get(0) to get(n - 1), by one block: calls put(i, sum before i, sum with i). Each get(i) is called again right
+// before its put, which may overwrite the value. Afterwards `carry` is the whole sum.
+template <class V, class Block, class Get, class Op, class Put>
+JAXDALI_HD void ScanAll(const Block& block, ScanRows<V>& s, int n, Get get, Op op, Put put) {
+  constexpr int kEach = 8;  // of a thread: fewer barriers
+  block.Phase([&](int thread) {
+    if (thread == 0) s.carry = V{};
+  });
+  for (int base = 0; base < n; base += kThreads * kEach) {
+    block.Phase([&](int thread) {
+      const int from = base + thread * kEach;
+      V sum{};
+      for (int i = from; i < from + kEach && i < n; i++) sum = op(sum, get(i));
+      s.row[0][thread] = sum;
+    });
+    const int row = ScanBlock(block, s.row, op);
+    block.Phase([&](int thread) {
+      const int from = base + thread * kEach;
+      V before = thread ? op(s.carry, s.row[row][thread - 1]) : s.carry;
+      for (int i = from; i < from + kEach && i < n; i++) {
+        const V with = op(before, get(i));
+        put(i, before, with);
+        before = with;
+      }
+    });
+    block.Phase([&](int thread) {
+      if (thread == 0) s.carry = op(s.carry, s.row[row][kThreads - 1]);
+    });
+  }
+}
+
+}  // namespace jaxdali::jpeg
+
+#endif  // JAXDALI_FFI_JPEG_DEVICE_H_
