@@ -2,19 +2,22 @@
 
 import os
 import pathlib
+import subprocess
+import sys
 
 import jax
 import jpeg_checks
 import numpy as np
 import pytest
 from images import decode
-from jax.sharding import SingleDeviceSharding
+from jax.sharding import Mesh, NamedSharding, PartitionSpec, SingleDeviceSharding
 from jpeg_corpus import is_covered, of_all_kinds
 from kernels import CASES, compare
 
-from jaxdali import _cpu, _ffi, fn, types
+from jaxdali import SampleError, _cpu, _ffi, fn, types
 from jaxdali.plugin.jax import data_iterator
 
+PHOTO = (pathlib.Path(__file__).parents[1] / "data" / "golden" / "files" / "ss420.jpg").read_bytes()
 PHOTOS = str(pathlib.Path(__file__).parents[2] / "examples" / "images")
 
 
@@ -96,3 +99,107 @@ def test_pipeline(gpu):
     assert got["images"].devices() == {gpu}
     np.testing.assert_allclose(np.asarray(got["images"], np.int32), np.asarray(want["images"], np.int32), atol=2)
     np.testing.assert_array_equal(got["labels"], want["labels"])
+
+
+def assert_close_batches(got, want):
+    """The same images to 1, the same labels."""
+    assert len(got) == len(want)
+    for x, y in zip(got, want, strict=True):
+        np.testing.assert_allclose(np.asarray(x["images"], np.int32), np.asarray(y["images"], np.int32), atol=1)
+        np.testing.assert_array_equal(x["labels"], y["labels"])
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """21 files of several kinds in 3 classes."""
+    files = [f for f in of_all_kinds() if f[:2] == b"\xff\xd8" or f[1:4] == b"PNG"]
+    for i, data in enumerate(files[:21]):
+        path = tmp_path / f"class{i // 7}" / f"{i:02}.jpg"
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(data)
+    return tmp_path
+
+
+def iterator(folder, sharding, on_error="raise"):
+    @data_iterator(output_map=["images", "labels"], reader_name="reader", sharding=sharding)
+    def define(num_shards=1, shard_id=0):
+        jpegs, labels = fn.readers.file(file_root=str(folder), name="reader", num_shards=num_shards, shard_id=shard_id)
+        images = fn.decoders.image(jpegs, device="mixed", on_error=on_error)
+        return fn.resize(images, size=(16, 20)), labels.gpu()
+
+    return define(batch_size=7)
+
+
+def test_damaged_files(gpu, folder):
+    cpu = SingleDeviceSharding(jax.devices("cpu")[0])
+    with iterator(folder, cpu) as it:
+        whole = list(it)
+    for name in ("class1/08.jpg", "class2/17.jpg"):
+        (folder / name).write_bytes(PHOTO[: len(PHOTO) // 2])
+    with iterator(folder, cpu, on_error="replace") as it:
+        want = list(it)
+    with iterator(folder, SingleDeviceSharding(gpu), on_error="replace") as it:
+        assert_close_batches(list(it), want)
+        assert sorted(b.file for b in it.bad_samples()) == ["class1/08.jpg", "class2/17.jpg"]
+    with iterator(folder, SingleDeviceSharding(gpu)) as it:
+        assert_close_batches([next(it)], whole[:1])
+        for name in ("class1/08.jpg", "class2/17.jpg"):
+            with pytest.raises(SampleError, match=rf"{name}: .*truncated"):
+                next(it)
+
+
+@pytest.mark.parametrize("axes", [("batch",), ("batch", "model")])
+def test_sharding(gpu, folder, axes):
+    """Over all GPUs; data come by themselves to the devices along other axes."""
+    devices = np.array(jax.devices("cuda")).reshape(-1, *[1] * (len(axes) - 1))
+    if 7 % len(devices):
+        devices = devices[:1]
+    sharding = NamedSharding(Mesh(devices, axes), PartitionSpec("batch"))
+    with iterator(folder, sharding) as it, iterator(folder, SingleDeviceSharding(jax.devices("cpu")[0])) as reference:
+        got = list(it)
+        assert_close_batches(got, list(reference))
+    assert all(v.sharding == sharding for batch in got for v in batch.values())
+
+
+def test_labels_stay_on_the_cpu(gpu, folder):
+    @data_iterator(output_map=["images", "labels", "moved"], reader_name="reader")
+    def define():
+        jpegs, labels = fn.readers.file(file_root=str(folder), name="reader")
+        return fn.resize(fn.decoders.image(jpegs, device="mixed"), size=(16, 20)), labels, labels.gpu()
+
+    with jax.default_device(gpu), define(batch_size=4) as it:
+        batch = next(it)
+    assert {k: v.devices() for k, v in batch.items()} == {"images": {gpu}, "labels": {jax.devices("cpu")[0]}, "moved": {gpu}}
+    np.testing.assert_array_equal(batch["labels"], batch["moved"])
+
+
+EPOCHS = """
+import hashlib, sys
+import numpy as np
+from jaxdali import fn
+from jaxdali.plugin.jax import data_iterator
+
+@data_iterator(output_map=["images"], reader_name="reader")
+def define():
+    jpegs, _ = fn.readers.file(file_root=sys.argv[1], name="reader")
+    images = fn.rotate(fn.decoders.image(jpegs, device="mixed"), angle=9.0, fill_value=0)
+    return fn.resize(images, size=(48, 64))
+
+with define(batch_size=21) as iterator:
+    for _ in range(5):
+        for batch in iterator:
+            print(hashlib.sha256(np.asarray(batch["images"]).tobytes()).hexdigest())
+"""
+
+
+def test_command_buffers(gpu, folder):
+    """One program run five times: as XLA records and replays it, and without."""
+
+    def digests(flags):
+        env = os.environ | {"XLA_FLAGS": f"{os.environ.get('XLA_FLAGS', '')} {flags}".strip(), "XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
+        return subprocess.run([sys.executable, "-c", EPOCHS, folder], env=env, check=True, capture_output=True, text=True).stdout.split()
+
+    without = digests("--xla_gpu_enable_command_buffer=")
+    assert len(without) == 5
+    assert len(set(without)) == 1
+    assert digests("--xla_gpu_enable_command_buffer=FUSION,CUSTOM_CALL --xla_gpu_graph_min_graph_size=1") == without
