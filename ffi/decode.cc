@@ -2,6 +2,7 @@
 #include "ffi/decode.h"
 
 #include "ffi/common/binding.h"
+#include "ffi/jpeg/table.h"
 
 namespace jaxdali {
 
