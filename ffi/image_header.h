@@ -9,7 +9,7 @@
 
 namespace jaxdali {
 
-// jaxdali/fn/decoders.py has the same.
+// jaxdali/_pillow.py has the same.
 enum class Format : int32_t {
   kUnknown,
   kJpeg,
@@ -23,7 +23,7 @@ enum class Format : int32_t {
   kPixels,  // the finished output, made by the host pass: decoding copies it
 };
 
-// One row of the info operand of the decoder, i32[kInfoColumns]; jaxdali/fn/decoders.py names the columns.
+// One row of the info operand of the decoder, i32[kInfoColumns]; jaxdali/fn/_decode.py names the columns.
 struct ImageInfo {
   int32_t status;          // Status: kOk, or why the header is no good
   int32_t format;          // Format
