@@ -17,6 +17,12 @@ namespace jaxdali::jpeg {
 
 static_assert(kChunkBytes == kThreads * kLoadBytes && kLoadBytes == 16);
 
+// Bit i: byte i of a word is 0.
+JAXDALI_HD inline uint32_t ZeroBytes(uint32_t word) {
+  const uint32_t high = ~(((word & 0x7F7F7F7F) + 0x7F7F7F7F) | word | 0x7F7F7F7F);  // the upper bit of each such byte
+  return (high >> 7) * 0x01020408 >> 24 & 15;
+}
+
 // Sixteen bytes of a scan, and which of them are what: bit i is byte i.
 struct Sixteen {
   Words4 bytes;
@@ -37,11 +43,11 @@ struct Sixteen {
         if (at + i < end) s.bytes.word[i >> 2] |= static_cast<uint32_t>(file[at + i]) << (8 * (i & 3));
     }
     uint32_t ff = 0, zero = 0, rst = 0;
-    for (int i = 0; i < kLoadBytes; i++) {
-      const uint32_t b = s.byte(i);
-      ff |= static_cast<uint32_t>(b == 0xFF) << i;
-      zero |= static_cast<uint32_t>(b == 0) << i;
-      rst |= static_cast<uint32_t>((b & 0xF8) == 0xD0) << i;
+    for (int i = 0; i < 4; i++) {
+      const uint32_t word = s.bytes.word[i];
+      ff |= ZeroBytes(~word) << (4 * i);
+      zero |= ZeroBytes(word) << (4 * i);
+      rst |= ZeroBytes((word & 0xF8F8F8F8) ^ 0xD0D0D0D0) << (4 * i);
     }
     uint32_t inside = 0xFFFF;
     if (begin > at) inside &= begin - at < kLoadBytes ? 0xFFFFu << (begin - at) : 0;
