@@ -95,8 +95,8 @@ class Reader {
       case 0xEE:
         if (end - p >= 12 && std::memcmp(p, "Adobe", 5) == 0) header_.adobe = true, header_.adobe_transform = p[11];
         return true;
-      default:  // other frames, arithmetic coding, the number of lines
-        return !(marker >= 0xC0 && marker <= 0xCF) && marker != 0xDC;
+      default:  // not application data or a comment: other frames, arithmetic coding, what nobody knows
+        return (marker & 0xF0) == 0xE0 || marker == 0xFE;
     }
   }
 
