@@ -30,4 +30,5 @@ ffi::Error Impl(Device device, ffi::AnyBuffer in, I32 in_offsets, I32 in_shapes,
 }  // namespace jaxdali
 
 XLA_FFI_DEFINE_HANDLER_SYMBOL(jaxdali_expand, jaxdali::Impl,
-                              JAXDALI_BIND_BATCH().Ret<jaxdali::ffi::AnyBuffer>().Ret<jaxdali::I32>());
+                              JAXDALI_BIND_BATCH().Ret<jaxdali::ffi::AnyBuffer>().Ret<jaxdali::I32>(),
+                              JAXDALI_HANDLER_TRAITS);

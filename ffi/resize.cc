@@ -47,6 +47,7 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(jaxdali_resize, Resize,
                                   .Attr<int32_t>("num_axes")    // how many, adjacent
                                   .Attr<bool>("antialias")      // widen the filter when shrinking
                                   .Ret<ffi::AnyBuffer>()        // data
-                                  .Ret<I32>());                 // status
+                                  .Ret<I32>(),                  // status
+                              JAXDALI_HANDLER_TRAITS);
 
 }  // namespace jaxdali

@@ -59,7 +59,7 @@ class TapsOfThread {
 };
 
 template <class In, class Out>
-struct VolumeKernel : ResizeBatch {
+struct ResizeVolumes : ResizeBatch {
   FilterTables tables;
 
   struct Shared {
@@ -138,7 +138,7 @@ template <class In, class Out>
 const char* LaunchTypes(const ResizeBatch& b, const Samples& samples, void* stream) {
   if (samples.n == 0) return nullptr;
   const FilterTables& tables = FilterTables::Get();
-  if (b.num_axes == 3) return Launch(VolumeKernel<In, Out>{b, tables}, samples, stream);
+  if (b.num_axes == 3) return Launch(ResizeVolumes<In, Out>{b, tables}, samples, stream);
   const int blocks = TileBlocks(b);
   return LaunchBlocks(TileKernel<In, Out>{b, tables, samples, blocks}, int64_t{samples.n} * blocks, stream);
 }

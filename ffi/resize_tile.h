@@ -153,7 +153,7 @@ struct TileKernel : ResizeBatch {
     ResizeJob job;
     Axes axes;
     Part part;
-    bool at_end;                  // the buffer ends less than a word and a half after the sample
+    int margin;  // rows at the end of an image which a word must not touch: it could reach outside the buffer
     int columns, rows, channels;  // of a part, at most
     int64_t strips, bands, groups, parts;
     int count_x, count_y;  // taps of one column or row
@@ -205,7 +205,11 @@ struct TileKernel : ResizeBatch {
     if (out.size(i) == 0) return kOk;
     if (Status e = s.axes.Make(s.job); e != kOk) return e;
     const Axis &y = s.axes.axis[1], &x = s.axes.axis[2];
-    s.at_end = (in.capacity - in.start(i) - in.size(i)) * static_cast<int64_t>(sizeof(In)) < 8 && sizeof(In) < 4;
+    s.margin = 0;
+    constexpr int64_t kSize = sizeof(In), kOver = 8;  // bytes: two words are read for one
+    const int64_t row = x.n_in * s.job.inner * kSize;
+    if (kSize < 4 && (in.capacity - in.start(i) - in.size(i)) * kSize < kOver)
+      s.margin = static_cast<int>(CeilDiv(kOver, row));
     s.channels = s.job.inner < kThreads ? static_cast<int>(s.job.inner) : kThreads;
     s.groups = CeilDiv(s.job.inner, s.channels);
     s.count_x = EdgeTaps(x, s.tables).count;
@@ -321,7 +325,7 @@ struct TileKernel : ResizeBatch {
       }
     });
     const int a = s.first_x[0], b = s.first_x[p.columns - 1];  // taps ascend, or descend when mirrored
-    const int low = a < b ? a : b, high = (a < b ? b : a) + s.count_x, chunk = Chunk(p.channels);
+    const int low = a < b ? a : b, high = (a < b ? b : a) + s.count_x, chunk = Chunk(s.channels);
     const bool one_x = high - low <= chunk, one_y = s.count_y <= s.taps_y;
     Source from;
     for (from.row = 0; from.row < p.rows; from.row += kBand) {
@@ -400,8 +404,9 @@ struct TileKernel : ResizeBatch {
 
   // The vertical pass.
   JAXDALI_HD static void Down(int thread, Shared& s, const Source& from) {
-    const int last = s.axes.axis[1].n_in - 1, a = s.first_y[from.row], b = s.first_y[from.row + from.rows - 1];
-    if (s.part.channels != s.job.inner || (s.at_end && (a < b ? b : a) + s.count_y > last))
+    const int64_t rows = s.axes.axis[1].n_in;
+    const int a = s.first_y[from.row], b = s.first_y[from.row + from.rows - 1];
+    if (s.part.channels != s.job.inner || (a < b ? b : a) + s.count_y > rows - s.margin)
       DownElements(thread, s, from);
     else if (SameInWord(s))
       DownWords<true>(thread, s, from);

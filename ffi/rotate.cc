@@ -50,4 +50,5 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(jaxdali_rotate, jaxdali::Impl,
                                   .Attr<bool>("linear")
                                   .Attr<bool>("has_fill")
                                   .Ret<jaxdali::ffi::AnyBuffer>()
-                                  .Ret<jaxdali::I32>());
+                                  .Ret<jaxdali::I32>(),
+                              JAXDALI_HANDLER_TRAITS);

@@ -39,4 +39,5 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(jaxdali_window, jaxdali::Impl,
                                   .Arg<jaxdali::I32>()  // step
                                   .Arg<jaxdali::I32>()  // extent
                                   .Ret<jaxdali::ffi::AnyBuffer>()
-                                  .Ret<jaxdali::I32>());
+                                  .Ret<jaxdali::I32>(),
+                              JAXDALI_HANDLER_TRAITS);

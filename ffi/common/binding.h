@@ -151,6 +151,14 @@ inline ffi::Error ForEachSample(I32 control, const Batch& in, const Batch& out, 
 
 #endif  // JAXDALI_CUDA
 
+// The last argument of XLA_FFI_DEFINE_HANDLER_SYMBOL. Handlers on the GPU only launch kernels, which depend on nothing
+// the host reads from their buffers: XLA may record them into CUDA graphs.
+#if defined(JAXDALI_CUDA) && !defined(JAXDALI_EMULATED)
+#define JAXDALI_HANDLER_TRAITS {::xla::ffi::Traits::kCmdBufferCompatible}
+#else
+#define JAXDALI_HANDLER_TRAITS std::initializer_list<::xla::ffi::Traits>()
+#endif
+
 // The parameters every kernel's binding begins with.
 //   device, in data, in offsets, in shapes, out offsets, out shapes, control
 #define JAXDALI_BIND_BATCH()        \

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 LAYOUTS = ("HWC", "CHW", "FHWC", "FCHW", "CFHW", "DHWC", "CDHW", "FDHWC", "FCDHW", "CFDHW")
 MODES = ("default", "stretch", "not_larger", "not_smaller")
-INPUT_TYPES = tuple(np.dtype(t) for t in (np.uint8, np.int16, np.uint16, np.float32))
+INPUT_TYPES = tuple(np.dtype(t) for t in (np.uint8, np.int16, np.uint16, np.float16, np.float32))
 INTERP_TYPES = tuple(types.DALIInterpType)
 MIN_INTERVAL = 1e-3  # a narrower ROI is widened to this many pixels
 MAX_EXTENT = 1 << 24  # float32 positions resolve no more
@@ -122,7 +122,7 @@ class Resize(Operator):
             got = f"layout {layout!r}" if layout else f"{image.ndim}-D samples without a layout"
             raise ValueError(f"the input must have one of the layouts {', '.join(LAYOUTS)}, got {got}; external_source takes a layout")
         if image.dtype not in INPUT_TYPES:
-            raise TypeError(f"the input must be uint8, int16, uint16 or float32, got {image.dtype}; fn.cast converts it")
+            raise TypeError(f"the input must be uint8, int16, uint16, float16 or float32, got {image.dtype}; fn.cast converts it")
         dtype = image.dtype if self.dtype is None else self.dtype
         if dtype not in (image.dtype, np.dtype(np.float32)):
             raise TypeError(f"dtype must be the input's ({image.dtype}) or FLOAT, got {dtype}")
@@ -295,8 +295,8 @@ def resize(
     `INTERP_NN` along one axis and another filter along the other also work with regions and mirroring.
 
     Args:
-      input: uint8, int16, uint16 or float32, with layout HWC, CHW, FHWC, FCHW, CFHW, DHWC, CDHW, FDHWC, FCDHW or CFDHW; without
-        a layout, 3-D samples are HWC and 4-D ones FHWC.
+      input: uint8, int16, uint16, float32 or (not in DALI) float16, with layout HWC, CHW, FHWC, FCHW, CFHW, DHWC, CDHW, FDHWC,
+        FCDHW or CFDHW; without a layout, 3-D samples are HWC and 4-D ones FHWC.
       antialias: widen the filter when an axis shrinks. `INTERP_NN` never is. `INTERP_TRIANGULAR` is `INTERP_LINEAR`.
       device: "cpu", "gpu", or None: where the input is.
       dtype: of the output, the input's (default) or `types.FLOAT`. Integers are rounded half away from zero and saturated.

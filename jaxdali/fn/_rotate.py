@@ -16,7 +16,7 @@ from ._cast import convert
 
 _LAYOUTS = {"HWC": (0, 2), "FHWC": (1, 2), "DHWC": (0, 3), "FDHWC": (1, 3)}  # first spatial axis, number of them
 _DEFAULT_LAYOUTS = {3: "HWC", 4: "FHWC", 5: "FDHWC"}
-_TYPES = ("uint8", "int16", "int32", "float32")
+_TYPES = ("uint8", "int16", "int32", "float16", "float32")
 _UNSUPPORTED, _TOO_LARGE = 4, 8  # ffi/common/status.h
 _MAX_EXTENT = 1 << 26  # the kernel's coordinates are fixed point
 
@@ -246,8 +246,8 @@ def rotate(
     results do not depend on how far a pixel is from the left edge, and arguments that come as inputs may have any numeric type.
 
     Args:
-      input: HWC, FHWC (all frames turn alike), DHWC or FDHWC; uint8, int16, int32 or float32; any number of channels. Data
-        without a layout count as HWC, FHWC or FDHWC by their rank.
+      input: HWC, FHWC (all frames turn alike), DHWC or FDHWC; uint8, int16, int32, float32 or (not in DALI) float16; any number
+        of channels. Data without a layout count as HWC, FHWC or FDHWC by their rank.
       angle: degrees. Images: counter-clockwise as seen on screen. Volumes: positive about `axis`. Also per sample.
       axis: only for volumes, and required there: the vector (x, y, z) to rotate about, of any length. Also per sample.
       dtype: element type of the result: the input's (default) or FLOAT; from float32 any of the types above.
