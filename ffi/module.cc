@@ -137,13 +137,14 @@ void MakeJpegTables(nb::ndarray<const uint8_t, nb::ndim<2>, nb::c_contig> data, 
   });
 }
 
-int64_t PlanJpegWorkspace(Rows tables, int64_t shards) {
+int64_t PlanJpegWorkspace(Rows tables, int64_t shards, int subsequence_bits) {
   jaxdali::jpeg::ImageTable* rows = Tables(tables);
   const auto n = static_cast<int64_t>(tables.shape(0));
   if (shards <= 0 || n % shards != 0) throw nb::value_error("plan_jpeg_workspace: number of shards");
   int64_t most = 0;
   for (int64_t s = 0; s < shards; s++)
-    most = std::max(most, jaxdali::jpeg::PlanWorkspace(rows + s * (n / shards), static_cast<int>(n / shards)));
+    most = std::max(
+        most, jaxdali::jpeg::PlanWorkspace(rows + s * (n / shards), static_cast<int>(n / shards), subsequence_bits));
   return most;
 }
 
@@ -209,7 +210,9 @@ NB_MODULE(_cpu, m) {
         nb::arg("usable"), nb::arg("tables"), nb::arg("pool"),
         "What GPU kernels know of each image (i32[N, TABLE_WORDS]); the first word is 0 where they can't decode it");
   m.def("plan_jpeg_workspace", &PlanJpegWorkspace, nb::arg("tables"), nb::arg("shards"),
-        "Gives each image its part of its shard's working memory; the bytes that the largest needs");
+        nb::arg("subsequence_bits") = 0,
+        "Gives each image its part of its shard's working memory; the bytes that the largest needs. How many bits a "
+        "thread decodes at a time is chosen by the amount of data, unless given");
   m.attr("TABLE_WORDS") = jaxdali::jpeg::kTableWords;
   m.def("decode_images", &DecodeImages, nb::arg("data"), nb::arg("info"), nb::arg("out"), nb::arg("output_type"),
         nb::arg("adjust_orientation"), nb::arg("fast_idct"), nb::arg("pool"),

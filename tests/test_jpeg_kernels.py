@@ -1,5 +1,7 @@
 """JPEG decoding by the CUDA kernels, emulated on the CPU, against libjpeg-turbo; on a GPU: gpu/test_cuda.py."""
 
+import dataclasses
+
 import jpeg_checks
 import pytest
 from jpeg_corpus import corpus
@@ -20,6 +22,13 @@ def test_libjpeg_on_the_cpu_equals_pillow():
 
 def test_corpus(emulated):
     assert jpeg_checks.check_corpus(emulated) >= 500
+
+
+@pytest.mark.parametrize("bits", [256, 1024, 2048])
+def test_subsequences_of_other_lengths(emulated, bits):
+    other = dataclasses.replace(emulated, subsequence_bits=bits)
+    assert jpeg_checks.check_corpus(other, corpus()[:: 1 if bits > 1000 else 3]) > 200
+    jpeg_checks.check_damaged(other, 128, seed=bits)
 
 
 def test_regions_orientations_and_types(emulated):
