@@ -1,4 +1,4 @@
-// The strided window on CUDA: one thread per element.
+// The strided window on CUDA: one thread per word or element of the output.
 #include "ffi/common/strided.h"
 #include "ffi/window.h"
 

@@ -3,6 +3,7 @@
 #define JAXDALI_FFI_COMMON_STRIDED_H_
 
 #include "ffi/common/launch.h"
+#include "ffi/common/words.h"
 
 namespace jaxdali {
 
@@ -40,23 +41,103 @@ struct Strided {
   }
 };
 
-// A kernel that copies elements of type T, one thread each: Sources has `in`, `out` and Plan(i, Strided*).
+// The places of elements i, i + 1, ...: counts along the two inner axes instead of dividing.
+class Walk {
+ public:
+  JAXDALI_HD Walk(const Strided& from, int64_t i) : from_(from), i_(i) { Find(); }
+  JAXDALI_HD int64_t at() const { return at_; }
+  JAXDALI_HD void Next() {
+    i_++;
+    if (--left_[0] > 0) {
+      at_ += from_.stride[from_.ndim - 1];
+    } else if (--left_[1] > 0) {
+      left_[0] = from_.extent[from_.ndim - 1];
+      at_ += from_.stride[from_.ndim - 2] - (left_[0] - 1) * from_.stride[from_.ndim - 1];
+    } else {
+      Find();
+    }
+  }
+
+ private:
+  JAXDALI_HD void Find() {
+    at_ = from_.At(i_);
+    left_[0] = left_[1] = 1;
+    if (from_.ndim == 0) return;
+    const Quotient inner = Divide(i_, from_.extent[from_.ndim - 1]);
+    left_[0] = from_.extent[from_.ndim - 1] - inner.rest;
+    if (from_.ndim > 1)
+      left_[1] = from_.extent[from_.ndim - 2] - Divide(inner.quotient, from_.extent[from_.ndim - 2]).rest;
+  }
+
+  const Strided& from_;
+  int64_t i_, at_, left_[2];
+};
+
+// A kernel that copies elements of type T, one thread a word or an element: Sources has `in`, `out` and
+// Plan(i, Strided*).
 template <class Sources, class T>
 struct StridedKernel : Sources {
+  static constexpr int kEach = sizeof(T) < 4 ? 4 / sizeof(T) : 1;  // elements of a word
+
   struct Shared {
     Strided from;
     const T* in;
     T* out;
+    const uint8_t* end;  // of the buffer that `in` is in
+    int64_t words;
+    int before;  // elements of the output's first word that are before it
   };
 
   JAXDALI_HD Status Prepare(int i, Shared* s) const {
     s->in = this->in.template sample<const T>(i);
     s->out = this->out.template sample<T>(i);
-    return this->Plan(i, &s->from);
+    s->end = static_cast<const uint8_t*>(this->in.data) + this->in.capacity * static_cast<int64_t>(sizeof(T));
+    const Status status = this->Plan(i, &s->from);
+    s->before = static_cast<int>((reinterpret_cast<uintptr_t>(s->out) & 3) / sizeof(T)) % kEach;
+    s->words = s->from.size > 0 ? (s->from.size + s->before + kEach - 1) / kEach : 0;
+    return status;
   }
   JAXDALI_HD void Share(int, Shared*) const {}
   JAXDALI_HD void Work(const Shared& s, int64_t first, int64_t step) const {
-    for (int64_t i = first; i < s.from.size; i += step) s.out[i] = s.in[s.from.At(i)];
+    for (int64_t k = first; k < s.words; k += step) {
+      if constexpr (kEach == 1) {
+        s.out[k] = s.in[s.from.At(k)];
+      } else {
+        Word(s, k * kEach - s.before);
+      }
+    }
+  }
+
+ private:
+  // The word of output elements i, i + 1, ..., some of which may be outside.
+  JAXDALI_HD static void Word(const Shared& s, int64_t i) {
+    if (i < 0 || i + kEach > s.from.size) {
+      for (int64_t k = i; k < i + kEach; k++)
+        if (k >= 0 && k < s.from.size) s.out[k] = s.in[s.from.At(k)];
+      return;
+    }
+    uint32_t word = 0;
+    const int inner = s.from.ndim - 1;
+    if (inner < 0 || s.from.stride[inner] != 1 || !Run(s, i, &word)) {
+      Walk walk(s.from, i);
+      for (int e = 0; e < kEach; e++) {
+        if (e > 0) walk.Next();
+        word |= static_cast<uint32_t>(s.in[walk.at()]) << (8 * static_cast<int>(sizeof(T)) * e);
+      }
+    }
+    WriteWord(reinterpret_cast<uint8_t*>(s.out + i), word);
+  }
+
+  // The same of neighbours in the input, all of one run; false: they are not, or the buffer ends in these words.
+  JAXDALI_HD static bool Run(const Shared& s, int64_t i, uint32_t* word) {
+    const int64_t extent = s.from.extent[s.from.ndim - 1];
+    if (extent < kEach || Divide(i, extent).rest + kEach > extent) return false;
+    const uint8_t* p = reinterpret_cast<const uint8_t*>(s.in + s.from.At(i));
+    const int over = static_cast<int>(reinterpret_cast<uintptr_t>(p) & 3);
+    if (s.end - p + over < 8) return false;
+    const uint32_t low = ReadWord(p - over);
+    *word = over == 0 ? low : Funnel(low, ReadWord(p - over + 4), 8 * over);
+    return true;
   }
 };
 
