@@ -72,7 +72,8 @@ set_target_properties(jaxdali_cuda PROPERTIES CUDA_RUNTIME_LIBRARY Static CUDA_V
 target_include_directories(jaxdali_cuda PRIVATE "${CMAKE_SOURCE_DIR}")
 target_compile_definitions(jaxdali_cuda PRIVATE "JAXDALI_ARCHITECTURES=\"${JAXDALI_ARCHITECTURES}\"")
 # Without contraction results equal the CPU's to the bit wherever the order of operations does; sums say fma themselves.
-target_compile_options(jaxdali_cuda PRIVATE -fmad=false --expt-relaxed-constexpr -gencode arch=compute_${virtual},code=[${code}] -Xcompiler=-Wall
+# The host compiler sees the kernels' "#pragma unroll", too, and does not know it.
+target_compile_options(jaxdali_cuda PRIVATE -fmad=false --expt-relaxed-constexpr -gencode arch=compute_${virtual},code=[${code}] -Xcompiler=-Wall,-Wno-unknown-pragmas
                                             "$<$<BOOL:${JAXDALI_WERROR}>:-Werror=all-warnings>")
 jaxdali_kernel_module(_cuda $<TARGET_OBJECTS:jaxdali_cuda>)
 set_target_properties(_cuda PROPERTIES CUDA_RUNTIME_LIBRARY Static)
