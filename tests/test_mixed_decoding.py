@@ -133,12 +133,18 @@ def coefficient_past_the_last():
     return data[: data.index(b"\xff\xda") + 10] + scan.replace(b"\xff", b"\xff\0") + b"\xff\xd9"
 
 
+def fill_byte_before_data():
+    """libjpeg-turbo leaves some of its first attempt in such a block."""
+    data = (GOLDEN[0].parent / "odd_hopper_orientation_5.jpg").read_bytes()
+    return data[:1011] + b"\xff" + data[1012:]
+
+
 def restart_markers_out_of_order():
     data = jpeg_encoder.encode(Contents(np.random.default_rng(0)).photo(64, 64), restart=2)
     return data.replace(b"\xff\xd2", b"\xff\xd5", 1)
 
 
-@pytest.mark.parametrize("make", [missing_piece, flat, coefficient_past_the_last, restart_markers_out_of_order])
+@pytest.mark.parametrize("make", [missing_piece, flat, coefficient_past_the_last, fill_byte_before_data, restart_markers_out_of_order])
 def test_what_kernels_refuse_comes_from_the_cpu(played, make):
     files = [*FILES[:9], make(), *FILES[9:12]]
     want = decode(files)

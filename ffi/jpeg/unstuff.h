@@ -2,7 +2,8 @@
 //
 // What a byte is depends on its two neighbours alone: it is data if it is not FF and does not follow FF, or if it is an
 // FF that 00 follows. A scan ends at the first marker other than RST, wherever that is; after the file's last scan it
-// has to be EOI. Where restart markers stood, segments end.
+// has to be EOI. Where restart markers stood, segments end. FF FF 00 counts as a marker, and is so refused: what stands
+// before data is no fill byte, and libjpeg-turbo, which decodes such an MCU twice, leaves some of both in it.
 #ifndef JAXDALI_FFI_JPEG_UNSTUFF_H_
 #define JAXDALI_FFI_JPEG_UNSTUFF_H_
 
@@ -57,9 +58,10 @@ struct Sixteen {
     const uint32_t before = at > begin && at <= end && file[at - 1] == 0xFF;
     const uint32_t behind = at + kLoadBytes < end && file[at + kLoadBytes] == 0;
     const uint32_t after_ff = (ff << 1 | before) & inside;
-    s.data = (inside & ~ff & ~after_ff) | (ff & (zero >> 1 | behind << (kLoadBytes - 1)));
+    const uint32_t stuffed = ff & (zero >> 1 | behind << (kLoadBytes - 1));
+    s.data = (inside & ~ff & ~after_ff) | (stuffed & ~after_ff);
     s.restart = after_ff & rst;
-    s.marker = after_ff & ~zero & ~ff & ~rst;
+    s.marker = after_ff & ((~zero & ~ff & ~rst) | stuffed);
     return s;
   }
 
