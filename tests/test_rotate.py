@@ -96,7 +96,9 @@ def test_types(dtype, interp):
     (same,), (as_float,) = rotate([image], **kwargs), rotate([image], **kwargs, dtype=types.FLOAT)
     assert (same.dtype, as_float.dtype) == (dtype, np.float32)
     np.testing.assert_allclose(as_float, want, atol=scale * 1e-5)
-    np.testing.assert_allclose(same, want, atol=scale * (5e-4 if dtype == np.float16 else 1e-5) + (0.51 if np.dtype(dtype).kind != "f" else 0))
+    np.testing.assert_allclose(
+        same, want, atol=scale * (5e-4 if dtype == np.float16 else 1e-5) + (0.51 if np.dtype(dtype).kind != "f" else 0)
+    )
     if dtype == np.float32:
         for result in (np.uint8, np.int16, np.int32):
             (got,) = rotate([image * 300], **kwargs, dtype=result)
