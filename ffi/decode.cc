@@ -48,8 +48,9 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(jaxdali_decode, DecodeImpl,
                                   .Attr<int32_t>("output_type")  // ImageType
                                   .Attr<bool>("adjust_orientation")
                                   .Attr<bool>("fast_idct")
-                                  .Ret<ffi::AnyBuffer>()          // pixels
-                                  .Ret<I32>()                     // status
-                                  .Ret<ffi::Buffer<ffi::U8>>());  // working memory; CUDA only
+                                  .Ret<ffi::AnyBuffer>()         // pixels
+                                  .Ret<I32>()                    // status
+                                  .Ret<ffi::Buffer<ffi::U8>>(),  // working memory; CUDA only
+                              JAXDALI_HANDLER_TRAITS);
 
 }  // namespace jaxdali
