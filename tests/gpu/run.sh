@@ -2,8 +2,9 @@
 # The CUDA kernels on an NVIDIA GPU, without network: builds them, compares them with the CPU's, looks for bad memory accesses, measures.
 #   tests/gpu/run.sh [--dry-run] [PART ...]       parts: build tests suite sanitizer timings bench; default: all
 # Needs nvcc, a C++ compiler, and in the Python that $PYTHON names (default: python3) jax with its CUDA plugin, nanobind, cmake,
-# ninja, Pillow and pytest; for the comparison with nvJPEG torchvision; for the sanitizer compute-sanitizer. Headers of libjpeg-turbo, libpng and
-# zlib may be missing when tests/gpu/carry.sh has put their sources into build/carry. Modules are built into the source folder.
+# ninja, Pillow and pytest; for the comparison with nvJPEG torchvision; for the sanitizer compute-sanitizer. Headers of libjpeg-turbo,
+# libpng and zlib may be missing when tests/gpu/carry.sh has put their sources, and nasm, into build/carry. Modules are built into
+# the source folder.
 # A part that fails or takes too long does not stop the next; the exit status is 1 if one did. What it prints is Markdown, for
 # tests/benchmarks/RESULTS.md; it is also written to results.md in $OUT or else build/gpu, where the parts' logs lie, too.
 # --dry-run: shows on a machine without GPU that all this runs: emulated kernels, small sizes, no sanitizer.
@@ -17,7 +18,7 @@ if [ "${1:-}" = --dry-run ]; then
 fi
 if [ $# = 0 ]; then set -- build tests suite sanitizer timings bench; fi
 python=$(command -v "${PYTHON:-python3}")
-export PATH="$(dirname "$python"):$PATH:/usr/local/cuda/bin"
+export PATH="$(dirname "$python"):$PATH:/usr/local/cuda/bin:$PWD/build/carry"  # there: nasm
 out=${OUT:-build/gpu}
 mkdir -p build/gpu "$out"
 results=$out/results.md
@@ -55,6 +56,7 @@ closing() {  # of a pytest run
 
 build() {
   # What is missing on this machine is built from the archives carried to it.
+  if [ -e build/carry/nasm ]; then chmod +x build/carry/nasm; fi
   local options=() kind archive
   for kind in JPEG:libjpeg-turbo PNG:libpng ZLIB:zlib; do
     archive=$(find "$PWD/build/carry" -name "${kind#*:}*.tar.*" 2>/dev/null | head -n 1)
