@@ -208,6 +208,21 @@ def assert_equal_batches(got, want):
             np.testing.assert_array_equal(x[name], y[name])
 
 
+@pytest.mark.parametrize("options", [{}, {"replace_shape": (5, 7, 1)}])
+def test_replacement_of_another_type(played, options):
+    options = {"output_type": types.GRAY, "dtype": types.FLOAT, "on_error": "replace", **options}
+    cut = by_pillow(picture(64, 50))[:700]
+    files = [FILES[0], cut, b"no image", missing_piece(), FILES[1], cut]
+    want = decode(files, **options)
+    with played() as spy:
+        got = decode(files, device="mixed", **options)
+    (refused,) = spy.refused
+    assert refused.keys() >= {1, 3, 5}
+    assert set(refused.values()) == {_ffi.REFUSED}
+    for i, (x, y) in enumerate(zip(got, want, strict=True)):
+        jpeg_checks.assert_same(x, y, f"file {i}")
+
+
 def on(devices):
     return NamedSharding(Mesh(np.array(jax.devices()[:devices]), ("batch",)), PartitionSpec("batch"))
 
