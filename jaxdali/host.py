@@ -74,8 +74,6 @@ class HostContext:
 
     def report_bad(self, i: int, code: int, reason: str = ""):
         """Reports that sample `i` was replaced."""
-        if self.bad.get(i, _ffi.REFUSED) != _ffi.REFUSED:
-            code, reason = self.bad[i], ""
         self._work.replaced.append((self._work.source_of(self.node, i), reason or _ffi.STATUS.get(code, str(code))))
 
     def empty(self, elements: int, dtype, index: int = 0) -> np.ndarray:

@@ -133,6 +133,21 @@ def test_replace_by_a_sample_of_another_shard(folder):
     np.testing.assert_array_equal(batches[0][5], batches[0][6])
 
 
+def test_each_replaced_file_has_its_own_reason(folder):
+    """Until the truncated file is found out it is what replaces the others."""
+    (folder / "class1" / "10.jpg").write_bytes(b"this is no image")
+    (folder / "class1" / "11.jpg").write_bytes(b"P5 32 32 255 too short")
+    truncate(folder / "class1" / "12.jpg")
+    with make(folder)(batch_size=8, on_error="replace") as it:
+        for _ in it:
+            pass
+        reasons = {b.file: b.reason for b in it.bad_samples()}
+    assert reasons.keys() == {"class1/10.jpg", "class1/11.jpg", "class1/12.jpg"}
+    assert "not an image" in reasons["class1/10.jpg"]
+    assert "OSError" in reasons["class1/11.jpg"]
+    assert "end early" in reasons["class1/12.jpg"]
+
+
 def test_file_that_vanished(folder):
     (folder / "class0" / "02.jpg").unlink()
     (folder / "class0" / "02.jpg").symlink_to(folder / "nowhere.jpg")

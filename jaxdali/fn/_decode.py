@@ -32,7 +32,6 @@ assert _cpu.INFO_COLUMNS == 13
 
 OUTPUT_TYPES = tuple(types.DALIImageType)
 DTYPES = tuple(np.dtype(t) for t in (np.uint8, np.int8, np.uint16, np.int16, np.uint32, np.int32, np.float16, np.float32, np.float64))
-_CORRUPT = 2
 
 
 def parse_headers(encoded: Packed) -> np.ndarray:
@@ -232,7 +231,7 @@ class ImageHeaders(Operator):
         self._decode_rasters(ctx, x)
         for i, code in ctx.bad.items():
             if code != _ffi.REFUSED:
-                x.failed.setdefault(i, (_CORRUPT, "the image data are damaged or end early"))  # what the kernel found is not passed on
+                x.failed.setdefault(i, (code, ""))  # its own failure; not that of a bad sample which had replaced it
         self._decode_pixels(ctx, x, [int(i) for i in np.flatnonzero(remaining) if i not in x.failed])
         if self.images.on_error == "raise":
             for i in sorted(x.failed):
@@ -246,7 +245,7 @@ class ImageHeaders(Operator):
 
     def _decode_rasters(self, ctx: HostContext, x: _Samples):
         """What is neither JPEG nor PNG becomes a raw raster, as it is stored."""
-        chosen = [int(i) for i in np.flatnonzero(x.info[:, HOST_DECODE]) if i not in x.failed and i not in ctx.bad]
+        chosen = [int(i) for i in np.flatnonzero(x.info[:, HOST_DECODE]) if i not in x.failed]
         for i, result in zip(chosen, _pillow.decode_all([(x.source[i], x.info[i]) for i in chosen], ctx.num_threads), strict=True):
             if isinstance(result, _pillow.DecodeError):
                 x.failed[i] = (result.code, str(result))
