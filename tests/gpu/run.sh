@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # The CUDA kernels on an NVIDIA GPU, without network: builds them, compares them with the CPU's, looks for bad memory accesses, measures.
-#   tests/gpu/run.sh [--dry-run] [PART ...]       parts: build tests suite sanitizer timings bench; default: all
+#   tests/gpu/run.sh [--dry-run] [PART ...]       parts: build tests sanitizer timings bench suite; default: all, in this order
 # Needs nvcc, a C++ compiler, and in the Python that $PYTHON names (default: python3) jax with its CUDA plugin, nanobind, cmake,
 # ninja, Pillow and pytest; for the comparison with nvJPEG torchvision; for the sanitizer compute-sanitizer. Headers of libjpeg-turbo,
 # libpng and zlib may be missing when tests/gpu/carry.sh has put their sources, and nasm, into build/carry. Modules are built into
@@ -16,7 +16,7 @@ if [ "${1:-}" = --dry-run ]; then
   dry=--dry-run
   shift
 fi
-if [ $# = 0 ]; then set -- build tests suite sanitizer timings bench; fi
+if [ $# = 0 ]; then set -- build tests sanitizer timings bench suite; fi
 python=$(command -v "${PYTHON:-python3}")
 export PATH="$(dirname "$python"):$PATH:/usr/local/cuda/bin:$PWD/build/carry"  # there: nasm
 out=${OUT:-build/gpu}
@@ -85,7 +85,7 @@ tests() {
 # The operators' tests once more, with JAX's default device a GPU. Left out: what needs several devices.
 suite() {
   local files=() name parallel=()
-  for name in arithmetic cast copy decode external_source golden mixed_decoding peek_image_shape resize rotate shapes subscript window; do
+  for name in arithmetic cast copy decode decode_region external_source golden peek_image_shape resize rotate shapes subscript window; do
     if [ -e "tests/test_$name.py" ]; then files+=("tests/test_$name.py"); fi
   done
   if [ -z "$dry" ] && "$python" -c 'import xdist' 2>/dev/null; then parallel=(-n 6); fi
