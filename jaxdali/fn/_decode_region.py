@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from ..errors import ArgumentError
-from ..graph import Arguments, DataNode, Spec, Value, is_node
+from ..graph import Arguments, DataNode, Spec, Value
 from ._decode import (
     HEIGHT,
     ORIENTATION,
@@ -295,11 +295,13 @@ def crop_arguments(
         raise ArgumentError("crop_d must be given together with crop_h and crop_w")
     if crop is not None and crop_h is not None:
         raise ArgumentError("either crop or crop_h and crop_w must be given, not both")
-    for name, x in (("crop_pos_x", crop_pos_x), ("crop_pos_y", crop_pos_y)):
-        if not is_node(x) and not 0 <= x <= 1:
-            raise ArgumentError(f"{name} must be 0 .. 1, got {x!r}")
-    name = CropHeaders.name
-    args, nodes = Arguments.split(name, 1, crop=crop, crop_h=crop_h, crop_w=crop_w, crop_pos_x=crop_pos_x, crop_pos_y=crop_pos_y)
+    operator = CropHeaders.name
+    args, nodes = Arguments.split(operator, 1, crop=crop, crop_h=crop_h, crop_w=crop_w, crop_pos_x=crop_pos_x, crop_pos_y=crop_pos_y)
+    for name in ("crop_pos_x", "crop_pos_y"):
+        if args.is_static(name):
+            place = args.get(name)
+            if not isinstance(place, (int, float)) or not 0 <= place <= 1:
+                raise ArgumentError(f"{name} must be 0 .. 1, got {place!r}")
     given = [name for name in ("crop", "crop_h", "crop_w") if name in args]
     if not given or not all(map(args.is_static, given)):
         return args, nodes, (None, None)
@@ -359,7 +361,10 @@ def slice_arguments(
 
 def random_range(argument: str, given: Any, least: float) -> tuple[float, float]:
     """A range of `image_random_crop`: two numbers, or one for both ends."""
-    bounds = np.broadcast_to(given, 2).astype(np.float64) if np.size(given) in (1, 2) else np.array([np.nan, np.nan])
+    try:
+        bounds = np.broadcast_to(np.asarray(given, np.float64), 2)
+    except (TypeError, ValueError):
+        bounds = np.full(2, np.nan)
     if not (np.isfinite(bounds).all() and least <= bounds[0] <= bounds[1]):
         raise ArgumentError(f"{argument} must be (lowest, highest), numbers from {least:g}, got {given!r}")
     return float(bounds[0]), float(bounds[1])

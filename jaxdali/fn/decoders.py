@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+import numbers
+import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -318,8 +320,8 @@ def image_random_crop(
       >>> images = fn.resize(fn.decoders.image_random_crop(jpegs, device="mixed"), size=(224, 224))
     """
     area, aspect_ratio = random_range("random_area", random_area, 0), random_range("random_aspect_ratio", random_aspect_ratio, 1e-6)
-    if num_attempts < 1:
-        raise ArgumentError(f"num_attempts must be at least 1, got {num_attempts!r}")
+    if not isinstance(num_attempts, numbers.Integral) or num_attempts < 1:
+        raise ArgumentError(f"num_attempts must be at least 1, a whole number, got {num_attempts!r}")
     decoder = _decoder(DecodeRandomCrop, output_type, dtype, adjust_orientation, use_fast_idct, on_error, replace_shape)
     headers = functools.partial(RandomCropHeaders, area=area, aspect_ratio=aspect_ratio, num_attempts=int(num_attempts), seed=int(seed))
     return _add(headers, decoder, (input,), replace_shape, device, name)
@@ -345,7 +347,11 @@ def _decoder(
     if replace_shape is not None:
         if on_error != "replace":
             raise ValueError("replace_shape is used with on_error='replace' only")
-        shape, channels = tuple(replace_shape), num_channels(colors)
+        channels = num_channels(colors)
+        try:
+            shape = tuple(map(operator.index, replace_shape))
+        except TypeError:
+            raise TypeError(f"replace_shape must be three whole numbers, got {replace_shape!r}") from None
         if len(shape) != 3 or min(shape) < 1 or shape[2] not in ((1, 2, 3, 4) if channels is None else (channels,)):
             raise ValueError(f"replace_shape must be (height, width, {channels or 'channels'}), got {shape}")
         extents = (extents[0] if extents[0] == shape[0] else None, extents[1] if extents[1] == shape[1] else None)
