@@ -27,7 +27,7 @@ def test_corpus(emulated):
 @pytest.mark.parametrize("bits", [256, 1024, 2048])
 def test_subsequences_of_other_lengths(emulated, bits):
     other = dataclasses.replace(emulated, subsequence_bits=bits)
-    assert jpeg_checks.check_corpus(other, corpus()[:: 1 if bits > 1000 else 3]) > 200
+    assert jpeg_checks.check_corpus(other, corpus()[:: 1 if bits > 1000 else 3]) > 150
     jpeg_checks.check_damaged(other, 128, seed=bits)
 
 
