@@ -2,8 +2,8 @@
 
     python tests/gpu/bench_pipeline.py [--images 4096] [--batch 256] [--rounds 5] [--dry-run]
 
-Files are read, decoded, cut at random and resized to 224x224, flipped at random and normalised; batches are taken as fast as they
-come. The files have about 500x375 pixels and 105 KB, and are in the page cache.
+Files are read, a random window of each is decoded and resized to 224x224, flipped at random and normalised; batches are taken as fast
+as they come. The files have about 500x375 pixels and 105 KB, and are in the page cache.
 """
 
 import contextlib
@@ -49,12 +49,10 @@ def define_iterator(folder: pathlib.Path, batch: int, device: jax.Device, decode
     @data_iterator(output_map=["images", "labels"], reader_name="reader", sharding=SingleDeviceSharding(device))
     def define(num_shards=1, shard_id=0):
         jpegs, labels = fn.readers.file(file_root=str(folder), random_shuffle=True, num_shards=num_shards, shard_id=shard_id, name="reader")
-        images = fn.decoders.image(jpegs, device="mixed")
         if decode_only:
+            images = fn.decoders.image(jpegs, device="mixed")
             return fn.resize(images, size=(8, 8), interp_type=0), labels.gpu()  # something that all images have
-        size = fn.random.uniform(range=(0.35, 1.0), shape=(2,))
-        start = fn.random.uniform(range=(0.0, 1.0), shape=(2,)) * (1.0 - size)
-        images = fn.resize(images, size=(224, 224), roi_start=start, roi_end=start + size, roi_relative=True)
+        images = fn.resize(fn.decoders.image_random_crop(jpegs, device="mixed"), size=(224, 224))
         return flipped_and_normalised(images, fn.random.coin_flip().gpu()), labels.gpu()
 
     return define(batch_size=batch, num_threads=THREADS, seed=0, prefetch_queue_depth=3)
