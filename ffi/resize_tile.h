@@ -327,9 +327,10 @@ struct TileKernel : ResizeBatch {
     const int a = s.first_x[0], b = s.first_x[p.columns - 1];  // taps ascend, or descend when mirrored
     const int low = a < b ? a : b, high = (a < b ? b : a) + s.count_x, chunk = Chunk(s.channels);
     const bool one_x = high - low <= chunk, one_y = s.count_y <= s.taps_y;
+    const int all = p.rows;  // not asked for after the last phase: a fast thread sets up the next part by then
     Source from;
-    for (from.row = 0; from.row < p.rows; from.row += kBand) {
-      from.rows = p.rows - from.row < kBand ? p.rows - from.row : kBand;
+    for (from.row = 0; from.row < all; from.row += kBand) {
+      from.rows = all - from.row < kBand ? all - from.row : kBand;
       for (from.begin = low; from.begin < high; from.begin += chunk) {
         from.end = high - from.begin < chunk ? high : from.begin + chunk;
         for (from.tap = 0; from.tap < s.count_y; from.tap += s.taps_y) {

@@ -4,6 +4,7 @@ import dataclasses
 import importlib
 import io
 import os
+import re
 import types as python_types
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -254,6 +255,26 @@ def check_damaged(kernels: Kernels, number: int = 600, seed: int = 0) -> tuple[i
                 assert want.status[i] == 0, f"{f.name}: {_ffi.STATUS[int(want.status[i])]}"
                 assert_same(got.pixels[i], want.pixels[i], f.name)
     return good, refused
+
+
+def check_empty_segments(kernels: Kernels):
+    """A restart segment without data is an error, wherever it is; also the first one."""
+    buffer = io.BytesIO()
+    noise = np.random.default_rng(0).integers(0, 256, (64, 48, 3), np.uint8)
+    Image.fromarray(noise).save(buffer, "JPEG", restart_marker_rows=1)
+    data = buffer.getvalue()
+    header = data.index(b"\xff\xda")
+    begin = header + 2 + int.from_bytes(data[header + 2 : header + 4], "big")
+    segments = re.split(rb"\xff[\xd0-\xd7]", data[begin:-2])
+    assert len(segments) == 4
+
+    def without(k: int) -> bytes:
+        kept = [b"" if i == k else s for i, s in enumerate(segments)]
+        return data[:begin] + b"".join(s + bytes([0xFF, 0xD0 + i]) for i, s in enumerate(kept))[:-2] + data[-2:]
+
+    got = decode([without(k) for k in range(-1, 4)], kernels)
+    assert all(got.taken)
+    assert got.status.tolist() == [0] + 4 * [_ffi.REFUSED]
 
 
 def check_absent(kernels: Kernels):

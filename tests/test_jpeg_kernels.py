@@ -43,5 +43,9 @@ def test_damaged(emulated):
     assert refused > 100
 
 
+def test_empty_segments(emulated):
+    jpeg_checks.check_empty_segments(emulated)
+
+
 def test_absent_and_broken_samples(emulated):
     jpeg_checks.check_absent(emulated)

@@ -161,7 +161,8 @@ JAXDALI_HD Decoded DecodeSubsequence(const ScanView& v, int32_t number, uint16_t
   uint32_t at = start + (entry & 31), count = 0, since = 0;
   int index = entry >> 5 & 63, part = entry >> 11;  // of the coefficient in the block, of the block in the period
   if (part >= scan.period) part = 0;
-  int32_t segment = scan.segments == 1 ? 0 : FindSegment(v.segment_end, scan.segments, at);
+  // Not to be searched for at the beginning: the first segment may be empty.
+  int32_t segment = scan.segments == 1 || number == 0 ? 0 : FindSegment(v.segment_end, scan.segments, at);
   if (segment >= scan.segments || at >= end) return {PackState(at > stop ? at - stop : 0, index, part), 0};
   uint32_t segment_end = v.segment_end[segment];
   if constexpr (Out::kWrites) out->EnterSegment(segment);
@@ -205,18 +206,22 @@ JAXDALI_HD Decoded DecodeSubsequence(const ScanView& v, int32_t number, uint16_t
       }
     }
     if (at >= segment_end) {  // the next segment starts afresh
-      do {
-        if constexpr (Out::kWrites) {
-          if (out->block < out->limit) out->bad = true;  // it ended early
-          out->block = 0;
-        }
-        index = part = 0;
-        count = 0;
-        since = kSinceSegment;
-        if (++segment >= scan.segments) return {PackState(0, 0, 0), since};
+      if constexpr (Out::kWrites) {
+        if (out->block < out->limit) out->bad = true;  // it ended early
+        out->block = 0;
+      }
+      index = part = 0;
+      count = 0;
+      since = kSinceSegment;
+      if (++segment >= scan.segments) return {PackState(0, 0, 0), since};
+      segment_end = v.segment_end[segment];
+      if (segment_end <= at) {  // an empty one, of what may be millions
+        if constexpr (Out::kWrites) out->bad = true;
+        segment = FindSegment(v.segment_end, scan.segments, at);
+        if (segment >= scan.segments) return {PackState(0, 0, 0), since};
         segment_end = v.segment_end[segment];
-        if constexpr (Out::kWrites) out->EnterSegment(segment);
-      } while (segment_end <= at);
+      }
+      if constexpr (Out::kWrites) out->EnterSegment(segment);
       now = scan.block[0];
     }
   }

@@ -41,7 +41,7 @@ struct IdctKernel {
     int32_t first, columns;  // the unit's first block among the component's, which are `columns` across
     int16_t block_dc[kIdctBlocks];
     uint8_t is_flat[kIdctBlocks];        // rows 1 to 7 are zero
-    int32_t place[kIdctBlocks];          // of a block's first sample in the plane
+    uint32_t place[kIdctBlocks];         // of a block's first sample in the plane, which may have more than 2^31
     alignas(16) uint16_t quantizer[64];  // column by column, as coefficients are
     alignas(16) int16_t values[kAtOnce * kStride];
   };
@@ -92,7 +92,7 @@ struct IdctKernel {
       const int32_t y = (s->first + i) / s->columns, x = (s->first + i) % s->columns;
       s->block_dc[i] = s->dc[s->scan->DcIndex(c, c.x0 + x, c.y0 + y)];
       s->is_flat[i] = 1;
-      s->place[i] = (y * s->columns * 8 + x) * 8;
+      s->place[i] = static_cast<uint32_t>(y * s->columns * 8 + x) * 8;
     }
     for (int i = thread; i < 64; i += kThreads) s->quantizer[i] = c.quantizer[i % 8 * 8 + i / 8];
   }
