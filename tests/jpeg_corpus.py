@@ -3,6 +3,7 @@
 import base64
 import contextlib
 import dataclasses
+import functools
 import importlib.util
 import io
 import pathlib
@@ -210,6 +211,7 @@ def _imagecodecs(rng: np.random.Generator, contents: Contents) -> Iterator[File]
         yield File(f"imagecodecs {pixels.shape} {o}", jpeg8_encode(pixels, **o))
 
 
+@functools.cache
 def corpus(seed: int = 0) -> list[File]:
     """All files; each is one that GPU kernels are to decode."""
     rng = np.random.default_rng(seed)
