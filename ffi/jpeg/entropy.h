@@ -12,6 +12,7 @@
 
 #include <cstdint>
 
+#include "ffi/common/words.h"
 #include "ffi/jpeg/device.h"
 #include "ffi/jpeg/huffman.h"
 #include "ffi/jpeg/shard.h"
@@ -63,7 +64,7 @@ class BitReader {
  private:
   JAXDALI_HD uint32_t Load(uint32_t i) const {
     if (i >= count_) return 0;
-    const uint32_t word = BigEndian(words_[i]);
+    const uint32_t word = BigEndian(ReadWord(reinterpret_cast<const uint8_t*>(words_ + i)));
     return i == count_ - 1 && tail_ ? word & ~(0xFFFFFFFFu >> tail_) : word;  // what comes after was never written
   }
 

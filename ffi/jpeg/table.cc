@@ -86,7 +86,9 @@ bool SetScan(const Scan& from, int number, int h_max, int v_max, ImageTable* ima
   s->begin = static_cast<int32_t>(from.begin);
   s->end = static_cast<int32_t>(from.end);
   s->is_last = number == image->scans - 1;
-  return s->segments <= (s->end - s->begin) / 2 + 1;  // a restart marker is two bytes
+  // A restart marker is two bytes, a block at least two bits: what promises more takes no working memory of the GPU.
+  const int64_t bytes = s->end - s->begin;
+  return s->segments <= bytes / 2 + 1 && int64_t{s->mcus} * s->mcu_blocks <= 4 * bytes;
 }
 
 bool Fill(const uint8_t* data, int64_t size, const ImageInfo& info, ImageTable* row) {
