@@ -287,6 +287,9 @@ class Executor:
                 if node.phase < 0:
                     self._infer(i, node)  # an eager function before it has run by now, maybe
                 if node.phase == number and not node.op.source:
+                    if node.op.eager and (bad := self._failed(work)):
+                        # A function that keeps Python state sees each batch once, whole, and in order.
+                        return self.launch(self._again(work, bad))
                     with TraceAnnotation(f"jaxdali host {node.op.name}"):
                         self._run_node(node, work, failed.get(node.id, {}))
                 if work.failures:
@@ -459,8 +462,12 @@ class Executor:
             found = self._programs[at, shapes] = layout, program, shards
         return found
 
-    def check(self, work: Work) -> Batch:
-        """Waits for a batch, repairs or raises where samples failed, and gives its outputs their final form."""
+    def _failed(self, work: Work) -> dict[int, dict[int, int]]:
+        """Waits for the programs launched so far: their samples that failed and can be repaired, per native node, with their codes.
+
+        Raises:
+          SampleError: one can't.
+        """
         bad: dict[int, dict[int, int]] = {}
         for native, codes in work.status:
             with TraceAnnotation(f"jaxdali check {' '.join(n.op.name for n in native)}"):
@@ -474,8 +481,12 @@ class Executor:
                         raise self._sample_error(node, work, i, code, "")
                 if failed:
                     bad[node.id] = failed
-        if bad:
-            return self._repair(work, bad)
+        return bad
+
+    def check(self, work: Work) -> Batch:
+        """Waits for a batch, repairs or raises where samples failed, and gives its outputs their final form."""
+        if bad := self._failed(work):
+            return self.check(self.launch(self._again(work, bad)))
         assert work.ids is not None
         if self.as_arrays:
             arrays = tuple(self._outputs.array(x, s, work) for x, s in zip(self.graph.outputs, self._shardings))
@@ -483,15 +494,15 @@ class Executor:
         names = tuple([work.source_of(x.node, i) for i in range(self.B)] for x in self.graph.outputs)
         return Batch(tuple(self._outputs.value(x, work) for x in self.graph.outputs), work.after, work.ids, names, work.replaced)
 
-    def _repair(self, work: Work, bad: dict[int, dict[int, int]]) -> Batch:
-        """Runs a batch again with the samples that failed in it replaced, or done on the host; they add to those found before."""
+    def _again(self, work: Work, bad: dict[int, dict[int, int]]) -> Work:
+        """The same batch, with the samples that failed in it to be replaced, or done on the host; they add to those found before."""
         known = work.bad
         for node, samples in bad.items():
             if samples.keys() <= known.get(node, {}).keys():
                 raise AssertionError(f"node {node}: samples {sorted(samples)} failed again")
         merged = {n: {**known.get(n, {}), **bad.get(n, {})} for n in {*known, *bad}}
         read = {(n.id, i): work.values[n.id, i] for n in self._source_nodes for i in range(n.op.num_outputs)}
-        return self.check(self.launch(Work(work.before, work.after, read, names=work.names, ids=work.ids, bad=merged)))
+        return Work(work.before, work.after, read, names=work.names, ids=work.ids, bad=merged)
 
     # --- help -------------------------------------------------------------------------------------------------
 

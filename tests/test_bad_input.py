@@ -3,6 +3,7 @@
 import pathlib
 import re
 import shutil
+import threading
 import time
 
 import jax
@@ -13,7 +14,9 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from PIL import Image
 
 from jaxdali import OperatorError, SampleError, fn, pipeline_def, types
+from jaxdali.plugin.base_iterator import LastBatchPolicy
 from jaxdali.plugin.jax import data_iterator
+from jaxdali.plugin.jax.fn import jax_function
 
 HERE = re.escape(__file__)
 
@@ -146,6 +149,27 @@ def test_each_replaced_file_has_its_own_reason(folder):
     assert "not an image" in reasons["class1/10.jpg"]
     assert "OSError" in reasons["class1/11.jpg"]
     assert "end early" in reasons["class1/12.jpg"]
+
+
+def test_eager_function_sees_repaired_batches_only_and_in_order(folder):
+    for name in ("class0/03.jpg", "class1/08.jpg", "class2/17.jpg"):
+        truncate(folder / name)
+    seen = []
+
+    def count(images, labels):
+        seen.append((threading.current_thread().name, np.asarray(labels).ravel().tolist()))
+        return jnp.asarray(np.asarray(images).astype(np.int32) + len(seen))
+
+    @data_iterator(output_map=["images"], reader_name="reader", last_batch_policy=LastBatchPolicy.DROP)
+    def definition():
+        jpegs, labels = fn.readers.file(file_root=folder, name="reader")
+        images = fn.resize(fn.decoders.image(jpegs, on_error="replace"), size=(4, 4))
+        return jax_function(count, jit=False)(images, labels)
+
+    with definition(batch_size=4) as it:
+        assert len(list(it)) == 6
+    assert [labels for _, labels in seen[:6]] == [[0] * 4, [0] * 4, [1] * 4, [1] * 4, [2] * 4, [2] * 4]
+    assert len({thread for thread, _ in seen}) == 1
 
 
 def test_file_that_vanished(folder):

@@ -41,22 +41,22 @@ def played(monkeypatch):
 
     @contextlib.contextmanager
     def context():
-        spy, make, repair = Spy(), _cpu.make_jpeg_tables, Executor._repair
+        spy, make, again = Spy(), _cpu.make_jpeg_tables, Executor._again
 
         def spied_make(data, offsets, sizes, info, usable, tables, pool):
             make(data, offsets, sizes, info, usable, tables, pool)
             spy.taken.append(int((tables[:, 0] != 0).sum()))
 
-        def spied_repair(self, work, bad):
+        def spied_again(self, work, bad):
             spy.refused += bad.values()
-            return repair(self, work, bad)
+            return again(self, work, bad)
 
         with monkeypatch.context() as m:
             m.setattr(Shards, "accelerator", property(lambda self: True))
             m.setattr(_ffi, "kernels_on", lambda device: frozenset({"decode"}))
             m.setattr(_ffi, "call", jpeg_checks.native_calls(kernels))
             m.setattr(_cpu, "make_jpeg_tables", spied_make)
-            m.setattr(Executor, "_repair", spied_repair)
+            m.setattr(Executor, "_again", spied_again)
             yield spy
 
     return context

@@ -284,6 +284,9 @@ class ImageHeaders(Operator):
                 x.data[i] = x.bytes_of(good)
                 x.info[i] = x.info[good]
                 x.tables[i] = x.tables[good]
+                if ctx.bad.get(i) == _ffi.REFUSED and x.tables[i].any():  # in this shard's batch the kernels might refuse it, too
+                    self._decode_pixels(ctx, x, [i])
+                    x.tables[i] = 0
             ctx.report_bad(i, *x.failed[i])
 
 

@@ -70,8 +70,8 @@ def jax_function(
 
     Differs from DALI: several devices per process are possible with `sharding`; bfloat16 is an ordinary type. A function whose
     samples have another shape in each batch is compiled for each shape. Variables of yours that a traced function reads are read once.
-    An eager function is called again for a batch of which samples had to be replaced, or were left to the CPU by a GPU's decoder; its first
-    results are dropped.
+    An eager function waits for the programs before it and sees what they made of a batch after bad samples were replaced; one that
+    does not depend on the decoder is called again for such a batch.
     """
     if function is None:
         return functools.partial(
