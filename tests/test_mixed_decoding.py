@@ -120,11 +120,6 @@ def missing_piece():
     return data[:4000] + data[4100:]
 
 
-def flat():
-    """The same few bits over and over, too many for the kernels to find out where symbols begin."""
-    return by_pillow(np.full((3000, 3000, 1), 77, np.uint8), quality=90)
-
-
 def coefficient_past_the_last():
     """More zeros than a block has coefficients, which libjpeg takes without a word."""
     data = jpeg_encoder.encode(np.zeros((8, 8, 1), np.uint8))
@@ -153,6 +148,16 @@ def test_what_kernels_refuse_comes_from_the_cpu(played, make):
     assert spy.refused == [{9: _ffi.REFUSED}]
     for i, (x, y) in enumerate(zip(got, want, strict=True)):
         jpeg_checks.assert_same(x, y, f"file {i}")
+
+
+def test_flat_image(played):
+    """The same few bits over and over: threads find out late where symbols begin, but they do."""
+    files = [by_pillow(np.full((2500, 2500, 1), 77, np.uint8), quality=90), *FILES[:3]]
+    want = decode(files)
+    with played() as spy:
+        got = decode(files, device="mixed")
+    assert not spy.refused
+    jpeg_checks.assert_same(got[0], want[0], "flat")
 
 
 def test_cut_off_below_the_window(played):

@@ -21,10 +21,11 @@ namespace jaxdali::jpeg {
 
 static_assert(kBlockSubsequences == kThreads);
 
-// As many as a block of subsequences can need at all, since each round settles at least one more. Photos need 53 at
-// most, noise of high quality, whose blocks rarely end early, up to 236: still far cheaper than decoding on the CPU
-// afterwards.
-inline constexpr int kMaxRounds = 256;
+// A block of subsequences needs as many as it has at most, since each round settles at least one more. (Measured:
+// photos need 53, noise of high quality, whose blocks rarely end early, up to 236.) The limit is for scans with many
+// such blocks one after the other: until then it is milliseconds, while for a refused image the whole batch is made
+// again.
+inline constexpr int kMaxRounds = 4 * kThreads;
 
 // A scan as the threads of a block see it, in shared memory: divergent reads are fast there.
 struct ScanView {

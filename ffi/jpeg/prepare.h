@@ -50,7 +50,9 @@ struct Prepare {
       return kSizeMismatch;
     if (info.format == static_cast<int32_t>(Format::kPixels))
       return batch.in.size(i) == out.size(i) * SizeOf(out.dtype) ? kOk : kSizeMismatch;
-    return Fits(info, batch.tables[i], batch.in.size(i)) ? kOk : kInternal;
+    if (!Fits(info, batch.tables[i], batch.in.size(i))) return kInternal;
+    // Bytes are read sixteen at a time. XLA's buffers are aligned, parts of others need not be.
+    return reinterpret_cast<uintptr_t>(batch.in.bytes(i)) % kLoadBytes == 0 ? kOk : kRefused;
   }
 
   // The row belongs to this sample, and its arrays are in the working memory.

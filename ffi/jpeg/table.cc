@@ -121,8 +121,11 @@ bool Fill(const uint8_t* data, int64_t size, const ImageInfo& info, ImageTable* 
 }
 
 // Short subsequences make more threads, long ones less work in all: decoding a subsequence from a wrong guess is
-// wasted.
-int SubsequenceBits(int64_t bytes) { return bytes >= int64_t{8} << 20 ? 2048 : bytes >= int64_t{2} << 20 ? 1024 : 512; }
+// wasted. Large GPUs hold some 200,000 threads of these kernels, which mostly wait for memory: to fill one comes first.
+int SubsequenceBits(int64_t bytes) {
+  constexpr int64_t kMegabyte = 1 << 20;
+  return bytes >= 32 * kMegabyte ? 2048 : bytes >= 4 * kMegabyte ? 1024 : 512;
+}
 
 struct Places {
   int64_t next;  // units
