@@ -139,7 +139,7 @@ def restart_markers_out_of_order():
     return data.replace(b"\xff\xd2", b"\xff\xd5", 1)
 
 
-@pytest.mark.parametrize("make", [missing_piece, flat, coefficient_past_the_last, fill_byte_before_data, restart_markers_out_of_order])
+@pytest.mark.parametrize("make", [missing_piece, coefficient_past_the_last, fill_byte_before_data, restart_markers_out_of_order])
 def test_what_kernels_refuse_comes_from_the_cpu(played, make):
     files = [*FILES[:9], make(), *FILES[9:12]]
     want = decode(files)
