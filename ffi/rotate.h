@@ -34,7 +34,7 @@ struct RotateArgs {
   int64_t map[3][4];  // source axis s of output pixel (x, y, z): map[s][0]*x + map[s][1]*y + map[s][2]*z + map[s][3]
   bool linear;
   bool has_fill;  // outside the image: `fill`, else the nearest pixel
-  float fill;     // representable in the input and in the output type
+  float fill;     // representable in the output type and, where it is blended with pixels, in the input's
 };
 
 // Fills `map` from the parameters [dims, dims + 1] in pixels: the source point, with the image's corner as origin, of
@@ -160,7 +160,9 @@ JAXDALI_HD inline void WarpPixel(const RotateArgs& a, const In* in, const int64_
     In v[kTaps];
     for (int t = 0; t < kTaps; t++) v[t] = outside[t] ? fill : in[offset[t] + c];
     if constexpr (!kLinear) {
-      if constexpr (std::is_same_v<In, Out>)
+      if (outside[0])
+        out[c] = RoundTo<Out>(a.fill);  // nothing is blended with it: the input's type need not hold it
+      else if constexpr (std::is_same_v<In, Out>)
         out[c] = v[0];
       else
         out[c] = RoundTo<Out>(static_cast<float>(v[0]));

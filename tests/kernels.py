@@ -77,7 +77,7 @@ def rotate_cases(rng: np.random.Generator) -> Iterator[Case]:
                 maps.append(np.concatenate([matrix, shift[:, None]], axis=1))
             attrs = {"dims": dims, "first": first, "linear": linear, "has_fill": has_fill}
             note = f"{np.dtype(in_type)}->{np.dtype(out_type)} {attrs}"
-            fill = np.full(4, 42, f32)
+            fill = np.full(4, 42 if linear or out_type is not f32 else 70000, f32)  # unblended: of the output's type alone
             yield Case("rotate", samples, np.dtype(out_type), shapes, (np.array(maps), fill), attrs, not linear, note)
 
 
