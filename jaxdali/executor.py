@@ -326,9 +326,9 @@ class Executor:
     def _run_eager(self, node: Node, work: Work, ctx: HostContext):
         """Calls an eager function on each shard's arrays. Its results are what it returned; later operators see them as host values."""
         inputs = [self._outputs.parts(x, work, narrowed=not self.settings.x64) for x in node.inputs]
-        device = self.shards if node.device in ("mixed", "gpu") or not self.accelerator else self._cpu_shards
         op: Any = node.op
-        results = op.call(ctx, inputs, device)
+        beside = self.accelerator and node.device not in ("mixed", "gpu") and op.sharding is None
+        results = op.call(ctx, inputs, self._cpu_shards if beside else self.shards)
         for i, parts in enumerate(results):
             spec = Spec(parts[0].dtype, parts[0].ndim - 1, None if parts[0].ndim > 1 else (), op.layout_of(i, parts[0].ndim - 1, node))
             if len(node.specs) <= i:

@@ -10,6 +10,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec, SingleDeviceShardin
 
 from jaxdali import _ffi, fn
 from jaxdali.plugin.jax import data_iterator
+from jaxdali.plugin.jax.fn import jax_function
 from jaxdali.sharding import Shards
 
 PHOTOS = str(pathlib.Path(__file__).parent.parent / "examples" / "images")
@@ -64,3 +65,22 @@ def test_same_batches_as_without(monkeypatch, sharding, kernels, count):
     for name, value in batch.items():
         assert value.sharding == sharding
         np.testing.assert_array_equal(value, expected[name])
+
+
+def test_function_of_global_arrays_stays_on_the_accelerators(monkeypatch):
+    sharding, seen = on(0, 4), []
+
+    def centred(x):
+        seen.append(x.sharding)
+        return x - x.mean()
+
+    @data_iterator(output_map=["x", "y"], size=8, sharding=sharding)
+    def define(num_shards=1, shard_id=0):
+        x = fn.external_source(source=lambda i: np.full(3, i.idx_in_batch + 2 * shard_id, np.float32), batch=False)
+        return x, jax_function(centred, sharding=sharding)(x)
+
+    monkeypatch.setattr(Shards, "accelerator", property(lambda self: True))
+    with pytest.warns(UserWarning, match="reader_name"), define(batch_size=8) as iterator:
+        batch = next(iterator)
+    np.testing.assert_allclose(batch["y"], batch["x"] - 3.5)
+    assert seen[-1] == sharding == batch["y"].sharding
