@@ -72,7 +72,8 @@ def image(
       dtype: UINT8, INT8, UINT16, INT16, UINT32, INT32, FLOAT16, FLOAT or FLOAT64. Values are scaled to the full range of the
         type: 255 becomes 65535 in UINT16, 1.0 in FLOAT. 16-bit files keep their precision.
       adjust_orientation: apply the EXIF orientation. False: the raster as it is stored.
-      use_fast_idct: JPEG: the fast integer IDCT, up to 6 levels off, instead of the accurate one.
+      use_fast_idct: JPEG: the fast integer IDCT, up to 6 levels off, instead of the accurate one. Without effect where a GPU's kernels
+        decode, as in DALI.
       jpeg_fancy_upsampling: JPEG chroma is always upsampled smoothly, as DALI does on the CPU whatever this says.
       on_error: "raise": a `jaxdali.SampleError` that names the file. "replace": the sample is replaced and reported by
         `Pipeline.bad_samples()`. Not in DALI, which always raises.
