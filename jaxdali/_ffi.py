@@ -76,18 +76,13 @@ def flat(x: Any) -> tuple[Any, Any, Any]:
     return x, jnp.zeros((0,), jnp.int32), jnp.zeros((0, x.ndim - 1), jnp.int32)
 
 
-def target(kernel: str) -> str:
-    """The FFI target of a kernel, the same on all platforms."""
-    return f"jaxdali_{kernel}"
-
-
 def call(
     kernel: str, ctx: LowerContext, image: Any, spec: Spec, out: Out | None, *params: Any, scratch: int | None = None, **attrs: Any
 ) -> tuple[Any, Any]:
     """Calls a native kernel on one shard's batch.
 
     Args:
-      kernel: the kernel's name.
+      kernel: the kernel's name; the target is ``jaxdali_<kernel>``.
       image: the batch, dense ``[B, ...]`` or `Ragged`.
       spec: of the output.
       out: layout of a ragged output, None when `spec.shape` is static.
@@ -108,7 +103,7 @@ def call(
     results = (result, jax.ShapeDtypeStruct((ctx.B,), jnp.int32))
     if scratch is not None:
         results += (jax.ShapeDtypeStruct((scratch,), jnp.uint8),)
-    data, status, *_ = jax.ffi.ffi_call(target(kernel), results)(
+    data, status, *_ = jax.ffi.ffi_call(f"jaxdali_{kernel}", results)(
         *flat(image), *layout, ctx.control, *params, **{k: _attribute(v) for k, v in attrs.items()}
     )
     return (data if out is None else Ragged(data, out.offsets, out.shapes)), status

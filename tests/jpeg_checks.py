@@ -1,18 +1,16 @@
 """What JPEG decoding by kernels is held to, for a GPU and for the emulation: libjpeg-turbo's pixels, or a refusal."""
 
 import dataclasses
-import importlib
 import io
-import os
 import re
 import types as python_types
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+import emulated
 import jax
 import jax.numpy as jnp
 import numpy as np
-import pytest
 from jpeg_corpus import File, corpus
 from PIL import Image
 
@@ -34,16 +32,9 @@ class Kernels:
     subsequence_bits: int = 0  # that a thread decodes at a time; 0: chosen by the amount of data
 
 
-def emulated() -> Kernels:
-    """The emulated kernels. Where they are not built the test is skipped; with JAXDALI_REQUIRE_EMULATED=1 it fails."""
-    try:
-        module = importlib.import_module("jaxdali._emulated")
-    except ModuleNotFoundError:
-        if os.environ.get("JAXDALI_REQUIRE_EMULATED") == "1":
-            raise
-        pytest.skip("built without JAXDALI_EMULATED")
-    jax.ffi.register_ffi_target("jaxdali_emulated_decode", module.targets()["jaxdali_decode"], platform="cpu")
-    return Kernels("emulated_decode", jax.devices("cpu")[0])
+def emulated_kernels() -> Kernels:
+    """The emulated kernels, as `emulated.required`."""
+    return Kernels(emulated.required()["decode"], jax.devices("cpu")[0])
 
 
 def native_calls(kernels: Kernels) -> Any:

@@ -59,7 +59,7 @@ def test_same_batches_as_without(monkeypatch, sharding, kernels, count):
     monkeypatch.setattr(Shards, "accelerator", property(lambda self: True))
     monkeypatch.setattr(_ffi, "kernels_on", lambda device: frozenset(kernels))
     if "decode" in kernels:
-        monkeypatch.setattr(_ffi, "call", jpeg_checks.native_calls(jpeg_checks.emulated()))
+        monkeypatch.setattr(_ffi, "call", jpeg_checks.native_calls(jpeg_checks.emulated_kernels()))
     batch, programs = second_batch(sharding)
     assert programs == count
     for name, value in batch.items():

@@ -9,7 +9,7 @@ from jpeg_corpus import corpus
 
 @pytest.fixture(scope="module")
 def emulated():
-    return jpeg_checks.emulated()
+    return jpeg_checks.emulated_kernels()
 
 
 def test_libjpeg_on_the_cpu_equals_pillow():

@@ -37,7 +37,7 @@ class Spy:
 @pytest.fixture
 def played(monkeypatch):
     """A context in which CPU devices are GPUs whose only kernel is the emulated decoder."""
-    kernels = jpeg_checks.emulated()
+    kernels = jpeg_checks.emulated_kernels()
 
     @contextlib.contextmanager
     def context():

@@ -6,7 +6,6 @@ scripts work, and its figures say nothing.
 
 import argparse
 import collections
-import importlib
 import pathlib
 import statistics
 import sys
@@ -18,7 +17,10 @@ from typing import Any
 import jax
 
 REPOSITORY = pathlib.Path(__file__).parents[2]
-sys.path.append(str(REPOSITORY / "tests" / "benchmarks"))  # photos.py
+sys.path += [str(REPOSITORY / "tests"), str(REPOSITORY / "tests" / "benchmarks")]  # emulated.py, photos.py
+
+
+import emulated  # noqa: E402
 
 
 def arguments(doc: str | None, **more: Any) -> argparse.Namespace:
@@ -40,12 +42,10 @@ def kernel(name: str, dry_run: bool) -> str:
     if not dry_run:
         return name
     try:
-        emulated = importlib.import_module("jaxdali._emulated")
+        return emulated.targets()[name]
     except ModuleNotFoundError:
         print("Without the emulated kernels: built without JAXDALI_EMULATED\n")
         return name
-    jax.ffi.register_ffi_target(f"jaxdali_emulated_{name}", emulated.targets()[f"jaxdali_{name}"], platform="cpu")
-    return f"emulated_{name}"
 
 
 def interleaved(contenders: Mapping[str, Callable[[], Any]], rounds: int) -> dict[str, list[float]]:
