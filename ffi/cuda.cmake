@@ -5,12 +5,13 @@ set_property(CACHE JAXDALI_CUDA PROPERTY STRINGS AUTO ON OFF)
 set(JAXDALI_CUDA_REAL 80 90 CACHE STRING "Architectures to compile CUDA kernels for; PTX of the first serves newer ones")
 option(JAXDALI_EMULATED "Build the tests' module that emulates the CUDA kernels on the CPU" OFF)
 
-file(GLOB JAXDALI_CUDA_KERNELS CONFIGURE_DEPENDS RELATIVE "${CMAKE_SOURCE_DIR}" ffi/*.cu)
+file(GLOB JAXDALI_CUDA_KERNELS CONFIGURE_DEPENDS RELATIVE "${CMAKE_SOURCE_DIR}" ffi/*/*.cu)
+list(FILTER JAXDALI_CUDA_KERNELS EXCLUDE REGEX "^ffi/common/")
 list(TRANSFORM JAXDALI_CUDA_KERNELS REPLACE "\\.cu$" ".cc" OUTPUT_VARIABLE JAXDALI_CUDA_BINDINGS)
 
 # A module with the handlers that launch kernels; `ARGN`: where the kernels are.
 function(jaxdali_kernel_module name)
-  nanobind_add_module(${name} NB_STATIC STABLE_ABI ffi/module.cc ${JAXDALI_CUDA_BINDINGS} ffi/resize_filters.cc ${ARGN})
+  nanobind_add_module(${name} NB_STATIC STABLE_ABI ffi/module.cc ${JAXDALI_CUDA_BINDINGS} ffi/resize/resize_filters.cc ${ARGN})
   target_include_directories(${name} PRIVATE "${CMAKE_SOURCE_DIR}")
   target_include_directories(${name} SYSTEM PRIVATE "${XLA_FFI_INCLUDE}")
   target_link_libraries(${name} PRIVATE Threads::Threads)

@@ -15,13 +15,13 @@
 
 #include "ffi/common/batch.h"
 #include "ffi/common/build_info.h"
-#include "ffi/common/files.h"
-#include "ffi/common/philox.h"
 #include "ffi/common/status.h"
 #include "ffi/common/thread_pool.h"
-#include "ffi/decode.h"
-#include "ffi/image_header.h"
-#include "ffi/jpeg/table.h"
+#include "ffi/cpu_codecs/image_header.h"
+#include "ffi/cuda_jpeg/table.h"
+#include "ffi/decode/decode.h"
+#include "ffi/host/files.h"
+#include "ffi/host/philox.h"
 #include "xla/ffi/api/c_api.h"
 
 #ifdef JAXDALI_CUDA
@@ -76,7 +76,7 @@ namespace {
 
 using Rows = nb::ndarray<int32_t, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
 
-// A packed batch of encoded images, all shards: what jaxdali.ragged.Packed has.
+// A packed batch of encoded images, all shards: what jaxdali._core.ragged.Packed has.
 struct EncodedBatch {
   const uint8_t* bytes;
   const int32_t* offsets;

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ._cuda_driver import copy_to_pointer
+from ._run.cuda_driver import copy_to_pointer
 from .errors import ArgumentError
 from .types import DALIDataType, dali_type_of
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from .fn._arithmetic import pointwise
-from .graph import DataNode
+from ._core.graph import DataNode
+from .fn._tensor.arithmetic import pointwise
 
 # DALI's names shadow built-ins here, on purpose: abs, min, max, pow.
 

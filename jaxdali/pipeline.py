@@ -12,19 +12,19 @@ from typing import Any
 
 import jax
 
-from . import _pipeline_arguments as check
-from . import checkpoint as checkpoints
-from . import serialization
-from ._definition import Definition
-from ._dot import dot
-from ._schedule import Schedule, make_executor, tensor_lists
+from ._core.graph import DataNode
+from ._data.source import Source
+from ._pipeline import arguments as check
+from ._pipeline import checkpoint as checkpoints
+from ._pipeline import serialization
+from ._pipeline.definition import Definition
+from ._pipeline.dot import dot
+from ._pipeline.schedule import Schedule, make_executor, tensor_lists
+from ._run.executor import Executor
+from ._run.host import BadSample
+from ._run.prefetch import close_aside
+from ._run.sharding import Shards
 from .backend import TensorListCPU, TensorListGPU
-from .executor import Executor
-from .graph import DataNode
-from .host import BadSample
-from .prefetch import close_aside
-from .sharding import Shards
-from .source import Source
 
 
 class Pipeline(Definition):

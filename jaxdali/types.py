@@ -309,7 +309,7 @@ def Constant(
         if dtype is None:
             dtype = BOOL if isinstance(value, bool) else INT32 if isinstance(value, int) else FLOAT
         return ScalarConstant(_python_number(value, DALIDataType(dtype)), DALIDataType(dtype))
-    from .fn._constant import array_node, narrowed
+    from .fn._tensor.constant import array_node, narrowed
 
     array = narrowed(value) if dtype is None else _converted(value, numpy_dtype(dtype))
     if shape is not None:

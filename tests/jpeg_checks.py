@@ -14,10 +14,11 @@ import numpy as np
 from jpeg_corpus import File, corpus
 from PIL import Image
 
-from jaxdali import _cpu, _ffi, types
-from jaxdali.fn import _decode
-from jaxdali.graph import Spec
-from jaxdali.ragged import Ragged, pack, plan_offsets
+from jaxdali import _cpu, types
+from jaxdali._core import ffi as _ffi
+from jaxdali._core.ragged import Ragged, pack, plan_offsets
+from jaxdali._core.values import Spec
+from jaxdali.fn._decode import decode as _decode
 
 BATCH = 64
 INTERNAL = 11

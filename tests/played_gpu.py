@@ -8,8 +8,9 @@ Needs the module that JAXDALI_EMULATED builds. Not for tests that count programs
 import emulated
 import numpy as np
 
-from jaxdali import _ffi, backend, fn
-from jaxdali.sharding import Shards
+from jaxdali import backend, fn
+from jaxdali._core import ffi as _ffi
+from jaxdali._run.sharding import Shards
 
 
 def pytest_configure(config):

@@ -6,7 +6,7 @@ import pytest
 from pipelines import run
 
 from jaxdali import math, types
-from jaxdali.fn._pointwise import promote
+from jaxdali.fn._tensor.pointwise import promote
 
 BOTH = pytest.mark.parametrize("on_device", [False, True], ids=["host", "program"])
 I32 = np.iinfo(np.int32)

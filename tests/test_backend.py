@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from jax.sharding import SingleDeviceSharding
 
-from jaxdali import _cuda_driver, fn, pipeline_def, types
+from jaxdali import fn, pipeline_def, types
+from jaxdali._run import cuda_driver as _cuda_driver
 from jaxdali.backend import TensorCPU, TensorGPU, TensorListCPU, TensorListGPU
 
 

@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 from jax.sharding import Mesh, NamedSharding, PartitionSpec, SingleDeviceSharding
 
-from jaxdali import _ffi, fn
+from jaxdali import fn
+from jaxdali._core import ffi as _ffi
+from jaxdali._run.sharding import Shards
 from jaxdali.plugin.jax import data_iterator
 from jaxdali.plugin.jax.fn import jax_function
-from jaxdali.sharding import Shards
 
 PHOTOS = str(pathlib.Path(__file__).parent.parent / "examples" / "images")
 

@@ -10,7 +10,8 @@ from images import decode, decode_pipeline, encode, picture, pillow, png
 from PIL import Image
 
 import jaxdali
-from jaxdali import _cpu, _pillow, fn, types
+from jaxdali import _cpu, fn, types
+from jaxdali.fn._decode import pillow as _pillow
 
 FILES = {p.name: p.read_bytes() for p in sorted((golden.ROOT / "files").iterdir())}
 GOOD_JPEGS = [b for n, b in FILES.items() if n.endswith(".jpg") and not n.startswith("bad") and "cmyk" not in n and n != "ycck.jpg"]

@@ -10,7 +10,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 import jaxdali
 from jaxdali import fn, types
-from jaxdali.fn._decode_region import random_windows
+from jaxdali.fn._decode.region import random_windows
 from jaxdali.plugin.jax import data_iterator
 
 crop, slice_, random_crop = fn.decoders.image_crop, fn.decoders.image_slice, fn.decoders.image_random_crop

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import jaxdali.epoch as epoch_module
-import jaxdali.shuffle as shuffle_module
-from jaxdali.epoch import EpochCounter, EpochPlan, Walk
-from jaxdali.shuffle import Draw, buffer_order, permutation, raw
+import jaxdali._data.epoch as epoch_module
+import jaxdali._data.shuffle as shuffle_module
+from jaxdali._data.epoch import EpochCounter, EpochPlan, Walk
+from jaxdali._data.shuffle import Draw, buffer_order, permutation, raw
 
 
 class Iterator:

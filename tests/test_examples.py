@@ -14,7 +14,7 @@ import pytest
 from PIL import Image
 from pipelines import run
 
-from jaxdali import graph, ragged
+from jaxdali._core import building, operator, ragged
 
 EXAMPLES = pathlib.Path(__file__).parent.parent / "examples"
 
@@ -66,7 +66,7 @@ def test_readme_example(monkeypatch, capsys):
 
 def test_readme_operator():
     """The operator of "Adding an operator" does what it says, on dense and on ragged batches."""
-    space = {"dataclasses": dataclasses, "Operator": graph.Operator, "add": graph.add, "Ragged": ragged.Ragged}
+    space = {"dataclasses": dataclasses, "Operator": operator.Operator, "add": building.add, "Ragged": ragged.Ragged}
     exec(readme_code(1), space)
     for shapes in ([(4, 5)] * 2, [(4, 5), (70, 3)]):
         inputs = [np.arange(h * w, dtype=np.uint8).reshape(h, w) for h, w in shapes]

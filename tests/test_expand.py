@@ -8,9 +8,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxdali import _cpu, _ffi
-from jaxdali.graph import Spec
-from jaxdali.ragged import Ragged, pack, plan_offsets
+from jaxdali import _cpu
+from jaxdali._core import ffi as _ffi
+from jaxdali._core.ragged import Ragged, pack, plan_offsets
+from jaxdali._core.values import Spec
 
 SIZE_MISMATCH = 6
 

@@ -13,11 +13,12 @@ from images import decode, picture
 from jax.sharding import Mesh, NamedSharding, PartitionSpec, SingleDeviceSharding
 from jpeg_corpus import GOLDEN, Contents, by_pillow, is_covered, of_all_kinds
 
-from jaxdali import SampleError, _cpu, _ffi, fn, types
-from jaxdali.executor import Executor
+from jaxdali import SampleError, _cpu, fn, types
+from jaxdali._core import ffi as _ffi
+from jaxdali._run.executor import Executor
+from jaxdali._run.sharding import Shards
 from jaxdali.plugin.base_iterator import LastBatchPolicy
 from jaxdali.plugin.jax import data_iterator
-from jaxdali.sharding import Shards
 
 HERE = re.escape(__file__)
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jaxdali.epoch import EpochCounter, EpochPlan, Walk
+from jaxdali._data.epoch import EpochCounter, EpochPlan, Walk
 
 
 class Shards:

@@ -9,7 +9,8 @@ import jax
 import pytest
 
 import jaxdali
-from jaxdali import _cpu, _ffi, fn
+from jaxdali import _cpu, fn
+from jaxdali._core import ffi as _ffi
 
 ROOT = pathlib.Path(__file__).parent.parent
 

@@ -8,8 +8,9 @@ from pipelines import run
 
 import jaxdali
 from jaxdali import fn, types
-from jaxdali.fn._resize import Resize
-from jaxdali.graph import Arguments, Spec
+from jaxdali._core.arguments import Arguments
+from jaxdali._core.values import Spec
+from jaxdali.fn._image.resize import Resize
 
 NN, LINEAR, CUBIC, LANCZOS3, GAUSSIAN = (getattr(types, f"INTERP_{n}") for n in ("NN", "LINEAR", "CUBIC", "LANCZOS3", "GAUSSIAN"))
 

@@ -6,8 +6,8 @@ import pytest
 from jax.sharding import Mesh, NamedSharding, PartitionSpec, SingleDeviceSharding
 
 from jaxdali import fn
+from jaxdali._run.sharding import Shards, assemble
 from jaxdali.plugin.jax import data_iterator
-from jaxdali.sharding import Shards, assemble
 
 P = PartitionSpec
 DEVICES = jax.devices()

@@ -11,10 +11,10 @@
 #include <random>
 #include <vector>
 
-#include "ffi/expand.cu"
-#include "ffi/resize.cu"
-#include "ffi/rotate.cu"
-#include "ffi/window.cu"
+#include "ffi/expand/expand.cu"
+#include "ffi/resize/resize.cu"
+#include "ffi/rotate/rotate.cu"
+#include "ffi/window/window.cu"
 
 namespace jaxdali {
 namespace {

@@ -12,7 +12,7 @@
 #include <map>
 #include <string>
 
-#include "ffi/decode.h"
+#include "ffi/decode/decode.h"
 #include "ffi/fuzz/mutator.h"
 
 using jaxdali::DType;

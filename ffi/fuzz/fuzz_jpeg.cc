@@ -15,10 +15,10 @@
 #include <utility>
 #include <vector>
 
-#include "ffi/decode.cu"  // as C++: a loop instead of launches
-#include "ffi/decode.h"
+#include "ffi/cuda_jpeg/table.h"
+#include "ffi/decode/decode.cu"  // as C++: a loop instead of launches
+#include "ffi/decode/decode.h"
 #include "ffi/fuzz/mutator.h"
-#include "ffi/jpeg/table.h"
 
 namespace jaxdali {
 namespace {

@@ -3,9 +3,9 @@
 from . import decoders as decoders
 from . import random as random
 from . import readers as readers
-from ._cast import cast as cast
-from ._external_source import external_source as external_source
-from ._peek_image_shape import peek_image_shape as peek_image_shape
-from ._resize import resize as resize
-from ._rotate import rotate as rotate
-from ._shapes import shapes as shapes
+from ._decode.peek_image_shape import peek_image_shape as peek_image_shape
+from ._image.resize import resize as resize
+from ._image.rotate import rotate as rotate
+from ._source.external_source import external_source as external_source
+from ._tensor.cast import cast as cast
+from ._tensor.shapes import shapes as shapes

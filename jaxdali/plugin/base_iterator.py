@@ -15,13 +15,13 @@ from typing import Any, NoReturn
 
 import jax
 
-from .. import checkpoint
-from ..epoch import EpochCounter, EpochPlan
+from .._data.epoch import EpochCounter, EpochPlan
+from .._pipeline import checkpoint
+from .._run.executor import Batch, Executor
+from .._run.host import BadSample
+from .._run.prefetch import Prefetch, close_together
 from ..errors import TooFewError
-from ..executor import Batch, Executor
-from ..host import BadSample
 from ..pipeline import Pipeline
-from ..prefetch import Prefetch, close_together
 
 _log = logging.getLogger(__name__)
 _AUTO_RESET = {"no": False, "yes": True, "True": True}

@@ -11,12 +11,12 @@ from typing import Any
 
 import jax
 
-from .._schedule import make_executor
+from .._core.graph import Graph, Node
+from .._pipeline.schedule import make_executor
+from .._run.executor import Executor
+from .._run.sharding import Shards
 from ..backend import TensorCPU, TensorGPU
-from ..executor import Executor
-from ..graph import Graph, Node
 from ..pipeline import Pipeline
-from ..sharding import Shards
 from .base_iterator import BaseIterator, LastBatchPolicy, check_arguments, list_of, names_of
 
 try:

@@ -21,11 +21,12 @@ import measuring
 import numpy as np
 from photos import describe, make_photos
 
-from jaxdali import _cpu, _ffi
+from jaxdali import _cpu
 from jaxdali import types as dali_types
-from jaxdali.fn import _decode
-from jaxdali.graph import Spec
-from jaxdali.ragged import Ragged, pack, plan_offsets
+from jaxdali._core import ffi as _ffi
+from jaxdali._core.ragged import Ragged, pack, plan_offsets
+from jaxdali._core.values import Spec
+from jaxdali.fn._decode import decode as _decode
 
 SHAPES = [((500, 375), 0.75), ((375, 500), 0.25)]
 IN_A_ROW = 8

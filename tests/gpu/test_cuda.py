@@ -14,7 +14,8 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec, SingleDeviceShardin
 from jpeg_corpus import is_covered, of_all_kinds
 from kernels import CASES, compare
 
-from jaxdali import SampleError, _cpu, _ffi, fn, types
+from jaxdali import SampleError, _cpu, fn, types
+from jaxdali._core import ffi as _ffi
 from jaxdali.plugin.jax import data_iterator
 
 PHOTO = (pathlib.Path(__file__).parents[1] / "data" / "golden" / "files" / "ss420.jpg").read_bytes()

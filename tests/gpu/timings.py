@@ -14,10 +14,11 @@ import jax.numpy as jnp
 import measuring
 import numpy as np
 
-from jaxdali import _cpu, _ffi
+from jaxdali import _cpu
 from jaxdali import types as dali_types
-from jaxdali.graph import Spec
-from jaxdali.ragged import Ragged, plan_offsets
+from jaxdali._core import ffi as _ffi
+from jaxdali._core.ragged import Ragged, plan_offsets
+from jaxdali._core.values import Spec
 
 CALLS = 8
 TARGET = 1.5

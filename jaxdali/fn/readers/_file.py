@@ -15,17 +15,20 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from ... import _cpu
-from ...epoch import Walk
+from ..._core.building import add
+from ..._core.graph import DataNode
+from ..._core.operator import Operator
+from ..._core.ragged import Packed, plan_offsets
+from ..._core.values import Spec
+from ..._data.epoch import Walk
+from ..._data.source import SampleIds, Saved, Source, check_fingerprints
 from ...errors import ArgumentError
-from ...graph import DataNode, Operator, Spec, add
-from ...ragged import Packed, plan_offsets
-from ...source import SampleIds, Saved, Source, check_fingerprints
 
 if TYPE_CHECKING:
-    from ...host import HostContext
+    from ..._run.host import HostContext
 
 _READ_ERROR = 9  # kReadError of ffi/common/status.h
-_SIZE_CHANGED = -1  # kSizeChanged of ffi/common/files.h
+_SIZE_CHANGED = -1  # kSizeChanged of ffi/host/files.h
 
 FILE_FILTERS = tuple(
     f"*.{e}" for e in ("jpg", "jpeg", "png", "bmp", "tif", "tiff", "pnm", "ppm", "pgm", "pbm", "jp2", "webp", "flac", "ogg", "wav")

@@ -14,13 +14,15 @@ import numpy as np
 from jax.extend.core import jaxpr_as_fun
 from jax.sharding import NamedSharding, PartitionSpec, Sharding
 
-from ... import graph
+from ..._core.building import add, as_node, current_graph
+from ..._core.graph import Node, requested_on_device
+from ..._core.operator import Operator
+from ..._core.values import Spec
+from ..._run.lowering import narrow
+from ..._run.outputs import by_shard
+from ..._run.sharding import assemble
+from ..._run.tracing import NotFaithful, describe, trace, trace_again
 from ...errors import ArgumentError, OperatorError
-from ...graph import Operator, Spec, add, as_node, requested_on_device
-from ...lowering import narrow
-from ...outputs import by_shard
-from ...sharding import assemble
-from ...tracing import NotFaithful, describe, trace, trace_again
 
 _log = logging.getLogger(__name__)
 
@@ -113,7 +115,7 @@ def jax_function(
 
     @functools.wraps(function)
     def operator(*inputs: Any) -> Any:
-        if graph.current_graph() is None:
+        if current_graph() is None:
             raise RuntimeError(f"jax_function {describe(function)} can only be used inside a pipeline definition")
         nodes = [as_node(x, "jax_function") for x in inputs]
         for i, x in enumerate(nodes):
@@ -147,7 +149,7 @@ class _Function(Operator):
     def preserved(self) -> bool:
         return self.keep
 
-    def layout_of(self, i: int, ndim: int, node: graph.Node) -> str:
+    def layout_of(self, i: int, ndim: int, node: Node) -> str:
         """The layout of output `i`, which has `ndim` dimensions per sample."""
         given = self.layouts[i]
         if given is None:
@@ -300,7 +302,7 @@ class _Calls:
       jit: None: find out at the first call; True: compiled; False: as they are.
     """
 
-    def __init__(self, functions: Sequence[Callable[..., Any]], node: graph.Node, jit: bool | None):
+    def __init__(self, functions: Sequence[Callable[..., Any]], node: Node, jit: bool | None):
         self._functions = list(functions)
         self._node = node
         self.jit = jit

@@ -14,13 +14,13 @@ import numpy as np
 from jax.experimental import multihost_utils
 from jax.sharding import Mesh, NamedSharding, PartitionSpec, Sharding
 
-from ..._pipeline_arguments import whole
-from ..._schedule import make_executor
-from ...checkpoint import for_pipelines
-from ...executor import Batch, Executor
-from ...graph import user_line
+from ..._core.building import user_line
+from ..._pipeline.arguments import whole
+from ..._pipeline.checkpoint import for_pipelines
+from ..._pipeline.schedule import make_executor
+from ..._run.executor import Batch, Executor
+from ..._run.sharding import Shards, assemble
 from ...pipeline import Pipeline, pipeline_def, split_arguments
-from ...sharding import Shards, assemble
 from ..base_iterator import BaseIterator, LastBatchPolicy, check_arguments, list_of, names_of
 
 

@@ -1,0 +1,200 @@
+// JPEG on the CPU, by libjpeg-turbo.
+// clang-format off
+#include <cstdio>  // jpeglib.h needs FILE and size_t
+#include <jpeglib.h>
+#include <jerror.h>
+// clang-format on
+
+#include <algorithm>
+#include <csetjmp>
+#include <vector>
+
+#include "ffi/cpu_codecs/raster_output.h"
+
+namespace jaxdali {
+
+#if defined(D_ARITH_CODING_SUPPORTED)
+const bool kJpegArithmetic = true;
+#else
+const bool kJpegArithmetic = false;
+#endif
+
+namespace {
+
+struct JpegError {
+  jpeg_error_mgr base;  // first: libjpeg knows only this part
+  std::jmp_buf jump;
+  Status status;
+};
+
+struct JpegSource {
+  jpeg_source_mgr base;
+  bool past_end;
+};
+
+// One per thread, for its buffers. libjpeg's object is made anew for each image: a used one keeps the tables of the
+// image before, and a file without tables, which is to get the standard ones or to fail, would be decoded with those.
+class JpegDecoder {
+ public:
+  JpegDecoder() {
+    cinfo_.err = jpeg_std_error(&error_.base);
+    error_.base.error_exit = [](j_common_ptr c) {
+      auto* e = reinterpret_cast<JpegError*>(c->err);
+      e->status = c->err->msg_code == JERR_OUT_OF_MEMORY ? kOutOfMemory : kCorrupt;
+      std::longjmp(e->jump, 1);
+    };
+    error_.base.emit_message = [](j_common_ptr c, int level) {
+      if (level < 0) c->err->num_warnings++;
+    };
+    error_.base.output_message = [](j_common_ptr) {};
+    source_.base.init_source = [](j_decompress_ptr) {};
+    source_.base.term_source = [](j_decompress_ptr) {};
+    source_.base.resync_to_restart = jpeg_resync_to_restart;
+    source_.base.fill_input_buffer = [](j_decompress_ptr c) -> boolean {
+      static const JOCTET kEnd[] = {0xFF, JPEG_EOI};
+      auto* s = reinterpret_cast<JpegSource*>(c->src);
+      s->past_end = true;
+      s->base.next_input_byte = kEnd;
+      s->base.bytes_in_buffer = 2;
+      return TRUE;
+    };
+    source_.base.skip_input_data = [](j_decompress_ptr c, long n) {
+      if (n <= 0) return;
+      if (static_cast<size_t>(n) > c->src->bytes_in_buffer) {
+        c->src->fill_input_buffer(c);
+      } else {
+        c->src->next_input_byte += n;
+        c->src->bytes_in_buffer -= n;
+      }
+    };
+    // Each scan of a progressive file goes over the whole image: thousands of empty ones are a way to waste hours.
+    progress_.progress_monitor = [](j_common_ptr c) {
+      if (c->is_decompressor && reinterpret_cast<j_decompress_ptr>(c)->input_scan_number > kMaxScans) {
+        reinterpret_cast<JpegError*>(c->err)->status = kUnsupported;
+        std::longjmp(reinterpret_cast<JpegError*>(c->err)->jump, 1);
+      }
+    };
+  }
+  JpegDecoder(const JpegDecoder&) = delete;
+  JpegDecoder& operator=(const JpegDecoder&) = delete;
+
+  Status Decode(const uint8_t* data, int64_t size, const ImageInfo& info, const DecodeOptions& options,
+                RasterOutput* out) {
+    // Whatever may throw is done before setjmp: longjmp must not skip destructors.
+    rows_.resize(static_cast<size_t>(kRows) * info.width * 4);
+    out->Reserve(8);
+    Status status = Run(data, size, info, options, out);
+    jpeg_destroy_decompress(&cinfo_);
+    if (rows_.size() > (size_t{1} << 22)) rows_ = {};
+    return status;
+  }
+
+ private:
+  static constexpr int kMaxScans = 500;
+
+  // No object with a destructor lives in this function or below it.
+  Status Run(const uint8_t* data, int64_t size, const ImageInfo& info, const DecodeOptions& options,
+             RasterOutput* out) {
+    jpeg_decompress_struct* c = &cinfo_;
+    error_.status = kCorrupt;
+    error_.base.num_warnings = 0;
+    source_.past_end = false;
+    source_.base.next_input_byte = data;
+    source_.base.bytes_in_buffer = static_cast<size_t>(size);
+    if (setjmp(error_.jump)) return source_.past_end && error_.status == kCorrupt ? kTruncated : error_.status;
+    jpeg_create_decompress(c);
+    c->src = &source_.base;
+    c->progress = &progress_;
+    if (jpeg_read_header(c, TRUE) != JPEG_HEADER_OK) return kCorrupt;
+    if (c->image_width != static_cast<JDIMENSION>(info.width) ||
+        c->image_height != static_cast<JDIMENSION>(info.height))
+      return kSizeMismatch;
+    if (c->data_precision != 8) return kUnsupported;
+
+    const bool gray_out = options.type == ImageType::kGray;
+    int channels = 3;
+    bool cmyk = false;
+    switch (c->jpeg_color_space) {
+      case JCS_GRAYSCALE:
+      case JCS_YCbCr:
+      case JCS_RGB:
+        // GRAY of YCbCr is its Y plane; any other type is made from RGB.
+        if (gray_out || (options.type == ImageType::kAny && c->num_components == 1)) {
+          c->out_color_space = JCS_GRAYSCALE;
+          channels = 1;
+        } else {
+          c->out_color_space = options.type == ImageType::kBgr ? JCS_EXT_BGR : JCS_EXT_RGB;
+        }
+        break;
+      case JCS_CMYK:
+      case JCS_YCCK:
+        c->out_color_space = JCS_CMYK;
+        cmyk = true;
+        break;
+      default:
+        return kUnsupported;
+    }
+    if ((info.channels == 1) != (c->num_components == 1)) return kSizeMismatch;
+    c->dct_method = options.fast_idct ? JDCT_IFAST : JDCT_ISLOW;
+    c->do_fancy_upsampling = TRUE;
+    jpeg_start_decompress(c);
+    if (c->output_width != c->image_width || c->output_height != c->image_height) return kSizeMismatch;
+
+    const bool ordered = !cmyk && options.type != ImageType::kYcbcr;
+    const bool direct = ordered && out->direct(8);
+    const int64_t stride = static_cast<int64_t>(info.width) * (cmyk ? 4 : channels);
+    const int64_t first = out->first_row(), end = out->end_row();
+    JSAMPROW rows[kRows];
+    while (c->output_scanline < end) {
+      // Rows above the region are decoded and dropped: libjpeg's own ways to leave out rows and columns change pixels.
+      const int64_t y = c->output_scanline;
+      const bool dropped = y < first;
+      int wanted = static_cast<int>(std::min<int64_t>(kRows, (dropped ? first : end) - y)), got = 0;
+      for (int r = 0; r < wanted; r++) rows[r] = direct && !dropped ? out->row(y + r) : rows_.data() + r * stride;
+      while (got < wanted) {
+        int n = static_cast<int>(jpeg_read_scanlines(c, rows + got, wanted - got));
+        if (n == 0) return kCorrupt;
+        got += n;
+      }
+      if (direct || dropped) continue;
+      if (cmyk) CmykToRgb(rows_.data(), static_cast<int64_t>(wanted) * info.width, c->saw_Adobe_marker);
+      if (ordered)
+        out->PutOrdered(y, wanted, rows_.data());
+      else
+        out->Put(y, wanted, rows_.data(), 3, 8);
+    }
+    // As DALI: a file that ends before its EOI marker is truncated, even when no pixel is missing. Of a region that
+    // ends above the image's last row only what had to be read for it counts.
+    if (source_.past_end) return kTruncated;
+    return kOk;
+  }
+
+  // In place. Adobe's files hold inverted values. Products as Pillow rounds them.
+  static void CmykToRgb(uint8_t* p, int64_t pixels, bool inverted) {
+    uint8_t* to = p;
+    const int flip = inverted ? 0 : 255;  // afterwards each value is 255 - ink
+    for (int64_t i = 0; i < pixels; i++, p += 4, to += 3) {
+      int k = p[3] ^ flip;
+      for (int j = 0; j < 3; j++) {
+        int t = (255 - (p[j] ^ flip)) * k + 128;
+        to[j] = static_cast<uint8_t>(k - ((t + (t >> 8)) >> 8));
+      }
+    }
+  }
+
+  jpeg_decompress_struct cinfo_{};
+  JpegError error_{};
+  JpegSource source_{};
+  jpeg_progress_mgr progress_{};
+  std::vector<uint8_t> rows_;
+};
+
+}  // namespace
+
+Status DecodeJpeg(const uint8_t* data, int64_t size, const ImageInfo& info, const DecodeOptions& options,
+                  RasterOutput* out) {
+  thread_local JpegDecoder decoder;
+  return decoder.Decode(data, size, info, options, out);
+}
+
+}  // namespace jaxdali

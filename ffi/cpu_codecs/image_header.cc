@@ -1,0 +1,370 @@
+#include "ffi/cpu_codecs/image_header.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "ffi/decode/decode.h"
+
+namespace jaxdali {
+namespace {
+
+// Bytes with checked access: reading past the end gives 0 and sets `past_end`.
+struct Bytes {
+  const uint8_t* data;
+  int64_t size;
+  bool big_endian = true;
+  bool past_end = false;
+
+  bool has(int64_t at, int64_t n) const { return at >= 0 && n >= 0 && at <= size && n <= size - at; }
+  uint32_t u8(int64_t at) {
+    if (!has(at, 1)) {
+      past_end = true;
+      return 0;
+    }
+    return data[at];
+  }
+  uint32_t u16(int64_t at) {
+    uint32_t a = u8(at), b = u8(at + 1);
+    return big_endian ? a << 8 | b : b << 8 | a;
+  }
+  uint32_t u32(int64_t at) {
+    uint32_t a = u16(at), b = u16(at + 2);
+    return big_endian ? a << 16 | b : b << 16 | a;
+  }
+  uint64_t u64(int64_t at) {
+    uint64_t a = u32(at), b = u32(at + 4);
+    return big_endian ? a << 32 | b : b << 32 | a;
+  }
+  bool is(int64_t at, const char* text, int n) const { return has(at, n) && std::memcmp(data + at, text, n) == 0; }
+};
+
+void Fail(ImageInfo* h, Status s) { h->status = s; }
+
+void SetSize(ImageInfo* h, int64_t height, int64_t width, int channels, int depth) {
+  h->channels = channels;
+  h->depth = depth;
+  if (height <= 0 || width <= 0) return Fail(h, kCorrupt);
+  // In this order: the product of two 32-bit numbers fits into 64 bits, that of three does not.
+  if (height > kMaxElements || width > kMaxElements || height * width > kMaxElements / channels)
+    return Fail(h, kTooLarge);
+  h->height = static_cast<int32_t>(height);
+  h->width = static_cast<int32_t>(width);
+}
+
+// The orientation in an EXIF block (a TIFF structure of its own). Damaged metadata never make an image undecodable: 1.
+int ExifOrientation(const uint8_t* data, int64_t size) {
+  Bytes b{data, size};
+  if (b.is(0, "II*\0", 4))
+    b.big_endian = false;
+  else if (!b.is(0, "MM\0*", 4))
+    return 1;
+  int64_t ifd = b.u32(4);
+  int entries = b.u16(ifd);
+  for (int i = 0; i < entries && !b.past_end; i++) {
+    int64_t at = ifd + 2 + 12 * static_cast<int64_t>(i);
+    if (b.u16(at) != 0x112) continue;
+    uint32_t type = b.u16(at + 2);
+    uint32_t value = type == 3 ? b.u16(at + 8) : type == 4 ? b.u32(at + 8) : 1;
+    return !b.past_end && value >= 1 && value <= 8 ? static_cast<int>(value) : 1;
+  }
+  return 1;
+}
+
+void ParseJpeg(Bytes b, ImageInfo* h) {
+  h->format = static_cast<int32_t>(Format::kJpeg);
+  bool frame = false, oriented = false;
+  int64_t at = 2;
+  for (;;) {
+    // As libjpeg does: anything before the next FF is skipped, and so are fill bytes.
+    while (b.has(at, 1) && b.data[at] != 0xFF) at++;
+    while (b.has(at, 1) && b.data[at] == 0xFF) at++;
+    if (!b.has(at, 1)) break;
+    int marker = b.data[at++];
+    if (marker == 0 || marker == 0x01 || (marker >= 0xD0 && marker <= 0xD8)) continue;  // no segment follows
+    if (marker == 0xD9 || marker == 0xDA) {                                             // EOI, SOS
+      if (!frame) Fail(h, kCorrupt);
+      return;
+    }
+    int64_t length = b.u16(at);
+    if (b.past_end) break;
+    if (length < 2) {
+      if (!frame) Fail(h, kCorrupt);
+      return;
+    }
+    int64_t end = at + length;
+    if (marker == 0xE1 && !oriented && b.is(at + 2, "Exif\0", 5) && end <= b.size && length >= 8) {
+      h->orientation = ExifOrientation(b.data + at + 8, end - at - 8);
+      oriented = true;
+    } else if (marker >= 0xC0 && marker <= 0xCF && marker != 0xC4 && marker != 0xC8 && marker != 0xCC && !frame) {
+      if (!b.has(at, 8)) break;
+      int precision = b.u8(at + 2), components = b.u8(at + 7);
+      if (components != 1 && components != 3 && components != 4) return Fail(h, components ? kUnsupported : kCorrupt);
+      if (b.u16(at + 3) == 0) return Fail(h, kUnsupported);  // the height comes in a DNL marker after the scan
+      SetSize(h, b.u16(at + 3), b.u16(at + 5), components == 1 ? 1 : 3, std::max(precision, 8));
+      if (h->status != kOk) return;
+      bool arithmetic = marker >= 0xC9, sequential_or_progressive = (marker & 3) != 3 && (marker & 7) < 5;
+      h->host_decode = precision != 8 || !sequential_or_progressive || (arithmetic && !kJpegArithmetic);
+      int64_t pixels = static_cast<int64_t>(h->height) * h->width;
+      if (!arithmetic && pixels >= kLargePixels && pixels / kJpegPixelsPerByte > b.size) return Fail(h, kTooLarge);
+      frame = true;
+    }
+    at = end;
+  }
+  // The data end. Once the frame is known the decoder finds out for itself what is missing.
+  if (!frame) Fail(h, kTruncated);
+}
+
+void ParsePng(Bytes b, ImageInfo* h) {
+  h->format = static_cast<int32_t>(Format::kPng);
+  if (!b.has(0, 33)) return Fail(h, kTruncated);
+  if (b.u32(8) != 13 || !b.is(12, "IHDR", 4)) return Fail(h, kCorrupt);
+  int64_t width = b.u32(16), height = b.u32(20);
+  int bits = b.u8(24), color = b.u8(25), samples;
+  switch (color) {
+    case 0:
+      samples = 1, h->channels = 1;
+      break;
+    case 2:
+      samples = 3, h->channels = 3;
+      break;
+    case 3:
+      samples = 1, h->channels = 3;
+      break;
+    case 4:
+      samples = 2, h->channels = 2;
+      break;
+    case 6:
+      samples = 4, h->channels = 4;
+      break;
+    default:
+      return Fail(h, kCorrupt);
+  }
+  if ((bits != 1 && bits != 2 && bits != 4 && bits != 8 && bits != 16) || (bits < 8 && color != 0 && color != 3) ||
+      (bits == 16 && color == 3))
+    return Fail(h, kCorrupt);
+  SetSize(h, height, width, h->channels, bits == 16 ? 16 : 8);
+  if (h->status != kOk) return;
+  if (height * width >= kLargePixels && height * ((width * samples * bits + 7) / 8) / kDeflateExpansion > b.size)
+    return Fail(h, kTooLarge);
+  // eXIf may stand before or after the image data; hopping over chunks costs one cache line each.
+  for (int64_t at = 33; b.has(at, 8);) {
+    int64_t length = b.u32(at);
+    if (b.is(at + 4, "eXIf", 4) && b.has(at + 8, length)) {
+      h->orientation = ExifOrientation(b.data + at + 8, length);
+      return;
+    }
+    if (b.is(at + 4, "IEND", 4)) return;
+    at += 12 + length;
+  }
+}
+
+void ParseBmp(Bytes b, ImageInfo* h) {
+  h->format = static_cast<int32_t>(Format::kBmp);
+  b.big_endian = false;
+  int64_t header = b.u32(14), width, height, palette_entry = 4, colors = 0;
+  int bits, channels = 3;
+  if (header == 12) {
+    width = b.u16(18), height = b.u16(20), bits = b.u16(24), palette_entry = 3;
+  } else if (header >= 40) {
+    width = static_cast<int32_t>(b.u32(18)), height = static_cast<int32_t>(b.u32(22)), bits = b.u16(28),
+    colors = b.u32(46);
+    if (height < 0) height = -height;  // stored top-down
+    uint32_t compression = b.u32(30);
+    if (bits == 32 && (compression == 3 || compression == 6) && header >= 56 && b.u32(66) != 0) channels = 4;
+  } else {
+    return Fail(h, b.past_end ? kTruncated : kCorrupt);
+  }
+  if (bits <= 8) {
+    // A palette that holds only grays makes a gray image.
+    if (colors <= 0 || colors > 256) colors = int64_t{1} << std::min(bits, 8);
+    bool gray = true;
+    for (int64_t i = 0; i < colors && gray; i++) {
+      int64_t at = 14 + header + i * palette_entry;
+      gray = b.u8(at) == b.u8(at + 1) && b.u8(at) == b.u8(at + 2);
+    }
+    if (gray) channels = 1;
+  }
+  if (b.past_end) return Fail(h, kTruncated);
+  SetSize(h, height, width, channels, 8);
+}
+
+void ParseTiff(Bytes b, ImageInfo* h) {
+  h->format = static_cast<int32_t>(Format::kTiff);
+  b.big_endian = b.data[0] == 'M';
+  bool big = b.u16(2) == 43;  // BigTIFF: 64-bit offsets
+  int64_t ifd = big ? static_cast<int64_t>(b.u64(8)) : b.u32(4);
+  if (!b.has(ifd, 8)) return Fail(h, kTruncated);
+  int64_t entries = big ? static_cast<int64_t>(b.u64(ifd)) : b.u16(ifd);
+  if (entries < 0 || entries > 65535) return Fail(h, kCorrupt);
+  int64_t width = 0, height = 0, bits = 1, samples = 1, photometric = -1, sample_format = 1;
+  for (int64_t i = 0; i < entries; i++) {
+    int64_t at = ifd + (big ? 8 + 20 * i : 2 + 12 * i);
+    int64_t inline_at = at + (big ? 12 : 8);
+    if (!b.has(at, big ? 20 : 12)) return Fail(h, kTruncated);
+    int tag = b.u16(at), type = b.u16(at + 2);
+    if (type != 3 && type != 4 && type != 16) continue;
+    int64_t count = big ? static_cast<int64_t>(b.u64(at + 4)) : b.u32(at + 4);
+    int bytes = type == 3 ? 2 : type == 4 ? 4 : 8;
+    int64_t value_at = inline_at;
+    if (count < 0 || count > (big ? 8 : 4) / bytes)
+      value_at = big ? static_cast<int64_t>(b.u64(inline_at)) : b.u32(inline_at);
+    if (tag != 256 && tag != 257 && tag != 258 && tag != 262 && tag != 274 && tag != 277 && tag != 339) continue;
+    if (!b.has(value_at, bytes)) return Fail(h, kTruncated);
+    int64_t value = type == 3 ? b.u16(value_at) : type == 4 ? b.u32(value_at) : static_cast<int64_t>(b.u64(value_at));
+    switch (tag) {
+      case 256:
+        width = value;
+        break;
+      case 257:
+        height = value;
+        break;
+      case 258:
+        bits = value;
+        break;
+      case 262:
+        photometric = value;
+        break;
+      case 274:
+        if (value >= 1 && value <= 8) h->orientation = static_cast<int32_t>(value);
+        if (type == 3 && value_at <= kMaxElements) h->orientation_at = static_cast<int32_t>(value_at);
+        break;
+      case 277:
+        samples = value;
+        break;
+      case 339:
+        sample_format = value;
+        break;
+    }
+  }
+  int channels = photometric == 2                       ? (samples >= 4 ? 4 : 3)
+                 : photometric == 3 || photometric >= 5 ? 3
+                 : samples >= 2                         ? 2
+                                                        : 1;
+  if (sample_format != 1 || bits > 16) return Fail(h, kUnsupported);  // signed, floating-point and wider samples
+  SetSize(h, height, width, channels, static_cast<int>(std::max<int64_t>(bits, 8)));
+}
+
+void ParseWebp(Bytes b, ImageInfo* h) {
+  h->format = static_cast<int32_t>(Format::kWebp);
+  b.big_endian = false;
+  if (!b.has(0, 30)) return Fail(h, kTruncated);
+  if (b.is(12, "VP8 ", 4)) {
+    SetSize(h, b.u16(28) & 0x3FFF, b.u16(26) & 0x3FFF, 3, 8);
+  } else if (b.is(12, "VP8L", 4)) {
+    uint32_t v = b.u32(21);
+    SetSize(h, (v >> 14 & 0x3FFF) + 1, (v & 0x3FFF) + 1, v >> 28 & 1 ? 4 : 3, 8);
+  } else if (b.is(12, "VP8X", 4)) {
+    int flags = b.u8(20);
+    int64_t width = 1 + (b.u16(24) | b.u8(26) << 16), height = 1 + (b.u16(27) | b.u8(29) << 16);
+    SetSize(h, height, width, flags & 0x10 ? 4 : 3, 8);
+    if (h->status != kOk || !(flags & 0x08)) return;
+    for (int64_t at = 30; b.has(at, 8);) {
+      int64_t length = b.u32(at + 4);
+      if (b.is(at, "EXIF", 4) && b.has(at + 8, length)) {
+        int64_t skip = b.is(at + 8, "Exif\0\0", 6) && length >= 6 ? 6 : 0;
+        h->orientation = ExifOrientation(b.data + at + 8 + skip, length - skip);
+        return;
+      }
+      at += 8 + length + (length & 1);
+    }
+  } else {
+    Fail(h, kCorrupt);
+  }
+}
+
+void ParsePnm(Bytes b, ImageInfo* h) {
+  h->format = static_cast<int32_t>(Format::kPnm);
+  int kind = b.data[1] - '0', fields = kind == 1 || kind == 4 ? 2 : 3;
+  int64_t at = 2, value[3] = {0, 0, 1};
+  for (int i = 0; i < fields; i++) {
+    for (;;) {
+      uint32_t c = b.u8(at);
+      if (b.past_end) return Fail(h, kTruncated);
+      if (c == '#') {
+        while (b.has(at, 1) && b.data[at] != '\n' && b.data[at] != '\r') at++;
+      } else if (c == ' ' || (c >= '\t' && c <= '\r')) {
+        at++;
+      } else {
+        break;
+      }
+    }
+    int digits = 0;
+    for (; b.has(at, 1) && b.data[at] >= '0' && b.data[at] <= '9'; at++, digits++) {
+      value[i] = digits == 0 ? b.data[at] - '0' : value[i] * 10 + b.data[at] - '0';
+      if (value[i] > kMaxElements) return Fail(h, kTooLarge);
+    }
+    if (digits == 0) return Fail(h, kCorrupt);
+  }
+  if (value[2] < 1 || value[2] > 65535) return Fail(h, kCorrupt);
+  SetSize(h, value[1], value[0], kind == 3 || kind == 6 ? 3 : 1, value[2] > 255 ? 16 : 8);
+}
+
+// The SIZ marker segment of a JPEG 2000 codestream that begins at `at`.
+void ParseCodestream(Bytes b, int64_t at, ImageInfo* h) {
+  if (!b.has(at, 45)) return Fail(h, kTruncated);
+  if (b.u32(at) != 0xFF4FFF51) return Fail(h, kCorrupt);
+  int64_t width = static_cast<int64_t>(b.u32(at + 8)) - b.u32(at + 16),
+          height = static_cast<int64_t>(b.u32(at + 12)) - b.u32(at + 20);
+  int components = b.u16(at + 40), bits = (b.u8(at + 42) & 0x7F) + 1;
+  if (components == 0) return Fail(h, kCorrupt);
+  if (bits > 16 || b.u8(at + 42) & 0x80) return Fail(h, kUnsupported);
+  int channels = h->channels ? h->channels : std::min(components, 4);
+  SetSize(h, height, width, channels, std::max(bits, 8));
+}
+
+void ParseJpeg2000(Bytes b, ImageInfo* h) {
+  h->format = static_cast<int32_t>(Format::kJpeg2000);
+  if (b.u32(0) == 0xFF4FFF51) return ParseCodestream(b, 0, h);
+  int64_t at = 0;
+  while (b.has(at, 8)) {
+    uint64_t length = b.u32(at);
+    int64_t header = 8;
+    if (length == 1) length = b.u64(at + 8), header = 16;
+    if (b.is(at + 4, "jp2c", 4)) return ParseCodestream(b, at + header, h);
+    if (b.is(at + 4, "pclr", 4)) h->channels = 3;
+    if (b.is(at + 4, "jp2h", 4)) {  // a box of boxes: look into it for a palette
+      at += header;
+      continue;
+    }
+    if (length < static_cast<uint64_t>(header) || length > static_cast<uint64_t>(b.size - at)) break;
+    at += static_cast<int64_t>(length);
+  }
+  Fail(h, kTruncated);
+}
+
+}  // namespace
+
+ImageInfo ParseHeader(const uint8_t* data, int64_t size) {
+  ImageInfo h{};
+  h.orientation = 1;
+  h.orientation_at = -1;
+  h.host_decode = 1;
+  Bytes b{data, size};
+  if (size == 0) {
+    h.status = kEmpty;
+  } else if (b.is(0, "\xFF\xD8\xFF", 3)) {
+    h.host_decode = 0;
+    ParseJpeg(b, &h);
+  } else if (b.is(0, "\x89PNG\r\n\x1A\n", 8)) {
+    h.host_decode = 0;
+    ParsePng(b, &h);
+  } else if (b.is(0, "BM", 2) && b.has(0, 26)) {
+    ParseBmp(b, &h);
+  } else if (b.is(0, "II*\0", 4) || b.is(0, "MM\0*", 4) || b.is(0, "II+\0", 4) || b.is(0, "MM\0+", 4)) {
+    ParseTiff(b, &h);
+  } else if (b.is(0, "RIFF", 4) && b.is(8, "WEBP", 4)) {
+    ParseWebp(b, &h);
+  } else if (b.has(0, 3) && data[0] == 'P' && data[1] >= '1' && data[1] <= '6' && (data[2] <= ' ' || data[2] == '#')) {
+    ParsePnm(b, &h);
+  } else if (b.is(0, "\0\0\0\x0CjP  \r\n\x87\n", 12) || b.is(0, "\xFF\x4F\xFF\x51", 4)) {
+    ParseJpeg2000(b, &h);
+  } else {
+    h.status = kUnknownFormat;
+  }
+  if (h.status != kOk) h.height = h.width = 0;
+  h.region_h = h.height;
+  h.region_w = h.width;
+  return h;
+}
+
+}  // namespace jaxdali

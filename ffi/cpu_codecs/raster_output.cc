@@ -1,0 +1,142 @@
+#include "ffi/cpu_codecs/raster_output.h"
+
+#include <cstring>
+
+namespace jaxdali {
+namespace {
+
+// Colour space: src[pixels, channels] to dst[pixels, C], C by type. Alpha is dropped.
+template <class S>
+void ConvertColor(const S* src, int64_t pixels, int channels, ImageType type, S* dst) {
+  const bool gray = channels <= 2;
+  const int g = gray ? 0 : 1, b = gray ? 0 : 2;
+  switch (type) {
+    case ImageType::kAny:
+      std::memcpy(dst, src, pixels * channels * sizeof(S));
+      break;
+    case ImageType::kRgb:
+      for (int64_t x = 0; x < pixels; x++, src += channels, dst += 3) dst[0] = src[0], dst[1] = src[g], dst[2] = src[b];
+      break;
+    case ImageType::kBgr:
+      for (int64_t x = 0; x < pixels; x++, src += channels, dst += 3) dst[0] = src[b], dst[1] = src[g], dst[2] = src[0];
+      break;
+    case ImageType::kGray:
+      if (gray) {
+        for (int64_t x = 0; x < pixels; x++, src += channels) dst[x] = src[0];
+      } else {
+        for (int64_t x = 0; x < pixels; x++, src += channels) dst[x] = GrayOfRgb(src[0], src[1], src[2]);
+      }
+      break;
+    case ImageType::kYcbcr:
+      for (int64_t x = 0; x < pixels; x++, src += channels, dst += 3) YcbcrOfRgb(src[0], src[g], src[b], dst);
+      break;
+  }
+}
+
+}  // namespace
+
+RasterOutput::RasterOutput(const ImageInfo& info, const DecodeOptions& options, DType dtype, void* out)
+    : stored_width_(info.width),
+      first_row_(info.region_y),
+      first_column_(info.region_x),
+      height_(info.region_h),
+      width_(info.region_w),
+      whole_(info.region_h == info.height && info.region_w == info.width),
+      type_(options.type),
+      dtype_(dtype),
+      out_(out),
+      channels_(OutputChannels(info, options.type)),
+      place_(Orientation(options.adjust_orientation ? info.orientation : 1), height_, width_) {}
+
+void RasterOutput::Put(int64_t y, int n, const void* rows, int channels, int depth) {
+  if (depth == 16)
+    PutRows<uint16_t>(y, n, static_cast<const uint16_t*>(rows), channels);
+  else
+    PutRows<uint8_t>(y, n, static_cast<const uint8_t*>(rows), channels);
+}
+
+void RasterOutput::PutOrdered(int64_t y, int n, const uint8_t* rows) {
+  PlaceRows(y, n, rows + first_column_ * channels_, stored_width_ * channels_);
+}
+
+template <class S>
+void RasterOutput::PutRows(int64_t y, int n, const S* rows, int channels) {
+  const bool same = direct(8 * sizeof(S));
+  S* converted = reinterpret_cast<S*>(same ? row(y) : scratch_.data());
+  if (width_ == stored_width_) {
+    ConvertColor(rows, n * width_, channels, type_, converted);
+  } else {
+    rows += first_column_ * channels;
+    for (int r = 0; r < n; r++)
+      ConvertColor(rows + r * stored_width_ * channels, width_, channels, type_, converted + r * width_ * channels_);
+  }
+  if (!same) PlaceRows(y, n, converted, width_ * channels_);
+}
+
+// Rows in the output's colour space, `pitch` values from one to the next.
+template <class S>
+void RasterOutput::PlaceRows(int64_t y, int n, const S* rows, int64_t pitch) {
+  switch (dtype_) {
+    case DType::kU8:
+      return PlaceAs<S, uint8_t>(y, n, rows, pitch);
+    case DType::kI8:
+      return PlaceAs<S, int8_t>(y, n, rows, pitch);
+    case DType::kU16:
+      return PlaceAs<S, uint16_t>(y, n, rows, pitch);
+    case DType::kI16:
+      return PlaceAs<S, int16_t>(y, n, rows, pitch);
+    case DType::kU32:
+      return PlaceAs<S, uint32_t>(y, n, rows, pitch);
+    case DType::kI32:
+      return PlaceAs<S, int32_t>(y, n, rows, pitch);
+    case DType::kF16:
+      return PlaceAs<S, Half>(y, n, rows, pitch);
+    case DType::kF32:
+      return PlaceAs<S, float>(y, n, rows, pitch);
+    case DType::kF64:
+      return PlaceAs<S, double>(y, n, rows, pitch);
+    default:
+      return;  // DecodeImage has refused it
+  }
+}
+
+template <class S, class D>
+void RasterOutput::PlaceAs(int64_t y, int n, const S* rows, int64_t pitch) {
+  switch (channels_) {
+    case 1:
+      return PlaceChannels<S, D, 1>(y, n, rows, pitch);
+    case 2:
+      return PlaceChannels<S, D, 2>(y, n, rows, pitch);
+    case 3:
+      return PlaceChannels<S, D, 3>(y, n, rows, pitch);
+    default:
+      return PlaceChannels<S, D, 4>(y, n, rows, pitch);
+  }
+}
+
+template <class S, class D, int C>
+void RasterOutput::PlaceChannels(int64_t y, int n, const S* rows, int64_t pitch) {
+  const int64_t step_y = place_.step_y * C, step_x = place_.step_x * C;
+  D* out = static_cast<D*>(out_) + place_.start * C + (y - first_row_) * step_y;
+  if (place_.step_x == 1) {
+    for (int r = 0; r < n; r++, rows += pitch) {
+      D* to = out + r * step_y;
+      for (int64_t i = 0; i < width_ * C; i++) to[i] = Scale<D>(rows[i]);
+    }
+  } else if (place_.step_x == -1) {
+    for (int r = 0; r < n; r++, rows += pitch) {
+      const S* from = rows;
+      D* to = out + r * step_y;
+      for (int64_t x = 0; x < width_; x++, to -= C, from += C)
+        for (int c = 0; c < C; c++) to[c] = Scale<D>(from[c]);
+    }
+  } else {  // transposed: n neighbours in one row of the output at a time, so that whole cache lines are written
+    for (int64_t x = 0; x < width_; x++, rows += C) {
+      D* to = out + x * step_x;
+      for (int r = 0; r < n; r++, to += step_y)
+        for (int c = 0; c < C; c++) to[c] = Scale<D>(rows[r * pitch + c]);
+    }
+  }
+}
+
+}  // namespace jaxdali

@@ -1,0 +1,69 @@
+// What the CPU's decoders share: the way of a stored raster's rows into the output, with the region cut out, in the
+// right colour space, element type and orientation. And the decoders themselves.
+#ifndef JAXDALI_FFI_RASTER_OUTPUT_H_
+#define JAXDALI_FFI_RASTER_OUTPUT_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "ffi/cpu_codecs/pixels.h"
+#include "ffi/decode/decode.h"
+
+namespace jaxdali {
+
+constexpr int kRows = 16;  // rows handed over at a time: they and their conversion stay in the cache
+
+// Takes the stored raster from the top, some rows at a time, and writes them where the upright image has them.
+class RasterOutput {
+ public:
+  RasterOutput(const ImageInfo& info, const DecodeOptions& options, DType dtype, void* out);
+
+  // The rows that are wanted: from first_row() to end_row() - 1 of the stored raster.
+  int64_t first_row() const { return first_row_; }
+  int64_t end_row() const { return first_row_ + height_; }
+  bool whole() const { return whole_; }  // all of the stored raster
+
+  // A row's place in the output, when pixels of `depth` bits decoded into it need nothing more than the right channels.
+  bool direct(int depth) const {
+    return place_.upright() && width_ == stored_width_ && dtype_ == (depth == 16 ? DType::kU16 : DType::kU8);
+  }
+  uint8_t* row(int64_t y) const {
+    return static_cast<uint8_t*>(out_) + (y - first_row_) * width_ * channels_ * SizeOf(dtype_);
+  }
+
+  // To be called before Put, which does not allocate.
+  void Reserve(int depth) { scratch_.resize(static_cast<size_t>(kRows) * width_ * channels_ * (depth / 8) + 8); }
+
+  // n <= kRows wanted rows from stored row y on, each the stored width of pixels of `channels` values of `depth` bits.
+  void Put(int64_t y, int n, const void* rows, int channels, int depth);
+  // The same for 8-bit pixels whose channels are those of the output already.
+  void PutOrdered(int64_t y, int n, const uint8_t* rows);
+
+ private:
+  template <class S>
+  void PutRows(int64_t y, int n, const S* rows, int channels);
+  template <class S>
+  void PlaceRows(int64_t y, int n, const S* rows, int64_t pitch);
+  template <class S, class D>
+  void PlaceAs(int64_t y, int n, const S* rows, int64_t pitch);
+  template <class S, class D, int C>
+  void PlaceChannels(int64_t y, int n, const S* rows, int64_t pitch);
+
+  int64_t stored_width_, first_row_, first_column_, height_, width_;
+  bool whole_;
+  ImageType type_;
+  DType dtype_;
+  void* out_;
+  int channels_;
+  Placement place_;
+  std::vector<uint8_t> scratch_;
+};
+
+Status DecodeJpeg(const uint8_t* data, int64_t size, const ImageInfo& info, const DecodeOptions& options,
+                  RasterOutput* out);
+Status DecodePng(const uint8_t* data, int64_t size, const ImageInfo& info, const DecodeOptions& options,
+                 RasterOutput* out);
+
+}  // namespace jaxdali
+
+#endif  // JAXDALI_FFI_RASTER_OUTPUT_H_

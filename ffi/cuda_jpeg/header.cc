@@ -1,0 +1,218 @@
+#include "ffi/cuda_jpeg/header.h"
+
+#include <algorithm>
+#include <cstring>
+#include <initializer_list>
+
+#include "ffi/cuda_jpeg/huffman.h"
+
+namespace jaxdali::jpeg {
+namespace {
+
+constexpr int kMaxSide = 65500;  // libjpeg's
+
+// The tables of T.81, Annex K.3, for files that leave them out, as the frames of Motion JPEG do.
+HuffmanTable Standard(bool is_ac, std::initializer_list<uint8_t> count, std::initializer_list<uint8_t> value) {
+  HuffmanTable table{};
+  table.is_ac = is_ac;
+  std::copy(count.begin(), count.end(), table.count);
+  std::copy(value.begin(), value.end(), table.value);
+  return table;
+}
+
+const HuffmanTable kStandard[2][2] = {
+    {Standard(false, {0, 1, 5, 1, 1, 1, 1, 1, 1}, {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11}),
+     Standard(false, {0, 3, 1, 1, 1, 1, 1, 1, 1, 1, 1}, {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11})},
+    {Standard(
+         true, {0, 2, 1, 3, 3, 2, 4, 3, 5, 5, 4, 4, 0, 0, 1, 0x7D},
+         {0x01, 0x02, 0x03, 0x00, 0x04, 0x11, 0x05, 0x12, 0x21, 0x31, 0x41, 0x06, 0x13, 0x51, 0x61, 0x07, 0x22, 0x71,
+          0x14, 0x32, 0x81, 0x91, 0xA1, 0x08, 0x23, 0x42, 0xB1, 0xC1, 0x15, 0x52, 0xD1, 0xF0, 0x24, 0x33, 0x62, 0x72,
+          0x82, 0x09, 0x0A, 0x16, 0x17, 0x18, 0x19, 0x1A, 0x25, 0x26, 0x27, 0x28, 0x29, 0x2A, 0x34, 0x35, 0x36, 0x37,
+          0x38, 0x39, 0x3A, 0x43, 0x44, 0x45, 0x46, 0x47, 0x48, 0x49, 0x4A, 0x53, 0x54, 0x55, 0x56, 0x57, 0x58, 0x59,
+          0x5A, 0x63, 0x64, 0x65, 0x66, 0x67, 0x68, 0x69, 0x6A, 0x73, 0x74, 0x75, 0x76, 0x77, 0x78, 0x79, 0x7A, 0x83,
+          0x84, 0x85, 0x86, 0x87, 0x88, 0x89, 0x8A, 0x92, 0x93, 0x94, 0x95, 0x96, 0x97, 0x98, 0x99, 0x9A, 0xA2, 0xA3,
+          0xA4, 0xA5, 0xA6, 0xA7, 0xA8, 0xA9, 0xAA, 0xB2, 0xB3, 0xB4, 0xB5, 0xB6, 0xB7, 0xB8, 0xB9, 0xBA, 0xC2, 0xC3,
+          0xC4, 0xC5, 0xC6, 0xC7, 0xC8, 0xC9, 0xCA, 0xD2, 0xD3, 0xD4, 0xD5, 0xD6, 0xD7, 0xD8, 0xD9, 0xDA, 0xE1, 0xE2,
+          0xE3, 0xE4, 0xE5, 0xE6, 0xE7, 0xE8, 0xE9, 0xEA, 0xF1, 0xF2, 0xF3, 0xF4, 0xF5, 0xF6, 0xF7, 0xF8, 0xF9, 0xFA}),
+     Standard(true, {0, 2, 1, 2, 4, 4, 3, 4, 7, 5, 4, 4, 0, 1, 2, 0x77},
+              {0x00, 0x01, 0x02, 0x03, 0x11, 0x04, 0x05, 0x21, 0x31, 0x06, 0x12, 0x41, 0x51, 0x07, 0x61, 0x71, 0x13,
+               0x22, 0x32, 0x81, 0x08, 0x14, 0x42, 0x91, 0xA1, 0xB1, 0xC1, 0x09, 0x23, 0x33, 0x52, 0xF0, 0x15, 0x62,
+               0x72, 0xD1, 0x0A, 0x16, 0x24, 0x34, 0xE1, 0x25, 0xF1, 0x17, 0x18, 0x19, 0x1A, 0x26, 0x27, 0x28, 0x29,
+               0x2A, 0x35, 0x36, 0x37, 0x38, 0x39, 0x3A, 0x43, 0x44, 0x45, 0x46, 0x47, 0x48, 0x49, 0x4A, 0x53, 0x54,
+               0x55, 0x56, 0x57, 0x58, 0x59, 0x5A, 0x63, 0x64, 0x65, 0x66, 0x67, 0x68, 0x69, 0x6A, 0x73, 0x74, 0x75,
+               0x76, 0x77, 0x78, 0x79, 0x7A, 0x82, 0x83, 0x84, 0x85, 0x86, 0x87, 0x88, 0x89, 0x8A, 0x92, 0x93, 0x94,
+               0x95, 0x96, 0x97, 0x98, 0x99, 0x9A, 0xA2, 0xA3, 0xA4, 0xA5, 0xA6, 0xA7, 0xA8, 0xA9, 0xAA, 0xB2, 0xB3,
+               0xB4, 0xB5, 0xB6, 0xB7, 0xB8, 0xB9, 0xBA, 0xC2, 0xC3, 0xC4, 0xC5, 0xC6, 0xC7, 0xC8, 0xC9, 0xCA, 0xD2,
+               0xD3, 0xD4, 0xD5, 0xD6, 0xD7, 0xD8, 0xD9, 0xDA, 0xE2, 0xE3, 0xE4, 0xE5, 0xE6, 0xE7, 0xE8, 0xE9, 0xEA,
+               0xF2, 0xF3, 0xF4, 0xF5, 0xF6, 0xF7, 0xF8, 0xF9, 0xFA})}};
+
+class Reader {
+ public:
+  Reader(const uint8_t* data, int64_t size, Header* header) : data_(data), size_(size), header_(*header) {
+    for (int c = 0; c < 2; c++)
+      for (int i = 0; i < 2; i++) huffman_[c][i] = kStandard[c][i], has_huffman_[c][i] = true;
+  }
+
+  bool Read() {
+    header_ = {};
+    if (size_ < 4 || data_[0] != 0xFF || data_[1] != 0xD8) return false;
+    at_ = 2;
+    while (header_.components.empty() || coded_ < header_.components.size()) {
+      if (at_ >= size_ || data_[at_] != 0xFF) return false;  // libjpeg skips what is between markers, with a warning
+      while (at_ < size_ && data_[at_] == 0xFF) at_++;
+      if (at_ >= size_) return false;
+      const int marker = data_[at_++];
+      if (marker == 0x01 || (marker & 0xF8) == 0xD0) continue;  // TEM, RST: no segment
+      if (marker == 0xD8 || marker == 0xD9 || size_ - at_ < 2) return false;
+      const int length = data_[at_] << 8 | data_[at_ + 1];
+      if (length < 2 || length > size_ - at_) return false;
+      const uint8_t *payload = data_ + at_ + 2, *end = data_ + at_ + length;
+      at_ += length;
+      if (!Segment(marker, payload, end)) return false;
+    }
+    return true;
+  }
+
+ private:
+  bool Segment(int marker, const uint8_t* p, const uint8_t* end) {
+    switch (marker) {
+      case 0xC0:
+      case 0xC1:
+        return Frame(p, end);
+      case 0xC4:
+        return HuffmanTables(p, end);
+      case 0xDA:
+        return ScanHeader(p, end);
+      case 0xDB:
+        return Quantizers(p, end);
+      case 0xDD:
+        if (end - p != 2) return false;
+        restart_interval_ = p[0] << 8 | p[1];
+        return true;
+      case 0xE0:
+        if (end - p >= 14 && std::memcmp(p, "JFIF", 5) == 0) header_.jfif = true;
+        return true;
+      case 0xEE:
+        if (end - p >= 12 && std::memcmp(p, "Adobe", 5) == 0) header_.adobe = true, header_.adobe_transform = p[11];
+        return true;
+      default:  // not application data or a comment: other frames, arithmetic coding, what nobody knows
+        return (marker & 0xF0) == 0xE0 || marker == 0xFE;
+    }
+  }
+
+  bool Frame(const uint8_t* p, const uint8_t* end) {
+    if (!header_.components.empty() || end - p < 6 || p[0] != 8) return false;
+    header_.height = p[1] << 8 | p[2];
+    header_.width = p[3] << 8 | p[4];
+    const int n = p[5];
+    if (header_.height < 1 || header_.height > kMaxSide || header_.width < 1 || header_.width > kMaxSide) return false;
+    if (n < 1 || n > 4 || end - p != 6 + 3 * n) return false;
+    for (p += 6; p < end; p += 3) {
+      FrameComponent c{p[0], p[1] >> 4, p[1] & 15, p[2], {}};
+      if (c.h < 1 || c.h > 4 || c.v < 1 || c.v > 4 || c.quantizer_slot > 3) return false;
+      for (const FrameComponent& other : header_.components)
+        if (other.id == c.id) return false;
+      header_.components.push_back(c);
+    }
+    is_coded_.assign(n, false);
+    return true;
+  }
+
+  bool Quantizers(const uint8_t* p, const uint8_t* end) {
+    while (p < end) {
+      const int wide = *p >> 4, slot = *p & 15;
+      p++;
+      if (slot > 3 || wide > 1 || end - p < 64 * (1 + wide)) return false;
+      for (int k = 0; k < 64; k++, p += 1 + wide)
+        quantizer_[slot][NaturalOrder(k)] = static_cast<uint16_t>(wide ? p[0] << 8 | p[1] : p[0]);
+      has_quantizer_[slot] = true;
+    }
+    return true;
+  }
+
+  bool HuffmanTables(const uint8_t* p, const uint8_t* end) {
+    while (p < end) {
+      const int is_ac = *p >> 4, slot = *p & 15;
+      p++;
+      if (is_ac > 1 || slot > 3 || end - p < 16) return false;
+      HuffmanTable table{};
+      table.is_ac = static_cast<uint8_t>(is_ac);
+      int code = 0, sum = 0;
+      for (int l = 0; l < 16; l++, code <<= 1) {
+        table.count[l] = p[l];
+        sum += p[l];
+        code += p[l];
+        if (p[l] && code >= 2 << l) return false;  // more codes than there are; the one of ones alone is none
+      }
+      p += 16;
+      if (sum > 256 || end - p < sum) return false;
+      std::memcpy(table.value, p, static_cast<size_t>(sum));
+      p += sum;
+      if (!is_ac && std::any_of(table.value, table.value + sum, [](int size) { return size > 15; })) return false;
+      huffman_[is_ac][slot] = table;
+      has_huffman_[is_ac][slot] = true;
+    }
+    return true;
+  }
+
+  bool ScanHeader(const uint8_t* p, const uint8_t* end) {
+    const int n = p < end ? *p : 0;
+    if (n < 1 || n > static_cast<int>(header_.components.size()) || end - p != 4 + 2 * n) return false;
+    if (end[-3] != 0 || end[-2] != 63 || end[-1] != 0) return false;  // spectral selection, approximation
+    Scan scan{};
+    int previous = -1;
+    for (p++; p < end - 3; p += 2) {
+      const int dc = p[1] >> 4, ac = p[1] & 15;
+      const auto found = std::find_if(header_.components.begin(), header_.components.end(),
+                                      [&](const FrameComponent& c) { return c.id == p[0]; });
+      if (found == header_.components.end() || dc > 3 || ac > 3 || !has_huffman_[0][dc] || !has_huffman_[1][ac] ||
+          !has_quantizer_[found->quantizer_slot])
+        return false;
+      const int c = static_cast<int>(found - header_.components.begin());
+      if (c <= previous || is_coded_[c]) return false;
+      previous = c;
+      is_coded_[c] = true;
+      coded_++;
+      std::copy_n(quantizer_[found->quantizer_slot], 64, found->quantizer);
+      scan.components.push_back({c, Table(huffman_[0][dc]), Table(huffman_[1][ac])});
+    }
+    scan.restart_interval = restart_interval_;
+    scan.begin = at_;
+    if (coded_ < header_.components.size()) {
+      while (size_ - at_ >= 2 && !EndsScan(data_ + at_)) at_++;
+      if (size_ - at_ < 2) return false;
+    } else {
+      at_ = size_;
+    }
+    scan.end = at_;
+    header_.scans.push_back(scan);
+    return scan.end > scan.begin;
+  }
+
+  static bool EndsScan(const uint8_t* p) { return p[0] == 0xFF && p[1] != 0 && p[1] != 0xFF && (p[1] & 0xF8) != 0xD0; }
+
+  int Table(const HuffmanTable& table) {
+    std::vector<HuffmanTable>& all = header_.tables;
+    size_t i = 0;
+    while (i < all.size() && std::memcmp(&all[i], &table, sizeof table) != 0) i++;
+    if (i == all.size()) all.push_back(table);
+    return static_cast<int>(i);
+  }
+
+  const uint8_t* data_;
+  int64_t size_, at_ = 0;
+  Header& header_;
+  size_t coded_ = 0;  // components whose scan has come
+  std::vector<bool> is_coded_;
+  uint16_t quantizer_[4][64];
+  bool has_quantizer_[4] = {};
+  HuffmanTable huffman_[2][4];  // DC, AC
+  bool has_huffman_[2][4] = {};
+  int restart_interval_ = 0;
+};
+
+}  // namespace
+
+bool ReadHeader(const uint8_t* data, int64_t size, Header* header) { return Reader(data, size, header).Read(); }
+
+}  // namespace jaxdali::jpeg

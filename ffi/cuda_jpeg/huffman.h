@@ -1,0 +1,115 @@
+// Huffman codes: look-up tables and the reading of bits.
+#ifndef JAXDALI_FFI_JPEG_HUFFMAN_H_
+#define JAXDALI_FFI_JPEG_HUFFMAN_H_
+
+#include <cstdint>
+
+#include "ffi/common/hd.h"
+#include "ffi/cuda_jpeg/table.h"
+
+namespace jaxdali::jpeg {
+
+inline constexpr int kLookupBits = 10;  // 0.5 % of a photo's symbols have longer codes
+
+// What a code means. Bits 0-4: of the code and of the magnitude after it, together; 5-8: of the magnitude; 9-15: by how
+// much the coefficient's index advances, kEndOfBlock for the code that ends a block. Never 0.
+inline constexpr int kEndOfBlock = 127;
+
+JAXDALI_HD inline uint32_t MakeSymbol(bool is_ac, int code_bits, int value) {
+  const int size = value & 15, run = value >> 4;
+  const int advance = !is_ac ? 1 : size ? run + 1 : run == 15 ? 16 : kEndOfBlock;
+  return static_cast<uint32_t>(code_bits + size) | static_cast<uint32_t>(size) << 5 |
+         static_cast<uint32_t>(advance) << 9;
+}
+
+// Made on the device.
+struct Lookup {
+  uint16_t symbol[1 << kLookupBits];  // 0: a longer code, or none
+  uint32_t limit[17];                 // codes of l bits are those below limit[l], left-aligned in 16 bits
+  int32_t offset[17];                 // such a code's value is value[code + offset[l]]
+  uint8_t value[256];
+  uint32_t is_ac;
+
+  JAXDALI_HD uint32_t Symbol(int code_bits, uint32_t window16) const {
+    const int index = static_cast<int>(window16 >> (16 - code_bits)) + offset[code_bits];
+    return MakeSymbol(is_ac, code_bits, value[index & 255]);
+  }
+
+  // What the upper bits of a window begin with; 0: no code.
+  JAXDALI_HD uint32_t Read(uint32_t window) const {
+    const uint32_t symbol10 = symbol[window >> (32 - kLookupBits)];
+    return symbol10 ? symbol10 : ReadLong(window >> 16);
+  }
+
+ private:
+  JAXDALI_HD uint32_t ReadLong(uint32_t window16) const {
+    for (int l = kLookupBits + 1; l <= 16; l++)
+      if (window16 < limit[l]) return Symbol(l, window16);
+    return 0;
+  }
+};
+static_assert(sizeof(Lookup) % 4 == 0, "copied as words");
+
+// The place in natural order of the k-th coefficient of the zigzag order.
+JAXDALI_HD inline uint8_t NaturalOrder(int k) {
+  // The diagonals of a block are 0 to 14; even ones go upwards.
+  int diagonal = 0, first = 0;
+  for (; k - first >= (diagonal < 8 ? diagonal + 1 : 15 - diagonal); diagonal++)
+    first += diagonal < 8 ? diagonal + 1 : 15 - diagonal;
+  const int step = k - first, low = diagonal < 8 ? 0 : diagonal - 7;
+  const int a = low + step, b = diagonal - a;  // a ascends along the diagonal
+  const int x = diagonal & 1 ? b : a, y = diagonal & 1 ? a : b;
+  return static_cast<uint8_t>(y * 8 + x);
+}
+
+// The same where blocks lie column by column.
+JAXDALI_HD inline uint8_t ColumnOrder(int k) {
+  const uint8_t place = NaturalOrder(k);
+  return static_cast<uint8_t>(place % 8 * 8 + place / 8);
+}
+
+// Makes the look-up tables of an image, all threads of a block together.
+template <class Block>
+JAXDALI_HD void BuildLookups(const Block& block, const HuffmanTable* tables, int n, Lookup* lookups) {
+  block.Phase([&](int thread) {
+    if (thread >= n) return;
+    Lookup& to = lookups[thread];
+    uint32_t code = 0, sum = 0;
+    to.limit[0] = 0;
+    to.offset[0] = 0;
+    to.is_ac = tables[thread].is_ac;
+    for (int l = 1; l <= 16; l++) {
+      const uint32_t count = tables[thread].count[l - 1];
+      to.offset[l] = static_cast<int32_t>(sum) - static_cast<int32_t>(code);
+      code += count;
+      sum += count;
+      to.limit[l] = code << (16 - l);
+      code <<= 1;
+    }
+  });
+  block.Phase([&](int thread) {
+    for (int t = 0; t < n; t++)
+      for (int i = thread; i < 256; i += kBlockSubsequences) lookups[t].value[i] = tables[t].value[i];
+  });
+  block.Phase([&](int thread) {
+    for (int t = 0; t < n; t++) {
+      Lookup& to = lookups[t];
+      for (int i = thread; i < 1 << kLookupBits; i += kBlockSubsequences) {
+        const uint32_t window16 = static_cast<uint32_t>(i) << (16 - kLookupBits);
+        int l = 1;
+        while (l <= kLookupBits && window16 >= to.limit[l]) l++;
+        to.symbol[i] = static_cast<uint16_t>(l <= kLookupBits ? to.Symbol(l, window16) : 0);
+      }
+    }
+  });
+}
+
+// The value of a magnitude's bits: T.81, F.2.2.1.
+JAXDALI_HD inline int32_t Extend(uint32_t magnitude, int size) {
+  const int32_t v = static_cast<int32_t>(magnitude);
+  return size && magnitude < 1u << (size - 1) ? v - (1 << size) + 1 : v;
+}
+
+}  // namespace jaxdali::jpeg
+
+#endif  // JAXDALI_FFI_JPEG_HUFFMAN_H_

@@ -1,0 +1,120 @@
+// The first kernels: checks, the directory of the work, look-up tables, cleared coefficients.
+#ifndef JAXDALI_FFI_JPEG_PREPARE_H_
+#define JAXDALI_FFI_JPEG_PREPARE_H_
+
+#include <cstdint>
+
+#include "ffi/common/launch.h"
+#include "ffi/cuda_jpeg/huffman.h"
+#include "ffi/cuda_jpeg/shard.h"
+#include "ffi/cuda_jpeg/words.h"
+#include "ffi/decode/decode.h"
+
+namespace jaxdali::jpeg {
+
+// Writes each sample's status: a block for each.
+struct Prepare {
+  DecodeBatch batch;
+  Shard shard;
+
+  struct Shared {
+    bool runs;
+  };
+
+  template <class Block>
+  JAXDALI_HD void operator()(const Block& block, Shared& s) const {
+    const int i = block.index;
+    const ImageTable& row = batch.tables[i];
+    block.Phase([&](int thread) {
+      if (thread == 0) {
+        const Status status = shard.samples.present[i] ? Check(i) : kOk;
+        shard.samples.status[i] = status;
+        s.runs = status == kOk && shard.samples.present[i] && row.kind;
+      }
+      if (thread >= 32 && thread < 36) List(i, static_cast<Work>(thread - 32));
+    });
+    if (!s.runs) return;
+    block.Phase([&](int thread) {
+      if (thread < row.scans) *shard.At<ScanExtent>(row.scan[thread].extent) = {0xFFFFFFFFu, 0};
+    });
+    BuildLookups(block, row.table, row.tables, shard.At<Lookup>(row.lookup));
+  }
+
+ private:
+  JAXDALI_HD Status Check(int i) const {
+    const ImageInfo& info = batch.info[i];
+    if (info.status != kOk) return static_cast<Status>(info.status);
+    if (!batch.in.valid(i) || !batch.out.valid(i) || !IsDecodable(info)) return kInternal;
+    const Batch& out = batch.out;
+    if (!OutputFits(info, batch.type, batch.adjust_orientation, out.dim(i, 0), out.dim(i, 1), out.dim(i, 2)))
+      return kSizeMismatch;
+    if (info.format == static_cast<int32_t>(Format::kPixels))
+      return batch.in.size(i) == out.size(i) * SizeOf(out.dtype) ? kOk : kSizeMismatch;
+    if (!Fits(info, batch.tables[i], batch.in.size(i))) return kInternal;
+    // Bytes are read sixteen at a time. XLA's buffers are aligned, parts of others need not be.
+    return reinterpret_cast<uintptr_t>(batch.in.bytes(i)) % kLoadBytes == 0 ? kOk : kRefused;
+  }
+
+  // The row belongs to this sample, and its arrays are in the working memory.
+  JAXDALI_HD bool Fits(const ImageInfo& info, const ImageTable& row, int64_t size) const {
+    const int64_t units = batch.workspace_size / kPlaceUnit;
+    if (info.format != static_cast<int32_t>(Format::kJpeg) || !row.kind || info.height != row.height ||
+        info.width != row.width || info.region_y != row.region_y || info.region_x != row.region_x ||
+        info.region_h != row.region_h || info.region_w != row.region_w)
+      return false;
+    if (int64_t{row.place} + row.units > units || int64_t{row.coefficients} + row.coefficient_units > units)
+      return false;
+    for (int s = 0; s < row.scans; s++)
+      if (row.scan[s].begin < 0 || row.scan[s].begin >= row.scan[s].end || row.scan[s].end > size) return false;
+    return true;
+  }
+
+  // Copies the numbers of an image's first blocks.
+  JAXDALI_HD void List(int i, Work work) const {
+    const ImageTable& row = batch.tables[i];
+    int32_t* first = shard.Firsts(work);
+    if (work == Work::kPixels) {
+      first[i] = row.pixel0;
+      if (i == shard.samples.n - 1) first[i + 1] = row.pixel0 + row.pixel_blocks();
+      return;
+    }
+    int32_t next = 0;
+    for (int k = 0; k < 3; k++) {
+      const ScanTable& scan = row.scan[k];
+      const Component& component = row.component[k];
+      const int32_t start = work == Work::kChunks      ? scan.chunk0
+                            : work == Work::kSequences ? scan.sequence0
+                                                       : component.idct0;
+      first[3 * i + k] = start;
+      next = start + (work == Work::kChunks      ? scan.chunks
+                      : work == Work::kSequences ? scan.sequences
+                                                 : component.idct_blocks());
+    }
+    if (i == shard.samples.n - 1) first[3 * i + 3] = next;
+  }
+};
+
+// Sets all coefficients to zero: only others are written.
+struct ClearCoefficients {
+  const ImageTable* tables;
+  uint8_t* workspace;
+  int64_t workspace_size;
+  int32_t grid;  // blocks of the launch
+
+  struct Shared {};
+
+  template <class Block>
+  JAXDALI_HD void operator()(const Block& block, Shared&) const {
+    const int64_t begin = tables->coefficients * kPlaceUnit, end = begin + tables->coefficient_units * kPlaceUnit;
+    if (end > workspace_size) return;
+    block.Phase([&](int thread) {
+      const int64_t step = int64_t{grid} * kThreads * 16;
+      for (int64_t at = begin + (int64_t{block.index} * kThreads + thread) * 16; at < end; at += step)
+        Store4(workspace + at, {});
+    });
+  }
+};
+
+}  // namespace jaxdali::jpeg
+
+#endif  // JAXDALI_FFI_JPEG_PREPARE_H_

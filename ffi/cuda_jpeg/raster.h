@@ -1,0 +1,311 @@
+// The second half of decoding on a GPU: coefficients to planes, planes to pixels; and finished pixels, which are only
+// copied. Kernels as ffi/common/launch.h wants them. A block does every `grid`th unit of work, so that a launch depends
+// on capacities alone.
+#ifndef JAXDALI_FFI_JPEG_RASTER_H_
+#define JAXDALI_FFI_JPEG_RASTER_H_
+
+#include <algorithm>
+#include <cstdint>
+
+#include "ffi/common/launch.h"
+#include "ffi/cuda_jpeg/idct.h"
+#include "ffi/cuda_jpeg/shard.h"
+#include "ffi/cuda_jpeg/table.h"
+#include "ffi/cuda_jpeg/tile.h"
+#include "ffi/cuda_jpeg/words.h"
+#include "ffi/decode/decode.h"
+
+namespace jaxdali::jpeg {
+
+// --- coefficients to planes ---------------------------------------------------------------------------------------
+
+// A unit is up to kIdctBlocks blocks of one component. Eight threads transform a block: a column each, then a row each.
+struct IdctKernel {
+  Shard shard;
+  bool luminance_only;  // the output has no use for chroma
+  int32_t grid;         // blocks of the launch
+
+  static constexpr int kBlocksPerSm = 6;
+  static constexpr int kAtOnce = kThreads / 8;
+  // Of a block in shared memory: eight rows, and the one that all rows of a flat block are. 16-byte accesses to rows
+  // and 2-byte ones to columns meet no bank twice.
+  static constexpr int kStride = 9 * 8;
+
+  struct Shared {
+    int32_t slot, count;  // of the unit's blocks; 0: not to be done
+    const Component* component;
+    const ScanTable* scan;
+    const int16_t* coefficients;
+    const int16_t* dc;
+    uint8_t* plane;
+    int32_t first, columns;  // the unit's first block among the component's, which are `columns` across
+    int16_t block_dc[kIdctBlocks];
+    uint8_t is_flat[kIdctBlocks];        // rows 1 to 7 are zero
+    uint32_t place[kIdctBlocks];         // of a block's first sample in the plane, which may have more than 2^31
+    alignas(16) uint16_t quantizer[64];  // column by column, as coefficients are
+    alignas(16) int16_t values[kAtOnce * kStride];
+  };
+
+  template <class Block>
+  JAXDALI_HD void operator()(const Block& block, Shared& s) const {
+    const int32_t total = shard.Total(Work::kIdct);
+    for (int32_t unit = block.index; unit < total; unit += grid) {
+      shard.FindSlot(block, Work::kIdct, unit, &s.slot);
+      block.Phase([&](int thread) {
+        if (thread == 0) Begin(unit, &s);
+      });
+      if (s.count == 0) continue;
+      block.Phase([&](int thread) { Prepare(thread, &s); });
+      for (int at = 0; at < s.count; at += kAtOnce) {
+        const int last = s.count - at;
+        block.Phase([&](int thread) {
+          if (thread / 8 < last) Column(at + thread / 8, thread % 8, s.values + thread / 8 * kStride, &s);
+        });
+        block.Phase([&](int thread) {
+          if (thread / 8 < last) Row(s, at + thread / 8, thread % 8, s.values + thread / 8 * kStride);
+        });
+      }
+    }
+  }
+
+ private:
+  JAXDALI_HD void Begin(int32_t unit, Shared* s) const {
+    const int image = s->slot / kMaxComponents, number = s->slot % kMaxComponents;
+    const ImageTable& table = shard.tables[image];
+    s->count = 0;
+    if (!shard.Active(image) || (luminance_only && number > 0 && table.color == ColorTransform::kYcc)) return;
+    const Component& c = table.component[number];
+    s->component = &c;
+    s->scan = &table.scan[c.scan];
+    s->coefficients = shard.At<const int16_t>(c.coefficients);
+    s->dc = shard.At<const int16_t>(s->scan->dc);
+    s->plane = shard.At<uint8_t>(c.plane);
+    s->columns = c.columns();
+    s->first = (unit - shard.Firsts(Work::kIdct)[s->slot]) * kIdctBlocks;
+    s->count = c.blocks() - s->first;
+    if (s->count > kIdctBlocks) s->count = kIdctBlocks;
+  }
+
+  JAXDALI_HD void Prepare(int thread, Shared* s) const {
+    const Component& c = *s->component;
+    for (int i = thread; i < s->count; i += kThreads) {
+      const int32_t y = (s->first + i) / s->columns, x = (s->first + i) % s->columns;
+      s->block_dc[i] = s->dc[s->scan->DcIndex(c, c.x0 + x, c.y0 + y)];
+      s->is_flat[i] = 1;
+      s->place[i] = static_cast<uint32_t>(y * s->columns * 8 + x) * 8;
+    }
+    for (int i = thread; i < 64; i += kThreads) s->quantizer[i] = c.quantizer[i % 8 * 8 + i / 8];
+  }
+
+  JAXDALI_HD static void Column(int i, int column, int16_t* values, Shared* s) {
+    const Words4 c = Load4(s->coefficients + static_cast<int64_t>(s->first + i) * 64 + column * 8);
+    const Words4 q = Load4(s->quantizer + column * 8);
+    if ((c.word[0] >> 16 | c.word[1] | c.word[2] | c.word[3]) != 0) s->is_flat[i] = 0;
+    int32_t v[8], out[8];
+    for (int y = 0; y < 8; y++)
+      v[y] = Dequantize(static_cast<int16_t>(c.word[y / 2] >> 16 * (y % 2)),
+                        static_cast<uint16_t>(q.word[y / 2] >> 16 * (y % 2)));
+    if (column == 0) v[0] = Dequantize(s->block_dc[i], s->quantizer[0]);
+    IdctColumn(v, out);
+    for (int y = 0; y < 8; y++) values[y * 8 + column] = static_cast<int16_t>(out[y]);
+    values[64 + column] = static_cast<int16_t>(IdctFlatColumn(v[0]));
+  }
+
+  JAXDALI_HD static void Row(const Shared& s, int i, int row, const int16_t* values) {
+    const Words4 w = Load4(values + (s.is_flat[i] ? 8 : row) * 8);
+    int32_t v[8], out[8];
+    for (int x = 0; x < 8; x++) v[x] = static_cast<int16_t>(w.word[x / 2] >> 16 * (x % 2));
+    IdctRow(v, out);
+    Words2 samples;
+    for (int k = 0; k < 2; k++)
+      samples.word[k] = static_cast<uint32_t>(out[4 * k] | out[4 * k + 1] << 8 | out[4 * k + 2] << 16) |
+                        static_cast<uint32_t>(out[4 * k + 3]) << 24;
+    Store2(s.plane + s.place[i] + row * s.columns * 8, samples);
+  }
+};
+
+// --- planes to pixels ---------------------------------------------------------------------------------------------
+
+JAXDALI_HD inline Plane PlaneOf(const Shard& shard, const Component& c) {
+  const int32_t end_y = 8 * c.y1 < c.height ? 8 * c.y1 : c.height, end_x = 8 * c.x1 < c.width ? 8 * c.x1 : c.width;
+  Plane p;
+  p.data = shard.At<const uint8_t>(c.plane);
+  p.pitch = 8 * c.columns();
+  p.begin_y = 8 * c.y0;
+  p.end_y = end_y;
+  p.begin_x = 8 * c.x0;
+  p.end_x = end_x;
+  p.expand_x = c.expand_x;
+  p.expand_y = c.expand_y;
+  p.mode = c.upsampling;
+  return p;
+}
+
+// Tile number `number` of image i, in kTileParts parts that different threads make: it is much of what a block does one
+// after the other. Parts 0 to 2 are the planes.
+inline constexpr int kTileParts = 5;
+JAXDALI_HD inline void MakeTile(const DecodeBatch& b, const ImageTable& table, const Shard& shard, int i,
+                                int32_t number, int part, Tile* t) {
+  const bool is_ycc = table.color == ColorTransform::kYcc, is_bgr = b.type == ImageType::kBgr;
+  const int channels = OutputChannels(b.info[i], b.type);
+  const int planes = table.components == 1 || (is_ycc && channels == 1) ? 1 : 3;
+  if (part < 3) {
+    // RGB wants Cr, then Cb, which are numbers 2 and 1; or the planes as they are; BGR the reverse.
+    const int reversed = is_ycc ? 3 - part : 2 - part;
+    const bool is_reversed = is_ycc ? part > 0 && !is_bgr : table.color == ColorTransform::kRgb && is_bgr;
+    if (part < planes) t->plane[part] = PlaneOf(shard, table.component[is_reversed ? reversed : part]);
+  } else if (part == 3) {
+    t->channels = channels;
+    t->weights = ColorWeights::Make(is_bgr);
+    if (planes == 1)
+      t->source = channels == 1 ? Source::kOnePlane : Source::kGrayToThree;
+    else
+      t->source = is_ycc ? Source::kYcc : Source::kThreePlanes;
+    t->finish = Finish::kNone;
+    if (b.type == ImageType::kYcbcr) t->finish = Finish::kYcbcr;
+    if (channels == 1 && planes == 3) t->finish = Finish::kGray;
+    t->by_groups =
+        t->source != Source::kThreePlanes && t->finish == Finish::kNone &&
+        table.component[0].upsampling == Upsampling::kFull &&
+        (planes == 1 || (HasGroups(table.component[1].upsampling) && HasGroups(table.component[2].upsampling)));
+  } else {
+    const int32_t columns = table.tile_columns();
+    const int32_t y = table.region_y / kGroupHeight * kGroupHeight + number / columns * kTileHeight;
+    const int32_t x = table.region_x / kGroupWidth * kGroupWidth + number % columns * kTileWidth;
+    const int32_t end_y = table.region_y + table.region_h - y, end_x = table.region_x + table.region_w - x;
+    const int32_t begin_y = y < table.region_y ? table.region_y - y : 0;
+    const int32_t begin_x = x < table.region_x ? table.region_x - x : 0;
+    const Orientation orientation(b.adjust_orientation ? b.info[i].orientation : 1);
+    const Placement place(orientation, table.region_h, table.region_w);
+    t->y = y;
+    t->x = x;
+    t->begin_y = begin_y;
+    t->begin_x = begin_x;
+    t->end_y = end_y < kTileHeight ? end_y : kTileHeight;
+    t->end_x = end_x < kTileWidth ? end_x : kTileWidth;
+    t->out = b.out.bytes(i);
+    t->dtype = b.out.dtype;
+    t->transpose = orientation.transpose;
+    t->upright = place.upright() && !orientation.transpose;
+    t->step_y = place.step_y;
+    t->step_x = place.step_x;
+    t->first =
+        place.start + (y + begin_y - table.region_y) * place.step_y + (x + begin_x - table.region_x) * place.step_x;
+  }
+}
+
+// A unit is a tile. Each thread makes a group of its pixels; then each warp stores lines of it.
+struct PixelKernel {
+  DecodeBatch batch;
+  Shard shard;
+  int32_t grid;  // blocks of the launch
+
+  static constexpr int kBlocksPerSm = 5;
+  static constexpr int kGroupsAcross = kTileWidth / kGroupWidth;
+  // Multiples of 8 bytes that begin at different banks; what is read beyond a row's end is inside.
+  static constexpr int kRowBytes = 3 * kTileWidth + 8;
+  static_assert(kGroupWidth == 8 && kGroupHeight == 2, "as FillGroup has them");
+  static_assert(kGroupsAcross * (kTileHeight / kGroupHeight) == kThreads, "a group for each thread");
+
+  struct Shared {
+    int32_t slot;
+    bool runs;
+    Tile tile;
+    alignas(16) uint8_t rows[kTileHeight * kRowBytes];
+  };
+
+  template <class Block>
+  JAXDALI_HD void operator()(const Block& block, Shared& s) const {
+    const int32_t total = shard.Total(Work::kPixels);
+    for (int32_t unit = block.index; unit < total; unit += grid) {
+      shard.FindSlot(block, Work::kPixels, unit, &s.slot);
+      block.Phase([&](int thread) {
+        const int part = thread / 32;
+        if (thread % 32 != 0 || part > kTileParts) return;
+        if (part == kTileParts)
+          s.runs = shard.Active(s.slot);
+        else
+          MakeTile(batch, shard.tables[s.slot], shard, s.slot, unit - shard.Firsts(Work::kPixels)[s.slot], part,
+                   &s.tile);
+      });
+      if (!s.runs) continue;
+      block.Phase([&](int thread) { Fill(thread, &s); });
+      block.Phase(
+          [&](int thread) { StoreTile(s.tile, s.rows, kRowBytes, thread / 32, kThreads / 32, thread % 32, 32); });
+    }
+  }
+
+ private:
+  JAXDALI_HD static void Fill(int thread, Shared* s) {
+    const Tile& t = s->tile;
+    const int32_t x = thread % kGroupsAcross * kGroupWidth, y = thread / kGroupsAcross * kGroupHeight;
+    if (x >= t.end_x || x + kGroupWidth <= t.begin_x || y >= t.end_y || y + kGroupHeight <= t.begin_y) return;
+    uint8_t* to = s->rows + y * kRowBytes + x * t.channels;
+    if (t.by_groups) return FillGroup(t, t.y + y, t.x + x, to, kRowBytes);
+    const int32_t left = x < t.begin_x ? t.begin_x : x, right = x + kGroupWidth < t.end_x ? x + kGroupWidth : t.end_x;
+    const int32_t top = y < t.begin_y ? t.begin_y : y, bottom = y + kGroupHeight < t.end_y ? y + kGroupHeight : t.end_y;
+    for (int32_t row = top; row < bottom; row++)
+      for (int32_t column = left; column < right; column++)
+        FillPixel(t, t.y + row, t.x + column, to + (row - y) * kRowBytes + (column - x) * t.channels);
+  }
+};
+
+// --- finished pixels ----------------------------------------------------------------------------------------------
+
+// Each sample is copied by `chunks` blocks, unless it is not to be copied.
+struct CopyKernel {
+  DecodeBatch batch;
+  Samples samples;
+  int32_t chunks;
+
+  struct Shared {
+    const uint8_t* from;
+    uint8_t* to;
+    int64_t bytes, wide;  // in all, and those that 16-byte words hold
+  };
+
+  template <class Block>
+  JAXDALI_HD void operator()(const Block& block, Shared& s) const {
+    block.Phase([&](int thread) {
+      if (thread == 0) Begin(block.index / chunks, &s);
+    });
+    block.Phase([&](int thread) {
+      const int64_t first = static_cast<int64_t>(block.index % chunks) * kThreads + thread;
+      const int64_t step = static_cast<int64_t>(chunks) * kThreads;
+      for (int64_t i = 16 * first; i < s.wide; i += 16 * step) Store4(s.to + i, Load4(s.from + i));
+      for (int64_t i = s.wide + first; i < s.bytes; i += step) s.to[i] = s.from[i];
+    });
+  }
+
+ private:
+  JAXDALI_HD void Begin(int i, Shared* s) const {
+    s->bytes = s->wide = 0;
+    if (!samples.present[i] || samples.status[i] != kOk || !IsFinished(batch.info[i])) return;
+    s->from = batch.in.sample<const uint8_t>(i);
+    s->to = batch.out.bytes(i);
+    s->bytes = batch.in.size(i);
+    if (((reinterpret_cast<uintptr_t>(s->from) | reinterpret_cast<uintptr_t>(s->to)) & 15) == 0)
+      s->wide = s->bytes & ~int64_t{15};
+  }
+};
+
+// All of it, after the coefficients have been decoded. Null, or what went wrong.
+inline const char* LaunchRaster(const DecodeBatch& b, const Shard& shard, void* stream) {
+  if (b.out.dtype == DType::kU64 || b.out.dtype == DType::kI64 || b.out.dtype == DType::kBool)
+    return "decode: element type";
+  // As many blocks as the working memory and the output can hold units of; with more work than that each has several.
+  constexpr int64_t kIdctBytes = kIdctBlocks * (64 + 128), kMost = 1 << 24;
+  const int64_t n = b.out.n, tile = kTileWidth * kTileHeight * (b.type == ImageType::kGray ? 1 : 3);
+  const int64_t units = std::min(b.workspace_size / kIdctBytes + kMaxComponents * n, kMost);
+  const int64_t tiles = std::min(b.out.capacity / tile + n, kMost);
+  const int64_t chunks = std::clamp<int64_t>(b.out.capacity / n * SizeOf(b.out.dtype) / 65536, 1, 64);
+  const IdctKernel idct{shard, b.type == ImageType::kGray, static_cast<int32_t>(units)};
+  if (const char* error = LaunchBlocks(idct, units, stream)) return error;
+  const PixelKernel pixels{b, shard, static_cast<int32_t>(tiles)};
+  if (const char* error = LaunchBlocks(pixels, tiles, stream)) return error;
+  return LaunchBlocks(CopyKernel{b, shard.samples, static_cast<int32_t>(chunks)}, n * chunks, stream);
+}
+
+}  // namespace jaxdali::jpeg
+
+#endif  // JAXDALI_FFI_JPEG_RASTER_H_

@@ -1,0 +1,58 @@
+// What all kernels of the JPEG decoder share: the operands, places in the working memory, and how a CUDA block finds
+// its work.
+#ifndef JAXDALI_FFI_JPEG_SHARD_H_
+#define JAXDALI_FFI_JPEG_SHARD_H_
+
+#include <cstdint>
+
+#include "ffi/common/batch.h"
+#include "ffi/common/hd.h"
+#include "ffi/common/samples.h"
+#include "ffi/common/status.h"
+#include "ffi/cuda_jpeg/table.h"
+
+namespace jaxdali::jpeg {
+
+// First CUDA blocks of each kernel's slots, in ascending order, and after them their total: the working memory begins
+// with it. A copy of numbers of the rows, side by side. Slots are (image, scan), (image, component) or images.
+enum class Work { kChunks, kSequences, kIdct, kPixels };
+
+JAXDALI_HD inline int64_t DirectoryEntries(int n) { return 3 * (int64_t{3} * n + 1) + n + 1; }
+JAXDALI_HD inline int64_t DirectoryUnits(int n) { return (DirectoryEntries(n) * 4 + kPlaceUnit - 1) / kPlaceUnit; }
+
+struct Shard {
+  const ImageTable* tables;
+  Samples samples;
+  uint8_t* workspace;
+
+  template <class T>
+  JAXDALI_HD T* At(uint32_t place) const {
+    return reinterpret_cast<T*>(workspace + place * kPlaceUnit);
+  }
+
+  JAXDALI_HD int slots(Work w) const { return w == Work::kPixels ? samples.n : 3 * samples.n; }
+  JAXDALI_HD int32_t* Firsts(Work w) const {
+    return reinterpret_cast<int32_t*>(workspace) + static_cast<int64_t>(w) * (int64_t{3} * samples.n + 1);
+  }
+  JAXDALI_HD int32_t Total(Work w) const { return Firsts(w)[slots(w)]; }
+
+  // A phase: the slot whose work block number `index`, below the total, is.
+  template <class Block>
+  JAXDALI_HD void FindSlot(const Block& block, Work w, int32_t index, int32_t* slot) const {
+    const int32_t *first = Firsts(w), n = slots(w);
+    block.Phase([&](int thread) {
+      for (int32_t i = thread; i < n; i += kBlockSubsequences)
+        if (first[i] <= index && index < first[i + 1]) *slot = i;
+    });
+  }
+
+  // An image that is to be decoded, and no kernel has found fault with it so far. Other blocks may be about to: one
+  // thread of a block asks, and tells the others in shared memory.
+  JAXDALI_HD bool Active(int image) const {
+    return samples.present[image] && tables[image].kind && samples.status[image] == kOk;
+  }
+};
+
+}  // namespace jaxdali::jpeg
+
+#endif  // JAXDALI_FFI_JPEG_SHARD_H_

@@ -1,0 +1,208 @@
+#include "ffi/cuda_jpeg/table.h"
+
+#include <algorithm>
+
+#include "ffi/cuda_jpeg/header.h"
+#include "ffi/cuda_jpeg/huffman.h"
+#include "ffi/cuda_jpeg/shard.h"
+#include "ffi/decode/decode.h"
+
+namespace jaxdali::jpeg {
+namespace {
+
+constexpr int64_t kMaxBytes = int64_t{1} << 27;  // bits are counted in 31 bits
+
+int CeilDivide(int64_t a, int64_t b) { return static_cast<int>((a + b - 1) / b); }
+
+ColorTransform TransformOf(const Header& h) {
+  if (h.components.size() == 1) return ColorTransform::kGray;
+  if (h.jfif) return ColorTransform::kYcc;
+  if (h.adobe) return h.adobe_transform == 0 ? ColorTransform::kRgb : ColorTransform::kYcc;
+  const bool rgb = h.components[0].id == 'R' && h.components[1].id == 'G' && h.components[2].id == 'B';
+  return rgb ? ColorTransform::kRgb : ColorTransform::kYcc;
+}
+
+Upsampling UpsamplingOf(const Component& c) {
+  if (c.expand_x == 1 && c.expand_y == 1) return Upsampling::kFull;
+  if (c.expand_x == 2 && c.expand_y == 1 && c.width > 2) return Upsampling::kH2V1;
+  if (c.expand_x == 1 && c.expand_y == 2) return Upsampling::kH1V2;
+  if (c.expand_x == 2 && c.expand_y == 2 && c.width > 2) return Upsampling::kH2V2;
+  return Upsampling::kRepeat;
+}
+
+bool SetComponent(const FrameComponent& from, int h_max, int v_max, const ImageTable& image, Component* c) {
+  if (h_max % from.h || v_max % from.v) return false;  // fractional: libjpeg does not do it either
+  c->h = from.h;
+  c->v = from.v;
+  c->expand_x = h_max / from.h;
+  c->expand_y = v_max / from.v;
+  c->width = CeilDivide(int64_t{image.width} * from.h, h_max);
+  c->height = CeilDivide(int64_t{image.height} * from.v, v_max);
+  c->upsampling = UpsamplingOf(*c);
+  std::copy_n(from.quantizer, 64, c->quantizer);
+  // Whole groups of pixels, and the samples next to theirs that upsampling looks at.
+  const int left = image.region_x / kGroupWidth * kGroupWidth, top = image.region_y / kGroupHeight * kGroupHeight;
+  const int right = std::min(image.width, CeilDivide(image.region_x + image.region_w, kGroupWidth) * kGroupWidth);
+  const int bottom = std::min(image.height, CeilDivide(image.region_y + image.region_h, kGroupHeight) * kGroupHeight);
+  const int beside = c->upsampling == Upsampling::kH2V1 || c->upsampling == Upsampling::kH2V2;
+  const int above = c->upsampling == Upsampling::kH1V2 || c->upsampling == Upsampling::kH2V2;
+  c->x0 = std::max(0, left / c->expand_x - beside) / 8;
+  c->x1 = std::min(c->width - 1, (right - 1) / c->expand_x + beside) / 8 + 1;
+  c->y0 = std::max(0, top / c->expand_y - above) / 8;
+  c->y1 = std::min(c->height - 1, (bottom - 1) / c->expand_y + above) / 8 + 1;
+  return true;
+}
+
+bool SetScan(const Scan& from, int number, int h_max, int v_max, ImageTable* image, ScanTable* s) {
+  const bool alone = from.components.size() == 1;  // such a scan has no MCUs of several blocks, and no padding
+  s->components = static_cast<int32_t>(from.components.size());
+  int rows = 0, needed_rows = 0;
+  for (const ScanComponent& part : from.components) {
+    Component& c = image->component[part.component];
+    c.scan = number;
+    c.first_mcu_block = s->mcu_blocks;
+    const int across = alone ? 1 : c.h, down = alone ? 1 : c.v;
+    if (s->mcu_blocks + across * down > kMaxMcuBlocks) return false;
+    for (int y = 0; y < down; y++)
+      for (int x = 0; x < across; x++)
+        s->block[s->mcu_blocks++] = {static_cast<uint8_t>(part.component), static_cast<uint8_t>(x),
+                                     static_cast<uint8_t>(y), static_cast<uint8_t>(part.dc),
+                                     static_cast<uint8_t>(part.ac)};
+    s->mcu_columns = CeilDivide(alone ? c.width : image->width, alone ? 8 : 8 * h_max);
+    rows = CeilDivide(alone ? c.height : image->height, alone ? 8 : 8 * v_max);
+    needed_rows = std::max(needed_rows, CeilDivide(c.y1, down));
+  }
+  s->mcus = s->mcu_columns * rows;
+  s->needed_mcus = s->mcu_columns * needed_rows;
+  // The shortest period of the tables' order: of blocks whose tables are the same the bits don't tell which is which.
+  auto repeats = [&](int period) {
+    for (int b = period; b < s->mcu_blocks; b++)
+      if (s->block[b].dc != s->block[b - period].dc || s->block[b].ac != s->block[b - period].ac) return false;
+    return s->mcu_blocks % period == 0;
+  };
+  for (s->period = 1; !repeats(s->period);) s->period++;
+  s->restart_interval = from.restart_interval ? std::min(from.restart_interval, s->mcus) : s->mcus;
+  s->segments = CeilDivide(s->mcus, s->restart_interval);
+  s->begin = static_cast<int32_t>(from.begin);
+  s->end = static_cast<int32_t>(from.end);
+  s->is_last = number == image->scans - 1;
+  // A restart marker is two bytes, a block at least two bits: what promises more takes no working memory of the GPU.
+  const int64_t bytes = s->end - s->begin;
+  return s->segments <= bytes / 2 + 1 && int64_t{s->mcus} * s->mcu_blocks <= 4 * bytes;
+}
+
+bool Fill(const uint8_t* data, int64_t size, const ImageInfo& info, ImageTable* row) {
+  Header header;
+  if (size > kMaxBytes || !IsDecodable(info) || !ReadHeader(data, size, &header)) return false;
+  const size_t components = header.components.size();
+  if ((components != 1 && components != 3) || header.scans.size() > kMaxScans || header.tables.size() > kMaxTables)
+    return false;
+  if (header.width != info.width || header.height != info.height || (components == 1) != (info.channels == 1))
+    return false;
+  row->kind = 1;
+  row->width = info.width;
+  row->height = info.height;
+  row->region_y = info.region_y;
+  row->region_x = info.region_x;
+  row->region_h = info.region_h;
+  row->region_w = info.region_w;
+  row->components = static_cast<int32_t>(components);
+  row->color = TransformOf(header);
+  row->scans = static_cast<int32_t>(header.scans.size());
+  row->tables = static_cast<int32_t>(header.tables.size());
+  std::copy(header.tables.begin(), header.tables.end(), row->table);
+  int h_max = 1, v_max = 1;
+  for (const FrameComponent& c : header.components) h_max = std::max(h_max, c.h), v_max = std::max(v_max, c.v);
+  for (size_t c = 0; c < components; c++)
+    if (!SetComponent(header.components[c], h_max, v_max, *row, &row->component[c])) return false;
+  for (int s = 0; s < row->scans; s++)
+    if (!SetScan(header.scans[s], s, h_max, v_max, row, &row->scan[s])) return false;
+  return true;
+}
+
+// Short subsequences make more threads, long ones less work in all: decoding a subsequence from a wrong guess is
+// wasted. Large GPUs hold some 200,000 threads of these kernels, which mostly wait for memory: to fill one comes first.
+int SubsequenceBits(int64_t bytes) {
+  constexpr int64_t kMegabyte = 1 << 20;
+  return bytes >= 32 * kMegabyte ? 2048 : bytes >= 4 * kMegabyte ? 1024 : 512;
+}
+
+struct Places {
+  int64_t next;  // units
+
+  template <class T>
+  uint32_t Take(int64_t elements) {
+    const int64_t place = next;
+    next += (elements * static_cast<int64_t>(sizeof(T)) + kPlaceUnit - 1) / kPlaceUnit;
+    return static_cast<uint32_t>(place);
+  }
+};
+
+void PlaceScan(ScanTable* s, Places* places) {
+  s->words = places->Take<uint32_t>((s->end - s->begin + 3) / 4);
+  s->segment_end = places->Take<uint32_t>(s->segments);
+  s->chunk_kept = places->Take<uint32_t>(s->chunks);
+  s->chunk_marks = places->Take<uint32_t>(s->chunks);
+  s->extent = places->Take<ScanExtent>(1);
+  const int64_t subsequences = int64_t{s->sequences} * kBlockSubsequences;
+  s->state = places->Take<uint16_t>(subsequences);
+  s->used = places->Take<uint16_t>(subsequences);
+  s->count = places->Take<uint32_t>(subsequences);
+  s->edge = places->Take<uint16_t>(s->sequences);
+  s->dc = places->Take<int16_t>(int64_t{s->needed_mcus} * s->mcu_blocks);
+}
+
+}  // namespace
+
+bool MakeTable(const uint8_t* data, int64_t size, const ImageInfo& info, ImageTable* row) {
+  *row = {};
+  if (Fill(data, size, info, row)) return true;
+  *row = {};
+  return false;
+}
+
+int64_t PlanWorkspace(ImageTable* rows, int n, int subsequence_bits) {
+  int64_t bytes = 0;
+  for (int i = 0; i < n; i++) {
+    if (rows[i].kind == 0) rows[i] = {};
+    for (const ScanTable& s : rows[i].scan) bytes += s.end - s.begin;
+  }
+  if (subsequence_bits == 0) subsequence_bits = SubsequenceBits(bytes);
+
+  // All coefficients lie side by side: one kernel clears them.
+  Places places{DirectoryUnits(n)};
+  const int64_t coefficients = places.next;
+  for (int i = 0; i < n; i++)
+    for (Component& c : rows[i].component) c.coefficients = places.Take<int16_t>(int64_t{c.blocks()} * 64);
+  const int64_t coefficients_end = places.next;
+
+  int32_t chunks = 0, sequences = 0, idct = 0, pixels = 0;
+  for (int i = 0; i < n; i++) {
+    ImageTable& row = rows[i];
+    row.subsequence_bits = subsequence_bits;
+    row.coefficients = static_cast<uint32_t>(coefficients);
+    row.coefficient_units = static_cast<uint32_t>(coefficients_end - coefficients);
+    row.place = static_cast<uint32_t>(places.next);
+    row.pixel0 = pixels;
+    pixels += row.pixel_blocks();
+    row.lookup = places.Take<Lookup>(row.tables);
+    for (ScanTable& s : row.scan) {
+      s.chunk0 = chunks;
+      s.chunks = CeilDivide(s.end - (s.begin & ~(kLoadBytes - 1)), kChunkBytes);
+      s.sequence0 = sequences;
+      s.sequences = CeilDivide(CeilDivide(int64_t{s.end - s.begin} * 8, subsequence_bits), kBlockSubsequences);
+      chunks += s.chunks;
+      sequences += s.sequences;
+      PlaceScan(&s, &places);
+    }
+    for (Component& c : row.component) {
+      c.idct0 = idct;
+      idct += c.idct_blocks();
+      c.plane = places.Take<uint8_t>(int64_t{c.blocks()} * 64);
+    }
+    row.units = static_cast<uint32_t>(places.next) - row.place;
+  }
+  return places.next * kPlaceUnit;
+}
+
+}  // namespace jaxdali::jpeg

@@ -1,0 +1,180 @@
+// A tile of an image on its way from the planes to the output: its pixels' bytes, in the output's channels, are made in
+// memory that a block of threads shares; then they go to the output, in wide words where they can be copied, else one
+// by one in the element type and to the place that the orientation wants.
+#ifndef JAXDALI_FFI_JPEG_TILE_H_
+#define JAXDALI_FFI_JPEG_TILE_H_
+
+#include <cstdint>
+
+#include "ffi/common/batch.h"
+#include "ffi/common/hd.h"
+#include "ffi/common/words.h"
+#include "ffi/cpu_codecs/pixels.h"
+#include "ffi/cuda_jpeg/color.h"
+#include "ffi/cuda_jpeg/upsample.h"
+#include "ffi/cuda_jpeg/words.h"
+#include "ffi/decode/decode.h"
+
+namespace jaxdali::jpeg {
+
+// How the output's channels come from the planes, and what is done then.
+enum class Source : int32_t { kOnePlane, kGrayToThree, kYcc, kThreePlanes };
+enum class Finish : int32_t { kNone, kGray, kYcbcr };
+
+struct Tile {
+  // What the image is. The planes are those of the channels in the output's order; kYcc: luminance, then the chroma of
+  // the first and of the third channel.
+  Plane plane[3];
+  ColorWeights weights;
+  Source source;
+  Finish finish;
+  bool by_groups;  // FillGroup can do it
+  int32_t channels;
+  // Where the tile is: pixel (y, x) of the stored raster is its first; rows [begin_y, end_y) and columns
+  // [begin_x, end_x), counted from there, belong to the region.
+  int32_t y, x, begin_y, end_y, begin_x, end_x;
+  // Where it goes: the first of those pixels is number `first` in the output.
+  void* out;
+  DType dtype;
+  bool transpose, upright;
+  int64_t first, step_y, step_x;
+};
+
+// --- making the pixels --------------------------------------------------------------------------------------------
+
+// Eight pixels of a YCbCr image, words i of the chroma being pixels i and i + 4.
+JAXDALI_HD inline void ConvertGroup(const ColorWeights& weights, const Words2& luminance, const uint32_t (&first)[4],
+                                    const uint32_t (&third)[4], uint8_t* to) {
+  uint32_t packed[6];
+  for (int half = 0; half < 2; half++) {
+    uint32_t v[4][3];
+    for (int i = 0; i < 4; i++)
+      YccToChannels(weights, luminance.word[half] >> 8 * i & 0xFF, first[i] >> 16 * half & 0xFFFF,
+                    third[i] >> 16 * half & 0xFFFF, v[i]);
+    packed[3 * half] = PackChannels(v[0][0], v[0][1], v[0][2], v[1][0]);
+    packed[3 * half + 1] = PackChannels(v[1][1], v[1][2], v[2][0], v[2][1]);
+    packed[3 * half + 2] = PackChannels(v[2][2], v[3][0], v[3][1], v[3][2]);
+  }
+  for (int i = 0; i < 3; i++) Store2(to + 8 * i, {{packed[2 * i], packed[2 * i + 1]}});
+}
+
+// 8 x 2 pixels from (y, x) on, y even, x a multiple of 8; each row to an address that is a multiple of 8.
+JAXDALI_HD inline void FillGroup(const Tile& t, int32_t y, int32_t x, uint8_t* to, int32_t row_bytes) {
+  if (t.source == Source::kYcc) {
+    uint32_t first[2][4], third[2][4];
+    UpsampleGroup(t.plane[1], y, x, first);
+    UpsampleGroup(t.plane[2], y, x, third);
+    for (int r = 0; r < 2; r++)
+      ConvertGroup(t.weights, Load2(t.plane[0].Row(y + r) + x), first[r], third[r], to + r * row_bytes);
+  } else if (t.source == Source::kOnePlane) {
+    for (int r = 0; r < 2; r++) Store2(to + r * row_bytes, Load2(t.plane[0].Row(y + r) + x));
+  } else {
+    for (int r = 0; r < 2; r++) {
+      const Words2 plane = Load2(t.plane[0].Row(y + r) + x);
+      const uint32_t a = plane.word[0], b = plane.word[1];
+      uint8_t* row = to + r * row_bytes;
+      Store2(row, {{Permute(a, a, 0x1000), Permute(a, a, 0x2211)}});
+      Store2(row + 8, {{Permute(a, a, 0x3332), Permute(b, b, 0x1000)}});
+      Store2(row + 16, {{Permute(b, b, 0x2211), Permute(b, b, 0x3332)}});
+    }
+  }
+}
+
+// Any pixel of any image.
+JAXDALI_HD inline void FillPixel(const Tile& t, int32_t y, int32_t x, uint8_t* to) {
+  uint8_t v[3];
+  const int planes = t.source == Source::kYcc || t.source == Source::kThreePlanes ? 3 : 1;
+  for (int i = 0; i < planes; i++) v[i] = static_cast<uint8_t>(Upsample(t.plane[i], y, x));
+  if (t.source == Source::kGrayToThree) v[1] = v[2] = v[0];
+  if (t.source == Source::kYcc) {
+    uint32_t c[3];
+    YccToChannels(t.weights, v[0], v[1], v[2], c);
+    for (int i = 0; i < 3; i++) v[i] = static_cast<uint8_t>(c[i] >> 16);
+  }
+  if (t.finish == Finish::kGray) v[0] = GrayOfRgb(v[0], v[1], v[2]);
+  if (t.finish == Finish::kYcbcr) {
+    uint8_t rgb[3] = {v[0], v[1], v[2]};
+    YcbcrOfRgb(rgb[0], rgb[1], rgb[2], v);
+  }
+  to[0] = v[0];
+  if (t.channels == 3) to[1] = v[1], to[2] = v[2];
+}
+
+// --- storing them -------------------------------------------------------------------------------------------------
+
+// n bytes by the `lanes` threads of a warp, in aligned words of 16 bytes but for the ends. `from` + `skip` is the first
+// byte; `from` is a multiple of 4, and up to 4 bytes after the last one may be read.
+JAXDALI_HD inline void StoreBytes(uint8_t* to, const uint8_t* from, int32_t skip, int32_t n, int lane, int lanes) {
+  const int32_t before = static_cast<int32_t>(reinterpret_cast<uintptr_t>(to) & 15);  // of `to` in its word
+  for (int32_t at = 16 * lane - before; at < n; at += 16 * lanes) {
+    if (at >= 0 && at + 16 <= n) {
+      const int32_t start = skip + at;
+      const auto* words = reinterpret_cast<const uint32_t*>(from) + (start >> 2);
+      Words4 w;
+      for (int i = 0; i < 4; i++) w.word[i] = Funnel(words[i], words[i + 1], 8 * (start & 3));
+      Store4(to + at, w);
+    } else {
+      for (int32_t i = at < 0 ? 0 : at; i < at + 16 && i < n; i++) to[i] = from[skip + i];
+    }
+  }
+}
+
+// The tile in element type D, by warp number `warp` of `warps`: a line of neighbours in the output at a time.
+template <class D>
+JAXDALI_HD inline void StoreScaled(const Tile& t, const uint8_t* rows, int32_t row_bytes, int warp, int warps, int lane,
+                                   int lanes) {
+  const int32_t height = t.end_y - t.begin_y, width = t.end_x - t.begin_x, channels = t.channels;
+  D* out = static_cast<D*>(t.out);
+  rows += t.begin_y * row_bytes + t.begin_x * channels;
+  if (t.upright) {
+    for (int32_t y = warp; y < height; y += warps) {
+      D* to = out + (t.first + y * t.step_y) * channels;
+      for (int32_t i = lane; i < width * channels; i += lanes) to[i] = Scale<D>(rows[y * row_bytes + i]);
+    }
+    return;
+  }
+  const int32_t lines = t.transpose ? width : height, length = t.transpose ? height : width;
+  for (int32_t line = warp; line < lines; line += warps) {
+    for (int32_t i = lane; i < length; i += lanes) {
+      const int32_t y = t.transpose ? i : line, x = t.transpose ? line : i;
+      D* to = out + (t.first + y * t.step_y + x * t.step_x) * channels;
+      for (int c = 0; c < channels; c++) to[c] = Scale<D>(rows[y * row_bytes + x * channels + c]);
+    }
+  }
+}
+
+JAXDALI_HD inline void StoreTile(const Tile& t, const uint8_t* rows, int32_t row_bytes, int warp, int warps, int lane,
+                                 int lanes) {
+  if (t.dtype == DType::kU8 && t.upright) {
+    for (int32_t y = t.begin_y + warp; y < t.end_y; y += warps)
+      StoreBytes(static_cast<uint8_t*>(t.out) + (t.first + (y - t.begin_y) * t.step_y) * t.channels,
+                 rows + y * row_bytes, t.begin_x * t.channels, (t.end_x - t.begin_x) * t.channels, lane, lanes);
+    return;
+  }
+  switch (t.dtype) {
+    case DType::kU8:
+      return StoreScaled<uint8_t>(t, rows, row_bytes, warp, warps, lane, lanes);
+    case DType::kI8:
+      return StoreScaled<int8_t>(t, rows, row_bytes, warp, warps, lane, lanes);
+    case DType::kU16:
+      return StoreScaled<uint16_t>(t, rows, row_bytes, warp, warps, lane, lanes);
+    case DType::kI16:
+      return StoreScaled<int16_t>(t, rows, row_bytes, warp, warps, lane, lanes);
+    case DType::kU32:
+      return StoreScaled<uint32_t>(t, rows, row_bytes, warp, warps, lane, lanes);
+    case DType::kI32:
+      return StoreScaled<int32_t>(t, rows, row_bytes, warp, warps, lane, lanes);
+    case DType::kF16:
+      return StoreScaled<Half>(t, rows, row_bytes, warp, warps, lane, lanes);
+    case DType::kF32:
+      return StoreScaled<float>(t, rows, row_bytes, warp, warps, lane, lanes);
+    case DType::kF64:
+      return StoreScaled<double>(t, rows, row_bytes, warp, warps, lane, lanes);
+    default:
+      return;  // LaunchRaster has refused it
+  }
+}
+
+}  // namespace jaxdali::jpeg
+
+#endif  // JAXDALI_FFI_JPEG_TILE_H_

@@ -1,0 +1,254 @@
+// Taking stuffed zeros and markers out of entropy-coded data, in chunks.
+//
+// What a byte is depends on its two neighbours alone: it is data if it is not FF and does not follow FF, or if it is an
+// FF that 00 follows. A scan ends at the first marker other than RST, wherever that is; after the file's last scan it
+// has to be EOI. Where restart markers stood, segments end. FF FF 00 counts as a marker, and is so refused: what stands
+// before data is no fill byte, and libjpeg-turbo, which decodes such an MCU twice, leaves some of both in it.
+#ifndef JAXDALI_FFI_JPEG_UNSTUFF_H_
+#define JAXDALI_FFI_JPEG_UNSTUFF_H_
+
+#include <cstdint>
+
+#include "ffi/common/batch.h"
+#include "ffi/common/block.h"
+#include "ffi/cuda_jpeg/shard.h"
+#include "ffi/cuda_jpeg/words.h"
+
+namespace jaxdali::jpeg {
+
+static_assert(kChunkBytes == kThreads * kLoadBytes && kLoadBytes == 16);
+
+// Bit i: byte i of a word is 0.
+JAXDALI_HD inline uint32_t ZeroBytes(uint32_t word) {
+  const uint32_t high = ~(((word & 0x7F7F7F7F) + 0x7F7F7F7F) | word | 0x7F7F7F7F);  // the upper bit of each such byte
+  return (high >> 7) * 0x01020408 >> 24 & 15;
+}
+
+// Sixteen bytes of a scan, and which of them are what: bit i is byte i.
+struct Sixteen {
+  Words4 bytes;
+  uint32_t data;     // kept
+  uint32_t restart;  // the code of a restart marker
+  uint32_t marker;   // the code of another marker
+
+  JAXDALI_HD uint32_t byte(int i) const { return bytes.word[i >> 2] >> (8 * (i & 3)) & 255; }
+
+  // Those at `at`, a multiple of 16, of a file's bytes; only [begin, end) count, and `begin` counts as not after FF.
+  JAXDALI_HD static Sixteen Load(const uint8_t* file, int32_t begin, int32_t end, int32_t at) {
+    Sixteen s;
+    if (at + kLoadBytes <= end) {
+      s.bytes = Load4(file + at);
+    } else {
+      s.bytes = {};
+      for (int i = 0; i < kLoadBytes; i++)
+        if (at + i < end) s.bytes.word[i >> 2] |= static_cast<uint32_t>(file[at + i]) << (8 * (i & 3));
+    }
+    uint32_t ff = 0, zero = 0, rst = 0;
+    for (int i = 0; i < 4; i++) {
+      const uint32_t word = s.bytes.word[i];
+      ff |= ZeroBytes(~word) << (4 * i);
+      zero |= ZeroBytes(word) << (4 * i);
+      rst |= ZeroBytes((word & 0xF8F8F8F8) ^ 0xD0D0D0D0) << (4 * i);
+    }
+    uint32_t inside = 0xFFFF;
+    if (begin > at) inside &= begin - at < kLoadBytes ? 0xFFFFu << (begin - at) : 0;
+    if (end < at + kLoadBytes) inside &= end > at ? 0xFFFFu >> (at + kLoadBytes - end) : 0;
+    ff &= inside;
+    zero &= inside;
+    const uint32_t before = at > begin && at <= end && file[at - 1] == 0xFF;
+    const uint32_t behind = at + kLoadBytes < end && file[at + kLoadBytes] == 0;
+    const uint32_t after_ff = (ff << 1 | before) & inside;
+    const uint32_t stuffed = ff & (zero >> 1 | behind << (kLoadBytes - 1));
+    s.data = (inside & ~ff & ~after_ff) | (stuffed & ~after_ff);
+    s.restart = after_ff & rst;
+    s.marker = after_ff & ((~zero & ~ff & ~rst) | stuffed);
+    return s;
+  }
+
+  // Leaves only what is before `end`; this begins at `at`.
+  JAXDALI_HD void Cut(int32_t at, uint32_t end) {
+    const uint32_t start = static_cast<uint32_t>(at);
+    const uint32_t mask = end >= start + kLoadBytes ? 0xFFFF : end > start ? (1u << (end - start)) - 1 : 0;
+    data &= mask;
+    restart &= mask;
+  }
+};
+
+struct UnstuffWork : Shard {
+  Batch in;
+  int32_t grid;  // blocks of the launch
+
+  // Of the chunk that a block works on.
+  struct Chunk {
+    int32_t slot;
+    bool runs;
+    const uint8_t* file;
+    const ScanTable* scan;
+    ScanExtent* extent;
+    int32_t number;  // within the scan
+    int32_t at;      // in the file
+
+    JAXDALI_HD int32_t Place(int thread) const { return at + thread * kLoadBytes; }
+    JAXDALI_HD Sixteen Load(int thread) const { return Sixteen::Load(file, scan->begin, scan->end, Place(thread)); }
+  };
+
+  template <class Block>
+  JAXDALI_HD void FindChunk(const Block& block, int32_t index, Chunk* c) const {
+    FindSlot(block, Work::kChunks, index, &c->slot);
+    block.Phase([&](int thread) {
+      if (thread != 0) return;
+      const int image = c->slot / 3;
+      c->runs = Active(image);
+      c->file = in.sample<const uint8_t>(image);
+      c->scan = &tables[image].scan[c->slot % 3];
+      c->extent = At<ScanExtent>(c->scan->extent);
+      c->number = index - c->scan->chunk0;
+      c->at = (c->scan->begin & ~(kLoadBytes - 1)) + c->number * kChunkBytes;
+    });
+  }
+};
+
+// Counts a chunk's data bytes and restart markers, and finds the first other marker.
+struct UnstuffCount : UnstuffWork {
+  struct Shared {
+    Chunk chunk;
+    uint32_t marker;
+    uint32_t data, restarts;
+    uint32_t masks[kThreads];
+  };
+
+  template <class Block>
+  JAXDALI_HD void operator()(const Block& block, Shared& s) const {
+    const int32_t total = Total(Work::kChunks);
+    for (int32_t index = block.index; index < total; index += grid) {
+      FindChunk(block, index, &s.chunk);
+      if (!s.chunk.runs) continue;
+      block.Phase([&](int thread) {
+        if (thread == 0) s.marker = 0xFFFFFFFFu, s.data = s.restarts = 0;
+      });
+      block.Phase([&](int thread) {
+        const Sixteen bytes = s.chunk.Load(thread);
+        s.masks[thread] = bytes.data | bytes.restart << 16;
+        if (bytes.marker) AtomicMin(&s.marker, static_cast<uint32_t>(s.chunk.Place(thread) + LowestBit(bytes.marker)));
+      });
+      block.Phase([&](int thread) {
+        Sixteen bytes;
+        bytes.data = s.masks[thread] & 0xFFFF;
+        bytes.restart = s.masks[thread] >> 16;
+        bytes.Cut(s.chunk.Place(thread), s.marker);
+        if (bytes.data) AtomicAdd(&s.data, static_cast<uint32_t>(CountBits(bytes.data)));
+        if (bytes.restart) AtomicAdd(&s.restarts, static_cast<uint32_t>(CountBits(bytes.restart)));
+      });
+      block.Phase([&](int thread) {
+        if (thread != 0) return;
+        At<uint32_t>(s.chunk.scan->chunk_kept)[s.chunk.number] = s.data;
+        At<uint32_t>(s.chunk.scan->chunk_marks)[s.chunk.number] = s.restarts;
+        if (s.marker != 0xFFFFFFFFu) AtomicMin(&s.chunk.extent->marker, s.marker);
+      });
+    }
+  }
+};
+
+// Sums up over a scan's chunks; a block for each scan.
+struct UnstuffPrefix : UnstuffWork {
+  struct Shared {
+    bool runs;
+    ScanRows<uint64_t> rows;  // data bytes, restart markers in the upper half
+  };
+
+  template <class Block>
+  JAXDALI_HD void operator()(const Block& block, Shared& s) const {
+    const int image = block.index / 3;
+    const ScanTable& scan = tables[image].scan[block.index % 3];
+    block.Phase([&](int thread) {
+      if (thread == 0) s.runs = scan.chunks > 0 && Active(image);
+    });
+    if (!s.runs) return;
+    ScanExtent* extent = At<ScanExtent>(scan.extent);
+    uint32_t* kept = At<uint32_t>(scan.chunk_kept);
+    uint32_t* marks = At<uint32_t>(scan.chunk_marks);
+    const uint32_t marker = extent->marker, first = static_cast<uint32_t>(scan.begin & ~(kLoadBytes - 1));
+    ScanAll(
+        block, s.rows, scan.chunks,
+        [&](int i) {
+          const bool counts = first + static_cast<uint32_t>(i) * kChunkBytes < marker;
+          return counts ? static_cast<uint64_t>(marks[i]) << 32 | kept[i] : 0;
+        },
+        [](uint64_t a, uint64_t b) { return a + b; },
+        [&](int i, uint64_t before, uint64_t) {
+          kept[i] = static_cast<uint32_t>(before);
+          marks[i] = static_cast<uint32_t>(before >> 32);
+        });
+    block.Phase([&](int thread) {
+      if (thread != 0) return;
+      const uint32_t bits = static_cast<uint32_t>(s.rows.carry) * 8;
+      extent->bits = bits;
+      At<uint32_t>(scan.segment_end)[scan.segments - 1] = bits;
+      bool good = bits > 0 && s.rows.carry >> 32 == static_cast<uint64_t>(scan.segments - 1);
+      // Without EOI the file may be truncated: the CPU's decoder tells.
+      if (scan.is_last)
+        good = good && marker < static_cast<uint32_t>(scan.end) && in.sample<const uint8_t>(image)[marker] == 0xD9;
+      if (!good) AtomicMax(&samples.status[image], kRefused);
+    });
+  }
+};
+
+// Copies data bytes to their places, and notes where segments end.
+struct UnstuffWrite : UnstuffWork {
+  struct Shared {
+    Chunk chunk;
+    uint32_t row[2][kThreads];            // data bytes, restart markers in the upper half
+    uint32_t words[kChunkBytes / 4 + 1];  // the chunk's data, as they lie in words of the result
+  };
+
+  template <class Block>
+  JAXDALI_HD void operator()(const Block& block, Shared& s) const {
+    const int32_t total = Total(Work::kChunks);
+    for (int32_t index = block.index; index < total; index += grid) {
+      FindChunk(block, index, &s.chunk);
+      if (!s.chunk.runs) continue;
+      const ScanTable& scan = *s.chunk.scan;
+      const uint32_t marker = s.chunk.extent->marker, kept = At<uint32_t>(scan.chunk_kept)[s.chunk.number];
+      block.Phase([&](int thread) {
+        Sixteen bytes = s.chunk.Load(thread);
+        bytes.Cut(s.chunk.Place(thread), marker);
+        s.row[0][thread] = static_cast<uint32_t>(CountBits(bytes.data) | CountBits(bytes.restart) << 16);
+      });
+      const int row = ScanBlock(block, s.row, [](uint32_t a, uint32_t b) { return a + b; });
+      uint8_t* staged = reinterpret_cast<uint8_t*>(s.words);
+      block.Phase([&](int thread) {
+        Sixteen bytes = s.chunk.Load(thread);
+        bytes.Cut(s.chunk.Place(thread), marker);
+        const uint32_t before = thread ? s.row[row][thread - 1] : 0;
+        uint32_t at = (kept & 3) + (before & 0xFFFF);
+        uint32_t mark = At<uint32_t>(scan.chunk_marks)[s.chunk.number] + (before >> 16);
+        for (int i = 0; i < kLoadBytes; i++) {
+          if (bytes.data >> i & 1) staged[at++] = static_cast<uint8_t>(bytes.byte(i));
+          if (bytes.restart >> i & 1) {
+            if (mark < static_cast<uint32_t>(scan.segments - 1))
+              At<uint32_t>(scan.segment_end)[mark] = ((kept & ~3u) + at) * 8;
+            if ((bytes.byte(i) & 7) != (mark & 7)) AtomicMax(&samples.status[s.chunk.slot / 3], kRefused);
+            mark++;
+          }
+        }
+      });
+      // Words of the result that belong to two chunks are written byte by byte.
+      block.Phase([&](int thread) {
+        const int begin = static_cast<int>(kept & 3), end = begin + static_cast<int>(s.row[row][kThreads - 1] & 0xFFFF);
+        uint32_t* to = At<uint32_t>(scan.words) + (kept >> 2);
+        for (int w = thread; 4 * w < end; w += kThreads) {
+          if (4 * w >= begin && 4 * w + 4 <= end) {
+            to[w] = s.words[w];
+          } else {
+            for (int i = 4 * w; i < 4 * w + 4; i++)
+              if (i >= begin && i < end) reinterpret_cast<uint8_t*>(to)[i] = staged[i];
+          }
+        }
+      });
+    }
+  }
+};
+
+}  // namespace jaxdali::jpeg
+
+#endif  // JAXDALI_FFI_JPEG_UNSTUFF_H_

@@ -1,0 +1,56 @@
+// decode: encoded images (or raw pixels, see image_header.h) u8[size] to pixels HWC.
+#include "ffi/decode/decode.h"
+
+#include "ffi/common/binding.h"
+#include "ffi/cuda_jpeg/table.h"
+
+namespace jaxdali {
+
+static ffi::Error DecodeImpl(Device device, ffi::AnyBuffer data, I32 offsets, I32 shapes, I32 out_offsets,
+                             I32 out_shapes, I32 control, I32 info, I32 tables, int32_t output_type,
+                             bool adjust_orientation, bool fast_idct, ffi::Result<ffi::AnyBuffer> result,
+                             ffi::ResultBuffer<ffi::S32> status, ffi::ResultBuffer<ffi::U8> workspace) {
+  Batch in, out;
+  if (auto e = ToBatch(data, offsets, shapes, &in); e.failure()) return e;
+  if (auto e = ToBatch(*result, out_offsets, out_shapes, &out); e.failure()) return e;
+  if (in.dtype != DType::kU8 || in.ndim != 1 || out.ndim != 3)
+    return ffi::Error::InvalidArgument("decode: u8[size] to [H, W, C]");
+  if (info.dimensions().size() != 2 || info.dimensions()[0] != out.n || info.dimensions()[1] != kInfoColumns)
+    return ffi::Error::InvalidArgument("decode: info must be i32[N, 13]");
+  const auto* rows = reinterpret_cast<const ImageInfo*>(info.typed_data());
+#ifdef JAXDALI_CUDA
+  (void)fast_idct;  // the kernels have the accurate IDCT alone
+  if (tables.dimensions().size() != 2 || tables.dimensions()[0] != out.n || tables.dimensions()[1] != jpeg::kTableWords)
+    return ffi::Error::InvalidArgument("decode: tables must be i32[N, TABLE_WORDS]");
+  const DecodeBatch batch{.in = in,
+                          .out = out,
+                          .info = rows,
+                          .tables = reinterpret_cast<const jpeg::ImageTable*>(tables.typed_data()),
+                          .workspace = workspace->typed_data(),
+                          .workspace_size = static_cast<int64_t>(workspace->element_count()),
+                          .type = static_cast<ImageType>(output_type),
+                          .adjust_orientation = adjust_orientation};
+  return LaunchKernel(LaunchDecode, batch, device, control, status);
+#else
+  (void)device, (void)tables, (void)workspace;
+  const DecodeOptions options{static_cast<ImageType>(output_type), adjust_orientation, fast_idct};
+  return ForEachSample(control, in, out, status, [&](int i) {
+    return DecodeImage(in.sample<uint8_t>(i), in.size(i), rows[i], options, out.dtype, out.bytes(i), out.dim(i, 0),
+                       out.dim(i, 1), out.dim(i, 2));
+  });
+#endif
+}
+
+XLA_FFI_DEFINE_HANDLER_SYMBOL(jaxdali_decode, DecodeImpl,
+                              JAXDALI_BIND_BATCH()
+                                  .Arg<I32>()  // info i32[N, kInfoColumns], rows are ImageInfo
+                                  .Arg<I32>()  // tables i32[N, kTableWords], rows are jpeg::ImageTable; CUDA only
+                                  .Attr<int32_t>("output_type")  // ImageType
+                                  .Attr<bool>("adjust_orientation")
+                                  .Attr<bool>("fast_idct")
+                                  .Ret<ffi::AnyBuffer>()         // pixels
+                                  .Ret<I32>()                    // status
+                                  .Ret<ffi::Buffer<ffi::U8>>(),  // working memory; CUDA only
+                              JAXDALI_HANDLER_TRAITS);
+
+}  // namespace jaxdali

@@ -1,0 +1,84 @@
+// Decoding images. On the CPU one at a time: JPEG by libjpeg-turbo, PNG by libpng, raw pixels by a copy; colour space,
+// orientation and element type in the same pass over the rows. On CUDA a batch: the JPEG files that
+// ffi/cuda_jpeg/table.h takes, and finished pixels. No XLA headers: fuzzers link this alone.
+#ifndef JAXDALI_FFI_DECODE_H_
+#define JAXDALI_FFI_DECODE_H_
+
+#include <cstdint>
+
+#include "ffi/common/batch.h"
+#include "ffi/common/samples.h"
+#include "ffi/common/status.h"
+#include "ffi/cpu_codecs/image_header.h"
+
+namespace jaxdali {
+
+namespace jpeg {
+struct ImageTable;  // ffi/cuda_jpeg/table.h
+}
+
+// jaxdali.types.DALIImageType
+enum class ImageType : int32_t { kRgb, kBgr, kGray, kYcbcr, kAny };
+
+struct DecodeOptions {
+  ImageType type;
+  bool adjust_orientation;  // apply info.orientation
+  bool fast_idct;           // JPEG: the fast integer IDCT instead of the accurate one
+};
+
+extern const bool kJpegArithmetic;  // this libjpeg-turbo decodes arithmetic-coded files
+
+// Width and height of the result are swapped.
+JAXDALI_HD inline bool Transposes(const ImageInfo& info, bool adjust_orientation) {
+  return adjust_orientation && info.orientation >= 5;
+}
+
+JAXDALI_HD inline int OutputChannels(const ImageInfo& info, ImageType type) {
+  return type == ImageType::kAny ? info.channels : type == ImageType::kGray ? 1 : 3;
+}
+
+// A row of the info operand that makes sense; its region is not empty and lies in the image.
+JAXDALI_HD inline bool IsDecodable(const ImageInfo& i) {
+  return i.channels >= 1 && i.channels <= 4 && (i.depth == 8 || i.depth == 16) && i.region_y >= 0 && i.region_h > 0 &&
+         i.region_h <= i.height - i.region_y && i.region_x >= 0 && i.region_w > 0 && i.region_w <= i.width - i.region_x;
+}
+
+// The data are the output.
+JAXDALI_HD inline bool IsFinished(const ImageInfo& info) {
+  return info.format == static_cast<int32_t>(Format::kPixels);
+}
+
+// The output has the shape that the info row promises.
+JAXDALI_HD inline bool OutputFits(const ImageInfo& info, ImageType type, bool adjust_orientation, int64_t height,
+                                  int64_t width, int64_t channels) {
+  const bool transposed = Transposes(info, adjust_orientation);
+  return height == (transposed ? info.region_w : info.region_h) &&
+         width == (transposed ? info.region_h : info.region_w) && channels == OutputChannels(info, type);
+}
+
+// Decodes the region of an image of `size` bytes into out[height, width, channels] of `dtype`, values scaled to the
+// type's full range (floats: 0 to 1): the same pixels as cut out of the whole image. The caller's height, width and
+// channels must be what `info` and `options` say, else kSizeMismatch.
+//   kTruncated: the data end before the region does, or before a whole image's end. Other damage inside the data of a
+//   JPEG gives what can be had, as libjpeg does it; kCorrupt is what no pixels come from. What `out` holds after a
+//   failure is undefined.
+Status DecodeImage(const uint8_t* data, int64_t size, const ImageInfo& info, const DecodeOptions& options, DType dtype,
+                   void* out, int64_t height, int64_t width, int64_t channels);
+
+// The batch on CUDA; all pointers are on the device.
+struct DecodeBatch {
+  Batch in, out;
+  const ImageInfo* info;           // [n]
+  const jpeg::ImageTable* tables;  // [n]
+  uint8_t* workspace;
+  int64_t workspace_size;  // bytes
+  ImageType type;
+  bool adjust_orientation;
+};
+
+// Null, or what went wrong.
+const char* LaunchDecode(const DecodeBatch& b, const Samples& samples, void* stream);
+
+}  // namespace jaxdali
+
+#endif  // JAXDALI_FFI_DECODE_H_

@@ -1,0 +1,29 @@
+// Broadcasting on CUDA: one thread per word or element of the output.
+#include "ffi/common/strided.h"
+#include "ffi/expand/expand.h"
+
+namespace jaxdali {
+namespace {
+
+struct Expansions : ExpandBatch {
+  JAXDALI_HD Status Plan(int i, Strided* from) const {
+    ExpandArgs a;
+    if (Status s = Sample(i, &a); s != kOk) return s;
+    from->Clear();
+    int64_t stride[8], elements = 1;
+    for (int d = a.ndim - 1; d >= 0; d--) {
+      stride[d] = a.dims[d] == a.shape[d] ? elements : 0;
+      elements *= a.dims[d];
+    }
+    for (int d = 0; d < a.ndim; d++) from->Add(a.shape[d], stride[d]);
+    return kOk;
+  }
+};
+
+}  // namespace
+
+const char* LaunchExpand(const ExpandBatch& b, const Samples& samples, void* stream) {
+  return LaunchStrided(Expansions{b}, samples, stream);
+}
+
+}  // namespace jaxdali

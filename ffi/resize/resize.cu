@@ -1,0 +1,171 @@
+// Resampling on CUDA: along one or two axes by tiles, see resize_tile.h; of volumes, one thread per output pixel, which
+// adds up all its taps along all axes.
+#include "ffi/common/launch.h"
+#include "ffi/resize/resize.h"
+#include "ffi/resize/resize_tile.h"
+
+namespace jaxdali {
+namespace {
+
+// The taps of one axis for the output samples that one thread visits.
+class TapsOfThread {
+ public:
+  JAXDALI_HD void Start(const Axis& axis, const FilterTables& tables, bool accumulate, bool relative) {
+    axis_ = &axis;
+    table_ = tables[axis.filter];
+    last_ = static_cast<int>(axis.n_in) - 1;
+    is_nearest_ = axis.filter == Interp::kNN;
+    if (is_nearest_) nearest_ = Nearest::Make(axis, accumulate, relative);
+    count_ = static_cast<int>(axis.support);
+    at_ = -1;
+  }
+
+  JAXDALI_HD void MoveTo(int64_t o) {
+    if (o == at_) return;
+    norm_ = 1;
+    if (!is_nearest_) {
+      at_ = o;
+      window_ = Window::Of(*axis_, o);
+      float sum = 0;
+      for (int j = 0; j < count_; j++) sum += Raw(j);
+      norm_ = sum != 0 ? 1 / sum : 0;
+    } else {
+      at_ = o;
+      index_ = nearest_.Index(nearest_.accumulate ? nearest_.Accumulated(o) : nearest_.At(o));
+    }
+  }
+
+  JAXDALI_HD int count() const { return count_; }
+  JAXDALI_HD int64_t Index(int j) const {
+    if (is_nearest_) return index_;
+    const int i = window_.first + j;
+    return i < 0 ? 0 : i > last_ ? last_ : i;
+  }
+  JAXDALI_HD float Weight(int j) const { return is_nearest_ ? 1.0f : Raw(j) * norm_; }
+
+ private:
+  JAXDALI_HD float Raw(int j) const {
+    return axis_->filter == Interp::kLinear ? window_.Linear(*axis_, j) : window_.Weight(*axis_, table_, j);
+  }
+
+  const Axis* axis_;
+  FilterTable table_;
+  Nearest nearest_;
+  Window window_;
+  bool is_nearest_;
+  int count_, last_, index_;
+  int64_t at_;
+  float norm_;
+};
+
+template <class In, class Out>
+struct ResizeVolumes : ResizeBatch {
+  FilterTables tables;
+
+  struct Shared {
+    ResizeJob job;
+    Axes axes;
+    int64_t pixels;
+    FilterTables tables;
+  };
+
+  JAXDALI_HD Status Prepare(int i, Shared* s) const {
+    s->pixels = 0;
+    if (Status e = Sample(i, &s->job); e != kOk) return e;
+    if (out.size(i) == 0) return kOk;
+    s->pixels = s->job.outer;
+    for (int a = 0; a < num_axes; a++) s->pixels *= s->job.out_extent[a];
+    return s->axes.Make(s->job);
+  }
+
+  // Divergent reads are fast from shared memory, not from a kernel's parameters.
+  JAXDALI_HD void Share(int thread, Shared* s) const {
+    for (int i = thread; i < 129; i += kThreads) s->tables.cubic[i] = tables.cubic[i];
+    for (int i = thread; i < 193; i += kThreads) s->tables.lanczos[i] = tables.lanczos[i];
+    for (int i = thread; i < 65; i += kThreads) s->tables.gaussian[i] = tables.gaussian[i];
+  }
+
+  JAXDALI_HD void Work(const Shared& s, int64_t begin, int64_t step) const {
+    if (begin >= s.pixels) return;
+    const Axis* axis = s.axes.axis;
+    const In* in_data = static_cast<const In*>(s.job.in);
+    const int64_t channels = s.job.inner;
+    TapsOfThread z, y, x;
+    z.Start(axis[0], s.tables, true, s.axes.second == 0);
+    y.Start(axis[1], s.tables, true, s.axes.second == 1);
+    x.Start(axis[2], s.tables, false, s.axes.second == 2);
+    for (int64_t p = begin; p < s.pixels; p += step) {
+      const Quotient row = Divide(p, axis[2].n_out), slice = Divide(row.quotient, axis[1].n_out),
+                     image = Divide(slice.quotient, axis[0].n_out);
+      z.MoveTo(image.rest);
+      y.MoveTo(slice.rest);
+      x.MoveTo(row.rest);
+      Out* to = static_cast<Out*>(s.job.out) + p * channels;
+      for (int64_t c = 0; c < channels; c += kGroup) {
+        const int group = channels - c < kGroup ? static_cast<int>(channels - c) : kGroup;
+        float sum[kGroup] = {};
+        for (int k = 0; k < z.count(); k++) {
+          const int64_t from_z = image.quotient * axis[0].n_in + z.Index(k);
+          for (int j = 0; j < y.count(); j++) {
+            const In* line = in_data + (from_z * axis[1].n_in + y.Index(j)) * axis[2].n_in * channels + c;
+            const float weight = z.Weight(k) * y.Weight(j);
+            for (int i = 0; i < x.count(); i++) {
+              const In* from = line + x.Index(i) * channels;
+              const float w = weight * x.Weight(i);
+              for (int g = 0; g < kGroup; g++)
+                if (g < group) sum[g] = MulAdd(static_cast<float>(from[g]), w, sum[g]);
+            }
+          }
+        }
+        for (int g = 0; g < kGroup; g++)
+          if (g < group) to[c + g] = RoundSaturate<Out>(sum[g]);
+      }
+    }
+  }
+
+  static constexpr int kGroup = 4;  // channels that are added up at a time
+};
+
+// Blocks of each sample. Each has some bands of a tile to do, or many source pixels; small batches spread out.
+int TileBlocks(const ResizeBatch& b) {
+  constexpr int64_t kOutput = 12288, kInput = 131072, kLeast = 1024, kAtOnce = 1024, kMost = 2048;
+  const int64_t out = b.out.capacity / b.out.n, in = b.in.capacity / b.in.n;
+  const int64_t spread = std::min<int64_t>(kAtOnce / b.out.n, out / kLeast);
+  return static_cast<int>(std::clamp<int64_t>(std::max({out / kOutput, in / kInput, spread}), 1, kMost));
+}
+
+template <class In, class Out>
+const char* LaunchTypes(const ResizeBatch& b, const Samples& samples, void* stream) {
+  if (samples.n == 0) return nullptr;
+  const FilterTables& tables = FilterTables::Get();
+  if (b.num_axes == 3) return Launch(ResizeVolumes<In, Out>{b, tables}, samples, stream);
+  const int blocks = TileBlocks(b);
+  return LaunchBlocks(TileKernel<In, Out>{b, tables, samples, blocks}, int64_t{samples.n} * blocks, stream);
+}
+
+template <class In>
+const char* LaunchFrom(const ResizeBatch& b, const Samples& samples, void* stream) {
+  return b.out.dtype == DType::kF32 ? LaunchTypes<In, float>(b, samples, stream)
+                                    : LaunchTypes<In, In>(b, samples, stream);
+}
+
+}  // namespace
+
+const char* LaunchResize(const ResizeBatch& b, const Samples& samples, void* stream) {
+  switch (b.in.dtype) {
+    case DType::kU8:
+      return LaunchFrom<uint8_t>(b, samples, stream);
+    case DType::kI16:
+      return LaunchFrom<int16_t>(b, samples, stream);
+    case DType::kU16:
+      return LaunchFrom<uint16_t>(b, samples, stream);
+    case DType::kF16:
+      return LaunchFrom<Half>(b, samples, stream);
+    case DType::kF32:
+      return LaunchFrom<float>(b, samples, stream);
+    default:
+      return "resize: element type";
+  }
+}
+
+}  // namespace jaxdali

@@ -1,0 +1,410 @@
+#include <algorithm>
+#include <cstring>
+#include <limits>
+#include <new>
+#include <type_traits>
+#include <vector>
+
+#include "ffi/resize/resize.h"
+#include "ffi/resize/resize_u8.h"
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+namespace jaxdali {
+
+// --- Filters ---------------------------------------------------------------------------------------------------
+
+bool Taps::Make(const Axis& axis, bool accumulate, bool relative) {
+  if (!axis.representable()) return false;
+  n = axis.n_out;
+  const int support = static_cast<int>(axis.support);
+  const int last = static_cast<int>(axis.n_in) - 1;
+  k = std::min(support, last + 1);
+  first.resize(n);
+  weight.resize(n * k);
+  negative = axis.filter == Interp::kCubic || axis.filter == Interp::kLanczos3;
+
+  if (axis.filter == Interp::kNN) {
+    const Nearest nearest = Nearest::Make(axis, accumulate, relative);
+    float position = nearest.At(0);
+    for (int64_t o = 0; o < n; o++) {
+      first[o] = nearest.Index(accumulate ? position : nearest.At(o));
+      weight[o] = 1;
+      position += axis.scale;
+    }
+  } else {
+    const FilterTable table = FilterTables::Get()[axis.filter];
+    std::vector<float> raw(support);
+    for (int64_t o = 0; o < n; o++) {
+      const Window window = Window::Of(axis, o);
+      const int f = window.first;
+      float sum = 0;
+      if (axis.filter == Interp::kLinear) {
+        for (int j = 0; j < support; j++) {
+          raw[j] = window.Linear(axis, j);
+          sum += raw[j];
+        }
+      } else {
+        for (int j = 0; j < support; j++) {
+          raw[j] = window.Weight(axis, table, j);
+          sum += raw[j];
+        }
+      }
+      float norm = sum != 0 ? 1 / sum : 0;
+      float* w = &weight[o * k];
+      int begin = std::min(std::max(f, 0), last + 1 - k);
+      first[o] = begin;
+      if (f == begin && k == support) {
+        for (int j = 0; j < k; j++) w[j] = raw[j] * norm;
+      } else {
+        std::fill(w, w + k, 0.0f);
+        for (int j = 0; j < support; j++) w[std::min(std::max(f + j, 0), last) - begin] += raw[j] * norm;
+      }
+    }
+  }
+  auto [a, b] = std::minmax_element(first.begin(), first.end());
+  lo = n ? *a : 0;
+  hi = n ? *b + k : 0;
+  return true;
+}
+
+namespace {
+
+// --- Rows of floats --------------------------------------------------------------------------------------------
+// Written for the compiler to vectorise; what is always inlined is compiled for the baseline and for AVX2.
+
+using Vec4 __attribute__((vector_size(16))) = float;
+
+inline Vec4 Load4(const float* p) {
+  Vec4 v;
+  memcpy(&v, p, sizeof v);
+  return v;
+}
+
+// out[i] (+)= sum_j w[j] * rows[j][begin + i]
+template <bool kAdd, class In>
+void WeighSomeRows(const In* const* rows, const float* w, int k, int64_t begin, int64_t n, float* out) {
+  constexpr int kBlock = 32;
+  int64_t i = 0;
+  for (; i + kBlock <= n; i += kBlock) {
+    float acc[kBlock];
+    for (int b = 0; b < kBlock; b++) {
+      acc[b] = w[0] * static_cast<float>(rows[0][begin + i + b]);
+      if (kAdd) acc[b] += out[i + b];
+    }
+    for (int j = 1; j < k; j++)
+      for (int b = 0; b < kBlock; b++) acc[b] += w[j] * static_cast<float>(rows[j][begin + i + b]);
+    memcpy(out + i, acc, sizeof acc);
+  }
+  for (; i < n; i++) {
+    float acc = kAdd ? out[i] : 0;
+    for (int j = 0; j < k; j++) acc += w[j] * static_cast<float>(rows[j][begin + i]);
+    out[i] = acc;
+  }
+}
+
+// Output pixels from one line of pixels with `c` channels; `line` begins at pixel `origin`. Whole vectors are read and
+// written: both rows have kMargin more elements. With one channel, `k` is a multiple of 4 and the margin holds zeros.
+constexpr int kMargin = 8;
+inline __attribute__((always_inline)) void WeighPixelsImpl(const float* line, int32_t origin, const int32_t* first,
+                                                           const float* weight, int k, int64_t n, int64_t c,
+                                                           float* out) {
+  if (c == 1) {
+    for (int64_t o = 0; o < n; o++, weight += k) {
+      const float* p = line + (first[o] - origin);
+      Vec4 acc = Load4(p) * Load4(weight);
+      for (int j = 4; j < k; j += 4) acc += Load4(p + j) * Load4(weight + j);
+      out[o] = (acc[0] + acc[1]) + (acc[2] + acc[3]);
+    }
+    return;
+  }
+  for (int64_t o = 0; o < n; o++, weight += k) {
+    const float* p = line + (first[o] - origin) * c;
+    for (int64_t b = 0; b < c; b += 4) {
+      Vec4 acc = Load4(p + b) * weight[0];
+      for (int j = 1; j < k; j++) acc += Load4(p + j * c + b) * weight[j];
+      memcpy(out + o * c + b, &acc, sizeof acc);
+    }
+  }
+}
+
+template <class Out>
+inline __attribute__((always_inline)) void ConvertImpl(const float* in, int64_t n, Out* out) {
+  for (int64_t i = 0; i < n; i++) out[i] = RoundSaturate<Out>(in[i]);
+}
+
+// A few rows at a time: hundreds of streams are more than the prefetchers follow.
+constexpr int kRows = 12;
+
+struct Portable {
+  template <class In>
+  static void WeighRows(const In* const* rows, const float* w, int k, int64_t begin, int64_t n, float* out) {
+    WeighSomeRows<false>(rows, w, std::min(k, kRows), begin, n, out);
+    for (int j = kRows; j < k; j += kRows) WeighSomeRows<true>(rows + j, w + j, std::min(k - j, kRows), begin, n, out);
+  }
+  static void WeighPixels(const float* line, int32_t origin, const int32_t* first, const float* weight, int k,
+                          int64_t n, int64_t c, float* out) {
+    WeighPixelsImpl(line, origin, first, weight, k, n, c, out);
+  }
+  template <class Out>
+  static void Convert(const float* in, int64_t n, Out* out) {
+    ConvertImpl(in, n, out);
+  }
+};
+
+#if defined(__x86_64__)
+#define JAXDALI_AVX2 __attribute__((target("avx2,fma,f16c")))
+
+inline __m128i Load128(const void* p) { return _mm_loadu_si128(static_cast<const __m128i*>(p)); }
+JAXDALI_AVX2 inline __m256 Load8(const uint8_t* p) {
+  return _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p))));
+}
+JAXDALI_AVX2 inline __m256 Load8(const int16_t* p) { return _mm256_cvtepi32_ps(_mm256_cvtepi16_epi32(Load128(p))); }
+JAXDALI_AVX2 inline __m256 Load8(const uint16_t* p) { return _mm256_cvtepi32_ps(_mm256_cvtepu16_epi32(Load128(p))); }
+JAXDALI_AVX2 inline __m256 Load8(const Half* p) { return _mm256_cvtph_ps(Load128(p)); }
+JAXDALI_AVX2 inline __m256 Load8(const float* p) { return _mm256_loadu_ps(p); }
+
+// Compilers turn the conversions of WeighSomeRows into scalar code.
+template <bool kAdd, class In>
+JAXDALI_AVX2 void WeighSomeRowsAvx2(const In* const* rows, const float* w, int k, int64_t begin, int64_t n,
+                                    float* out) {
+  int64_t i = 0;
+  for (; i + 32 <= n; i += 32) {
+    __m256 acc[4];
+    for (int b = 0; b < 4; b++) acc[b] = kAdd ? _mm256_loadu_ps(out + i + 8 * b) : _mm256_setzero_ps();
+    for (int j = 0; j < k; j++) {
+      const In* p = rows[j] + begin + i;
+      const __m256 weight = _mm256_set1_ps(w[j]);
+      for (int b = 0; b < 4; b++) acc[b] = _mm256_fmadd_ps(Load8(p + 8 * b), weight, acc[b]);
+    }
+    for (int b = 0; b < 4; b++) _mm256_storeu_ps(out + i + 8 * b, acc[b]);
+  }
+  if (i < n) WeighSomeRows<kAdd>(rows, w, k, begin + i, n - i, out + i);
+}
+
+struct Avx2 {
+  template <class In>
+  static void WeighRows(const In* const* rows, const float* w, int k, int64_t begin, int64_t n, float* out) {
+    WeighSomeRowsAvx2<false>(rows, w, std::min(k, kRows), begin, n, out);
+    for (int j = kRows; j < k; j += kRows)
+      WeighSomeRowsAvx2<true>(rows + j, w + j, std::min(k - j, kRows), begin, n, out);
+  }
+  JAXDALI_AVX2 static void WeighPixels(const float* line, int32_t origin, const int32_t* first, const float* weight,
+                                       int k, int64_t n, int64_t c, float* out) {
+    WeighPixelsImpl(line, origin, first, weight, k, n, c, out);
+  }
+  template <class Out>
+  JAXDALI_AVX2 static void Convert(const float* in, int64_t n, Out* out) {
+    int64_t i = 0;
+    if constexpr (std::is_same_v<Out, Half>)
+      for (; i + 8 <= n; i += 8)
+        _mm_storeu_si128(reinterpret_cast<__m128i*>(out + i), _mm256_cvtps_ph(_mm256_loadu_ps(in + i), 0));
+    ConvertImpl(in + i, n - i, out + i);
+  }
+};
+
+const bool kAvx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
+#endif
+
+// --- One sample ------------------------------------------------------------------------------------------------
+
+// Scratch memory of a thread, kept between samples.
+struct Scratch {
+  Taps taps[3];
+  U8Resizer u8;
+  std::vector<float> line, row, ring, slice, weight;
+  std::vector<int64_t> held;  // source row in each slot of the ring
+};
+
+template <class T>
+T* AtLeast(std::vector<T>& v, int64_t n) {
+  if (static_cast<int64_t>(v.size()) < n) v.resize(n);
+  return v.data();
+}
+
+template <class In, class Out>
+void CopyNearest(const In* in, const Taps& y, const Taps& x, int64_t row_size, int64_t c, Out* out) {
+  const int64_t out_row = x.n * c;
+  for (int64_t o = 0; o < y.n; o++, out += out_row) {
+    if (o && y.first[o] == y.first[o - 1]) {
+      memcpy(out, out - out_row, out_row * sizeof(Out));
+      continue;
+    }
+    const In* row = in + y.first[o] * row_size;
+    if (c == 1) {
+      for (int64_t i = 0; i < x.n; i++) out[i] = static_cast<Out>(row[x.first[i]]);
+    } else if (c == 3) {
+      for (int64_t i = 0; i < x.n; i++)
+        for (int b = 0; b < 3; b++) out[i * 3 + b] = static_cast<Out>(row[x.first[i] * int64_t{3} + b]);
+    } else {
+      for (int64_t i = 0; i < x.n; i++)
+        for (int64_t b = 0; b < c; b++) out[i * c + b] = static_cast<Out>(row[x.first[i] * c + b]);
+    }
+  }
+}
+
+template <class K, class In, class Out>
+void ResizeFloat(const In* in, const Taps& y, const Taps& x, int64_t row_size, int64_t c, Scratch& s, Out* out) {
+  const int64_t used = int64_t{x.hi - x.lo} * c, begin = x.lo * c, out_row = x.n * c;
+  float* line = AtLeast(s.line, used + kMargin);
+  float* row = AtLeast(s.row, out_row + kMargin);
+  std::fill(line + used, line + used + kMargin, 0.0f);
+  const float* weight = x.weight.data();
+  int k = x.k;
+  if (c == 1 && k % 4 != 0) {
+    k = (k + 3) / 4 * 4;
+    float* padded = AtLeast(s.weight, x.n * k);
+    for (int64_t o = 0; o < x.n; o++)
+      for (int j = 0; j < k; j++) padded[o * k + j] = j < x.k ? x.weight[o * x.k + j] : 0;
+    weight = padded;
+  }
+  auto finish = [&](const float* values, int64_t o) {
+    if constexpr (std::is_same_v<Out, float>)
+      memcpy(out + o * out_row, values, out_row * sizeof(float));
+    else
+      K::Convert(values, out_row, out + o * out_row);
+  };
+  std::vector<const In*> rows(y.k);
+
+  // The order of the passes that costs less; a tap of the horizontal one costs about twice as much.
+  double vertical_first = static_cast<double>(y.n) * (static_cast<double>(used) * y.k + 2.0 * out_row * x.k);
+  double horizontal_first =
+      static_cast<double>(y.hi - y.lo) * (used + 2.0 * out_row * x.k) + static_cast<double>(y.n) * out_row * y.k;
+  if (vertical_first <= horizontal_first) {
+    for (int64_t o = 0; o < y.n; o++) {
+      for (int j = 0; j < y.k; j++) rows[j] = in + (y.first[o] + j) * row_size;
+      K::WeighRows(rows.data(), &y.weight[o * y.k], y.k, begin, used, line);
+      K::WeighPixels(line, x.lo, x.first.data(), weight, k, x.n, c, row);
+      finish(row, o);
+    }
+    return;
+  }
+  // A ring of horizontally resized rows: a window of y.k neighbouring rows never needs one slot twice.
+  const int64_t stride = out_row + kMargin;
+  float* ring = AtLeast(s.ring, stride * y.k);
+  s.held.assign(y.k, -1);
+  std::vector<const float*> window(y.k);
+  const float one = 1;
+  for (int64_t o = 0; o < y.n; o++) {
+    for (int j = 0; j < y.k; j++) {
+      int64_t source = y.first[o] + j, slot = source % y.k;
+      float* held = ring + slot * stride;
+      window[j] = held;
+      if (s.held[slot] == source) continue;
+      s.held[slot] = source;
+      rows[0] = in + source * row_size;
+      K::WeighRows(rows.data(), &one, 1, begin, used, line);
+      K::WeighPixels(line, x.lo, x.first.data(), weight, k, x.n, c, held);
+    }
+    K::WeighRows(window.data(), &y.weight[o * y.k], y.k, 0, out_row, row);
+    finish(row, o);
+  }
+}
+
+// One image: rows [y], pixels [x], `c` interleaved channels.
+template <class In, class Out>
+void ResizeImage(const In* in, const Taps& y, const Taps& x, int64_t row_size, int64_t c, bool nearest, bool fixed,
+                 Scratch& s, Out* out) {
+  if (nearest) return CopyNearest(in, y, x, row_size, c, out);
+  if constexpr (std::is_same_v<In, uint8_t> && std::is_same_v<Out, uint8_t>) {
+    if (fixed) {
+      std::vector<const uint8_t*> rows(y.k);
+      for (int64_t o = 0; o < y.n; o++) {
+        for (int j = 0; j < y.k; j++) rows[j] = in + (y.first[o] + j) * row_size;
+        s.u8.Row(o, rows.data(), out + o * x.n * c);
+      }
+      return;
+    }
+  }
+#if defined(__x86_64__)
+  if (kAvx2) return ResizeFloat<Avx2>(in, y, x, row_size, c, s, out);
+#endif
+  ResizeFloat<Portable>(in, y, x, row_size, c, s, out);
+}
+
+template <class In, class Out>
+void ResizeSample(const ResizeJob& job, bool nearest, Scratch& s) {
+  const In* in = static_cast<const In*>(job.in);
+  Out* out = static_cast<Out*>(job.out);
+  const int rank = job.num_axes;
+  const Taps &y = s.taps[1], &x = s.taps[2];
+  const int64_t c = job.inner, row_size = job.in_extent[rank - 1] * c;
+  const int64_t in_slice = row_size * (rank > 1 ? job.in_extent[rank - 2] : 1), out_slice = y.n * x.n * c;
+  bool fixed = false;
+  if constexpr (std::is_same_v<In, uint8_t> && std::is_same_v<Out, uint8_t>)
+    fixed = !nearest && s.u8.Init(y, x, static_cast<int>(std::min<int64_t>(c, 8)));
+  if (rank < 3) {
+    for (int64_t i = 0; i < job.outer; i++)
+      ResizeImage(in + i * in_slice, y, x, row_size, c, nearest, fixed, s, out + i * out_slice);
+    return;
+  }
+  const Taps& z = s.taps[0];
+  std::vector<const In*> slices(z.k);
+  for (int64_t i = 0; i < job.outer; i++, in += in_slice * job.in_extent[0]) {
+    for (int64_t o = 0; o < z.n; o++, out += out_slice) {
+      for (int j = 0; j < z.k; j++) slices[j] = in + (z.first[o] + j) * in_slice;
+      if (z.k == 1) {
+        ResizeImage(slices[0], y, x, row_size, c, nearest, fixed, s, out);
+        continue;
+      }
+      float* slice = AtLeast(s.slice, in_slice);
+#if defined(__x86_64__)
+      if (kAvx2)
+        Avx2::WeighRows(slices.data(), &z.weight[o * z.k], z.k, 0, in_slice, slice);
+      else
+#endif
+        Portable::WeighRows(slices.data(), &z.weight[o * z.k], z.k, 0, in_slice, slice);
+      ResizeImage<float, Out>(slice, y, x, row_size, c, false, false, s, out);
+    }
+  }
+}
+
+template <class In>
+void ResizeTo(const ResizeJob& job, bool nearest, Scratch& s) {
+  if (job.out_type == DType::kF32)
+    ResizeSample<In, float>(job, nearest, s);
+  else
+    ResizeSample<In, In>(job, nearest, s);
+}
+
+}  // namespace
+
+Status ResizeCpu(const ResizeJob& job) {
+  static thread_local Scratch s;
+  if (job.out_type != job.in_type && job.out_type != DType::kF32) return kInternal;
+  int64_t size = job.outer * job.inner;
+  for (int a = 0; a < job.num_axes; a++) size *= job.out_extent[a];
+  if (size == 0) return kOk;
+  try {
+    Axes axes;
+    if (Status made = axes.Make(job); made != kOk) return made;
+    const bool nearest = axes.nearest;
+    for (int d = job.num_axes == 3 ? 0 : 1; d < 3; d++)
+      if (!s.taps[d].Make(axes.axis[d], d < 2, d == axes.second)) return kTooLarge;
+    switch (job.in_type) {
+      case DType::kU8:
+        ResizeTo<uint8_t>(job, nearest, s);
+        return kOk;
+      case DType::kI16:
+        ResizeTo<int16_t>(job, nearest, s);
+        return kOk;
+      case DType::kU16:
+        ResizeTo<uint16_t>(job, nearest, s);
+        return kOk;
+      case DType::kF16:
+        ResizeTo<Half>(job, nearest, s);
+        return kOk;
+      case DType::kF32:
+        ResizeTo<float>(job, nearest, s);
+        return kOk;
+      default:
+        return kInternal;
+    }
+  } catch (const std::bad_alloc&) {
+    return kOutOfMemory;
+  }
+}
+
+}  // namespace jaxdali

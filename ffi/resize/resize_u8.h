@@ -1,0 +1,40 @@
+// The fast path for uint8: fixed-point arithmetic, row by row.
+#ifndef JAXDALI_FFI_RESIZE_U8_H_
+#define JAXDALI_FFI_RESIZE_U8_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "ffi/resize/resize.h"
+
+namespace jaxdali {
+
+// Makes the rows of a resized uint8 image with 1, 3 or 4 interleaved channels, each from the source rows it depends on,
+// so that a decoder can feed it row by row. The results are the same on every machine, and within 1 of exact
+// arithmetic.
+//
+// Vertical pass first: Q7 pixels x Q15 weights (rounded multiplication) -> Q7 in int16. Horizontal pass: Q7 x Q15 ->
+// Q22 in int32. Filters with negative lobes overshoot, and weights merged at the edges exceed 1: they use Q14 weights,
+// which makes the intermediate Q6, good for -512 ... 511.
+class U8Resizer {
+ public:
+  // False when the filters need the float path: too many taps for 16-bit weights.
+  bool Init(const Taps& y, const Taps& x, int channels);
+
+  // Makes output row `y` at `dst` (exactly n_x * channels bytes are written) from `rows`, pointers to column 0 of the
+  // source rows first[y] ... first[y] + k - 1 of the vertical taps. Only columns [x.lo, x.hi) are read.
+  void Row(int64_t y, const uint8_t* const* rows, uint8_t* dst);
+
+ private:
+  int channels_ = 0, shift_ = 0;
+  int ky_ = 0, kx_ = 0;  // kx_ is padded, see Init
+  int64_t nx_ = 0, begin_ = 0, width_ = 0;
+  std::vector<int16_t> wy_;      // [n_y, ky]
+  std::vector<int16_t> wx_;      // in the order the horizontal kernel reads them
+  std::vector<int32_t> offset_;  // [n_x, padded]: element of the line where each output's taps begin
+  std::vector<int16_t> line_;
+};
+
+}  // namespace jaxdali
+
+#endif  // JAXDALI_FFI_RESIZE_U8_H_

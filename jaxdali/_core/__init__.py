@@ -1,0 +1,1 @@
+"""What an operator is: values, contexts, graph, arguments."""

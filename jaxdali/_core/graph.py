@@ -1,0 +1,181 @@
+"""The graph that a pipeline definition describes: nodes, and the `DataNode` a user holds."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from ..errors import OperatorError
+from .expressions import Expression
+from .operator import Operator
+from .values import Spec
+
+if TYPE_CHECKING:
+    from .._data.source import Source
+    from .._run.executor import Executor
+
+
+@dataclasses.dataclass(eq=False)
+class Node:
+    """A use of an operator in a graph."""
+
+    id: int
+    op: Operator
+    inputs: tuple[DataNode, ...]
+    device: str  # as asked for: "cpu", "mixed", "gpu" or "" (follow the inputs)
+    where: str
+    name: str
+    random_index: int = -1  # number among the random operators
+    specs: tuple[Spec, ...] = ()  # of the outputs, known after Graph.infer
+    stage: str = ""  # "host", "cpu" or "device"
+    native: bool = False  # op.is_native for these inputs, known after Graph.infer
+    phase: int = -1  # how many times an eager function must have run before; known after Graph.infer
+
+    def reads_on_host(self, i: int) -> bool:
+        """Whether `setup` reads the values of input `i`; `lower` then gets None in its place."""
+        reads = self.op.setup_reads
+        return self.native and (i in reads if reads is not None else i > 0)
+
+    def error(self, reason: str) -> OperatorError:
+        return OperatorError(self.op.name, self.where, reason)
+
+
+class DataNode(Expression):
+    """A value of a pipeline definition: the output of an operator. Carries no data."""
+
+    __slots__ = ("index", "node")
+
+    def __init__(self, node: Node, index: int):
+        self.node = node
+        self.index = index
+
+    @property
+    def spec(self) -> Spec:
+        return self.node.specs[self.index]
+
+    @property
+    def name(self) -> str:
+        return self.node.name
+
+    @property
+    def device(self) -> str:
+        """``"gpu"`` when the value is made on, or was moved to, the accelerator; else ``"cpu"``."""
+        return "gpu" if requested_on_device(self.node) else "cpu"
+
+    @property
+    def source(self) -> Node:
+        return self.node
+
+    def __repr__(self) -> str:
+        return f"DataNode(name={self.node.name!r}, device={self.device!r})"
+
+    def __bool__(self):
+        raise TypeError(
+            "a DataNode has no truth value while the pipeline is defined: `if`, `and`, `or`, `not` on it can't work; "
+            "use &, |, == and arithmetic on DataNodes instead"
+        )
+
+    def __iter__(self):
+        raise TypeError("a DataNode can't be iterated: it stands for a batch that does not exist yet")
+
+
+@dataclasses.dataclass
+class Graph:
+    """All nodes of one traced pipeline definition, in topological order."""
+
+    nodes: list[Node] = dataclasses.field(default_factory=list)
+    outputs: tuple[DataNode, ...] = ()
+    num_random: int = 0
+
+    def add(self, op: Operator, inputs: tuple[DataNode, ...], device: str, name: str | None, where: str) -> Node:
+        for i, x in enumerate(inputs):
+            if not any(x.node is n for n in self.nodes):
+                raise OperatorError(op.name, where, f"input {i} was created in another pipeline")
+        names = {n.name for n in self.nodes}
+        if name is not None and name in names:
+            raise OperatorError(op.name, where, f"the name {name!r} is taken by another operator of this pipeline")
+        node = Node(len(self.nodes), op, inputs, device, where, name or f"__{op.name}_{len(self.nodes)}")
+        node.stage = _stage(node)
+        if op.random:
+            node.random_index = self.num_random
+            self.num_random += 1
+        self.nodes.append(node)
+        return node
+
+    def prune(self):
+        """Drops the nodes that no output depends on.
+
+        Sources stay, as they have a state and readers are asked for their size, and so does what is to be preserved.
+        """
+        needed = {id(x.node) for x in self.outputs}
+        for node in reversed(self.nodes):
+            if id(node) in needed or node.op.source or node.op.preserved:
+                needed |= {id(x.node) for x in node.inputs} | {id(node)}
+        self.nodes = [n for n in self.nodes if id(n) in needed]
+
+    def infer(self, node: Node, sources: Mapping[int, Source], ops: Sequence[Operator], executor: Executor):
+        """Fills in specs, phase, and what else depends on the inputs' specs, which are known; errors name the operator and the user's line.
+
+        Args:
+          sources: the running source of each source node, by the node's id.
+          ops: this node's operator in the graph of each local shard.
+        """
+        try:
+            specs = tuple(x.spec for x in node.inputs)
+            node.op = node.op.bind(executor, node, ops, specs)
+            if node.op.eager:
+                node.stage = "host"
+            elif node.op.source:
+                node.specs = tuple(sources[node.id].specs())
+            else:
+                node.specs = tuple(node.op.infer(*specs))
+                node.native = node.stage != "host" and node.op.is_native(*specs)
+        except OperatorError:
+            raise
+        except (ValueError, TypeError, RuntimeError) as e:
+            if node.op.source:  # perhaps of the user's own code: comes out as it is
+                e.add_note(f"in {node.op.name} (created at {node.where})")
+                raise
+            raise type(e)(f"{node.op.name} (created at {node.where}): {e}") from e
+        for i, x in enumerate(node.inputs):
+            if node.reads_on_host(i) and x.node.stage != "host":
+                raise node.error(
+                    f"input {i} is read on the host before the batch is launched, but {x.node.op.name} "
+                    f"(created at {x.node.where}) makes it in the compiled program. Arguments must come from host operators: "
+                    "readers, external_source, random.*, peek_image_shape, shapes, arithmetic and constants, jax_function with jit=False"
+                )
+        node.phase = max((x.node.phase + (node.op.eager and x.node.stage != "host") for x in node.inputs), default=0)
+
+    @property
+    def key(self) -> tuple:
+        """The structure, for comparing the graphs of two shards."""
+        number = {id(n): i for i, n in enumerate(self.nodes)}
+        nodes = tuple(
+            (n.op.name, () if n.op.source else n.op.key, n.stage, tuple((number[id(x.node)], x.index) for x in n.inputs))
+            for n in self.nodes
+        )
+        return nodes, tuple((number[id(x.node)], x.index) for x in self.outputs)
+
+
+def requested_on_device(node: Node) -> bool:
+    """Whether the user asked for a value on the accelerator, here or upstream."""
+    if node.op.moves:
+        return node.device == "gpu"
+    return node.device in ("mixed", "gpu") or any(requested_on_device(x.node) for x in node.inputs)
+
+
+def _stage(node: Node) -> str:
+    on_device = node.device in ("mixed", "gpu")
+    stages = [x.node.stage for x in node.inputs]
+    if node.op.reads_shapes_only or node.op.eager or ("host" in node.op.runs and not on_device and all(s == "host" for s in stages)):
+        return "host"
+    if "compute" not in node.op.runs:
+        if on_device and all(s == "host" for s in stages):
+            return "host"
+        made = next(x.node for x in node.inputs if x.node.stage != "host")
+        raise node.error(
+            f"it runs on the host, but its input is made in the compiled program by {made.op.name} (created at {made.where})"
+            + (": pass jit=False to jax_function" if made.op.name == "jax_function" else "")
+        )
+    return "device" if on_device or ("device" in stages and not node.op.moves) else "cpu"

@@ -1,0 +1,84 @@
+"""What is known of a value when a pipeline is built, and the value in the host pass."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+
+from .ragged import Packed
+
+
+@dataclasses.dataclass(frozen=True)
+class Spec:
+    """What is known of a value when the pipeline is built.
+
+    Attributes:
+      dtype: NumPy dtype of the elements.
+      ndim: dimensions of one sample (the batch axis is not counted).
+      shape: the shape all samples have, or None: ragged.
+      layout: one letter per axis, e.g. ``"HWC"``; ``""`` when unknown.
+      dims: of a ragged value, the extents that are known all the same (None: varies), or None: nothing is known.
+    """
+
+    dtype: np.dtype
+    ndim: int
+    shape: tuple[int, ...] | None
+    layout: str = ""
+    dims: tuple[int | None, ...] | None = None
+
+    def __post_init__(self):
+        object.__setattr__(self, "dtype", np.dtype(self.dtype))
+        assert self.shape is None or len(self.shape) == self.ndim, self
+        assert self.layout == "" or len(self.layout) == self.ndim, self
+        assert self.dims is None or len(self.dims) == self.ndim, self
+
+    def extent(self, axis: int) -> int | None:
+        """The extent all samples have along `axis`; None: it varies or is unknown."""
+        if self.shape is not None:
+            return self.shape[axis]
+        return self.dims[axis] if self.dims is not None else None
+
+
+@dataclasses.dataclass
+class Value:
+    """A value in the host pass, all local shards at once (N = S*B samples).
+
+    Attributes:
+      spec: what is known at build.
+      shapes: ``i64[N, ndim]``, always known.
+      data: ``[N, *shape]`` array (dense), `Packed` (ragged), or None for a value made in a program.
+    """
+
+    spec: Spec
+    shapes: np.ndarray
+    data: np.ndarray | Packed | None = None
+
+    def __len__(self) -> int:
+        return len(self.shapes)
+
+    def sample(self, i: int) -> np.ndarray:
+        """Sample `i` of a host value, as a view."""
+        assert self.data is not None
+        return self.data[i]
+
+    def dense(self, what: str = "the input", present: np.ndarray | None = None) -> np.ndarray:
+        """A host value as one array ``[N, ...]``; ValueError when the samples differ in shape.
+
+        Args:
+          present: the samples that a short batch has; the others get the value of the first of them.
+        """
+        assert self.data is not None
+        if isinstance(self.data, np.ndarray) and (present is None or present.all()):
+            return self.data
+        here = self.indices(present)
+        shapes = self.shapes[here]
+        if len(shapes) and (shapes != shapes[0]).any():
+            raise ValueError(f"{what} must have one shape for all samples of a batch, got {sorted(set(map(tuple, shapes.tolist())))}")
+        return np.stack([self.data[i] for i in here])
+
+    def indices(self, present: np.ndarray | None) -> list[int]:
+        """For each sample itself; for those that a short batch lacks, the first that it has."""
+        if present is None or not present.any():
+            return list(range(len(self)))
+        return np.where(present, np.arange(len(self)), int(present.argmax())).tolist()

@@ -1,0 +1,152 @@
+"""What readers and external_source are to the executor: a `Source` per operator, for all local shards at once."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .._core.values import Spec
+
+if TYPE_CHECKING:
+    from .._run.host import HostContext
+    from .epoch import Walk
+
+
+@dataclasses.dataclass(frozen=True)
+class SampleIds:
+    """Which samples a batch holds: the key of their random numbers, and their names for messages.
+
+    Attributes:
+      epoch: ``i64[N]``.
+      position: ``i64[N]``; (epoch, position) depends neither on the number of shards nor on the batch size.
+      names: N texts, e.g. paths; ``""`` where a sample has none.
+      present: ``bool[N]``, False for the places a smaller batch leaves empty. None: all are present.
+    """
+
+    epoch: np.ndarray
+    position: np.ndarray
+    names: Sequence[str]
+    present: np.ndarray | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Saved:
+    """What a checkpoint says about one shard of a source: where it stood, and what that depends on."""
+
+    fingerprint: dict[str, Any]
+    cursor: Any
+
+
+class Source:
+    """Feeds one source operator of a pipeline, for the S local shards together.
+
+    A source is a function of its cursors as far as its data allow: `read` gets the cursors and returns the new ones, so
+    that a checkpoint is a list of cursors and prefetching never has to be undone.
+
+    Attributes:
+      metas: for readers, one dict per local shard, as `Pipeline.reader_meta` returns it; empty for other sources.
+      fed: whether the data come from `feed`.
+      walks: for readers, the way of each local shard through the list.
+    """
+
+    walks: Sequence[Walk] = ()
+    metas: tuple[dict[str, int], ...] = ()
+    fed: bool = False
+
+    @property
+    def meta(self) -> dict[str, int]:
+        """The first local shard's metadata; {} when this is not a reader."""
+        return self.metas[0] if self.metas else {}
+
+    def specs(self) -> tuple[Spec, ...]:
+        """Specs of the outputs. May look at the first batch, which the next `read` then returns."""
+        raise NotImplementedError(type(self).__name__)
+
+    def first_shape(self, output: int) -> tuple[int, ...] | None:
+        """Shape of the first sample of an output, where it can be had before anything is read; None otherwise."""
+        return None
+
+    def fingerprint(self) -> list[dict[str, Any]]:
+        """What the meaning of a cursor depends on, JSON-able and under names that a user knows; for each local shard."""
+        raise NotImplementedError(type(self).__name__)
+
+    def reseed(self, seed: int) -> None:
+        """Goes on with another seed of the pipeline, that of a checkpoint."""
+
+    def initial(self) -> list[Any]:
+        """The cursors of the start, one JSON-able value per local shard."""
+        raise NotImplementedError(type(self).__name__)
+
+    def read(self, ctx: HostContext, cursors: Sequence[Any]) -> tuple[tuple[Any, ...], list[Any], SampleIds]:
+        """Reads the next batch of every local shard.
+
+        Returns:
+          (outputs as `Operator.run` returns them, the new cursors, what was read).
+
+        Raises:
+          StopIteration: the data are at their end; `after_end` tells where the next epoch starts.
+        """
+        raise NotImplementedError(type(self).__name__)
+
+    def after_end(self, cursors: Sequence[Any]) -> list[Any]:
+        """The cursors from which the next epoch starts, after `read` raised StopIteration at `cursors`."""
+        return list(cursors)
+
+    def after_error(self, cursors: Sequence[Any]) -> list[Any]:
+        """The cursors from which to go on after `read` raised another exception than StopIteration: its batch is consumed."""
+        return list(cursors)
+
+    def saved(self, cursors: Sequence[Any]) -> list[Saved]:
+        """What to write into a checkpoint, for each local shard."""
+        return [Saved(f, c) for f, c in zip(self.fingerprint(), cursors, strict=True)]
+
+    def resume(self, saved: Sequence[Saved], same_shards: bool) -> list[Any]:
+        """The cursors to go on from. This source stays as it is; the `read` of these cursors takes it there.
+
+        Args:
+          saved: one for each local shard with `same_shards`; else those of other shards, at least one.
+          same_shards: whether they are of this very source's shards.
+
+        Raises:
+          ValueError: they are of another source, or it is not known what remains for this number of shards.
+        """
+        check_fingerprints(self.fingerprint(), saved)
+        if not same_shards:
+            raise ValueError("it does not tell which of its data remain for another number of shards")
+        return [s.cursor for s in saved]
+
+    def feed(self, data: Any, layout: str | None = None, shard: int = 0) -> None:
+        """Gives a fed source its next batch for local shard `shard`. RuntimeError where the data come from elsewhere."""
+        raise RuntimeError("this source has data of its own; only an external_source without a source can be fed")
+
+    @property
+    def available(self) -> int:
+        """Batches that were fed and not read yet."""
+        return 0
+
+    def pad_rounds(self) -> None:
+        """Has every round of a reader filled up to full batches, as with ``pad_last_batch=True``. Before anything is read."""
+        raise RuntimeError("mask_name needs a reader that can pad its rounds; pass size instead of reader_name")
+
+    def close(self) -> None:
+        """Lets go of what the source holds, and of threads that wait for data; it is not used any more, unless `reopen` is called."""
+
+    def reopen(self) -> None:
+        """Makes a source that was closed ready for use again."""
+
+
+def check_fingerprints(here: Sequence[dict[str, Any]], saved: Sequence[Saved], but: Sequence[str] = ()) -> None:
+    """Raises a ValueError that says in what the sources differ; `but` are names that may."""
+    for i, s in enumerate(saved):
+        mine = here[min(i, len(here) - 1)]
+        names = [n for n in (*mine, *(n for n in s.fingerprint if n not in mine)) if n not in but]
+        different = [
+            f"{n} is {mine.get(n)!r} here and {s.fingerprint.get(n)!r} in the checkpoint"
+            for n in names
+            if mine.get(n) != s.fingerprint.get(n)
+        ]
+        if different:
+            raise ValueError("; ".join(different))

@@ -1,0 +1,260 @@
+"""Checkpoints: where pipelines and iterators stand, as JSON, and back.
+
+A pipeline's *record* is a dict: seed, batch_size, epoch, iteration, its shard ``[id, number of shards]``, and for each source
+its fingerprint (what the cursor's meaning depends on) and cursor. Random numbers are functions of these. An iterator's state
+holds a record for each of its pipelines, and where it stands in its epoch. All shards advance in lockstep, so that the state of
+one process tells that of all.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from .._data.epoch import EpochCounter, EpochPlan
+from .._data.source import Saved
+from .._run.executor import STATE_VERSION, Executor
+
+FORMAT = "jaxdali checkpoint"
+
+
+def to_bytes(record: Mapping[str, Any], iterator: Mapping[str, Any] | None) -> bytes:
+    """A pipeline's checkpoint; equal states give equal bytes."""
+    whole = {"format": FORMAT, "version": STATE_VERSION, "iterator": iterator, "pipeline": record}
+    return json.dumps(whole, sort_keys=True, separators=(",", ":")).encode()
+
+
+def from_bytes(data: Any) -> tuple[dict[str, Any], dict[str, Any] | None]:
+    """(a pipeline's record, where its iterator stood). RuntimeError when these bytes are no checkpoint."""
+    if not isinstance(data, (bytes, bytearray, str)):
+        raise TypeError(f"a checkpoint must be bytes, as checkpoint() and checkpoints() return them, got {type(data).__name__}")
+    with _reading():
+        whole = json.loads(data)
+        if whole["format"] != FORMAT:
+            raise KeyError("format")
+        _check_version(whole["version"])
+        record = whole["pipeline"]
+        int(record["seed"])
+        return record, whole["iterator"]
+
+
+def for_pipelines(checkpoints: Sequence[bytes] | None, pipelines: int, num_shards: int) -> list[bytes | None]:
+    """The ``checkpoint=`` argument of each pipeline of an iterator.
+
+    Args:
+      checkpoints: what `checkpoints()` of an iterator returned; None or empty: start anew.
+      pipelines: how many there are in this process; `num_shards`: in all processes.
+
+    Raises:
+      RuntimeError: there is not one for each, and they are not of another number of shards either.
+    """
+    if not checkpoints:
+        return [None] * pipelines
+    if len(checkpoints) == pipelines:
+        return list(checkpoints)
+    records = [from_bytes(c)[0] for c in checkpoints]
+    if any(r["shard"][1] == num_shards for r in records):
+        raise RuntimeError(f"there are {len(checkpoints)} checkpoints, but {pipelines} pipelines in this process; pass one for each")
+    _one([r["seed"] for r in records], "seeds")
+    return [checkpoints[0]] * pipelines
+
+
+# --- pipelines ------------------------------------------------------------------------------------------------------
+
+
+def records_of(executor: Executor, state: Mapping[str, Any], places: Sequence[Sequence[int]]) -> list[dict[str, Any]]:
+    """An executor's state as one record for each of its shards; `places`: (id, number of shards) of each."""
+    common = {"seed": state["seed"], "batch_size": executor.B, "epoch": state["epoch"], "iteration": state["iteration"]}
+    saved = {name: source.saved(state["sources"][name]["cursors"]) for name, source in executor.named_sources.items()}
+    return [
+        {**common, "shard": list(place), "sources": {name: dataclasses.asdict(s[i]) for name, s in saved.items()}}
+        for i, place in enumerate(places)
+    ]
+
+
+def state_of(executor: Executor, records: Sequence[Mapping[str, Any]], places: Sequence[Sequence[int]]) -> dict[str, Any]:
+    """The state of an executor to go on from. The executor stays as it is.
+
+    Args:
+      executor: whose shards have these `places`.
+      records: of the same shards, or of others; then the data must be known to be shared out anew.
+
+    Raises:
+      RuntimeError: the records are of another pipeline (the message says what differs), or it is not known how to go on.
+    """
+    with _reading():
+        by_place = {tuple(r["shard"]): r for r in records}
+        same = all(tuple(p) in by_place for p in places)
+        if same:
+            records = [by_place[tuple(p)] for p in places]
+        seed = _one([r["seed"] for r in records], "seeds")
+        first = records[0]
+        sources = executor.named_sources
+        if set(sources) != set(first["sources"]):
+            raise RuntimeError(
+                f"the checkpoint is of another pipeline: it has the sources {sorted(first['sources'])}, this pipeline {sorted(sources)}"
+            )
+        cursors = {}
+        for name, source in sources.items():
+            saved = [Saved(**r["sources"][name]) for r in records]
+            try:
+                cursors[name] = {"cursors": source.resume(saved, same)}
+            except ValueError as e:
+                raise RuntimeError(f"{name} can't go on from this checkpoint: {e}") from e
+        samples = first["iteration"] * first["batch_size"] * first["shard"][1]
+        iteration = -(-samples // (executor.B * places[0][1]))
+        return {"version": STATE_VERSION, "seed": seed, "epoch": first["epoch"], "iteration": iteration, "sources": cursors}
+
+
+# --- iterators ------------------------------------------------------------------------------------------------------
+
+
+@dataclasses.dataclass(frozen=True)
+class Epochs:
+    """What an iterator's epochs depend on.
+
+    Attributes:
+      policy: name of the last-batch policy.
+      size: as given; -1: a reader or the end of the data tells.
+      reader_name: the reader that tells.
+      padded: the user's last_batch_padded.
+    """
+
+    policy: str
+    size: int
+    reader_name: str | None
+    padded: bool
+
+
+def parts_of(state: Mapping[str, Any]) -> tuple[list[dict[str, Any]], dict[str, Any] | None]:
+    """(the pipelines' records, where the iterator stood) of what an iterator's get_state returned."""
+    with _reading():
+        _check_version(state["version"])
+        whole = json.loads(json.dumps(state))
+        return [whole["pipelines"][i] for i in range(max(1, len(whole["pipelines"])))], whole["iterator"]
+
+
+def shard_places(executors: Sequence[Executor]) -> list[list[tuple[int, int]]]:
+    """(id, number of shards) of each pipeline, for each executor; separate pipelines are numbered as they stand."""
+    if len(executors) == 1:
+        shards = executors[0].shards
+        return [[(i, shards.num) for i in shards.ids]]
+    return [[(i, len(executors))] for i in range(len(executors))]
+
+
+def resume(
+    executors: Sequence[Executor],
+    records: Sequence[Mapping[str, Any]],
+    iterator: Mapping[str, Any] | None,
+    epochs: Epochs,
+    plan: EpochPlan | None,
+) -> tuple[list[dict[str, Any]], EpochCounter | None]:
+    """The states of an iterator's executors, and its epoch counter, to go on from.
+
+    Args:
+      executors: of the iterator.
+      records: of its pipelines, of another process's, or of another number of shards.
+      iterator: where it stood; None: the records are of pipelines that were run without one.
+      epochs: what its epochs depend on now; `plan`: the same in numbers, None where only the data's end tells.
+
+    Raises:
+      RuntimeError: see `state_of`, also for what is left of an epoch.
+    """
+    with _reading():
+        counter = EpochCounter(plan) if plan is not None else None
+        if iterator is None:
+            if counter is not None:
+                raise RuntimeError(
+                    "the checkpoint was made by a pipeline without an iterator, so it does not say where an iterator stands in its epoch"
+                )
+            return _states(executors, records), None
+        here = dataclasses.asdict(epochs)
+        there = {k: iterator[k] for k in here}
+        if here != there:
+            different = [f"{k} is {here[k]!r} here and {there[k]!r} in the checkpoint" for k in here if here[k] != there[k]]
+            raise RuntimeError(f"the checkpoint is of another iterator: {'; '.join(different)}")
+        if counter is None or plan is None or len(iterator["counter"]["ahead"]) == len(plan.sizes):
+            states = _states(executors, records)
+            if counter is not None:
+                counter.set_state(iterator["counter"])
+            return states, counter
+        assert epochs.reader_name is not None
+        return _redistribute(executors, records, iterator, epochs.reader_name, plan)
+
+
+def _states(executors: Sequence[Executor], records: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    return [state_of(e, records, p) for e, p in zip(executors, shard_places(executors), strict=True)]
+
+
+def _redistribute(
+    executors: Sequence[Executor], records: Sequence[Mapping[str, Any]], iterator: Mapping[str, Any], reader: str, plan: EpochPlan
+) -> tuple[list[dict[str, Any]], EpochCounter]:
+    """`resume` for another number of shards than the records are of."""
+    _states(executors, records)  # its checks come first
+    seed = _one([r["seed"] for r in records], "seeds")
+    record = records[0]
+    source = executors[0].named_sources[reader]
+    walk = dataclasses.replace(source.walks[0], seed=seed) if "seed" not in record["sources"][reader]["fingerprint"] else source.walks[0]
+    of = record["sources"][reader]["fingerprint"]
+    walk_before = dataclasses.replace(walk, num_shards=of["num_shards"], shard_id=of["shard_id"])
+    batch_size = record["batch_size"]
+    metas = [dataclasses.replace(walk_before, shard_id=i).meta() for i in range(walk_before.num_shards)]
+    before = EpochCounter(EpochPlan.of_readers(metas, batch_size, plan.policy))
+    before.set_state(iterator["counter"])
+    ended = before.is_over
+    dropped = before.settle()
+    if dropped:
+        records = [_skipped(executors[0], r, dropped) for r in records]
+    states = _states(executors, records)
+    counter = EpochCounter(plan)
+    cursor = records[0]["sources"][reader]["cursor"]
+    try:
+        counter.redistribute(before, walk, states[0]["sources"][reader]["cursors"][0], (walk_before, cursor), ended)
+    except ValueError as e:
+        raise RuntimeError(f"this epoch can't be shared out among another number of shards: {e}") from e
+    return states, counter
+
+
+def _skipped(executor: Executor, record: Mapping[str, Any], batches: int) -> dict[str, Any]:
+    """The record after batches that nobody gets."""
+    sources = {}
+    for name, saved in record["sources"].items():
+        walks = executor.named_sources[name].walks
+        cursor = saved["cursor"]
+        if walks:
+            of = saved["fingerprint"]
+            walk = dataclasses.replace(walks[0], num_shards=of["num_shards"], shard_id=of["shard_id"])
+            for _ in range(batches):
+                cursor = walk.take(cursor, record["batch_size"], record["batch_size"])[3]
+        sources[name] = {**saved, "cursor": cursor}
+    return {**record, "iteration": record["iteration"] + batches, "sources": sources}
+
+
+# --- help -----------------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def _reading() -> Iterator[None]:
+    """Anything but what a checkpoint has to look like is a RuntimeError that says so."""
+    try:
+        yield
+    except (ValueError, KeyError, TypeError, IndexError, AttributeError, UnicodeDecodeError) as e:
+        raise RuntimeError(f"this is not a checkpoint of jaxdali, or it is damaged: {type(e).__name__}: {e}") from e
+
+
+def _check_version(version: Any):
+    if version != STATE_VERSION:
+        raise RuntimeError(f"the checkpoint has version {version!r}, this jaxdali reads version {STATE_VERSION}")
+
+
+def _one(values: Sequence[Any], what: str) -> Any:
+    """The one value that all have."""
+    if any(v != values[0] for v in values):
+        raise RuntimeError(
+            f"the pipelines of the checkpoint have different {what}, {sorted(set(values))}, so one can't go on where another was; "
+            "give all pipelines the same seed"
+        )
+    return values[0]

@@ -1,0 +1,47 @@
+"""What this installation consists of, for bug reports."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import platform
+
+
+def _version(package: str) -> str:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return "not installed"
+
+
+def show_config() -> None:
+    """Prints versions, codecs, SIMD level, devices, and whether the CUDA module is built.
+
+    Example:
+      >>> import jaxdali
+      >>> jaxdali.show_config()  # doctest: +SKIP
+      jaxdali       0.1.0 (Python 3.11.7, Linux x86_64)
+      ...
+    """
+    import jax
+
+    from .. import __version__, _cpu
+    from .._core import ffi as _ffi
+
+    info = _cpu.build_info()
+    rows = {
+        "jaxdali": f"{__version__} (Python {platform.python_version()}, {platform.system()} {platform.machine()})",
+        "built with": f"{info['compiler']}, XLA FFI API {info['ffi_api']}",
+        "jax, jaxlib": f"{_version('jax')}, {_version('jaxlib')}",
+        "numpy": _version("numpy"),
+        "SIMD": info["simd"],
+        "JPEG": info["jpeg"],
+        "PNG": info["png"],
+        "BMP, TIFF, WebP, PNM, JPEG 2000": f"Pillow {_version('Pillow')}",
+        "16-bit TIFF, PNM, JPEG 2000": f"imagecodecs {_version('imagecodecs')} (extra: formats)",
+        "CPU kernels": ", ".join(sorted(name.removeprefix("jaxdali_") for name in _cpu.targets())),
+        "CUDA module": _ffi.CUDA,
+        "devices": ", ".join(str(d) for d in jax.local_devices()) + f" (default backend: {jax.default_backend()})",
+    }
+    width = max(map(len, rows))
+    for name, value in rows.items():
+        print(f"{name:<{width}}  {value}")

@@ -1,0 +1,167 @@
+"""What a stand-alone pipeline runs: which batches are scheduled, which are taken, where the data end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+from .._core.graph import Graph
+from .._core.ragged import Packed
+from .._core.values import Value
+from .._data.source import Source
+from .._run.executor import Batch, Executor
+from .._run.host import Work
+from .._run.prefetch import Prefetch, Synchronous
+from ..backend import TensorListCPU, TensorListGPU
+
+
+class Schedule:
+    """Counts the batches that were asked for and not yet taken, as DALI's `schedule_run` and `outputs` do.
+
+    Args:
+      executor: runs the pipeline.
+      state: to start from.
+      depth: batches made ahead.
+      pipelined: False: each batch is made when it is scheduled, one at a time.
+      by_user: whether the user's code supplies the data of each batch, with `feed_input` or `iter_setup`: then batches
+        are made in the user's thread and only when they are scheduled, not by threads of their own.
+    """
+
+    def __init__(self, executor: Executor, state: dict, depth: int, *, pipelined: bool, by_user: bool):
+        self.executor = executor
+        self._kind = Prefetch if pipelined and not by_user else Synchronous
+        self._runner: Prefetch | Synchronous | None = None  # made when the first batch is scheduled: it may read the sources at once
+        self._start = state
+        self._depth = depth if pipelined else 1
+        self._fed = [s for s in executor.sources.values() if s.fed]
+        self._setups = isinstance(executor, SetUpExecutor)
+        self._filled = False
+        self._pending = 0
+        self._closed = False
+
+    @property
+    def started(self) -> bool:
+        """Whether a batch was ever scheduled."""
+        return self._runner is not None
+
+    @property
+    def state(self) -> dict:
+        """After the batch that was taken last."""
+        return self._start if self._runner is None else self._runner.state
+
+    def schedule(self):
+        """Schedules one batch; the first time as many as are made ahead. Of data that are fed, at most those that are there."""
+        if self._closed:
+            raise RuntimeError("this pipeline is closed")
+        if self._runner is None:
+            self._runner = self._kind(self.executor, self._start, self._depth)
+        runner = self._runner
+        if self._fed and not self._setups:
+            room = max(self._depth - self._pending, 1)
+            # With nothing fed and nothing scheduled, the source says so or waits, as it was told.
+            count = max(min(room, *(s.available for s in self._fed)), int(not self._pending))
+        else:
+            count = 1 if self._filled else self._depth
+        self._filled = True
+        for _ in range(count):
+            if isinstance(runner, Synchronous):
+                runner.request()
+                if runner.no_more:
+                    return
+            self._pending += 1
+
+    def take(self) -> Batch:
+        """The batch scheduled first. Raises StopIteration when nothing is scheduled, or the data are at their end."""
+        if not self._pending or self._runner is None:
+            raise StopIteration
+        self._pending -= 1
+        try:
+            return self._runner.get()
+        except StopIteration:
+            self._pending = 0
+            raise
+
+    @property
+    def empty(self) -> bool:
+        """Whether all scheduled batches were taken. Waits for the next one: only then it is known whether there is one."""
+        return not self._pending or (isinstance(self._runner, Prefetch) and not self._runner.wait())
+
+    def reset(self):
+        """Starts the next epoch if all batches of this one were taken."""
+        if isinstance(self._runner, Prefetch):
+            self._runner.wait()
+        if self._runner is not None and self._runner.at_end:
+            self._runner.restart()
+            self._filled = False
+            self._pending = 0
+
+    def close(self):
+        """Stops everything."""
+        self._closed = True
+        for source in self._fed:
+            source.close()  # a thread may wait for data there
+        if self._runner is not None:
+            self._runner.close()
+        if self._runner is None or not self._runner.busy:
+            self.executor.close()
+
+    def hand_over(self) -> dict[int, Source]:
+        """Gives up the sources, unread, and closes the rest."""
+        sources, self.executor.sources = self.executor.sources, {}
+        self.executor.close()
+        return sources
+
+
+class SetUpExecutor(Executor):
+    """An executor of pipelines whose `iter_setup` is overridden: it is called once for each batch, before the sources are read."""
+
+    def __init__(self, *args: Any, setups: Sequence[Callable[[], None]], **options: Any):
+        super().__init__(*args, **options)
+        self._setups = setups
+        self._is_set_up = False
+
+    def _set_up(self):
+        if not self._is_set_up:
+            with self.settings.contexts():
+                for f in self._setups:
+                    f()
+            self._is_set_up = True
+
+    def build(self):
+        if not self._built:
+            try:
+                self._set_up()  # what it feeds tells the types
+            except StopIteration:
+                raise RuntimeError("there is no data: iter_setup raised StopIteration before the first batch") from None
+        super().build()
+
+    def read(self, state: dict) -> Work:
+        self._set_up()
+        self._is_set_up = False
+        return super().read(state)
+
+
+def make_executor(graphs: Sequence[Graph], setups: Sequence[Callable[[], None]], **options: Any) -> Executor:
+    """An executor of these graphs, with its options, that calls `setups` before each batch."""
+    return SetUpExecutor(graphs, setups=setups, **options) if setups else Executor(graphs, **options)
+
+
+def tensor_lists(batch: Batch) -> tuple[TensorListCPU | TensorListGPU, ...]:
+    """The outputs of a finished batch as DALI's containers."""
+    return tuple(_tensor_list(v, n, batch.ids.present) for v, n in zip(batch.outputs, batch.names, strict=True))
+
+
+def _tensor_list(value: Value, names: Sequence[str], present: np.ndarray | None) -> TensorListCPU | TensorListGPU:
+    """One output; samples that a short batch lacks are left out."""
+    data, spec = value.data, value.spec
+    on_device = isinstance(data, jax.Array) and next(iter(data.devices())).platform != "cpu"
+    kind = TensorListGPU if on_device else TensorListCPU
+    here = range(len(value)) if present is None else np.flatnonzero(present).tolist()
+    if isinstance(data, Packed) or len(here) < len(value):
+        assert data is not None
+        samples = [data[i] for i in here]
+        return kind(samples, spec.layout, source_info=[names[i] for i in here], owner=data, dtype=spec.dtype, ndim=spec.ndim)
+    return kind(data, spec.layout, source_info=names)

@@ -1,0 +1,147 @@
+"""The final form of a pipeline's outputs: dense arrays on the user's devices. Compiles nothing."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import jax
+import numpy as np
+from jax.sharding import Sharding
+
+from .._core.graph import DataNode
+from .._core.ragged import ALIGNMENT, BufferPool, Packed, Ragged, plan_offsets
+from .._core.values import Value
+from .host import EagerArrays, Work
+from .lowering import narrow
+from .sharding import Shards, assemble, cpu_device
+
+
+class Outputs:
+    """Gives outputs their final form.
+
+    Args:
+      pool: for dense copies of ragged values.
+      shards, B: the local shards, and samples in each.
+      stacked: outputs get a leading axis of the shards.
+      padded: batches keep their size where samples are missing: something stands in their place.
+      x64: whether 64-bit types stay.
+    """
+
+    def __init__(self, pool: BufferPool, shards: Shards, B: int, *, stacked: bool, padded: bool, x64: bool):
+        self._pool = pool
+        self._shards = shards
+        self._B = B
+        self.stacked = stacked
+        self._padded = padded
+        self._x64 = x64
+
+    def value(self, x: DataNode, work: Work) -> Value:
+        """An output of a pipeline that runs alone, as it is."""
+        value, result = work.values[x.node.id, x.index], work.results.get((x.node.id, x.index))
+        if result is None:
+            return value
+        if isinstance(result, Ragged):
+            offsets, _ = plan_offsets(value.shapes, 1)
+            return Value(value.spec, value.shapes, Packed(np.asarray(result.data)[None], offsets, value.shapes))
+        return Value(value.spec, value.shapes, result[0] if isinstance(result, EagerArrays) else result)
+
+    def array(self, x: DataNode, sharding: Sharding | None, work: Work) -> jax.Array:
+        """An output of an iterator: a global array on `sharding` (None: on the one device)."""
+        result: Any = work.results.get((x.node.id, x.index))
+        short = work.present is not None and not work.present.all()
+        whole = isinstance(result, jax.Array) and (self._padded or not short) and (self._x64 or narrow(result.dtype) == result.dtype)
+        if whole and sharding is None and x.node.stage == "device":  # native operators may have made it on the CPU beside the device
+            return jax.device_put(result, self._shards.primaries[0]) if len(self._shards.devices) == 1 else result
+        if whole and (sharding is None or result.sharding == sharding):
+            return result
+        parts = self.parts(x, work, narrowed=not self._x64, short=short)
+        if short and self._padded:
+            parts = [_filled(p, self._B) for p in parts]
+        if len({p.shape[0] for p in parts}) > 1:
+            raise x.node.error(f"the shards have different numbers of samples in this batch: {[p.shape[0] for p in parts]}")
+        if self.stacked:
+            parts = [np.asarray(p)[None] for p in parts]
+        if sharding is not None:
+            try:
+                return assemble(parts, self._shards, sharding)
+            except ValueError as e:
+                raise x.node.error(f"this output, a batch of {list(parts[0].shape[1:])}, does not fit its sharding: {e}") from e
+        # Without a sharding, what is made on the host stays on the CPU, as in DALI.
+        device = cpu_device() if x.node.stage == "host" and self._shards.accelerator else self._shards.primaries[0]
+        return jax.device_put(parts[0], device)
+
+    def parts(self, x: DataNode, work: Work, *, narrowed: bool, short: bool = True) -> list[Any]:
+        """A value as one dense array ``[B, ...]`` for each local shard, of the samples that are present: NumPy, or jax on its device.
+
+        Raises:
+          OperatorError: the samples differ in shape.
+        """
+        value, result = work.values[x.node.id, x.index], work.results.get((x.node.id, x.index))
+        dtype = narrow(value.spec.dtype) if narrowed else value.spec.dtype
+        S, B = len(self._shards.devices), self._B
+        here = None
+        if short and work.present is not None and not work.present.all():
+            here = [np.flatnonzero(p) for p in work.present.reshape(S, B)]
+        if isinstance(result, (EagerArrays, jax.Array)):
+            made = list(result) if isinstance(result, EagerArrays) else by_shard(result, self._shards)
+            if isinstance(result, EagerArrays):  # has no more than the samples that are present
+                here = None
+            if here is None and all(p.dtype == dtype for p in made):
+                return made
+            return [np.asarray(p)[slice(None) if here is None else here[s]].astype(dtype) for s, p in enumerate(made)]
+        rows = [range(s * B, (s + 1) * B) if here is None else (s * B + here[s]).tolist() for s in range(S)]
+        there = value.shapes[[i for r in rows for i in r]]
+        if (there != there[:1]).any():
+            raise x.node.error(
+                f"the samples of this output differ in shape ({_describe(there)}), so they can't become one jax.Array; "
+                "make them uniform, e.g. with fn.resize(..., size=...)"
+            )
+        if isinstance(value.data, np.ndarray):
+            return [self._copy(value.data[r.start : r.stop] if isinstance(r, range) else value.data[r], dtype) for r in rows]
+        shape = tuple(there[0].tolist()) if len(there) else (0,) * value.spec.ndim
+        if isinstance(result, Ragged):
+            offsets, _ = plan_offsets(value.shapes, S)
+            flat = [np.asarray(p) for p in by_shard(result.data, self._shards)]
+        else:
+            assert isinstance(value.data, Packed)
+            offsets, flat = value.data.offsets, list(value.data.data)
+        return [self._dense(flat[s], offsets[list(r)], shape, dtype) for s, r in enumerate(rows)]
+
+    def _copy(self, data: np.ndarray, dtype: np.dtype) -> np.ndarray:
+        dense = self._pool.empty(data.shape, dtype)
+        dense[...] = data
+        return dense
+
+    def _dense(self, flat: np.ndarray, offsets: np.ndarray, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+        """Samples of one shape out of a shard's flat buffer."""
+        size = math.prod(shape)
+        dense = self._pool.empty((len(offsets), *shape), dtype)
+        rows = dense.reshape(len(offsets), size)
+        if size % ALIGNMENT == 0 and np.array_equal(offsets, np.arange(len(offsets)) * (size // ALIGNMENT)):  # one behind the other
+            rows[...] = flat[: rows.size].reshape(rows.shape)
+        else:
+            for row, offset in zip(rows, offsets.tolist()):
+                row[...] = flat[offset * ALIGNMENT : offset * ALIGNMENT + size]
+        return dense
+
+
+def by_shard(x: jax.Array, shards: Shards) -> list[Any]:
+    """The parts of a program's result, one per local shard: jax, or NumPy where it was made on one CPU device."""
+    at = {s.device: s.data for s in x.addressable_shards}
+    if all(d in at for d in shards.primaries):
+        return [at[d] for d in shards.primaries]
+    # Made beside the accelerators, on one CPU device.
+    rows, S = np.asarray(x), len(shards.devices)
+    return [rows[s * (len(rows) // S) : (s + 1) * (len(rows) // S)] for s in range(S)]
+
+
+def _filled(part: Any, B: int) -> np.ndarray:
+    filled = np.zeros((B, *part.shape[1:]), part.dtype)
+    filled[: len(part)] = part
+    return filled
+
+
+def _describe(shapes: np.ndarray) -> str:
+    distinct = sorted(set(map(tuple, shapes.tolist())))
+    return ", ".join(map(str, distinct[:4])) + (f" and {len(distinct) - 4} more" if len(distinct) > 4 else "")

@@ -1,0 +1,301 @@
+"""The operators that decode images.
+
+A decoder is two of them. `ImageHeaders`, on the host, parses the headers of the whole batch and decodes what the compiled program
+can't; `DecodeImage` does the rest in the program. On the CPU that is JPEG and PNG; on a GPU with our kernels it is sequential JPEG
+(``ffi/cuda_jpeg/``), and everything else comes as finished pixels.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from ... import _cpu, types
+from ..._core import ffi as _ffi
+from ..._core.graph import Node
+from ..._core.operator import Operator
+from ..._core.ragged import Packed, plan_offsets
+from ..._core.values import Spec, Value
+from .._image.resize import output_spec
+from . import pillow as _pillow
+
+if TYPE_CHECKING:
+    from ..._run.executor import Executor
+    from ..._run.host import HostContext
+    from ..._run.lowering import LowerContext
+
+# Columns of an info row; struct ImageInfo of ffi/cpu_codecs/image_header.h.
+STATUS, FORMAT, HEIGHT, WIDTH, CHANNELS, DEPTH, ORIENTATION, HOST_DECODE, ORIENTATION_AT = range(9)
+REGION_Y, REGION_X, REGION_HEIGHT, REGION_WIDTH = range(9, 13)
+assert _cpu.INFO_COLUMNS == 13
+
+OUTPUT_TYPES = tuple(types.DALIImageType)
+DTYPES = tuple(np.dtype(t) for t in (np.uint8, np.int8, np.uint16, np.int16, np.uint32, np.int32, np.float16, np.float32, np.float64))
+
+
+def parse_headers(encoded: Packed) -> np.ndarray:
+    """What the headers of encoded images say: one native call for all of them, without the GIL.
+
+    Args:
+      encoded: N byte strings, u8, 1-D.
+
+    Returns:
+      ``i32[N, 13]``: status, format, height, width, channels, depth, orientation, host_decode, orientation_at, and the region to
+      decode: y, x, height, width, at first the whole.
+    """
+    info = np.empty((len(encoded), _cpu.INFO_COLUMNS), np.int32)
+    _cpu.parse_headers(encoded.data, encoded.offsets, np.ascontiguousarray(encoded.shapes[:, 0]), info)
+    return info
+
+
+def output_shapes(info: np.ndarray, output_type: types.DALIImageType, adjust_orientation: bool) -> np.ndarray:
+    """Shapes ``i64[N, 3]`` of the decoded images."""
+    shapes = info[:, [REGION_HEIGHT, REGION_WIDTH, CHANNELS]].astype(np.int64)
+    if adjust_orientation:
+        turned = info[:, ORIENTATION] >= 5
+        shapes[turned, :2] = shapes[turned, 1::-1]
+    channels = num_channels(output_type)
+    if channels is not None:
+        shapes[:, 2] = channels
+    return shapes
+
+
+def num_channels(output_type: types.DALIImageType) -> int | None:
+    """Channels of a decoded image; None: those of the file."""
+    return {types.GRAY: 1, types.ANY_DATA: None}.get(output_type, 3)
+
+
+def check_encoded(encoded: Spec):
+    """Raises when an input can't be encoded images."""
+    if encoded.dtype != np.uint8 or encoded.ndim != 1:
+        raise TypeError(f"the input must be encoded images, 1-D uint8 (a file's bytes), got {encoded.ndim}-D {encoded.dtype}")
+
+
+def packed(ctx: HostContext, encoded: Value) -> Packed:
+    """A host value of encoded images as a packed batch."""
+    if isinstance(encoded.data, Packed):
+        return encoded.data
+    assert encoded.data is not None
+    return repack(ctx, list(encoded.data))
+
+
+def repack(ctx: HostContext, samples: Sequence[np.ndarray]) -> Packed:
+    """Copies byte strings into output 0 of a host operator."""
+    shapes = np.array([[s.size] for s in samples], np.int64)
+    offsets, need = plan_offsets(shapes, ctx.S)
+    result = Packed(ctx.empty(need, np.uint8), offsets, shapes)
+    for i, sample in enumerate(samples):
+        result[i][...] = sample
+    return result
+
+
+@dataclasses.dataclass
+class _Samples:
+    """A batch on its way through the host.
+
+    Attributes:
+      source: the encoded images; info: their info rows; tables: what GPU kernels know of each, ``i32[N, 0]`` when none will run.
+      data: bytes that take the place of a sample's encoded ones.
+      failed: status code and reason of each sample that can't be decoded.
+    """
+
+    source: Packed
+    info: np.ndarray
+    tables: np.ndarray
+    data: dict[int, np.ndarray] = dataclasses.field(default_factory=dict)
+    failed: dict[int, tuple[int, str]] = dataclasses.field(default_factory=dict)
+
+    def bytes_of(self, i: int) -> np.ndarray:
+        return self.data[i] if i in self.data else self.source[i]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DecodeImage(Operator):
+    """What `ImageHeaders` gives -> images HWC."""
+
+    name = "decoders.image"
+    runs = frozenset({"compute"})
+    native = True
+    kernel = "decode"
+    output_type: types.DALIImageType
+    dtype: np.dtype
+    adjust_orientation: bool
+    use_fast_idct: bool
+    on_error: str  # read by the executor when the kernel fails on a sample
+    extents: tuple[int | None, int | None] = (None, None)  # height and width, where all images have the same
+    on_gpu: bool = False  # the GPU kernels run; known when the pipeline is built
+
+    def infer(self, payload: Spec, info: Spec, tables: Spec) -> tuple[Spec, ...]:
+        return (output_spec(self.dtype, (*self.extents, num_channels(self.output_type)), "HWC"),)
+
+    def bind(self, executor: Executor, node: Node, ops: Sequence[Operator], specs: tuple[Spec, ...]) -> Operator:
+        on_gpu = node.stage == "device" and self.kernel in executor.accelerator_kernels
+        return dataclasses.replace(self, on_gpu=on_gpu)
+
+    def setup(self, ctx: HostContext, payload: Value, info: Value, tables: Value):
+        rows = info.data
+        assert isinstance(rows, np.ndarray)
+        ctx.param("info", rows)
+        if self.on_gpu:
+            assert isinstance(payload.data, Packed) and isinstance(tables.data, np.ndarray)
+            ctx.scratch(_cpu.plan_jpeg_workspace(tables.data, ctx.S))
+            ctx.param("tables", tables.data)
+        return (None if ctx.node.specs[0].shape is not None else output_shapes(rows, self.output_type, self.adjust_orientation),)
+
+    def lower(self, ctx: LowerContext, payload: Any, info: Any, tables: Any):
+        image, status = _ffi.call(
+            "decode",
+            ctx,
+            payload,
+            ctx.spec,
+            ctx.out[0],
+            ctx.params["info"],
+            ctx.params["tables"] if self.on_gpu else jnp.zeros((ctx.B, 0), jnp.int32),
+            scratch=ctx.scratch,
+            output_type=int(self.output_type),
+            adjust_orientation=self.adjust_orientation,
+            fast_idct=self.use_fast_idct,
+        )
+        return (image,), status
+
+    def on_host(self, ctx: HostContext, images: Sequence[tuple[np.ndarray, np.ndarray]]) -> list[np.ndarray | int]:
+        """Decodes images here and now, on the pipeline's threads.
+
+        Args:
+          images: (encoded bytes u8, info row) of each.
+
+        Returns:
+          Of each the pixels ``[H, W, C]``, or the status code that says why not.
+        """
+        if not images:
+            return []
+        info = np.stack([row for _, row in images])
+        out = [np.empty(tuple(shape), self.dtype) for shape in output_shapes(info, self.output_type, self.adjust_orientation).tolist()]
+        codes = _cpu.decode_images(
+            [data for data, _ in images], info, out, int(self.output_type), self.adjust_orientation, self.use_fast_idct, ctx.pool
+        )
+        return [code or pixels for code, pixels in zip(codes, out, strict=True)]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ImageHeaders(Operator):
+    """Encoded images -> (what the kernel decodes, info rows, tables for GPU kernels). Bad samples are reported or replaced here."""
+
+    name = "decoders.image"  # what users know; they never see this one
+    runs = frozenset({"host"})
+    images: DecodeImage  # what decodes them
+    on_device: bool  # it was asked for on the accelerator
+    replace_shape: tuple[int, int, int] | None = None
+    on_gpu: bool = False  # as DecodeImage has it
+
+    @property
+    def num_outputs(self) -> int:
+        return 3
+
+    def infer(self, encoded: Spec, *arguments: Spec) -> tuple[Spec, ...]:
+        check_encoded(encoded)
+        words = _cpu.TABLE_WORDS if self.on_gpu else 0
+        return Spec(np.dtype(np.uint8), 1, None), Spec(np.dtype(np.int32), 1, (_cpu.INFO_COLUMNS,)), Spec(np.dtype(np.int32), 1, (words,))
+
+    def bind(self, executor: Executor, node: Node, ops: Sequence[Operator], specs: tuple[Spec, ...]) -> Operator:
+        return dataclasses.replace(self, on_gpu=self.on_device and self.images.kernel in executor.accelerator_kernels)
+
+    def choose_regions(self, ctx: HostContext, info: np.ndarray, values: Sequence[Value]) -> dict[int, str]:
+        """Writes into `info` which region to decode of each image: by default the whole.
+
+        Args:
+          values: of all inputs.
+
+        Returns:
+          Why there is none, for the images whose status it has set.
+        """
+        return {}
+
+    def run(self, ctx: HostContext, encoded: Value, *arguments: Value) -> tuple[Packed, np.ndarray, np.ndarray]:
+        source = packed(ctx, encoded)
+        info = parse_headers(source)
+        info[~ctx.present] = 0
+        reasons = self.choose_regions(ctx, info, (encoded, *arguments))
+        x = _Samples(source, info, np.zeros((ctx.N, _cpu.TABLE_WORDS if self.on_gpu else 0), np.int32))
+        remaining = np.zeros(ctx.N, bool)  # what GPU kernels don't take
+        if self.on_gpu:
+            usable = ctx.present & (info[:, STATUS] == 0)
+            usable[[i for i, code in ctx.bad.items() if code == _ffi.REFUSED]] = False
+            _cpu.make_jpeg_tables(source.data, source.offsets, np.ascontiguousarray(source.shapes[:, 0]), info, usable, x.tables, ctx.pool)
+            remaining = ctx.present & (x.tables[:, 0] == 0)
+        if not ctx.bad and not (info[:, STATUS] | info[:, HOST_DECODE] | remaining).any():
+            return source, info, x.tables  # as it came: nothing is copied
+
+        x.failed = {int(i): (int(info[i, STATUS]), reasons.get(int(i), "")) for i in np.flatnonzero(info[:, STATUS])}
+        self._decode_rasters(ctx, x)
+        for i, code in ctx.bad.items():
+            if code != _ffi.REFUSED:
+                x.failed.setdefault(i, (code, ""))  # its own failure; not that of a bad sample which had replaced it
+        self._decode_pixels(ctx, x, [int(i) for i in np.flatnonzero(remaining) if i not in x.failed])
+        if self.images.on_error == "raise":
+            for i in sorted(x.failed):
+                ctx.fail(i, *x.failed[i])
+        else:
+            self._replace(ctx, x)
+        info[[i for i in x.failed if info[i, STATUS]]] = 0
+        if x.data:
+            source = repack(ctx, [x.bytes_of(i) for i in range(ctx.N)])
+        return source, info, x.tables
+
+    def _decode_rasters(self, ctx: HostContext, x: _Samples):
+        """What is neither JPEG nor PNG becomes a raw raster, as it is stored."""
+        chosen = [int(i) for i in np.flatnonzero(x.info[:, HOST_DECODE]) if i not in x.failed]
+        for i, result in zip(chosen, _pillow.decode_all([(x.source[i], x.info[i]) for i in chosen], ctx.num_threads), strict=True):
+            if isinstance(result, _pillow.DecodeError):
+                x.failed[i] = (result.code, str(result))
+            else:
+                x.data[i] = result.reshape(-1).view(np.uint8)
+                x.info[i, [FORMAT, DEPTH, HOST_DECODE, ORIENTATION_AT]] = _pillow.RAW, 8 * result.itemsize, 0, -1
+
+    def _decode_pixels(self, ctx: HostContext, x: _Samples, chosen: list[int]):
+        """What GPU kernels don't take becomes finished pixels."""
+        for i, result in zip(chosen, self.images.on_host(ctx, [(x.bytes_of(i), x.info[i]) for i in chosen]), strict=True):
+            if isinstance(result, int):
+                x.failed[i] = (result, "")
+            else:
+                x.data[i] = result.reshape(-1).view(np.uint8)
+                x.info[i, FORMAT] = _pillow.PIXELS
+
+    def _replace(self, ctx: HostContext, x: _Samples):
+        """Puts a black image, or the next good sample, in the place of each failed one: of its shard (cyclic), or else of the others."""
+        for i in sorted(x.failed):
+            if self.replace_shape is not None:
+                height, width, channels = self.replace_shape
+                x.data[i] = np.zeros(height * width * channels * (self.images.dtype.itemsize if self.on_gpu else 1), np.uint8)
+                kind = _pillow.PIXELS if self.on_gpu else _pillow.RAW
+                x.info[i] = [0, kind, height, width, channels, 8, 1, 0, -1, 0, 0, height, width]
+                x.tables[i] = 0
+            else:
+                first = i - i % ctx.B
+                others = itertools.chain(
+                    (first + (i + k) % ctx.B for k in range(1, ctx.B)), ((first + k) % ctx.N for k in range(ctx.B, ctx.N))
+                )
+                good = next((j for j in others if j not in x.failed and ctx.present[j]), None)
+                if good is None:
+                    code, reason = x.failed[i]
+                    ctx.fail(i, code, f"{reason}{'; ' if reason else ''}no good sample of its batch can replace it")
+                    continue
+                x.data[i] = x.bytes_of(good)
+                x.info[i] = x.info[good]
+                x.tables[i] = x.tables[good]
+                if ctx.bad.get(i) == _ffi.REFUSED and x.tables[i].any():  # in this shard's batch the kernels might refuse it, too
+                    self._decode_pixels(ctx, x, [i])
+                    x.tables[i] = 0
+            ctx.report_bad(i, *x.failed[i])
+
+
+def checked_output_type(argument: str, value: Any) -> types.DALIImageType:
+    """An image type; ValueError otherwise."""
+    if value not in OUTPUT_TYPES:
+        raise ValueError(f"{argument} must be one of {', '.join('types.' + t.name for t in OUTPUT_TYPES)}, got {value!r}")
+    return types.DALIImageType(value)

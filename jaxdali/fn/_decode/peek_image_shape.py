@@ -1,0 +1,83 @@
+"""``fn.peek_image_shape``: the size of encoded images, from their headers."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ... import types
+from ..._core.building import add
+from ..._core.graph import DataNode
+from ..._core.operator import Operator
+from ..._core.values import Spec, Value
+from . import decode as _decode
+
+if TYPE_CHECKING:
+    from ..._run.host import HostContext
+
+DTYPES = tuple(np.dtype(t) for t in (np.int32, np.uint32, np.int64, np.uint64, np.float32, np.float64))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PeekImageShape(Operator):
+    """Shapes that `decoders.image` would give."""
+
+    name = "peek_image_shape"
+    runs = frozenset({"host"})
+    dtype: np.dtype
+    image_type: types.DALIImageType
+    adjust_orientation: bool
+
+    def infer(self, encoded: Spec) -> tuple[Spec, ...]:
+        _decode.check_encoded(encoded)
+        return (Spec(self.dtype, 1, (3,)),)
+
+    def run(self, ctx: HostContext, encoded: Value) -> tuple[np.ndarray]:
+        info = _decode.parse_headers(_decode.packed(ctx, encoded))
+        for i in np.flatnonzero((info[:, _decode.STATUS] != 0) & ctx.present):
+            ctx.fail(int(i), int(info[i, _decode.STATUS]))
+        return (_decode.output_shapes(info, self.image_type, self.adjust_orientation).astype(self.dtype),)
+
+
+def peek_image_shape(
+    input: Any,
+    /,
+    *,
+    dtype: Any = types.INT64,
+    adjust_orientation: bool = True,
+    image_type: types.DALIImageType = types.RGB,
+    device: str | None = None,
+    name: str | None = None,
+    bytes_per_sample_hint: int | Sequence[int] = 0,
+    preserve: bool = False,
+) -> DataNode:
+    """The shape an image will have after decoding; only its header is read.
+
+    Args:
+      input: encoded images, 1-D uint8. A host value.
+      dtype: INT32, UINT32, INT64, UINT64, FLOAT or FLOAT64.
+      adjust_orientation: the shape after the EXIF orientation is applied.
+      image_type: as `output_type` of `decoders.image`; decides the number of channels.
+      device: "cpu".
+      name: name of the node.
+      bytes_per_sample_hint, preserve: hints to DALI's executor, without effect here.
+
+    Returns:
+      1-D, height, width and channels. A host value: it can be an argument of other operators.
+
+    Raises:
+      ValueError: an unknown `image_type`.
+      TypeError: another `dtype`, or the input is not 1-D uint8.
+
+    Example:
+      >>> shape = fn.peek_image_shape(jpegs)
+    """
+    element = types.numpy_dtype(dtype)
+    if element not in DTYPES:
+        raise TypeError(f"peek_image_shape: dtype must be one of {', '.join(types.dali_type_of(t).name for t in DTYPES)}, got {dtype!r}")
+    kind = _decode.checked_output_type("peek_image_shape: image_type", image_type)
+    op = PeekImageShape(dtype=element, image_type=kind, adjust_orientation=bool(adjust_orientation))
+    return add(op, input, device=device, name=name)

@@ -1,0 +1,161 @@
+"""Decoding in the host pass of what is neither JPEG nor PNG, or what libjpeg-turbo refuses: Pillow and imagecodecs."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import io
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+
+JPEG, PNG, RAW, BMP, TIFF, WEBP, PNM, JPEG2000, PIXELS = range(1, 10)  # enum Format of ffi/cpu_codecs/image_header.h
+_PILLOW_FORMAT = {JPEG: "JPEG", BMP: "BMP", TIFF: "TIFF", WEBP: "WEBP", PNM: "PPM", JPEG2000: "JPEG2000"}
+_MODE = {1: "L", 2: "LA", 3: "RGB", 4: "RGBA"}
+# Status codes of ffi/common/status.h.
+_TRUNCATED, _CORRUPT, _UNSUPPORTED, _SIZE_MISMATCH, _TOO_LARGE, _OUT_OF_MEMORY = 1, 2, 4, 6, 8, 10
+
+
+class DecodeError(Exception):
+    """A sample that can't be decoded; `code` is its status."""
+
+    def __init__(self, code: int, reason: str):
+        super().__init__(reason)
+        self.code = code
+
+
+@functools.lru_cache(maxsize=8)
+def _threads(num_threads: int) -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(num_threads, thread_name_prefix="jaxdali-pillow")
+
+
+def decode_all(images: Sequence[tuple[np.ndarray, np.ndarray]], num_threads: int) -> list[np.ndarray | DecodeError]:
+    """Decodes images on `num_threads` threads (Pillow releases the GIL while it decodes).
+
+    Args:
+      images: (encoded bytes u8, info row as `fn.decoders.parse_headers` gives it).
+      num_threads: threads to use.
+
+    Returns:
+      For each the stored raster, ``[H, W, C]`` as the header says, uint8 or uint16 in full range, or the reason why not.
+    """
+    if len(images) <= 1 or num_threads <= 1:
+        return [_decode_or_error(x) for x in images]
+    return list(_threads(num_threads).map(_decode_or_error, images))
+
+
+def _decode_or_error(image: tuple[np.ndarray, np.ndarray]) -> np.ndarray | DecodeError:
+    from PIL import Image
+
+    try:
+        return decode(*image)
+    except DecodeError as e:
+        return e
+    except MemoryError:
+        return DecodeError(_OUT_OF_MEMORY, "out of memory")
+    except (Image.DecompressionBombError, Image.DecompressionBombWarning) as e:
+        return DecodeError(_TOO_LARGE, str(e))
+    except Exception as e:  # codecs raise anything on damaged data: OSError, SyntaxError, struct.error, ValueError, ...
+        truncated = isinstance(e, EOFError) or "truncated" in str(e)
+        return DecodeError(_TRUNCATED if truncated else _CORRUPT, f"{type(e).__name__}: {e}")
+
+
+def decode(encoded: np.ndarray, info: np.ndarray) -> np.ndarray:
+    """Decodes one image to its stored raster; raises `DecodeError`, or whatever the codec raises."""
+    _, kind, height, width, channels, depth, orientation, _, orientation_at = info.tolist()[:9]
+    data = encoded.tobytes()
+    if kind == TIFF and orientation != 1 and orientation_at >= 0:
+        # Pillow turns TIFF images upright by itself, others it does not: here it sees none that needs turning.
+        one = b"\1\0" if data[:2] == b"II" else b"\0\1"
+        data = data[:orientation_at] + one + data[orientation_at + 2 :]
+    if kind == PNM and depth > 8:
+        pixels = _deep_pnm(data, height, width, channels)
+    elif depth > 8:
+        pixels = _deep(data, kind, channels, depth)
+    else:
+        pixels = _pillow(data, kind, channels)
+    pixels = pixels.reshape(pixels.shape if pixels.ndim == 3 else (*pixels.shape, 1))
+    if pixels.shape != (height, width, channels):
+        raise DecodeError(_SIZE_MISMATCH, f"the decoded image has shape {pixels.shape}, its header says {(height, width, channels)}")
+    return np.ascontiguousarray(pixels)
+
+
+def _pillow(data: bytes, kind: int, channels: int) -> np.ndarray:
+    from PIL import Image
+
+    with Image.open(io.BytesIO(data), formats=(_PILLOW_FORMAT[kind],)) as im:
+        mode = _MODE[channels]
+        return np.asarray(im if im.mode == mode else im.convert(mode))
+
+
+def _deep(data: bytes, kind: int, channels: int, depth: int) -> np.ndarray:
+    """More than 8 bits: uint16, scaled to full range."""
+    codecs = _imagecodecs()
+    white_is_zero = False
+    if kind == TIFF:
+        from PIL import Image
+
+        with Image.open(io.BytesIO(data), formats=("TIFF",)) as im:
+            tags: Any = im.tag_v2  # pyright: ignore[reportAttributeAccessIssue]
+            white_is_zero, planar = tags.get(262) == 0, tags.get(284) == 2
+            pixels = np.asarray(im).astype(np.uint16) if codecs is None and im.mode.startswith("I;16") else None
+        if codecs is not None:
+            pixels = codecs.tiff_decode(data, index=0)
+            if planar and pixels.ndim == 3:
+                pixels = np.moveaxis(pixels, 0, -1)
+        elif pixels is None:
+            raise DecodeError(_UNSUPPORTED, _needs_imagecodecs("TIFF"))
+    elif codecs is None:
+        raise DecodeError(_UNSUPPORTED, _needs_imagecodecs("JPEG 2000" if kind == JPEG2000 else "JPEG"))
+    else:
+        pixels = codecs.jpeg2k_decode(data) if kind == JPEG2000 else codecs.jpeg_decode(data)
+    if pixels.ndim == 3 and pixels.shape[2] > channels:
+        pixels = pixels[:, :, :channels]  # extra samples
+    if pixels.dtype != np.uint16:
+        raise DecodeError(_UNSUPPORTED, f"samples of type {pixels.dtype} are not supported")
+    full = (1 << depth) - 1
+    if white_is_zero:
+        pixels = full - np.minimum(pixels, full)
+    if depth < 16:
+        pixels = ((pixels.astype(np.uint32) * 65535 + full // 2) // full).astype(np.uint16)
+    return pixels
+
+
+def _deep_pnm(data: bytes, height: int, width: int, channels: int) -> np.ndarray:
+    """PGM and PPM with a maximum above 255, which Pillow cuts to 8 bits when they are in colour."""
+    fields, at = [], 2
+    while len(fields) < 3:
+        if data[at : at + 1] == b"#":
+            while data[at : at + 1] not in (b"\n", b"\r", b""):
+                at += 1
+        elif data[at : at + 1].isspace():
+            at += 1
+        else:
+            end = at
+            while data[end : end + 1].isdigit():
+                end += 1
+            fields.append(int(data[at:end]))
+            at = end
+    full, count = fields[2], height * width * channels
+    if data[1:2] in b"56":
+        values = np.frombuffer(data[at + 1 : at + 1 + 2 * count], ">u2")
+    else:
+        values = np.array(data[at:].split()[:count], np.uint32)
+    if values.size < count:
+        raise DecodeError(_TRUNCATED, "the image data end early (truncated file)")
+    values = np.minimum(values, full).astype(np.uint64)
+    return ((values * 65535 + full // 2) // full).astype(np.uint16).reshape(height, width, channels)
+
+
+def _needs_imagecodecs(kind: str) -> str:
+    return f"{kind} of more than 8 bits needs the package imagecodecs: pip install jaxdali[formats]"
+
+
+@functools.cache
+def _imagecodecs() -> Any:
+    try:
+        return importlib.import_module("imagecodecs")
+    except ImportError:
+        return None

@@ -1,0 +1,361 @@
+"""Decoders that give a window of each image: which one it is, as a region of the stored raster.
+
+The windows of all three operators are of the upright image. `ImageHeaders` hands each image's region to whoever decodes it, and no
+pixel outside is written anywhere.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from ..._core.arguments import Arguments
+from ..._core.graph import DataNode
+from ..._core.values import Spec, Value
+from ...errors import ArgumentError
+from ..random._draw import uniforms
+from .decode import HEIGHT, ORIENTATION, REGION_HEIGHT, REGION_WIDTH, REGION_X, REGION_Y, STATUS, WIDTH, DecodeImage, ImageHeaders
+
+if TYPE_CHECKING:
+    from ..._run.host import HostContext
+
+_OUT_OF_BOUNDS = 7  # kOutOfBounds of ffi/common/status.h
+Extents = tuple[int | None, int | None]
+
+
+def stored_windows(windows: np.ndarray, orientation: np.ndarray, stored: np.ndarray) -> np.ndarray:
+    """Windows of upright images as windows of the rasters that the files hold.
+
+    Args:
+      windows: ``[N, 4]``: y, x, height, width. orientation: ``[N]``, EXIF's, 1 to 8. stored: ``[N, 2]``, height and width of the rasters.
+
+    Returns:
+      ``[N, 4]``.
+    """
+    windows = np.where(orientation[:, None] >= 5, windows[:, [1, 0, 3, 2]], windows)
+    start, size = windows[:, :2], windows[:, 2:]
+    mirrored = np.stack([np.isin(orientation, (3, 4, 6, 7)), np.isin(orientation, (2, 3, 7, 8))], axis=1)  # top to bottom, left to right
+    return np.concatenate([np.where(mirrored, stored - start - size, start), size], axis=1)
+
+
+def random_windows(
+    u: np.ndarray, extents: np.ndarray, area: tuple[float, float], aspect_ratio: tuple[float, float]
+) -> tuple[np.ndarray, np.ndarray]:
+    """Random windows as DALI chooses them.
+
+    The first of several attempts counts whose window fits into the image and, rounded to pixels, still has an allowed aspect ratio. When
+    none does, or none could be large enough, it is the largest window of the allowed aspect ratio nearest to the image's, shrunk to
+    the largest allowed area.
+
+    Args:
+      u: ``[N, 2 + 2 * attempts]`` uniform in [0, 1): the place, the attempts' areas, their aspect ratios.
+      extents: ``[N, 2]``, height and width of the images.
+      area: range of the area, as a fraction of the image's. aspect_ratio: range of width by height.
+
+    Returns:
+      (start, size), ``f64[N, 2]`` each.
+    """
+    attempts = (u.shape[1] - 2) // 2
+    height, width = (extents[:, i : i + 1].astype(np.float64) for i in (0, 1))
+    narrow, wide = map(np.float32, aspect_ratio)  # DALI's precision: whole images of just the allowed ratio depend on it
+
+    targets = (area[0] + (area[1] - area[0]) * u[:, 2 : 2 + attempts]) * (height * width)
+    low, high = np.log(aspect_ratio)
+    ratios = np.exp(low + (high - low) * u[:, 2 + attempts :])
+    h, w = (np.maximum(np.floor(np.sqrt(x) + 0.5), 1) for x in (targets / ratios, targets * ratios))
+    ratios = (w / h).astype(np.float32)
+    fits = (h <= height) & (w <= width) & (ratios >= narrow) & (ratios <= wide)
+
+    height, width = height[:, 0], width[:, 0]
+    most = np.stack([width.astype(np.float32) * (1 / narrow), height.astype(np.float32) * wide], axis=1)
+    best = np.maximum(np.minimum(np.floor(most), extents), 1)
+    hopeless = best.prod(axis=1) < area[0] * height * width
+    shrink = np.sqrt(np.minimum(area[1] * height * width / best.prod(axis=1), 1))
+    best = np.maximum(np.floor(best * shrink[:, None]), 1)
+
+    first = fits.argmax(axis=1)
+    rows = np.arange(len(u))
+    chosen = np.stack([h[rows, first], w[rows, first]], axis=1)
+    size = np.where((fits.any(axis=1) & ~hopeless)[:, None], chosen, best)
+    return np.floor(u[:, :2] * (extents - size + 1)), size
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _RegionHeaders(ImageHeaders):
+    """Chooses windows. Inputs: the encoded images, then what `windows` takes."""
+
+    def windows(self, ctx: HostContext, values: Sequence[Value], extents: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Start and size of each sample's window, ``f64[N, 2]`` of whole numbers, in an upright image of these extents ``i64[N, 2]``."""
+        raise NotImplementedError(self.name)
+
+    def choose_regions(self, ctx: HostContext, info: np.ndarray, values: Sequence[Value]) -> dict[int, str]:
+        good = ctx.present & (info[:, STATUS] == 0)
+        orientation = info[:, ORIENTATION] if self.images.adjust_orientation else np.ones(len(info), np.int32)
+        stored = np.where(good[:, None], info[:, [HEIGHT, WIDTH]], 1).astype(np.int64)
+        extents = np.where(orientation[:, None] >= 5, stored[:, ::-1], stored)
+        with np.errstate(invalid="ignore"):
+            start, size = self.windows(ctx, values, extents)
+            inside = ((start >= 0) & (size >= 1) & (start + size <= extents)).all(axis=1)  # False for NaN
+        take, bad = good & inside, np.flatnonzero(good & ~inside)
+        windows = np.concatenate([start, size], axis=1)[take].astype(np.int64)
+        info[np.flatnonzero(take)[:, None], [REGION_Y, REGION_X, REGION_HEIGHT, REGION_WIDTH]] = stored_windows(
+            windows, orientation[take], stored[take]
+        )
+        info[bad, STATUS] = _OUT_OF_BOUNDS
+        return {int(i): _outside(start[i], size[i], extents[i]) for i in bad}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CropHeaders(_RegionHeaders):
+    """Windows of a given size. `args`: crop, or crop_h and crop_w, or neither; crop_pos_x, crop_pos_y.
+
+    Attributes:
+      truncate: the start is rounded down, not to the nearest pixel.
+    """
+
+    name: ClassVar[str] = "decoders.image_crop"
+    args: Arguments
+    truncate: bool
+
+    def windows(self, ctx: HostContext, values: Sequence[Value], extents: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        if "crop" in self.args:
+            size = _numbers(ctx, self.args, values, "crop")
+            if size.shape[1] not in (2, 3):
+                raise ArgumentError(f"crop must be (height, width), got {size.shape[1]} numbers per sample")
+            size = size[:, -2:]
+        elif "crop_h" in self.args:
+            size = np.stack([self._number(ctx, values, name) for name in ("crop_h", "crop_w")], axis=1)
+        else:
+            size = np.zeros((ctx.N, 2))
+        size = np.where(size >= 1, np.floor(size), extents)
+        place = np.stack([self._number(ctx, values, name) for name in ("crop_pos_y", "crop_pos_x")], axis=1)
+        if not ((place >= 0) & (place <= 1)).all():
+            got = place[~((place >= 0) & (place <= 1))][0]
+            raise ArgumentError(f"crop_pos_x and crop_pos_y must be 0 .. 1, got {got}")
+        start = _single(place) * (extents - size)
+        return np.trunc(start) if self.truncate else _round(start), size
+
+    def _number(self, ctx: HostContext, values: Sequence[Value], name: str) -> np.ndarray:
+        number = self.args.values(ctx, values, name)
+        assert number is not None
+        return number
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SliceHeaders(_RegionHeaders):
+    """Windows between given coordinates. `args`: start or rel_start; end, rel_end, shape or rel_shape; axes.
+
+    Attributes:
+      normalized: whether (anchor, shape), which are then inputs 1 and 2, are fractions of the extents if of a floating-point type.
+    """
+
+    name: ClassVar[str] = "decoders.image_slice"
+    args: Arguments
+    normalized: tuple[bool, bool] | None
+
+    def infer(self, encoded: Spec, *arguments: Spec) -> tuple[Spec, ...]:
+        if self.normalized is not None:
+            kinds = [a.dtype.kind for a in arguments[:2]]
+            if not (set(kinds) <= set("iu") or set(kinds) == {"f"}):
+                raise TypeError(
+                    f"anchor and shape must both be integers or both be floats, got {arguments[0].dtype} and {arguments[1].dtype}"
+                )
+        return super().infer(encoded, *arguments)
+
+    def windows(self, ctx: HostContext, values: Sequence[Value], extents: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        axes = _numbers(ctx, self.args, values, "axes")
+        wrong = (axes < -2) | (axes > 1) | (axes != np.trunc(axes))
+        axes = np.where(wrong, 0, axes).astype(np.int64) % 2
+        if wrong.any() or (axes.shape[1] != 1 and (axes.shape[1] != 2 or (axes[:, 0] == axes[:, 1]).any())):
+            raise ArgumentError("axes must be one or two different ones of 0 (height) and 1 (width)")
+        extent = np.take_along_axis(extents, axes, axis=1).astype(np.float64)
+        start, end = self._named(ctx, values, extent) if self.normalized is None else self._positional(ctx, values, extent)
+        start, end = _round(start), _round(end)
+        starts, sizes = np.zeros((ctx.N, 2)), extents.astype(np.float64)
+        np.put_along_axis(starts, axes, start, axis=1)
+        np.put_along_axis(sizes, axes, end - start, axis=1)
+        return starts, sizes
+
+    def _named(self, ctx: HostContext, values: Sequence[Value], extent: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        def get(name: str) -> np.ndarray | None:
+            if name not in self.args:
+                return None
+            x = _numbers(ctx, self.args, values, name)
+            if x.shape[1] not in (1, extent.shape[1]):
+                raise ArgumentError(f"{name} must have a number for each of the {extent.shape[1]} axes, got {x.shape[1]}")
+            return _single(x) if name.startswith("rel_") else np.trunc(x)
+
+        start, rel_start, end, rel_end, shape, rel_shape = map(get, ("start", "rel_start", "end", "rel_end", "shape", "rel_shape"))
+        if start is None:
+            start = np.zeros_like(extent) if rel_start is None else _single(rel_start * extent)
+        if rel_end is not None:
+            end = _single(rel_end * extent)
+        elif shape is not None:
+            end = start + shape
+        elif rel_shape is not None:
+            end = start + _single(rel_shape * extent) if rel_start is None else (rel_start + rel_shape) * extent
+        return np.broadcast_to(start, extent.shape), np.broadcast_to(extent if end is None else end, extent.shape)
+
+    def _positional(self, ctx: HostContext, values: Sequence[Value], extent: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        assert self.normalized is not None
+        anchor, shape = (_dense(ctx, x, name) for x, name in zip(values[1:3], ("anchor", "shape"), strict=True))
+        for name, x in (("anchor", anchor), ("shape", shape)):
+            if x.shape[1] != extent.shape[1]:
+                raise ArgumentError(f"{name} must have a number for each of the {extent.shape[1]} axes, got {x.shape[1]}")
+        if values[1].spec.dtype.kind != "f":
+            return anchor, anchor + shape
+        anchor, shape = _single(anchor), _single(shape)
+        if all(self.normalized):
+            return anchor * extent, (anchor + shape) * extent
+        start, size = (x * extent if normalized else x for x, normalized in zip((anchor, shape), self.normalized, strict=True))
+        return start, start + size
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RandomCropHeaders(_RegionHeaders):
+    """Random windows."""
+
+    name: ClassVar[str] = "decoders.image_random_crop"
+    random: ClassVar[bool] = True
+    area: tuple[float, float]
+    aspect_ratio: tuple[float, float]
+    num_attempts: int
+    seed: int
+
+    def windows(self, ctx: HostContext, values: Sequence[Value], extents: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        return random_windows(uniforms(ctx, self.seed, 2 + 2 * self.num_attempts), extents, self.area, self.aspect_ratio)
+
+
+class DecodeCrop(DecodeImage):
+    """`DecodeImage` under the name that users know, as the next two."""
+
+    name: ClassVar[str] = CropHeaders.name
+
+
+class DecodeSlice(DecodeImage):
+    name: ClassVar[str] = SliceHeaders.name
+
+
+class DecodeRandomCrop(DecodeImage):
+    name: ClassVar[str] = RandomCropHeaders.name
+
+
+def _numbers(ctx: HostContext, args: Arguments, values: Sequence[Value], name: str) -> np.ndarray:
+    """An argument that is given, ``f64[N, numbers]``."""
+    if name not in args.inputs:
+        value = np.asarray(args.get(name), np.float64).reshape(1, -1)
+        return np.broadcast_to(value, (ctx.N, value.shape[1]))
+    return _dense(ctx, values[args.first + args.inputs.index(name)], f"argument {name}")
+
+
+def _dense(ctx: HostContext, value: Value, what: str) -> np.ndarray:
+    a = value.dense(what, ctx.present).astype(np.float64)
+    return a.reshape(len(a), -1)
+
+
+def _single(x: np.ndarray) -> np.ndarray:
+    """Rounded to float32, in which DALI holds fractions: which pixel is the nearest can depend on it."""
+    return x.astype(np.float32).astype(np.float64)
+
+
+def _round(x: np.ndarray) -> np.ndarray:
+    """To the nearest integer, halves away from zero."""
+    return np.copysign(np.floor(np.abs(x) + 0.5), x)
+
+
+def _outside(start: np.ndarray, size: np.ndarray, extents: np.ndarray) -> str:
+    (y, x), (height, width), (H, W) = start.tolist(), size.tolist(), extents.tolist()
+    empty = "an empty window, " if not (height >= 1 and width >= 1) else ""
+    return f"{empty}rows {y:g} to {y + height:g}, columns {x:g} to {x + width:g} of an image of height {H} and width {W}"
+
+
+def crop_arguments(
+    crop: Any, crop_d: Any, crop_h: Any, crop_w: Any, crop_pos_x: Any, crop_pos_y: Any
+) -> tuple[Arguments, tuple[DataNode, ...], Extents]:
+    """Checks the arguments of `image_crop`.
+
+    Returns:
+      (args of `CropHeaders`, its further inputs, height and width of all windows where they don't depend on the sample).
+    """
+    if (crop_h is None) != (crop_w is None):
+        raise ArgumentError("crop_h and crop_w must be given together")
+    if crop_d is not None and crop_h is None:
+        raise ArgumentError("crop_d must be given together with crop_h and crop_w")
+    if crop is not None and crop_h is not None:
+        raise ArgumentError("either crop or crop_h and crop_w must be given, not both")
+    operator = CropHeaders.name
+    args, nodes = Arguments.split(operator, 1, crop=crop, crop_h=crop_h, crop_w=crop_w, crop_pos_x=crop_pos_x, crop_pos_y=crop_pos_y)
+    for name in ("crop_pos_x", "crop_pos_y"):
+        if args.is_static(name):
+            place = args.get(name)
+            if not isinstance(place, (int, float)) or not 0 <= place <= 1:
+                raise ArgumentError(f"{name} must be 0 .. 1, got {place!r}")
+    given = [name for name in ("crop", "crop_h", "crop_w") if name in args]
+    if not given or not all(map(args.is_static, given)):
+        return args, nodes, (None, None)
+    sizes = [float(x) for name in given for x in np.atleast_1d(args.get(name))]
+    if len(sizes) not in (2, 3) or not np.isfinite(sizes).all():
+        raise ArgumentError(f"crop must be (height, width), got {crop!r}" if crop is not None else "crop_h and crop_w must be finite")
+    height, width = (int(x) if x >= 1 else None for x in sizes[-2:])
+    return args, nodes, (height, width)
+
+
+def slice_arguments(
+    positional: tuple[Any, ...], axes: Any, axis_names: str | None, **named: Any
+) -> tuple[Arguments, tuple[Any, ...], Extents]:
+    """Checks the arguments of `image_slice`.
+
+    Args:
+      positional: anchor and shape, None where absent. named: start, rel_start, end, rel_end, shape, rel_shape.
+
+    Returns:
+      (args of `SliceHeaders`, its further inputs, height and width of all windows where they don't depend on the sample).
+    """
+    given = [name for name, x in named.items() if x is not None]
+    inputs = tuple(x for x in positional if x is not None)
+    if len(inputs) == 1:
+        raise ArgumentError("the inputs anchor and shape must be given together")
+    if bool(given) == bool(inputs):
+        raise ArgumentError(
+            "the window must be given either by the inputs anchor and shape or by some of start, end, shape, rel_start, rel_end, rel_shape"
+            + (f"; got the inputs and {', '.join(given)}" if given else "")
+        )
+    for exclusive in (("start", "rel_start"), ("end", "rel_end", "shape", "rel_shape")):
+        if sum(name in given for name in exclusive) > 1:
+            raise ArgumentError(f"only one of {', '.join(exclusive)} can be given, got {', '.join(n for n in exclusive if n in given)}")
+    if axis_names is not None:
+        if axes is not None:
+            raise ArgumentError("either axes or axis_names can be given, not both")
+        if axis_names not in ("HW", "WH", "H", "W"):
+            raise ArgumentError(f"axis_names must be 'HW', 'WH', 'H' or 'W', got {axis_names!r}")
+        axes = tuple(map("HW".index, axis_names))
+    args, nodes = Arguments.split(SliceHeaders.name, 1 + len(inputs), axes=(1, 0) if axes is None else axes, **named)
+    if not args.is_static("axes"):
+        return args, (*inputs, *nodes), (None, None)
+    places = np.atleast_1d(args.get("axes"))
+    if len(places) not in (1, 2) or not set(places.tolist()) <= {-2, -1, 0, 1} or len({int(a) % 2 for a in places}) < len(places):
+        raise ArgumentError(f"axes must be one or two different ones of 0 (height) and 1 (width), got {axes!r}")
+    for name in given:
+        if args.is_static(name) and np.size(args.get(name)) not in (1, len(places)):
+            raise ArgumentError(f"{name} must have a number for each of the {len(places)} axes, got {named[name]!r}")
+    known: list[int | None] = [None, None]
+    if "shape" in args and args.is_static("shape"):
+        for axis, size in zip(places, np.broadcast_to(args.get("shape"), places.shape), strict=True):
+            if not 1 <= size < 2**31:
+                raise ArgumentError(f"shape must be positive, got {named['shape']!r}")
+            known[int(axis)] = int(size)
+    return args, (*inputs, *nodes), (known[0], known[1])
+
+
+def random_range(argument: str, given: Any, least: float) -> tuple[float, float]:
+    """A range of `image_random_crop`: two numbers, or one for both ends."""
+    try:
+        bounds = np.broadcast_to(np.asarray(given, np.float64), 2)
+    except (TypeError, ValueError):
+        bounds = np.full(2, np.nan)
+    if not (np.isfinite(bounds).all() and least <= bounds[0] <= bounds[1]):
+        raise ArgumentError(f"{argument} must be (lowest, highest), numbers from {least:g}, got {given!r}")
+    return float(bounds[0]), float(bounds[1])

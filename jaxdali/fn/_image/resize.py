@@ -1,0 +1,379 @@
+"""``fn.resize``: resampling of images, sequences and volumes."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from ... import types
+from ..._core import ffi as _ffi
+from ..._core.arguments import Arguments
+from ..._core.building import add
+from ..._core.graph import DataNode
+from ..._core.operator import Operator
+from ..._core.ragged import Ragged
+from ..._core.values import Spec, Value
+
+if TYPE_CHECKING:
+    from ..._run.host import HostContext
+    from ..._run.lowering import LowerContext
+
+LAYOUTS = ("HWC", "CHW", "FHWC", "FCHW", "CFHW", "DHWC", "CDHW", "FDHWC", "FCDHW", "CFDHW")
+MODES = ("default", "stretch", "not_larger", "not_smaller")
+INPUT_TYPES = tuple(np.dtype(t) for t in (np.uint8, np.int16, np.uint16, np.float16, np.float32))
+INTERP_TYPES = tuple(types.DALIInterpType)
+MIN_INTERVAL = 1e-3  # a narrower ROI is widened to this many pixels
+MAX_EXTENT = 1 << 24  # float32 positions resolve no more
+_TOO_LARGE = 8  # kTooLarge of ffi/common/status.h
+
+
+def plan(
+    extents: np.ndarray,
+    request: np.ndarray,
+    *,
+    roi: tuple[np.ndarray, np.ndarray] | None = None,
+    roi_relative: bool = False,
+    mode: str = "default",
+    max_size: np.ndarray | None = None,
+    subpixel_scale: bool = True,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Output extents and source intervals of a resize; all arrays are ``[N, axes]``.
+
+    Args:
+      extents: of the input.
+      request: output extents asked for; may be fractional; 0: unset; negative: mirrored.
+      roi: first and last coordinate of the source region, mirrored when ``first > last``; None: the whole input.
+      roi_relative: `roi` is in units of the extents.
+      mode: one of `MODES`.
+      max_size: limits of the output; 0: none.
+      subpixel_scale: scale the source interval by what rounding the output extent changed.
+
+    Returns:
+      (``i64[N, axes]`` output extents, ``f32[N, axes, 2]`` source intervals, mirrored where the first is larger).
+    """
+    if roi is None and max_size is None and mode in ("default", "stretch") and (request == np.floor(request)).all() and request.all():
+        # Nothing to work out: the usual case, in a function that runs for every batch.
+        zero, mirrored = np.zeros_like(extents), request < 0
+        ends = np.where(mirrored, extents, zero), np.where(mirrored, zero, extents)
+        return np.abs(request).astype(np.int64), np.stack(ends, axis=-1).astype(np.float32)
+    single = np.float32  # DALI holds these in float32; which way a size rounds depends on it
+    extents = extents.astype(np.float64)
+    request = request.astype(single).astype(np.float64)
+    if roi is None:
+        low, high = np.zeros_like(extents), extents
+    else:
+        low, high = (x.astype(single).astype(np.float64) * (extents if roi_relative else 1) for x in roi)
+    low, high = low.astype(single).astype(np.float64), high.astype(single).astype(np.float64)
+    request = np.where(high < low, -request, request)
+    low, high = np.minimum(low, high), np.maximum(low, high)
+    middle, narrow = (low + high) / 2, high - low < MIN_INTERVAL
+    low = np.where(narrow, middle - MIN_INTERVAL / 2, low)
+    high = np.where(narrow, middle + MIN_INTERVAL / 2, high)
+    source = high - low
+
+    given = request != 0
+    scale = np.abs(request / source).astype(single).astype(np.float64)
+    limit = np.full_like(source, np.inf) if max_size is None else np.where(max_size > 0, max_size, np.inf)
+    if mode in ("default", "stretch"):
+        fill = np.ones((len(scale), 1))
+        if mode == "default":
+            logs = np.log(scale, where=given, out=np.zeros_like(scale))
+            fill = np.exp(logs.sum(axis=1, keepdims=True) / np.maximum(given.sum(axis=1, keepdims=True), 1)).astype(single)
+        target = np.minimum(np.where(given, np.abs(request), source * fill), limit)
+    else:
+        smaller = mode == "not_larger"
+        bound = np.where(given, scale, np.inf if smaller else -np.inf)
+        common = bound.min(axis=1, keepdims=True) if smaller else bound.max(axis=1, keepdims=True)
+        target = source * np.minimum(common, (limit / source).min(axis=1, keepdims=True))
+    target = np.where(given.any(axis=1, keepdims=True), target, source).astype(single).astype(np.float64)
+    sizes = np.maximum(np.floor(target + 0.5), 1)
+    if subpixel_scale:
+        factor = np.minimum(np.divide(sizes, target, where=target > 0, out=np.full_like(sizes, np.inf)), 10)
+        middle = (low + high) / 2
+        low, high = (np.where(sizes == target, x, middle + (x - middle) * factor) for x in (low, high))
+    # An unset axis keeps the sign of its zero: a reversed ROI mirrors it, but only where all axes are scaled alike (as in DALI).
+    mirrored = request < 0 if mode in ("default", "stretch") else np.signbit(request)
+    interval = np.stack([np.where(mirrored, high, low), np.where(mirrored, low, high)], axis=-1).astype(single)
+    return np.where(np.isfinite(sizes), sizes, 1).astype(np.int64), interval
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Resize(Operator):
+    """Resampling of the spatial axes. `args` may hold what `resize` takes as per-sample arguments."""
+
+    name = "resize"
+    runs = frozenset({"compute"})
+    native = True
+    kernel = "resize"
+    args: Arguments
+    mode: str = "default"
+    antialias: bool = True
+    subpixel_scale: bool = True
+    roi_relative: bool = False
+    dtype: np.dtype | None = None
+    save_attrs: bool = False
+
+    @property
+    def num_outputs(self) -> int:
+        return 2 if self.save_attrs else 1
+
+    def infer(self, image: Spec, *arguments: Spec) -> tuple[Spec, ...]:
+        layout = image.layout or {3: "HWC", 4: "FHWC"}.get(image.ndim, "")
+        if layout not in LAYOUTS:
+            got = f"layout {layout!r}" if layout else f"{image.ndim}-D samples without a layout"
+            raise ValueError(f"the input must have one of the layouts {', '.join(LAYOUTS)}, got {got}; external_source takes a layout")
+        if image.dtype not in INPUT_TYPES:
+            raise TypeError(f"the input must be uint8, int16, uint16, float16 or float32, got {image.dtype}; fn.cast converts it")
+        dtype = image.dtype if self.dtype is None else self.dtype
+        if dtype not in (image.dtype, np.dtype(np.float32)):
+            raise TypeError(f"dtype must be the input's ({image.dtype}) or FLOAT, got {dtype}")
+        first, count = spatial_axes(layout)
+        if count < 3 and "resize_z" in self.args:
+            raise ValueError(f"resize_z needs a layout with a depth axis, got {layout!r}")
+        sizes = self._static_sizes([image.extent(first + a) for a in range(count)])
+        dims = [image.extent(i) for i in range(image.ndim)]
+        dims[first : first + count] = sizes
+        outputs = (output_spec(dtype, dims, layout),)
+        return (*outputs, Spec(np.dtype(np.int32), 1, (count,))) if self.save_attrs else outputs
+
+    def _static_sizes(self, extents: list[int | None]) -> list[int] | list[None]:
+        """The output extents when they are the same for every sample."""
+        count = len(extents)
+        if set(self.args.inputs) - {"interp_type", "min_filter", "mag_filter"}:
+            return [None] * count
+        request, mode, roi, max_size = self._arguments(None, (), count)
+        if not (np.abs(request) <= MAX_EXTENT).all():
+            raise ValueError(f"sizes must be finite and at most {MAX_EXTENT}, got {request[0].tolist()}")
+        enough = all(n is not None for n in extents)  # all that the sizes depend on is known
+        enough |= roi is not None and not self.roi_relative
+        enough |= mode in ("default", "stretch") and bool((request != 0).all())
+        if not enough:
+            return [None] * count
+        known = np.array([[n or 1 for n in extents]])
+        sizes, _ = plan(
+            known, request, roi=roi, roi_relative=self.roi_relative, mode=mode, max_size=max_size, subpixel_scale=self.subpixel_scale
+        )
+        return sizes[0].tolist()
+
+    def _arguments(self, ctx: HostContext | None, values: Sequence[Value], count: int):
+        """Request, mode, ROI and limit, each ``[N, count]``. `ctx` None: all are static, N is 1."""
+
+        def get(name: str, width: int | None = count, default: Any = None) -> np.ndarray | None:
+            return self.args.values(ctx if ctx is not None else _ONE, values, name, default, width)  # pyright: ignore[reportArgumentType]
+
+        mode, request = self.mode, get("size")
+        for name, then in (("resize_shorter", "not_smaller"), ("resize_longer", "not_larger")):
+            if name in self.args:
+                each = get(name, None)
+                assert each is not None
+                mode, request = then, np.repeat(each[:, None], count, axis=1)
+        if request is None:
+            request = np.column_stack([get(f"resize_{axis}", None, 0.0) for axis in "zyx"[3 - count :]])  # pyright: ignore
+        start, end = get("roi_start"), get("roi_end")
+        roi = None if start is None or end is None else (start, end)
+        return request, mode, roi, get("max_size")
+
+    def setup(self, ctx: HostContext, image: Value, *values: Value) -> tuple[np.ndarray | None, ...]:
+        spec = ctx.node.specs[0]
+        first, count = spatial_axes(spec.layout)
+        request, mode, roi, max_size = self._arguments(ctx, (image, *values), count)
+        extents = image.shapes[:, first : first + count]
+        with np.errstate(all="ignore"):
+            sizes, interval = plan(
+                extents, request, roi=roi, roi_relative=self.roi_relative, mode=mode, max_size=max_size, subpixel_scale=self.subpixel_scale
+            )
+        bad = ~np.isfinite(request).all(axis=1) | ~np.isfinite(interval).all(axis=(1, 2)) | (sizes > MAX_EXTENT).any(axis=1)
+        for i in np.flatnonzero(bad & ctx.present):
+            ctx.fail(int(i), _TOO_LARGE, f"the output size asked for is {request[i].tolist()}, of an input of size {extents[i].tolist()}")
+        sizes = np.where(np.reshape(bad, (-1, 1)), 1, sizes)
+        ctx.param("roi", interval.reshape(len(sizes), -1))
+        ctx.param("filters", filter_parameter(ctx, self.args, (image, *values)))
+        shapes = image.shapes.astype(np.int64)
+        shapes[:, first : first + count] = sizes
+        outputs = (None if spec.shape is not None else shapes,)
+        return (*outputs, None) if self.save_attrs else outputs
+
+    def lower(self, ctx: LowerContext, image: Any, *arguments: Any) -> Any:
+        first, count = spatial_axes(ctx.spec.layout)
+        resized, status = call(ctx, image, antialias=self.antialias)
+        if not self.save_attrs:
+            return (resized,), status
+        if isinstance(image, Ragged):
+            extents = image.shapes[:, first : first + count]
+        else:
+            extents = jnp.broadcast_to(jnp.asarray(image.shape[1 + first : 1 + first + count], jnp.int32), (ctx.B, count))
+        return (resized, extents), status
+
+
+class _One:
+    """Stands for a batch of one sample where only static arguments are read."""
+
+    N = 1
+
+
+_ONE = _One()
+
+
+def output_spec(dtype: np.dtype, dims: Sequence[int | None], layout: str) -> Spec:
+    """Spec of an output with these extents (None: varies): static when all are known."""
+    known = tuple(n for n in dims if n is not None)
+    static = known if len(known) == len(dims) else None
+    return Spec(dtype, len(dims), static, layout, None if static is not None else tuple(dims))
+
+
+def spatial_axes(layout: str) -> tuple[int, int]:
+    """Index of the first spatial axis of one of `LAYOUTS`, and how many there are."""
+    count = sum(axis in "DHW" for axis in layout)
+    return min(layout.index(axis) for axis in "DHW" if axis in layout), count
+
+
+def filter_parameter(ctx: HostContext, args: Arguments, values: Sequence[Value]) -> np.ndarray:
+    """The kernel's operand ``filters i32[N, 2]`` (shrinking, enlarging), from interp_type, min_filter and mag_filter."""
+    linear = float(types.INTERP_LINEAR)
+    names = [name if name in args else "interp_type" for name in ("min_filter", "mag_filter")]
+    chosen = np.column_stack([args.values(ctx, values, name, linear) for name in names])  # pyright: ignore
+    # check_interp has seen the static ones
+    if not all(map(args.is_static, names)) and not np.isin(chosen, INTERP_TYPES).all():
+        raise ValueError(f"interpolation types must be members of types.DALIInterpType (0 to 5), got {np.unique(chosen).tolist()}")
+    return chosen.astype(np.int32)
+
+
+def call(ctx: LowerContext, image: Any, *, antialias: bool) -> tuple[Any, Any]:
+    """The kernel on one shard's batch, with the parameters "roi" and "filters" from setup; (output, status)."""
+    first, count = spatial_axes(ctx.spec.layout)
+    attrs = {"first_axis": first, "num_axes": count, "antialias": antialias}
+    return _ffi.call("resize", ctx, image, ctx.spec, ctx.out[0], ctx.params["roi"], ctx.params["filters"], **attrs)
+
+
+def check_interp(operator: str, **given: Any):
+    """Raises TypeError or ValueError unless each is None, a DataNode or a `types.DALIInterpType`."""
+    for name, x in given.items():
+        if x is None or isinstance(x, DataNode):
+            continue
+        if not isinstance(x, (int, np.integer)):
+            raise TypeError(f"{operator}: {name} must be one of types.INTERP_* or a DataNode, got {x!r}")
+        if x not in INTERP_TYPES:
+            raise ValueError(f"{operator}: {name} must be one of {', '.join(t.name for t in INTERP_TYPES)}, got {x!r}")
+
+
+def resize(
+    input: Any,
+    /,
+    *,
+    antialias: bool = True,
+    bytes_per_sample_hint: int | Sequence[int] = (0,),
+    device: str | None = None,
+    dtype: Any = None,
+    interp_type: Any = types.INTERP_LINEAR,
+    mag_filter: Any = None,
+    max_size: Any = None,
+    min_filter: Any = None,
+    minibatch_size: int = 32,
+    mode: str | None = None,
+    name: str | None = None,
+    preserve: bool = False,
+    resize_longer: Any = None,
+    resize_shorter: Any = None,
+    resize_x: Any = None,
+    resize_y: Any = None,
+    resize_z: Any = None,
+    roi_end: Any = None,
+    roi_relative: bool = False,
+    roi_start: Any = None,
+    save_attrs: bool = False,
+    seed: int = -1,
+    size: Any = None,
+    subpixel_scale: bool = True,
+    temp_buffer_hint: int = 0,
+) -> Any:
+    """Resizes images, sequences of images or volumes.
+
+    The size is given by exactly one of: `size`; `resize_x`, `resize_y`, `resize_z` (any of them); `resize_shorter`;
+    `resize_longer`. Arguments marked * may be DataNodes with a value per sample. Sizes may be fractional: the output extent is
+    rounded, and `subpixel_scale` keeps the scale exact. A negative size mirrors the axis.
+
+    Differs from DALI: `resize_z` on images without depth, and empty inputs, are errors; a region may lie outside the image;
+    `INTERP_NN` along one axis and another filter along the other also work with regions and mirroring.
+
+    Args:
+      input: uint8, int16, uint16, float32 or (not in DALI) float16, with layout HWC, CHW, FHWC, FCHW, CFHW, DHWC, CDHW, FDHWC,
+        FCDHW or CFDHW; without a layout, 3-D samples are HWC and 4-D ones FHWC.
+      antialias: widen the filter when an axis shrinks. `INTERP_NN` never is. `INTERP_TRIANGULAR` is `INTERP_LINEAR`.
+      device: "cpu", "gpu", or None: where the input is.
+      dtype: of the output, the input's (default) or `types.FLOAT`. Integers are rounded half away from zero and saturated.
+      interp_type: * filter, one of `types.DALIInterpType`.
+      mag_filter: * filter of the axes that don't shrink; default `interp_type`.
+      max_size: * limit of the output extents, one number or one per axis; 0: none.
+      min_filter: * filter of the axes that shrink; default `interp_type`.
+      mode: what becomes of the axes without a size, and of the aspect ratio. "default": they get the (geometric) mean scale of
+        the others; "stretch": they keep their extent; "not_larger", "not_smaller": all axes get the smallest (largest) scale
+        asked for. Not together with `resize_shorter` and `resize_longer`.
+      name: of the node.
+      resize_longer: * extent of the longer axis; the aspect ratio is kept, as with mode "not_larger".
+      resize_shorter: * extent of the shorter axis, as with mode "not_smaller"; see `max_size`.
+      resize_x: * width; 0: unset.
+      resize_y: * height; 0: unset.
+      resize_z: * depth; 0: unset.
+      roi_end: * end of the source region, one number per axis in the layout's order (y before x). Filters still read pixels
+        outside of it.
+      roi_relative: the region is in units of the input's extents.
+      roi_start: * start of the source region; larger than `roi_end`: mirrored.
+      save_attrs: return the input's spatial extents too, int32, 1-D.
+      size: * extents, one number for all axes or one per axis in the layout's order; 0: unset.
+      subpixel_scale: scale the source region about its centre by rounded / requested extent, so that rounding the extent does
+        not change the scale.
+      bytes_per_sample_hint, minibatch_size, preserve, seed, temp_buffer_hint: hints for DALI's executor, without effect here.
+
+    Returns:
+      A DataNode with the input's layout; with `save_attrs`, a tuple of it and the extents. The shape is static when it is the
+      same for every sample, e.g. with a constant `size` and a known number of channels.
+
+    Raises:
+      ValueError, TypeError: contradictory or malformed arguments; an input type or layout that is not supported.
+
+    Example:
+      >>> images = fn.resize(images, resize_shorter=256, interp_type=types.INTERP_CUBIC)
+    """
+    xyz = {"resize_x": resize_x, "resize_y": resize_y, "resize_z": resize_z}
+    ways = [n for n, x in (("size", size), ("resize_shorter", resize_shorter), ("resize_longer", resize_longer)) if x is not None]
+    ways += ["/".join(n for n, x in xyz.items() if x is not None)] if any(x is not None for x in xyz.values()) else []
+    if len(ways) != 1:
+        got = ", ".join(ways) or "none"
+        raise ValueError(
+            f"resize: exactly one of size, resize_x/resize_y/resize_z, resize_shorter and resize_longer must be given, got {got}"
+        )
+    if mode is not None and mode not in MODES:
+        raise ValueError(f"resize: mode must be one of {', '.join(MODES)}, got {mode!r}")
+    if mode is not None and ways[0] in ("resize_shorter", "resize_longer"):
+        raise ValueError(f"resize: {ways[0]} implies a mode, got mode={mode!r} as well")
+    if (roi_start is None) != (roi_end is None):
+        raise ValueError("resize: roi_start and roi_end must be given together")
+    check_interp("resize", interp_type=interp_type, min_filter=min_filter, mag_filter=mag_filter)
+    args, inputs = Arguments.split(
+        "resize",
+        first=1,
+        size=size,
+        resize_shorter=resize_shorter,
+        resize_longer=resize_longer,
+        **xyz,
+        max_size=max_size,
+        roi_start=roi_start,
+        roi_end=roi_end,
+        interp_type=interp_type,
+        min_filter=min_filter,
+        mag_filter=mag_filter,
+    )
+    op = Resize(
+        args=args,
+        mode=mode or "default",
+        antialias=bool(antialias),
+        subpixel_scale=bool(subpixel_scale),
+        roi_relative=bool(roi_relative),
+        dtype=None if dtype is None else types.numpy_dtype(dtype),
+        save_attrs=bool(save_attrs),
+    )
+    return add(op, input, *inputs, device=device, name=name)

@@ -1,0 +1,294 @@
+"""Rotation of images and volumes, on the native affine warp."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import numbers
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ... import types
+from ..._core import ffi as _ffi
+from ..._core.arguments import Arguments
+from ..._core.building import add
+from ..._core.graph import DataNode
+from ..._core.operator import Operator
+from ..._core.values import Spec, Value
+from .._tensor.cast import convert
+
+_LAYOUTS = {"HWC": (0, 2), "FHWC": (1, 2), "DHWC": (0, 3), "FDHWC": (1, 3)}  # first spatial axis, number of them
+_DEFAULT_LAYOUTS = {3: "HWC", 4: "FHWC", 5: "FDHWC"}
+_TYPES = ("uint8", "int16", "int32", "float16", "float32")
+_UNSUPPORTED, _TOO_LARGE = 4, 8  # ffi/common/status.h
+_MAX_EXTENT = 1 << 26  # the kernel's coordinates are fixed point
+
+
+def radians(degrees: np.ndarray) -> np.ndarray:
+    """DALI's conversion: both the angle and the factor have 32 bits."""
+    return (degrees.astype(np.float32) * np.float32(np.pi / 180)).astype(np.float64)
+
+
+def cos_sin(degrees: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Cosine and sine; exact for quarter turns, so that these only move pixels."""
+    a = radians(degrees)
+    quarter = np.rint(degrees / 90)
+    exact = degrees == quarter * 90
+    k = np.where(exact, quarter, 0).astype(np.int64) % 4
+    c = np.where(exact, np.array([1.0, 0.0, -1.0, 0.0])[k], np.cos(a))
+    s = np.where(exact, np.array([0.0, 1.0, 0.0, -1.0])[k], np.sin(a))
+    return c, s
+
+
+def rotation(axis: np.ndarray, c: np.ndarray, s: np.ndarray) -> np.ndarray:
+    """Rotation matrices ``[N, 3, 3]`` about `axis` ``[N, 3]`` (x, y, z), by Rodrigues' formula."""
+    x, y, z = (axis / np.linalg.norm(axis, axis=1, keepdims=True)).T
+    t = 1 - c
+    rows = [
+        [c + x * x * t, x * y * t - z * s, x * z * t + y * s],
+        [y * x * t + z * s, c + y * y * t, y * z * t - x * s],
+        [z * x * t - y * s, z * y * t + x * s, c + z * z * t],
+    ]
+    return np.stack([np.stack(r, axis=-1) for r in rows], axis=-2)
+
+
+def canvas(size: np.ndarray, degrees: np.ndarray, axis: np.ndarray | None) -> np.ndarray:
+    """Extents that hold the whole rotated image.
+
+    They get the parity of the source axis that contributes most, so that pixel centres fall on pixel centres for small angles.
+
+    Args:
+      size: ``i64[N, D]``, extents (z,) y, x.
+      degrees: ``f64[N]``.
+      axis: ``f64[N, 3]`` for volumes.
+
+    Returns:
+      ``i64[N, D]``.
+    """
+    a = radians(degrees)
+    if axis is None:
+        c, s = np.abs(np.cos(a)), np.abs(np.sin(a))
+        h, w = size[:, 0], size[:, 1]
+        extent = np.empty((len(size), 2), np.int64)
+        extent[:, 0] = np.maximum(np.ceil(s * w + c * h - 0.01), 0)
+        extent[:, 1] = np.maximum(np.ceil(c * w + s * h - 0.01), 0)
+        extent += (extent + np.where((s <= c)[:, None], size, size[:, ::-1])) % 2
+        return extent
+    source = size[:, ::-1]  # x, y, z
+    need = np.abs(rotation(axis, np.cos(a), np.sin(a))).astype(np.float32)
+    own = np.diagonal(need, axis1=1, axis2=2)
+    main = np.where(need.max(axis=2) > own, need.argmax(axis=2), [[0, 1, 2]])
+    extent = np.ceil((need * source[:, None].astype(np.float32)).sum(axis=2, dtype=np.float32) - np.float32(0.01))
+    extent = np.maximum(extent, 0).astype(np.int64)
+    extent += (extent + np.take_along_axis(source, main, axis=1)) % 2
+    return extent[:, ::-1]
+
+
+def source_map(size: np.ndarray, out: np.ndarray, degrees: np.ndarray, axis: np.ndarray | None) -> np.ndarray:
+    """The kernel's maps ``f64[N, D, D+1]``: output pixel (x, y(, z)) to the source point of its centre, about both centres."""
+    c, s = cos_sin(degrees)
+    if axis is None:
+        x, y = 0.5 - out[:, 1] / 2, 0.5 - out[:, 0] / 2
+        found = np.empty((len(size), 2, 3))
+        found[:, 0, 0], found[:, 0, 1], found[:, 0, 2] = c, -s, c * x - s * y + size[:, 1] / 2
+        found[:, 1, 0], found[:, 1, 1], found[:, 1, 2] = s, c, s * x + c * y + size[:, 0] / 2
+        return found
+    turn = rotation(axis, c, -s)
+    origin = np.einsum("nij,nj->ni", turn, 0.5 - out[:, ::-1] / 2) + size[:, ::-1] / 2
+    return np.concatenate([turn, origin[:, :, None]], axis=2)
+
+
+@functools.lru_cache(maxsize=64)
+def _stored_fill(value: float, source: np.dtype | None, result: np.dtype) -> np.float32:
+    """The fill value as a pixel of the result; where it is blended with pixels of the image, first as one of these (`source`)."""
+    fill = np.asarray([value], np.float32)
+    for dtype in (source, result):
+        if dtype is not None:
+            fill = convert(np, fill, dtype).astype(np.float32)
+    return fill[0]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Rotate(Operator):
+    """Rotation about the centre."""
+
+    name = "rotate"
+    runs = frozenset({"compute"})
+    native = True
+    kernel = "rotate"
+    args: Arguments  # angle, axis, size
+    keep_size: bool
+    fill: float | None
+    linear: bool
+    dtype: np.dtype | None
+
+    def infer(self, image: Spec, *arguments: Spec) -> tuple[Spec, ...]:
+        layout = image.layout or _DEFAULT_LAYOUTS.get(image.ndim, "")
+        if layout not in _LAYOUTS:
+            got = f"layout {image.layout!r}" if image.layout else f"{image.ndim}-D data without a layout"
+            raise ValueError(f"the input must have layout {', '.join(_LAYOUTS)} or none (3-D: HWC, 4-D: FHWC, 5-D: FDHWC), got {got}")
+        first, dims = _LAYOUTS[layout]
+        dtype = image.dtype if self.dtype is None else self.dtype
+        known_types = image.dtype.name in _TYPES and dtype.name in _TYPES
+        if not known_types or (dtype != image.dtype and np.float32 not in (dtype, image.dtype)):
+            raise ValueError(
+                f"the input must be {', '.join(_TYPES)}, the output the same or float32 (any of these from float32); "
+                f"got {image.dtype} to {dtype}"
+            )
+        self._check_arguments(dims, dict(zip(self.args.inputs, arguments, strict=True)))
+        known = [image.extent(d) for d in range(first, first + dims)]
+        size: list[int | None] = [None] * dims
+        if "size" in self.args:
+            if self.args.is_static("size"):
+                size = np.maximum(1, np.floor(np.array(self.args.get("size")) + 0.5)).astype(int).tolist()
+        elif self.keep_size:
+            size = known
+        elif None not in known and self.args.is_static("angle") and self.args.is_static("axis"):
+            axis = None if dims == 2 else np.array([self.args.get("axis")], np.float64)
+            size = canvas(np.array([known]), np.array([float(self.args.get("angle"))]), axis)[0].tolist()
+        extents = (*(image.extent(d) for d in range(first)), *size, image.extent(image.ndim - 1))
+        if None in extents:
+            return (Spec(dtype, image.ndim, None, layout, dims=extents),)
+        return (Spec(dtype, image.ndim, tuple(int(n) for n in extents if n is not None), layout),)
+
+    def _check_arguments(self, dims: int, inputs: dict[str, Spec]):
+        if dims == 3 and "axis" not in self.args:
+            raise ValueError("volumes need the argument axis: (x, y, z)")
+        for name, width in (("angle", 1), ("size", dims), ("axis", 3)):
+            if name not in self.args or (name == "axis" and dims == 2):
+                continue
+            if name in inputs:
+                s = inputs[name]
+                ok = s.shape == (width,) or (width == 1 and s.shape == ()) or (s.shape is None and s.ndim == 1)
+                got = f"samples of shape {s.shape}" if s.shape is not None else f"{s.ndim}-D samples"
+            else:
+                x = self.args.get(name)
+                ok = np.size(x) == width and bool(np.isfinite(x).all())
+                got = repr(x)
+            if not ok:
+                raise ValueError(f"argument {name} must be {width} finite number{'s' * (width > 1)}, got {got}")
+        if "size" in self.args and self.args.is_static("size") and min(self.args.get("size")) <= 0:
+            raise ValueError(f"argument size must be positive, got {self.args.get('size')}")
+        if dims == 3 and self.args.is_static("axis") and not np.any(self.args.get("axis")):
+            raise ValueError("argument axis must not be the zero vector")
+
+    def setup(self, ctx, image: Value, *arguments: Value):
+        spec = ctx.node.specs[0]
+        first, dims = _LAYOUTS[spec.layout]
+        values = (image, *arguments)
+        bad: dict[int, tuple[int, str]] = {}
+
+        def valid(x: np.ndarray, good: Any, instead: float, reason: str, code: int = _UNSUPPORTED) -> np.ndarray:
+            for i in np.flatnonzero(~good & ctx.present):
+                bad.setdefault(int(i), (code, f"{reason}, got {x[i].tolist()}"))
+            return np.where(good.reshape(-1, *(1,) * (x.ndim - 1)), x, instead)
+
+        angle = self.args.values(ctx, values, "angle")
+        assert angle is not None
+        angle = valid(angle, np.isfinite(angle), 0.0, "angle must be finite").astype(np.float32).astype(np.float64)
+        axis = self.args.values(ctx, values, "axis", width=3) if dims == 3 else None
+        if axis is not None:
+            length = np.linalg.norm(axis, axis=1)
+            axis = valid(axis, np.isfinite(length) & (length > 0), 1.0, "axis must be finite and not the zero vector")
+        size = image.shapes[:, first : first + dims]
+        wanted = self.args.values(ctx, values, "size", width=dims)
+        if wanted is not None:
+            wanted = valid(wanted, np.isfinite(wanted).all(axis=1) & (wanted > 0).all(axis=1), 1.0, "size must be positive")
+            half = 0.5 if self.args.is_static("size") else 0.0  # DALI rounds a constant, but cuts what comes per sample
+            out = np.maximum(1, np.floor(np.minimum(wanted, 2.0 * _MAX_EXTENT) + half)).astype(np.int64)
+        elif self.keep_size:
+            out = size
+        else:
+            out = canvas(size, angle, axis)
+        out = valid(out, (np.maximum(out, size) <= _MAX_EXTENT).all(axis=1), 1, f"extents must not exceed {_MAX_EXTENT}", _TOO_LARGE)
+        for i, (code, reason) in bad.items():
+            ctx.fail(i, code, reason)
+        ctx.param("map", source_map(size, out, angle, axis))
+        ctx.param("fill", np.full(ctx.N, _stored_fill(self.fill or 0.0, image.spec.dtype if self.linear else None, spec.dtype), np.float32))
+        if spec.shape is not None:
+            return (None,)
+        return (np.concatenate([image.shapes[:, :first], out, image.shapes[:, first + dims :]], axis=1),)
+
+    def lower(self, ctx, image, *arguments):
+        first, dims = _LAYOUTS[ctx.spec.layout]
+        y, status = _ffi.call(
+            "rotate",
+            ctx,
+            image,
+            ctx.spec,
+            ctx.out[0],
+            ctx.params["map"],
+            ctx.params["fill"],
+            dims=dims,
+            first=first,
+            linear=self.linear,
+            has_fill=self.fill is not None,
+        )
+        return (y,), status
+
+
+def rotate(
+    input: Any,
+    /,
+    *,
+    angle: float | DataNode,
+    axis: Sequence[float] | DataNode | None = None,
+    dtype: Any = None,
+    fill_value: float | None = None,
+    interp_type: types.DALIInterpType = types.INTERP_LINEAR,
+    keep_size: bool = False,
+    size: Sequence[float] | DataNode | None = None,
+    device: str | None = None,
+    name: str | None = None,
+    bytes_per_sample_hint: int | Sequence[int] = 0,
+    preserve: bool = False,
+) -> DataNode:
+    """Rotates images, sequences or volumes about their centre.
+
+    Results are within 1 level of DALI's for integer types. Unlike DALI's, rotations by multiples of 90 degrees are exact,
+    results do not depend on how far a pixel is from the left edge, and arguments that come as inputs may have any numeric type.
+
+    Args:
+      input: HWC, FHWC (all frames turn alike), DHWC or FDHWC; uint8, int16, int32, float32 or (not in DALI) float16; any number
+        of channels. Data without a layout count as HWC, FHWC or FDHWC by their rank.
+      angle: degrees. Images: counter-clockwise as seen on screen. Volumes: positive about `axis`. Also per sample.
+      axis: only for volumes, and required there: the vector (x, y, z) to rotate about, of any length. Also per sample.
+      dtype: element type of the result: the input's (default) or FLOAT; from float32 any of the types above.
+      fill_value: value of what is outside the image, rounded and clipped to the element type (with INTERP_LINEAR the input's, too:
+        edges blend with it over one pixel). Default: the nearest pixel of the edge is repeated.
+      interp_type: INTERP_LINEAR or INTERP_NN.
+      keep_size: True: the result has the size of the input, and corners are lost.
+      size: extents of the result, (H, W) or (D, H, W), rounded; overrides `keep_size`. Default: as large as the rotated image
+        needs. Also per sample; then fractions are cut, but at least 1 is left.
+      device: "cpu", "gpu" or None: where the input is.
+      name: name of the node.
+      bytes_per_sample_hint, preserve: hints to DALI's executor, without effect here.
+
+    Returns:
+      The rotated data, in the input's layout.
+
+    Raises:
+      ValueError: wrong layout, element types, interpolation, or numbers of `size`, `axis`.
+
+    Example:
+      >>> fn.rotate(images, angle=fn.random.uniform(range=(-10.0, 10.0)), fill_value=0, keep_size=True)
+    """
+    if interp_type not in (types.INTERP_LINEAR, types.INTERP_NN):
+        raise ValueError(f"rotate: interp_type must be INTERP_LINEAR or INTERP_NN, got {interp_type!r}")
+    if fill_value is not None and (not isinstance(fill_value, numbers.Real) or fill_value != fill_value):
+        raise TypeError(f"rotate: fill_value must be a number, the same for all channels and samples, got {fill_value!r}")
+    if angle is None:
+        raise ValueError("rotate: angle is required")
+    if size is not None and not isinstance(size, DataNode) and np.size(size) == 0:  # DALI's default
+        size = None
+    args, nodes = Arguments.split("rotate", 1, angle=angle, axis=axis, size=size)
+    op = Rotate(
+        args=args,
+        keep_size=bool(keep_size),
+        fill=None if fill_value is None else float(fill_value),
+        linear=interp_type == types.INTERP_LINEAR,
+        dtype=None if dtype is None else types.numpy_dtype(dtype),
+    )
+    return add(op, input, *nodes, device=device, name=name)

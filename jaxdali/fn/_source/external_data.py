@@ -1,0 +1,111 @@
+"""Data that users hand to external_source, as batches."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..._core.ragged import ALIGNMENT, Packed, plan_offsets
+from ..._core.values import Spec
+from ...errors import ArgumentError
+from ...types import to_dali_type
+
+if TYPE_CHECKING:
+    from ..._run.host import HostContext
+
+NAME = "external_source"
+
+
+def as_array(x: Any, copy: bool) -> np.ndarray:
+    """One array of whatever kind as a NumPy array of a type that a pipeline can hold."""
+    try:
+        if hasattr(x, "as_cpu"):
+            x = x.as_cpu()
+        if hasattr(x, "__jax_array__"):
+            x = x.__jax_array__()
+        if hasattr(x, "__array__") or hasattr(x, "__array_interface__"):
+            a = np.array(x, copy=copy or None)
+        elif hasattr(x, "__dlpack__"):
+            a = np.array(np.from_dlpack(x), copy=copy or None)
+        else:
+            raise ArgumentError(
+                f"{NAME}: expected an array (NumPy, JAX, or anything with __array__ or DLPack), got {type(x).__name__}; "
+                "numbers and lists of numbers must be made arrays"
+            )
+    except ArgumentError:
+        raise
+    except Exception as e:
+        raise ArgumentError(f"{NAME}: can't make an array of {type(x).__name__}: {e}") from e
+    a = a if a.dtype.isnative else a.astype(a.dtype.newbyteorder("="))
+    try:
+        to_dali_type(a.dtype)
+    except (TypeError, KeyError):
+        raise ArgumentError(f"{NAME}: arrays of dtype {a.dtype} are not supported") from None
+    return a
+
+
+def as_batch(x: Any, copy: bool) -> np.ndarray | list[np.ndarray]:
+    """A batch: an array ``[n, ...]``, or a list of arrays of one dtype and rank."""
+    is_array = any(hasattr(x, a) for a in ("__array__", "__array_interface__", "__dlpack__", "__jax_array__"))
+    if is_array:
+        a = as_array(x, copy)
+        if a.ndim == 0:
+            raise ArgumentError(
+                f"{NAME}: a batch must have a batch axis, got an array without axes (with batch=False samples are expected)"
+            )
+        return a
+    if x is None or isinstance(x, (str, bytes)) or not hasattr(x, "__len__"):
+        raise ArgumentError(f"{NAME}: a batch must be an array or a list of arrays, got {type(x).__name__}")
+    return check_alike([as_array(e, copy) for e in x])
+
+
+def check_alike(samples: list[np.ndarray]) -> list[np.ndarray]:
+    for i, s in enumerate(samples):
+        if s.dtype != samples[0].dtype or s.ndim != samples[0].ndim:
+            raise ArgumentError(
+                f"{NAME}: all samples of a batch must have one dtype and number of dimensions, got {samples[0].dtype} with "
+                f"{samples[0].ndim} and (sample {i}) {s.dtype} with {s.ndim}"
+            )
+    return samples
+
+
+def kind_of(batch: np.ndarray | list[np.ndarray]) -> tuple[np.dtype, int] | None:
+    """(dtype, dimensions of a sample); None for a list without samples, which does not tell."""
+    if isinstance(batch, np.ndarray):
+        return batch.dtype, batch.ndim - 1
+    return (batch[0].dtype, batch[0].ndim) if batch else None
+
+
+def packed(ctx: HostContext, index: int, spec: Spec, parts: Sequence[np.ndarray | list[np.ndarray]]) -> np.ndarray | Packed:
+    """The batches of all shards as one output; the places that a smaller batch leaves are empty samples."""
+    B = ctx.B
+    if spec.ndim == 0:
+        out = np.zeros(ctx.N, spec.dtype)
+        for s, part in enumerate(parts):
+            out[s * B : s * B + len(part)] = part
+        return out
+    shapes = np.zeros((ctx.N, spec.ndim), np.int64)
+    for s, part in enumerate(parts):
+        if len(part):
+            shapes[s * B : s * B + len(part)] = part.shape[1:] if isinstance(part, np.ndarray) else [x.shape for x in part]
+    offsets, need = plan_offsets(shapes, ctx.S)
+    batch = Packed(ctx.empty(need, spec.dtype, index), offsets, shapes)
+    for s, part in enumerate(parts):
+        n = len(part)
+        if isinstance(part, np.ndarray) and part.size:  # one copy of the whole, instead of one per sample
+            size = part.size // n
+            stride = -(-size // ALIGNMENT) * ALIGNMENT
+            batch.data[s, : n * stride].reshape(n, stride)[:, :size] = part.reshape(n, size)
+        else:
+            for i in range(n):
+                batch[s * B + i][...] = part[i]
+    return batch
+
+
+def layout_of(x: Any) -> str:
+    """The layout of a TensorList; "" for other data."""
+    layout = getattr(x, "layout", None)
+    layout = layout() if callable(layout) and hasattr(x, "as_cpu") else ""
+    return layout if isinstance(layout, str) else ""

@@ -1,0 +1,469 @@
+"""external_source: data from Python."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import inspect
+import logging
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from ..._core.building import add
+from ..._core.graph import DataNode
+from ..._core.operator import Operator
+from ..._core.values import Spec
+from ..._data.source import SampleIds, Saved, Source
+from ...errors import ArgumentError
+from ...types import BatchInfo, DALIDataType, SampleInfo, numpy_dtype
+from .external_data import NAME, as_array, as_batch, check_alike, kind_of, layout_of, packed
+from .pull import Pull, unwrapped
+
+if TYPE_CHECKING:
+    from ..._run.host import HostContext
+
+_log = logging.getLogger("jaxdali")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ExternalSource(Operator):
+    """One external_source. `source` is what the user gave; `arguments` is how many it is called with, None for an iterable."""
+
+    name: ClassVar[str] = NAME
+    runs: ClassVar[frozenset[str]] = frozenset({"host"})
+    source: ClassVar[bool] = True
+
+    feeder: Any = dataclasses.field(compare=False)
+    arguments: int | None
+    outputs: int | None
+    cycle: str
+    batch: bool
+    batch_info: bool
+    dtypes: tuple[np.dtype | None, ...]
+    ndims: tuple[int | None, ...]
+    layouts: tuple[str, ...]
+    no_copy: bool
+    repeat_last: bool
+    blocking: bool
+
+    @property
+    def num_outputs(self) -> int:
+        return self.outputs or 1
+
+    @staticmethod
+    def make_source(ops: Sequence[ExternalSource], seed: int) -> Source:
+        """The source of all local shards."""
+        return _FedSource(ops) if ops[0].feeder is None else _PulledSource(ops)
+
+
+# --- sources ------------------------------------------------------------------------------------------------------
+
+
+class _Base(Source):
+    """What pulled and fed sources share: the check of the data, and the cursor ``{"epoch": e, "iteration": i, "sample": n}``.
+
+    The sample is the number of the next one of this shard in the epoch; a pulled source's cursor may also have its "state".
+    """
+
+    def __init__(self, ops: Sequence[ExternalSource]):
+        self._ops = ops
+        self._op = ops[0]
+        self._specs: tuple[Spec, ...] | None = None
+        self._batch_size = 0  # of the last `read`
+
+    def fingerprint(self) -> list[dict[str, Any]]:
+        op = self._op
+        kind = "fed" if op.feeder is None else {None: "iterable", 0: "callable", 1: "callable with an index"}[op.arguments]
+        return [{"source": kind, "num_outputs": op.num_outputs, "batch": op.batch} for _ in self._ops]
+
+    def initial(self) -> list[Any]:
+        return [{"epoch": 0, "iteration": 0, "sample": 0} for _ in self._ops]
+
+    def after_end(self, cursors: Sequence[Any]) -> list[Any]:
+        return [{"epoch": c["epoch"] + 1, "iteration": 0, "sample": 0} for c in cursors]
+
+    def after_error(self, cursors: Sequence[Any]) -> list[Any]:
+        return [{"epoch": c["epoch"], "iteration": c["iteration"] + 1, "sample": c["sample"] + self._batch_size} for c in cursors]
+
+    def resume(self, saved: Sequence[Saved], same_shards: bool) -> list[Any]:
+        first = saved[0].cursor
+        state = first.get("state", {})
+        if not same_shards and first["iteration"] == 0 and "source" not in state and not state.get("open"):  # nothing of an epoch was read
+            return super().resume([saved[0]] * len(self._ops), True)
+        return super().resume(saved, same_shards)
+
+    def specs(self) -> tuple[Spec, ...]:
+        if self._specs is None:
+            op = self._op
+            if all(d is not None and n is not None for d, n in zip(op.dtypes, op.ndims)):
+                self._specs = tuple(_spec(d, n, lay) for d, n, lay in zip(op.dtypes, op.ndims, op.layouts))  # pyright: ignore[reportArgumentType]
+            else:
+                self._learn(self._first())
+        assert self._specs is not None
+        return self._specs
+
+    def _first(self) -> tuple[list[tuple[np.dtype, int]], Sequence[str]]:
+        """dtype and rank of each output of the first batch, and layouts that came with the data."""
+        raise NotImplementedError
+
+    def _learn(self, first: tuple[list[tuple[np.dtype, int]], Sequence[str]]):
+        op = self._op
+        kinds, came_with = first
+        specs = []
+        for k, (dtype, ndim) in enumerate(kinds):
+            layout = op.layouts[k] or (came_with[k] if k < len(came_with) else "")
+            if layout and len(layout) != ndim:
+                raise ArgumentError(f"{NAME}: layout {layout!r} describes {len(layout)} dimensions, the data have {ndim}")
+            want, rank = op.dtypes[k], op.ndims[k]
+            specs.append(_spec(want if want is not None else dtype, rank if rank is not None else ndim, layout))
+        self._specs = tuple(specs)
+        for k, kind in enumerate(kinds):
+            self._check(k, kind)
+
+    def _check(self, k: int, kind: tuple[np.dtype, int] | None):
+        spec = self.specs()[k]
+        if kind is not None and kind != (spec.dtype, spec.ndim):
+            raise ArgumentError(
+                f"{NAME}: output {k} has samples of {spec.ndim} dimensions and dtype {spec.dtype} (as given by dtype, ndim or "
+                f"layout, or by the first batch), got {kind[1]} dimensions and dtype {kind[0]}"
+            )
+
+    def _deliver(self, ctx: HostContext, cursors: Sequence[Any], parts: Sequence[Sequence[Any]]):
+        """`parts`: per shard, the batch of each output."""
+        B = self._batch_size = ctx.B
+        counts = []
+        for part in parts:
+            lengths = {len(x) for x in part}
+            if len(lengths) > 1:
+                raise ArgumentError(f"{NAME}: the outputs of one batch have different numbers of samples: {sorted(lengths)}")
+            counts.append(lengths.pop())
+            if counts[-1] > B:
+                raise ArgumentError(f"{NAME}: got a batch of {counts[-1]} samples, expected at most batch_size = {B}")
+            for k, x in enumerate(part):
+                self._check(k, kind_of(x))
+        specs = self.specs()
+        outputs = tuple(packed(ctx, k, spec, [p[k] for p in parts]) for k, spec in enumerate(specs))
+        place = np.arange(B)[None] + B * np.asarray(ctx.shard_ids)[:, None]
+        start = np.array([[c["sample"] * ctx.num_shards] for c in cursors])
+        epoch = np.repeat(np.array([c["epoch"] for c in cursors], np.int64), B)
+        present = None if min(counts) == B else (np.arange(B)[None] < np.array(counts)[:, None]).reshape(-1)
+        ids = SampleIds(epoch, (place + start).reshape(-1).astype(np.int64), [""] * ctx.N, present)
+        return outputs, self.after_error(cursors), ids
+
+
+def _spec(dtype: np.dtype, ndim: int, layout: str) -> Spec:
+    return Spec(dtype, ndim, () if ndim == 0 else None, layout)
+
+
+class _PulledSource(_Base):
+    """Calls the user's sources in the thread that makes the batches."""
+
+    def __init__(self, ops: Sequence[ExternalSource]):
+        super().__init__(ops)
+        self._pulls = [Pull(op) for op in ops]
+        self._initial: list[Any] | None = None
+        self._expected = self.initial()  # the cursors where the sources are
+        self._taken: tuple[list[Any], list[list[tuple[Any, Any]]]] = ([], [])  # cursors and items, per shard, of the last batch
+
+    def initial(self) -> list[Any]:
+        if self._initial is None:  # before anything was read
+            self._initial = self._with_state(super().initial())
+        return self._initial
+
+    @staticmethod
+    def _and(cursor: dict[str, Any], state: dict[str, Any] | None) -> dict[str, Any]:
+        return cursor if state is None else {**cursor, "state": state}
+
+    def _with_state(self, cursors: list[Any]) -> list[Any]:
+        return [self._and(c, p.state()) for c, p in zip(cursors, self._pulls)]
+
+    def _argument(self, cursor: Any, i: int) -> Any:
+        iteration, epoch = cursor["iteration"], cursor["epoch"]
+        if not self._op.batch:
+            return SampleInfo(cursor["sample"] + i, i, iteration, epoch)
+        return BatchInfo(iteration, epoch) if self._op.batch_info else iteration
+
+    def _items(self, item: Any) -> Sequence[Any]:
+        n = self._op.outputs
+        if n is None:
+            return (item,)
+        if not isinstance(item, (tuple, list)) or len(item) != n:
+            got = f"{len(item)} items" if isinstance(item, (tuple, list)) else type(item).__name__
+            raise ArgumentError(f"{NAME}: with num_outputs={n} the source must return a tuple of {n} items, got {got}")
+        return item
+
+    def _first(self):
+        try:
+            items = self._items(self._pulls[0].peek(self._argument(self.initial()[0], 0)))
+        except StopIteration:
+            raise RuntimeError(f"{NAME}: there is no data: the source ended before its first batch") from None
+        if not self._op.batch:
+            return [(a.dtype, a.ndim) for a in (as_array(x, False) for x in items)], ()
+        kinds = [kind_of(as_batch(x, False)) for x in items]
+        if any(k is None for k in kinds):
+            raise ArgumentError(f"{NAME}: the first batch is an empty list, which does not tell the type; pass dtype and ndim")
+        return kinds, [layout_of(x) for x in items]
+
+    def first_shape(self, output: int) -> tuple[int, ...] | None:
+        item = self._items(self._pulls[0].peek(self._argument(self.initial()[0], 0)))[output]
+        sample = as_batch(item, False)[0] if self._op.batch else as_array(item, False)
+        return tuple(sample.shape)
+
+    def read(self, ctx: HostContext, cursors: Sequence[Any]):
+        self._batch_size = ctx.B
+        there = list(cursors) == self._expected or [p.seek(c.get("state")) for p, c in zip(self._pulls, cursors)]
+        if there is not True and not all(there):
+            _log.warning(
+                "%s: its source takes no index and has no get_state and set_state, so it can't go on where the checkpoint was made: "
+                "it starts over, or goes on where it is",
+                NAME,
+            )
+        # Samples that are collected before they are packed must not change when the source reuses its memory.
+        copied = not self._op.no_copy and (ctx.S > 1 or not self._op.batch)
+        parts = []
+        self._taken = (list(cursors), [])
+        for pull, cursor in zip(self._pulls, cursors):
+            rows, taken = [], []
+            for i in range(1 if self._op.batch else ctx.B):  # StopIteration here drops the samples of an incomplete batch
+                argument = self._argument(cursor, i)
+                row = [(as_batch if self._op.batch else as_array)(x, copied) for x in self._items(pull.take(argument))]
+                rows.append(row)
+                taken.append((argument, row[0] if self._op.outputs is None else row))
+            self._taken[1].append(taken)
+            parts.append(rows[0] if self._op.batch else [check_alike(list(column)) for column in zip(*rows)])
+        return self._deliver(ctx, cursors, parts)
+
+    def after_end(self, cursors: Sequence[Any]) -> list[Any]:
+        """What was taken for a batch that another source could not complete is not lost; but "raise" starts every epoch anew."""
+        states: list[Any] = []
+        if self._op.cycle == "raise":
+            for pull in self._pulls:
+                pull.restart()
+        elif self._taken[0] == list(cursors):
+            for pull, taken in zip(self._pulls, self._taken[1]):
+                pull.put_back(taken)
+            states = [c.get("state") for c in self._taken[0][: len(self._taken[1])]]  # as if it had not been taken
+        states += [p.state() for p in self._pulls[len(states) :]]
+        self._taken = ([], [])
+        self._expected = [self._and(c, state) for c, state in zip(super().after_end(cursors), states)]
+        return self._expected
+
+    def after_error(self, cursors: Sequence[Any]) -> list[Any]:
+        self._expected = self._with_state(super().after_error(cursors))
+        return self._expected
+
+    def saved(self, cursors: Sequence[Any]) -> list[Saved]:
+        for c in cursors:
+            source = c.get("state", {}).get("source", {})
+            if "unknown" in source:
+                raise TypeError(f"{NAME}: get_state of the source must return bytes or something that JSON can hold: {source['unknown']}")
+        return super().saved(cursors)
+
+
+class _FedSource(_Base):
+    """Hands out what `feed` was given, in order."""
+
+    fed = True
+
+    def __init__(self, ops: Sequence[ExternalSource]):
+        super().__init__(ops)
+        self._queues: list[collections.deque[Any]] = [collections.deque() for _ in ops]
+        self._last: list[Any] = [None] * len(ops)
+        self._layout = ""
+        self._changed = threading.Condition()
+        self._closed = False
+
+    def feed(self, data: Any, layout: str | None = None, shard: int = 0) -> None:
+        """Appends a batch for local shard `shard`: an array, or a list of arrays. It is copied, unless no_copy=True was given."""
+        batch = as_batch(data, copy=not self._op.no_copy)
+        layout = layout or layout_of(data)
+        kind = kind_of(batch)
+        if layout and kind is not None and len(layout) != kind[1]:
+            raise ArgumentError(f"{NAME}: layout {layout!r} describes {len(layout)} dimensions, the data have {kind[1]}")
+        with self._changed:
+            known = self._op.layouts[0] or self._layout
+            if layout and known and layout != known:
+                raise ArgumentError(f"{NAME}: the layout is {known!r}, got data of layout {layout!r}")
+            self._layout = known or layout
+            self._queues[shard].append(batch)
+            self._changed.notify_all()
+
+    @property
+    def available(self) -> int:
+        """Batches that were fed and not read yet, for every shard."""
+        return min(map(len, self._queues))
+
+    def _next(self, shard: int, keep: bool) -> Any:
+        queue = self._queues[shard]
+        with self._changed:
+            if self._op.blocking and not (self._op.repeat_last and self._last[shard] is not None):
+                self._changed.wait_for(lambda: queue or self._closed)
+            if not queue:
+                if self._op.repeat_last and self._last[shard] is not None:
+                    return self._last[shard]
+                raise IndexError(f"{NAME}: no data: nothing was fed for this run; call feed_input before it")
+            batch = queue[0] if keep else queue.popleft()
+            if self._op.repeat_last and not keep:
+                self._last[shard] = batch
+            return batch
+
+    def _first(self):
+        kind = kind_of(self._next(0, keep=True))
+        if kind is None:
+            raise ArgumentError(f"{NAME}: the first batch is an empty list, which does not tell the type; pass dtype and ndim")
+        return [kind], [self._layout]
+
+    def first_shape(self, output: int) -> tuple[int, ...] | None:
+        return tuple(self._next(0, keep=True)[0].shape)
+
+    def read(self, ctx: HostContext, cursors: Sequence[Any]):
+        self.specs()  # of the batch that is taken now, when it is the first
+        return self._deliver(ctx, cursors, [[self._next(s, keep=False)] for s in range(ctx.S)])
+
+    def close(self) -> None:
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+
+    def reopen(self) -> None:
+        self._closed = False
+
+
+# --- the public function ------------------------------------------------------------------------------------------
+
+
+def _how_called(source: Any) -> int | None:
+    """How many arguments a source is called with; None for an iterable or a generator function."""
+    if inspect.isgeneratorfunction(unwrapped(source)):
+        try:
+            inspect.signature(source).bind()
+        except TypeError:
+            raise TypeError(f"{NAME}: a generator function used as source must need no argument, got {inspect.signature(source)}") from None
+        return None
+    if hasattr(source, "__iter__") or (hasattr(source, "__getitem__") and not callable(source)):
+        return None
+    if not callable(source):
+        raise TypeError(f"{NAME}: source must be a callable, an iterable or a generator function, got {type(source).__name__}")
+    parameters = list(inspect.signature(source).parameters.values())
+    positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    if len(positional) > 1 or any(p.kind == p.VAR_POSITIONAL for p in parameters):
+        raise TypeError(
+            f"{NAME}: source must take no or one positional argument (a batch or sample index), got {inspect.signature(source)}"
+        )
+    return len(positional)
+
+
+def _per_output(name: str, x: Any, outputs: int, convert: Callable[[Any], Any]) -> tuple[Any, ...]:
+    many = list(x) if isinstance(x, (list, tuple)) else [x] * outputs
+    if len(many) > outputs:
+        raise ArgumentError(f"{NAME}: {name} has {len(many)} entries for {outputs} outputs")
+    return tuple(convert(e) for e in many) + (convert(None),) * (outputs - len(many))
+
+
+def external_source(
+    source: Callable[..., Any] | Iterable[Any] | None = None,
+    num_outputs: int | None = None,
+    *,
+    cycle: str | bool | None = None,
+    name: str | None = None,
+    device: str = "cpu",
+    layout: str | Sequence[str] | None = None,
+    dtype: Any = None,
+    ndim: int | Sequence[int] | None = None,
+    cuda_stream: Any = None,
+    use_copy_kernel: bool | None = None,
+    blocking: bool | None = None,
+    batch: bool | None = True,
+    repeat_last: bool = False,
+    parallel: bool | None = None,
+    no_copy: bool | None = None,
+    prefetch_queue_depth: int | None = None,
+    bytes_per_sample_hint: int | None = None,
+    batch_info: bool | None = None,
+) -> DataNode | tuple[DataNode, ...]:
+    """Data from Python: from a callable or an iterable, or fed with `Pipeline.feed_input`.
+
+    Data are NumPy or JAX arrays, or anything with ``__array__`` or DLPack that lies in host memory. A batch is an array with a batch
+    axis, or a list of arrays of one dtype and rank; it may have fewer samples than the pipeline's batch size. Type and rank stay
+    those of the first batch, at which the pipeline looks when it is built, unless dtype and ndim are given.
+
+    A checkpoint goes on with the right index where the source is a callable that takes one. A source with methods ``get_state`` and
+    ``set_state`` (a callable, the object whose method it is, an iterable, or the iterators it gives) goes on where it was: its state,
+    bytes or something that JSON can hold, is that of the last batch taken, whatever was made ahead. All others start over, with a
+    warning.
+
+    Args:
+      source: what to ask for data; without it, they are fed. A callable takes no argument, or one: with ``batch=True`` the number
+        of the batch in the epoch, with ``batch=False`` a `types.SampleInfo`; it ends the epoch by raising StopIteration. An iterable
+        or a generator function gives one item after another. It is called in the thread that makes the batches.
+      num_outputs: how many values the source returns at once, as a tuple; the result is then a tuple of DataNodes, even for 1.
+      cycle: for iterables: None, False, "no": they end once; True, "quiet": they start again by themselves; "raise": StopIteration
+        ends each round.
+      name: for `feed_input` and error messages.
+      device: "cpu", or "gpu": what follows runs on the accelerator.
+      layout: one letter per axis of a sample, for each output or for all.
+      dtype: the expected type; the data are checked, not converted.
+      ndim: the expected dimensions of a sample.
+      cuda_stream: no effect (XLA orders the copies), accepted for DALI's sake.
+      use_copy_kernel: no effect, accepted for DALI's sake.
+      blocking: fed data: wait for them, instead of raising IndexError when there are none. A source is always waited for.
+      batch: True: the source makes whole batches; False: samples. None is True, with `parallel` False.
+      repeat_last: fed data: use the last batch again when there is no new one.
+      parallel: only decides what ``batch=None`` means: the source runs beside the training step in any case, without processes of its own.
+      no_copy: keep the data that are fed by reference until their batch is read, instead of copying them at once. They must
+        not change meanwhile.
+      prefetch_queue_depth: no effect (the pipeline's depth decides), accepted as a hint of DALI's.
+      bytes_per_sample_hint: no effect, accepted as a hint of DALI's.
+      batch_info: pass a `types.BatchInfo` to a callable that makes batches, not the number alone.
+
+    Returns:
+      A DataNode, or a tuple of them.
+
+    Raises:
+      TypeError, ValueError: a source or an argument of the wrong kind.
+      RuntimeError: data of another type or rank, or too many samples, when the batch is made.
+      Exceptions of the source come out as they are.
+    """
+    if device not in ("cpu", "gpu"):
+        raise ArgumentError(f"{NAME}: device must be 'cpu' or 'gpu', got {device!r}")
+    modes = {None: "no", False: "no", "no": "no", True: "quiet", "quiet": "quiet", "raise": "raise"}
+    if not isinstance(cycle, (str, bool, type(None))) or cycle not in modes:
+        raise ArgumentError(f"{NAME}: cycle must be None, False, 'no', True, 'quiet' or 'raise', got {cycle!r}")
+    if num_outputs is not None and (source is None or num_outputs < 1):
+        raise ArgumentError(f"{NAME}: num_outputs must be at least 1, and needs a source (use several external_source to feed several)")
+    if repeat_last and source is not None:
+        raise ArgumentError(f"{NAME}: repeat_last is for data that are fed; it can't be used together with source")
+    arguments = 0 if source is None else _how_called(source)
+    if cycle is not None and arguments is not None:
+        raise ArgumentError(f"{NAME}: cycle can only be used with an iterable source or a generator function")
+    if modes[cycle] != "no" and inspect.isgenerator(source):
+        raise TypeError(f"{NAME}: a generator can't start again; pass the generator function itself as source to use cycle={cycle!r}")
+    if batch is None:
+        batch = not parallel
+    outputs = num_outputs or 1
+    dtypes = _per_output("dtype", dtype, outputs, lambda x: None if x is None or x == DALIDataType.NO_TYPE else np.dtype(numpy_dtype(x)))
+    layouts = _per_output("layout", layout, outputs, lambda x: x or "")
+    ndims = list(_per_output("ndim", ndim, outputs, lambda x: None if x is None else int(x)))
+    for k, text in enumerate(layouts):
+        if text and ndims[k] not in (None, len(text)):
+            raise ArgumentError(f"{NAME}: layout {text!r} describes {len(text)} dimensions, but ndim is {ndims[k]}")
+        ndims[k] = len(text) if text else ndims[k]
+    op = ExternalSource(
+        feeder=source,
+        arguments=arguments,
+        outputs=num_outputs,
+        cycle=modes[cycle],
+        batch=bool(batch),
+        batch_info=bool(batch_info),
+        dtypes=dtypes,
+        ndims=tuple(ndims),
+        layouts=layouts,
+        no_copy=bool(no_copy),
+        repeat_last=bool(repeat_last),
+        blocking=bool(blocking),
+    )
+    result = add(op, device=device, name=name)
+    return (result,) if num_outputs == 1 and isinstance(result, DataNode) else result

@@ -1,0 +1,124 @@
+"""Where external_source gets its items: a user's callable or iterable, and its state."""
+
+from __future__ import annotations
+
+import base64
+import collections
+import copy
+import inspect
+import json
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from .external_data import NAME
+
+if TYPE_CHECKING:
+    from .external_source import ExternalSource
+
+
+class Pull:
+    """One shard's callable or iterable, item by item: an item is a batch, or with batch=False a sample."""
+
+    def __init__(self, op: ExternalSource):
+        self._op = op
+        self._iterator: Any = None
+        self._ended = False
+        self._kept: collections.deque[tuple[Any, Any]] = collections.deque()  # (argument, item), to be taken before new ones
+
+    def peek(self, argument: Any) -> Any:
+        """The item that the next `take` of the same argument returns."""
+        item = self.take(argument)
+        self._kept.append((argument, item))
+        return item
+
+    def put_back(self, items: Sequence[tuple[Any, Any]]) -> None:
+        """Items that were taken for a batch that another source's end prevented."""
+        self._kept.extendleft(reversed(items))
+
+    # --- state ----------------------------------------------------------------------------------------------
+
+    def state(self) -> dict[str, Any] | None:
+        """What a cursor has to say about the source, JSON-able; None: nothing is known about it."""
+        state = {} if self._op.arguments is not None else {"open": self._iterator is not None, "ended": self._ended}
+        target = self._stateful()
+        if target is not None:
+            try:
+                state["source"] = _encoded(target.get_state())
+            except Exception as e:  # raised when somebody asks for a checkpoint, and only then
+                state["source"] = {"unknown": f"{type(e).__name__}: {e}"}
+        return state or None
+
+    def seek(self, state: dict[str, Any] | None) -> bool:
+        """Takes the source where it was in this state. False: that can't be done."""
+        op, fresh = self._op, not inspect.isgenerator(self._op.feeder)
+        if op.arguments is None:
+            if fresh:
+                self.restart()
+            self._ended = state is not None and state["ended"]
+            if state is not None and state["open"]:
+                self._iterator = self._fresh()
+        if state is not None and "source" in state:
+            target = self._stateful()
+            if target is None:
+                raise RuntimeError(f"{NAME}: the checkpoint has a state of the source, but {type(op.feeder).__name__} has no set_state")
+            target.set_state(_decoded(state["source"]))
+            self._kept.clear()
+            return True
+        return op.arguments == 1 or (state is not None and fresh and not state["open"])
+
+    def _stateful(self) -> Any:
+        """The object with get_state and set_state: the source, the one whose method it is, or the iterator over it."""
+        source = self._op.feeder
+        for x in (source, source.__self__ if inspect.ismethod(source) else None, self._iterator):
+            if callable(getattr(x, "get_state", None)) and callable(getattr(x, "set_state", None)):
+                return x
+        return None
+
+    def restart(self) -> None:
+        """The next item is the first again, for an iterable."""
+        self._iterator = None
+        self._kept.clear()
+
+    def take(self, argument: Any) -> Any:
+        while self._kept:
+            for_argument, item = self._kept.popleft()
+            if self._op.arguments != 1 or for_argument == argument:  # the others have their own order
+                return item
+        op = self._op
+        if op.arguments is not None:
+            return op.feeder(argument) if op.arguments else op.feeder()
+        if self._ended:
+            raise StopIteration
+        if self._iterator is None:
+            self._iterator = self._fresh()
+        try:
+            return next(self._iterator)
+        except StopIteration:
+            self._iterator = None
+            if op.cycle == "quiet":
+                self._iterator = self._fresh()
+                return next(self._iterator)  # without data, this ends the epoch instead of looping for ever
+            self._ended = op.cycle == "no"
+            raise
+
+    def _fresh(self) -> Any:
+        source = self._op.feeder
+        return iter(source() if inspect.isgeneratorfunction(unwrapped(source)) else source)
+
+
+def _encoded(state: Any) -> dict[str, Any]:
+    """What a source's get_state returned, copied: the source may go on changing it."""
+    if isinstance(state, bytes):
+        return {"base64": base64.b64encode(state).decode("ascii")}
+    return {"json": json.loads(json.dumps(state))}
+
+
+def _decoded(state: dict[str, Any]) -> Any:
+    return base64.b64decode(state["base64"]) if "base64" in state else copy.deepcopy(state["json"])
+
+
+def unwrapped(f: Any) -> Any:
+    """The function behind functools.partial."""
+    while hasattr(f, "func") and not inspect.isfunction(f):  # functools.partial
+        f = f.func
+    return f

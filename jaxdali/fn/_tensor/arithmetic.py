@@ -1,0 +1,203 @@
+"""Pointwise functions of one to three operands: arithmetic on DataNodes and `jaxdali.math`, with DALI's type rules.
+
+Differs from NumPy: integers divide (``//``) towards zero and floats by ``//`` are plainly divided; ``%`` has the sign of the
+dividend; Python's numbers count as int32, float32 and bool. Division of an integer by zero gives 0. Beyond DALI, float16
+and bfloat16 are computed with.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ... import types
+from ..._core import ffi as _ffi
+from ..._core.building import add
+from ..._core.graph import DataNode
+from ..._core.operator import Operator
+from ..._core.ragged import Ragged
+from ..._core.values import Spec, Value
+from .constant import constant_node, narrowed
+from .copy import fit
+from .pointwise import FUNCTIONS, Function
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Pointwise(Operator):
+    """One of `FUNCTIONS`, samples broadcast against each other as NumPy does.
+
+    Numbers are attributes, not inputs: XLA folds them into the computation.
+    """
+
+    name = "arithmetic"
+    runs = frozenset({"host", "compute"})
+    kernel = "expand"
+    setup_reads = ()
+    function: str
+    # per operand the number of the input, or (dtype, bytes) of a number: bytes, because 1 == 1.0 == True and NaN != NaN
+    operands: tuple[int | tuple[np.dtype, bytes], ...]
+
+    @functools.cached_property
+    def _function(self) -> Function:
+        return FUNCTIONS[self.function]
+
+    def _values(self, inputs: Sequence[Any]) -> list[Any]:
+        """The operands: inputs, and numbers as NumPy scalars."""
+        return [inputs[x] if isinstance(x, int) else np.frombuffer(x[1], x[0])[0] for x in self.operands]
+
+    def _specs(self, inputs: Sequence[Spec]) -> list[Spec]:
+        return [inputs[x] if isinstance(x, int) else Spec(x[0], 0, ()) for x in self.operands]
+
+    def _show(self, operands: list[str]) -> str:
+        symbol = self._function.symbol
+        if not symbol:
+            return f"{self.function}({', '.join(operands)})"
+        return f"{symbol}{operands[0]}" if len(operands) == 1 else f" {symbol} ".join(operands)
+
+    def infer(self, *specs: Spec) -> tuple[Spec, ...]:
+        operands = self._specs(specs)
+        try:
+            dtype = self._function.result([s.dtype for s in operands])
+        except TypeError as e:
+            raise TypeError(f"{self._show([s.dtype.name for s in operands])}: {e}") from e
+        ndim = max(s.ndim for s in operands)
+        dims = tuple(self._extent([_extent(s, d, ndim) for s in operands], operands) for d in range(ndim))
+        static = tuple(d for d in dims if d is not None)
+        shape, dims = (static, None) if len(static) == ndim else (None, dims)
+        return (Spec(dtype, ndim, shape, self._layout(operands, ndim), dims),)
+
+    def _extent(self, extents: list[int | None], operands: list[Spec]) -> int | None:
+        known = {e for e in extents if e is not None and e != 1}
+        if len(known) > 1:
+            raise ValueError(f"the shapes do not broadcast: {self._show([_show_shape(s) for s in operands])}")
+        if known:
+            return known.pop()
+        return None if None in extents else 1
+
+    def _layout(self, operands: list[Spec], ndim: int) -> str:
+        layout = next((s.layout for s in operands if s.ndim == ndim and s.layout), "")
+        for s in operands:
+            if layout and s.layout and not layout.endswith(s.layout):
+                raise ValueError(f"the layouts do not match: {self._show([s.layout or 'no layout' for s in operands])}")
+        return layout
+
+    def is_native(self, *specs: Spec) -> bool:
+        return any(self._expands(specs))
+
+    def _expands(self, specs: tuple[Spec, ...]) -> list[bool]:
+        """Which inputs must be broadcast by the native kernel, because a ragged value is involved."""
+        if all(s.shape is not None for s in specs):
+            return [False] * len(specs)
+        (out,) = self.infer(*specs)
+        if out.shape is not None:
+            return [s.shape is None for s in specs]  # dense inputs broadcast in XLA
+        return [not all(_full(specs, i, d, out.ndim) for d in range(out.ndim)) for i in range(len(specs))]
+
+    def setup(self, ctx, *values: Value):
+        (out,) = self.infer(*(v.spec for v in values))
+        shapes = np.ones((ctx.N, out.ndim), np.int64)
+        for v in values:
+            part = shapes[:, out.ndim - v.spec.ndim :]
+            wrong = ((part != v.shapes) & (part != 1) & (v.shapes != 1)).any(axis=1)
+            if wrong.any():
+                i = int(wrong.argmax())
+                raise ValueError(f"sample {i}: the shapes do not broadcast: {self._show(_shown_shapes(self._values(values), i))}")
+            part[...] = np.where(part == 1, v.shapes, part)
+        return (shapes if out.shape is None else None,)
+
+    def run(self, ctx, *values: Value):
+        out = ctx.node.specs[0]
+        if all(isinstance(v.data, np.ndarray) for v in values):
+            operands = [_aligned(x.data, out.ndim) if isinstance(x, Value) else x for x in self._values(values)]
+            assert out.shape is not None
+            return (np.broadcast_to(self._function(np, operands), (ctx.N, *out.shape)),)
+        self.setup(ctx, *values)  # for its error message
+        samples = [self._function(np, [x.sample(i) if isinstance(x, Value) else x for x in self._values(values)]) for i in range(ctx.N)]
+        return (samples if out.shape is None else np.stack(samples),)
+
+    def lower(self, ctx, *arrays):
+        specs = tuple(x.spec for x in ctx.node.inputs)
+        out: Spec = ctx.spec
+        expands = self._expands(specs)
+        status = jnp.zeros((ctx.B,), jnp.int32)
+        parts = []
+        for x, spec, expand in zip(arrays, specs, expands, strict=True):
+            if expand:
+                target = Spec(spec.dtype, out.ndim, out.shape)
+                x, code = _ffi.call("expand", ctx, x, target, ctx.out[0])
+                status = jnp.where(status == 0, code, status)
+            if out.shape is None:
+                parts.append(fit(x, ctx.out[0]).data)
+            else:
+                parts.append(_aligned(x, out.ndim))
+        result = self._function(jnp, self._values(parts))
+        if out.shape is None:
+            assert ctx.out[0] is not None
+            result = Ragged(result, ctx.out[0].offsets, ctx.out[0].shapes)
+        else:
+            result = jnp.broadcast_to(result, (ctx.B, *out.shape))
+        return ((result,), status) if any(expands) else (result,)
+
+
+def _extent(spec: Spec, axis: int, ndim: int) -> int | None:
+    """The extent of a value along an axis of a result of `ndim` dimensions."""
+    axis -= ndim - spec.ndim
+    return 1 if axis < 0 else spec.extent(axis)
+
+
+def _full(specs: tuple[Spec, ...], i: int, axis: int, ndim: int) -> bool:
+    """Whether input `i` surely has the result's extent along an axis, whatever the samples' shapes turn out to be."""
+    mine = _extent(specs[i], axis, ndim)
+    if mine is not None and mine != 1:
+        return True
+    return all(_extent(s, axis, ndim) == 1 for k, s in enumerate(specs) if k != i)
+
+
+def _show_shape(spec: Spec) -> str:
+    extents = [spec.extent(d) for d in range(spec.ndim)]
+    return f"({', '.join('?' if e is None else str(e) for e in extents)}{',' if len(extents) == 1 else ''})"
+
+
+def _shown_shapes(operands: list[Any], i: int) -> list[str]:
+    return [str(tuple(x.shapes[i].tolist())) if isinstance(x, Value) else "()" for x in operands]
+
+
+def _aligned(x: Any, ndim: int) -> Any:
+    """A dense batch with axes of extent 1 inserted behind the batch axis, so that samples are aligned at their last axes."""
+    return x.reshape(x.shape[0], *(1,) * (ndim - (x.ndim - 1)), *x.shape[1:])
+
+
+def is_operand(x: Any) -> bool:
+    """Whether arithmetic takes `x`: a DataNode, number, `types.Constant`, list, NumPy or JAX array."""
+    return isinstance(x, (DataNode, bool, int, float, types.ScalarConstant, np.generic, np.ndarray, jax.Array, list, tuple))
+
+
+def pointwise(function: str, *operands: Any) -> DataNode:
+    """Adds a pointwise function of DataNodes, numbers and arrays to the pipeline.
+
+    Raises:
+      TypeError: no operand is a DataNode, or one is neither that nor numeric.
+      ValueError: an integer constant does not fit into 32 bits.
+    """
+    if not any(isinstance(x, DataNode) for x in operands):
+        raise TypeError(f"{function}: at least one operand must be a DataNode, got {', '.join(type(x).__name__ for x in operands)}")
+    places: list[int | tuple[np.dtype, bytes]] = []
+    inputs: list[DataNode] = []
+    for x in operands:
+        if not is_operand(x):
+            raise TypeError(f"{function}: operands must be DataNodes, numbers or arrays, got {type(x).__name__}")
+        if not isinstance(x, DataNode) and np.ndim(x) == 0:
+            value = narrowed(x)
+            places.append((value.dtype, value.tobytes()))
+            continue
+        node = x if isinstance(x, DataNode) else constant_node(x)
+        same = [i for i, n in enumerate(inputs) if n.node is node.node and n.index == node.index]
+        places.append(same[0] if same else len(inputs))
+        inputs += [] if same else [node]
+    return add(Pointwise(function=function, operands=tuple(places)), *inputs)

@@ -1,0 +1,113 @@
+"""Conversion between element types, by DALI's rule: round half away from zero, then saturate."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from ... import types
+from ..._core.building import add
+from ..._core.graph import DataNode
+from ..._core.operator import Operator
+from ..._core.ragged import Ragged
+from ..._core.values import Spec, Value
+from .copy import fit, shapes_of
+
+
+def convert(xp: Any, x: Any, dtype: np.dtype) -> Any:
+    """`x` as `dtype`, with NumPy (`xp` = numpy) or in a program (jax.numpy, with x64 enabled).
+
+    Floats become integers by rounding half away from zero and saturating; NaN becomes 0, or the minimum for int32 and
+    int64. Integers saturate. To bool: whether it rounds to nonzero, i.e. 0.4 is false (NaN is true).
+    """
+    if x.dtype == dtype:
+        return x
+    if dtype == np.bool_ and x.dtype.kind in "fV":
+        return ~(xp.abs(x) < xp.asarray(0.5, x.dtype))
+    if dtype == np.bool_:
+        return x != xp.zeros((), x.dtype)
+    if x.dtype == np.bool_ or dtype.kind not in "iu":
+        with np.errstate(all="ignore"):
+            return x.astype(dtype)
+    limits = np.iinfo(dtype)
+    if x.dtype.kind in "iu":
+        source = np.iinfo(x.dtype)
+        low, high = max(limits.min, source.min), min(limits.max, source.max)
+        return xp.minimum(xp.maximum(x, xp.asarray(low, x.dtype)), xp.asarray(high, x.dtype)).astype(dtype)
+    with np.errstate(all="ignore"):
+        if x.dtype.itemsize < 4:
+            x = x.astype(np.float32)  # the bounds below are not in the range of float16
+        whole = xp.trunc(x)
+        # Not trunc(x + 0.5): that rounds 0.49999997 up.
+        away = xp.abs(x - whole) >= xp.asarray(0.5, x.dtype)
+        whole = xp.where(away, whole + xp.copysign(xp.ones((), x.dtype), x), whole)
+        # Both bounds are powers of two (or 0), exact in every float type, unlike the maximum itself.
+        above = whole >= xp.asarray(2.0 ** (limits.bits - (limits.min < 0)), x.dtype)
+        below = ~(whole > xp.asarray(float(limits.min), x.dtype))  # NaN too
+        inside = xp.where(above | below, xp.zeros((), x.dtype), whole).astype(dtype)
+        result = xp.where(above, xp.asarray(limits.max, dtype), xp.where(below, xp.asarray(limits.min, dtype), inside))
+        if dtype in (np.dtype(np.int8), np.dtype(np.int16)):
+            result = xp.where(xp.isnan(x), xp.zeros((), dtype), result)
+        return result
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Cast(Operator):
+    """Converts the elements; shapes and layout stay."""
+
+    name = "cast"
+    runs = frozenset({"host", "compute"})
+    dtype: np.dtype
+
+    def infer(self, x: Spec) -> tuple[Spec, ...]:
+        return (dataclasses.replace(x, dtype=self.dtype),)
+
+    def setup(self, ctx, x: Value):
+        return (shapes_of(x),)
+
+    def run(self, ctx, x: Value):
+        if isinstance(x.data, np.ndarray):
+            return (convert(np, x.data, self.dtype),)
+        return ([convert(np, x.sample(i), self.dtype) for i in range(len(x))],)
+
+    def lower(self, ctx, x):
+        if isinstance(x, Ragged):
+            return (fit(Ragged(convert(jnp, x.data, self.dtype), x.offsets, x.shapes), ctx.out[0]),)
+        return (convert(jnp, x, self.dtype),)
+
+
+def cast(
+    input: Any,
+    /,
+    *,
+    dtype: Any,
+    device: str | None = None,
+    name: str | None = None,
+    bytes_per_sample_hint: int | Sequence[int] = 0,
+    preserve: bool = False,
+) -> DataNode:
+    """Converts to another element type.
+
+    Args:
+      input: any tensor.
+      dtype: the type, e.g. ``types.FLOAT`` or ``np.float32``. To an integer type: rounds half away from zero and saturates
+        (NaN: 0, or the minimum for INT32 and INT64). To BOOL: whether it rounds to nonzero. To FLOAT16: what is too large
+        becomes infinite.
+      device: "cpu", "gpu" or None: where the input is.
+      name: name of the node.
+      bytes_per_sample_hint, preserve: hints to DALI's executor, without effect here.
+
+    Returns:
+      A tensor of the same shape and layout.
+
+    Raises:
+      TypeError: `dtype` is not a numeric type.
+
+    Example:
+      >>> images = fn.cast(images, dtype=types.FLOAT) / 255.0
+    """
+    return add(Cast(dtype=types.numpy_dtype(dtype)), input, device=device, name=name)

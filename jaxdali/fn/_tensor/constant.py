@@ -1,0 +1,129 @@
+"""Constants: numbers and arrays that are the same for every sample, and lists of scalars as one vector."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from ... import types
+from ..._core.building import add
+from ..._core.graph import DataNode
+from ..._core.operator import Operator
+from ..._core.values import Spec, Value
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Constant(Operator):
+    """One array for every sample. On the host by default; inside the program when it is asked for on the accelerator."""
+
+    name = "constant"
+    runs = frozenset({"host", "compute"})
+    data: bytes
+    dtype: np.dtype
+    shape: tuple[int, ...]
+    layout: str = ""
+
+    @property
+    def array(self) -> np.ndarray:
+        return np.frombuffer(self.data, self.dtype).reshape(self.shape)
+
+    def infer(self) -> tuple[Spec, ...]:
+        return (Spec(self.dtype, len(self.shape), self.shape, self.layout),)
+
+    def run(self, ctx):
+        return (np.broadcast_to(self.array, (ctx.N, *self.shape)),)
+
+    def lower(self, ctx):
+        return (jnp.broadcast_to(jnp.asarray(self.array, self.dtype), (ctx.B, *self.shape)),)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class StackScalars(Operator):
+    """Scalars, some per sample and some constant, as one vector per sample."""
+
+    name = "stack_scalars"
+    runs = frozenset({"host"})
+    constants: tuple[Any, ...]  # None where the element is an input
+
+    def infer(self, *specs: Spec) -> tuple[Spec, ...]:
+        dtypes = [s.dtype for s in specs]
+        for s in specs:
+            if s.shape not in ((), (1,)):
+                raise ValueError(
+                    f"the elements of a list must be numbers or scalar DataNodes, got samples of shape {s.shape or f'{s.ndim}-D'}"
+                )
+        for x in self.constants:
+            if x is not None:
+                dtypes.append(narrowed(x).dtype)
+        kind = np.float32 if any(d.kind == "f" for d in dtypes) else np.int64
+        dtype = np.float64 if np.dtype(np.float64) in dtypes else kind
+        return (Spec(np.dtype(dtype), 1, (len(self.constants),)),)
+
+    def run(self, ctx, *values: Value):
+        out = np.empty((ctx.N, len(self.constants)), ctx.node.specs[0].dtype)
+        inputs = iter(values)
+        for i, x in enumerate(self.constants):
+            out[:, i] = next(inputs).dense().reshape(ctx.N) if x is None else x
+        return (out,)
+
+
+def narrowed(x: Any) -> np.ndarray:
+    """A number, list or array as DALI's constants see it.
+
+    Python's int counts as int32 and float as float32; NumPy and JAX arrays keep their type, except that 64-bit arrays
+    become 32-bit ones as in DALI. A 64-bit NumPy integer or a `types.Constant` has the type it says.
+
+    Raises:
+      ValueError: an integer does not fit into 32 bits.
+      TypeError: it is not numeric.
+    """
+    if isinstance(x, types.ScalarConstant):
+        return np.asarray(x)
+    if isinstance(x, np.integer):
+        return np.asarray(x)
+    array = np.asarray(x)
+    if array.dtype == object or array.dtype.kind not in "biuf":
+        # jax's bfloat16 has kind "V"; it is the only such type that counts as a number
+        if array.dtype.name != "bfloat16":
+            raise TypeError(f"expected a number, a list of numbers or an array, got {type(x).__name__}")
+        return array
+    if array.dtype == np.float64:
+        return array.astype(np.float32)
+    if array.dtype in (np.int64, np.uint64):
+        target = np.dtype(np.int32 if array.dtype == np.int64 or not hasattr(x, "dtype") else np.uint32)
+        limits = np.iinfo(target)
+        if array.size and (array.max() > limits.max or array.min() < limits.min):
+            bad = array.max() if array.max() > limits.max else array.min()
+            raise ValueError(f"the constant {bad} does not fit into {target.name}; use types.Constant(..., types.INT64) for a 64-bit one")
+        return array.astype(target)
+    return array
+
+
+def constant_node(x: Any) -> DataNode:
+    """A number (int: int32, float: float32, bool: bool), `types.Constant`, list of numbers or array as a DataNode."""
+    return array_node(narrowed(x))
+
+
+def array_node(array: np.ndarray, *, layout: str = "", device: str | None = None, name: str | None = None) -> DataNode:
+    """An array, as it is, as a DataNode: the same tensor for every sample.
+
+    Args:
+      array: the value.
+      layout: its layout.
+      device: "gpu" makes it inside the compiled program.
+      name: the user's name for the node.
+    """
+    if layout and len(layout) != array.ndim:
+        raise ValueError(f"the layout {layout!r} does not fit a constant of shape {array.shape}")
+    op = Constant(data=array.tobytes(), dtype=array.dtype, shape=array.shape, layout=layout)
+    return add(op, device=device, name=name)
+
+
+def stack_nodes(elements: Sequence[Any]) -> DataNode:
+    """Numbers and scalar DataNodes as one 1-D host value per sample."""
+    constants = tuple(None if isinstance(x, DataNode) else narrowed(x).item() for x in elements)
+    return add(StackScalars(constants=constants), *(x for x in elements if isinstance(x, DataNode)))

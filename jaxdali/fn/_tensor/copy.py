@@ -1,0 +1,61 @@
+"""Moving values between the host and the accelerator: ``node.gpu()``, ``node.cpu()``; and re-fitting ragged buffers."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import jax.numpy as jnp
+import numpy as np
+
+from ..._core.building import add
+from ..._core.ffi import Out
+from ..._core.graph import DataNode
+from ..._core.operator import Operator
+from ..._core.ragged import Ragged
+from ..._core.values import Spec, Value
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Copy(Operator):
+    """The same value, somewhere else. Without an accelerator nothing is copied."""
+
+    name = "copy"
+    runs = frozenset({"host", "compute"})
+    moves = True
+
+    def infer(self, x: Spec) -> tuple[Spec, ...]:
+        return (x,)
+
+    def setup(self, ctx, x: Value):
+        return (shapes_of(x),)
+
+    def run(self, ctx, x: Value):
+        return (x.data,)
+
+    def lower(self, ctx, x):
+        return (fit(x, ctx.out[0]) if isinstance(x, Ragged) else x,)
+
+
+def copy_to(node: DataNode, device: str) -> DataNode:
+    """`node` on `device` ("cpu" or "gpu"); itself when it is there."""
+    return node if node.device == device else add(Copy(), node, device=device)
+
+
+def fit(x: Ragged, out: Out | None) -> Ragged:
+    """A ragged value of the shapes of `out`, in a buffer of its capacity.
+
+    Samples of equal shapes lie at equal offsets, so this only cuts off or adds unused elements at the end.
+    """
+    assert out is not None
+    have = x.data.shape[0]
+    data = x.data
+    if have > out.capacity:
+        data = data[: out.capacity]
+    elif have < out.capacity:
+        data = jnp.pad(data, (0, out.capacity - have))
+    return Ragged(data, out.offsets, out.shapes)
+
+
+def shapes_of(x: Value) -> np.ndarray | None:
+    """What `setup` of an operator that keeps the shape returns."""
+    return x.shapes if x.spec.shape is None else None

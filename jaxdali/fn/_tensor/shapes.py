@@ -1,0 +1,70 @@
+"""The shapes of samples, as a value."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ... import types
+from ..._core.building import add
+from ..._core.graph import DataNode
+from ..._core.operator import Operator
+from ..._core.values import Spec, Value
+from .cast import convert
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Shapes(Operator):
+    """The shape of each sample. Runs on the host whatever the input: shapes are known there before anything is launched."""
+
+    name = "shapes"
+    runs = frozenset({"host"})
+    reads_shapes_only = True
+    dtype: np.dtype
+
+    def infer(self, x: Spec) -> tuple[Spec, ...]:
+        return (Spec(self.dtype, 1, (x.ndim,)),)
+
+    def run(self, ctx, x: Value):
+        return (convert(np, np.ascontiguousarray(x.shapes, np.int64).reshape(len(x), x.spec.ndim), self.dtype),)
+
+
+def shapes(
+    input: Any,
+    /,
+    *,
+    dtype: Any = types.INT64,
+    device: str | None = None,
+    name: str | None = None,
+    bytes_per_sample_hint: int | Sequence[int] = 0,
+    preserve: bool = False,
+) -> DataNode:
+    """The shape of each sample.
+
+    The result is a host value, also for an input on the accelerator: it can be an argument of other operators.
+
+    Args:
+      input: any tensor, of D dimensions.
+      dtype: element type of the result: INT32, UINT32, INT64, UINT64, FLOAT or FLOAT64.
+      device: "gpu" puts the result on the accelerator. Default: the host.
+      name: name of the node.
+      bytes_per_sample_hint, preserve: hints to DALI's executor, without effect here.
+
+    Returns:
+      1-D, the D extents.
+
+    Raises:
+      ValueError: another `dtype`.
+
+    Example:
+      >>> height = images.shape()[0]
+    """
+    element = types.numpy_dtype(dtype)
+    if element.name not in ("int32", "uint32", "int64", "uint64", "float32", "float64"):
+        raise ValueError(f"shapes: dtype must be INT32, UINT32, INT64, UINT64, FLOAT or FLOAT64, got {element.name}")
+    if device == "gpu":
+        return add(Shapes(dtype=element), input, name=name).gpu()
+    return add(Shapes(dtype=element), input, device=device, name=name)

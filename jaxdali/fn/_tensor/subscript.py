@@ -1,0 +1,282 @@
+"""Indexing of DataNodes: ``node[1:-1, ::2]``, ``node[0]``, ``node[:, newaxis]``."""
+
+from __future__ import annotations
+
+import dataclasses
+import operator
+from typing import Any
+
+import numpy as np
+
+from ..._core import ffi as _ffi
+from ..._core.building import add
+from ..._core.graph import DataNode
+from ..._core.operator import Operator
+from ..._core.ragged import Ragged
+from ..._core.values import Spec, Value
+
+_OUT_OF_BOUNDS = 7  # ffi/common/status.h
+_FAR = 1 << 40  # static indices are cut to this, so that arithmetic on them can't overflow
+
+
+@dataclasses.dataclass(frozen=True)
+class NewAxis:
+    """Marks a new axis of extent 1 in a subscript: ``node[:, newaxis]``, or ``node[:, newaxis("Z")]`` to name it in the layout."""
+
+    letter: str = ""
+
+    def __call__(self, name: str) -> NewAxis:
+        if not isinstance(name, str) or len(name) != 1:
+            raise ValueError(f"newaxis: the name of an axis must be one letter, got {name!r}")
+        return NewAxis(name)
+
+
+newaxis = NewAxis()
+
+
+@dataclasses.dataclass(frozen=True)
+class Operand:
+    """An index that comes as an input: its place among the operator's inputs."""
+
+    place: int
+
+
+Index = int | Operand | None
+
+
+@dataclasses.dataclass(frozen=True)
+class At:
+    """One element of an axis; the axis is dropped."""
+
+    index: int | Operand
+
+    @property
+    def indices(self) -> tuple[Index, ...]:
+        return (self.index,)
+
+
+@dataclasses.dataclass(frozen=True)
+class Range:
+    """A slice of an axis."""
+
+    start: Index = None
+    stop: Index = None
+    step: Index = None
+
+    @property
+    def indices(self) -> tuple[Index, ...]:
+        return self.start, self.stop, self.step
+
+    @property
+    def whole(self) -> bool:
+        return self.start is None and self.stop is None and self.step in (None, 1)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Subscript(Operator):
+    """A part of each sample by Python's indexing rules."""
+
+    name = "subscript"
+    runs = frozenset({"host", "compute"})
+    kernel = "window"
+    axes: tuple[At | Range, ...]  # of the leading axes
+    new: tuple[tuple[int, str], ...]  # (place among the output's axes, letter)
+
+    def infer(self, x: Spec, *indices: Spec) -> tuple[Spec, ...]:
+        if len(self.axes) > x.ndim:
+            raise ValueError(f"{len(self.axes)} indices for {x.ndim}-D data")
+        for s in indices:
+            if s.dtype.kind not in "iu" or s.ndim != 0:
+                raise TypeError(f"an index must be an integer scalar per sample, got {s.ndim}-D samples of {s.dtype}")
+        axes = self._all_axes(x.ndim)
+        extents: list[int | None] = []
+        letters: list[str] = []
+        for d, axis in enumerate(axes):
+            if isinstance(axis, Range):
+                extents.append(_known_extent(axis, x.extent(d)))
+                letters.append(x.layout[d : d + 1])
+            elif not isinstance(axis.index, Operand) and (n := x.extent(d)) is not None and not -n <= axis.index < n:
+                raise ValueError(f"index {axis.index} is out of range for axis {d} of extent {n}")
+        layout = "".join(letters)
+        for place, letter in self.new:
+            if place > len(extents):
+                raise ValueError(f"newaxis at place {place} of {len(extents)}-D data")
+            extents.insert(place, 1)
+            layout = layout[:place] + letter + layout[place:] if letter and len(layout) == len(extents) - 1 else ""
+        if None in extents:
+            return (Spec(x.dtype, len(extents), None, layout, dims=tuple(extents)),)
+        return (Spec(x.dtype, len(extents), tuple(n for n in extents if n is not None), layout),)
+
+    def is_native(self, x: Spec, *indices: Spec) -> bool:  # pyright: ignore[reportIncompatibleMethodOverride]
+        return not self._static(x)
+
+    def _all_axes(self, ndim: int) -> tuple[At | Range, ...]:
+        return self.axes + (Range(),) * (ndim - len(self.axes))
+
+    def _static(self, x: Spec) -> bool:
+        """Whether all samples have one shape and one set of indices."""
+        return x.shape is not None and not any(isinstance(i, Operand) for a in self.axes for i in a.indices)
+
+    def _key(self) -> tuple[Any, ...]:
+        """The subscript as NumPy takes it, of static indices."""
+        key: list[Any] = []
+        for a in self.axes:
+            key.append(a.index if isinstance(a, At) else slice(a.start, a.stop, a.step))
+        return tuple(key)
+
+    def window(self, ctx, x: Value, values: tuple[Value, ...]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """First index, step and extent ``i64[N, ndim]`` on each axis; samples for which an index is out of range fail."""
+        axes = self._all_axes(x.spec.ndim)
+        start = np.zeros(x.shapes.shape, np.int64)
+        step = np.ones_like(start)
+        extent = x.shapes.copy()
+
+        def get(i: Index) -> Any:
+            return values[i.place].dense("an index").astype(np.int64) if isinstance(i, Operand) else i
+
+        for d, axis in enumerate(axes):
+            n = x.shapes[:, d]
+            if isinstance(axis, At):
+                at = np.broadcast_to(get(axis.index), n.shape)
+                good = (at >= -n) & (at < n)
+                for i in np.flatnonzero(~good & ctx.present):
+                    ctx.fail(int(i), _OUT_OF_BOUNDS, f"index {at[i]} is out of range for axis {d} of extent {n[i]}")
+                start[:, d] = np.where(good, np.where(at < 0, at + n, at), 0)
+                extent[:, d] = 1
+            elif not axis.whole:
+                stride = np.broadcast_to(1 if axis.step is None else get(axis.step), n.shape)
+                for i in np.flatnonzero((stride == 0) & ctx.present):
+                    ctx.fail(int(i), _OUT_OF_BOUNDS, f"the step of the slice of axis {d} is 0")
+                stride = np.where(stride == 0, 1, stride)
+                start[:, d], step[:, d], extent[:, d] = _normalized(n, get(axis.start), get(axis.stop), stride)
+        return start, step, extent
+
+    def _shapes(self, extent: np.ndarray) -> np.ndarray:
+        """Shapes of the output for extents on the input's axes."""
+        kept = [d for d, a in enumerate(self._all_axes(extent.shape[1])) if isinstance(a, Range)]
+        shapes = extent[:, kept]
+        for place, _ in self.new:
+            shapes = np.insert(shapes, place, 1, axis=1)
+        return shapes
+
+    def run(self, ctx, x: Value, *indices: Value):
+        if self._static(x.spec):
+            data = x.dense()[(slice(None), *self._key())]
+            return (data.reshape(len(data), *ctx.node.specs[0].shape),)
+        start, step, extent = self.window(ctx, x, (x, *indices))
+        shapes = self._shapes(extent)
+        out = []
+        for i, shape in enumerate(shapes):
+            source = x.sample(i)
+            if min(x.shapes[i], default=1) == 0:  # nothing to take, and an index of a failed sample would not exist
+                out.append(np.zeros(shape, x.spec.dtype))
+                continue
+            key = tuple(_slice(int(a), int(s), int(n)) for a, s, n in zip(start[i], step[i], extent[i], strict=True))
+            out.append(source[key].reshape(shape))
+        return (np.stack(out) if ctx.node.specs[0].shape is not None else out,)
+
+    def setup(self, ctx, x: Value, *indices: Value):
+        start, step, extent = self.window(ctx, x, (x, *indices))
+        for name, array in (("start", start), ("step", step), ("extent", extent)):
+            ctx.param(name, array.astype(np.int32))
+        return (None if ctx.node.specs[0].shape is not None else self._shapes(extent),)
+
+    def lower(self, ctx, x, *indices):
+        if "start" not in ctx.params:
+            assert not isinstance(x, Ragged)
+            y = x[(slice(None), *map(_small, self._key()))]
+            return (y.reshape(ctx.B, *ctx.spec.shape),)
+        p = ctx.params
+        y, status = _ffi.call("window", ctx, x, ctx.spec, ctx.out[0], p["start"], p["step"], p["extent"])
+        return (y,), status
+
+
+def _small(k: Any) -> Any:
+    """A slice within 32 bits, beyond which no extent goes: jax before 0.10 refuses larger numbers."""
+    if not isinstance(k, slice):
+        return k
+    return slice(*(None if v is None else min(max(v, -(2**31)), 2**31 - 1) for v in (k.start, k.stop, k.step)))
+
+
+def _slice(start: int, step: int, extent: int) -> slice:
+    stop = start + extent * step
+    return slice(start, stop if stop >= 0 else None, step) if extent else slice(0, 0)
+
+
+def _known_extent(axis: Range, n: int | None) -> int | None:
+    """The extent of a slice of `n` elements (None: unknown), where indices that come as inputs leave it open."""
+    if axis.whole:
+        return n
+    if n is None or any(isinstance(i, Operand) for i in axis.indices):
+        return None
+    return len(range(*slice(axis.start, axis.stop, axis.step).indices(n)))  # pyright: ignore[reportArgumentType]
+
+
+def _normalized(n: np.ndarray, start: Any, stop: Any, step: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """`slice.indices` over arrays: first index, step and number of indices."""
+    low = np.where(step < 0, -1, 0)
+    high = np.where(step < 0, n - 1, n)
+
+    def bound(x: Any, default: np.ndarray) -> np.ndarray:
+        return default if x is None else np.clip(np.where(x < 0, x + n, x), low, high)
+
+    first = bound(start, np.where(step < 0, high, low))
+    last = bound(stop, np.where(step < 0, low, high))
+    extent = np.maximum(0, -((first - last) // step))
+    return np.where(extent > 0, first, 0), np.where(extent > 1, step, 1), extent  # a step that matters fits in 32 bits
+
+
+def subscript(node: DataNode, key: Any) -> DataNode:
+    """``node[key]``: what `DataNode.__getitem__` does.
+
+    As in Python and NumPy: integers (negative ones count from the end) drop their axis, slices may have any step and are
+    cut to the data, missing trailing indices take everything. Every index may be an integer scalar DataNode, one
+    per sample. Differences from NumPy are DALI's: None takes the whole axis like ``:``, a new axis is made with
+    `newaxis`, and there is no Ellipsis and no indexing with lists.
+
+    Args:
+      node: any tensor.
+      key: the index, or a tuple of indices.
+
+    Returns:
+      The selected part. Its layout loses the letters of dropped axes; it is empty where a new axis has no name.
+
+    Raises:
+      TypeError: an index of another type.
+      NotImplementedError: an Ellipsis.
+      ValueError: a step of 0, too many indices, or an index that is out of range for every sample. An index that is out of
+        range for one sample is an error of that sample.
+    """
+    inputs: list[DataNode] = []
+
+    def index(x: Any) -> Any:
+        if isinstance(x, DataNode):
+            inputs.append(x)
+            return Operand(len(inputs))  # input 0 is the data
+        try:
+            return max(-_FAR, min(_FAR, operator.index(x)))
+        except TypeError:
+            raise TypeError(f"an index must be an integer, a slice, an integer scalar DataNode or newaxis, got {x!r}") from None
+
+    axes: list[At | Range] = []
+    new: list[tuple[int, str]] = []
+    place = 0
+    for k in key if isinstance(key, tuple) else (key,):
+        if k is Ellipsis:
+            raise NotImplementedError("Ellipsis in a subscript is not supported, as in DALI: write `:` for each axis")
+        if isinstance(k, NewAxis):
+            new.append((place, k.letter))
+        elif k is None:
+            axes.append(Range())
+        elif isinstance(k, slice):
+            part = Range(*(None if i is None else index(i) for i in (k.start, k.stop, k.step)))
+            if part.step == 0:
+                raise ValueError("the step of a slice must not be 0")
+            axes.append(part)
+        else:
+            axes.append(At(index(k)))
+            continue
+        place += 1
+    if len({letter == "" for _, letter in new}) > 1:
+        raise ValueError("name all new axes of a subscript, or none")
+    return add(Subscript(axes=tuple(axes), new=tuple(new)), node, *inputs)

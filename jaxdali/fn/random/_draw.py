@@ -1,0 +1,47 @@
+"""Random numbers of the host pass: functions of (seed, operator, epoch, position, element), and of nothing else."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ... import _cpu
+
+if TYPE_CHECKING:
+    from ..._run.host import HostContext
+
+_OWN_SEED = 2**63  # the stream of operators with a seed of their own; the pipeline's random operators are numbered from 0
+
+
+def stream(ctx: HostContext, seed: int) -> int:
+    """The key of an operator's random numbers: of its own seed when that is >= 0, else of the pipeline's seed and its number."""
+    if seed >= 0:
+        return _cpu.stream_key(seed % 2**64, _OWN_SEED)
+    return _cpu.stream_key(ctx.seed % 2**64, ctx.node.random_index)
+
+
+def draw(ctx: HostContext, seed: int, sizes: np.ndarray, *, normal: bool = False) -> tuple[np.ndarray, np.ndarray]:
+    """Random numbers for every sample of a batch.
+
+    Args:
+      ctx: of the host pass; gives the samples' epochs and positions.
+      seed: the operator's own seed; negative: none.
+      sizes: ``i64[N]``, how many numbers each sample needs.
+      normal: normally distributed (mean 0, deviation 1) instead of uniformly in [0, 1).
+
+    Returns:
+      (``f64[sum(sizes)]``, ``i64[N]``: where each sample's numbers start).
+    """
+    sizes = np.ascontiguousarray(sizes, np.int64)
+    ends = np.cumsum(sizes)
+    starts = ends - sizes
+    out = np.empty(int(ends[-1]) if len(ends) else 0)
+    epoch, position = np.ascontiguousarray(ctx.epoch, np.int64), np.ascontiguousarray(ctx.position, np.int64)
+    _cpu.random_fill(stream(ctx, seed), int(normal), epoch, position, starts, sizes, out, ctx.pool)
+    return out, starts
+
+
+def uniforms(ctx: HostContext, seed: int, count: int) -> np.ndarray:
+    """``f64[N, count]``, uniform in [0, 1)."""
+    return draw(ctx, seed, np.full(ctx.N, count))[0].reshape(ctx.N, count)
