@@ -6,6 +6,7 @@
 
 #include "ffi/common/hd.h"
 #include "ffi/cuda_jpeg/table.h"
+#include "ffi/jpeg/coefficients.h"
 
 namespace jaxdali::jpeg {
 
@@ -50,19 +51,7 @@ struct Lookup {
 };
 static_assert(sizeof(Lookup) % 4 == 0, "copied as words");
 
-// The place in natural order of the k-th coefficient of the zigzag order.
-JAXDALI_HD inline uint8_t NaturalOrder(int k) {
-  // The diagonals of a block are 0 to 14; even ones go upwards.
-  int diagonal = 0, first = 0;
-  for (; k - first >= (diagonal < 8 ? diagonal + 1 : 15 - diagonal); diagonal++)
-    first += diagonal < 8 ? diagonal + 1 : 15 - diagonal;
-  const int step = k - first, low = diagonal < 8 ? 0 : diagonal - 7;
-  const int a = low + step, b = diagonal - a;  // a ascends along the diagonal
-  const int x = diagonal & 1 ? b : a, y = diagonal & 1 ? a : b;
-  return static_cast<uint8_t>(y * 8 + x);
-}
-
-// The same where blocks lie column by column.
+// The place of the k-th coefficient of the zigzag order where blocks lie column by column.
 JAXDALI_HD inline uint8_t ColumnOrder(int k) {
   const uint8_t place = NaturalOrder(k);
   return static_cast<uint8_t>(place % 8 * 8 + place / 8);
@@ -102,12 +91,6 @@ JAXDALI_HD void BuildLookups(const Block& block, const HuffmanTable* tables, int
       }
     }
   });
-}
-
-// The value of a magnitude's bits: T.81, F.2.2.1.
-JAXDALI_HD inline int32_t Extend(uint32_t magnitude, int size) {
-  const int32_t v = static_cast<int32_t>(magnitude);
-  return size && magnitude < 1u << (size - 1) ? v - (1 << size) + 1 : v;
 }
 
 }  // namespace jaxdali::jpeg

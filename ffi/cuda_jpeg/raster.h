@@ -8,12 +8,12 @@
 #include <cstdint>
 
 #include "ffi/common/launch.h"
-#include "ffi/cuda_jpeg/idct.h"
 #include "ffi/cuda_jpeg/shard.h"
 #include "ffi/cuda_jpeg/table.h"
 #include "ffi/cuda_jpeg/tile.h"
 #include "ffi/cuda_jpeg/words.h"
 #include "ffi/decode/decode.h"
+#include "ffi/jpeg/idct.h"
 
 namespace jaxdali::jpeg {
 

@@ -2,10 +2,10 @@
 
 #include <algorithm>
 
-#include "ffi/cuda_jpeg/header.h"
 #include "ffi/cuda_jpeg/huffman.h"
 #include "ffi/cuda_jpeg/shard.h"
 #include "ffi/decode/decode.h"
+#include "ffi/jpeg/header.h"
 
 namespace jaxdali::jpeg {
 namespace {
@@ -13,22 +13,6 @@ namespace {
 constexpr int64_t kMaxBytes = int64_t{1} << 27;  // bits are counted in 31 bits
 
 int CeilDivide(int64_t a, int64_t b) { return static_cast<int>((a + b - 1) / b); }
-
-ColorTransform TransformOf(const Header& h) {
-  if (h.components.size() == 1) return ColorTransform::kGray;
-  if (h.jfif) return ColorTransform::kYcc;
-  if (h.adobe) return h.adobe_transform == 0 ? ColorTransform::kRgb : ColorTransform::kYcc;
-  const bool rgb = h.components[0].id == 'R' && h.components[1].id == 'G' && h.components[2].id == 'B';
-  return rgb ? ColorTransform::kRgb : ColorTransform::kYcc;
-}
-
-Upsampling UpsamplingOf(const Component& c) {
-  if (c.expand_x == 1 && c.expand_y == 1) return Upsampling::kFull;
-  if (c.expand_x == 2 && c.expand_y == 1 && c.width > 2) return Upsampling::kH2V1;
-  if (c.expand_x == 1 && c.expand_y == 2) return Upsampling::kH1V2;
-  if (c.expand_x == 2 && c.expand_y == 2 && c.width > 2) return Upsampling::kH2V2;
-  return Upsampling::kRepeat;
-}
 
 bool SetComponent(const FrameComponent& from, int h_max, int v_max, const ImageTable& image, Component* c) {
   if (h_max % from.h || v_max % from.v) return false;  // fractional: libjpeg does not do it either
@@ -38,7 +22,7 @@ bool SetComponent(const FrameComponent& from, int h_max, int v_max, const ImageT
   c->expand_y = v_max / from.v;
   c->width = CeilDivide(int64_t{image.width} * from.h, h_max);
   c->height = CeilDivide(int64_t{image.height} * from.v, v_max);
-  c->upsampling = UpsamplingOf(*c);
+  c->upsampling = UpsamplingOf(c->expand_x, c->expand_y, c->width);
   std::copy_n(from.quantizer, 64, c->quantizer);
   // Whole groups of pixels, and the samples next to theirs that upsampling looks at.
   const int left = image.region_x / kGroupWidth * kGroupWidth, top = image.region_y / kGroupHeight * kGroupHeight;

@@ -10,6 +10,8 @@
 
 #include "ffi/common/hd.h"
 #include "ffi/cpu_codecs/image_header.h"
+#include "ffi/jpeg/header.h"
+#include "ffi/jpeg/upsampling.h"
 
 namespace jaxdali::jpeg {
 
@@ -23,19 +25,6 @@ inline constexpr int kBlockSubsequences = 256;           // entropy decoding
 inline constexpr int kIdctBlocks = 128;                  // inverse DCT: blocks of one component
 inline constexpr int kGroupWidth = 8, kGroupHeight = 2;  // pixels: a thread's group of them
 inline constexpr int kTileWidth = 128, kTileHeight = 32;  // a block's tile, from multiples of a group's size on
-
-// How a component is brought to the image's size.
-enum class Upsampling : int32_t { kFull, kH2V1, kH1V2, kH2V2, kRepeat };
-
-enum class ColorTransform : int32_t { kYcc, kRgb, kGray };
-
-// A Huffman table as the file has it.
-struct HuffmanTable {
-  uint8_t is_ac;
-  uint8_t count[16];  // of codes of 1 to 16 bits
-  uint8_t value[256];
-  uint8_t unused[3];
-};
 
 struct Component {
   int32_t h, v;                // sampling factors

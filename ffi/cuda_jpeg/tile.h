@@ -10,10 +10,10 @@
 #include "ffi/common/hd.h"
 #include "ffi/common/words.h"
 #include "ffi/cpu_codecs/pixels.h"
-#include "ffi/cuda_jpeg/color.h"
 #include "ffi/cuda_jpeg/upsample.h"
 #include "ffi/cuda_jpeg/words.h"
 #include "ffi/decode/decode.h"
+#include "ffi/jpeg/color.h"
 
 namespace jaxdali::jpeg {
 

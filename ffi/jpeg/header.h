@@ -5,9 +5,17 @@
 #include <cstdint>
 #include <vector>
 
-#include "ffi/cuda_jpeg/table.h"
-
 namespace jaxdali::jpeg {
+
+// A Huffman table as the file has it.
+struct HuffmanTable {
+  uint8_t is_ac;
+  uint8_t count[16];  // of codes of 1 to 16 bits
+  uint8_t value[256];
+  uint8_t unused[3];
+};
+
+enum class ColorTransform : int32_t { kYcc, kRgb, kGray };
 
 struct FrameComponent {
   int id, h, v;  // sampling factors
@@ -35,6 +43,9 @@ struct Header {
   bool jfif, adobe;
   int adobe_transform;
 };
+
+// What the components of a file with one or three are.
+ColorTransform TransformOf(const Header& header);
 
 // False: another kind of file, or something is wrong with it.
 bool ReadHeader(const uint8_t* data, int64_t size, Header* header);

@@ -1,10 +1,10 @@
-#include "ffi/cuda_jpeg/header.h"
+#include "ffi/jpeg/header.h"
 
 #include <algorithm>
 #include <cstring>
 #include <initializer_list>
 
-#include "ffi/cuda_jpeg/huffman.h"
+#include "ffi/jpeg/coefficients.h"
 
 namespace jaxdali::jpeg {
 namespace {
@@ -212,6 +212,14 @@ class Reader {
 };
 
 }  // namespace
+
+ColorTransform TransformOf(const Header& h) {
+  if (h.components.size() == 1) return ColorTransform::kGray;
+  if (h.jfif) return ColorTransform::kYcc;
+  if (h.adobe) return h.adobe_transform == 0 ? ColorTransform::kRgb : ColorTransform::kYcc;
+  const bool rgb = h.components[0].id == 'R' && h.components[1].id == 'G' && h.components[2].id == 'B';
+  return rgb ? ColorTransform::kRgb : ColorTransform::kYcc;
+}
 
 bool ReadHeader(const uint8_t* data, int64_t size, Header* header) { return Reader(data, size, header).Read(); }
 

@@ -1,0 +1,22 @@
+// Which way libjpeg brings a component to the image's size, with fancy upsampling.
+#ifndef JAXDALI_FFI_JPEG_UPSAMPLING_H_
+#define JAXDALI_FFI_JPEG_UPSAMPLING_H_
+
+#include <cstdint>
+
+namespace jaxdali::jpeg {
+
+enum class Upsampling : int32_t { kFull, kH2V1, kH1V2, kH2V2, kRepeat };
+
+// Of a component of `width` samples a row, each of which stands for so many pixels.
+inline Upsampling UpsamplingOf(int expand_x, int expand_y, int width) {
+  if (expand_x == 1 && expand_y == 1) return Upsampling::kFull;
+  if (expand_x == 2 && expand_y == 1 && width > 2) return Upsampling::kH2V1;
+  if (expand_x == 1 && expand_y == 2) return Upsampling::kH1V2;
+  if (expand_x == 2 && expand_y == 2 && width > 2) return Upsampling::kH2V2;
+  return Upsampling::kRepeat;
+}
+
+}  // namespace jaxdali::jpeg
+
+#endif  // JAXDALI_FFI_JPEG_UPSAMPLING_H_
