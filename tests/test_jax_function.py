@@ -1,10 +1,13 @@
 # ruff: noqa: NPY002  the global NumPy generator is what is tested
 """jax_function: traced into the program where that is faithful, eager where not."""
 
+import array
+import contextvars
 import functools
 import io
 import itertools
 import logging
+import multiprocessing
 import random
 import threading
 import types as types_of_python
@@ -266,6 +269,84 @@ def test_trials_leave_nothing_in_other_places():
         np.testing.assert_array_equal(dropped, fresh(jnp.ones(4)))
 
 
+class _Table:
+    """Its methods, and the functions of its module, are found by the names in a function's code only."""
+
+    def __init__(self):
+        self.array = array.array("i", [0])
+        self.unnamed = iter(())
+
+    def count(self):
+        self.array[0] += 1
+        return self.array[0]
+
+
+def _counted_elsewhere():
+    global _counter
+    _counter += 1
+    return _counter
+
+
+def test_what_can_not_be_put_back_is_not_tried(tmp_path):
+    """Each function counts its calls somewhere else: as many as there are batches."""
+    table, shared, lines = _Table(), multiprocessing.Value("i", 0), tmp_path / "calls"
+    calls: list[int] = []
+    variable = contextvars.ContextVar("calls", default=calls)
+    large = np.zeros((1 << 30) + 1, np.uint8)  # no page of which exists before it is written
+    module = types_of_python.ModuleType("users")
+    module.bump = _counted_elsewhere  # pyright: ignore[reportAttributeAccessIssue]
+
+    def of_array(x):
+        return jnp.full(4, table.count())
+
+    def of_value(x):
+        with shared.get_lock():
+            shared.value += 1
+        return jnp.full(4, shared.value)
+
+    def of_variable(x):
+        variable.get().append(1)
+        return jnp.full(4, len(variable.get()))
+
+    def of_large(x):
+        large[0] += 1
+        return jnp.full(4, large[0])
+
+    def of_module(x):
+        return jnp.full(4, module.bump())
+
+    def of_file(x):
+        with open(lines, "a") as file:
+            file.write("call\n")
+        return jnp.full(4, len(lines.read_text().splitlines()))
+
+    def of_import(x):
+        import sqlite3
+
+        table.database = sqlite3.connect(tmp_path / "base")  # tried, it would fail at the second call
+        table.database.execute(f"create table calls{table.count()} (n)")
+        return jnp.full(4, table.array[0])
+
+    global _counter
+    _counter = 0
+    for function in (of_array, of_value, of_variable, of_large, of_module, of_file, of_import):
+        table.array[0] = 0
+        batches, pipe = run(lambda x: jax_function(function)(x), n=2, exec_async=False, exec_pipelined=False)  # noqa: B023
+        pipe.close()
+        assert [int(b[0][0]) for b in batches] == [1, 2], function.__name__
+
+
+def test_what_is_not_named_does_not_matter():
+    """An object with a file, a lock and much data, of which the function uses a number."""
+    with open(__file__) as file:
+        owner = types_of_python.SimpleNamespace(factor=3, file=file, lock=threading.Lock(), samples=[("name", i) for i in range(200_000)])
+        batches, pipe = run(lambda x: (x, jax_function(lambda x: x.astype(jnp.int32) * owner.factor)(x)))
+    for x, y in batches:
+        np.testing.assert_array_equal(y, x.astype(np.int32) * 3)
+    assert is_inline(pipe)
+    pipe.close()
+
+
 def test_what_is_no_state_is_traced_inline():
     log, lock, settings = logging.getLogger("of a test"), threading.Lock(), types_of_python.SimpleNamespace(factor=3)
 
@@ -346,6 +427,50 @@ def test_ragged_batches_of_one_shape_each(caplog):
             np.testing.assert_array_equal(pipe.run()[0].as_array(), np.full((2, 3), i * (i // 2 + 1)))
     pipe.close()
     assert len([r for r in caplog.records if "compiled for 9 shapes" in r.message]) == 1
+
+
+def growing(function):
+    """A pipeline of two batches ``f32[2, 3]`` and then larger ones, whose shapes nobody knows before."""
+
+    @pipeline_def(batch_size=2, exec_async=False, exec_pipelined=False)
+    def definition():
+        x = fn.external_source(source=lambda i: [np.ones((3 + 3 * (i // 2),), np.float32)] * 2)
+        return jax_function(function)(x)
+
+    return definition()
+
+
+def test_a_new_pipeline_sees_new_values():
+    factor = 1
+
+    def scaled(x):
+        return x * factor
+
+    for factor in (1, 2, 3):
+        pipe = growing(scaled)
+        np.testing.assert_array_equal(pipe.run()[0].as_array(), np.full((2, 3), factor))
+        pipe.close()
+
+
+def test_each_shape_is_tried(caplog):
+    random_when_large = lambda x: x + (np.random.rand() if x.shape[1] > 4 else 0)
+    np.random.seed(7)
+    pipe = growing(random_when_large)
+    got = [np.array(pipe.run()[0].as_array())[0, 0] for _ in range(5)]
+    pipe.close()
+    np.random.seed(7)
+    np.testing.assert_allclose(got, [1, 1, *(1 + np.random.rand(3))], rtol=1e-6)
+    assert len([r for r in caplog.records if "runs eagerly" in r.message]) == 1
+
+
+def test_a_variable_that_changes_between_shapes(caplog):
+    factor, got = 1, []
+    pipe = growing(lambda x: x * factor)
+    for factor in range(1, 6):  # noqa: B007
+        got.append(float(np.array(pipe.run()[0].as_array())[0, 0]))
+    pipe.close()
+    assert got == [1, 1, 3, 4, 5]  # read once, until it is seen to have changed
+    assert "has changed since" in caplog.text
 
 
 @pytest.mark.parametrize("jit", [True, False])

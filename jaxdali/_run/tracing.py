@@ -2,17 +2,23 @@
 
 Tracing runs a function once and then never again, so what it reads from Python (`np.random`, a counter, a key it splits) would be
 frozen silently. A function is therefore traced twice; only one that gives the same computation both times is traced into a program.
+One that names what can't be put back afterwards (a file, memory shared with another process) is not tried at all.
 """
 
 from __future__ import annotations
 
+import builtins
 import collections
 import contextlib
 import dataclasses
+import dis
 import functools
 import hashlib
 import inspect
+import io
+import itertools
 import random
+import sys
 import threading
 import types
 from collections.abc import Callable, Iterator, Sequence
@@ -21,11 +27,11 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.extend.core import jaxpr_as_fun
 
-MAX_DEPTH = 8  # of containers and objects that are saved and put back
-MAX_ITEMS = 10_000  # in one container
-MAX_OBJECTS = 100_000  # in all
-MAX_BYTES = 1 << 24  # of one array
+MAX_OBJECTS = 100_000  # that are saved and put back
+MAX_BYTES = 1 << 30  # of one array
+MAX_PROGRAMS = 256  # compiled functions; least recently used ones are dropped beyond this
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,8 +43,14 @@ class Trace:
       fingerprint: of its text and constants; equal for equal computations.
     """
 
-    jaxpr: Any
+    jaxpr: Any = dataclasses.field(compare=False)
     fingerprint: str
+
+
+@functools.lru_cache(MAX_PROGRAMS)
+def compiled(trace: Trace) -> Callable[..., Any]:
+    """The computation as a program. Equal computations share it, whichever function and pipeline they come from."""
+    return jax.jit(jaxpr_as_fun(trace.jaxpr))
 
 
 class NotFaithful(Exception):
@@ -53,11 +65,12 @@ def trace(function: Callable[..., Any], arguments: Sequence[jax.ShapeDtypeStruct
       flatten: checks what the function returns and gives it as a tuple of arrays.
 
     Raises:
-      NotFaithful: tracing raises, the two traces differ, or the function draws from an iterator that can't be put back.
+      NotFaithful: tracing raises, the two traces differ, or the function, which is then not called, names what can't be put back.
     """
-    if found := _iterator(function):
+    reach = _reach(function)
+    if found := _out_of_reach(reach):
         raise NotFaithful(f"it can reach {found}, whose state can't be put back after a trial")
-    with _state_kept(function) as changed:
+    with _state_kept(reach) as changed:
         first, second = _once(function, arguments, flatten), _once(function, arguments, flatten)
     if changed:
         raise NotFaithful(f"it changes Python state: {', '.join(sorted(set(changed)))}")
@@ -68,7 +81,7 @@ def trace(function: Callable[..., Any], arguments: Sequence[jax.ShapeDtypeStruct
 
 def trace_again(function: Callable[..., Any], arguments: Sequence[jax.ShapeDtypeStruct], flatten: Callable[[Any], Any]) -> Trace:
     """Traces a function once, for comparing it with another that was traced already. Raises NotFaithful."""
-    with _state_kept(function):
+    with _state_kept(_reach(function)):
         return _once(function, arguments, flatten)
 
 
@@ -100,34 +113,60 @@ def _is_key(x: Any) -> bool:
 # --- state that a function can reach --------------------------------------------------------------------------------
 
 
-def _functions(function: Any) -> Iterator[types.FunctionType]:
-    """A function and those it wraps or holds: through decorators, partials, methods and closures."""
-    todo, seen = [function], set()
-    while todo:
-        f = todo.pop()
-        if id(f) in seen:
-            continue
-        seen.add(id(f))
-        if isinstance(f, functools.partial):
-            todo += [f.func, *f.args, *f.keywords.values()]
-        elif isinstance(f, types.MethodType):
-            todo.append(f.__func__)
-        elif isinstance(f, types.FunctionType):
-            yield f
-            todo += [v for _, v in _reach(f) if callable(v) and _is_users(v)]
-        elif hasattr(f, "__wrapped__"):
-            todo.append(f.__wrapped__)
-        elif isinstance(method := vars(type(f)).get("__call__"), types.FunctionType):
-            todo.append(method)
+@dataclasses.dataclass
+class _Reach:
+    """What a function's code names, and what the code of the functions it may call does.
+
+    Attributes:
+      names: of variables, attributes and methods, in all that code.
+      found: the objects under these names, plain data apart; complete: whether that is all of them.
+    """
+
+    names: set[str]
+    found: list[Any]
+    complete: bool
+
+    @property
+    def functions(self) -> list[types.FunctionType]:
+        return [x for x in self.found if isinstance(x, types.FunctionType) and _is_users(x)]
+
+
+def _reach(function: Any) -> _Reach:
+    names: set[str] = set()
+    while True:  # a method found by a name brings names of its own
+        found = list(itertools.islice(_walk([function], functools.partial(_named_children, names=names)), MAX_OBJECTS))
+        reach = _Reach(names, found, len(found) < MAX_OBJECTS)
+        more = {n for f in reach.functions for n in _names_in(f)} - names
+        if not more:
+            return reach
+        names |= more
 
 
 _LIBRARIES = ("jax", "jaxlib", "numpy", "builtins", "optax", "logging")  # a Logger caches its levels
+# What acts on the world outside of the process or of Python, or keeps state where nothing can be put back.
+_OUTSIDE = frozenset(
+    "_contextvars _ctypes _io _multiprocessing _posixsubprocess _socket _sqlite3 _thread ctypes http io mmap multiprocessing nt os pathlib "
+    "posix select shelve shutil smtplib socket sqlite3 ssl subprocess tempfile urllib".split()
+)
 _PLAIN = frozenset({int, float, bool, complex, str, bytes, types.NoneType})
 
 
+def _root(module: Any) -> str:
+    """The package of a module's name."""
+    return module.partition(".")[0] if isinstance(module, str) else ""
+
+
 def _is_users(f: Any) -> bool:
-    module = getattr(f, "__module__", None) or ""
-    return module.partition(".")[0] not in (*_LIBRARIES, "flax")
+    return _root(getattr(f, "__module__", None)) not in (*_LIBRARIES, "flax")
+
+
+def _is_users_code(module: str) -> bool:
+    return _root(module) not in (*_LIBRARIES, "flax") and _root(module) not in sys.stdlib_module_names
+
+
+def _names_in(f: types.FunctionType) -> set[str]:
+    """The globals and attributes that a user's code names. A library's wrapper of it, which passes for it, has none of interest."""
+    return {n for c in _codes(f.__code__) for n in c.co_names} if _is_users_code(f.__globals__.get("__name__", "")) else set()
 
 
 def _codes(code: types.CodeType) -> Iterator[types.CodeType]:
@@ -137,46 +176,94 @@ def _codes(code: types.CodeType) -> Iterator[types.CodeType]:
             yield from _codes(c)
 
 
-def _reach(f: types.FunctionType) -> list[tuple[tuple[str, Any, Any], Any]]:
+def _variables(f: types.FunctionType) -> list[tuple[tuple[str, Any, Any], Any]]:
     """The variables outside of a function that it names: ((kind, where, name), value)."""
     found: list[tuple[tuple[str, Any, Any], Any]] = []
     for cell in f.__closure__ or ():
         with contextlib.suppress(ValueError):  # still empty
             found.append((("cell", cell, None), cell.cell_contents))
-    names = {n for c in _codes(f.__code__) for n in c.co_names}
-    found += [(("global", f.__globals__, n), f.__globals__[n]) for n in sorted(names & f.__globals__.keys())]
+    found += [(("global", f.__globals__, n), f.__globals__[n]) for n in sorted(_names_in(f) & f.__globals__.keys())]
     found += [(("item", f.__defaults__, i), v) for i, v in enumerate(f.__defaults__ or ())]
     found += [(("item", f.__kwdefaults__, k), v) for k, v in (f.__kwdefaults__ or {}).items()]
     return found
 
 
-def _roots(function: Any) -> list[Any]:
-    """Objects whose content may change: what functions name, and the `self` of methods and callables."""
-    roots = [v for f in _functions(function) for _, v in _reach(f)]
-    f = function
-    while isinstance(f, functools.partial) or hasattr(f, "__wrapped__"):
-        if isinstance(f, functools.partial):
-            roots += [*f.args, *f.keywords.values()]
-            f = f.func
-        else:
-            f = f.__wrapped__
-    roots.append(f.__self__ if isinstance(f, types.MethodType) else f)
-    return roots
+def _imported(f: types.FunctionType) -> list[Any]:
+    """The modules that a function imports when it runs, as far as they have been."""
+    imports = (i.argval for c in _codes(f.__code__) for i in dis.get_instructions(c) if i.opname == "IMPORT_NAME")
+    return [sys.modules[n] for n in imports if n in sys.modules]
 
 
-def _iterator(function: Any) -> str:
-    """Describes an iterator that the function can reach and that can't be copied; "" if there is none."""
-    for value in _walk(_roots(function)):
-        if isinstance(value, types.GeneratorType) or (isinstance(value, Iterator) and not _users_object(value)):
-            return f"the iterator {value!r:.60}"
+_UNSEEN = ("exec", "eval", "input", "open")  # built-in functions that do what no name tells
+
+
+def _named_children(x: Any, names: set[str]) -> list[Any]:
+    """What code with these names gets at from an object."""
+    if isinstance(x, types.FunctionType):
+        if not _is_users(x):
+            return []
+        unseen = [getattr(builtins, n) for n in _names_in(x).intersection(_UNSEEN) - x.__globals__.keys()]
+        return [v for _, v in _variables(x)] + _imported(x) + unseen + list(vars(x).values())
+    if isinstance(x, functools.partial):
+        return [x.func, *x.args, *x.keywords.values()]
+    if isinstance(x, types.MethodType):
+        return [x.__func__, x.__self__]
+    if isinstance(x, property):
+        return [x.fget, x.fset]
+    if isinstance(x, (staticmethod, classmethod)):
+        return [x.__func__]
+    if isinstance(x, types.ModuleType):
+        return list(_named(x, names).values()) if _root(x.__name__) in _OUTSIDE or _is_users_code(x.__name__) else []
+    if isinstance(x, type):
+        if not _is_users_code(x.__module__):
+            return []
+        implied = [v for n, v in vars(x).items() if n in names or (n[:2] == "__" and isinstance(v, types.FunctionType))]
+        return implied + [b for b in x.__bases__ if b is not object]
+    children = _items(x)
+    if _users_object(x):
+        children = [*children, *(v for n, v in _attributes(x).items() if n in names), type(x)]
+    if hasattr(x, "__wrapped__"):
+        children = [*children, x.__wrapped__]
+    return children
+
+
+def _out_of_reach(reach: _Reach) -> str:
+    """Describes an object that a function can reach and that can't be put back as it was; "" if there is none."""
+    if not reach.complete:
+        return f"more than {MAX_OBJECTS} objects"
+    for x in reach.found:
+        if isinstance(x, types.GeneratorType) or (isinstance(x, Iterator) and not _users_object(x)):
+            return f"the iterator {x!r:.60}"
+        if isinstance(x, np.ndarray) and x.flags.writeable and x.nbytes > MAX_BYTES:
+            return f"an array of {x.nbytes} bytes"
+        if _is_opaque(x):
+            return f"{x!r:.60}"
     return ""
+
+
+def _is_opaque(x: Any) -> bool:
+    """Whether an object has, or its calls change, state that is not in Python's containers and attributes."""
+    kind = type(x)
+    if x is sys.stdout or x is sys.stderr or hasattr(kind, "acquire"):  # what is printed twice, and locks, which are released again
+        return False
+    if isinstance(x, io.IOBase):
+        return True
+    if inspect.isroutine(x) or isinstance(x, type):
+        root = _root(getattr(x, "__module__", None))
+        return root in _OUTSIDE or (root == "builtins" and getattr(x, "__name__", "") in _UNSEEN)
+    root = _root(kind.__module__)
+    if root in _OUTSIDE:
+        return True
+    if root in _LIBRARIES or kind.__hash__ not in (None, object.__hash__) or isinstance(x, (types.ModuleType, functools.partial)):
+        return hasattr(kind, "__dlpack__") and root not in _LIBRARIES  # another framework's arrays: what is hashed is their identity
+    return not (_users_object(x) or isinstance(x, _SAVED) or kind is object or _is_cache(x) or hasattr(kind, "__get__"))
 
 
 def _users_object(x: Any) -> bool:
     """Whether `x` is an object whose attributes are saved. Flax's are, as tracing may leave an nnx.Module half changed."""
     if isinstance(x, (type, types.ModuleType, types.FunctionType, types.MethodType)):
         return False
-    return (_has_dict(x) or bool(_slots(x))) and type(x).__module__.partition(".")[0] not in _LIBRARIES
+    return (_has_dict(x) or bool(_slots(x))) and _root(type(x).__module__) not in _LIBRARIES
 
 
 def _has_dict(x: Any) -> bool:
@@ -223,27 +310,35 @@ def _is_cache(x: Any) -> bool:
     return hasattr(type(x), "cache_clear") and hasattr(type(x), "cache_info") and _is_users(x)
 
 
-def _walk(roots: list[Any]) -> Iterator[Any]:
-    """Everything in containers and users' objects, to a depth."""
-    todo, seen = [(r, 0) for r in roots], set()
-    while todo and len(seen) < MAX_OBJECTS:
-        x, depth = todo.pop()
+_SAVED = (list, tuple, dict, set, frozenset, collections.deque, bytearray, np.ndarray, types.MappingProxyType, slice)
+
+
+def _items(x: Any) -> Any:
+    """What is in a container."""
+    if isinstance(x, (dict, types.MappingProxyType)):
+        return x.values()
+    if isinstance(x, (list, tuple, set, frozenset, collections.deque)):
+        return x
+    return x.ravel() if isinstance(x, np.ndarray) and x.dtype == object else ()
+
+
+def _children(x: Any) -> Any:
+    """What is in containers, users' objects and classes."""
+    if _users_object(x):
+        return (*_items(x), *_attributes(x).values(), type(x))
+    return vars(x).values() if isinstance(x, type) and _is_users(x) else _items(x)
+
+
+def _walk(roots: list[Any], children: Callable[[Any], Any]) -> Iterator[Any]:
+    """The roots and everything below them, each once, plain data apart."""
+    todo, seen = list(roots), {}
+    while todo:
+        x = todo.pop()
         if type(x) in _PLAIN or id(x) in seen:
             continue
-        seen.add(id(x))
+        seen[id(x)] = x  # kept, so that its id stays its own
         yield x
-        if depth == MAX_DEPTH:
-            continue
-        children: Any = ()
-        if isinstance(x, dict) and len(x) <= MAX_ITEMS:
-            children = x.values()
-        elif isinstance(x, (list, tuple, set, collections.deque)) and len(x) <= MAX_ITEMS:
-            children = x
-        elif _users_object(x):
-            children = (*_attributes(x).values(), type(x))
-        elif isinstance(x, type) and _is_users(x):
-            children = vars(x).values()
-        todo += [(c, depth + 1) for c in children]
+        todo += [c for c in children(x) if type(c) not in _PLAIN]
 
 
 _trying = threading.local()
@@ -279,12 +374,12 @@ def _no_text(classes: set[type]):
 
 
 @contextlib.contextmanager
-def _state_kept(function: Any):
+def _state_kept(reach: _Reach):
     """Puts back, in the end, all Python state that a call of the function may have changed, as far as it can be reached.
 
     Yields a list, which then names what has changed.
     """
-    kept: list[tuple[str, Callable[[], Any], Callable[[], Any]]] = []  # name, snapshot now, put back
+    kept: list[tuple[str, Callable[[], bool], Callable[[], Any]]] = []  # name, whether it is as it was, put back
 
     def keep(name: str, snapshot: Callable[[], Any], put_back: Callable[[Any], Any]):
         before = snapshot()
@@ -292,11 +387,10 @@ def _state_kept(function: Any):
 
     keep("numpy.random", np.random.get_state, np.random.set_state)
     keep("random", random.getstate, random.setstate)
-    functions = list(_functions(function))
-    names = {n for f in functions for c in _codes(f.__code__) for n in c.co_names}
-    for f in functions:
+    names = reach.names
+    for f in reach.functions:
         keep(f"an attribute of {f.__name__}", lambda f=f: dict(vars(f)), functools.partial(_refill, vars(f)))
-        for (kind, where, name), _ in _reach(f):
+        for (kind, where, name), _ in _variables(f):
             if kind == "cell":
                 keep(
                     "a variable of a closure",
@@ -309,7 +403,7 @@ def _state_kept(function: Any):
                     lambda where=where, name=name: (where.get(name),),
                     lambda v, where=where, name=name: where.__setitem__(name, v[0]),
                 )
-    for x in _walk(_roots(function)):
+    for x in itertools.islice(_walk(reach.found, _children), MAX_OBJECTS):
         what = f"a {type(x).__name__}"
         if isinstance(x, list):
             keep(what, lambda x=x: tuple(x), lambda v, x=x: x.__setitem__(slice(None), v))
@@ -331,15 +425,17 @@ def _state_kept(function: Any):
             if x.__name__.partition(".")[0] not in _LIBRARIES:
                 keep(f"{what} {x.__name__}", lambda x=x: _named(x, names), functools.partial(_put_back_named, x, names))
         elif _is_cache(x):
-            kept.append((what, lambda: True, functools.partial(_clear_cache, x, _misses(x))))
+            before = _misses(x)
+            kept.append(("", lambda x=x, before=before: _misses(x) <= before, functools.partial(_clear_cache, x)))  # tracers may be in it
         elif _users_object(x):
             keep(what, lambda x=x: _attributes(x), functools.partial(_put_back_attributes, x))
     changed: list[str] = []
     try:
         yield changed
     finally:
-        changed += [name for name, same, _ in kept if not same()]
-        for _, _, put_back in reversed(kept):
+        touched = [(name, put_back) for name, same, put_back in kept if not same()]
+        changed += [name for name, _ in touched if name]
+        for _, put_back in reversed(touched):  # nothing else is written: another thread may be at work on it
             put_back()
 
 
@@ -347,10 +443,8 @@ def _misses(cache: Any) -> int:
     return cache.cache_info().misses
 
 
-def _clear_cache(cache: Any, misses: int):
-    """Empties a `functools.cache` that the trial has written to: tracers may be in it. What it held is computed again."""
-    if _misses(cache) > misses:
-        cache.cache_clear()
+def _clear_cache(cache: Any):
+    cache.cache_clear()
 
 
 def _same(a: Any, b: Any) -> bool:

@@ -10,7 +10,6 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax.extend.core import jaxpr_as_fun
 from jax.sharding import NamedSharding, PartitionSpec, Sharding
 
@@ -21,7 +20,7 @@ from ..._core.values import Spec
 from ..._run.lowering import narrow
 from ..._run.outputs import by_shard
 from ..._run.sharding import assemble
-from ..._run.tracing import NotFaithful, describe, trace, trace_again
+from ..._run.tracing import NotFaithful, Trace, compiled, describe, trace, trace_again
 from ...errors import ArgumentError, OperatorError
 
 _log = logging.getLogger(__name__)
@@ -44,7 +43,10 @@ def jax_function(
     The function gets one array for each input, the whole batch of its shard ``(batch, *sample)``, and returns arrays with the
     same first axis. It is traced right into the pipeline's program: no callback, no copy. What tracing would freeze
     (`np.random`, a counter, a key that it splits) or can't do (``float(x)``, ``if x > 0``) runs eagerly between two programs instead,
-    which is found out by two trial traces and said in the log.
+    once per batch. This is found out by two trial traces for each shape, after which the Python state that the function's code names is
+    put back as it was, and said in the log. A function that names what can't be put back (files, iterators, memory shared with other
+    processes, arrays of other frameworks or of more than 1 GiB) is not tried and runs eagerly. What names don't tell (`getattr` with a
+    computed name, state inside of C extensions, what it prints) remains as two trials leave it: pass ``jit=False``.
 
     Usable bare, called, or as a decorator with options; under `jax.jit` and `jax.vmap` too.
 
@@ -71,7 +73,8 @@ def jax_function(
         the number of outputs or their first axis is wrong, or the function raises; the message carries its text.
 
     Differs from DALI: several devices per process are possible with `sharding`; bfloat16 is an ordinary type. A function whose
-    samples have another shape in each batch is compiled for each shape. Variables of yours that a traced function reads are read once.
+    samples have another shape in each batch is compiled for each shape. Variables of yours that a traced function reads are read once per
+    pipeline; when one has changed by the time another shape comes, the function runs eagerly from then on.
     An eager function waits for the programs before it and sees what they made of a batch after bad samples were replaced; one that
     does not depend on the decoder is called again for such a batch.
     """
@@ -188,11 +191,11 @@ class TraceableFunction(_Function):
     def bind(self, executor, node, ops, specs):
         functions = _functions(ops)
         eager = EagerFunction(function=self.function, outputs=self.outputs, layouts=self.layouts, keep=self.keep, calls=None, sharding=None)
+        if executor.settings.disable_jit and self.jit is None:
+            return dataclasses.replace(eager, calls=_Calls(functions, node, jit=False))
         if any(s.shape is None for s in specs):
             # Compiled for each shape there is, between two programs.
             return dataclasses.replace(eager, calls=_Calls(functions, node, jit=self.jit))
-        if executor.settings.disable_jit and self.jit is None:
-            return dataclasses.replace(eager, calls=_Calls(functions, node, jit=False))
         B, x64 = executor.B, executor.settings.x64
         arguments = [jax.ShapeDtypeStruct((B, *(s.shape or ())), s.dtype if x64 else narrow(s.dtype)) for s in specs]
         try:
@@ -295,54 +298,60 @@ def _functions(ops: Sequence[Operator]) -> list[Callable[..., Any]]:
 
 
 class _Calls:
-    """Calls the functions of all shards, compiled where that is faithful.
+    """Calls the functions of all shards, compiled for each shape where that is faithful.
 
     Args:
       functions: one per shard.
-      jit: None: find out at the first call; True: compiled; False: as they are.
+      jit: None: find out for each shape; True: compiled; False: as they are.
     """
 
     def __init__(self, functions: Sequence[Callable[..., Any]], node: Node, jit: bool | None):
         self._functions = list(functions)
         self._node = node
+        self._forced = jit is True
         self.jit = jit
-        self._shapes: set[Any] = set()
-        if jit:
-            self._compile()
-
-    def _compile(self):
-        # Shards that share a function share its compilations.
-        compiled = {id(f): jax.jit(f) for f in self._functions}
-        self._functions = [compiled[id(f)] for f in self._functions]
-        self.jit = True
+        self._first: dict[int, tuple[Any, Callable[[Any], Any], Trace]] = {}
+        self._programs: dict[tuple[int, Any], Callable[..., Any]] = {}
 
     def __call__(self, s: int, arguments: Sequence[jax.Array], flatten: Callable[[Any], Any]) -> tuple[jax.Array, ...]:
         function = self._functions[s]
-        if self.jit is None:
-            try:
-                abstract = [jax.ShapeDtypeStruct(a.shape, a.dtype, sharding=a.sharding) for a in arguments]
-                trace(function, abstract, flatten)
-                self._compile()
-                function = self._functions[s]
-            except NotFaithful as e:
-                self.jit = False
-                _log.warning("jax_function %s (created at %s) runs eagerly, not compiled: %s", describe(function), self._node.where, e)
+        program = None if self.jit is False else self._program(function, arguments, flatten)
         try:
-            result = flatten(function(*arguments))
+            return flatten(function(*arguments) if program is None else tuple(program(*arguments)))
         except Exception as e:
             raise self._node.error(f"{describe(function)}: {type(e).__name__}: {e}") from e
-        if self.jit:
-            self._count(tuple((a.shape, np.dtype(a.dtype).name) for a in arguments))
-        return result
 
-    def _count(self, shapes: Any):
-        if shapes not in self._shapes:
-            self._shapes.add(shapes)
-            if len(self._shapes) == MANY_SHAPES + 1:
-                _log.warning(
-                    "jax_function %s (created at %s) was compiled for %d shapes: its samples have another shape in each batch; "
-                    "make them uniform before, e.g. with fn.resize(..., size=...)",
-                    describe(self._functions[0]),
-                    self._node.where,
-                    len(self._shapes),
-                )
+    def _program(self, function: Callable[..., Any], arguments: Sequence[jax.Array], flatten: Callable[[Any], Any]) -> Any:
+        """The function compiled for arguments of these shapes; None when it has to run eagerly, from now on always."""
+        key = id(function), tuple((a.shape, a.dtype) for a in arguments)
+        if key in self._programs:
+            return self._programs[key]
+        try:
+            program = self._programs[key] = compiled(self._trace(function, arguments, flatten))
+        except NotFaithful as e:
+            if self._forced:
+                raise self._node.error(f"{describe(function)} can't be traced (jit=True): {e}") from e
+            self.jit = False
+            _log.warning("jax_function %s (created at %s) runs eagerly, not compiled: %s", describe(function), self._node.where, e)
+            return None
+        self.jit = True
+        shapes = len({shapes for _, shapes in self._programs})
+        if shapes == MANY_SHAPES + 1:
+            _log.warning(
+                "jax_function %s (created at %s) was compiled for %d shapes: its samples have another shape in each batch; "
+                "make them uniform before, e.g. with fn.resize(..., size=...)",
+                describe(function),
+                self._node.where,
+                shapes,
+            )
+        return program
+
+    def _trace(self, function: Callable[..., Any], arguments: Sequence[jax.Array], flatten: Callable[[Any], Any]) -> Trace:
+        abstract = [jax.ShapeDtypeStruct(a.shape, a.dtype, sharding=a.sharding) for a in arguments]
+        if self._forced:
+            return trace_again(function, abstract, flatten)
+        traced = trace(function, abstract, flatten)
+        shapes, flatten, before = self._first.setdefault(id(function), (abstract, flatten, traced))
+        if shapes is not abstract and trace_again(function, shapes, flatten) != before:
+            raise NotFaithful("what it reads from outside has changed since it was compiled")
+        return traced
