@@ -1,0 +1,112 @@
+"""Operator classes from the functions of `jaxdali.fn`."""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+import sys
+import types
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+# Words of functions' names that DALI's classes do not write as a capital and small letters.
+_WORDS = {"bbox": "BBox", "coco": "COCO", "mfcc": "MFCC", "mxnet": "MXNet", "rms": "RMS", "roi": "ROI", "tfrecord": "TFRecord"}
+
+
+def class_name(function: str) -> str:
+    """``"random_bbox_crop"`` -> ``"RandomBBoxCrop"``."""
+    return "".join(_WORDS.get(word, word[:1].upper() + word[1:]) for word in function.split("_"))
+
+
+class Operator:
+    """What the classes of `jaxdali.ops` have in common.
+
+    Attributes:
+      function: the function of `jaxdali.fn` that a call calls.
+      device: "cpu", "mixed" or "gpu", as given to the constructor; "cpu" when it was not.
+    """
+
+    function: ClassVar[Callable[..., Any]]
+
+    def __init__(self, **arguments: Any):
+        self._check(arguments)
+        self._arguments = arguments
+
+    @classmethod
+    def _check(cls, arguments: dict[str, Any]):
+        parameters = inspect.signature(cls.function).parameters
+        known = [p.name for p in parameters.values() if p.kind is not p.POSITIONAL_ONLY and p.kind is not p.VAR_POSITIONAL]
+        for name in arguments:
+            if name not in known:
+                raise TypeError(f"{cls.__module__.partition('.')[2]}.{cls.__name__} has no argument {name!r}; it has {', '.join(known)}")
+
+    @property
+    def device(self) -> str:
+        return self._arguments.get("device") or "cpu"
+
+    def __call__(self, *inputs: Any, **arguments: Any) -> Any:
+        """Adds the operator to the pipeline being defined.
+
+        Args:
+          *inputs: as the function's.
+          **arguments: of the function, those that the constructor was not given.
+
+        Raises:
+          TypeError: an argument that the function does not have.
+          ValueError: the constructor was given it already.
+        """
+        self._check(arguments)
+        for name in arguments:
+            if name in self._arguments:
+                raise ValueError(f"{type(self).__name__}: the argument {name!r} was given to the constructor already")
+        return type(self).function(*inputs, **self._arguments, **arguments)
+
+    def __repr__(self) -> str:
+        return f"ops.{type(self).__name__}({', '.join(f'{k}={v!r}' for k, v in self._arguments.items())})"
+
+
+class ExternalSource(Operator):
+    """`fn.external_source`; `source` and `num_outputs` may be given by position, as in DALI."""
+
+    def __init__(self, source: Any = None, num_outputs: int | None = None, **arguments: Any):
+        given = {"source": source, "num_outputs": num_outputs}
+        super().__init__(**{k: v for k, v in given.items() if v is not None}, **arguments)
+
+
+class Classes(dict[str, Any]):
+    """The classes of an index module of `jaxdali.fn`, and modules with those of its parts; a name that is not there is an AttributeError.
+
+    Args:
+      functions: the module.
+      name: of the module that they are for.
+    """
+
+    def __init__(self, functions: types.ModuleType, name: str):
+        super().__init__()
+        self._name = name
+        for public, x in vars(functions).items():
+            if public.startswith("_"):
+                continue
+            if inspect.isfunction(x):
+                self[class_name(public)] = _class_of(x, class_name(public), name)
+            elif inspect.ismodule(x) and x.__name__ == f"{functions.__name__}.{public}":
+                self[public] = _module_of(x, f"{name}.{public}")
+
+    def __missing__(self, name: str) -> Any:
+        close = difflib.get_close_matches(name, [*self], 1)
+        raise AttributeError(f"{self._name} has no class {name}" + (f"; did you mean {close[0]}?" if close else ""))
+
+
+def _module_of(functions: types.ModuleType, name: str) -> types.ModuleType:
+    module = sys.modules[name] = types.ModuleType(name, f"The classes of `{functions.__name__}`.")
+    classes = Classes(functions, name)
+    vars(module).update(classes, __all__=sorted(classes), __getattr__=classes.__getitem__, __dir__=lambda: sorted(classes))
+    return module
+
+
+def _class_of(function: Callable[..., Any], name: str, module: str) -> type[Operator]:
+    base = ExternalSource if name == "ExternalSource" else Operator
+    parameters = inspect.signature(function).parameters.values()
+    signature = inspect.Signature([p for p in parameters if p.kind is p.KEYWORD_ONLY or base is ExternalSource])
+    attributes = {"function": staticmethod(function), "__doc__": function.__doc__, "__module__": module, "__signature__": signature}
+    return type(name, (base,), attributes)  # pyright: ignore[reportReturnType]
