@@ -3,8 +3,10 @@
 import pathlib
 import re
 import shutil
+import struct
 import threading
 import time
+import zlib
 
 import jax
 import jax.numpy as jnp
@@ -170,6 +172,53 @@ def test_eager_function_sees_repaired_batches_only_and_in_order(folder):
         assert len(list(it)) == 6
     assert [labels for _, labels in seen[:6]] == [[0] * 4, [0] * 4, [1] * 4, [1] * 4, [2] * 4, [2] * 4]
     assert len({thread for thread, _ in seen}) == 1
+
+
+@pytest.mark.parametrize("kind", ["jpeg", "png", "bmp", "tiff", "webp", "ppm", "jpeg2000"])
+@pytest.mark.parametrize("decode", [fn.decoders.image, fn.decoders.image_crop, fn.decoders.image_slice, fn.decoders.image_random_crop])
+def test_too_many_pixels(tmp_path, kind, decode):
+    """The limit is of the stored image, whatever window is wanted."""
+    path = tmp_path / "class0" / f"file.{kind}"
+    path.parent.mkdir()
+    Image.new("RGB", (20, 30)).save(path, kind)
+
+    def run(**options):
+        window = {"rel_end": (0.5, 0.5)} if decode is fn.decoders.image_slice else {}
+
+        @pipeline_def(batch_size=1, seed=1)
+        def definition():
+            return decode(fn.readers.file(files=[str(path)])[0], **window, **options)
+
+        pipe = definition()
+        try:
+            return [np.asarray(x).shape for x in pipe.run()[0]], pipe.bad_samples()
+        finally:
+            pipe.close()
+
+    run(max_pixels=600)
+    with pytest.raises(SampleError, match=rf"\(created at {HERE}:\d+\): .*file\.{kind}: .*too large: 20 x 30 pixels, max_pixels is 599"):
+        run(max_pixels=599)
+    (shape,), (bad,) = run(max_pixels=599, on_error="replace", replace_shape=(4, 5, 3))
+    assert shape == (4, 5, 3)
+    assert "max_pixels" in bad.reason
+    for wrong in (0, 2.5, True):
+        with pytest.raises(ValueError, match="max_pixels must be at least 1"):
+            run(max_pixels=wrong)
+
+
+def test_pixels_are_limited_as_in_pillow(tmp_path):
+    """A PNG of 22 kB, and of one pixel more than Pillow takes."""
+    width = 178_956_971
+    header = struct.pack(">IIBBBBB", width, 1, 1, 0, 0, 0, 0)
+    chunks = [(b"IHDR", header), (b"IDAT", zlib.compress(bytes(1 + (width + 7) // 8))), (b"IEND", b"")]
+    path = tmp_path / "bomb.png"
+    path.write_bytes(
+        b"\x89PNG\r\n\x1a\n" + b"".join(struct.pack(">I", len(d)) + k + d + struct.pack(">I", zlib.crc32(k + d)) for k, d in chunks)
+    )
+    with pytest.raises(Image.DecompressionBombError):
+        Image.open(path)
+    with pytest.raises(SampleError, match="178956971 x 1 pixels, max_pixels is 178956970"):
+        pipeline_def(lambda: fn.decoders.image(fn.readers.file(files=[str(path)])[0]))(batch_size=1).run()
 
 
 def test_file_that_vanished(folder):

@@ -34,6 +34,7 @@ STATUS, FORMAT, HEIGHT, WIDTH, CHANNELS, DEPTH, ORIENTATION, HOST_DECODE, ORIENT
 REGION_Y, REGION_X, REGION_HEIGHT, REGION_WIDTH = range(9, 13)
 assert _cpu.INFO_COLUMNS == 13
 
+_TOO_LARGE = 8  # kTooLarge of ffi/common/status.h
 OUTPUT_TYPES = tuple(types.DALIImageType)
 DTYPES = tuple(np.dtype(t) for t in (np.uint8, np.int8, np.uint16, np.int16, np.uint32, np.int32, np.float16, np.float32, np.float64))
 
@@ -190,6 +191,7 @@ class ImageHeaders(Operator):
     runs = frozenset({"host"})
     images: DecodeImage  # what decodes them
     on_device: bool  # it was asked for on the accelerator
+    max_pixels: int  # of an image that is decoded at all
     replace_shape: tuple[int, int, int] | None = None
     on_gpu: bool = False  # as DecodeImage has it
 
@@ -204,6 +206,13 @@ class ImageHeaders(Operator):
 
     def bind(self, executor: Executor, node: Node, ops: Sequence[Operator], specs: tuple[Spec, ...]) -> Operator:
         return dataclasses.replace(self, on_gpu=self.on_device and self.images.kernel in executor.accelerator_kernels)
+
+    def _refuse_large(self, info: np.ndarray) -> dict[int, str]:
+        """Sets the status of images of too many pixels, and says why."""
+        pixels = info[:, [HEIGHT, WIDTH]].astype(np.int64).prod(axis=1)
+        large = np.flatnonzero((info[:, STATUS] == 0) & (pixels > self.max_pixels))
+        info[large, STATUS] = _TOO_LARGE
+        return {int(i): f"{info[i, WIDTH]} x {info[i, HEIGHT]} pixels, max_pixels is {self.max_pixels}" for i in large}
 
     def choose_regions(self, ctx: HostContext, info: np.ndarray, values: Sequence[Value]) -> dict[int, str]:
         """Writes into `info` which region to decode of each image: by default the whole.
@@ -220,7 +229,7 @@ class ImageHeaders(Operator):
         source = packed(ctx, encoded)
         info = parse_headers(source)
         info[~ctx.present] = 0
-        reasons = self.choose_regions(ctx, info, (encoded, *arguments))
+        reasons = self._refuse_large(info) | self.choose_regions(ctx, info, (encoded, *arguments))
         x = _Samples(source, info, np.zeros((ctx.N, _cpu.TABLE_WORDS if self.on_gpu else 0), np.int32))
         remaining = np.zeros(ctx.N, bool)  # what GPU kernels don't take
         if self.on_gpu:

@@ -26,6 +26,8 @@ from .._decode.region import (
     slice_arguments,
 )
 
+MAX_PIXELS = 178_956_970  # Pillow raises above this: twice its MAX_IMAGE_PIXELS
+
 
 def image(
     input: Any,
@@ -38,6 +40,7 @@ def image(
     jpeg_fancy_upsampling: bool = False,
     on_error: str = "raise",
     replace_shape: Sequence[int] | None = None,
+    max_pixels: int = MAX_PIXELS,
     device: str | None = None,
     name: str | None = None,
     affine: bool = True,
@@ -80,6 +83,9 @@ def image(
         `Pipeline.bad_samples()`. Not in DALI, which always raises.
       replace_shape: with on_error="replace": the replacement is a black image of this shape, (H, W, C). None: it is the next
         good sample of the batch. Not in DALI.
+      max_pixels: a file whose header promises more pixels than this is a bad sample, of which nothing is decoded: a few hundred kB can
+        hold gigabytes. The default is where Pillow refuses, 178,956,970. Pillow's own limit (``PIL.Image.MAX_IMAGE_PIXELS``) applies
+        besides to what Pillow decodes. Not in DALI, which has no limit.
       device: "cpu"; "mixed" puts the result on the accelerator.
       name: name of the node.
       affine, bytes_per_sample_hint, cache_batch_copy, cache_debug, cache_size, cache_threshold, cache_type, device_memory_padding,
@@ -91,20 +97,19 @@ def image(
       Images, layout HWC, of different sizes.
 
     Raises:
-      ValueError: an unknown `output_type` or `on_error`, or a `replace_shape` that does not fit the output type.
+      ValueError: an unknown `output_type` or `on_error`, a `replace_shape` that does not fit the output type, or `max_pixels` below 1.
       TypeError: `dtype` is not one of those above, or the input is not 1-D uint8.
 
-    A file that ends early, is damaged so that nothing can be decoded, promises more pixels than its bytes can hold, or (where Pillow
-    decodes it) has more than ``PIL.Image.MAX_IMAGE_PIXELS`` allows fails when the batch is made. Damage inside JPEG scan data gives
-    the pixels that can be had. Unlike DALI, ANY_DATA works on gray and CMYK JPEG, PNG with gray and alpha, and 32-bit BMP; WebP with
-    EXIF is decoded.
+    A file that ends early, is damaged so that nothing can be decoded, or promises more pixels than its bytes can hold or `max_pixels`
+    allows fails when the batch is made. Damage inside JPEG scan data gives the pixels that can be had. Unlike DALI, ANY_DATA works on
+    gray and CMYK JPEG, PNG with gray and alpha, and 32-bit BMP; WebP with EXIF is decoded.
 
     Example:
       >>> jpegs, labels = fn.readers.file(file_root="images")
       >>> images = fn.decoders.image(jpegs, device="mixed", output_type=types.RGB)
     """
     decoder = _decoder(DecodeImage, output_type, dtype, adjust_orientation, use_fast_idct, on_error, replace_shape)
-    return _add(ImageHeaders, decoder, (input,), replace_shape, device, name)
+    return _add(ImageHeaders, decoder, (input,), replace_shape, max_pixels, device, name)
 
 
 def image_crop(
@@ -126,6 +131,7 @@ def image_crop(
     jpeg_fancy_upsampling: bool = False,
     on_error: str = "raise",
     replace_shape: Sequence[int] | None = None,
+    max_pixels: int = MAX_PIXELS,
     device: str | None = None,
     name: str | None = None,
     affine: bool = True,
@@ -152,7 +158,8 @@ def image_crop(
       crop_pos_x, crop_pos_y: where the window is, from 0 (at the left, at the top) to 1. May be per sample.
       rounding: of the window's first row and column: "round" (halves up) or "truncate".
       crop_d, crop_pos_z: of volumes, without effect on images.
-      output_type, dtype, adjust_orientation, use_fast_idct, jpeg_fancy_upsampling, replace_shape, device, name: as in `image`.
+      output_type, dtype, adjust_orientation, use_fast_idct, jpeg_fancy_upsampling, replace_shape, max_pixels, device, name: as in
+        `image`.
       on_error: as in `image`; a window that reaches outside its image is such an error.
       affine, bytes_per_sample_hint, device_memory_padding, device_memory_padding_jpeg2k, host_memory_padding,
         host_memory_padding_jpeg2k, hw_decoder_load, hybrid_huffman_threshold, memory_stats, preallocate_height_hint,
@@ -172,7 +179,7 @@ def image_crop(
     args, nodes, extents = crop_arguments(crop, crop_d, crop_h, crop_w, crop_pos_x, crop_pos_y)
     decoder = _decoder(DecodeCrop, output_type, dtype, adjust_orientation, use_fast_idct, on_error, replace_shape, extents)
     headers = functools.partial(CropHeaders, args=args, truncate=rounding == "truncate")
-    return _add(headers, decoder, (input, *nodes), replace_shape, device, name)
+    return _add(headers, decoder, (input, *nodes), replace_shape, max_pixels, device, name)
 
 
 def image_slice(
@@ -198,6 +205,7 @@ def image_slice(
     jpeg_fancy_upsampling: bool = False,
     on_error: str = "raise",
     replace_shape: Sequence[int] | None = None,
+    max_pixels: int = MAX_PIXELS,
     device: str | None = None,
     name: str | None = None,
     affine: bool = True,
@@ -231,7 +239,8 @@ def image_slice(
         is for both. Default: (1, 0).
       axis_names: the same in letters: "WH" (default), "HW", "W" or "H".
       normalized_anchor, normalized_shape: False: a floating-point `anchor`, `shape_input` is in pixels.
-      output_type, dtype, adjust_orientation, use_fast_idct, jpeg_fancy_upsampling, replace_shape, device, name: as in `image`.
+      output_type, dtype, adjust_orientation, use_fast_idct, jpeg_fancy_upsampling, replace_shape, max_pixels, device, name: as in
+        `image`.
       on_error: as in `image`; a window that reaches outside its image is such an error.
       affine, bytes_per_sample_hint, device_memory_padding, device_memory_padding_jpeg2k, host_memory_padding,
         host_memory_padding_jpeg2k, hw_decoder_load, hybrid_huffman_threshold, memory_stats, preallocate_height_hint,
@@ -262,7 +271,9 @@ def image_slice(
     )
     decoder = _decoder(DecodeSlice, output_type, dtype, adjust_orientation, use_fast_idct, on_error, replace_shape, extents)
     normalized = None if anchor is None else (bool(normalized_anchor), bool(normalized_shape))
-    return _add(functools.partial(SliceHeaders, args=args, normalized=normalized), decoder, (data, *inputs), replace_shape, device, name)
+    return _add(
+        functools.partial(SliceHeaders, args=args, normalized=normalized), decoder, (data, *inputs), replace_shape, max_pixels, device, name
+    )
 
 
 def image_random_crop(
@@ -280,6 +291,7 @@ def image_random_crop(
     jpeg_fancy_upsampling: bool = False,
     on_error: str = "raise",
     replace_shape: Sequence[int] | None = None,
+    max_pixels: int = MAX_PIXELS,
     device: str | None = None,
     name: str | None = None,
     affine: bool = True,
@@ -306,7 +318,8 @@ def image_random_crop(
       num_attempts: how many windows may be drawn until one fits into the image. After that it is the largest of the nearest allowed
         aspect ratio, at a random place.
       seed: fixes the numbers, whatever the pipeline's seed and the operator's place; negative: not given. Another sequence than DALI's.
-      output_type, dtype, adjust_orientation, use_fast_idct, jpeg_fancy_upsampling, replace_shape, device, name: as in `image`.
+      output_type, dtype, adjust_orientation, use_fast_idct, jpeg_fancy_upsampling, replace_shape, max_pixels, device, name: as in
+        `image`.
       on_error: as in `image`; windows always fit.
       affine, bytes_per_sample_hint, device_memory_padding, device_memory_padding_jpeg2k, host_memory_padding,
         host_memory_padding_jpeg2k, hw_decoder_load, hybrid_huffman_threshold, memory_stats, preallocate_height_hint,
@@ -326,7 +339,7 @@ def image_random_crop(
         raise ArgumentError(f"num_attempts must be at least 1, a whole number, got {num_attempts!r}")
     decoder = _decoder(DecodeRandomCrop, output_type, dtype, adjust_orientation, use_fast_idct, on_error, replace_shape)
     headers = functools.partial(RandomCropHeaders, area=area, aspect_ratio=aspect_ratio, num_attempts=int(num_attempts), seed=int(seed))
-    return _add(headers, decoder, (input,), replace_shape, device, name)
+    return _add(headers, decoder, (input,), replace_shape, max_pixels, device, name)
 
 
 def _decoder(
@@ -372,11 +385,14 @@ def _add(
     decoder: DecodeImage,
     inputs: Sequence[Any],
     replace_shape: Sequence[int] | None,
+    max_pixels: int,
     device: str | None,
     name: str | None,
 ) -> DataNode:
     """Adds the two operators of a decoder."""
+    if isinstance(max_pixels, bool) or not isinstance(max_pixels, numbers.Integral) or max_pixels < 1:
+        raise ArgumentError(f"max_pixels must be at least 1, a whole number, got {max_pixels!r}")
     shape = None if replace_shape is None else (int(replace_shape[0]), int(replace_shape[1]), int(replace_shape[2]))
-    op = headers(images=decoder, on_device=device in ("mixed", "gpu"), replace_shape=shape)
+    op = headers(images=decoder, on_device=device in ("mixed", "gpu"), max_pixels=int(max_pixels), replace_shape=shape)
     payload, info, tables = add(op, *inputs, device="cpu")
     return add(decoder, payload, info, tables, device=device, name=name)
