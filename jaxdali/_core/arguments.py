@@ -5,16 +5,14 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from .building import is_node
+from .context import HostContext
 from .graph import DataNode
 from .values import Value
-
-if TYPE_CHECKING:
-    from .._run.host import HostContext
 
 
 @dataclasses.dataclass(frozen=True)

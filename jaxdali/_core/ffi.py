@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import dataclasses
 import importlib
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from .context import LowerContext, Out
 from .ragged import Ragged
 from .values import Spec
 
@@ -20,9 +20,6 @@ except ImportError as e:
         f"jaxdali's compiled module does not load ({e}). If {__file__} is the source folder and not the installed package: "
         "run Python from another folder, or install with `pip install -e .`"
     ) from e
-
-if TYPE_CHECKING:
-    from .._run.lowering import LowerContext
 
 STATUS: dict[int, str] = _cpu.status_table()  # code -> text, from ffi/common/status.h
 REFUSED = 12  # the one code that users never see: what the kernel of an accelerator leaves to the host
@@ -58,15 +55,6 @@ def kernels_on(device: jax.Device) -> frozenset[str]:
     # AMD's platform is called "gpu" too.
     is_cuda = device.platform == "cuda" or (device.platform == "gpu" and "cuda" in device.client.platform_version.lower())
     return CUDA_KERNELS if is_cuda else frozenset()
-
-
-@dataclasses.dataclass(frozen=True)
-class Out:
-    """Where a native call writes a ragged output: `capacity` elements, the layout as operands."""
-
-    capacity: int
-    offsets: Any  # i32[B]
-    shapes: Any  # i32[B, ndim]
 
 
 def flat(x: Any) -> tuple[Any, Any, Any]:

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
+from .._data.source import Source
 from ..errors import OperatorError
+from .context import BuildContext
 from .expressions import Expression
-from .operator import Operator
+from .operator import EagerOperator, HostOperator, Operator, ProgramOperator, SourceOperator
 from .values import Spec
-
-if TYPE_CHECKING:
-    from .._data.source import Source
-    from .._run.executor import Executor
 
 
 @dataclasses.dataclass(eq=False)
@@ -29,13 +26,11 @@ class Node:
     random_index: int = -1  # number among the random operators
     specs: tuple[Spec, ...] = ()  # of the outputs, known after Graph.infer
     stage: str = ""  # "host", "cpu" or "device"
-    native: bool = False  # op.is_native for these inputs, known after Graph.infer
     phase: int = -1  # how many times an eager function must have run before; known after Graph.infer
 
     def reads_on_host(self, i: int) -> bool:
         """Whether `setup` reads the values of input `i`; `lower` then gets None in its place."""
-        reads = self.op.setup_reads
-        return self.native and (i in reads if reads is not None else i > 0)
+        return self.stage != "host" and isinstance(self.op, ProgramOperator) and self.op.setup_reads(i)
 
     def error(self, reason: str) -> OperatorError:
         return OperatorError(self.op.name, self.where, reason)
@@ -110,31 +105,29 @@ class Graph:
         """
         needed = {id(x.node) for x in self.outputs}
         for node in reversed(self.nodes):
-            if id(node) in needed or node.op.source or node.op.preserved:
+            if id(node) in needed or isinstance(node.op, SourceOperator) or node.op.preserved:
                 needed |= {id(x.node) for x in node.inputs} | {id(node)}
         self.nodes = [n for n in self.nodes if id(n) in needed]
 
-    def infer(self, node: Node, sources: Mapping[int, Source], ops: Sequence[Operator], executor: Executor):
+    def infer(self, node: Node, sources: Mapping[int, Source], ctx: BuildContext):
         """Fills in specs, phase, and what else depends on the inputs' specs, which are known; errors name the operator and the user's line.
 
         Args:
           sources: the running source of each source node, by the node's id.
-          ops: this node's operator in the graph of each local shard.
         """
         try:
             specs = tuple(x.spec for x in node.inputs)
-            node.op = node.op.bind(executor, node, ops, specs)
-            if node.op.eager:
+            node.op = node.op.bind(ctx, *specs)
+            if isinstance(node.op, EagerOperator):
                 node.stage = "host"
-            elif node.op.source:
+            elif isinstance(node.op, SourceOperator):
                 node.specs = tuple(sources[node.id].specs())
             else:
                 node.specs = tuple(node.op.infer(*specs))
-                node.native = node.stage != "host" and node.op.is_native(*specs)
         except OperatorError:
             raise
         except (ValueError, TypeError, RuntimeError) as e:
-            if node.op.source:  # perhaps of the user's own code: comes out as it is
+            if isinstance(node.op, SourceOperator):  # perhaps of the user's own code: comes out as it is
                 e.add_note(f"in {node.op.name} (created at {node.where})")
                 raise
             raise type(e)(f"{node.op.name} (created at {node.where}): {e}") from e
@@ -145,37 +138,37 @@ class Graph:
                     f"(created at {x.node.where}) makes it in the compiled program. Arguments must come from host operators: "
                     "readers, external_source, random.*, peek_image_shape, shapes, arithmetic and constants, jax_function with jit=False"
                 )
-        node.phase = max((x.node.phase + (node.op.eager and x.node.stage != "host") for x in node.inputs), default=0)
+        eager = isinstance(node.op, EagerOperator)
+        node.phase = max((x.node.phase + (eager and x.node.stage != "host") for x in node.inputs), default=0)
 
     @property
     def key(self) -> tuple:
         """The structure, for comparing the graphs of two shards."""
         number = {id(n): i for i, n in enumerate(self.nodes)}
+        keys = [() if isinstance(n.op, SourceOperator) else n.op.key for n in self.nodes]
         nodes = tuple(
-            (n.op.name, () if n.op.source else n.op.key, n.stage, tuple((number[id(x.node)], x.index) for x in n.inputs))
-            for n in self.nodes
+            (n.op.name, key, n.stage, tuple((number[id(x.node)], x.index) for x in n.inputs))
+            for n, key in zip(self.nodes, keys, strict=True)
         )
         return nodes, tuple((number[id(x.node)], x.index) for x in self.outputs)
 
 
 def requested_on_device(node: Node) -> bool:
     """Whether the user asked for a value on the accelerator, here or upstream."""
-    if node.op.moves:
-        return node.device == "gpu"
-    return node.device in ("mixed", "gpu") or any(requested_on_device(x.node) for x in node.inputs)
+    return node.op.is_on_device(node.device, any(requested_on_device(x.node) for x in node.inputs))
 
 
 def _stage(node: Node) -> str:
-    on_device = node.device in ("mixed", "gpu")
-    stages = [x.node.stage for x in node.inputs]
-    if node.op.reads_shapes_only or node.op.eager or ("host" in node.op.runs and not on_device and all(s == "host" for s in stages)):
-        return "host"
-    if "compute" not in node.op.runs:
-        if on_device and all(s == "host" for s in stages):
-            return "host"
-        made = next(x.node for x in node.inputs if x.node.stage != "host")
-        raise node.error(
-            f"it runs on the host, but its input is made in the compiled program by {made.op.name} (created at {made.where})"
-            + (": pass jit=False to jax_function" if made.op.name == "jax_function" else "")
-        )
-    return "device" if on_device or ("device" in stages and not node.op.moves) else "cpu"
+    """Where a node runs: "host", or in a program on the "cpu" or the "device"."""
+    op, stages = node.op, [x.node.stage for x in node.inputs]
+    if isinstance(op, ProgramOperator):
+        on_host = isinstance(op, HostOperator) and node.device not in ("mixed", "gpu") and all(s == "host" for s in stages)
+        return "host" if on_host else "device" if op.is_on_device(node.device, "device" in stages) else "cpu"
+    if isinstance(op, HostOperator):
+        for i, x in enumerate(node.inputs):
+            if x.node.stage != "host" and op.run_reads(i):
+                raise node.error(
+                    f"it runs on the host, but its input {i} is made in the compiled program by {x.node.op.name} "
+                    f"(created at {x.node.where})" + (": pass jit=False to jax_function" if x.node.op.name == "jax_function" else "")
+                )
+    return "host"

@@ -1,45 +1,29 @@
-"""The contract of an operator."""
+"""The contract of an operator: what kinds there are, and what each has to say."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
 
 import numpy as np
+from jax.sharding import Sharding
 
+from .._data.source import Source
+from .context import BuildContext, HostContext, LowerContext
 from .values import Spec, Value
-
-if TYPE_CHECKING:
-    from .._data.source import Source
-    from .._run.executor import Executor
-    from .._run.host import HostContext
-    from .._run.lowering import LowerContext
-    from .graph import Node
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Operator:
     """One call of a function of `jaxdali.fn`. Its fields are static attributes: they stand in the key of compiled programs.
 
-    `infer` is called once, when the pipeline is built; `run` or `setup` once per batch on the host; `lower` once per
-    compilation. An operator has `run`, or `lower` (with `setup`, when it is native), or both.
+    What it does depends on its kind: `HostOperator` and `ProgramOperator` (one with both forms inherits both), `SourceOperator`,
+    `EagerOperator`. `bind` and `infer` are called when the pipeline is built.
     """
 
     name: ClassVar[str]  # as users know it: "decoders.image"
-    runs: ClassVar[frozenset[str]]  # subset of {"host", "compute"}: which of run and lower exist
-    native: ClassVar[bool] = False  # lower() is a native call and also returns status i32[B]
-    kernel: ClassVar[str] = ""  # of a native operator: what lower() calls
-    reads_shapes_only: ClassVar[bool] = False  # run() works on values made in a program too: it gets their shapes, no data
-    source: ClassVar[bool] = False  # reader or external_source: one instance and one state per shard
     random: ClassVar[bool] = False  # draws random numbers: is numbered among the random operators of its pipeline
-    moves: ClassVar[bool] = False  # its output lives where `device` says, wherever its input is
-    eager: ClassVar[bool] = (
-        False  # call(ctx, inputs, shards) runs between programs, on arrays of each shard; specs are those of its results
-    )
-    setup_reads: ClassVar[tuple[int, ...] | None] = (
-        None  # inputs whose values setup reads: they must be host values. None: all but the first
-    )
 
     @property
     def num_outputs(self) -> int:
@@ -55,37 +39,111 @@ class Operator:
         """What distinguishes this operator's programs from another's."""
         return self
 
+    def is_on_device(self, asked: str, follows: bool) -> bool:
+        """Whether its outputs are on the accelerator.
+
+        Args:
+          asked: the user's `device`: "cpu", "mixed", "gpu" or "".
+          follows: whether an input is there.
+        """
+        return follows or asked in ("mixed", "gpu")
+
+    def bind(self, ctx: BuildContext, *specs: Spec) -> Operator:
+        """What really runs, for operators that decide it when their inputs' specs are known; perhaps of another kind."""
+        return self
+
     def infer(self, *specs: Spec) -> tuple[Spec, ...]:
         """Specs of the outputs. Raises ValueError or TypeError on inputs it does not take."""
         raise NotImplementedError(self.name)
 
-    def bind(self, executor: Executor, node: Node, ops: Sequence[Operator], specs: tuple[Spec, ...]) -> Operator:
-        """What really runs, for operators that decide it when their inputs' specs are known.
 
-        Args:
-          ops: this operator in each local shard's graph.
-        """
-        return self
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class HostOperator(Operator):
+    """Runs with NumPy, once per batch, on all local shards' samples."""
 
-    def is_native(self, *specs: Spec) -> bool:
-        """Whether `lower` returns ``(outputs, status)`` for inputs of these specs."""
-        return self.native
-
-    def make_source(self, ops: Sequence[Any], seed: int) -> Source:
-        """The running source of a reader or external_source; `ops` are this operator in each local shard's graph."""
-        raise NotImplementedError(self.name)
-
-    def setup(self, ctx: HostContext, *values: Value) -> tuple[np.ndarray | None, ...]:
-        """Shapes ``i64[N, ndim]`` of each output, None for a static one. Called when the operator is native or an output ragged.
-
-        Per-sample parameters of the kernel are handed to `lower` with ``ctx.param(name, array)``.
-        """
-        raise NotImplementedError(self.name)
+    def run_reads(self, i: int) -> bool:
+        """Whether `run` reads the data of input `i`, which must then be a host value; else only its shapes."""
+        return True
 
     def run(self, ctx: HostContext, *values: Value) -> tuple[Any, ...]:
         """Outputs, each an array ``[N, *shape]`` (static), or a list of N arrays or a `Packed` (ragged)."""
         raise NotImplementedError(self.name)
 
+
+@dataclasses.dataclass
+class Setup:
+    """What the host says about a batch before the program runs.
+
+    Attributes:
+      shapes: ``i64[N, ndim]`` of each output; None where its spec has a static shape.
+      params: per-sample parameters ``[N, ...]``, which `lower` finds in ``ctx.params``.
+      scratch: bytes of working memory for the native call, for each shard.
+    """
+
+    shapes: tuple[np.ndarray | None, ...]
+    params: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
+    scratch: int = 0
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ProgramOperator(Operator):
+    """Is part of a compiled program: `setup` is called once per batch on the host, `lower` once per compilation."""
+
+    def setup_reads(self, i: int) -> bool:
+        """Whether `setup` reads the data of input `i`, which must then be a host value; `lower` gets None in its place."""
+        return False
+
+    def setup(self, ctx: HostContext, *values: Value) -> Setup:
+        """Shapes of the outputs, and parameters. The default is for outputs of static shapes."""
+        return Setup((None,) * self.num_outputs)
+
     def lower(self, ctx: LowerContext, *arrays: Any) -> Any:
-        """One shard's outputs, traced: a tuple of arrays ``[B, ...]`` or `Ragged`; native: ``(outputs, status)``."""
+        """One shard's outputs, traced: a tuple of arrays ``[B, ...]`` or `Ragged`."""
+        raise NotImplementedError(self.name)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class NativeOperator(ProgramOperator):
+    """Lowers to a native call: `lower` returns ``(outputs, status i32[B])``. Runs on the CPU where an accelerator has no such kernel."""
+
+    kernel: ClassVar[str]  # what lower() calls
+
+    def setup_reads(self, i: int) -> bool:
+        return i > 0
+
+    def repairs(self, code: int) -> bool:
+        """Whether a batch with a sample on which the kernel failed so is launched again, the sample among its `HostContext.bad`."""
+        return False
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SourceOperator(Operator):
+    """A reader or external_source: one instance and one state per shard."""
+
+    def make_source(self, ops: Sequence[Any], seed: int) -> Source:
+        """The running source; `ops` are this operator in each local shard's graph, `seed` is the pipeline's."""
+        raise NotImplementedError(self.name)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class EagerOperator(Operator):
+    """Runs between programs, on arrays of each shard. Its outputs' specs are those of its results."""
+
+    sharding: Sharding | None
+
+    @property
+    def compiled(self) -> bool:
+        """Whether no code of the user's sees the arrays. Known when it has run."""
+        return False
+
+    def layout_of(self, i: int, ndim: int) -> str:
+        """The layout of output `i`, which has `ndim` dimensions per sample."""
+        raise NotImplementedError(self.name)
+
+    def call(self, ctx: HostContext, inputs: Sequence[Sequence[Any]], shards: Any) -> Sequence[Sequence[Any]]:
+        """For each input, one array per shard in; for each output, one array per shard out.
+
+        Args:
+          shards: `Shards`: where each shard's arrays are to be.
+        """
         raise NotImplementedError(self.name)

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from .._core.context import HostContext
 from .._core.values import Spec
 
 if TYPE_CHECKING:
-    from .._run.host import HostContext
     from .epoch import Walk
 
 

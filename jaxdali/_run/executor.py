@@ -16,12 +16,15 @@ from jax.sharding import Sharding
 
 from .. import _cpu
 from .._core import ffi as _ffi
+from .._core.context import BuildContext, HostContext
 from .._core.graph import Graph, Node
+from .._core.operator import EagerOperator, HostOperator, NativeOperator, ProgramOperator, SourceOperator
 from .._core.ragged import BufferPool, Capacities, Packed, pack, plan_offsets
+from .._core.settings import UserSettings
 from .._core.values import Spec, Value
 from .._data.source import SampleIds, Source
 from ..errors import ArgumentError, OperatorError, SampleError
-from .host import BadSample, EagerArrays, HostContext, SourceError, Work
+from .host import BadSample, EagerArrays, SourceError, Work
 from .lowering import SMALL_ROW, Layout, Program, Segment, capacities_for, program_for, segments
 from .outputs import Outputs
 from .sharding import Shards, cpu_device
@@ -109,6 +112,8 @@ class Executor:
         self.graph = graphs[0]
         self.shards = shards
         self.accelerator = shards.accelerator
+        # The native kernels that run on the accelerator; none when the pipeline is placed on the CPU.
+        self.kernels = _ffi.kernels_on(shards.primaries[0]) if self.accelerator else frozenset[str]()
         # Operators that were not asked for on the device run beside it, on the CPU.
         self._cpu_shards = Shards(shards.num, shards.ids, tuple((cpu_device(),) for _ in shards.ids)) if self.accelerator else shards
         self.B = batch_size
@@ -131,13 +136,13 @@ class Executor:
         self._programs: dict[Any, tuple[Layout, Program, Shards]] = {}
         self.sources: dict[int, Source] = {}
         for i, node in enumerate(self.graph.nodes):
-            if node.op.source:
+            if isinstance(node.op, SourceOperator):
                 try:
                     made = sources.get(node.id) if sources else None
                     self.sources[node.id] = made or node.op.make_source([g.nodes[i].op for g in graphs], seed)
                 except (ValueError, RuntimeError, OSError) as e:
                     raise e if isinstance(e, OperatorError) else node.error(str(e)) from e
-        self._source_nodes = [n for n in self.graph.nodes if n.op.source]
+        self._source_nodes = [n for n in self.graph.nodes if isinstance(n.op, SourceOperator)]
         named = [n for n in self._source_nodes if n.name == reader]
         self.primary = (named or self._source_nodes or [None])[0]
         self._built = False
@@ -156,7 +161,15 @@ class Executor:
     def _infer(self, i: int, node: Node):
         """Infers a node if its inputs' specs are known; those of an eager function are when it has run."""
         if all(x.node.specs for x in node.inputs):
-            self.graph.infer(node, self.sources, [g.nodes[i].op for g in self._graphs], self)
+            ops = [g.nodes[i].op for g in self._graphs]
+
+            def first_shape(i: int) -> tuple[int, ...] | None:
+                x = node.inputs[i]
+                return self.sources[x.node.id].first_shape(x.index) if x.node.id in self.sources else None
+
+            self.graph.infer(
+                node, self.sources, BuildContext(self.B, node.stage, node.where, self.kernels, self.settings, ops, first_shape)
+            )
 
     @property
     def initial_state(self) -> dict:
@@ -190,17 +203,14 @@ class Executor:
             entry["cursors"] = self.sources[n.id].after_end(entry["cursors"])
         return state
 
-    @property
-    def accelerator_kernels(self) -> frozenset[str]:
-        """The native kernels that run on the accelerator the pipeline is placed on; none when it is the CPU."""
-        return _ffi.kernels_on(self.shards.primaries[0]) if self.accelerator else frozenset()
-
     def _phase(self, number: int) -> Phase:
         """The programs of a phase whose host operators have run, and whose nodes' specs are therefore known."""
         if number == len(self._phases):
-            later = any(n.phase < 0 or (n.phase > number and (n.stage != "host" or n.op.eager)) for n in self.graph.nodes)
+            later = any(
+                n.phase < 0 or (n.phase > number and (n.stage != "host" or isinstance(n.op, EagerOperator))) for n in self.graph.nodes
+            )
             ride = self.as_arrays and not later and (any(s is not None for s in self._shardings) or not self.accelerator)
-            found = segments(self.graph, number, self.accelerator, self.accelerator_kernels, ride)
+            found = segments(self.graph, number, self.accelerator, self.kernels, ride)
             first = sum(len(p.segments) for p in self._phases)
             capacity_keys: dict[tuple[int, int], Any] = {}
             for at, segment in enumerate(found):
@@ -249,7 +259,7 @@ class Executor:
             source = self.sources[node.id]
             try:
                 with TraceAnnotation(f"jaxdali read {node.op.name}"):
-                    outputs, entry["cursors"], ids = source.read(HostContext(self, node, work, {}), entry["cursors"])
+                    outputs, entry["cursors"], ids = source.read(self._context(node, work, {}), entry["cursors"])
             except StopIteration:
                 raise
             except BaseException as e:  # a user's KeyboardInterrupt, too, must not come from the same batch for ever
@@ -288,8 +298,8 @@ class Executor:
             for i, node in enumerate(self.graph.nodes):
                 if node.phase < 0:
                     self._infer(i, node)  # an eager function before it has run by now, maybe
-                if node.phase == number and not node.op.source:
-                    if node.op.eager and (bad := self._failed(work)):
+                if node.phase == number and not isinstance(node.op, SourceOperator):
+                    if isinstance(node.op, EagerOperator) and (bad := self._failed(work)):
                         # A function that keeps Python state sees each batch once, whole, and in order.
                         return self.launch(self._again(work, bad))
                     with TraceAnnotation(f"jaxdali host {node.op.name}"):
@@ -304,35 +314,67 @@ class Executor:
             if number > max((n.phase for n in self.graph.nodes), default=0):
                 return work
 
+    def _context(self, node: Node, work: Work, bad: Mapping[int, int]) -> HostContext:
+        ids, S = work.ids, len(self.shards.devices)
+        N = S * self.B
+
+        def empty(elements: int, dtype, index: int = 0) -> np.ndarray:
+            return self.buffer((node.id, index), elements, dtype)
+
+        def fail(i: int, code: int, reason: str = ""):
+            work.failures.append((node, i, code, reason))
+
+        def report_bad(i: int, code: int, reason: str = ""):
+            work.replaced.append((work.source_of(node, i), reason or _ffi.STATUS.get(code, str(code))))
+
+        return HostContext(
+            S=S,
+            B=self.B,
+            N=N,
+            shard_ids=self.shards.ids,
+            num_shards=self.shards.num,
+            seed=self.seed,
+            num_threads=self.num_threads,
+            pool=self.pool_id,
+            epoch=ids.epoch if ids is not None else np.zeros(N, np.int64),
+            position=ids.position if ids is not None else np.zeros(N, np.int64),
+            present=ids.present if ids is not None and ids.present is not None else np.ones(N, bool),
+            specs=node.specs,
+            random_index=node.random_index,
+            bad=bad,
+            empty=empty,
+            fail=fail,
+            report_bad=report_bad,
+        )
+
     def _run_node(self, node: Node, work: Work, bad: Mapping[int, int]):
-        ctx = HostContext(self, node, work, bad)
+        ctx, op = self._context(node, work, bad), node.op
         try:
-            if node.op.eager:
-                self._run_eager(node, work, ctx)
+            if isinstance(op, EagerOperator):
+                self._run_eager(node, op, work, ctx)
                 return
             values = [work.values[x.node.id, x.index] for x in node.inputs]
             if node.stage == "host":
-                self._store(node, work, node.op.run(ctx, *values))
+                assert isinstance(op, HostOperator)
+                self._store(node, work, op.run(ctx, *values))
                 return
-            shapes: Sequence[np.ndarray | None] = (None,) * len(node.specs)
-            if node.native or any(s.shape is None for s in node.specs):
-                shapes = node.op.setup(ctx, *values)
+            assert isinstance(op, ProgramOperator)
+            setup = work.setups[node.id] = op.setup(ctx, *values)
         except OperatorError:
             raise
         except (ValueError, TypeError, IndexError, KeyError, ArithmeticError, OSError) as e:
             raise node.error(f"{type(e).__name__}: {e}") from e
-        for i, (spec, shape) in enumerate(zip(node.specs, shapes, strict=True)):
+        for i, (spec, shape) in enumerate(zip(node.specs, setup.shapes, strict=True)):
             given = _static_shapes(spec, ctx.N) if spec.shape is not None else np.asarray(shape, np.int64)
             work.values[node.id, i] = Value(spec, given)
 
-    def _run_eager(self, node: Node, work: Work, ctx: HostContext):
+    def _run_eager(self, node: Node, op: EagerOperator, work: Work, ctx: HostContext):
         """Calls an eager function on each shard's arrays. Its results are what it returned; later operators see them as host values."""
         inputs = [self._outputs.parts(x, work, narrowed=not self.settings.x64) for x in node.inputs]
-        op: Any = node.op
         beside = self.accelerator and node.device not in ("mixed", "gpu") and op.sharding is None
         results = op.call(ctx, inputs, self._cpu_shards if beside else self.shards)
         for i, parts in enumerate(results):
-            spec = Spec(parts[0].dtype, parts[0].ndim - 1, None if parts[0].ndim > 1 else (), op.layout_of(i, parts[0].ndim - 1, node))
+            spec = Spec(parts[0].dtype, parts[0].ndim - 1, None if parts[0].ndim > 1 else (), op.layout_of(i, parts[0].ndim - 1))
             if len(node.specs) <= i:
                 node.specs = (*node.specs, spec)
             elif (node.specs[i].dtype, node.specs[i].ndim) != (spec.dtype, spec.ndim):
@@ -383,7 +425,7 @@ class Executor:
             else:
                 offsets[key], needs[capacity_key] = plan_offsets(value.shapes, S)
         for at, segment in enumerate(phase.segments):
-            needs |= {(at, i, "scratch"): work.scratch[n.id] for i, n in enumerate(segment.nodes) if n.id in work.scratch}
+            needs |= {(at, i, "scratch"): size for i, n in enumerate(segment.nodes) if (size := work.setups[n.id].scratch)}
         capacities = phase.capacities.fit(needs)
         control = np.empty((S, 1 + B), np.int32)
         control[:, 0] = self.pool_id
@@ -405,17 +447,17 @@ class Executor:
                     buffers[key] = self._aligned(data.reshape(S, B, *data.shape[1:]))
             outs: list[tuple[Any, int]] = []
             for place, node in enumerate(segment.nodes):
-                if node.id in work.scratch:
+                if work.setups[node.id].scratch:
                     outs.append(((node.id, "scratch"), capacities[at - phase.first, place, "scratch"]))
                 for i, spec in enumerate(node.specs):
                     if spec.shape is None:
                         outs.append(((node.id, i), capacities[phase.ragged[node.id, i]]))
                         fields["out", node.id, i, "offsets"] = offsets[node.id, i].reshape(S, B)
                         fields["out", node.id, i, "shapes"] = work.values[node.id, i].shapes.astype(np.int32).reshape(S, B, -1)
-            numbers = {n.id for n in segment.nodes}
-            for (node_id, name), value in work.params.items():
-                if node_id in numbers:
-                    fields["param", node_id, name] = value.reshape(S, B, *value.shape[1:])
+            for node in segment.nodes:
+                for name, value in work.setups[node.id].params.items():
+                    assert len(value) == S * B, (node.op.name, name, value.shape)
+                    fields["param", node.id, name] = value.reshape(S, B, *value.shape[1:])
             layout, program, shards = self._program(at, segment, phase, fields, buffers, outs)
             args = self._pool.empty((S, layout.words), np.int32)
             layout.write(args, fields)
@@ -478,8 +520,9 @@ class Executor:
                 continue
             for column, node in enumerate(native):
                 failed = {i: int(codes[i, column]) for i in np.flatnonzero(codes[:, column]).tolist()}
+                assert isinstance(node.op, NativeOperator)
                 for i, code in failed.items():
-                    if code != _ffi.REFUSED and getattr(node.op, "on_error", "raise") != "replace":
+                    if not node.op.repairs(code):
                         raise self._sample_error(node, work, i, code, "")
                 if failed:
                     bad[node.id] = failed
@@ -553,32 +596,14 @@ class Executor:
         _cpu.pool_destroy(self.pool_id)
 
 
-class UserSettings:
-    """The JAX settings of the thread that builds a pipeline: the user's functions run under them, whatever thread calls them."""
-
-    def __init__(self):
-        config: Any = jax.config
-        self.x64 = bool(config.jax_enable_x64)
-        self.disable_jit = bool(config.jax_disable_jit)
-        self._promotion = config.jax_numpy_dtype_promotion
-        self._default_device = config.jax_default_device
-
-    def contexts(self) -> contextlib.ExitStack:
-        """Re-enters them."""
-        stack = contextlib.ExitStack()
-        stack.enter_context(jax.enable_x64(self.x64))
-        stack.enter_context(jax.disable_jit(self.disable_jit))
-        stack.enter_context(jax.numpy_dtype_promotion(self._promotion))
-        stack.enter_context(jax.default_device(self._default_device))
-        return stack
-
-
 def _check_same_structure(graphs: Sequence[Graph]):
     for shard, g in enumerate(graphs[1:], 1):
         if g.key == graphs[0].key:
             continue
         for a, b in zip(graphs[0].nodes, g.nodes, strict=False):
-            if (a.op.name, a.stage, len(a.inputs)) != (b.op.name, b.stage, len(b.inputs)) or (not a.op.source and a.op.key != b.op.key):
+            if (a.op.name, a.stage, len(a.inputs)) != (b.op.name, b.stage, len(b.inputs)) or (
+                not isinstance(a.op, SourceOperator) and a.op.key != b.op.key
+            ):
                 raise b.error(
                     f"the pipeline definition gives another graph for shard {shard} than for shard 0 "
                     f"({a.op.name} created at {a.where}): {a.op} != {b.op}"

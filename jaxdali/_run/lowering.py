@@ -16,8 +16,9 @@ import numpy as np
 from jax import lax
 from jax.sharding import PartitionSpec, Sharding
 
-from .._core import ffi as _ffi
+from .._core.context import LowerContext, Out
 from .._core.graph import DataNode, Graph, Node
+from .._core.operator import NativeOperator
 from .._core.ragged import Capacities, Ragged
 from .sharding import Shards
 
@@ -78,28 +79,6 @@ class Layout:
             raw[:, first : first + field.size * field.dtype.itemsize] = np.ascontiguousarray(value).reshape(len(args), -1).view(np.uint8)
 
 
-class LowerContext:
-    """What `Operator.lower` gets besides its inputs; see `core` attributes.
-
-    Attributes:
-      B: samples in this shard.
-      node: the node being lowered; spec: of its first output.
-      control: ``i32[1+B]``, the native calls' control operand (thread pool, presence of each sample).
-      out: of each output, where a ragged one is to be written (`_ffi.Out`), or None for a static one.
-      params: the per-sample parameters that `setup` gave, by name, ``[B, ...]``.
-      scratch: bytes of working memory that the native call gets; at least what `setup` asked for.
-    """
-
-    def __init__(self, B: int, node: Node, control: Any, out: tuple[_ffi.Out | None, ...], params: dict[str, Any], scratch: int = 0):
-        self.B = B
-        self.node = node
-        self.spec = node.specs[0]
-        self.control = control
-        self.out = out
-        self.params = params
-        self.scratch = scratch
-
-
 @dataclasses.dataclass(frozen=True, eq=False)
 class Segment:
     """The nodes of one program.
@@ -121,7 +100,7 @@ class Segment:
 
     @property
     def native(self) -> tuple[Node, ...]:
-        return tuple(n for n in self.nodes if n.native)
+        return tuple(n for n in self.nodes if isinstance(n.op, NativeOperator))
 
     @property
     def key(self) -> tuple:
@@ -160,7 +139,7 @@ def segments(graph: Graph, phase: int, accelerator: bool, kernels: frozenset[str
         earliest = max((level[x.node.id] for x in node.inputs if x.node.id in level), default=0)
         # Even levels run on the CPU, odd ones on the accelerator. A native operator whose kernel is missing there runs on the
         # CPU, and its results are transferred.
-        on_device = node.stage == "device" and (not node.native or node.op.kernel in kernels)
+        on_device = node.stage == "device" and (not isinstance(node.op, NativeOperator) or node.op.kernel in kernels)
         level[node.id] = earliest if not accelerator else earliest + (earliest % 2 != on_device)
     levels = sorted(set(level.values()))
     result = []
@@ -286,18 +265,17 @@ def _jit(segment, layout, outs, shards, B, out_shardings, narrowed, stacked):
             out = tuple(
                 None
                 if spec.shape is not None
-                else _ffi.Out(
-                    outs[node.id, i], fields["out", node.id, i, "offsets"].read(row), fields["out", node.id, i, "shapes"].read(row)
-                )
+                else Out(outs[node.id, i], fields["out", node.id, i, "offsets"].read(row), fields["out", node.id, i, "shapes"].read(row))
                 for i, spec in enumerate(node.specs)
             )
             params = {k[2]: f.read(row) for k, f in layout.fields if k[0] == "param" and k[1] == node.id}
-            ctx = LowerContext(B, node, control, out, params, outs.get((node.id, "scratch"), 0))
+            inputs = tuple(x.spec for x in node.inputs)
+            ctx = LowerContext(B, inputs, node.specs, control, out, params, outs.get((node.id, "scratch"), 0))
             with jax.named_scope(node.op.name):
                 results = node.op.lower(
                     ctx, *(None if node.reads_on_host(i) else values[x.node.id, x.index] for i, x in enumerate(node.inputs))
                 )
-            if node.native:
+            if isinstance(node.op, NativeOperator):
                 results, status = results
                 columns.append(status)
             _check_results(node, results, B)

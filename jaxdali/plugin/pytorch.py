@@ -12,6 +12,7 @@ from typing import Any
 import jax
 
 from .._core.graph import Graph, Node
+from .._core.operator import EagerOperator
 from .._pipeline.schedule import make_executor
 from .._run.executor import Executor
 from .._run.sharding import Shards
@@ -224,7 +225,7 @@ class _Tensors:
 
 def _held(graph: Graph) -> frozenset[tuple[int, int]]:
     """The values that a function of the user's may hold: those that one returned, or was given, as arrays. Known after a batch."""
-    eager = [n for n in graph.nodes if n.op.eager and not getattr(n.op, "compiled", False)]
+    eager = [n for n in graph.nodes if isinstance(n.op, EagerOperator) and not n.op.compiled]
     read = {(x.node.id, x.index) for n in eager for x in n.inputs}
     made = {(n.id, i) for n in eager for i in range(n.op.num_outputs)}
     return frozenset(read | made)

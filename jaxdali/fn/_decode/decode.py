@@ -10,24 +10,19 @@ from __future__ import annotations
 import dataclasses
 import itertools
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
 
 from ... import _cpu, types
 from ..._core import ffi as _ffi
-from ..._core.graph import Node
-from ..._core.operator import Operator
+from ..._core.context import BuildContext, HostContext, LowerContext
+from ..._core.operator import HostOperator, NativeOperator, Operator, Setup
 from ..._core.ragged import Packed, plan_offsets
 from ..._core.values import Spec, Value
 from .._image.resize import output_spec
 from . import pillow as _pillow
-
-if TYPE_CHECKING:
-    from ..._run.executor import Executor
-    from ..._run.host import HostContext
-    from ..._run.lowering import LowerContext
 
 # Columns of an info row; struct ImageInfo of ffi/cpu_codecs/image_header.h.
 STATUS, FORMAT, HEIGHT, WIDTH, CHANNELS, DEPTH, ORIENTATION, HOST_DECODE, ORIENTATION_AT = range(9)
@@ -116,39 +111,38 @@ class _Samples:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class DecodeImage(Operator):
+class DecodeImage(NativeOperator):
     """What `ImageHeaders` gives -> images HWC."""
 
     name = "decoders.image"
-    runs = frozenset({"compute"})
-    native = True
     kernel = "decode"
     output_type: types.DALIImageType
     dtype: np.dtype
     adjust_orientation: bool
     use_fast_idct: bool
-    on_error: str  # read by the executor when the kernel fails on a sample
+    on_error: str  # "raise" or "replace"
     extents: tuple[int | None, int | None] = (None, None)  # height and width, where all images have the same
     on_gpu: bool = False  # the GPU kernels run; known when the pipeline is built
 
     def infer(self, payload: Spec, info: Spec, tables: Spec) -> tuple[Spec, ...]:
         return (output_spec(self.dtype, (*self.extents, num_channels(self.output_type)), "HWC"),)
 
-    def bind(self, executor: Executor, node: Node, ops: Sequence[Operator], specs: tuple[Spec, ...]) -> Operator:
-        on_gpu = node.stage == "device" and self.kernel in executor.accelerator_kernels
-        return dataclasses.replace(self, on_gpu=on_gpu)
+    def bind(self, ctx: BuildContext, *specs: Spec) -> Operator:
+        return dataclasses.replace(self, on_gpu=ctx.stage == "device" and self.kernel in ctx.kernels)
 
-    def setup(self, ctx: HostContext, payload: Value, info: Value, tables: Value):
+    def repairs(self, code: int) -> bool:
+        return code == _ffi.REFUSED or self.on_error == "replace"
+
+    def setup(self, ctx: HostContext, payload: Value, info: Value, tables: Value) -> Setup:
         rows = info.data
         assert isinstance(rows, np.ndarray)
-        ctx.param("info", rows)
-        if self.on_gpu:
-            assert isinstance(payload.data, Packed) and isinstance(tables.data, np.ndarray)
-            ctx.scratch(_cpu.plan_jpeg_workspace(tables.data, ctx.S))
-            ctx.param("tables", tables.data)
-        return (None if ctx.node.specs[0].shape is not None else output_shapes(rows, self.output_type, self.adjust_orientation),)
+        shapes = None if ctx.spec.shape is not None else output_shapes(rows, self.output_type, self.adjust_orientation)
+        if not self.on_gpu:
+            return Setup((shapes,), {"info": rows})
+        assert isinstance(tables.data, np.ndarray)
+        return Setup((shapes,), {"info": rows, "tables": tables.data}, scratch=_cpu.plan_jpeg_workspace(tables.data, ctx.S))
 
-    def lower(self, ctx: LowerContext, payload: Any, info: Any, tables: Any):
+    def lower(self, ctx: LowerContext, payload: Any, info: Any, tables: Any) -> Any:
         image, status = _ffi.call(
             "decode",
             ctx,
@@ -184,11 +178,10 @@ class DecodeImage(Operator):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ImageHeaders(Operator):
+class ImageHeaders(HostOperator):
     """Encoded images -> (what the kernel decodes, info rows, tables for GPU kernels). Bad samples are reported or replaced here."""
 
     name = "decoders.image"  # what users know; they never see this one
-    runs = frozenset({"host"})
     images: DecodeImage  # what decodes them
     on_device: bool  # it was asked for on the accelerator
     max_pixels: int  # of an image that is decoded at all
@@ -204,8 +197,8 @@ class ImageHeaders(Operator):
         words = _cpu.TABLE_WORDS if self.on_gpu else 0
         return Spec(np.dtype(np.uint8), 1, None), Spec(np.dtype(np.int32), 1, (_cpu.INFO_COLUMNS,)), Spec(np.dtype(np.int32), 1, (words,))
 
-    def bind(self, executor: Executor, node: Node, ops: Sequence[Operator], specs: tuple[Spec, ...]) -> Operator:
-        return dataclasses.replace(self, on_gpu=self.on_device and self.images.kernel in executor.accelerator_kernels)
+    def bind(self, ctx: BuildContext, *specs: Spec) -> Operator:
+        return dataclasses.replace(self, on_gpu=self.on_device and self.images.kernel in ctx.kernels)
 
     def _refuse_large(self, info: np.ndarray) -> dict[int, str]:
         """Sets the status of images of too many pixels, and says why."""

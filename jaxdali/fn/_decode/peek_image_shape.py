@@ -4,29 +4,26 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from ... import types
 from ..._core.building import add
+from ..._core.context import HostContext
 from ..._core.graph import DataNode
-from ..._core.operator import Operator
+from ..._core.operator import HostOperator
 from ..._core.values import Spec, Value
 from . import decode as _decode
-
-if TYPE_CHECKING:
-    from ..._run.host import HostContext
 
 DTYPES = tuple(np.dtype(t) for t in (np.int32, np.uint32, np.int64, np.uint64, np.float32, np.float64))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class PeekImageShape(Operator):
+class PeekImageShape(HostOperator):
     """Shapes that `decoders.image` would give."""
 
     name = "peek_image_shape"
-    runs = frozenset({"host"})
     dtype: np.dtype
     image_type: types.DALIImageType
     adjust_orientation: bool

@@ -8,19 +8,17 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
 from ..._core.arguments import Arguments
+from ..._core.context import HostContext
 from ..._core.graph import DataNode
 from ..._core.values import Spec, Value
 from ...errors import ArgumentError
 from ..random._draw import uniforms
 from .decode import HEIGHT, ORIENTATION, REGION_HEIGHT, REGION_WIDTH, REGION_X, REGION_Y, STATUS, WIDTH, DecodeImage, ImageHeaders
-
-if TYPE_CHECKING:
-    from ..._run.host import HostContext
 
 _OUT_OF_BOUNDS = 7  # kOutOfBounds of ffi/common/status.h
 Extents = tuple[int | None, int | None]

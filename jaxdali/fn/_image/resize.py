@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -13,14 +13,11 @@ from ... import types
 from ..._core import ffi as _ffi
 from ..._core.arguments import Arguments
 from ..._core.building import add
+from ..._core.context import HostContext, LowerContext
 from ..._core.graph import DataNode
-from ..._core.operator import Operator
+from ..._core.operator import NativeOperator, Setup
 from ..._core.ragged import Ragged
 from ..._core.values import Spec, Value
-
-if TYPE_CHECKING:
-    from ..._run.host import HostContext
-    from ..._run.lowering import LowerContext
 
 LAYOUTS = ("HWC", "CHW", "FHWC", "FCHW", "CFHW", "DHWC", "CDHW", "FDHWC", "FCDHW", "CFDHW")
 MODES = ("default", "stretch", "not_larger", "not_smaller")
@@ -102,12 +99,10 @@ def plan(
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Resize(Operator):
+class Resize(NativeOperator):
     """Resampling of the spatial axes. `args` may hold what `resize` takes as per-sample arguments."""
 
     name = "resize"
-    runs = frozenset({"compute"})
-    native = True
     kernel = "resize"
     args: Arguments
     mode: str = "default"
@@ -177,8 +172,8 @@ class Resize(Operator):
         roi = None if start is None or end is None else (start, end)
         return request, mode, roi, get("max_size")
 
-    def setup(self, ctx: HostContext, image: Value, *values: Value) -> tuple[np.ndarray | None, ...]:
-        spec = ctx.node.specs[0]
+    def setup(self, ctx: HostContext, image: Value, *values: Value) -> Setup:
+        spec = ctx.spec
         first, count = spatial_axes(spec.layout)
         request, mode, roi, max_size = self._arguments(ctx, (image, *values), count)
         extents = image.shapes[:, first : first + count]
@@ -190,12 +185,11 @@ class Resize(Operator):
         for i in np.flatnonzero(bad & ctx.present):
             ctx.fail(int(i), _TOO_LARGE, f"the output size asked for is {request[i].tolist()}, of an input of size {extents[i].tolist()}")
         sizes = np.where(np.reshape(bad, (-1, 1)), 1, sizes)
-        ctx.param("roi", interval.reshape(len(sizes), -1))
-        ctx.param("filters", filter_parameter(ctx, self.args, (image, *values)))
+        params = {"roi": interval.reshape(len(sizes), -1), "filters": filter_parameter(ctx, self.args, (image, *values))}
         shapes = image.shapes.astype(np.int64)
         shapes[:, first : first + count] = sizes
         outputs = (None if spec.shape is not None else shapes,)
-        return (*outputs, None) if self.save_attrs else outputs
+        return Setup((*outputs, None) if self.save_attrs else outputs, params)
 
     def lower(self, ctx: LowerContext, image: Any, *arguments: Any) -> Any:
         first, count = spatial_axes(ctx.spec.layout)

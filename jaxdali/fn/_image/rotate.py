@@ -14,8 +14,9 @@ from ... import types
 from ..._core import ffi as _ffi
 from ..._core.arguments import Arguments
 from ..._core.building import add
+from ..._core.context import HostContext, LowerContext
 from ..._core.graph import DataNode
-from ..._core.operator import Operator
+from ..._core.operator import NativeOperator, Setup
 from ..._core.values import Spec, Value
 from .._tensor.cast import convert
 
@@ -111,12 +112,10 @@ def _stored_fill(value: float, source: np.dtype | None, result: np.dtype) -> np.
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Rotate(Operator):
+class Rotate(NativeOperator):
     """Rotation about the centre."""
 
     name = "rotate"
-    runs = frozenset({"compute"})
-    native = True
     kernel = "rotate"
     args: Arguments  # angle, axis, size
     keep_size: bool
@@ -174,8 +173,8 @@ class Rotate(Operator):
         if dims == 3 and self.args.is_static("axis") and not np.any(self.args.get("axis")):
             raise ValueError("argument axis must not be the zero vector")
 
-    def setup(self, ctx, image: Value, *arguments: Value):
-        spec = ctx.node.specs[0]
+    def setup(self, ctx: HostContext, image: Value, *arguments: Value) -> Setup:
+        spec = ctx.spec
         first, dims = _LAYOUTS[spec.layout]
         values = (image, *arguments)
         bad: dict[int, tuple[int, str]] = {}
@@ -205,13 +204,13 @@ class Rotate(Operator):
         out = valid(out, (np.maximum(out, size) <= _MAX_EXTENT).all(axis=1), 1, f"extents must not exceed {_MAX_EXTENT}", _TOO_LARGE)
         for i, (code, reason) in bad.items():
             ctx.fail(i, code, reason)
-        ctx.param("map", source_map(size, out, angle, axis))
-        ctx.param("fill", np.full(ctx.N, _stored_fill(self.fill or 0.0, image.spec.dtype if self.linear else None, spec.dtype), np.float32))
+        fill = _stored_fill(self.fill or 0.0, image.spec.dtype if self.linear else None, spec.dtype)
+        params = {"map": source_map(size, out, angle, axis), "fill": np.full(ctx.N, fill, np.float32)}
         if spec.shape is not None:
-            return (None,)
-        return (np.concatenate([image.shapes[:, :first], out, image.shapes[:, first + dims :]], axis=1),)
+            return Setup((None,), params)
+        return Setup((np.concatenate([image.shapes[:, :first], out, image.shapes[:, first + dims :]], axis=1),), params)
 
-    def lower(self, ctx, image, *arguments):
+    def lower(self, ctx: LowerContext, image: Any, *arguments: Any) -> Any:
         first, dims = _LAYOUTS[ctx.spec.layout]
         y, status = _ffi.call(
             "rotate",

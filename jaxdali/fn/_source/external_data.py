@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from ..._core.context import HostContext
 from ..._core.ragged import ALIGNMENT, Packed, plan_offsets
 from ..._core.values import Spec
 from ...errors import ArgumentError
 from ...types import to_dali_type
-
-if TYPE_CHECKING:
-    from ..._run.host import HostContext
 
 NAME = "external_source"
 

@@ -8,13 +8,14 @@ import inspect
 import logging
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
 from ..._core.building import add
+from ..._core.context import HostContext
 from ..._core.graph import DataNode
-from ..._core.operator import Operator
+from ..._core.operator import SourceOperator
 from ..._core.values import Spec
 from ..._data.source import SampleIds, Saved, Source
 from ...errors import ArgumentError
@@ -22,19 +23,14 @@ from ...types import BatchInfo, DALIDataType, SampleInfo, numpy_dtype
 from .external_data import NAME, as_array, as_batch, check_alike, kind_of, layout_of, packed
 from .pull import Pull, unwrapped
 
-if TYPE_CHECKING:
-    from ..._run.host import HostContext
-
 _log = logging.getLogger("jaxdali")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ExternalSource(Operator):
+class ExternalSource(SourceOperator):
     """One external_source. `source` is what the user gave; `arguments` is how many it is called with, None for an iterable."""
 
     name: ClassVar[str] = NAME
-    runs: ClassVar[frozenset[str]] = frozenset({"host"})
-    source: ClassVar[bool] = True
 
     feeder: Any = dataclasses.field(compare=False)
     arguments: int | None
@@ -53,8 +49,7 @@ class ExternalSource(Operator):
     def num_outputs(self) -> int:
         return self.outputs or 1
 
-    @staticmethod
-    def make_source(ops: Sequence[ExternalSource], seed: int) -> Source:
+    def make_source(self, ops: Sequence[ExternalSource], seed: int) -> Source:
         """The source of all local shards."""
         return _FedSource(ops) if ops[0].feeder is None else _PulledSource(ops)
 

@@ -19,8 +19,9 @@ import numpy as np
 from ... import types
 from ..._core import ffi as _ffi
 from ..._core.building import add
+from ..._core.context import BuildContext, HostContext, LowerContext
 from ..._core.graph import DataNode
-from ..._core.operator import Operator
+from ..._core.operator import HostOperator, NativeOperator, Operator, ProgramOperator, Setup
 from ..._core.ragged import Ragged
 from ..._core.values import Spec, Value
 from .constant import constant_node, narrowed
@@ -29,16 +30,13 @@ from .pointwise import FUNCTIONS, Function
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Pointwise(Operator):
+class Pointwise(HostOperator, ProgramOperator):
     """One of `FUNCTIONS`, samples broadcast against each other as NumPy does.
 
     Numbers are attributes, not inputs: XLA folds them into the computation.
     """
 
     name = "arithmetic"
-    runs = frozenset({"host", "compute"})
-    kernel = "expand"
-    setup_reads = ()
     function: str
     # per operand the number of the input, or (dtype, bytes) of a number: bytes, because 1 == 1.0 == True and NaN != NaN
     operands: tuple[int | tuple[np.dtype, bytes], ...]
@@ -87,8 +85,10 @@ class Pointwise(Operator):
                 raise ValueError(f"the layouts do not match: {self._show([s.layout or 'no layout' for s in operands])}")
         return layout
 
-    def is_native(self, *specs: Spec) -> bool:
-        return any(self._expands(specs))
+    def bind(self, ctx: BuildContext, *specs: Spec) -> Operator:
+        if ctx.stage == "host" or not any(self._expands(specs)):
+            return self
+        return _Broadcast(function=self.function, operands=self.operands)
 
     def _expands(self, specs: tuple[Spec, ...]) -> list[bool]:
         """Which inputs must be broadcast by the native kernel, because a ragged value is involved."""
@@ -99,8 +99,10 @@ class Pointwise(Operator):
             return [s.shape is None for s in specs]  # dense inputs broadcast in XLA
         return [not all(_full(specs, i, d, out.ndim) for d in range(out.ndim)) for i in range(len(specs))]
 
-    def setup(self, ctx, *values: Value):
+    def setup(self, ctx: HostContext, *values: Value) -> Setup:
         (out,) = self.infer(*(v.spec for v in values))
+        if all(v.spec.shape is not None for v in values):
+            return Setup((None,))
         shapes = np.ones((ctx.N, out.ndim), np.int64)
         for v in values:
             part = shapes[:, out.ndim - v.spec.ndim :]
@@ -109,10 +111,10 @@ class Pointwise(Operator):
                 i = int(wrong.argmax())
                 raise ValueError(f"sample {i}: the shapes do not broadcast: {self._show(_shown_shapes(self._values(values), i))}")
             part[...] = np.where(part == 1, v.shapes, part)
-        return (shapes if out.shape is None else None,)
+        return Setup((shapes if out.shape is None else None,))
 
-    def run(self, ctx, *values: Value):
-        out = ctx.node.specs[0]
+    def run(self, ctx: HostContext, *values: Value) -> tuple[Any, ...]:
+        out = ctx.spec
         if all(isinstance(v.data, np.ndarray) for v in values):
             operands = [_aligned(x.data, out.ndim) if isinstance(x, Value) else x for x in self._values(values)]
             assert out.shape is not None
@@ -121,28 +123,34 @@ class Pointwise(Operator):
         samples = [self._function(np, [x.sample(i) if isinstance(x, Value) else x for x in self._values(values)]) for i in range(ctx.N)]
         return (samples if out.shape is None else np.stack(samples),)
 
-    def lower(self, ctx, *arrays):
-        specs = tuple(x.spec for x in ctx.node.inputs)
-        out: Spec = ctx.spec
-        expands = self._expands(specs)
-        status = jnp.zeros((ctx.B,), jnp.int32)
-        parts = []
-        for x, spec, expand in zip(arrays, specs, expands, strict=True):
-            if expand:
-                target = Spec(spec.dtype, out.ndim, out.shape)
-                x, code = _ffi.call("expand", ctx, x, target, ctx.out[0])
-                status = jnp.where(status == 0, code, status)
-            if out.shape is None:
-                parts.append(fit(x, ctx.out[0]).data)
-            else:
-                parts.append(_aligned(x, out.ndim))
+    def lower(self, ctx: LowerContext, *arrays: Any) -> Any:
+        out = ctx.spec
+        parts = [_aligned(x, out.ndim) if out.shape is not None else fit(x, ctx.out[0]).data for x in arrays]
         result = self._function(jnp, self._values(parts))
         if out.shape is None:
             assert ctx.out[0] is not None
-            result = Ragged(result, ctx.out[0].offsets, ctx.out[0].shapes)
-        else:
-            result = jnp.broadcast_to(result, (ctx.B, *out.shape))
-        return ((result,), status) if any(expands) else (result,)
+            return (Ragged(result, ctx.out[0].offsets, ctx.out[0].shapes),)
+        return (jnp.broadcast_to(result, (ctx.B, *out.shape)),)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Broadcast(Pointwise, NativeOperator):
+    """A pointwise function in a program, some of whose inputs a native kernel broadcasts, because a ragged value is involved."""
+
+    kernel = "expand"
+
+    def setup_reads(self, i: int) -> bool:
+        return False
+
+    def lower(self, ctx: LowerContext, *arrays: Any) -> Any:
+        out = ctx.spec
+        status = jnp.zeros((ctx.B,), jnp.int32)
+        parts = list(arrays)
+        for i, (spec, expand) in enumerate(zip(ctx.inputs, self._expands(ctx.inputs), strict=True)):
+            if expand:
+                parts[i], code = _ffi.call("expand", ctx, arrays[i], Spec(spec.dtype, out.ndim, out.shape), ctx.out[0])
+                status = jnp.where(status == 0, code, status)
+        return super().lower(ctx, *parts), status
 
 
 def _extent(spec: Spec, axis: int, ndim: int) -> int | None:

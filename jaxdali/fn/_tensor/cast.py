@@ -11,8 +11,9 @@ import numpy as np
 
 from ... import types
 from ..._core.building import add
+from ..._core.context import HostContext, LowerContext
 from ..._core.graph import DataNode
-from ..._core.operator import Operator
+from ..._core.operator import HostOperator, ProgramOperator, Setup
 from ..._core.ragged import Ragged
 from ..._core.values import Spec, Value
 from .copy import fit, shapes_of
@@ -56,25 +57,24 @@ def convert(xp: Any, x: Any, dtype: np.dtype) -> Any:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Cast(Operator):
+class Cast(HostOperator, ProgramOperator):
     """Converts the elements; shapes and layout stay."""
 
     name = "cast"
-    runs = frozenset({"host", "compute"})
     dtype: np.dtype
 
     def infer(self, x: Spec) -> tuple[Spec, ...]:
         return (dataclasses.replace(x, dtype=self.dtype),)
 
-    def setup(self, ctx, x: Value):
-        return (shapes_of(x),)
+    def setup(self, ctx: HostContext, x: Value) -> Setup:
+        return Setup((shapes_of(x),))
 
-    def run(self, ctx, x: Value):
+    def run(self, ctx: HostContext, x: Value) -> tuple[Any, ...]:
         if isinstance(x.data, np.ndarray):
             return (convert(np, x.data, self.dtype),)
         return ([convert(np, x.sample(i), self.dtype) for i in range(len(x))],)
 
-    def lower(self, ctx, x):
+    def lower(self, ctx: LowerContext, x: Any) -> tuple[Any, ...]:
         if isinstance(x, Ragged):
             return (fit(Ragged(convert(jnp, x.data, self.dtype), x.offsets, x.shapes), ctx.out[0]),)
         return (convert(jnp, x, self.dtype),)

@@ -11,17 +11,17 @@ import numpy as np
 
 from ... import types
 from ..._core.building import add
+from ..._core.context import HostContext, LowerContext
 from ..._core.graph import DataNode
-from ..._core.operator import Operator
+from ..._core.operator import HostOperator, ProgramOperator
 from ..._core.values import Spec, Value
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Constant(Operator):
+class Constant(HostOperator, ProgramOperator):
     """One array for every sample. On the host by default; inside the program when it is asked for on the accelerator."""
 
     name = "constant"
-    runs = frozenset({"host", "compute"})
     data: bytes
     dtype: np.dtype
     shape: tuple[int, ...]
@@ -34,19 +34,18 @@ class Constant(Operator):
     def infer(self) -> tuple[Spec, ...]:
         return (Spec(self.dtype, len(self.shape), self.shape, self.layout),)
 
-    def run(self, ctx):
+    def run(self, ctx: HostContext) -> tuple[np.ndarray]:
         return (np.broadcast_to(self.array, (ctx.N, *self.shape)),)
 
-    def lower(self, ctx):
+    def lower(self, ctx: LowerContext) -> tuple[Any]:
         return (jnp.broadcast_to(jnp.asarray(self.array, self.dtype), (ctx.B, *self.shape)),)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class StackScalars(Operator):
+class StackScalars(HostOperator):
     """Scalars, some per sample and some constant, as one vector per sample."""
 
     name = "stack_scalars"
-    runs = frozenset({"host"})
     constants: tuple[Any, ...]  # None where the element is an input
 
     def infer(self, *specs: Spec) -> tuple[Spec, ...]:
@@ -63,8 +62,8 @@ class StackScalars(Operator):
         dtype = np.float64 if np.dtype(np.float64) in dtypes else kind
         return (Spec(np.dtype(dtype), 1, (len(self.constants),)),)
 
-    def run(self, ctx, *values: Value):
-        out = np.empty((ctx.N, len(self.constants)), ctx.node.specs[0].dtype)
+    def run(self, ctx: HostContext, *values: Value) -> tuple[np.ndarray]:
+        out = np.empty((ctx.N, len(self.constants)), ctx.spec.dtype)
         inputs = iter(values)
         for i, x in enumerate(self.constants):
             out[:, i] = next(inputs).dense().reshape(ctx.N) if x is None else x

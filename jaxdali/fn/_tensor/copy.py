@@ -3,36 +3,38 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
 
 from ..._core.building import add
-from ..._core.ffi import Out
+from ..._core.context import HostContext, LowerContext, Out
 from ..._core.graph import DataNode
-from ..._core.operator import Operator
+from ..._core.operator import HostOperator, ProgramOperator, Setup
 from ..._core.ragged import Ragged
 from ..._core.values import Spec, Value
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Copy(Operator):
+class Copy(HostOperator, ProgramOperator):
     """The same value, somewhere else. Without an accelerator nothing is copied."""
 
     name = "copy"
-    runs = frozenset({"host", "compute"})
-    moves = True
+
+    def is_on_device(self, asked: str, follows: bool) -> bool:
+        return asked == "gpu"  # wherever the input is
 
     def infer(self, x: Spec) -> tuple[Spec, ...]:
         return (x,)
 
-    def setup(self, ctx, x: Value):
-        return (shapes_of(x),)
+    def setup(self, ctx: HostContext, x: Value) -> Setup:
+        return Setup((shapes_of(x),))
 
-    def run(self, ctx, x: Value):
+    def run(self, ctx: HostContext, x: Value) -> tuple[Any, ...]:
         return (x.data,)
 
-    def lower(self, ctx, x):
+    def lower(self, ctx: LowerContext, x: Any) -> tuple[Any, ...]:
         return (fit(x, ctx.out[0]) if isinstance(x, Ragged) else x,)
 
 

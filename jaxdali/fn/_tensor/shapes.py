@@ -10,25 +10,27 @@ import numpy as np
 
 from ... import types
 from ..._core.building import add
+from ..._core.context import HostContext
 from ..._core.graph import DataNode
-from ..._core.operator import Operator
+from ..._core.operator import HostOperator
 from ..._core.values import Spec, Value
 from .cast import convert
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Shapes(Operator):
+class Shapes(HostOperator):
     """The shape of each sample. Runs on the host whatever the input: shapes are known there before anything is launched."""
 
     name = "shapes"
-    runs = frozenset({"host"})
-    reads_shapes_only = True
     dtype: np.dtype
+
+    def run_reads(self, i: int) -> bool:
+        return False
 
     def infer(self, x: Spec) -> tuple[Spec, ...]:
         return (Spec(self.dtype, 1, (x.ndim,)),)
 
-    def run(self, ctx, x: Value):
+    def run(self, ctx: HostContext, x: Value) -> tuple[np.ndarray]:
         return (convert(np, np.ascontiguousarray(x.shapes, np.int64).reshape(len(x), x.spec.ndim), self.dtype),)
 
 

@@ -10,9 +10,9 @@ import numpy as np
 
 from ..._core import ffi as _ffi
 from ..._core.building import add
+from ..._core.context import BuildContext, HostContext, LowerContext
 from ..._core.graph import DataNode
-from ..._core.operator import Operator
-from ..._core.ragged import Ragged
+from ..._core.operator import HostOperator, NativeOperator, Operator, ProgramOperator, Setup
 from ..._core.values import Spec, Value
 
 _OUT_OF_BOUNDS = 7  # ffi/common/status.h
@@ -73,12 +73,10 @@ class Range:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Subscript(Operator):
+class Subscript(HostOperator, ProgramOperator):
     """A part of each sample by Python's indexing rules."""
 
     name = "subscript"
-    runs = frozenset({"host", "compute"})
-    kernel = "window"
     axes: tuple[At | Range, ...]  # of the leading axes
     new: tuple[tuple[int, str], ...]  # (place among the output's axes, letter)
 
@@ -107,8 +105,8 @@ class Subscript(Operator):
             return (Spec(x.dtype, len(extents), None, layout, dims=tuple(extents)),)
         return (Spec(x.dtype, len(extents), tuple(n for n in extents if n is not None), layout),)
 
-    def is_native(self, x: Spec, *indices: Spec) -> bool:  # pyright: ignore[reportIncompatibleMethodOverride]
-        return not self._static(x)
+    def bind(self, ctx: BuildContext, x: Spec, *indices: Spec) -> Operator:
+        return self if ctx.stage == "host" or self._static(x) else _Window(axes=self.axes, new=self.new)
 
     def _all_axes(self, ndim: int) -> tuple[At | Range, ...]:
         return self.axes + (Range(),) * (ndim - len(self.axes))
@@ -124,7 +122,7 @@ class Subscript(Operator):
             key.append(a.index if isinstance(a, At) else slice(a.start, a.stop, a.step))
         return tuple(key)
 
-    def window(self, ctx, x: Value, values: tuple[Value, ...]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def window(self, ctx: HostContext, x: Value, values: tuple[Value, ...]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """First index, step and extent ``i64[N, ndim]`` on each axis; samples for which an index is out of range fail."""
         axes = self._all_axes(x.spec.ndim)
         start = np.zeros(x.shapes.shape, np.int64)
@@ -159,10 +157,10 @@ class Subscript(Operator):
             shapes = np.insert(shapes, place, 1, axis=1)
         return shapes
 
-    def run(self, ctx, x: Value, *indices: Value):
+    def run(self, ctx: HostContext, x: Value, *indices: Value) -> tuple[Any, ...]:
         if self._static(x.spec):
             data = x.dense()[(slice(None), *self._key())]
-            return (data.reshape(len(data), *ctx.node.specs[0].shape),)
+            return (data.reshape(len(data), *(ctx.spec.shape or ())),)
         start, step, extent = self.window(ctx, x, (x, *indices))
         shapes = self._shapes(extent)
         out = []
@@ -173,19 +171,25 @@ class Subscript(Operator):
                 continue
             key = tuple(_slice(int(a), int(s), int(n)) for a, s, n in zip(start[i], step[i], extent[i], strict=True))
             out.append(source[key].reshape(shape))
-        return (np.stack(out) if ctx.node.specs[0].shape is not None else out,)
+        return (np.stack(out) if ctx.spec.shape is not None else out,)
 
-    def setup(self, ctx, x: Value, *indices: Value):
+    def lower(self, ctx: LowerContext, x: Any) -> Any:
+        y = x[(slice(None), *map(_small, self._key()))]
+        return (y.reshape(ctx.B, *(ctx.spec.shape or ())),)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Window(Subscript, NativeOperator):
+    """A subscript in a program, of samples that differ in shape or with indices per sample: the native kernel takes the parts."""
+
+    kernel = "window"
+
+    def setup(self, ctx: HostContext, x: Value, *indices: Value) -> Setup:
         start, step, extent = self.window(ctx, x, (x, *indices))
-        for name, array in (("start", start), ("step", step), ("extent", extent)):
-            ctx.param(name, array.astype(np.int32))
-        return (None if ctx.node.specs[0].shape is not None else self._shapes(extent),)
+        params = {"start": start.astype(np.int32), "step": step.astype(np.int32), "extent": extent.astype(np.int32)}
+        return Setup((None if ctx.spec.shape is not None else self._shapes(extent),), params)
 
-    def lower(self, ctx, x, *indices):
-        if "start" not in ctx.params:
-            assert not isinstance(x, Ragged)
-            y = x[(slice(None), *map(_small, self._key()))]
-            return (y.reshape(ctx.B, *ctx.spec.shape),)
+    def lower(self, ctx: LowerContext, x: Any, *indices: Any) -> Any:
         p = ctx.params
         y, status = _ffi.call("window", ctx, x, ctx.spec, ctx.out[0], p["start"], p["step"], p["extent"])
         return (y,), status

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from ... import _cpu
-
-if TYPE_CHECKING:
-    from ..._run.host import HostContext
+from ..._core.context import HostContext
 
 _OWN_SEED = 2**63  # the stream of operators with a seed of their own; the pipeline's random operators are numbered from 0
 
@@ -18,7 +14,7 @@ def stream(ctx: HostContext, seed: int) -> int:
     """The key of an operator's random numbers: of its own seed when that is >= 0, else of the pipeline's seed and its number."""
     if seed >= 0:
         return _cpu.stream_key(seed % 2**64, _OWN_SEED)
-    return _cpu.stream_key(ctx.seed % 2**64, ctx.node.random_index)
+    return _cpu.stream_key(ctx.seed % 2**64, ctx.random_index)
 
 
 def draw(ctx: HostContext, seed: int, sizes: np.ndarray, *, normal: bool = False) -> tuple[np.ndarray, np.ndarray]:

@@ -15,8 +15,9 @@ import numpy as np
 
 from ..._core.arguments import Arguments
 from ..._core.building import add, is_node
+from ..._core.context import BuildContext, HostContext
 from ..._core.graph import DataNode
-from ..._core.operator import Operator
+from ..._core.operator import HostOperator, Operator
 from ..._core.ragged import Packed, plan_offsets
 from ..._core.values import Spec, Value
 from ...errors import ArgumentError
@@ -32,29 +33,29 @@ _UNIFORM_DTYPES = tuple(
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class _Random(Operator):
+class _Random(HostOperator):
     """What all distributions share: the shape of a sample's numbers, and who draws them.
 
     Inputs: ``shape_like`` (when `like`), then what the distribution takes, then those of `args`.
     """
 
-    runs: ClassVar[frozenset[str]] = frozenset({"host"})
     random: ClassVar[bool] = True
-    reads_shapes_only: ClassVar[bool] = True  # of shape_like, which may be made in a program
 
     like: bool
     seed: int
     args: Arguments
     rank: int | None = None  # of a sample's numbers, where `shape` comes per sample from a source
 
-    def bind(self, executor, node, ops, specs):
+    def run_reads(self, i: int) -> bool:
+        return not (self.like and i == 0)
+
+    def bind(self, ctx: BuildContext, *specs: Spec) -> Operator:
         if "shape" not in self.args.inputs:
             return self
-        x = node.inputs[self.args.first + self.args.inputs.index("shape")]
-        source = executor.sources.get(x.node.id)
-        if x.spec.ndim != 1 or x.spec.shape is not None or source is None:
+        place = self.args.first + self.args.inputs.index("shape")
+        if specs[place].ndim != 1 or specs[place].shape is not None:
             return self
-        first = source.first_shape(x.index)
+        first = ctx.first_shape(place)
         return self if first is None else dataclasses.replace(self, rank=first[0])
 
     def _static_shape(self, specs: Sequence[Spec]) -> tuple[int, tuple[int, ...] | None]:
@@ -72,7 +73,7 @@ class _Random(Operator):
         shape = shape if isinstance(shape, tuple) else (shape,)
         return len(shape), shape
 
-    def _shapes(self, ctx, values: Sequence[Value]) -> np.ndarray:
+    def _shapes(self, ctx: HostContext, values: Sequence[Value]) -> np.ndarray:
         """``i64[N, ndim]``, for this batch."""
         if self.like:
             return values[0].shapes
@@ -86,18 +87,15 @@ class _Random(Operator):
         assert shape is not None
         return np.broadcast_to(np.array(shape, np.int64), (ctx.N, len(shape)))
 
-    def _values(self, ctx, values: Sequence[Value], name: str, width: int | None = None) -> np.ndarray:
+    def _values(self, ctx: HostContext, values: Sequence[Value], name: str, width: int | None = None) -> np.ndarray:
         """A per-sample argument, ``f64[N]`` or ``f64[N, width]``."""
-        if name in self.args.inputs and values[self.args.first + self.args.inputs.index(name)].data is None:
-            raise ArgumentError(
-                f"{self.name}: argument {name} is made in the compiled program, but is needed on the host before that is launched; "
-                "arguments must come from host operators: readers, external_source, random.*, shapes, arithmetic and constants"
-            )
         result = self.args.values(ctx, values, name, width=width)
         assert result is not None
         return result
 
-    def _emit(self, ctx, flat: np.ndarray, starts: np.ndarray, shapes: np.ndarray, static: tuple[int, ...] | None) -> tuple[Any]:
+    def _emit(
+        self, ctx: HostContext, flat: np.ndarray, starts: np.ndarray, shapes: np.ndarray, static: tuple[int, ...] | None
+    ) -> tuple[Any]:
         """Numbers that lie one sample after another, as the output."""
         if static is not None:
             return (flat.reshape(ctx.N, *static),)
@@ -119,14 +117,14 @@ class _Distribution(_Random):
         ndim, shape = self._static_shape(specs)
         return (Spec(self.dtype, ndim, shape),)
 
-    def run(self, ctx, *values: Value):
+    def run(self, ctx: HostContext, *values: Value):
         shapes = self._shapes(ctx, values)
         sizes = shapes.prod(axis=1, dtype=np.int64)
         flat, starts = draw(ctx, self.seed, sizes, normal=self.name == "random.normal")
         flat = self.transform(ctx, values, flat, sizes)
-        return self._emit(ctx, flat, starts, shapes, ctx.node.specs[0].shape)
+        return self._emit(ctx, flat, starts, shapes, ctx.spec.shape)
 
-    def transform(self, ctx, values: Sequence[Value], u: np.ndarray, sizes: np.ndarray) -> np.ndarray:
+    def transform(self, ctx: HostContext, values: Sequence[Value], u: np.ndarray, sizes: np.ndarray) -> np.ndarray:
         """Uniform (or normal) numbers to this distribution's, of `dtype`. `sizes`: elements of each sample."""
         raise NotImplementedError
 
@@ -142,7 +140,7 @@ class Uniform(_Distribution):
 
     name: ClassVar[str] = "random.uniform"
 
-    def transform(self, ctx, values, u, sizes):
+    def transform(self, ctx: HostContext, values, u, sizes):
         if "values" in self.args:
             if "values" in self.args.inputs:
                 return convert(np, self._chosen(ctx, values, u, sizes), self.dtype)
@@ -161,13 +159,9 @@ class Uniform(_Distribution):
             x = np.minimum(x, top)
         return x
 
-    def _chosen(self, ctx, values: Sequence[Value], u: np.ndarray, sizes: np.ndarray) -> np.ndarray:
+    def _chosen(self, ctx: HostContext, values: Sequence[Value], u: np.ndarray, sizes: np.ndarray) -> np.ndarray:
         """For each number one of the values of its sample, of which each may have another number."""
         given = values[self.args.first + self.args.inputs.index("values")]
-        if given.data is None:
-            raise ArgumentError(
-                f"{self.name}: argument values is made in the compiled program, but is needed on the host before that is launched"
-            )
         choices = [np.asarray(given.sample(i), np.float64).reshape(-1) for i in given.indices(ctx.present)]
         counts = np.array([len(c) for c in choices])
         if (counts == 0).any():
@@ -182,7 +176,7 @@ class CoinFlip(_Distribution):
 
     name: ClassVar[str] = "random.coin_flip"
 
-    def transform(self, ctx, values, u, sizes):
+    def transform(self, ctx: HostContext, values, u, sizes):
         p = self._values(ctx, values, "probability")
         if not ((p >= 0) & (p <= 1)).all():
             raise ArgumentError(f"{self.name}: probability must be 0 .. 1, got {p[~((p >= 0) & (p <= 1))][0]}")
@@ -195,7 +189,7 @@ class Normal(_Distribution):
 
     name: ClassVar[str] = "random.normal"
 
-    def transform(self, ctx, values, u, sizes):
+    def transform(self, ctx: HostContext, values, u, sizes):
         mean, stddev = (self._each(self._values(ctx, values, name), sizes) for name in ("mean", "stddev"))
         return convert(np, mean + stddev * u, self.dtype)
 
@@ -225,14 +219,12 @@ class Choice(_Random):
         row = a.shape[1:] if a.shape is not None else (() if a.ndim == 1 else None)
         return (Spec(a.dtype, ndim + a.ndim - 1, shape + row if shape is not None and row is not None else None),)
 
-    def run(self, ctx, *values: Value):
+    def run(self, ctx: HostContext, *values: Value):
         shapes = self._shapes(ctx, values)
         sizes = shapes.prod(axis=1, dtype=np.int64)
         u, starts = draw(ctx, self.seed, sizes)
-        spec = ctx.node.specs[0]
+        spec = ctx.spec
         a = values[self._place] if self.count is None else None
-        if a is not None and a.data is None:
-            raise ArgumentError(f"{self.name}: `a` is made in the compiled program, but is needed on the host before that is launched")
         if a is None:
             counts = np.full(ctx.N, self.count)
         elif a.spec.ndim:
@@ -251,7 +243,7 @@ class Choice(_Random):
         samples = [row[index[s : s + n]].reshape(*shape, *row.shape[1:]) for row, shape, s, n in zip(rows, shapes, starts, sizes)]
         return (samples if spec.shape is None else np.stack(samples),)
 
-    def _indices(self, ctx, values, u: np.ndarray, sizes: np.ndarray, counts: np.ndarray) -> np.ndarray:
+    def _indices(self, ctx: HostContext, values, u: np.ndarray, sizes: np.ndarray, counts: np.ndarray) -> np.ndarray:
         if "p" not in self.args:
             return np.minimum(u * np.repeat(counts, sizes), np.repeat(counts - 1, sizes)).astype(np.int64)
         if (counts != counts[0]).any():

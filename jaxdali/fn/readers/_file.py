@@ -10,22 +10,20 @@ import os
 import re
 import warnings
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
 from ... import _cpu
 from ..._core.building import add
+from ..._core.context import HostContext
 from ..._core.graph import DataNode
-from ..._core.operator import Operator
+from ..._core.operator import SourceOperator
 from ..._core.ragged import Packed, plan_offsets
 from ..._core.values import Spec
 from ..._data.epoch import Walk
 from ..._data.source import SampleIds, Saved, Source, check_fingerprints
 from ...errors import ArgumentError
-
-if TYPE_CHECKING:
-    from ..._run.host import HostContext
 
 _READ_ERROR = 9  # kReadError of ffi/common/status.h
 _SIZE_CHANGED = -1  # kSizeChanged of ffi/host/files.h
@@ -247,12 +245,10 @@ _SPECS = (Spec(np.dtype(np.uint8), 1, None), Spec(np.dtype(np.int32), 1, (1,)))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ReadFile(Operator):
+class ReadFile(SourceOperator):
     """A file reader. `walk` holds what decides the order; its size is known when the files have been listed."""
 
     name: ClassVar[str] = "readers.file"
-    runs: ClassVar[frozenset[str]] = frozenset({"host"})
-    source: ClassVar[bool] = True
 
     where: _Where
     walk: tuple[tuple[str, Any], ...]
@@ -262,11 +258,7 @@ class ReadFile(Operator):
     def num_outputs(self) -> int:
         return 2
 
-    def infer(self) -> tuple[Spec, ...]:
-        return _SPECS
-
-    @staticmethod
-    def make_source(ops: Sequence[ReadFile], seed: int) -> Source:
+    def make_source(self, ops: Sequence[ReadFile], seed: int) -> Source:
         """Lists the files, and makes the source of all local shards. `seed` is the pipeline's."""
         scan = functools.cache(list_files)
         files = [scan(op.where) for op in ops]

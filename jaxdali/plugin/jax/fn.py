@@ -14,12 +14,13 @@ from jax.extend.core import jaxpr_as_fun
 from jax.sharding import NamedSharding, PartitionSpec, Sharding
 
 from ..._core.building import add, as_node, current_graph
-from ..._core.graph import Node, requested_on_device
-from ..._core.operator import Operator
+from ..._core.context import BuildContext, HostContext, LowerContext
+from ..._core.graph import requested_on_device
+from ..._core.operator import EagerOperator, Operator, ProgramOperator
 from ..._core.values import Spec
 from ..._run.lowering import narrow
 from ..._run.outputs import by_shard
-from ..._run.sharding import assemble
+from ..._run.sharding import Shards, assemble
 from ..._run.tracing import NotFaithful, Trace, compiled, describe, trace, trace_again
 from ...errors import ArgumentError, OperatorError
 
@@ -127,7 +128,7 @@ def jax_function(
                 raise ArgumentError(
                     f"jax_function {describe(function)}: input {i} is on the {there}, but device={device!r}; move it with .{device}()"
                 )
-        op = EagerFunction(**options, calls=None, sharding=sharding) if eager else TraceableFunction(**options, jit=jit)
+        op = EagerFunction(**options, sharding=sharding) if eager else TraceableFunction(**options, jit=jit)
         made = add(op, *nodes, device="gpu" if device == "gpu" else None)
         return None if num_outputs == 0 else made
 
@@ -152,11 +153,11 @@ class _Function(Operator):
     def preserved(self) -> bool:
         return self.keep
 
-    def layout_of(self, i: int, ndim: int, node: Node) -> str:
+    def layout_like(self, i: int, ndim: int, inputs: Sequence[Spec]) -> str:
         """The layout of output `i`, which has `ndim` dimensions per sample."""
         given = self.layouts[i]
         if given is None:
-            like = node.inputs[i].spec if i < len(node.inputs) else None
+            like = inputs[i] if i < len(inputs) else None
             return like.layout if like is not None and like.ndim == ndim else ""
         if given and len(given) != ndim:
             raise ArgumentError(f"output_layouts: {given!r} does not fit output {i}, which has {ndim} dimensions per sample")
@@ -182,34 +183,36 @@ class _Function(Operator):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class TraceableFunction(_Function):
+class TraceableFunction(_Function, ProgramOperator):
     """A function before it is known whether it can be traced; `bind` finds out."""
 
-    runs = frozenset({"compute"})
     jit: bool | None
 
-    def bind(self, executor, node, ops, specs):
-        functions = _functions(ops)
-        eager = EagerFunction(function=self.function, outputs=self.outputs, layouts=self.layouts, keep=self.keep, calls=None, sharding=None)
-        if executor.settings.disable_jit and self.jit is None:
-            return dataclasses.replace(eager, calls=_Calls(functions, node, jit=False))
+    def bind(self, ctx: BuildContext, *specs: Spec) -> Operator:
+        functions = _functions(ctx.of_shards)
+
+        def eager(jit: bool | None) -> Operator:
+            own = {"function": self.function, "outputs": self.outputs, "layouts": self.layouts, "keep": self.keep}
+            return EagerFunction(**own, sharding=None, inputs=specs, calls=_Calls(functions, ctx, jit))
+
+        if ctx.settings.disable_jit and self.jit is None:
+            return eager(False)
         if any(s.shape is None for s in specs):
-            # Compiled for each shape there is, between two programs.
-            return dataclasses.replace(eager, calls=_Calls(functions, node, jit=self.jit))
-        B, x64 = executor.B, executor.settings.x64
+            return eager(self.jit)  # compiled for each shape there is, between two programs
+        B, x64 = ctx.B, ctx.settings.x64
         arguments = [jax.ShapeDtypeStruct((B, *(s.shape or ())), s.dtype if x64 else narrow(s.dtype)) for s in specs]
         try:
-            with executor.settings.contexts():
+            with ctx.settings.contexts():
                 traced = _traces(functions, arguments, lambda r: self.flatten(r, B), self.jit)
         except NotFaithful as e:
             if self.jit:
-                raise OperatorError(self.name, node.where, f"{describe(self.function)} can't be traced (jit=True): {e}") from e
+                raise OperatorError(self.name, ctx.where, f"{describe(self.function)} can't be traced (jit=True): {e}") from e
             _log.warning(
-                "jax_function %s (created at %s) runs eagerly, not in the compiled program: %s", describe(self.function), node.where, e
+                "jax_function %s (created at %s) runs eagerly, not in the compiled program: %s", describe(self.function), ctx.where, e
             )
-            return dataclasses.replace(eager, calls=_Calls(functions, node, jit=False))
+            return eager(False)
         outputs = [
-            Spec(a.dtype, a.ndim - 1, a.shape[1:], self.layout_of(i, a.ndim - 1, node)) for i, a in enumerate(traced.jaxpr.out_avals)
+            Spec(a.dtype, a.ndim - 1, a.shape[1:], self.layout_like(i, a.ndim - 1, specs)) for i, a in enumerate(traced.jaxpr.out_avals)
         ]
         return TracedFunction(jaxpr=traced.jaxpr, fingerprint=traced.fingerprint, given=tuple(outputs), keep=self.keep, x64=x64)
 
@@ -224,11 +227,10 @@ def _traces(functions, arguments, flatten, jit):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class TracedFunction(Operator):
+class TracedFunction(ProgramOperator):
     """A function that was traced: a computation inside the program."""
 
     name = "jax_function"
-    runs = frozenset({"compute"})
     jaxpr: Any = dataclasses.field(compare=False)
     fingerprint: str
     given: tuple[Spec, ...]
@@ -243,37 +245,38 @@ class TracedFunction(Operator):
     def preserved(self) -> bool:
         return self.keep
 
-    def infer(self, *specs):
+    def infer(self, *specs: Spec) -> tuple[Spec, ...]:
         return self.given
 
-    def lower(self, ctx, *arrays):
+    def lower(self, ctx: LowerContext, *arrays: Any) -> tuple[Any, ...]:
         inputs = [a if self.x64 else a.astype(narrow(a.dtype)) for a in arrays]
         return tuple(jaxpr_as_fun(self.jaxpr)(*inputs))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class EagerFunction(_Function):
+class EagerFunction(_Function, EagerOperator):
     """A function that is called with real arrays, between two programs."""
 
-    runs = frozenset({"host"})
-    eager = True
-    calls: Any = dataclasses.field(compare=False)
-    sharding: Sharding | None
+    calls: _Calls | None = dataclasses.field(default=None, compare=False)  # known when it is bound, as the inputs are
+    inputs: tuple[Spec, ...] = dataclasses.field(default=(), compare=False)
 
     @property
     def compiled(self) -> bool:
-        """Whether no code of the user's sees the arrays. Known when it has run."""
-        return bool(self.calls.jit)
+        return self.calls is not None and bool(self.calls.jit)
 
-    def bind(self, executor, node, ops, specs):
+    def layout_of(self, i: int, ndim: int) -> str:
+        return self.layout_like(i, ndim, self.inputs)
+
+    def bind(self, ctx: BuildContext, *specs: Spec) -> Operator:
         if self.calls is not None:
             return self
-        return dataclasses.replace(self, calls=_Calls(_functions(ops), node, jit=None if self.sharding is not None else False))
+        jit = None if self.sharding is not None else False
+        return dataclasses.replace(self, inputs=specs, calls=_Calls(_functions(ctx.of_shards), ctx, jit))
 
-    def call(self, ctx, inputs, shards):
-        """Calls it: for each input, one array per shard in; for each output, one array per shard out."""
+    def call(self, ctx: HostContext, inputs: Sequence[Sequence[Any]], shards: Shards) -> Sequence[Sequence[Any]]:
+        assert self.calls is not None
         present = ctx.present.reshape(ctx.S, ctx.B).sum(axis=1).tolist()
-        with ctx.settings.contexts():
+        with self.calls.settings.contexts():
             if self.sharding is not None:
                 return self._call_global(ctx, inputs, shards, self.sharding)
             per_shard = []
@@ -282,8 +285,9 @@ class EagerFunction(_Function):
                 per_shard.append(self.calls(s, arguments, lambda r, n=present[s]: self.flatten(r, n)))
         return [[outputs[i] for outputs in per_shard] for i in range(self.outputs)]
 
-    def _call_global(self, ctx, inputs, shards, batch: Sharding):
+    def _call_global(self, ctx: HostContext, inputs: Sequence[Sequence[Any]], shards: Shards, batch: Sharding) -> list[list[Any]]:
         """Calls it once, with global arrays of all shards."""
+        assert self.calls is not None
         samples = shards.num * ctx.B
         arguments = [assemble(x, shards, batch) for x in inputs]
         outputs = self.calls(0, arguments, lambda r: self.flatten(r, samples))
@@ -305,9 +309,10 @@ class _Calls:
       jit: None: find out for each shape; True: compiled; False: as they are.
     """
 
-    def __init__(self, functions: Sequence[Callable[..., Any]], node: Node, jit: bool | None):
+    def __init__(self, functions: Sequence[Callable[..., Any]], ctx: BuildContext, jit: bool | None):
         self._functions = list(functions)
-        self._node = node
+        self._where = ctx.where
+        self.settings = ctx.settings
         self._forced = jit is True
         self.jit = jit
         self._first: dict[int, tuple[Any, Callable[[Any], Any], Trace]] = {}
@@ -319,7 +324,7 @@ class _Calls:
         try:
             return flatten(function(*arguments) if program is None else tuple(program(*arguments)))
         except Exception as e:
-            raise self._node.error(f"{describe(function)}: {type(e).__name__}: {e}") from e
+            raise OperatorError(_Function.name, self._where, f"{describe(function)}: {type(e).__name__}: {e}") from e
 
     def _program(self, function: Callable[..., Any], arguments: Sequence[jax.Array], flatten: Callable[[Any], Any]) -> Any:
         """The function compiled for arguments of these shapes; None when it has to run eagerly, from now on always."""
@@ -330,9 +335,9 @@ class _Calls:
             program = self._programs[key] = compiled(self._trace(function, arguments, flatten))
         except NotFaithful as e:
             if self._forced:
-                raise self._node.error(f"{describe(function)} can't be traced (jit=True): {e}") from e
+                raise OperatorError(_Function.name, self._where, f"{describe(function)} can't be traced (jit=True): {e}") from e
             self.jit = False
-            _log.warning("jax_function %s (created at %s) runs eagerly, not compiled: %s", describe(function), self._node.where, e)
+            _log.warning("jax_function %s (created at %s) runs eagerly, not compiled: %s", describe(function), self._where, e)
             return None
         self.jit = True
         shapes = len({shapes for _, shapes in self._programs})
@@ -341,7 +346,7 @@ class _Calls:
                 "jax_function %s (created at %s) was compiled for %d shapes: its samples have another shape in each batch; "
                 "make them uniform before, e.g. with fn.resize(..., size=...)",
                 describe(function),
-                self._node.where,
+                self._where,
                 shapes,
             )
         return program

@@ -1,0 +1,28 @@
+"""The JAX settings of the user's thread."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+import jax
+
+
+class UserSettings:
+    """The JAX settings of the thread that builds a pipeline: the user's functions run under them, whatever thread calls them."""
+
+    def __init__(self):
+        config: Any = jax.config
+        self.x64 = bool(config.jax_enable_x64)
+        self.disable_jit = bool(config.jax_disable_jit)
+        self._promotion = config.jax_numpy_dtype_promotion
+        self._default_device = config.jax_default_device
+
+    def contexts(self) -> contextlib.ExitStack:
+        """Re-enters them."""
+        stack = contextlib.ExitStack()
+        stack.enter_context(jax.enable_x64(self.x64))
+        stack.enter_context(jax.disable_jit(self.disable_jit))
+        stack.enter_context(jax.numpy_dtype_promotion(self._promotion))
+        stack.enter_context(jax.default_device(self._default_device))
+        return stack
