@@ -40,5 +40,9 @@ class ArgumentError(ValueError, RuntimeError):
     """
 
 
+class MissingArgumentError(TypeError, RuntimeError):
+    """An argument that an operator needs was not given, or is None: a TypeError as in Python, a RuntimeError as in DALI."""
+
+
 class TooFewError(ValueError, IndexError):
     """Fewer pipelines or outputs than are needed: an IndexError in DALI."""

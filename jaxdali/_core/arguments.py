@@ -1,43 +1,48 @@
-"""Numeric arguments of an operator call, static or per sample."""
+"""The arguments of one operator call that may come per sample: what is known when the pipeline is built, and their values for a batch."""
 
 from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from .building import is_node
+from ..errors import ArgumentError
 from .context import HostContext
-from .graph import DataNode
-from .values import Value
+from .declaration import Argument
+from .values import Spec, Value
+
+# What the signature of an operator's function says of its arguments, by the operator's name. Called when somebody asks, as it takes time.
+declared: dict[str, Callable[[], Mapping[str, Argument]]] = {}
+_UNSUPPORTED = 4  # kUnsupported of ffi/common/status.h
 
 
 @dataclasses.dataclass(frozen=True)
 class Arguments:
-    """Numeric arguments of one operator call, each a static value or a per-sample argument input.
+    """Which arguments of one operator call are the same for all samples, and which are inputs of its node.
 
     Fields of an `Operator` must be hashable and the same for all samples; a DataNode among the arguments becomes an
-    additional input. This object, itself such a field, remembers which is which.
+    additional input, after those that the user gave as inputs. This object, itself such a field, remembers which is which.
 
     Attributes:
       static: (name, value) pairs; numbers, or tuples of numbers.
-      inputs: names of those that come as inputs, in the order they were appended.
-      first: index of the first of these among the operator's inputs.
+      inputs: names of those that are inputs: the last ones of the node, in this order.
     """
 
-    static: tuple[tuple[str, Any], ...]
-    inputs: tuple[str, ...]
-    first: int
+    static: tuple[tuple[str, Any], ...] = ()
+    inputs: tuple[str, ...] = ()
+    first: int = 0
 
     @staticmethod
-    def split(operator: str, first: int, **arguments: Any) -> tuple[Arguments, tuple[DataNode, ...]]:
+    def split(operator: str, first: int, **arguments: Any) -> tuple[Arguments, tuple[Any, ...]]:
         """Splits keyword arguments (None: absent) into static ones and argument inputs.
 
         A list or tuple that contains DataNodes becomes one input, stacked.
         """
+        from .building import is_node
+
         static, names, nodes = [], [], []
         for name, x in arguments.items():
             if x is None:
@@ -50,19 +55,8 @@ class Arguments:
                 names.append(name)
                 nodes.append(x)
             else:
-                static.append((name, _static(operator, name, x)))
+                static.append((name, _checked(operator, name, x)))
         return Arguments(tuple(static), tuple(names), first), tuple(nodes)
-
-    def __contains__(self, name: str) -> bool:
-        return name in self.inputs or any(n == name for n, _ in self.static)
-
-    def is_static(self, name: str) -> bool:
-        return name not in self.inputs
-
-    def get(self, name: str, default: Any = None) -> Any:
-        """The static value of an argument."""
-        assert name not in self.inputs, name
-        return next((v for n, v in self.static if n == name), default)
 
     def values(
         self, ctx: HostContext, values: Sequence[Value], name: str, default: Any = None, width: int | None = None
@@ -78,7 +72,7 @@ class Arguments:
             x = self.get(name, default)
             if x is None:
                 return None
-            a = _repeated(x, ctx.N)
+            a = _repeated(x, ctx.N, float)
         if width is None:
             if a.shape[1] != 1:
                 raise ValueError(f"argument {name} must be one number per sample, got {a.shape[1]}")
@@ -89,15 +83,139 @@ class Arguments:
             raise ValueError(f"argument {name} must have 1 or {width} numbers per sample, got {a.shape[1]}")
         return a
 
+    @staticmethod
+    def of(values: Mapping[str, Any], is_node: Callable[[Any], bool]) -> tuple[Arguments, tuple[Any, ...]]:
+        """Splits checked values, by name (None: not given), into these, and the DataNodes among them."""
+        given = {name: x for name, x in values.items() if x is not None}
+        nodes = {name: x for name, x in given.items() if is_node(x)}
+        return Arguments(tuple((n, x) for n, x in given.items() if n not in nodes), tuple(nodes)), tuple(nodes.values())
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.inputs or any(n == name for n, _ in self.static)
+
+    def is_static(self, name: str) -> bool:
+        """Whether it is the same for all samples, perhaps not given at all."""
+        return name not in self.inputs
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """The value for all samples; None: it is not given."""
+        assert name not in self.inputs, name
+        return next((v for n, v in self.static if n == name), default)
+
+    def width(self, name: str, specs: Sequence[Spec]) -> int | None:
+        """How many numbers a sample has of an argument; None: unknown until a batch is there.
+
+        Args:
+          specs: of the node's inputs.
+        """
+        if name not in self.inputs:
+            return int(np.size(self.get(name)))
+        spec = specs[self.inputs.index(name) - len(self.inputs)]
+        if spec.shape is not None:
+            return int(np.prod(spec.shape))
+        return spec.extent(0) if spec.ndim == 1 else None
+
+    def check_width(self, name: str, width: int, specs: Sequence[Spec], *, one_for_all: bool = False) -> None:
+        """ArgumentError when a given argument is known not to have `width` numbers (or one, for `one_for_all`)."""
+        got = self.width(name, specs) if name in self else None
+        if got not in (None, width) and not (one_for_all and got == 1):
+            raise ArgumentError(f"argument {name} must have {'1 or ' if one_for_all and width > 1 else ''}{width} numbers, got {got}")
+
+
+NO_ARGUMENTS = Arguments()
+
+
+class Values:
+    """The arguments' values for a batch, as attributes: ``a.angle``.
+
+    An argument of one value per sample is ``[N]``, of a list ``[N, length]``; of type float64, int64 or bool, as it was declared. What
+    comes per sample is checked here: a sample with a value outside of the declared range fails, and gets one of the range.
+    """
+
+    def __init__(self, operator: str, arguments: Arguments, ctx: HostContext | None, inputs: Sequence[Value]):
+        """`ctx` None: all that will be asked for is static, and N is 1. The last of `inputs` are the arguments'."""
+        self._declared = declared[operator]()
+        self._arguments = arguments
+        self._ctx = ctx
+        self._inputs = inputs
+        self._found: dict[str, np.ndarray] = {}
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._arguments
+
+    def __getattr__(self, name: str) -> np.ndarray:
+        x = self.get(name)
+        if x is None:
+            raise AttributeError(f"no argument {name} was given")
+        return x
+
+    def get(self, name: str) -> np.ndarray | None:
+        """The values of an argument; None: it is not given."""
+        if name.startswith("_") or name not in self._arguments:
+            return None
+        if name not in self._found:
+            self._found[name] = self._static(name) if self._arguments.is_static(name) else self._per_sample(name)
+        return self._found[name]
+
+    def per_axis(self, name: str, width: int) -> np.ndarray | None:
+        """The values of an argument as ``[N, width]``, where one number stands for all axes. Raises ArgumentError for another length."""
+        x = self.get(name)
+        if x is None:
+            return None
+        x = x.reshape(len(x), -1)
+        if x.shape[1] not in (1, width):
+            raise ArgumentError(f"argument {name} must have 1 or {width} numbers per sample, got {x.shape[1]}")
+        return np.broadcast_to(x, (len(x), width))
+
+    def ragged(self, name: str) -> list[np.ndarray]:
+        """The values of an argument of which each sample may have another number: a vector for each sample."""
+        if self._arguments.is_static(name):
+            return [np.atleast_1d(x) for x in self._static(name)]
+        assert self._ctx is not None, name
+        value = self._input(name)
+        return [np.asarray(value.sample(i), np.float64).reshape(-1) for i in value.indices(self._ctx.present)]
+
+    def _static(self, name: str) -> np.ndarray:
+        a = self._declared[name]
+        x = _repeated(self._arguments.get(name), 1 if self._ctx is None else self._ctx.N, a.kinds[0].dtype or float)
+        return x if a.many else x[:, 0]
+
+    def _input(self, name: str) -> Value:
+        value = self._inputs[self._arguments.inputs.index(name) - len(self._arguments.inputs)]
+        if value.data is None:
+            raise ArgumentError(
+                f"argument {name} is made in the compiled program, but is needed on the host before that is launched; "
+                "arguments must come from host operators: readers, external_source, random.*, shapes, arithmetic and constants"
+            )
+        return value
+
+    def _per_sample(self, name: str) -> np.ndarray:
+        ctx, a = self._ctx, self._declared[name]
+        assert ctx is not None, name
+        x = self._input(name).dense(f"argument {name}", ctx.present).astype(np.float64)
+        x = x.reshape(len(x), -1)
+        if not a.many and x.shape[1] != 1:
+            raise ArgumentError(f"argument {name} must be one number per sample, got {x.shape[1]}")
+        if a.many and a.lengths and x.shape[1] not in a.lengths:
+            raise ArgumentError(f"argument {name} must have {' or '.join(map(str, a.lengths))} numbers per sample, got {x.shape[1]}")
+        good = a.range.holds(x)
+        if not good.all():
+            for i in np.flatnonzero(~good.all(axis=1) & ctx.present):
+                got = x[i].tolist() if a.many else x[i, 0]
+                ctx.fail(int(i), _UNSUPPORTED, f"argument {name} must be {str(a.range) or 'finite'}, got {got}")
+            x = np.where(good, x, a.range.inside)
+        x = x.astype(a.kinds[0].dtype or np.float64, copy=False)
+        return x if a.many else x[:, 0]
+
 
 @functools.lru_cache(maxsize=1024)
-def _repeated(x: Any, N: int) -> np.ndarray:
-    """A static argument for N samples, ``f64[N, numbers]``."""
-    a = np.asarray(x, np.float64).reshape(1, -1)
+def _repeated(x: Any, N: int, dtype: type) -> np.ndarray:
+    """A static argument for N samples, ``[N, numbers]``."""
+    a = np.asarray(x, dtype).reshape(1, -1)
     return np.broadcast_to(a, (N, a.shape[1]))
 
 
-def _static(operator: str, name: str, x: Any) -> Any:
+def _checked(operator: str, name: str, x: Any) -> Any:
     if isinstance(x, (bool, int, float)):
         return x
     try:

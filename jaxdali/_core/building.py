@@ -59,6 +59,19 @@ def current_graph() -> Graph | None:
     return stack[-1] if stack else None
 
 
+def random_count() -> int:
+    """How many random operators the graph being defined has."""
+    graph = current_graph()
+    return graph.num_random if graph is not None else 0
+
+
+def restart_random(count: int):
+    """The next random operator gets this number: the same numbers as an earlier one."""
+    graph = current_graph()
+    if graph is not None:
+        graph.num_random = count
+
+
 def user_line() -> str:
     """``"file:line"`` of the innermost frame outside this package."""
     frame = sys._getframe(1)

@@ -10,6 +10,7 @@ import numpy as np
 from jax.sharding import Sharding
 
 from .._data.source import Source
+from .arguments import NO_ARGUMENTS, Arguments, Values
 from .context import BuildContext, HostContext, LowerContext
 from .values import Spec, Value
 
@@ -24,6 +25,16 @@ class Operator:
 
     name: ClassVar[str]  # as users know it: "decoders.image"
     random: ClassVar[bool] = False  # draws random numbers: is numbered among the random operators of its pipeline
+
+    args: Arguments = NO_ARGUMENTS  # those that may come per sample
+
+    def arguments(self, ctx: HostContext, inputs: Sequence[Value]) -> Values:
+        """The arguments that may come per sample, for a batch.
+
+        Args:
+          inputs: of the operator, all or only those that are arguments.
+        """
+        return Values(self.name, self.args, ctx, inputs)
 
     @property
     def num_outputs(self) -> int:

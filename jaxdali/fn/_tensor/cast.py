@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal, Unpack
 
 import jax.numpy as jnp
 import numpy as np
 
-from ... import types
-from ..._core.building import add
 from ..._core.context import HostContext, LowerContext
+from ..._core.declaration import DType
 from ..._core.graph import DataNode
 from ..._core.operator import HostOperator, ProgramOperator, Setup
+from ..._core.operator_function import Hints, Input, operator_function
 from ..._core.ragged import Ragged
 from ..._core.values import Spec, Value
 from .copy import fit, shapes_of
@@ -80,15 +79,15 @@ class Cast(HostOperator, ProgramOperator):
         return (convert(jnp, x, self.dtype),)
 
 
+@operator_function(Cast)
 def cast(
-    input: Any,
+    input: Input,
     /,
     *,
-    dtype: Any,
-    device: str | None = None,
+    dtype: DType,
+    device: Literal["cpu", "gpu"] | None = None,
     name: str | None = None,
-    bytes_per_sample_hint: int | Sequence[int] = 0,
-    preserve: bool = False,
+    **hints: Unpack[Hints],
 ) -> DataNode:
     """Converts to another element type.
 
@@ -98,8 +97,7 @@ def cast(
         (NaN: 0, or the minimum for INT32 and INT64). To BOOL: whether it rounds to nonzero. To FLOAT16: what is too large
         becomes infinite.
       device: "cpu", "gpu" or None: where the input is.
-      name: name of the node.
-      bytes_per_sample_hint, preserve: hints to DALI's executor, without effect here.
+      name: of the node.
 
     Returns:
       A tensor of the same shape and layout.
@@ -110,4 +108,4 @@ def cast(
     Example:
       >>> images = fn.cast(images, dtype=types.FLOAT) / 255.0
     """
-    return add(Cast(dtype=types.numpy_dtype(dtype)), input, device=device, name=name)
+    ...

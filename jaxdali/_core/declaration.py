@@ -1,0 +1,414 @@
+"""What an argument may be, read from the annotation of its parameter: one check, by name, for all arguments.
+
+Annotations are ordinary types, which an editor and a type checker understand, with what they can't say in `Annotated`::
+
+    mode: Literal["default", "stretch"] | None = None
+    num_shards: Annotated[int, Range(1)] = 1
+    probability: Annotated[PerSample[float], Range(0, 1)] = 0.5
+    axis: Annotated[PerSample[ListOf[float]] | None, Len(3)] = None
+    size: PerSample[OneOrMore[float]] | None = None                       # one number, or one per axis
+    dtype: Annotated[DType | None, OneOf("int32", "float32")] = None
+"""
+
+from __future__ import annotations
+
+import collections.abc
+import dataclasses
+import enum
+import inspect
+import math
+import os
+import reprlib
+import types as python_types
+import typing
+from collections.abc import Callable, Mapping, Sequence
+from typing import Annotated, Any, Literal, Union
+
+import jax
+import numpy as np
+
+from ..errors import ArgumentError, MissingArgumentError
+from ..types import NO_TYPE, DALIDataType, ScalarConstant, dali_type_of, numpy_dtype
+
+
+@dataclasses.dataclass(frozen=True)
+class Range:
+    """Limits of a number, or of each number of a list.
+
+    Attributes:
+      low, high: limits; part of the range, but for `low` where `above` is set.
+      above: only numbers above `low`.
+      finite: whether infinite numbers and NaN are refused, as they are without a `Range`.
+    """
+
+    low: float = -math.inf
+    high: float = math.inf
+    above: bool = False
+    finite: bool = True
+
+    def holds(self, x: np.ndarray) -> np.ndarray:
+        """Which numbers are inside, ``bool[...]``."""
+        if not self.finite:
+            return np.ones(x.shape, bool)
+        with np.errstate(invalid="ignore"):
+            return ((x > self.low) if self.above else (x >= self.low)) & (x <= self.high) & np.isfinite(x)
+
+    @property
+    def inside(self) -> float:
+        """A number of the range."""
+        nearest = min(max(0.0, self.low), self.high)
+        return nearest if not self.above or nearest > self.low else min(self.low + 1, (self.low + self.high) / 2)
+
+    def __str__(self) -> str:
+        if math.isfinite(self.low) and math.isfinite(self.high):
+            return f"in {self.low:g} ... {self.high:g}"
+        if math.isfinite(self.low):
+            return f"{'above' if self.above else 'at least'} {self.low:g}"
+        return f"at most {self.high:g}" if math.isfinite(self.high) else ""
+
+
+@dataclasses.dataclass(frozen=True, init=False)
+class Len:
+    """How many elements a list may have: one of `counts`."""
+
+    counts: tuple[int, ...]
+
+    def __init__(self, *counts: int):
+        object.__setattr__(self, "counts", counts)
+
+    def __str__(self) -> str:
+        return " or ".join(map(str, self.counts))
+
+
+@dataclasses.dataclass(frozen=True, init=False)
+class OneOf:
+    """The only values allowed: members of an enum, or names of element types."""
+
+    values: tuple[Any, ...]
+
+    def __init__(self, *values: Any):
+        object.__setattr__(self, "values", values)
+
+
+class _Mark(enum.Enum):
+    """What a part of an annotation stands for."""
+
+    DTYPE = "a numeric type such as types.FLOAT or np.float32"
+    PER_SAMPLE = "a DataNode is allowed"
+    INPUT = "an input"
+
+
+DType = Annotated[DALIDataType | np.dtype | type | str, _Mark.DTYPE]  # the operator gets a np.dtype
+PER_SAMPLE, INPUT = _Mark.PER_SAMPLE, _Mark.INPUT
+
+
+@dataclasses.dataclass(frozen=True)
+class Kind:
+    """A type of single values.
+
+    Attributes:
+      one, many: what users call it, and several of it.
+      convert: the value as the operator gets it. Raises TypeError when it is of another type, ValueError when it is none of the values.
+      dtype: of an array of them; None: there is none.
+    """
+
+    one: str
+    many: str
+    convert: Callable[[Any], Any]
+    dtype: type | None = None
+
+
+def _number(x: Any) -> bool | int | float:
+    if isinstance(x, (bool, int, float)):
+        return x
+    if isinstance(x, ScalarConstant):
+        return x.value
+    if isinstance(x, (str, bytes, list, tuple, dict)) or not hasattr(x, "__array__"):
+        raise TypeError
+    a = np.asarray(x)
+    if a.size != 1 or (a.dtype.kind not in "biuf" and a.dtype.name != "bfloat16"):
+        raise TypeError
+    return a.reshape(()).item()
+
+
+def _bool(x: Any) -> bool:
+    number = _number(x)
+    if number not in (0, 1):
+        raise TypeError
+    return bool(number)
+
+
+def _int(x: Any) -> int:
+    number = _number(x)
+    if not math.isfinite(number) or number != int(number):
+        raise TypeError
+    return int(number)
+
+
+def _float(x: Any) -> float:
+    try:
+        return float(_number(x))
+    except OverflowError:
+        raise ValueError from None
+
+
+def _str(x: Any) -> str:
+    if not isinstance(x, str):
+        raise TypeError
+    return str(x)
+
+
+def _path(x: Any) -> str:
+    if not isinstance(x, (str, os.PathLike)):
+        raise TypeError
+    return os.fsdecode(x)
+
+
+def _dtype(x: Any) -> np.dtype | None:
+    return None if isinstance(x, DALIDataType) and x == NO_TYPE else numpy_dtype(x)
+
+
+def _member(kind: type[enum.IntEnum], allowed: Sequence[Any]) -> Kind:
+    def convert(x: Any) -> enum.IntEnum:
+        member = kind(_int(x))  # ValueError: there is none of this number
+        if member not in allowed:
+            raise ValueError
+        return member
+
+    names = ", ".join(m.name for m in allowed)
+    return Kind(f"one of {names}", f"of {names}", convert, int)
+
+
+def _choice(values: tuple[Any, ...]) -> Kind:
+    def convert(x: Any) -> Any:
+        if not any(type(x) is type(v) for v in values):
+            raise TypeError
+        if x not in values:
+            raise ValueError
+        return x
+
+    names = ", ".join(map(repr, values))
+    return Kind(names if len(values) == 1 else f"one of {names}", f"of {names}", convert)
+
+
+def _of_class(kind: type) -> Kind:
+    def convert(x: Any) -> Any:
+        if not isinstance(x, kind):
+            raise TypeError
+        return x
+
+    return Kind(f"a {kind.__name__}", f"{kind.__name__}s", convert)
+
+
+_BOOL = Kind("True or False", "bools", _bool, bool)
+_INT = Kind("a whole number", "whole numbers", _int, int)
+_FLOAT = Kind("a number", "numbers", _float, float)
+_KINDS = {bool: _BOOL, int: _INT, float: _FLOAT, str: Kind("a text", "texts", _str), os.PathLike: Kind("a path", "paths", _path)}
+
+
+@dataclasses.dataclass(frozen=True)
+class Argument:
+    """A parameter of a public function, and what may be given for it.
+
+    Attributes:
+      name: of the parameter.
+      kinds: types of a value, or of the elements of a list; empty: anything.
+      single, many: whether one value, and whether a list of them is taken.
+      required: whether it must be given.
+      default: what None stands for.
+      is_input: it is an input of the operator, not an argument.
+      per_sample: whether a DataNode is taken, with a value for each sample.
+      range, lengths: limits of the numbers, and of a list's length (none: any).
+    """
+
+    name: str
+    kinds: tuple[Kind, ...]
+    single: bool
+    many: bool
+    required: bool
+    default: Any
+    is_input: bool
+    per_sample: bool
+    range: Range
+    lengths: tuple[int, ...]
+
+    @property
+    def expected(self) -> str:
+        """What may be given, in words."""
+        limits = str(self.range)
+        forms = []
+        if self.single:
+            one = [k.one for k in self.kinds]
+            forms.append(" or ".join(one) + (f" {limits}" if limits else ""))
+        if self.many:
+            count = f"{Len(*self.lengths)} " if self.lengths else ""
+            forms.append(f"a list of {count}{' or '.join(k.many for k in self.kinds)}" + (f" {limits}" if limits else ""))
+        if self.per_sample:
+            forms.append("a DataNode of them, for each sample its own")
+        return ", or ".join(forms)
+
+    def error(self, owner: str, x: Any, kind: type[Exception] = ArgumentError) -> Exception:
+        """That `x` was given."""
+        got = reprlib.repr(x) if isinstance(x, (bool, int, float, str, bytes, list, tuple, dict, enum.Enum)) else _short(x)
+        return kind(f"{owner}: argument {self.name} must be {self.expected}, got {got}")
+
+    def check(self, owner: str, x: Any) -> Any:
+        """The value as the function gets it: None becomes the default, a list a tuple, a type a `np.dtype`.
+
+        Raises:
+          TypeError: it is of another type. MissingArgumentError: it is None, and required.
+          ArgumentError: it is outside of what is allowed.
+        """
+        if x is None:
+            if self.required:
+                raise MissingArgumentError(f"{owner}: argument {self.name} is required: {self.expected or 'it must not be None'}")
+            return self.default
+        if not self.kinds:
+            return x
+        try:
+            value = self.convert(x)
+        except ValueError:
+            raise self.error(owner, x) from None
+        except TypeError:
+            raise self.error(owner, x, TypeError) from None
+        if value is None and self.required:
+            raise self.error(owner, x)
+        return value
+
+    def convert(self, x: Any) -> Any:
+        """The value; TypeError and ValueError without a text."""
+        if self.many:
+            if _is_list(x):
+                values = tuple(map(self.element, x))
+                if self.lengths and len(values) not in self.lengths:
+                    raise ValueError
+                return values
+            if not self.single:
+                raise TypeError
+        elif isinstance(x, (list, tuple)) and len(x) == 1 and any(k.dtype for k in self.kinds):
+            x = x[0]
+        return self.element(x)
+
+    def element(self, x: Any) -> Any:
+        """One value, of the first kind that takes it."""
+        no_such_value = False
+        for kind in self.kinds:
+            try:
+                value = kind.convert(x)
+            except TypeError:
+                continue
+            except ValueError:
+                no_such_value = True
+                continue
+            if isinstance(value, (int, float)) and not isinstance(value, bool) and not self.range.holds(np.asarray(float(value))):
+                raise ValueError
+            return value
+        raise ValueError if no_such_value else TypeError
+
+
+def _is_list(x: Any) -> bool:
+    return isinstance(x, (list, tuple, range)) or (hasattr(x, "__array__") and not isinstance(x, ScalarConstant) and np.ndim(x) > 0)
+
+
+def _short(x: Any) -> str:
+    if isinstance(x, (np.ndarray, np.generic, jax.Array)):
+        return f"an array of shape {x.shape} and type {x.dtype}" if x.size > 4 else f"the array {np.asarray(x).tolist()}"
+    if isinstance(x, ScalarConstant):
+        return str(x)
+    return f"a {type(x).__name__}" if not isinstance(x, type) else f"the class {x.__name__}"
+
+
+def parse(name: str, annotation: Any, default: Any, skipped: tuple[type, ...] = ()) -> Argument:
+    """The argument that a parameter describes.
+
+    Args:
+      annotation: its resolved annotation, with what `Annotated` adds.
+      default: its default, or `inspect.Parameter.empty`.
+      skipped: types that say nothing about a value: what stands for a value per sample.
+    """
+    kinds: dict[Any, None] = {}
+    single: list[Any] = []
+    many: list[Any] = []
+    found: dict[type, Any] = {}
+    marks: set[_Mark] = set()
+
+    def walk(t: Any, into: list[Any]):
+        origin, parts = typing.get_origin(t), typing.get_args(t)
+        if origin is Annotated:
+            for m in t.__metadata__:
+                if isinstance(m, _Mark):
+                    marks.add(m)
+                else:
+                    found[type(m)] = m
+            if _Mark.DTYPE in t.__metadata__:
+                into.append(_Mark.DTYPE)
+            elif _Mark.INPUT not in t.__metadata__:
+                walk(t.__origin__, into)
+        elif origin in (Union, python_types.UnionType):
+            for part in parts:
+                walk(part, into)
+        elif origin in (collections.abc.Sequence, list, tuple):
+            for part in parts:
+                if part is not Ellipsis:
+                    walk(part, many)
+        elif origin is Literal:
+            into.append(parts)
+        elif t not in (type(None), np.ndarray, *skipped):
+            into.append(origin or t)
+
+    walk(annotation, single)
+    one_of = found.get(OneOf)
+    for t in (*single, *many):
+        if isinstance(t, tuple):
+            kinds[_choice(t)] = None
+        elif t is _Mark.DTYPE:
+            allowed = None if one_of is None else tuple(np.dtype(v) for v in one_of.values)
+            kinds[_dtype_kind(allowed)] = None
+        elif t in _KINDS:
+            kinds[_KINDS[t]] = None
+        elif isinstance(t, type) and issubclass(t, enum.IntEnum):
+            kinds[_member(t, tuple(t) if one_of is None else one_of.values)] = None
+        elif isinstance(t, type) and t is not object and t.__module__ not in ("collections.abc", "typing", "builtins"):
+            kinds[_of_class(t)] = None
+        else:  # anything: the function looks at it itself
+            kinds = {}
+            break
+    required = default is inspect.Parameter.empty
+    argument = Argument(
+        name=name,
+        kinds=tuple(kinds),
+        single=bool(single),
+        many=bool(many),
+        required=required,
+        default=None if required else default,
+        is_input=_Mark.INPUT in marks,
+        per_sample=_Mark.PER_SAMPLE in marks,
+        range=found.get(Range, Range()),
+        lengths=found[Len].counts if Len in found else (),
+    )
+    if argument.default is None or argument.is_input or not argument.kinds:
+        return argument
+    return dataclasses.replace(argument, default=argument.convert(default))
+
+
+def _dtype_kind(allowed: tuple[np.dtype, ...] | None) -> Kind:
+    def convert(x: Any) -> np.dtype | None:
+        dtype = _dtype(x)
+        if dtype is not None and allowed is not None and dtype not in allowed:
+            raise TypeError
+        return dtype
+
+    names = "a numeric type such as types.FLOAT or np.float32"
+    if allowed is not None:
+        names = f"one of {', '.join(f'types.{dali_type_of(t).name}' for t in allowed)}"
+    return Kind(names, names.replace("a numeric type", "numeric types"), convert)
+
+
+def arguments_of(signature: inspect.Signature, hints: Mapping[str, Any], skipped: tuple[type, ...] = ()) -> dict[str, Argument]:
+    """The arguments of a function, by name.
+
+    Args:
+      signature: of the function.
+      hints: its resolved annotations (`typing.get_type_hints` with ``include_extras=True``).
+    """
+    return {n: parse(n, hints.get(n, object), p.default, skipped) for n, p in signature.parameters.items()}

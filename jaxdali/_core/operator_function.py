@@ -1,0 +1,272 @@
+"""`operator_function`: makes a public function of a signature, a docstring, and an `Operator`.
+
+A complete operator::
+
+    @dataclasses.dataclass(frozen=True, kw_only=True)
+    class Gain(HostOperator):
+        \"\"\"Multiplies by a number of each sample.\"\"\"
+
+        name = "gain"
+        dtype: np.dtype | None
+
+        def infer(self, x: Spec, *arguments: Spec) -> tuple[Spec, ...]:
+            return (dataclasses.replace(x, dtype=self.dtype or x.dtype),)
+
+        def run(self, ctx: HostContext, x: Value, *arguments: Value):
+            a = self.arguments(ctx, arguments)
+            return ([(x.sample(i) * a.factor[i]).astype(ctx.spec.dtype) for i in range(ctx.N)],)
+
+
+    @operator_function(Gain)
+    def gain(
+        input: Input,
+        /,
+        *,
+        factor: Annotated[PerSample[float], Range(0, 10)] = 1.0,
+        dtype: DType | None = None,
+        device: Literal["cpu"] | None = None,
+        name: str | None = None,
+        **hints: Unpack[Hints],
+    ) -> DataNode:
+        \"\"\"Multiplies by a number.
+
+        Args:
+          input: any tensor.
+          factor: what to multiply by. May be per sample.
+          dtype: element type of the result. Default: the input's.
+          device: "cpu" or None.
+          name: of the node.
+
+        Example:
+          >>> fn.gain(images, factor=fn.random.uniform(range=(0.5, 1.5)))
+        \"\"\"
+        ...
+
+The signature is the declaration; the body is never run. What may come per sample is read with `Operator.arguments`; everything else is a
+field of the operator of the same name, already checked and converted. A function that adds several operators, or whose arguments
+don't go straight to one, is decorated with ``@operator_function("its.name")`` instead: then its body runs, and gets checked values, in
+which a list with DataNodes has become one DataNode.
+
+A call with a list of DataNodes as an input is made once for each of them ("multiple input sets").
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import functools
+import inspect
+import re
+import typing
+from collections.abc import Callable, Mapping, Sequence
+from typing import Annotated, Any, TypedDict, TypeVar
+
+import jax
+import numpy as np
+
+from ..errors import ArgumentError, MissingArgumentError
+from .arguments import Arguments, declared
+from .building import add, is_node, random_count, restart_random, user_line
+from .declaration import INPUT, PER_SAMPLE, Argument, arguments_of
+from .graph import DataNode
+from .operator import Operator
+
+T = TypeVar("T")
+F = TypeVar("F", bound=Callable[..., Any])
+
+ArrayLike = np.ndarray | jax.Array | bool | int | float | Sequence[int] | Sequence[float]
+Input = Annotated[DataNode | ArrayLike | Sequence[DataNode], INPUT]
+ListOf = Sequence[T | DataNode] | np.ndarray | jax.Array  # elements may each be one per sample
+OneOrMore = T | ListOf[T]
+PerSample = Annotated[T | DataNode | np.ndarray | jax.Array, PER_SAMPLE]
+
+
+class Hints(TypedDict, total=False):
+    """Hints to DALI's executor: accepted by every operator, without effect."""
+
+    bytes_per_sample_hint: int | Sequence[int] | None
+    preserve: bool | None
+    seed: int | None
+
+
+_COMMON = {"device": 'device: "cpu", "gpu" or None: where the input is.', "name": "name: of the node."}
+
+
+def operator_function(what: type[Operator] | str) -> Callable[[F], F]:
+    """Makes an operator of a signature; see above.
+
+    Args:
+      what: the operator that the function adds, of which its arguments are fields or come per sample; or only its public name, when
+        the function's body adds operators itself.
+
+    Returns:
+      A decorator that keeps name and types, adds the hints to the docstring, and shows them in `inspect.signature` one by one.
+    """
+
+    def decorate(f: F) -> F:
+        declaration = Declaration(f, what)
+
+        @functools.wraps(f)
+        def function(*inputs: Any, **arguments: Any) -> Any:
+            return declaration(inputs, arguments)
+
+        function.__signature__ = declaration.signature  # pyright: ignore[reportAttributeAccessIssue]
+        function.__doc__ = declaration.document(f.__doc__ or "")
+        return typing.cast(F, function)
+
+    return decorate
+
+
+class Declaration:
+    """What a signature says of an operator's inputs and arguments. Annotations are resolved at the first call."""
+
+    def __init__(self, f: Callable[..., Any], what: type[Operator] | str):
+        self.function = f
+        self.name = what if isinstance(what, str) else what.name
+        self._kind = None if isinstance(what, str) else what
+        self._hints, self.signature = _expanded(f)
+        declared[self.name] = lambda: self.arguments
+
+    @functools.cached_property
+    def arguments(self) -> dict[str, Argument]:
+        """Inputs and arguments, by name."""
+        resolved = typing.get_type_hints(self.function, include_extras=True)
+        hints = typing.get_type_hints(self._hints, include_extras=True) if self._hints is not None else {}
+        return arguments_of(self.signature, {**resolved, **hints}, (DataNode, np.ndarray, jax.Array))
+
+    @functools.cached_property
+    def fields(self) -> tuple[str, ...]:
+        """The arguments that are fields of the operator."""
+        assert self._kind is not None
+        fields = {f.name for f in dataclasses.fields(self._kind)} - {"args"}
+        given = {n for n, a in self.arguments.items() if not a.per_sample and not a.is_input and n not in _COMMON and n not in self.hints}
+        assert fields == given, f"{self.name}: the operator has the fields {sorted(fields)}, the function the arguments {sorted(given)}"
+        return tuple(fields)
+
+    @property
+    def hints(self) -> frozenset[str]:
+        """The arguments without effect."""
+        return frozenset(self._hints.__annotations__ if self._hints is not None else ())
+
+    def document(self, text: str) -> str:
+        """The docstring with what all operators share."""
+        text = inspect.cleandoc(text)
+        begin = text.find("Args:\n")
+        if begin < 0:
+            return text
+        end = text.find("\n\n", begin)
+        end = len(text) if end < 0 else end
+        lines = [f"  {line}" for n, line in _COMMON.items() if n in self.signature.parameters and not _documented(n, text)]
+        hints = [h for h in self.hints if not _documented(h, text)]
+        if hints:
+            lines.append(f"  {', '.join(sorted(hints))}: hints to DALI's executor, without effect here.")
+        return "\n".join([text[:end], *lines]) + text[end:]
+
+    def __call__(self, inputs: tuple[Any, ...], arguments: dict[str, Any]) -> Any:
+        try:
+            return self._call(inputs, arguments)
+        except (TypeError, ValueError) as e:
+            line = user_line()
+            if not str(e).endswith(f"(called at {line})"):
+                start = "" if str(e).startswith(self.name) else f"{self.name}: "
+                e.args = (f"{start}{e} (called at {line})",)
+            raise
+
+    def _call(self, positional: tuple[Any, ...], named: dict[str, Any]) -> Any:
+        inputs, values = self._checked(positional, named)
+        sets = self._sets(inputs)
+        if len(sets) == 1:
+            return self._add(sets[0], values)
+        results = []
+        count = random_count()
+        for each in sets:
+            restart_random(count)  # all sets get the same random numbers
+            results.append(self._add(each, values))
+            values["name"] = None  # the first has it
+        return [list(outputs) for outputs in zip(*results)] if isinstance(results[0], tuple) else results
+
+    def _checked(self, positional: tuple[Any, ...], named: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        for n in named:
+            if n not in self.signature.parameters:
+                close = difflib.get_close_matches(n, self.signature.parameters, 1)
+                raise TypeError(f"{self.name}: got an unexpected argument {n!r}" + (f"; did you mean {close[0]!r}?" if close else ""))
+        bound = self.signature.bind_partial(*positional, **named)
+        inputs: list[Any] = []
+        values: dict[str, Any] = {}
+        for name, a in self.arguments.items():
+            if not a.is_input:
+                x = bound.arguments.get(name)
+                values[name] = a.default if x is None and not a.required else self._value(a, x)
+            elif self.signature.parameters[name].kind is inspect.Parameter.VAR_POSITIONAL:
+                inputs += bound.arguments.get(name, ())
+            elif name in bound.arguments or not a.required:
+                inputs.append(bound.arguments.get(name))
+            else:
+                raise MissingArgumentError(f"{self.name}: the input {name!r} is missing")
+        return tuple(inputs), values
+
+    def _value(self, a: Argument, x: Any) -> Any:
+        """A checked value, or a DataNode of values."""
+        if a.kinds and is_node(x):
+            if not a.per_sample:
+                raise TypeError(f"{self.name}: argument {a.name} must be {a.expected}, the same for all samples, got a DataNode")
+            return x
+        if a.per_sample and isinstance(x, (list, tuple)) and any(map(is_node, x)):
+            from ..fn._tensor.constant import stack_nodes
+
+            if a.many and a.lengths and len(x) not in a.lengths:
+                raise a.error(self.name, x)
+            return stack_nodes([e if is_node(e) else dataclasses.replace(a, many=False).check(self.name, e) for e in x])
+        return a.check(self.name, x)
+
+    def _sets(self, inputs: Sequence[Any]) -> list[tuple[Any, ...]]:
+        """The inputs of each call."""
+        lengths = set()
+        for i, x in enumerate(inputs):
+            if isinstance(x, (list, tuple)) and _holds_nodes(x):
+                if isinstance(x, tuple) or not all(map(is_node, x)):
+                    raise TypeError(f"{self.name}: input {i} must be a DataNode, or a list of DataNodes and nothing else, got {x!r}")
+                lengths.add(len(x))
+        if not lengths:
+            return [tuple(inputs)]
+        if len(lengths) > 1:
+            raise ArgumentError(f"{self.name}: lists of inputs must be equally long, got lengths {', '.join(map(str, sorted(lengths)))}")
+        return [tuple(x[i] if isinstance(x, list) and x and is_node(x[0]) else x for x in inputs) for i in range(lengths.pop())]
+
+    def _add(self, inputs: tuple[Any, ...], values: Mapping[str, Any]) -> Any:
+        if self._kind is None:
+            return self.function(*inputs, **values)
+        while inputs and inputs[-1] is None and not self._required(len(inputs) - 1):
+            inputs = inputs[:-1]
+        args, nodes = Arguments.of({n: values[n] for n, a in self.arguments.items() if a.per_sample}, is_node)
+        op = self._kind(args=args, **{n: values[n] for n in self.fields})
+        return add(op, *inputs, *nodes, device=values.get("device"), name=values.get("name"))
+
+    def _required(self, i: int) -> bool:
+        inputs = [a for a in self.arguments.values() if a.is_input]
+        return i < len(inputs) and inputs[i].required
+
+
+def _documented(name: str, text: str) -> bool:
+    return re.search(rf"^  [^:]*\b{name}\b", text, re.M) is not None
+
+
+def _holds_nodes(x: Any) -> bool:
+    return is_node(x) or (isinstance(x, (list, tuple)) and any(map(_holds_nodes, x)))
+
+
+def _expanded(f: Callable[..., Any]) -> tuple[Any, inspect.Signature]:
+    """The class of hints in ``**hints: Unpack[Hints]``, and the signature with each of them by name."""
+    signature = inspect.signature(f)
+    parameters = list(signature.parameters.values())
+    if not parameters or parameters[-1].kind is not inspect.Parameter.VAR_KEYWORD:
+        return None, signature
+    annotation = parameters.pop().annotation
+    if isinstance(annotation, str):
+        annotation = eval(annotation, f.__globals__)
+    (hints,) = typing.get_args(annotation)
+    for name, t in hints.__annotations__.items():
+        if name not in signature.parameters:
+            text = t.__forward_arg__ if isinstance(t, typing.ForwardRef) else t
+            parameters.append(inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=text))
+    return hints, signature.replace(parameters=parameters)

@@ -1,0 +1,210 @@
+"""Declarations of operators: what a signature says is what is checked, split, documented and read. An operator of a user's serves."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from collections.abc import Sequence
+from typing import Annotated, Literal, Unpack
+
+import numpy as np
+import pytest
+
+from jaxdali import Pipeline, fn, types
+from jaxdali._core.context import HostContext
+from jaxdali._core.declaration import DType, Len, Range
+from jaxdali._core.graph import DataNode
+from jaxdali._core.operator import HostOperator
+from jaxdali._core.operator_function import Hints, Input, ListOf, OneOrMore, PerSample, operator_function
+from jaxdali._core.values import Spec, Value
+from jaxdali.errors import ArgumentError, MissingArgumentError
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Report(HostOperator):
+    """Gives what it was called with, as one vector."""
+
+    name = "report"
+    mode: str
+    times: int
+    dtype: np.dtype
+
+    def infer(self, x: Spec, *arguments: Spec) -> tuple[Spec, ...]:
+        return (Spec(self.dtype, 1, None),)
+
+    def run(self, ctx: HostContext, x: Value, *arguments: Value):
+        a = self.arguments(ctx, arguments)
+        parts = [a.factor[:, None], a.per_axis("size", 2), a.get("axis"), np.full((ctx.N, 1), self.times)]
+        rows = np.concatenate([p for p in parts if p is not None], axis=1)
+        return ([row.astype(self.dtype) for row in rows],)
+
+
+@operator_function(Report)
+def report(
+    input: Input,
+    /,
+    *,
+    factor: Annotated[PerSample[float], Range(0, 10)] = 1.0,
+    size: PerSample[OneOrMore[float]] = (2, 3),
+    axis: Annotated[PerSample[ListOf[float]] | None, Len(3)] = None,
+    mode: Literal["a", "b"] = "a",
+    times: Annotated[int, Range(1)] = 1,
+    dtype: DType = types.FLOAT,
+    device: Literal["cpu"] | None = None,
+    name: str | None = None,
+    **hints: Unpack[Hints],
+) -> DataNode:
+    """Reports its arguments.
+
+    Args:
+      input: anything.
+      factor: a number. May be per sample.
+      size: one for each axis.
+      axis: three numbers.
+      mode: "a" or "b".
+      times: at least 1.
+      dtype: of the report.
+    """
+    ...
+
+
+def always(batch, **options):
+    return fn.external_source(source=lambda: batch, **options)
+
+
+def call(**arguments):
+    """Rows of one batch; a list given as "per sample" comes from a source."""
+    pipe = Pipeline(batch_size=2, num_threads=1)
+    with pipe:
+        nodes = {}
+        for name, x in arguments.items():
+            if isinstance(x, tuple) and x and x[0] == "per sample":
+                x = always([np.float32(v) for v in x[1]])
+            nodes[name] = x
+        pipe.set_outputs(report(np.float32(0), **nodes))
+    (rows,) = pipe.run()
+    pipe.close()
+    return [np.asarray(x).tolist() for x in rows]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "rows"),
+    [
+        ({}, [[1, 2, 3, 1]] * 2),
+        ({"factor": None, "size": None, "mode": None, "times": None, "dtype": None, "name": None, "device": None}, [[1, 2, 3, 1]] * 2),
+        ({"bytes_per_sample_hint": 5, "preserve": True, "seed": 3}, [[1, 2, 3, 1]] * 2),
+        ({"bytes_per_sample_hint": None, "preserve": None, "seed": None}, [[1, 2, 3, 1]] * 2),
+        ({"factor": np.float64(3), "size": 7, "times": 2.0}, [[3, 7, 7, 2]] * 2),
+        ({"factor": types.Constant(3), "size": np.array([4, 5])}, [[3, 4, 5, 1]] * 2),
+        ({"factor": ("per sample", [3, 4]), "size": ("per sample", [[5, 6], [7, 8]])}, [[3, 5, 6, 1], [4, 7, 8, 1]]),
+        ({"size": ("per sample", [5, 6]), "axis": [1, 0, 0]}, [[1, 5, 5, 1, 0, 0, 1], [1, 6, 6, 1, 0, 0, 1]]),
+        ({"dtype": np.int32, "factor": 2}, [[2, 2, 3, 1]] * 2),
+    ],
+)
+def test_values(arguments, rows):
+    assert call(**arguments) == rows
+
+
+def test_a_list_of_numbers_and_nodes():
+    pipe = Pipeline(batch_size=2, num_threads=1)
+    with pipe:
+        x = fn.external_source(source=lambda: [np.float32(4), np.float32(5)])
+        pipe.set_outputs(report(0, size=[x, 6]))
+    assert [np.asarray(r).tolist() for r in pipe.run()[0]] == [[1, 4, 6, 1], [1, 5, 6, 1]]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "text"),
+    [
+        ({"factor": "2"}, TypeError, "report: argument factor must be a number in 0 ... 10, or a DataNode of them.*got '2'"),
+        ({"factor": 11}, ArgumentError, "factor must be a number in 0 ... 10.*got 11"),
+        ({"factor": float("nan")}, ArgumentError, "factor .*got nan"),
+        ({"factor": 10**400}, ArgumentError, "factor"),
+        ({"factor": [1, 2]}, TypeError, "factor"),
+        ({"factor": object()}, TypeError, "factor .*got a object"),
+        ({"size": {}}, TypeError, "size must be a number, or a list of numbers, or a DataNode"),
+        ({"size": float("inf")}, ArgumentError, "size"),
+        ({"size": [[1, 2]]}, TypeError, "size"),
+        ({"axis": 1.0}, TypeError, "axis must be a list of 3 numbers"),
+        ({"axis": [1, 2]}, ArgumentError, r"axis must be a list of 3 numbers, .*got \[1, 2\]"),
+        ({"mode": "c"}, ArgumentError, "mode must be one of 'a', 'b', got 'c'"),
+        ({"mode": 3}, TypeError, "mode"),
+        ({"times": 1.5}, TypeError, "times must be a whole number at least 1, got 1.5"),
+        ({"times": 0}, ArgumentError, "times must be a whole number at least 1, got 0"),
+        ({"times": float("inf")}, TypeError, "times"),
+        ({"dtype": "text"}, TypeError, "dtype must be a numeric type"),
+        ({"device": "gpu"}, ArgumentError, "device must be 'cpu', got 'gpu'"),
+        ({"name": 3}, TypeError, "name"),
+        ({"preserve": "False"}, TypeError, "preserve must be True or False, got 'False'"),
+        ({"seed": 0.5}, TypeError, "seed"),
+        ({"sizes": 3}, TypeError, "report: got an unexpected argument 'sizes'; did you mean 'size'"),
+    ],
+)
+def test_wrong_arguments(arguments, error, text):
+    with pytest.raises(error, match=f"{text}.*called at .*test_operator_function.py"):
+        call(**arguments)
+
+
+@pytest.mark.parametrize(("axis", "text"), [([[1, 2], [3, 4]], "argument axis must have 3 numbers"), ([1, 2], "axis must have 3 numbers")])
+def test_wrong_length_per_sample(axis, text):
+    with pytest.raises((ValueError, RuntimeError), match=text):
+        call(axis=("per sample", axis))
+
+
+def test_a_sample_outside_the_range_is_named():
+    with pytest.raises(RuntimeError, match=r"report.*sample 1.*argument factor must be in 0 ... 10, got 12"):
+        call(factor=("per sample", [3, 12]))
+
+
+def test_missing():
+    with Pipeline(batch_size=1, num_threads=1):
+        x = fn.external_source(source=lambda: [np.zeros(1)])
+        with pytest.raises(MissingArgumentError, match="cast: argument dtype is required"):
+            fn.cast(x)  # pyright: ignore[reportCallIssue]
+        with pytest.raises(MissingArgumentError, match="cast: argument dtype is required"):
+            fn.cast(x, dtype=None)  # pyright: ignore[reportArgumentType]
+        with pytest.raises(TypeError, match="report: the input 'input' is missing"):
+            report()  # pyright: ignore[reportCallIssue]
+        with pytest.raises(TypeError, match="argument mode must be one of 'a', 'b', the same for all samples, got a DataNode"):
+            report(x, mode=x)  # pyright: ignore[reportArgumentType]
+
+
+def test_signature_and_document():
+    parameters = inspect.signature(report).parameters
+    assert list(parameters)[-3:] == ["bytes_per_sample_hint", "preserve", "seed"]
+    assert parameters["factor"].default == 1.0
+    assert all(p.kind is p.KEYWORD_ONLY for n, p in parameters.items() if n != "input")
+    text = report.__doc__ or ""
+    assert "  name: of the node.\n  bytes_per_sample_hint, preserve, seed: hints to DALI's executor, without effect here." in text
+    assert text.count("device:") == 1
+
+
+# As DALI 2.4 answers: a list for a list, one node for a list of one, per output a list.
+def test_lists_of_inputs():
+    pipe = Pipeline(batch_size=1, num_threads=1)
+    with pipe:
+        a, b = (always([np.full((2, 2, 1), v, np.uint8)], layout="HWC") for v in (1, 2))
+        both = fn.cast([a, b], dtype=types.INT32, name="first")
+        assert isinstance(both, list)
+        assert [x.name == "first" for x in both] == [True, False]
+        one = fn.cast([a], dtype=types.INT32)
+        assert isinstance(one, DataNode)
+        for wrong, text in (
+            ((a, b), "input 0 must be a DataNode, or a list of DataNodes"),
+            ([[a], b], "list of DataNodes and nothing else"),
+            ([a, 3], "list of DataNodes and nothing else"),
+        ):
+            with pytest.raises(TypeError, match=text):
+                fn.cast(wrong, dtype=types.INT32)  # pyright: ignore[reportArgumentType]
+        pipe.set_outputs(*both, one)
+    assert [np.asarray(x[0]).max() for x in pipe.run()] == [1, 2, 1]
+
+
+def test_the_operator_has_what_the_function_says():
+    @operator_function(Report)
+    def unfinished(input: Input, /, *, mode: str = "a", extra: Sequence[int] = ()) -> DataNode:
+        """Lacks an argument, and has one too many."""
+        ...
+
+    with Pipeline(batch_size=1, num_threads=1), pytest.raises(AssertionError, match=r"'dtype', 'mode', 'times'.*'extra', 'mode'"):
+        unfinished(0)
