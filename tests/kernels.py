@@ -49,7 +49,7 @@ def extents(rng: np.random.Generator, n: int, most: int) -> tuple[int, ...]:
     return tuple(int(x) for x in rng.integers(1, most, n))
 
 
-def rotate_cases(rng: np.random.Generator) -> Iterator[Case]:
+def warp_cases(rng: np.random.Generator) -> Iterator[Case]:
     f32 = np.float32
     for in_type, out_type in [(t, o) for t in (np.uint8, np.int16, np.int32, np.float16, f32) for o in dict.fromkeys((t, f32))] + [
         (f32, np.float16),
@@ -79,7 +79,7 @@ def rotate_cases(rng: np.random.Generator) -> Iterator[Case]:
             attrs = {"dims": dims, "first": first, "linear": linear, "has_fill": has_fill}
             note = f"{np.dtype(in_type)}->{np.dtype(out_type)} {attrs}"
             fill = np.full(4, 42 if linear or out_type is not f32 else 70000, f32)  # unblended: of the output's type alone
-            yield Case("rotate", samples, np.dtype(out_type), shapes, (np.array(maps), fill), attrs, not linear, note)
+            yield Case("warp", samples, np.dtype(out_type), shapes, (np.array(maps), fill), attrs, not linear, note)
 
 
 def resize_cases(rng: np.random.Generator) -> Iterator[Case]:
@@ -166,7 +166,7 @@ def expand_cases(rng: np.random.Generator) -> Iterator[Case]:
             yield Case("expand", samples, np.dtype(dtype), shapes, (), {}, True, f"{dtype} {ndim} {missing}")
 
 
-CASES = {"rotate": rotate_cases, "resize": resize_cases, "window": window_cases, "expand": expand_cases}
+CASES = {"warp": warp_cases, "resize": resize_cases, "window": window_cases, "expand": expand_cases}
 
 
 def run(case: Case, target: str = "", dense: bool = False, present: Any = None, broken: int | None = None, device: Any = None):

@@ -49,8 +49,8 @@ def on(first, last):
     ("kernels", "count"),
     [
         ((), 3),  # the CPU, the accelerator, and the CPU again for the last resize
-        (("resize", "rotate"), 2),  # only decoding stays on the CPU
-        (("decode", "resize", "rotate"), 1),
+        (("resize", "warp"), 2),  # only decoding stays on the CPU
+        (("decode", "resize", "warp"), 1),
     ],
 )
 def test_same_batches_as_without(monkeypatch, sharding, kernels, count):

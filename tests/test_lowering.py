@@ -66,7 +66,7 @@ def test_program_holds_custom_calls_and_no_collective(spread, make):
     assert batch["images"].sharding == sharding
     assert batch["labels"].sharding == sharding
     text = lowered.as_text()
-    for kernel in ("decode", "resize", "rotate"):
+    for kernel in ("decode", "resize", "warp"):
         assert f"@jaxdali_{kernel}" in text
     compiled = lowered.compile()
     assert not [c for c in COLLECTIVES if c in compiled.as_text() or c.replace("-", "_") in text]

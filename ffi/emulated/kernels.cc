@@ -3,5 +3,5 @@
 #include "ffi/decode/decode.cu"
 #include "ffi/expand/expand.cu"
 #include "ffi/resize/resize.cu"
-#include "ffi/rotate/rotate.cu"
+#include "ffi/warp/warp.cu"
 #include "ffi/window/window.cu"

@@ -1,4 +1,4 @@
-// Runs the CUDA kernels of resize, rotate, window and expand, emulated, over random batches, whose buffers are on the
+// Runs the CUDA kernels of resize, warp, window and expand, emulated, over random batches, whose buffers are on the
 // heap and exactly as long as they say: with AddressSanitizer and UBSan nothing outside is touched unnoticed. The
 // status of every sample and its pixels are compared with the CPU kernels'.
 //
@@ -13,7 +13,7 @@
 
 #include "ffi/expand/expand.cu"
 #include "ffi/resize/resize.cu"
-#include "ffi/rotate/rotate.cu"
+#include "ffi/warp/warp.cu"
 #include "ffi/window/window.cu"
 
 namespace jaxdali {
@@ -197,7 +197,7 @@ void TryResize(Random& random) {
   });
 }
 
-void TryRotate(Random& random) {
+void TryWarp(Random& random) {
   constexpr DType kTypes[] = {DType::kU8, DType::kI16, DType::kI32, DType::kF16, DType::kF32};
   DType type = kTypes[random(5)], out_type = random(2) ? type : DType::kF32;
   if (random(4) == 0) {
@@ -226,11 +226,11 @@ void TryRotate(Random& random) {
     fill.push_back(static_cast<float>(random(200)));
   }
   Memory memory(type, in, dense, random(10) ? -1 : 0, random);
-  RotateBatch b{memory.batch, {}, map.data(), fill.data(), dims, first, random(3) > 0, has_fill};
-  Run("rotate", b, out_type, out, dense, -1, random, LaunchRotate, [](const RotateBatch& batch, int i) -> Status {
-    RotateArgs a;
+  WarpBatch b{memory.batch, {}, map.data(), fill.data(), dims, first, random(3) > 0, has_fill};
+  Run("warp", b, out_type, out, dense, -1, random, LaunchWarp, [](const WarpBatch& batch, int i) -> Status {
+    WarpArgs a;
     const Status status = batch.Sample(i, &a);
-    if (status == kOk) RotateSample(a);
+    if (status == kOk) WarpSample(a);
     return status;
   });
 }
@@ -304,7 +304,7 @@ int main(int argc, char** argv) {
   jaxdali::Random random(static_cast<unsigned>(argc > 2 ? std::atoi(argv[2]) : 0));
   for (int i = 0; i < rounds; i++) {
     jaxdali::TryResize(random);
-    jaxdali::TryRotate(random);
+    jaxdali::TryWarp(random);
     jaxdali::TryWindow(random);
     jaxdali::TryExpand(random);
   }

@@ -80,7 +80,7 @@ class Timings:
         self.rows.append((name, f"{seconds * 1e3:.3f}", f"{traffic / 1e6:.0f}", f"{traffic / self.bandwidth * 1e3:.3f}", f"{ratio:.2f}"))
 
 
-_RANKS = {"resize": (2, 1), "rotate": (2, 0), "window": (1, 1, 1)}  # of one image's parameters
+_RANKS = {"resize": (2, 1), "warp": (2, 0), "window": (1, 1, 1)}  # of one image's parameters
 
 
 def turn(height: float, width: float, angle: float) -> np.ndarray:
@@ -123,7 +123,7 @@ def measure(t: Timings, n: int, height: int, width: int, to: int):
         for linear in (True, False):
             attrs = {"dims": 2, "first": 0, "linear": linear, "has_fill": True}
             name = f"rotate by up to 10 degrees, {'linear' if linear else 'nearest'}, {kind}"
-            t.show(name, "rotate", images, images.shapes, used, maps, np.array(0, np.float32), **attrs)
+            t.show(name, "warp", images, images.shapes, used, maps, np.array(0, np.float32), **attrs)
         window = [(extents - to) // 2, np.tile([1, -1], (n, 1)), np.full((n, 2), to)]
         window[0][:, 1] += to - 1
         start, step, extent = (

@@ -116,7 +116,7 @@ class Rotate(NativeOperator):
     """Rotation about the centre."""
 
     name = "rotate"
-    kernel = "rotate"
+    kernel = "warp"
     args: Arguments  # angle, axis, size
     keep_size: bool
     fill: float | None
@@ -213,7 +213,7 @@ class Rotate(NativeOperator):
     def lower(self, ctx: LowerContext, image: Any, *arguments: Any) -> Any:
         first, dims = _LAYOUTS[ctx.spec.layout]
         y, status = _ffi.call(
-            "rotate",
+            "warp",
             ctx,
             image,
             ctx.spec,

@@ -2,8 +2,8 @@
 //
 // Coordinates are fixed point with 32 fractional bits. A position is then an exact integer function of the output
 // pixel, the same in a scalar loop, in vectors and in CUDA threads, and rows can be cut into spans by integer division.
-#ifndef JAXDALI_FFI_ROTATE_H_
-#define JAXDALI_FFI_ROTATE_H_
+#ifndef JAXDALI_FFI_WARP_H_
+#define JAXDALI_FFI_WARP_H_
 
 #include <cmath>
 #include <cstdint>
@@ -23,7 +23,7 @@ inline constexpr double kMaxCoordinate = 1 << 29;  // positions and their differ
 inline constexpr int kWeightBits = 14;             // of uint8 interpolation: four weights fit in int16 and sum to 2^14
 
 // One sample. Axes are counted from the innermost: 0 = x, 1 = y, 2 = z.
-struct RotateArgs {
+struct WarpArgs {
   DType in_type, out_type;
   const void* in;  // [frames, (D,) H, W, C]
   void* out;       // [frames, (D',) H', W', C]
@@ -40,7 +40,7 @@ struct RotateArgs {
 // Fills `map` from the parameters [dims, dims + 1] in pixels: the source point, with the image's corner as origin, of
 // the centre of output pixel (x, y, z) is sum_k m[s][k] * o_k + m[s][dims]. False: not finite, or too far from the
 // image.
-JAXDALI_HD inline bool SetMap(const double* m, RotateArgs* a) {
+JAXDALI_HD inline bool SetMap(const double* m, WarpArgs* a) {
   const int d = a->dims;
   for (int s = 0; s < d; s++) {
     double far = fabs(m[s * (d + 1) + d]);  // the largest coordinate that any output pixel can have
@@ -53,7 +53,7 @@ JAXDALI_HD inline bool SetMap(const double* m, RotateArgs* a) {
 }
 
 // Source point of the first pixel of an output row.
-JAXDALI_HD inline void RowStart(const RotateArgs& a, int64_t y, int64_t z, int64_t* pos) {
+JAXDALI_HD inline void RowStart(const WarpArgs& a, int64_t y, int64_t z, int64_t* pos) {
   for (int s = 0; s < a.dims; s++) {
     pos[s] = a.map[s][3] + y * a.map[s][1] - (a.linear ? kOnePixel / 2 : 0);
     if (a.dims == 3) pos[s] += z * a.map[s][2];
@@ -61,7 +61,7 @@ JAXDALI_HD inline void RowStart(const RotateArgs& a, int64_t y, int64_t z, int64
 }
 
 // Whether there is a kernel from one element type to the other.
-inline bool RotateTypes(DType in, DType out) {
+inline bool WarpTypes(DType in, DType out) {
   auto known = [](DType t) {
     return t == DType::kU8 || t == DType::kI16 || t == DType::kI32 || t == DType::kF16 || t == DType::kF32;
   };
@@ -69,7 +69,7 @@ inline bool RotateTypes(DType in, DType out) {
 }
 
 // A batch, as the custom call gets it.
-struct RotateBatch {
+struct WarpBatch {
   Batch in, out;
   const double* map;  // [n, dims, dims + 1], see SetMap
   const float* fill;  // [n]
@@ -77,7 +77,7 @@ struct RotateBatch {
   bool linear, has_fill;
 
   // Sample i, which lies inside both buffers.
-  JAXDALI_NOINLINE JAXDALI_HD Status Sample(int i, RotateArgs* a) const {
+  JAXDALI_NOINLINE JAXDALI_HD Status Sample(int i, WarpArgs* a) const {
     a->in_type = in.dtype;
     a->out_type = out.dtype;
     a->in = in.bytes(i);
@@ -103,10 +103,10 @@ struct RotateBatch {
 };
 
 // The CPU kernel, for an input that is not empty, or with fill.
-void RotateSample(const RotateArgs& a);
+void WarpSample(const WarpArgs& a);
 
 // The CUDA kernel; null or what went wrong.
-const char* LaunchRotate(const RotateBatch& batch, const Samples& samples, void* stream);
+const char* LaunchWarp(const WarpBatch& batch, const Samples& samples, void* stream);
 
 // Integers: round half away from zero, then saturate: DALI's conversion.
 template <class Out>
@@ -138,7 +138,7 @@ JAXDALI_HD inline void Weights(uint32_t fx, uint32_t fy, int32_t w[4]) {
 
 // One output pixel, all channels. `pos` is the source point; for linear interpolation half a pixel less on each axis.
 template <class In, class Out, int D, bool kLinear>
-JAXDALI_HD inline void WarpPixel(const RotateArgs& a, const In* in, const int64_t* pos, Out* out) {
+JAXDALI_HD inline void WarpPixel(const WarpArgs& a, const In* in, const int64_t* pos, Out* out) {
   constexpr int kTaps = kLinear ? 1 << D : 1;
   int64_t offset[kTaps];
   bool outside[kTaps];
@@ -185,4 +185,4 @@ JAXDALI_HD inline void WarpPixel(const RotateArgs& a, const In* in, const int64_
 
 }  // namespace jaxdali
 
-#endif  // JAXDALI_FFI_ROTATE_H_
+#endif  // JAXDALI_FFI_WARP_H_

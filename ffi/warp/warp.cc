@@ -1,5 +1,5 @@
 // Binding and handlers of the affine warp.
-#include "ffi/rotate/rotate.h"
+#include "ffi/warp/warp.h"
 
 #include "ffi/common/binding.h"
 
@@ -9,7 +9,7 @@ namespace {
 ffi::Error Impl(Device device, ffi::AnyBuffer in, I32 in_offsets, I32 in_shapes, I32 out_offsets, I32 out_shapes,
                 I32 control, F64 map, F32 fill, int32_t dims, int32_t first, bool linear, bool has_fill,
                 ffi::Result<ffi::AnyBuffer> out, ffi::ResultBuffer<ffi::S32> status) {
-  RotateBatch b{.in = {},
+  WarpBatch b{.in = {},
                 .out = {},
                 .map = map.typed_data(),
                 .fill = fill.typed_data(),
@@ -20,19 +20,19 @@ ffi::Error Impl(Device device, ffi::AnyBuffer in, I32 in_offsets, I32 in_shapes,
   if (auto e = ToBatch(in, in_offsets, in_shapes, &b.in); e.failure()) return e;
   if (auto e = ToBatch(*out, out_offsets, out_shapes, &b.out); e.failure()) return e;
   if ((dims != 2 && dims != 3) || first < 0 || b.in.ndim != first + dims + 1 || b.out.ndim != b.in.ndim)
-    return ffi::Error::InvalidArgument("rotate: rank of the data");
+    return ffi::Error::InvalidArgument("warp: rank of the data");
   if (static_cast<int64_t>(map.element_count()) != int64_t{b.out.n} * dims * (dims + 1) ||
       static_cast<int>(fill.element_count()) != b.out.n)
-    return ffi::Error::InvalidArgument("rotate: one map and one fill value per sample");
-  if (!RotateTypes(b.in.dtype, b.out.dtype)) return ffi::Error::InvalidArgument("rotate: element types");
+    return ffi::Error::InvalidArgument("warp: one map and one fill value per sample");
+  if (!WarpTypes(b.in.dtype, b.out.dtype)) return ffi::Error::InvalidArgument("warp: element types");
 #ifdef JAXDALI_CUDA
-  return LaunchKernel(LaunchRotate, b, device, control, status);
+  return LaunchKernel(LaunchWarp, b, device, control, status);
 #else
   (void)device;
   return ForEachSample(control, b.in, b.out, status, [&](int i) -> Status {
-    RotateArgs a;
+    WarpArgs a;
     Status s = b.Sample(i, &a);
-    if (s == kOk) RotateSample(a);
+    if (s == kOk) WarpSample(a);
     return s;
   });
 #endif
@@ -41,7 +41,7 @@ ffi::Error Impl(Device device, ffi::AnyBuffer in, I32 in_offsets, I32 in_shapes,
 }  // namespace
 }  // namespace jaxdali
 
-XLA_FFI_DEFINE_HANDLER_SYMBOL(jaxdali_rotate, jaxdali::Impl,
+XLA_FFI_DEFINE_HANDLER_SYMBOL(jaxdali_warp, jaxdali::Impl,
                               JAXDALI_BIND_BATCH()
                                   .Arg<jaxdali::F64>()     // map [N, dims, dims + 1], see SetMap
                                   .Arg<jaxdali::F32>()     // fill [N]

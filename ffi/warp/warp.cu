@@ -2,7 +2,7 @@
 // source pixels are neighbours at any angle, and written in whole words.
 #include "ffi/common/launch.h"
 #include "ffi/common/words.h"
-#include "ffi/rotate/rotate.h"
+#include "ffi/warp/warp.h"
 
 namespace jaxdali {
 namespace {
@@ -32,7 +32,7 @@ struct PixelPair {
 };
 
 template <class In, class Out, bool kLinear>
-struct WarpImages : RotateBatch {
+struct WarpImages : WarpBatch {
   static constexpr int kBlocksPerSm = 4;
   static constexpr int kTile = 32, kMostChannels = 4;  // pixels with more channels are written directly
   static constexpr bool kPacked = kLinear && std::is_same_v<In, uint8_t> && std::is_same_v<Out, uint8_t>;
@@ -43,7 +43,7 @@ struct WarpImages : RotateBatch {
 
   struct Shared {
     bool runs;
-    RotateArgs args;
+    WarpArgs args;
     int64_t across, down;  // tiles
     uint32_t safe_rows;    // source rows below which a pixel pair and the rest of its words lie inside the buffer
     Out out[kTile][kTile * kMostChannels];
@@ -71,7 +71,7 @@ struct WarpImages : RotateBatch {
     for (int64_t k = own; k < s.across * s.down * s.args.frames; k += blocks) {
       const Quotient row = Divide(k, s.across), frame = Divide(row.quotient, s.down);
       const int64_t x = row.rest * kTile, y = frame.rest * kTile;
-      const RotateArgs& a = s.args;
+      const WarpArgs& a = s.args;
       const In* from = static_cast<const In*>(a.in) + frame.quotient * a.in_size[0] * a.in_size[1] * a.channels;
       Out* to = static_cast<Out*>(a.out) + ((frame.quotient * a.out_size[1] + y) * a.out_size[0] + x) * a.channels;
       const int columns = static_cast<int>(a.out_size[0] - x < kTile ? a.out_size[0] - x : kTile);
@@ -95,7 +95,7 @@ struct WarpImages : RotateBatch {
   // A warp works on 8 x 4 pixels at a time, a thread on four of a row.
   JAXDALI_HD static void Warp(int thread, Shared& s, const In* from, int64_t x, int64_t y, int columns, int rows,
                               Out* to) {
-    const RotateArgs& a = s.args;
+    const WarpArgs& a = s.args;
     const int line = thread / 8;
     if (line >= rows) return;
     int64_t pos[2];
@@ -115,7 +115,7 @@ struct WarpImages : RotateBatch {
   // WarpPixel where all four neighbours are inside, of three bytes each; false: it is not so.
   JAXDALI_HD static bool Blend(const Shared& s, const In* from, const int64_t* pos, Out* pixel) {
     if constexpr (kPacked) {
-      const RotateArgs& a = s.args;
+      const WarpArgs& a = s.args;
       const int32_t column = static_cast<int32_t>(pos[0] >> 32), line = static_cast<int32_t>(pos[1] >> 32);
       if (a.channels != 3 || line < 0 || static_cast<uint32_t>(line) >= s.safe_rows || column < 0 ||
           column >= a.in_size[0] - 1)
@@ -139,13 +139,13 @@ struct WarpImages : RotateBatch {
 };
 
 template <class In, class Out, bool kLinear>
-struct WarpVolumes : RotateBatch {
+struct WarpVolumes : WarpBatch {
   static constexpr int D = 3;
-  using Shared = RotateArgs;
+  using Shared = WarpArgs;
 
-  JAXDALI_HD Status Prepare(int i, RotateArgs* a) const { return Sample(i, a); }
-  JAXDALI_HD void Share(int, RotateArgs*) const {}
-  JAXDALI_HD void Work(const RotateArgs& a, int64_t begin, int64_t step) const {
+  JAXDALI_HD Status Prepare(int i, WarpArgs* a) const { return Sample(i, a); }
+  JAXDALI_HD void Share(int, WarpArgs*) const {}
+  JAXDALI_HD void Work(const WarpArgs& a, int64_t begin, int64_t step) const {
     int64_t frame = a.channels, pixels = a.frames;
     for (int s = 0; s < D; s++) {
       frame *= a.in_size[s];
@@ -164,7 +164,7 @@ struct WarpVolumes : RotateBatch {
 };
 
 template <class In, class Out, bool kLinear>
-const char* LaunchInterp(const RotateBatch& b, const Samples& samples, void* stream) {
+const char* LaunchInterp(const WarpBatch& b, const Samples& samples, void* stream) {
   if (samples.n == 0) return nullptr;
   if (b.dims == 3) return Launch(WarpVolumes<In, Out, kLinear>{b}, samples, stream);
   constexpr int64_t kElements = 6 * WarpImages<In, Out, kLinear>::kTile * WarpImages<In, Out, kLinear>::kTile;
@@ -173,19 +173,19 @@ const char* LaunchInterp(const RotateBatch& b, const Samples& samples, void* str
 }
 
 template <class In, class Out>
-const char* LaunchTypes(const RotateBatch& b, const Samples& samples, void* stream) {
+const char* LaunchTypes(const WarpBatch& b, const Samples& samples, void* stream) {
   return b.linear ? LaunchInterp<In, Out, true>(b, samples, stream) : LaunchInterp<In, Out, false>(b, samples, stream);
 }
 
 template <class In>
-const char* LaunchFrom(const RotateBatch& b, const Samples& samples, void* stream) {
+const char* LaunchFrom(const WarpBatch& b, const Samples& samples, void* stream) {
   return b.out.dtype == DType::kF32 ? LaunchTypes<In, float>(b, samples, stream)
                                     : LaunchTypes<In, In>(b, samples, stream);
 }
 
 }  // namespace
 
-const char* LaunchRotate(const RotateBatch& b, const Samples& samples, void* stream) {
+const char* LaunchWarp(const WarpBatch& b, const Samples& samples, void* stream) {
   switch (b.in.dtype) {
     case DType::kU8:
       return LaunchFrom<uint8_t>(b, samples, stream);

@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "ffi/rotate/rotate.h"
+#include "ffi/warp/warp.h"
 
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -35,7 +35,7 @@ void Clip(int64_t row, int64_t step, int64_t lo, int64_t hi, Span* span) {
 }
 
 // The pixels of a row, out of `span`, that touch the image at all: the others are fill.
-Span Touching(const RotateArgs& a, const int64_t* pos, Span span) {
+Span Touching(const WarpArgs& a, const int64_t* pos, Span span) {
   if (!a.has_fill) return span;
   for (int s = 0; s < a.dims; s++)
     Clip(pos[s], a.map[s][0], a.linear ? -kOnePixel : 0, a.in_size[s] * kOnePixel, &span);
@@ -43,7 +43,7 @@ Span Touching(const RotateArgs& a, const int64_t* pos, Span span) {
 }
 
 template <class In, class Out, int D, bool kLinear>
-void Warp(const RotateArgs& a) {
+void Warp(const WarpArgs& a) {
   const In* in = static_cast<const In*>(a.in);
   Out* out = static_cast<Out*>(a.out);
   const Out fill = RoundTo<Out>(a.fill);
@@ -196,7 +196,7 @@ JAXDALI_AVX2 void Store8(uint8_t* out, __m256i v) {
 
 // A run of pixels [begin, end) of a row; `pos` is the source point of pixel 0.
 template <int C, Border kBorder>
-JAXDALI_AVX2 void WarpRun(const RotateArgs& a, const Source& src, const int64_t* pos, int64_t begin, int64_t end,
+JAXDALI_AVX2 void WarpRun(const WarpArgs& a, const Source& src, const int64_t* pos, int64_t begin, int64_t end,
                           uint8_t* out) {
   const int64_t dx = a.map[0][0], dy = a.map[1][0], x0 = pos[0] + begin * dx, y0 = pos[1] + begin * dy;
   __m256i xa = _mm256_setr_epi64x(x0, x0 + dx, x0 + 4 * dx, x0 + 5 * dx);
@@ -224,7 +224,7 @@ JAXDALI_AVX2 void WarpRun(const RotateArgs& a, const Source& src, const int64_t*
 constexpr int64_t kPiece = 512;
 
 template <int C>
-__attribute__((target("avx2"))) void WarpAvx2(const RotateArgs& a) {
+__attribute__((target("avx2"))) void WarpAvx2(const WarpArgs& a) {
   Source src{static_cast<const uint8_t*>(a.in), static_cast<int32_t>(a.in_size[0]), static_cast<int32_t>(a.in_size[1]),
              static_cast<int32_t>(a.in_size[0] * C)};
   uint8_t* frame = static_cast<uint8_t*>(a.out);
@@ -258,7 +258,7 @@ __attribute__((target("avx2"))) void WarpAvx2(const RotateArgs& a) {
   }
 }
 
-bool TakesAvx2(const RotateArgs& a) {
+bool TakesAvx2(const WarpArgs& a) {
   return a.dims == 2 && a.linear && (a.channels == 3 || a.channels == 4) && a.in_size[0] >= 2 && a.in_size[1] >= 2 &&
          a.in_size[0] * a.in_size[1] * a.channels <= std::numeric_limits<int32_t>::max() &&
          __builtin_cpu_supports("avx2");
@@ -267,7 +267,7 @@ bool TakesAvx2(const RotateArgs& a) {
 #endif  // defined(__x86_64__)
 
 template <class In, class Out>
-void Dispatch(const RotateArgs& a) {
+void Dispatch(const WarpArgs& a) {
 #if defined(__x86_64__)
   if constexpr (std::is_same_v<In, uint8_t> && std::is_same_v<Out, uint8_t>)
     if (TakesAvx2(a)) return a.channels == 3 ? WarpAvx2<3>(a) : WarpAvx2<4>(a);
@@ -276,7 +276,7 @@ void Dispatch(const RotateArgs& a) {
   return a.linear ? Warp<In, Out, 3, true>(a) : Warp<In, Out, 3, false>(a);
 }
 
-using Kernel = void (*)(const RotateArgs&);
+using Kernel = void (*)(const WarpArgs&);
 
 Kernel KernelFor(DType in, DType out) {
   switch (in) {
@@ -310,7 +310,7 @@ Kernel KernelFor(DType in, DType out) {
 
 }  // namespace
 
-void RotateSample(const RotateArgs& a) {
+void WarpSample(const WarpArgs& a) {
   int64_t out = a.frames * a.channels;
   for (int s = 0; s < a.dims; s++) out *= a.out_size[s];
   if (out > 0) KernelFor(a.in_type, a.out_type)(a);
