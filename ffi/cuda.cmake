@@ -7,11 +7,17 @@ option(JAXDALI_EMULATED "Build the tests' module that emulates the CUDA kernels 
 
 file(GLOB JAXDALI_CUDA_KERNELS CONFIGURE_DEPENDS RELATIVE "${CMAKE_SOURCE_DIR}" ffi/*/*.cu)
 list(FILTER JAXDALI_CUDA_KERNELS EXCLUDE REGEX "^ffi/common/")
-list(TRANSFORM JAXDALI_CUDA_KERNELS REPLACE "\\.cu$" ".cc" OUTPUT_VARIABLE JAXDALI_CUDA_BINDINGS)
+# Beside each kernel its binding, and what is not the CPU kernel's alone.
+foreach(kernel ${JAXDALI_CUDA_KERNELS})
+  get_filename_component(folder "${kernel}" DIRECTORY)
+  file(GLOB sources CONFIGURE_DEPENDS "${folder}/*.cc")
+  list(FILTER sources EXCLUDE REGEX "_cpu\\.cc$")
+  list(APPEND JAXDALI_CUDA_BINDINGS ${sources})
+endforeach()
 
 # A module with the handlers that launch kernels; `ARGN`: where the kernels are.
 function(jaxdali_kernel_module name)
-  nanobind_add_module(${name} NB_STATIC STABLE_ABI ffi/module.cc ${JAXDALI_CUDA_BINDINGS} ffi/resize/resize_filters.cc ${ARGN})
+  nanobind_add_module(${name} NB_STATIC STABLE_ABI ffi/module.cc ${JAXDALI_CUDA_BINDINGS} ${ARGN})
   target_include_directories(${name} PRIVATE "${CMAKE_SOURCE_DIR}")
   target_include_directories(${name} SYSTEM PRIVATE "${XLA_FFI_INCLUDE}")
   target_link_libraries(${name} PRIVATE Threads::Threads)
@@ -23,8 +29,15 @@ function(jaxdali_kernel_module name)
   install(TARGETS ${name} LIBRARY DESTINATION jaxdali)
 endfunction()
 
+# The CUDA kernels as C++: the same blocks and threads in a loop on the host, see ffi/common/launch.h.
 if(JAXDALI_EMULATED)
-  jaxdali_kernel_module(_emulated ffi/emulated/kernels.cc)
+  set(emulated)
+  foreach(kernel ${JAXDALI_CUDA_KERNELS} ffi/common/cuda_version.cu)
+    string(REGEX REPLACE "^ffi/(.*)\\.cu$" "${CMAKE_BINARY_DIR}/emulated/\\1.cc" source "${kernel}")
+    file(CONFIGURE OUTPUT "${source}" CONTENT "#include \"${kernel}\"\n")
+    list(APPEND emulated "${source}")
+  endforeach()
+  jaxdali_kernel_module(_emulated ${emulated})
   target_compile_definitions(_emulated PRIVATE JAXDALI_EMULATED)
 endif()
 

@@ -139,6 +139,7 @@ def large_resize_cases(rng: np.random.Generator) -> Iterator[Case]:
 
 
 def window_cases(rng: np.random.Generator) -> Iterator[Case]:
+    none = np.zeros((5, 0), np.float32)
     for dtype in (np.uint8, np.float16, np.int32, np.float64, np.bool_):
         for ndim in (1, 2, 3, 5):
             samples, shapes, params = [], [], []
@@ -154,7 +155,49 @@ def window_cases(rng: np.random.Generator) -> Iterator[Case]:
                 params.append([(r.start if len(r) else 0, r.step, len(r)) for r in ranges])
             params[-1][0] = (samples[-1].shape[0], 1, max(shapes[-1][0], 1))  # outside
             operands = np.array(params, np.int32)
-            yield Case("window", samples, np.dtype(dtype), shapes, tuple(operands[..., k] for k in range(3)), {}, True, f"{dtype} {ndim}")
+            attrs = {"permutation": tuple(range(ndim)), "channel": -1}
+            yield Case(
+                "window",
+                samples,
+                np.dtype(dtype),
+                shapes,
+                (*(operands[..., k] for k in range(3)), none, none, none),
+                attrs,
+                True,
+                f"{dtype} {ndim}",
+            )
+    yield from computed_window_cases(rng)
+
+
+def computed_window_cases(rng: np.random.Generator) -> Iterator[Case]:
+    """Windows with fill, scale and offset, permutations, and other types of results."""
+    types = (np.uint8, np.int8, np.int16, np.int32, np.float16, np.float32, np.float64, np.bool_)
+    for number in range(120):
+        source, result = (np.dtype(t) for t in rng.choice(np.array(types), 2))
+        ndim = int(rng.integers(1, 6))
+        permutation = tuple(int(d) for d in (rng.permutation(ndim) if number % 2 else range(ndim)))
+        channel = int(rng.integers(-1, ndim)) if number % 3 else ndim - 1
+        fills, scales = int(rng.integers(0, 4)), int(rng.integers(0, 4))
+        if number % 4 == 0:
+            source = result = np.dtype(np.uint8)
+        if result == np.float16:  # others are too large for it
+            source = np.dtype(np.uint8)
+        samples, shapes, start, step, extent = [], [], [], [], []
+        for _ in range(5):
+            dims = extents(rng, ndim, 40 if ndim < 4 else 6)
+            if number % 3 == 0:
+                dims = (*dims[:-1], int(rng.choice([1, 3, 4])))
+            by = rng.choice([1, 1, 1, -1, 2, -3], ndim) if number % 5 else np.where(np.arange(ndim) == ndim - 2, -1, 1)
+            first = np.where(by < 0, np.array(dims) - 1, 0) + (rng.integers(-3, 4, ndim) if number % 2 else 0)
+            start.append(first)
+            step.append(by)
+            extent.append(np.maximum(0, np.array(dims) // np.abs(by) + (rng.integers(-2, 3, ndim) if number % 2 else 0)))
+            samples.append(noise(rng, dims, source))
+            shapes.append(tuple(int(extent[-1][d]) for d in permutation))
+        numbers = [rng.uniform(-3, 3, (5, n)).astype(np.float32) for n in (fills, scales, scales)]
+        params = (*(np.array(x, np.int32) for x in (start, step, extent)), *numbers)
+        note = f"{source}->{result} {permutation} channel {channel} {fills} {scales}"
+        yield Case("window", samples, result, shapes, params, {"permutation": permutation, "channel": channel}, False, note)
 
 
 def expand_cases(rng: np.random.Generator) -> Iterator[Case]:
@@ -166,7 +209,11 @@ def expand_cases(rng: np.random.Generator) -> Iterator[Case]:
             yield Case("expand", samples, np.dtype(dtype), shapes, (), {}, True, f"{dtype} {ndim} {missing}")
 
 
-CASES = {"warp": warp_cases, "resize": resize_cases, "window": window_cases, "expand": expand_cases}
+CASES = {
+    name.removesuffix("_cases"): make
+    for name, make in list(globals().items())
+    if f"jaxdali_{name.removesuffix('_cases')}" in _cpu.targets()
+}
 
 
 def run(case: Case, target: str = "", dense: bool = False, present: Any = None, broken: int | None = None, device: Any = None):

@@ -12,6 +12,7 @@ from jaxdali import _cpu
 from jaxdali._core import ffi as _ffi
 from jaxdali._core.ragged import Ragged, pack, plan_offsets
 from jaxdali._core.values import Spec
+from jaxdali.fn._families import call_window
 
 OUT_OF_BOUNDS = 7
 
@@ -36,8 +37,8 @@ def window(samples, start, step, extent, control, dense=False):
         shapes = np.asarray(extent, np.int64).prod(axis=1, keepdims=True)  # flat: the rank of the output is free
         offsets, need = plan_offsets(shapes, 1)
         out = _ffi.Out(max(need, 1), jnp.asarray(offsets), jnp.asarray(shapes.astype(np.int32)))
-        operands = (jnp.asarray(np.asarray(a, np.int32)) for a in (start, step, extent))
-        y, status = _ffi.call("window", ctx, x, Spec(samples[0].dtype, 1, None), out, *operands)
+        ctx.spec, ctx.out = Spec(samples[0].dtype, 1, None), (out,)
+        y, status = call_window(ctx, x, *(jnp.asarray(np.asarray(a, np.int32)) for a in (start, step, extent)))
         data = np.asarray(y.data)
     return [data[o * 64 : o * 64 + k] for o, (k,) in zip(offsets, shapes, strict=True)], np.asarray(status)
 

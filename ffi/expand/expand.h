@@ -79,8 +79,7 @@ inline void ExpandLast(const uint8_t* in, int64_t n, int64_t k, uint8_t* out) {
   }
 }
 
-// The CPU kernel.
-inline void Expand(ExpandArgs a) {
+inline void ExpandSample(ExpandArgs a) {
   int64_t total = 1, size = 1;
   for (int d = 0; d < a.ndim; d++) {
     total *= a.shape[d];
@@ -112,6 +111,14 @@ inline void Expand(ExpandArgs a) {
   }
   while (a.ndim > 0 && a.dims[a.ndim - 1] == a.shape[a.ndim - 1]) block *= a.shape[--a.ndim];
   ExpandAxis(a, 0, block, stride, a.in, a.out);
+}
+
+// The CPU kernel.
+inline Status Expand(const ExpandBatch& batch, int i) {
+  ExpandArgs a;
+  const Status s = batch.Sample(i, &a);
+  if (s == kOk) ExpandSample(a);
+  return s;
 }
 
 }  // namespace jaxdali

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "ffi/common/batch.h"
+#include "ffi/common/convert.h"
 #include "ffi/common/half.h"
 #include "ffi/common/hd.h"
 #include "ffi/common/samples.h"
@@ -276,23 +277,8 @@ struct ResizeBatch {
   }
 };
 
-// Integers: rounds half away from zero and saturates.
-template <class Out>
-JAXDALI_HD inline Out RoundSaturate(float v) {
-  if constexpr (std::is_same_v<Out, float>) {
-    return v;
-  } else if constexpr (std::is_same_v<Out, Half>) {
-    return Half(v);
-  } else {
-    constexpr float low = std::numeric_limits<Out>::min(), high = std::numeric_limits<Out>::max();
-    v = v > low ? v : low;
-    v = v < high ? v : high;
-    return static_cast<Out>(static_cast<int32_t>(v + (v < 0 ? -0.5f : 0.5f)));
-  }
-}
-
 // The CPU kernel.
-Status ResizeCpu(const ResizeJob& job);
+Status Resize(const ResizeBatch& batch, int i);
 
 // The CUDA kernel; null or what went wrong.
 const char* LaunchResize(const ResizeBatch& batch, const Samples& samples, void* stream);

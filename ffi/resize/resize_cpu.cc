@@ -132,7 +132,7 @@ inline __attribute__((always_inline)) void WeighPixelsImpl(const float* line, in
 
 template <class Out>
 inline __attribute__((always_inline)) void ConvertImpl(const float* in, int64_t n, Out* out) {
-  for (int64_t i = 0; i < n; i++) out[i] = RoundSaturate<Out>(in[i]);
+  for (int64_t i = 0; i < n; i++) out[i] = ConvertTo<Out>(in[i]);
 }
 
 // A few rows at a time: hundreds of streams are more than the prefetchers follow.
@@ -371,7 +371,7 @@ void ResizeTo(const ResizeJob& job, bool nearest, Scratch& s) {
 
 }  // namespace
 
-Status ResizeCpu(const ResizeJob& job) {
+static Status ResizeWhole(const ResizeJob& job) {
   static thread_local Scratch s;
   if (job.out_type != job.in_type && job.out_type != DType::kF32) return kInternal;
   int64_t size = job.outer * job.inner;
@@ -405,6 +405,12 @@ Status ResizeCpu(const ResizeJob& job) {
   } catch (const std::bad_alloc&) {
     return kOutOfMemory;
   }
+}
+
+Status Resize(const ResizeBatch& batch, int i) {
+  ResizeJob job;
+  const Status s = batch.Sample(i, &job);
+  return s == kOk ? ResizeWhole(job) : s;
 }
 
 }  // namespace jaxdali

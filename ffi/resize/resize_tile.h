@@ -38,7 +38,7 @@ struct Middle {
     return p.row[kRow];
   }
   JAXDALI_HD static float Value(float unpacked) { return unpacked; }
-  JAXDALI_HD static Out Finish(float sum) { return RoundSaturate<Out>(sum); }
+  JAXDALI_HD static Out Finish(float sum) { return ConvertTo<Out>(sum); }
 };
 
 // uint8: shared memory is read half as often with two rows in a word. A byte, or 15 bits, in the middle of a float's

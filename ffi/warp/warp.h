@@ -7,10 +7,10 @@
 
 #include <cmath>
 #include <cstdint>
-#include <limits>
 #include <type_traits>
 
 #include "ffi/common/batch.h"
+#include "ffi/common/convert.h"
 #include "ffi/common/half.h"
 #include "ffi/common/hd.h"
 #include "ffi/common/samples.h"
@@ -102,30 +102,11 @@ struct WarpBatch {
   }
 };
 
-// The CPU kernel, for an input that is not empty, or with fill.
-void WarpSample(const WarpArgs& a);
+// The CPU kernel.
+Status Warp(const WarpBatch& batch, int i);
 
 // The CUDA kernel; null or what went wrong.
 const char* LaunchWarp(const WarpBatch& batch, const Samples& samples, void* stream);
-
-// Integers: round half away from zero, then saturate: DALI's conversion.
-template <class Out>
-JAXDALI_HD inline Out RoundTo(float v) {
-  if constexpr (std::is_same_v<Out, float>) {
-    return v;
-  } else if constexpr (std::is_same_v<Out, Half>) {
-    return Half(v);
-  } else {
-    constexpr float kLow = static_cast<float>(std::numeric_limits<Out>::min());
-    constexpr float kHigh = static_cast<float>(std::numeric_limits<Out>::max());
-    if (!(v > kLow))
-      return v <= kLow || sizeof(Out) == 4 ? std::numeric_limits<Out>::min() : Out{0};  // NaN: as DALI has it
-    if (v >= kHigh) return std::numeric_limits<Out>::max();
-    int32_t t = static_cast<int32_t>(v);
-    float rest = v - static_cast<float>(t);
-    return static_cast<Out>(t + (rest >= 0.5f) - (rest <= -0.5f));
-  }
-}
 
 // The weights of the taps (x0,y0), (x1,y0), (x0,y1), (x1,y1) for the low words of the two coordinates.
 JAXDALI_HD inline void Weights(uint32_t fx, uint32_t fy, int32_t w[4]) {
@@ -155,17 +136,17 @@ JAXDALI_HD inline void WarpPixel(const WarpArgs& a, const In* in, const int64_t*
     }
     offset[t] *= a.channels;
   }
-  const In fill = RoundTo<In>(a.fill);
+  const In fill = ConvertTo<In>(a.fill);
   for (int64_t c = 0; c < a.channels; c++) {
     In v[kTaps];
     for (int t = 0; t < kTaps; t++) v[t] = outside[t] ? fill : in[offset[t] + c];
     if constexpr (!kLinear) {
       if (outside[0])
-        out[c] = RoundTo<Out>(a.fill);  // nothing is blended with it: the input's type need not hold it
+        out[c] = ConvertTo<Out>(a.fill);  // nothing is blended with it: the input's type need not hold it
       else if constexpr (std::is_same_v<In, Out>)
         out[c] = v[0];
       else
-        out[c] = RoundTo<Out>(static_cast<float>(v[0]));
+        out[c] = ConvertTo<Out>(static_cast<float>(v[0]));
     } else if constexpr (D == 2 && std::is_same_v<In, uint8_t> && std::is_same_v<Out, uint8_t>) {
       int32_t w[4], sum = 1 << (kWeightBits - 1);
       Weights(static_cast<uint32_t>(pos[0]), static_cast<uint32_t>(pos[1]), w);
@@ -178,7 +159,7 @@ JAXDALI_HD inline void WarpPixel(const WarpArgs& a, const In* in, const int64_t*
         float q = static_cast<float>(static_cast<uint32_t>(pos[s]) >> 8) * (1.0f / (1 << 24));
         for (int t = 0; t < kTaps >> (s + 1); t++) f[t] = f[2 * t] * (1.0f - q) + f[2 * t + 1] * q;
       }
-      out[c] = RoundTo<Out>(f[0]);
+      out[c] = ConvertTo<Out>(f[0]);
     }
   }
 }

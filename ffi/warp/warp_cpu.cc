@@ -1,6 +1,7 @@
 // CPU kernel of the affine warp.
 #include <algorithm>
 #include <cstring>
+#include <limits>
 
 #include "ffi/warp/warp.h"
 
@@ -43,10 +44,10 @@ Span Touching(const WarpArgs& a, const int64_t* pos, Span span) {
 }
 
 template <class In, class Out, int D, bool kLinear>
-void Warp(const WarpArgs& a) {
+void WarpPixels(const WarpArgs& a) {
   const In* in = static_cast<const In*>(a.in);
   Out* out = static_cast<Out*>(a.out);
-  const Out fill = RoundTo<Out>(a.fill);
+  const Out fill = ConvertTo<Out>(a.fill);
   int64_t volume = a.channels;
   for (int s = 0; s < D; s++) volume *= a.in_size[s];
   for (int64_t f = 0; f < a.frames; f++, in += volume) {
@@ -272,8 +273,8 @@ void Dispatch(const WarpArgs& a) {
   if constexpr (std::is_same_v<In, uint8_t> && std::is_same_v<Out, uint8_t>)
     if (TakesAvx2(a)) return a.channels == 3 ? WarpAvx2<3>(a) : WarpAvx2<4>(a);
 #endif
-  if (a.dims == 2) return a.linear ? Warp<In, Out, 2, true>(a) : Warp<In, Out, 2, false>(a);
-  return a.linear ? Warp<In, Out, 3, true>(a) : Warp<In, Out, 3, false>(a);
+  if (a.dims == 2) return a.linear ? WarpPixels<In, Out, 2, true>(a) : WarpPixels<In, Out, 2, false>(a);
+  return a.linear ? WarpPixels<In, Out, 3, true>(a) : WarpPixels<In, Out, 3, false>(a);
 }
 
 using Kernel = void (*)(const WarpArgs&);
@@ -310,10 +311,11 @@ Kernel KernelFor(DType in, DType out) {
 
 }  // namespace
 
-void WarpSample(const WarpArgs& a) {
-  int64_t out = a.frames * a.channels;
-  for (int s = 0; s < a.dims; s++) out *= a.out_size[s];
-  if (out > 0) KernelFor(a.in_type, a.out_type)(a);
+Status Warp(const WarpBatch& batch, int i) {
+  WarpArgs a;
+  if (Status s = batch.Sample(i, &a); s != kOk) return s;
+  if (batch.out.size(i) > 0) KernelFor(a.in_type, a.out_type)(a);
+  return kOk;
 }
 
 }  // namespace jaxdali

@@ -1,43 +1,51 @@
-// Binding and handlers of the strided window copy.
+// Binding of the strided window.
 #include "ffi/window/window.h"
 
-#include "ffi/common/binding.h"
+#include "ffi/common/kernel.h"
 
 namespace jaxdali {
 namespace {
 
-ffi::Error Impl(Device device, ffi::AnyBuffer in, I32 in_offsets, I32 in_shapes, I32 out_offsets, I32 out_shapes,
-                I32 control, I32 start, I32 step, I32 extent, ffi::Result<ffi::AnyBuffer> out,
-                ffi::ResultBuffer<ffi::S32> status) {
-  WindowBatch b{
-      .in = {}, .out = {}, .start = start.typed_data(), .step = step.typed_data(), .extent = extent.typed_data()};
-  if (auto e = ToBatch(in, in_offsets, in_shapes, &b.in); e.failure()) return e;
-  if (auto e = ToBatch(*out, out_offsets, out_shapes, &b.out); e.failure()) return e;
-  if (b.in.dtype != b.out.dtype) return ffi::Error::InvalidArgument("window: element types differ");
-  const size_t rows = static_cast<size_t>(b.out.n) * b.in.ndim;
-  if (start.element_count() != rows || step.element_count() != rows || extent.element_count() != rows)
+ffi::Error SetUp(WindowBatch* b, I32 start, I32 step, I32 extent, F32 fill, F32 scale, F32 offset,
+                 ffi::Span<const int64_t> permutation, int32_t channel) {
+  const int ndim = b->in.ndim;
+  if (!HasRows(start, *b, ndim) || !HasRows(step, *b, ndim) || !HasRows(extent, *b, ndim))
     return ffi::Error::InvalidArgument("window: start, step and extent must be [N, rank of the input]");
-#ifdef JAXDALI_CUDA
-  return LaunchKernel(LaunchWindow, b, device, control, status);
-#else
-  (void)device;
-  return ForEachSample(control, b.in, b.out, status, [&](int i) -> Status {
-    WindowArgs a;
-    Status s = b.Sample(i, &a);
-    if (s == kOk) CopyWindow(a);
-    return s;
-  });
-#endif
+  b->start = start.typed_data();
+  b->step = step.typed_data();
+  b->extent = extent.typed_data();
+  b->fill = fill.typed_data();
+  b->scale = scale.typed_data();
+  b->offset = offset.typed_data();
+  b->fills = b->out.n > 0 ? static_cast<int>(fill.element_count()) / b->out.n : 0;
+  b->scales = b->out.n > 0 ? static_cast<int>(scale.element_count()) / b->out.n : 0;
+  if (!HasRows(fill, *b, b->fills) || !HasRows(scale, *b, b->scales) || !HasRows(offset, *b, b->scales))
+    return ffi::Error::InvalidArgument("window: fill, scale and offset must be [N, channels], or [N, 0]");
+  if (b->in.dtype != b->out.dtype && b->scales == 0 && (b->in.dtype == DType::kI64 || b->in.dtype == DType::kU64))
+    return ffi::Error::InvalidArgument("window: 64-bit integers are not converted");
+  unsigned seen = 0;
+  if (static_cast<int>(permutation.size()) != ndim)
+    return ffi::Error::InvalidArgument("window: the permutation must name each axis of the input once");
+  for (int k = 0; k < ndim; k++) {
+    const int64_t d = permutation[k];
+    if (d < 0 || d >= ndim || (seen >> d & 1))
+      return ffi::Error::InvalidArgument("window: the permutation must name each axis of the input once");
+    seen |= 1u << d;
+    b->permutation[k] = static_cast<int>(d);
+  }
+  b->channel = channel;
+  return ffi::Error::Success();
 }
 
 }  // namespace
 }  // namespace jaxdali
 
-XLA_FFI_DEFINE_HANDLER_SYMBOL(jaxdali_window, jaxdali::Impl,
-                              JAXDALI_BIND_BATCH()
-                                  .Arg<jaxdali::I32>()  // start [N, rank of the input]
-                                  .Arg<jaxdali::I32>()  // step
-                                  .Arg<jaxdali::I32>()  // extent
-                                  .Ret<jaxdali::ffi::AnyBuffer>()
-                                  .Ret<jaxdali::I32>(),
-                              JAXDALI_HANDLER_TRAITS);
+JAXDALI_DEFINE_KERNEL(window, jaxdali::SetUp, jaxdali::Window, jaxdali::LaunchWindow,
+                      .Arg<jaxdali::I32>()      // start [N, rank of the input]
+                          .Arg<jaxdali::I32>()  // step
+                          .Arg<jaxdali::I32>()  // extent
+                          .Arg<jaxdali::F32>()  // fill [N, channels], or [N, 0]: nothing may be outside
+                          .Arg<jaxdali::F32>()  // scale [N, channels], or [N, 0]
+                          .Arg<jaxdali::F32>()  // offset
+                          .Attr<jaxdali::ffi::Span<const int64_t>>("permutation")  // output axis to input axis
+                          .Attr<int32_t>("channel"));                              // of the input's axes, or -1

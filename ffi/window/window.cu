@@ -1,4 +1,5 @@
-// The strided window on CUDA: one thread per word or element of the output.
+// The strided window on CUDA: one thread per word or element of the output where elements are only moved, else one per
+// element.
 #include "ffi/common/strided.h"
 #include "ffi/window/window.h"
 
@@ -10,21 +11,74 @@ struct Windows : WindowBatch {
     WindowArgs a;
     if (Status s = Sample(i, &a); s != kOk) return s;
     from->Clear();
-    int64_t stride[8], elements = 1;
-    for (int d = a.ndim - 1; d >= 0; d--) {
-      stride[d] = elements;
-      elements *= a.dims[d];
-      from->start += a.start[d] * stride[d];
-    }
-    for (int d = 0; d < a.ndim; d++) from->Add(a.extent[d], a.step[d] * stride[d]);
+    from->start = a.start;
+    for (int d = 0; d < a.ndim; d++) from->Add(a.extent[d], a.stride[d]);
     return kOk;
+  }
+};
+
+template <class V>
+struct ComputedWindows : WindowBatch {
+  struct Shared {
+    WindowArgs args;
+    int64_t size;
+  };
+
+  JAXDALI_HD Status Prepare(int i, Shared* s) const {
+    s->size = out.size(i);
+    return Sample(i, &s->args);
+  }
+  JAXDALI_HD void Share(int, Shared*) const {}
+  JAXDALI_HD void Work(const Shared& s, int64_t first, int64_t step) const {
+    for (int64_t i = first; i < s.size; i += step) Element(s.args, i);
+  }
+
+ private:
+  JAXDALI_HD static void Element(const WindowArgs& a, int64_t i) {
+    int64_t from = a.start, rest = i, channel = 0;
+    bool inside = true;
+    for (int d = a.ndim - 1; d >= 0; d--) {
+      const Quotient q = d > 0 ? Divide(rest, a.extent[d]) : Quotient{0, rest};
+      rest = q.quotient;
+      inside = inside && q.rest >= a.begin[d] && q.rest < a.end[d];
+      from += q.rest * a.stride[d];
+      if (d == a.channel) channel = a.Channel(q.rest);
+    }
+    if (!inside) {
+      StoreElement(a.out_type, a.out, i, a.Fill(channel));
+    } else if (a.moves()) {
+      Copy(a, from, i);
+    } else {
+      V v = LoadElement<V>(a.in_type, a.in, from);
+      if (a.scales > 0)
+        v = v * static_cast<V>(WindowArgs::Pick(a.scale, a.scales, channel)) +
+            static_cast<V>(WindowArgs::Pick(a.offset, a.scales, channel));
+      StoreElement(a.out_type, a.out, i, v);
+    }
+  }
+  JAXDALI_HD static void Copy(const WindowArgs& a, int64_t from, int64_t to) {
+    switch (SizeOf(a.in_type)) {
+      case 1:
+        a.out[to] = a.in[from];
+        return;
+      case 2:
+        reinterpret_cast<uint16_t*>(a.out)[to] = reinterpret_cast<const uint16_t*>(a.in)[from];
+        return;
+      case 4:
+        reinterpret_cast<uint32_t*>(a.out)[to] = reinterpret_cast<const uint32_t*>(a.in)[from];
+        return;
+      default:
+        reinterpret_cast<uint64_t*>(a.out)[to] = reinterpret_cast<const uint64_t*>(a.in)[from];
+    }
   }
 };
 
 }  // namespace
 
 const char* LaunchWindow(const WindowBatch& b, const Samples& samples, void* stream) {
-  return LaunchStrided(Windows{b}, samples, stream);
+  if (b.moves() && b.fills == 0) return LaunchStrided(Windows{b}, samples, stream);
+  if (FitsFloat(b.in.dtype)) return Launch(ComputedWindows<float>{b}, samples, stream);
+  return Launch(ComputedWindows<double>{b}, samples, stream);
 }
 
 }  // namespace jaxdali

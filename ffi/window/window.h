@@ -1,129 +1,119 @@
-// A strided window of an n-dimensional array, copied to packed memory: crop, slice, flip, subscripts.
+// A strided window of an n-dimensional array, with what often comes with it: a permutation of the axes, padding, scale
+// and offset by channel, another element type. Crop, slice, flip, pad, transpose, crop_mirror_normalize, subscripts.
 #ifndef JAXDALI_FFI_WINDOW_H_
 #define JAXDALI_FFI_WINDOW_H_
 
 #include <cstdint>
-#include <cstring>
 
 #include "ffi/common/batch.h"
+#include "ffi/common/convert.h"
 #include "ffi/common/hd.h"
 #include "ffi/common/samples.h"
 #include "ffi/common/status.h"
 
 namespace jaxdali {
 
+// One sample. Axes are those of the output, outermost first.
 struct WindowArgs {
+  DType in_type, out_type;
   const uint8_t* in;
   uint8_t* out;
   int ndim;
-  int64_t element;    // bytes
-  int64_t dims[8];    // of the input
-  int64_t start[8];   // first index of each axis
-  int64_t step[8];    // to the next; may be negative
-  int64_t extent[8];  // indices taken
-};
+  int64_t extent[8];                    // indices taken
+  int64_t stride[8];                    // elements of the input from one to the next; may be negative
+  int64_t start;                        // element of the input at index 0 of all axes; may be outside
+  int64_t begin[8], end[8];             // the indices that lie inside the input; all the others are fill
+  bool inside;                          // all do
+  int channel;                          // the axis along which fill, scale and offset vary, or -1
+  int64_t first_channel, step_channel;  // channel of its index 0, and to the next
+  const float *fill, *scale, *offset;
+  int fills, scales;  // numbers of each; the last one is that of all further channels
 
-// kOutOfBounds when an index lies outside the input; then nothing is read. An empty window has no indices.
-JAXDALI_HD inline Status CheckWindow(const WindowArgs& a) {
-  for (int d = 0; d < a.ndim; d++)
-    if (a.extent[d] <= 0) return a.extent[d] < 0 ? kInternal : kOk;
-  for (int d = 0; d < a.ndim; d++) {
-    int64_t last = a.start[d] + (a.extent[d] - 1) * a.step[d];  // operands are 32 bits: no overflow
-    if (a.start[d] < 0 || a.start[d] >= a.dims[d] || last < 0 || last >= a.dims[d]) return kOutOfBounds;
+  JAXDALI_HD int64_t Channel(int64_t index) const { return first_channel + index * step_channel; }
+  JAXDALI_HD static float Pick(const float* values, int n, int64_t channel) {
+    return values[channel < 0 ? 0 : channel < n ? channel : n - 1];
   }
-  return kOk;
-}
+  JAXDALI_HD float Fill(int64_t channel) const { return Pick(fill, fills, channel); }
+  // Elements are copied, not computed with.
+  JAXDALI_HD bool moves() const { return in_type == out_type && scales == 0; }
+};
 
 // A batch, as the custom call gets it.
 struct WindowBatch {
-  Batch in, out;                         // of one type
-  const int32_t *start, *step, *extent;  // [n, rank of the input]
+  Batch in, out;
+  const int32_t *start, *step, *extent;  // [n, rank of the input]: first index on each axis, to the next, how many
+  const float* fill;                     // [n, fills]: of indices outside; without them these are an error
+  const float *scale, *offset;           // [n, scales], or none: elements are scale * element + offset
+  int fills, scales;
+  int permutation[8];  // for each axis of the output the input's; axes that are dropped (of extent 1) stand anywhere
+  int channel;         // of the input's axes, or -1
 
-  // Sample i, which lies inside both buffers.
+  JAXDALI_HD bool moves() const { return in.dtype == out.dtype && scales == 0; }
+
+  // Sample i, which lies inside both buffers. kOutOfBounds when an index lies outside the input and there is no fill.
   JAXDALI_NOINLINE JAXDALI_HD Status Sample(int i, WindowArgs* a) const {
+    a->in_type = in.dtype;
+    a->out_type = out.dtype;
     a->in = in.bytes(i);
     a->out = out.bytes(i);
     a->ndim = in.ndim;
-    a->element = SizeOf(in.dtype);
-    int64_t size = 1;
-    for (int d = 0; d < in.ndim; d++) {
-      const int64_t at = static_cast<int64_t>(i) * in.ndim + d;
-      a->dims[d] = in.dim(i, d);
-      a->start[d] = start[at];
-      a->step[d] = step[at];
-      a->extent[d] = extent[at];
-      size *= a->extent[d];
+    a->fill = fill + static_cast<int64_t>(i) * fills;
+    a->scale = scale + static_cast<int64_t>(i) * scales;
+    a->offset = offset + static_cast<int64_t>(i) * scales;
+    a->fills = fills;
+    a->scales = scales;
+    a->channel = -1;
+    a->start = 0;
+    a->inside = true;
+    int64_t unit[8], size = 1, elements = 1;
+    bool negative = false, reaches_out = false;
+    for (int d = in.ndim - 1; d >= 0; d--) {
+      unit[d] = elements;
+      elements *= in.dim(i, d);
     }
+    for (int k = 0; k < in.ndim; k++) {
+      const int d = permutation[k];
+      const int64_t at = static_cast<int64_t>(i) * in.ndim + d, n = extent[at], first = start[at], by = step[at];
+      const int64_t dim = in.dim(i, d);
+      if (n < 0) negative = true;
+      if (d == channel) {
+        a->channel = k;
+        a->first_channel = first;
+        a->step_channel = by;
+      }
+      a->extent[k] = n;
+      a->stride[k] = by * unit[d];
+      a->start += first * unit[d];
+      size *= n;
+      // The indices o with 0 <= first + o * by < dim; operands have 32 bits: no overflow.
+      int64_t low = 0, high = n;
+      if (by == 0) {
+        if (first < 0 || first >= dim) high = 0;
+      } else {
+        const int64_t near = by > 0 ? -first : first - dim + 1, far = by > 0 ? dim - first : first + 1,
+                      width = by > 0 ? by : -by;
+        low = near > 0 ? (near + width - 1) / width : 0;
+        high = far > 0 ? (far + width - 1) / width : 0;
+      }
+      low = low < n ? low : n;
+      high = high < n ? high : n;
+      if (low > 0 || high < n) reaches_out = true;
+      a->begin[k] = low;
+      a->end[k] = high > low ? high : low;
+    }
+    if (negative) return kInternal;
     // An axis that is dropped has extent 1, a new one too: the rank of the output is free, its size is not.
-    if (Status s = CheckWindow(*a); s != kOk) return s;
-    return size == out.size(i) ? kOk : kInternal;
+    if (size != out.size(i)) return kInternal;
+    a->inside = !reaches_out || size == 0;
+    return a->inside || fills > 0 ? kOk : kOutOfBounds;
   }
 };
 
+// The CPU kernel.
+Status Window(const WindowBatch& batch, int i);
+
 // The CUDA kernel; null or what went wrong.
 const char* LaunchWindow(const WindowBatch& batch, const Samples& samples, void* stream);
-
-template <class T>
-inline void CopyStrided(const uint8_t* in, int64_t step, int64_t n, uint8_t* out) {
-  for (int64_t i = 0; i < n; i++) std::memcpy(out + i * sizeof(T), in + i * step, sizeof(T));
-}
-
-// n blocks of `block` bytes, `step` bytes apart.
-inline void CopyBlocks(const uint8_t* in, int64_t step, int64_t n, int64_t block, uint8_t* out) {
-  if (step == block) {
-    std::memcpy(out, in, n * block);
-    return;
-  }
-  switch (block) {
-    case 1:
-      return CopyStrided<uint8_t>(in, step, n, out);
-    case 2:
-      return CopyStrided<uint16_t>(in, step, n, out);
-    case 3:
-      return CopyStrided<uint8_t[3]>(in, step, n, out);
-    case 4:
-      return CopyStrided<uint32_t>(in, step, n, out);
-    case 8:
-      return CopyStrided<uint64_t>(in, step, n, out);
-    default:
-      for (int64_t i = 0; i < n; i++) std::memcpy(out + i * block, in + i * step, block);
-  }
-}
-
-// The CPU kernel, for a window that CheckWindow finds good.
-inline void CopyWindow(const WindowArgs& a) {
-  int64_t stride[8], axes = a.ndim, block = a.element;  // bytes from index to index of the input
-  int64_t total = 1;
-  const uint8_t* in = a.in;
-  for (int d = a.ndim - 1; d >= 0; d--) {
-    stride[d] = d == a.ndim - 1 ? a.element : stride[d + 1] * a.dims[d + 1];
-    total *= a.extent[d];
-  }
-  if (total == 0) return;
-  for (int d = 0; d < a.ndim; d++) in += a.start[d] * stride[d];
-  // Inner axes whose indices are neighbours in memory become one block.
-  while (axes > 0 && (a.extent[axes - 1] == 1 || a.step[axes - 1] * stride[axes - 1] == block))
-    block *= a.extent[--axes];
-  if (axes == 0) {
-    std::memcpy(a.out, in, block);
-    return;
-  }
-  const int last = static_cast<int>(axes) - 1;
-  int64_t index[8] = {};
-  uint8_t* out = a.out;
-  for (;;) {
-    CopyBlocks(in, a.step[last] * stride[last], a.extent[last], block, out);
-    out += a.extent[last] * block;
-    int d = last - 1;
-    for (; d >= 0; d--) {
-      in += a.step[d] * stride[d];
-      if (++index[d] < a.extent[d]) break;
-      in -= a.extent[d] * a.step[d] * stride[d];
-      index[d] = 0;
-    }
-    if (d < 0) return;
-  }
-}
 
 }  // namespace jaxdali
 

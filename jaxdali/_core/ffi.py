@@ -76,7 +76,7 @@ def call(
       out: layout of a ragged output, None when `spec.shape` is static.
       *params: further operands, one row per sample.
       scratch: bytes of working memory, for a kernel whose last result that is: XLA plans it with the rest of the program's memory.
-      **attrs: small static attributes (int, float, bool or str).
+      **attrs: small static attributes (int, float, bool, str, or a tuple of int).
 
     Returns:
       (output, status ``i32[B]``).
@@ -104,4 +104,6 @@ def _attribute(v: Any) -> Any:
         return np.int32(v)
     if isinstance(v, float):
         return np.float32(v)
+    if isinstance(v, tuple):
+        return np.asarray(v, np.int64)
     return v

@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from ..._core import ffi as _ffi
 from ..._core.building import add
 from ..._core.context import BuildContext, HostContext, LowerContext
 from ..._core.graph import DataNode
 from ..._core.operator import HostOperator, NativeOperator, Operator, ProgramOperator, Setup
 from ..._core.values import Spec, Value
+from .._families import call_window
 
 _OUT_OF_BOUNDS = 7  # ffi/common/status.h
 _FAR = 1 << 40  # static indices are cut to this, so that arithmetic on them can't overflow
@@ -191,7 +191,7 @@ class _Window(Subscript, NativeOperator):
 
     def lower(self, ctx: LowerContext, x: Any, *indices: Any) -> Any:
         p = ctx.params
-        y, status = _ffi.call("window", ctx, x, ctx.spec, ctx.out[0], p["start"], p["step"], p["extent"])
+        y, status = call_window(ctx, x, p["start"], p["step"], p["extent"])
         return (y,), status
 
 

@@ -1,7 +1,7 @@
-#include "ffi/resize/resize_u8.h"
-
 #include <algorithm>
 #include <cstring>
+
+#include "ffi/resize/resize_u8.h"
 
 #if defined(__x86_64__)
 #include <immintrin.h>

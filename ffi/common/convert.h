@@ -1,0 +1,97 @@
+// Element types: the one rule by which a computed value becomes an element, and calls by type.
+#ifndef JAXDALI_FFI_COMMON_CONVERT_H_
+#define JAXDALI_FFI_COMMON_CONVERT_H_
+
+#include <cstdint>
+#include <limits>
+#include <type_traits>
+
+#include "ffi/common/batch.h"
+#include "ffi/common/half.h"
+#include "ffi/common/hd.h"
+
+namespace jaxdali {
+
+// A float or double as an element. Integers: rounds half away from zero and saturates; NaN becomes 0, or the minimum of
+// int32 and int64; as `cast`, and DALI, have it.
+template <class Out, class V>
+JAXDALI_HD inline Out ConvertTo(V v) {
+  static_assert(std::is_floating_point_v<V>);
+  if constexpr (std::is_floating_point_v<Out>) {
+    return static_cast<Out>(v);
+  } else if constexpr (std::is_same_v<Out, Half>) {
+    return Half(static_cast<float>(v));
+  } else if constexpr (std::is_same_v<Out, bool>) {
+    return !(v > V(-0.5) && v < V(0.5));
+  } else if constexpr (sizeof(Out) <= 2) {  // without branches: loops over it become vectors
+    constexpr V kLow = std::numeric_limits<Out>::min(), kHigh = std::numeric_limits<Out>::max();
+    v = v == v ? v : 0;
+    v = v > kLow ? v : kLow;
+    v = v < kHigh ? v : kHigh;
+    const int32_t whole = static_cast<int32_t>(v);
+    const V rest = v - static_cast<V>(whole);  // not v + 0.5: that rounds 0.49999997 up
+    return static_cast<Out>(whole + (rest >= V(0.5)) - (rest <= V(-0.5)));
+  } else {
+    constexpr V kLow = static_cast<V>(std::numeric_limits<Out>::min());
+    constexpr V kHigh = static_cast<V>(std::numeric_limits<Out>::max());
+    if (!(v > kLow)) return std::numeric_limits<Out>::min();  // NaN too
+    if (v >= kHigh) return std::numeric_limits<Out>::max();
+    const Out whole = static_cast<Out>(v);
+    const V rest = v - static_cast<V>(whole);
+    return static_cast<Out>(whole + (rest >= V(0.5)) - (rest <= V(-0.5)));
+  }
+}
+
+// f(T{}) with the C++ type of a DType.
+template <class F>
+JAXDALI_HD inline auto WithType(DType type, F f) {
+  switch (type) {
+    case DType::kU8:
+      return f(uint8_t{});
+    case DType::kU16:
+      return f(uint16_t{});
+    case DType::kU32:
+      return f(uint32_t{});
+    case DType::kU64:
+      return f(uint64_t{});
+    case DType::kI8:
+      return f(int8_t{});
+    case DType::kI16:
+      return f(int16_t{});
+    case DType::kI32:
+      return f(int32_t{});
+    case DType::kI64:
+      return f(int64_t{});
+    case DType::kF16:
+      return f(Half{});
+    case DType::kF32:
+      return f(float{});
+    case DType::kBool:
+      return f(bool{});
+    default:
+      return f(double{});
+  }
+}
+
+// Whether every value of the type is a float's, so that a kernel need not compute in double.
+inline bool FitsFloat(DType type) { return SizeOf(type) <= 2 || type == DType::kF32; }
+
+// Element i of an array, whose type is known at run time only: what CUDA kernels that are bound by memory use.
+template <class V>
+JAXDALI_HD inline V LoadElement(DType type, const void* from, int64_t i) {
+  return WithType(type, [&](auto t) -> V {
+    using T = decltype(t);
+    if constexpr (std::is_same_v<T, Half>)
+      return static_cast<V>(static_cast<float>(static_cast<const T*>(from)[i]));
+    else
+      return static_cast<V>(static_cast<const T*>(from)[i]);
+  });
+}
+template <class V>
+JAXDALI_HD inline void StoreElement(DType type, void* to, int64_t i, V v) {
+  WithType(type, [&](auto t) { static_cast<decltype(t)*>(to)[i] = ConvertTo<decltype(t)>(v); });
+}
+
+}  // namespace jaxdali
+
+#endif  // JAXDALI_FFI_COMMON_CONVERT_H_

@@ -1,0 +1,55 @@
+// The binding of a kernel: what is the same for all of them stands here once. A kernel `x` has
+//
+//   struct XBatch { Batch in, out; ... };                         // x.h: what its custom call gets
+//   Status X(const XBatch&, int i);                               // x.h: the CPU kernel, for a sample inside both
+//   buffers const char* LaunchX(const XBatch&, const Samples&, void*);    // x.cu: the CUDA kernel; null or what went
+//   wrong ffi::Error SetUp(XBatch*, <operands and attributes>);         // x.cc: checks them, with `in` and `out`
+//   already set JAXDALI_DEFINE_KERNEL(x, SetUp, X, LaunchX, .Arg<...>() ...)  // x.cc: their list
+#ifndef JAXDALI_FFI_COMMON_KERNEL_H_
+#define JAXDALI_FFI_COMMON_KERNEL_H_
+
+#include "ffi/common/binding.h"
+
+namespace jaxdali {
+
+template <auto kSetUp, auto kRun>
+struct KernelCall;
+
+template <class B, class... Params, ffi::Error (*kSetUp)(B*, Params...), auto kRun>
+struct KernelCall<kSetUp, kRun> {
+  static ffi::Error Handle([[maybe_unused]] Device device, ffi::AnyBuffer in, I32 in_offsets, I32 in_shapes,
+                           I32 out_offsets, I32 out_shapes, I32 control, Params... params,
+                           ffi::Result<ffi::AnyBuffer> out, ffi::ResultBuffer<ffi::S32> status) {
+    B b{};
+    if (auto e = ToBatch(in, in_offsets, in_shapes, &b.in); e.failure()) return e;
+    if (auto e = ToBatch(*out, out_offsets, out_shapes, &b.out); e.failure()) return e;
+    if (auto e = kSetUp(&b, params...); e.failure()) return e;
+#ifdef JAXDALI_CUDA
+    return LaunchKernel<B>(kRun, b, device, control, status);
+#else
+    return ForEachSample(control, b.in, b.out, status, [&](int i) -> Status { return kRun(b, i); });
+#endif
+  }
+};
+
+// Whether an operand has `columns` numbers for each sample of the batch.
+template <class Buffer, class B>
+inline bool HasRows(const Buffer& operand, const B& batch, int64_t columns) {
+  return static_cast<int64_t>(operand.element_count()) == int64_t{batch.out.n} * columns;
+}
+
+}  // namespace jaxdali
+
+#ifdef JAXDALI_CUDA
+#define JAXDALI_KERNEL_RUNS(cpu, cuda) cuda
+#else
+#define JAXDALI_KERNEL_RUNS(cpu, cuda) cpu
+#endif
+
+// The parameters begin with JAXDALI_BIND_BATCH's and end with the results: data, status.
+#define JAXDALI_DEFINE_KERNEL(name, set_up, cpu, cuda, ...)                                       \
+  XLA_FFI_DEFINE_HANDLER_SYMBOL(                                                                  \
+      jaxdali_##name, (&::jaxdali::KernelCall<&set_up, &JAXDALI_KERNEL_RUNS(cpu, cuda)>::Handle), \
+      JAXDALI_BIND_BATCH() __VA_ARGS__.Ret<::xla::ffi::AnyBuffer>().Ret<::jaxdali::I32>(), JAXDALI_HANDLER_TRAITS)
+
+#endif  // JAXDALI_FFI_COMMON_KERNEL_H_

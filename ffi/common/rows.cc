@@ -1,0 +1,163 @@
+#include "ffi/common/rows.h"
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#define JAXDALI_AVX2 __attribute__((target("avx2,f16c")))
+#endif
+
+namespace jaxdali {
+namespace {
+
+#define JAXDALI_INLINE __attribute__((always_inline)) inline
+
+template <class T, class V>
+JAXDALI_INLINE V Number(T v) {
+  if constexpr (std::is_same_v<T, Half>)
+    return static_cast<V>(static_cast<float>(v));
+  else
+    return static_cast<V>(v);
+}
+
+template <class T, class V>
+JAXDALI_INLINE void Load(const T* from, int64_t step, int64_t n, V* to) {
+  switch (step) {  // steps that the compiler knows become shuffles
+    case 1:
+      for (int64_t i = 0; i < n; i++) to[i] = Number<T, V>(from[i]);
+      return;
+    case -1:
+      for (int64_t i = 0; i < n; i++) to[i] = Number<T, V>(from[-i]);
+      return;
+    default:
+      for (int64_t i = 0; i < n; i++) to[i] = Number<T, V>(from[i * step]);
+  }
+}
+
+template <class T, class V>
+JAXDALI_INLINE void Store(const V* from, int64_t n, T* to) {
+  for (int64_t i = 0; i < n; i++) to[i] = ConvertTo<T>(from[i]);
+}
+
+template <class T, class V>
+struct Portable {
+  static void Load(const T* from, int64_t step, int64_t n, V* to) { jaxdali::Load(from, step, n, to); }
+  static void Store(const V* from, int64_t n, T* to) { jaxdali::Store(from, n, to); }
+};
+
+#if defined(__x86_64__)
+
+const bool kAvx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("f16c");
+
+// Every third byte of 24, from byte 0 on, as floats: planes of packed pixels.
+JAXDALI_AVX2 JAXDALI_INLINE int64_t LoadThirds(const uint8_t* from, int64_t step, int64_t n, float* to) {
+  if (n < 16) return 0;
+  const bool back = step < 0;
+  const __m128i low = back ? _mm_setr_epi8(15, 12, 9, 6, 3, 0, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1)
+                           : _mm_setr_epi8(0, 3, 6, 9, 12, 15, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1);
+  const __m128i high = back ? _mm_setr_epi8(-1, -1, -1, -1, -1, -1, 5, 2, -1, -1, -1, -1, -1, -1, -1, -1)
+                            : _mm_setr_epi8(-1, -1, -1, -1, -1, -1, 10, 13, -1, -1, -1, -1, -1, -1, -1, -1);
+  int64_t i = 0;
+  for (; i + 9 <= n; i += 8) {  // no byte is read that is not between elements
+    const uint8_t* p = from + i * step;
+    const __m128i a = _mm_loadu_si128(reinterpret_cast<const __m128i*>(back ? p - 15 : p));
+    const __m128i b = _mm_loadu_si128(reinterpret_cast<const __m128i*>(back ? p - 23 : p + 8));
+    const __m128i bytes = _mm_or_si128(_mm_shuffle_epi8(a, low), _mm_shuffle_epi8(b, high));
+    _mm256_storeu_ps(to + i, _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(bytes)));
+  }
+  return i;
+}
+
+template <class T, class V>
+struct Avx2 {
+  JAXDALI_AVX2 static void Load(const T* from, int64_t step, int64_t n, V* to) {
+    int64_t i = 0;
+    if constexpr (std::is_same_v<T, uint8_t> && std::is_same_v<V, float>) {
+      if (step == 3 || step == -3) i = LoadThirds(from, step, n, to);
+    } else if constexpr (std::is_same_v<T, Half> && std::is_same_v<V, float>) {
+      if (step == 1)
+        for (; i + 8 <= n; i += 8)
+          _mm256_storeu_ps(to + i, _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from + i))));
+    }
+    jaxdali::Load(from + i * step, step, n - i, to + i);
+  }
+  JAXDALI_AVX2 static void Store(const V* from, int64_t n, T* to) {
+    int64_t i = 0;
+    if constexpr (std::is_same_v<T, Half> && std::is_same_v<V, float>) {
+      for (; i + 8 <= n; i += 8)
+        _mm_storeu_si128(reinterpret_cast<__m128i*>(to + i),
+                         _mm256_cvtps_ph(_mm256_loadu_ps(from + i), _MM_FROUND_TO_NEAREST_INT));
+    }
+    jaxdali::Store(from + i, n - i, to + i);
+  }
+};
+
+#endif
+
+template <class V>
+void LoadAny(DType type, const void* array, int64_t first, int64_t step, int64_t n, V* to) {
+  WithType(type, [&](auto t) {
+    using T = decltype(t);
+    const T* from = static_cast<const T*>(array) + first;
+#if defined(__x86_64__)
+    if (kAvx2) return Avx2<T, V>::Load(from, step, n, to);
+#endif
+    Portable<T, V>::Load(from, step, n, to);
+  });
+}
+
+template <class V>
+void StoreAny(DType type, const V* from, int64_t n, void* array, int64_t first) {
+  WithType(type, [&](auto t) {
+    using T = decltype(t);
+    T* to = static_cast<T*>(array) + first;
+#if defined(__x86_64__)
+    if (kAvx2) return Avx2<T, V>::Store(from, n, to);
+#endif
+    Portable<T, V>::Store(from, n, to);
+  });
+}
+
+template <class V>
+JAXDALI_INLINE void Scale(const float* scale, const float* offset, int64_t n, V* values) {
+  for (int64_t i = 0; i < n; i++) values[i] = values[i] * static_cast<V>(scale[i]) + static_cast<V>(offset[i]);
+}
+template <class V>
+JAXDALI_INLINE void Scale(float scale, float offset, int64_t n, V* values) {
+  const V s = scale, o = offset;
+  for (int64_t i = 0; i < n; i++) values[i] = values[i] * s + o;
+}
+#if defined(__x86_64__)
+template <class P, class V>
+JAXDALI_AVX2 void ScaleAvx2(P scale, P offset, int64_t n, V* values) {
+  Scale(scale, offset, n, values);
+}
+#endif
+template <class P, class V>
+void ScaleAny(P scale, P offset, int64_t n, V* values) {
+#if defined(__x86_64__)
+  if (kAvx2) return ScaleAvx2(scale, offset, n, values);
+#endif
+  Scale(scale, offset, n, values);
+}
+
+}  // namespace
+
+void LoadRow(DType type, const void* array, int64_t first, int64_t step, int64_t n, float* to) {
+  LoadAny(type, array, first, step, n, to);
+}
+void LoadRow(DType type, const void* array, int64_t first, int64_t step, int64_t n, double* to) {
+  LoadAny(type, array, first, step, n, to);
+}
+void StoreRow(DType type, const float* from, int64_t n, void* array, int64_t first) {
+  StoreAny(type, from, n, array, first);
+}
+void StoreRow(DType type, const double* from, int64_t n, void* array, int64_t first) {
+  StoreAny(type, from, n, array, first);
+}
+void ScaleRow(const float* scale, const float* offset, int64_t n, float* values) { ScaleAny(scale, offset, n, values); }
+void ScaleRow(const float* scale, const float* offset, int64_t n, double* values) {
+  ScaleAny(scale, offset, n, values);
+}
+void ScaleRow(float scale, float offset, int64_t n, float* values) { ScaleAny(scale, offset, n, values); }
+void ScaleRow(float scale, float offset, int64_t n, double* values) { ScaleAny(scale, offset, n, values); }
+
+}  // namespace jaxdali

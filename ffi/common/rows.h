@@ -1,0 +1,30 @@
+// Rows of elements to and from the floats or doubles that CPU kernels compute with, with AVX2 where there is AVX2: for
+// each element type once, not for each pair of types in each kernel.
+#ifndef JAXDALI_FFI_COMMON_ROWS_H_
+#define JAXDALI_FFI_COMMON_ROWS_H_
+
+#include <cstdint>
+
+#include "ffi/common/convert.h"
+
+namespace jaxdali {
+
+inline constexpr int64_t kRow = 512;  // numbers that a kernel converts at a time: they stay in the nearest cache
+
+// n elements, `step` elements apart, from element `first` of an array on.
+void LoadRow(DType type, const void* array, int64_t first, int64_t step, int64_t n, float* to);
+void LoadRow(DType type, const void* array, int64_t first, int64_t step, int64_t n, double* to);
+
+// n elements from element `first` of an array on.
+void StoreRow(DType type, const float* from, int64_t n, void* array, int64_t first);
+void StoreRow(DType type, const double* from, int64_t n, void* array, int64_t first);
+
+// values = values * scale + offset. Rounds twice, as CUDA kernels do.
+void ScaleRow(const float* scale, const float* offset, int64_t n, float* values);
+void ScaleRow(const float* scale, const float* offset, int64_t n, double* values);
+void ScaleRow(float scale, float offset, int64_t n, float* values);
+void ScaleRow(float scale, float offset, int64_t n, double* values);
+
+}  // namespace jaxdali
+
+#endif  // JAXDALI_FFI_COMMON_ROWS_H_

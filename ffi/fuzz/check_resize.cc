@@ -1,0 +1,46 @@
+#include "ffi/fuzz/check_kernels.h"
+#include "ffi/resize/resize.cu"
+
+namespace jaxdali {
+namespace {
+
+void TryResize(Random& random) {
+  constexpr DType kTypes[] = {DType::kU8, DType::kI16, DType::kU16, DType::kF16, DType::kF32};
+  const DType type = kTypes[random(5)], out_type = random(2) ? type : DType::kF32;
+  const int axes = 1 + random(3), first = random(2), rank = first + axes + random(2), n = 1 + random(4);
+  const bool dense = random(3) == 0;
+  Shapes in, out;
+  std::vector<float> roi;
+  std::vector<int32_t> filters;
+  for (int i = 0; i < n; i++) {
+    std::vector<int> shape, result;
+    for (int d = 0; d < rank; d++) {
+      const bool resized = d >= first && d < first + axes;
+      const int most = axes == 3 ? 12 : resized ? (random(20) ? 60 : 900) : d < first ? 3 : random(10) ? 5 : 300;
+      shape.push_back(random.Extent(most));
+      result.push_back(resized ? random.Extent(most) : shape.back());
+    }
+    in.push_back(dense && i > 0 ? in[0] : shape);
+    out.push_back(dense && i > 0 ? out[0] : result);
+    for (int d = first; d < first + axes; d++) {
+      const double extent = in.back()[static_cast<size_t>(d)];
+      const bool whole = random(3) == 0;
+      double a = whole ? 0 : random.Uniform(-0.2, 1.2) * extent,
+             b = whole ? extent : random.Uniform(-0.2, 1.2) * extent;
+      if (std::fabs(a - b) < 1e-3) b = a + 1e-3;
+      if (random(4) == 0) std::swap(a, b);
+      roi.push_back(static_cast<float>(a));
+      roi.push_back(static_cast<float>(b));
+    }
+    filters.push_back(random(6));
+    filters.push_back(random(3) ? filters.back() : random(6));
+  }
+  Memory memory(type, in, dense, random(10) ? -1 : 0, random);
+  ResizeBatch b{memory.batch, {}, roi.data(), filters.data(), first, axes, random(4) > 0};
+  Run("resize", b, out_type, out, dense, -1, random, LaunchResize, Resize);
+}
+
+JAXDALI_CHECK(resize, TryResize)
+
+}  // namespace
+}  // namespace jaxdali

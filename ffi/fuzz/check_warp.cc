@@ -1,0 +1,43 @@
+#include "ffi/fuzz/check_kernels.h"
+#include "ffi/warp/warp.cu"
+
+namespace jaxdali {
+namespace {
+
+void TryWarp(Random& random) {
+  constexpr DType kTypes[] = {DType::kU8, DType::kI16, DType::kI32, DType::kF16, DType::kF32};
+  DType type = kTypes[random(5)], out_type = random(2) ? type : DType::kF32;
+  if (random(4) == 0) {
+    out_type = type;
+    type = DType::kF32;
+  }
+  const int dims = 2 + (random(4) == 0), first = random(2), n = 1 + random(4);
+  const bool dense = random(3) == 0, has_fill = random(2) > 0;
+  Shapes in, out;
+  std::vector<double> map;
+  std::vector<float> fill;
+  for (int i = 0; i < n; i++) {
+    std::vector<int> shape, result;
+    for (int d = 0; d < first + dims + 1; d++) {
+      const bool spatial = d >= first && d < first + dims;
+      const int most = spatial ? (dims == 3 ? 10 : random(20) ? 70 : 500) : 4;
+      shape.push_back(d == first + dims && random(2) ? 3 : random.Extent(most));
+      result.push_back(spatial ? random.Extent(most) : shape.back());
+    }
+    in.push_back(dense && i > 0 ? in[0] : shape);
+    out.push_back(dense && i > 0 ? out[0] : result);
+    for (int s = 0; s < dims; s++) {
+      for (int k = 0; k < dims; k++) map.push_back(random(3) ? random.Uniform(-1.5, 1.5) : random(3) - 1);
+      map.push_back(random.Uniform(-20, 60));
+    }
+    fill.push_back(static_cast<float>(random(200)));
+  }
+  Memory memory(type, in, dense, random(10) ? -1 : 0, random);
+  WarpBatch b{memory.batch, {}, map.data(), fill.data(), dims, first, random(3) > 0, has_fill};
+  Run("warp", b, out_type, out, dense, -1, random, LaunchWarp, Warp);
+}
+
+JAXDALI_CHECK(warp, TryWarp)
+
+}  // namespace
+}  // namespace jaxdali

@@ -1,0 +1,61 @@
+#include "ffi/fuzz/check_kernels.h"
+#include "ffi/window/window.cu"
+
+namespace jaxdali {
+namespace {
+
+void TryWindow(Random& random) {
+  const DType type = kAllTypes[random(4)];
+  const int rank = 1 + random(5), n = 1 + random(4);
+  Shapes in, out;
+  std::vector<int32_t> start, step, extent;
+  for (int i = 0; i < n; i++) {
+    std::vector<int> shape, result;
+    for (int d = 0; d < rank; d++) {
+      const int size = random(3) ? random.Extent(rank > 3 ? 9 : 200) : 3;
+      const bool whole = random(3) == 0;
+      const int by = whole ? 1 : 1 + (random(3) == 0), take = whole       ? size
+                                                              : size == 0 ? 0
+                                                                          : 1 + random((size - 1) / by + 1);
+      int begin = size == 0 || whole ? 0 : random(size - (take - 1) * by);
+      const bool mirrored = take > 0 && random(4) == 0;
+      if (mirrored) begin += (take - 1) * by;
+      if (random(60) == 0) begin += 2;  // may be outside
+      shape.push_back(size);
+      result.push_back(take);
+      start.push_back(begin);
+      step.push_back(mirrored ? -by : by);
+      extent.push_back(take);
+    }
+    in.push_back(shape);
+    out.push_back(result);
+  }
+  Memory memory(type, in, false, random(10) ? -1 : 0, random);
+  WindowBatch b{memory.batch, {}, start.data(), step.data(), extent.data()};
+  b.channel = rank - 1;
+  for (int d = 0; d < rank; d++) b.permutation[d] = d;
+  DType result = type;
+  std::vector<float> fill, scale;
+  if (random(2)) {  // not only moved
+    result = kAllTypes[random(3)];
+    b.fills = random(3);
+    b.scales = type == DType::kI64 || type != result ? 1 + random(3) : random(3);
+    for (int i = 0; i < 4 * n; i++)
+      fill.push_back(static_cast<float>(random(9))), scale.push_back(static_cast<float>(random.Uniform(-2, 2)));
+    b.fill = fill.data();
+    b.scale = scale.data();
+    b.offset = scale.data();
+    std::shuffle(b.permutation, b.permutation + rank, std::minstd_rand(static_cast<unsigned>(random(1000))));
+    Shapes permuted = out;
+    for (size_t i = 0; i < out.size(); i++)
+      for (int d = 0; d < rank; d++)
+        permuted[i][static_cast<size_t>(d)] = out[i][static_cast<size_t>(b.permutation[d])];
+    out = permuted;
+  }
+  Run("window", b, result, out, false, -1, random, LaunchWindow, Window);
+}
+
+JAXDALI_CHECK(window, TryWindow)
+
+}  // namespace
+}  // namespace jaxdali

@@ -1,0 +1,241 @@
+// CPU kernel of the strided window.
+#include <algorithm>
+#include <cstring>
+
+#include "ffi/common/rows.h"
+#include "ffi/window/window.h"
+
+namespace jaxdali {
+namespace {
+
+template <class T>
+void CopyStrided(const uint8_t* in, int64_t step, int64_t n, uint8_t* out, int64_t out_step) {
+  if (out_step == static_cast<int64_t>(sizeof(T))) {
+    for (int64_t i = 0; i < n; i++) std::memcpy(out + i * sizeof(T), in + i * step, sizeof(T));
+  } else {
+    for (int64_t i = 0; i < n; i++) std::memcpy(out + i * out_step, in + i * step, sizeof(T));
+  }
+}
+
+// n blocks of `block` bytes, `step` bytes apart, to blocks `out_step` bytes apart.
+void CopyBlocks(const uint8_t* in, int64_t step, int64_t n, int64_t block, uint8_t* out, int64_t out_step) {
+  switch (block) {
+    case 1:
+      return CopyStrided<uint8_t>(in, step, n, out, out_step);
+    case 2:
+      return CopyStrided<uint16_t>(in, step, n, out, out_step);
+    case 3:
+      return CopyStrided<uint8_t[3]>(in, step, n, out, out_step);
+    case 4:
+      return CopyStrided<uint32_t>(in, step, n, out, out_step);
+    case 8:
+      return CopyStrided<uint64_t>(in, step, n, out, out_step);
+    case 12:
+      return CopyStrided<uint8_t[12]>(in, step, n, out, out_step);
+    default:
+      for (int64_t i = 0; i < n; i++) std::memcpy(out + i * out_step, in + i * step, block);
+  }
+}
+
+// Counts through the indices of some axes, the last one fastest.
+class Odometer {
+ public:
+  Odometer(int ndim, const int64_t* extent) : ndim_(ndim), extent_(extent) {}
+  int64_t operator[](int d) const { return index_[d]; }
+  // To the next index; false after the last. `changed(d, by)` is called for each axis that moves.
+  template <class F>
+  bool Next(F changed) {
+    for (int d = ndim_ - 1; d >= 0; d--) {
+      if (index_[d] + 1 < extent_[d]) {
+        index_[d]++;
+        changed(d, 1);
+        return true;
+      }
+      changed(d, -index_[d]);
+      index_[d] = 0;
+    }
+    return false;
+  }
+
+ private:
+  int ndim_;
+  const int64_t* extent_;
+  int64_t index_[8] = {};
+};
+
+// Copies the part inside the input.
+void Move(const WindowArgs& a) {
+  const int64_t element = SizeOf(a.in_type);
+  int64_t in_step[8], out_step[8], extent[8], packed = element;
+  const uint8_t* in = a.in + a.start * element;
+  uint8_t* out = a.out;
+  for (int d = a.ndim - 1; d >= 0; d--) {
+    in_step[d] = a.stride[d] * element;
+    out_step[d] = packed;
+    packed *= a.extent[d];
+    extent[d] = a.end[d] - a.begin[d];
+    if (extent[d] == 0) return;
+    in += a.begin[d] * in_step[d];
+    out += a.begin[d] * out_step[d];
+  }
+  // Inner axes whose indices are neighbours in both memories become one block; the others that are one axis, one.
+  int axes = a.ndim;
+  int64_t block = element;
+  while (axes > 0 && (extent[axes - 1] == 1 || (in_step[axes - 1] == block && out_step[axes - 1] == block)))
+    block *= extent[--axes];
+  int kept = 0;
+  for (int d = 0; d < axes; d++) {
+    if (extent[d] == 1) continue;
+    if (kept > 0 && in_step[kept - 1] == extent[d] * in_step[d] && out_step[kept - 1] == extent[d] * out_step[d]) {
+      extent[kept - 1] *= extent[d];
+      in_step[kept - 1] = in_step[d];
+      out_step[kept - 1] = out_step[d];
+    } else {
+      extent[kept] = extent[d];
+      in_step[kept] = in_step[d];
+      out_step[kept++] = out_step[d];
+    }
+  }
+  if (kept == 0) {
+    std::memcpy(out, in, block);
+    return;
+  }
+  const int last = kept - 1;
+  Odometer index(last, extent);
+  do {
+    CopyBlocks(in, in_step[last], extent[last], block, out, out_step[last]);
+  } while (index.Next([&](int d, int64_t by) {
+    in += by * in_step[d];
+    out += by * out_step[d];
+  }));
+}
+
+// Writes fill everywhere outside the input, and maybe inside.
+void FillAround(const WindowArgs& a) {
+  int64_t total = 1, pattern = 1;  // fill values repeat after `pattern` of them
+  for (int d = 0; d < a.ndim; d++) total *= a.extent[d];
+  const bool varies = a.fills > 1 && a.channel >= 0;
+  if (varies)
+    for (int d = a.channel; d < a.ndim; d++) pattern *= a.extent[d];
+  const int64_t element = SizeOf(a.out_type), inner = varies ? pattern / a.extent[a.channel] : 1;
+  for (int64_t k = 0; k < (varies ? a.extent[a.channel] : 1); k++) {
+    const float v = a.Fill(varies ? a.Channel(k) : 0);
+    for (int64_t i = 0; i < inner; i++) StoreRow(a.out_type, &v, 1, a.out, k * inner + i);
+  }
+  for (int64_t done = pattern; done < total; done *= 2)
+    std::memcpy(a.out + done * element, a.out, std::min(done, total - done) * element);
+}
+
+// Computes what is inside the input, row by row: a row is the last axis, or the last two where the last one is short.
+template <class V>
+void Compute(const WindowArgs& a) {
+  const int ndim = a.ndim;
+  constexpr int64_t kShort = 16;
+  // As if there were two axes at least.
+  const bool pair = ndim >= 2 && a.extent[ndim - 1] <= kShort;
+  const int outer = ndim - (pair ? 2 : 1), row = outer, last = ndim - 1;
+  const int64_t n2 = pair ? a.extent[last] : 1, low = pair ? a.begin[last] : 0, high = pair ? a.end[last] : 1;
+  const int64_t by1 = a.stride[row], by2 = pair ? a.stride[last] : 1, row_size = a.extent[row] * n2;
+  const int64_t piece = kRow / n2;  // indices of axis `row` at a time
+  const bool whole = low == 0 && high == n2;
+  const bool in_row = a.scales > 0 && a.channel >= outer, by_last = in_row && pair && a.channel == last;
+  float scale[kRow], offset[kRow];
+  auto fill_tables = [&](int64_t first) {  // for indices from `first` on
+    for (int64_t i = 0; i < piece * n2; i++) {
+      const int64_t channel = a.Channel(by_last ? i % n2 : first + i / n2);
+      scale[i] = WindowArgs::Pick(a.scale, a.scales, channel);
+      offset[i] = WindowArgs::Pick(a.offset, a.scales, channel);
+    }
+  };
+  if (by_last) fill_tables(0);
+
+  V buffer[kRow], plane[kRow];
+  auto load = [&](int64_t from, int64_t n, V* to) {  // n indices of `row`, complete: those of the last axis that exist
+    if (n2 == 1) {
+      LoadRow(a.in_type, a.in, from, by1, n, to);
+    } else if (whole && by2 == 1 && by1 == n2) {
+      LoadRow(a.in_type, a.in, from, 1, n * n2, to);
+    } else if (whole && by2 == 1 && by1 == -n2) {
+      LoadRow(a.in_type, a.in, from - (n - 1) * n2, 1, n * n2, plane);
+      for (int64_t i = 0; i < n; i++)
+        for (int64_t k = 0; k < n2; k++) to[i * n2 + k] = plane[(n - 1 - i) * n2 + k];
+    } else {
+      for (int64_t k = low; k < high; k++) {
+        LoadRow(a.in_type, a.in, from + k * by2, by1, n, plane);
+        for (int64_t i = 0; i < n; i++) to[i * n2 + k] = plane[i];
+      }
+      for (int64_t k = 0; k < n2; k++)
+        if (k < low || k >= high)
+          for (int64_t i = 0; i < n; i++) to[i * n2 + k] = 0;
+    }
+  };
+
+  // With fill, the outer axes' indices inside are visited alone; FillAround has written the others.
+  int64_t extent[8], at = a.start, to = 0, out_stride[8], packed = row_size;
+  for (int d = outer - 1; d >= 0; d--) {
+    extent[d] = a.end[d] - a.begin[d];
+    if (extent[d] == 0) return;
+    out_stride[d] = packed;
+    packed *= a.extent[d];
+    at += a.begin[d] * a.stride[d];
+    to += a.begin[d] * out_stride[d];
+  }
+  if (a.begin[row] >= a.end[row] || low >= high) return;
+  Odometer index(outer, extent);
+  do {
+    float one = 1, none = 0;
+    if (a.scales > 0 && !in_row) {
+      const int64_t channel = a.channel >= 0 ? a.Channel(a.begin[a.channel] + index[a.channel]) : 0;
+      one = WindowArgs::Pick(a.scale, a.scales, channel);
+      none = WindowArgs::Pick(a.offset, a.scales, channel);
+    }
+    for (int64_t w = a.begin[row]; w < a.end[row]; w += piece) {
+      const int64_t n = std::min(piece, a.end[row] - w);
+      V* values = buffer;
+      if constexpr (std::is_same_v<V, float>)  // computed where it belongs
+        if (a.out_type == DType::kF32) values = reinterpret_cast<float*>(a.out) + to + w * n2;
+      load(at + w * by1, n, values);
+      if (in_row) {
+        if (!by_last) fill_tables(w);
+        ScaleRow(scale, offset, n * n2, values);
+      } else if (a.scales > 0) {
+        ScaleRow(one, none, n * n2, values);
+      }
+      if (!whole)
+        for (int64_t k = 0; k < n2; k++)
+          if (k < low || k >= high)
+            for (int64_t i = 0; i < n; i++)
+              values[i * n2 + k] = a.Fill(a.channel == last  ? a.Channel(k)
+                                          : a.channel == row ? a.Channel(w + i)
+                                          : a.channel >= 0   ? a.Channel(a.begin[a.channel] + index[a.channel])
+                                                             : 0);
+      if (values == buffer) StoreRow(a.out_type, values, n * n2, a.out, to + w * n2);
+    }
+  } while (index.Next([&](int d, int64_t by) {
+    at += by * a.stride[d];
+    to += by * out_stride[d];
+  }));
+}
+
+}  // namespace
+
+Status Window(const WindowBatch& batch, int i) {
+  WindowArgs a;
+  if (Status s = batch.Sample(i, &a); s != kOk) return s;
+  if (batch.out.size(i) == 0) return kOk;
+  if (a.ndim == 0) {  // a number: as an axis of extent 1
+    a.ndim = 1;
+    a.extent[0] = a.end[0] = 1;
+    a.stride[0] = a.begin[0] = 0;
+  }
+  if (!a.inside) FillAround(a);
+  if (a.moves())
+    Move(a);
+  else if (FitsFloat(a.in_type))
+    Compute<float>(a);
+  else
+    Compute<double>(a);
+  return kOk;
+}
+
+}  // namespace jaxdali
