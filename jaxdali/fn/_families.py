@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax.numpy as jnp
 
 from .._core import ffi as _ffi
-
-if TYPE_CHECKING:
-    from .._run.lowering import LowerContext
+from .._core.context import LowerContext
 
 
 def call_window(

@@ -80,7 +80,7 @@ class Timings:
         self.rows.append((name, f"{seconds * 1e3:.3f}", f"{traffic / 1e6:.0f}", f"{traffic / self.bandwidth * 1e3:.3f}", f"{ratio:.2f}"))
 
 
-_RANKS = {"resize": (2, 1), "warp": (2, 0), "window": (1, 1, 1)}  # of one image's parameters
+_RANKS = {"resize": (2, 1), "warp": (2, 0), "window": (1,) * 6}  # of one image's parameters
 
 
 def turn(height: float, width: float, angle: float) -> np.ndarray:
@@ -124,12 +124,25 @@ def measure(t: Timings, n: int, height: int, width: int, to: int):
             attrs = {"dims": 2, "first": 0, "linear": linear, "has_fill": True}
             name = f"rotate by up to 10 degrees, {'linear' if linear else 'nearest'}, {kind}"
             t.show(name, "warp", images, images.shapes, used, maps, np.array(0, np.float32), **attrs)
+        none = [np.zeros((n, 0), np.float32)] * 3  # fill, scale, offset
         window = [(extents - to) // 2, np.tile([1, -1], (n, 1)), np.full((n, 2), to)]
         window[0][:, 1] += to - 1
         start, step, extent = (
             np.concatenate([v, np.full((n, 1), last)], 1).astype(np.int32) for v, last in zip(window, (0, 1, 3), strict=True)
         )
-        t.show(f"crop to {to}x{to}, mirrored, {kind}", "window", images, small, to * to, start, step, extent)
+        t.show(
+            f"crop to {to}x{to}, mirrored, {kind}",
+            "window",
+            images,
+            small,
+            to * to,
+            start,
+            step,
+            extent,
+            *none,
+            permutation=(0, 1, 2),
+            channel=-1,
+        )
 
 
 def main():
