@@ -527,12 +527,17 @@ def test_error_in_one_batch_leaves_the_next():
 
 
 def test_ragged_input_within_a_batch_is_an_error():
+    @jax_function
+    def double(x):
+        return x * 2
+
     @pipeline_def(batch_size=4)
     def definition():
-        return jax_function(lambda x: x)(fn.external_source(source=lambda: IMAGES, layout="HWC"))
+        return double(fn.external_source(source=lambda: IMAGES, layout="HWC"))
 
     pipe = definition()
-    with pytest.raises(RuntimeError, match=r"differ in shape.*\(20, 30, 3\), \(21, 30, 3\)"):
+    at = rf"jax_function \(created at {__file__}:\d+\): double \({__file__}:\d+\)"
+    with pytest.raises(RuntimeError, match=rf"{at}.*input 0 differ in shape.*\(20, 30, 3\), \(21, 30, 3\).*fn\.resize.*vmap can't help"):
         pipe.run()
     pipe.close()
 

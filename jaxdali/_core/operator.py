@@ -151,6 +151,10 @@ class EagerOperator(Operator):
         """The layout of output `i`, which has `ndim` dimensions per sample."""
         raise NotImplementedError(self.name)
 
+    def not_uniform(self, i: int, shapes: str) -> str:
+        """Why it can't be called: the samples of input `i` are of these shapes, and so no array."""
+        raise NotImplementedError(self.name)
+
     def call(self, ctx: HostContext, inputs: Sequence[Sequence[Any]], shards: Any) -> Sequence[Sequence[Any]]:
         """For each input, one array per shard in; for each output, one array per shard out.
 

@@ -26,7 +26,7 @@ from .._data.source import SampleIds, Source
 from ..errors import ArgumentError, OperatorError, SampleError
 from .host import BadSample, EagerArrays, SourceError, Work
 from .lowering import SMALL_ROW, Layout, Program, Segment, capacities_for, program_for, segments
-from .outputs import Outputs
+from .outputs import DifferentShapes, Outputs
 from .sharding import Shards, cpu_device
 
 STATE_VERSION = 1
@@ -370,7 +370,12 @@ class Executor:
 
     def _run_eager(self, node: Node, op: EagerOperator, work: Work, ctx: HostContext):
         """Calls an eager function on each shard's arrays. Its results are what it returned; later operators see them as host values."""
-        inputs = [self._outputs.parts(x, work, narrowed=not self.settings.x64) for x in node.inputs]
+        inputs = []
+        for i, x in enumerate(node.inputs):
+            try:
+                inputs.append(self._outputs.parts(x, work, narrowed=not self.settings.x64))
+            except DifferentShapes as e:
+                raise node.error(op.not_uniform(i, e.shapes)) from e
         beside = self.accelerator and node.device not in ("mixed", "gpu") and op.sharding is None
         results = op.call(ctx, inputs, self._cpu_shards if beside else self.shards)
         for i, parts in enumerate(results):

@@ -9,12 +9,26 @@ import jax
 import numpy as np
 from jax.sharding import Sharding
 
-from .._core.graph import DataNode
+from .._core.graph import DataNode, Node
 from .._core.ragged import ALIGNMENT, BufferPool, Packed, Ragged, plan_offsets
 from .._core.values import Value
+from ..errors import OperatorError
 from .host import EagerArrays, Work
 from .lowering import narrow
 from .sharding import Shards, assemble, cpu_device
+
+
+class DifferentShapes(OperatorError):
+    """Samples that should be one array and can't; `shapes` describes theirs."""
+
+    def __init__(self, node: Node, shapes: str):
+        super().__init__(
+            node.op.name,
+            node.where,
+            f"the samples of this output differ in shape ({shapes}), so they can't become one jax.Array; "
+            "make them uniform, e.g. with fn.resize(..., size=...)",
+        )
+        self.shapes = shapes
 
 
 class Outputs:
@@ -75,7 +89,7 @@ class Outputs:
         """A value as one dense array ``[B, ...]`` for each local shard, of the samples that are present: NumPy, or jax on its device.
 
         Raises:
-          OperatorError: the samples differ in shape.
+          DifferentShapes: the samples differ in shape.
         """
         value, result = work.values[x.node.id, x.index], work.results.get((x.node.id, x.index))
         dtype = narrow(value.spec.dtype) if narrowed else value.spec.dtype
@@ -93,10 +107,7 @@ class Outputs:
         rows = [range(s * B, (s + 1) * B) if here is None else (s * B + here[s]).tolist() for s in range(S)]
         there = value.shapes[[i for r in rows for i in r]]
         if (there != there[:1]).any():
-            raise x.node.error(
-                f"the samples of this output differ in shape ({_describe(there)}), so they can't become one jax.Array; "
-                "make them uniform, e.g. with fn.resize(..., size=...)"
-            )
+            raise DifferentShapes(x.node, _describe(there))
         if isinstance(value.data, np.ndarray):
             return [self._copy(value.data[r.start : r.stop] if isinstance(r, range) else value.data[r], dtype) for r in rows]
         shape = tuple(there[0].tolist()) if len(there) else (0,) * value.spec.ndim

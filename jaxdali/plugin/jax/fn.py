@@ -267,6 +267,13 @@ class EagerFunction(_Function, EagerOperator):
     def layout_of(self, i: int, ndim: int) -> str:
         return self.layout_like(i, ndim, self.inputs)
 
+    def not_uniform(self, i: int, shapes: str) -> str:
+        return (
+            f"{describe(self.function)} gets a batch as one array, but the samples of its input {i} differ in shape ({shapes}). "
+            "Resize or crop them to one size first, e.g. with fn.resize(..., size=...), or apply it to each sample that the pipeline "
+            "returns; jax.vmap can't help, it takes one array, too"
+        )
+
     def bind(self, ctx: BuildContext, *specs: Spec) -> Operator:
         if self.calls is not None:
             return self
