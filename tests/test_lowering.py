@@ -2,6 +2,7 @@
 
 import contextlib
 import gc
+import math
 import re
 
 import jax
@@ -11,6 +12,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from PIL import Image
 
 from jaxdali import fn, pipeline_def
+from jaxdali._core.ragged import Capacities
 from jaxdali.plugin.jax import data_iterator
 
 COLLECTIVES = ("all-gather", "all-reduce", "all-to-all", "collective-permute", "reduce-scatter", "collective-broadcast")
@@ -157,3 +159,18 @@ def test_buffers_return_to_the_pool(spread):
         np.testing.assert_array_equal(kept["images"], before)
         free = sum(len(d) for d in it._executors[0]._pool._free.values())
     assert 1 <= free <= 40
+
+
+def test_capacities_have_little_room_for_many_samples_and_few_programs():
+    """Sums of sizes that vary as files do: their standard deviation is three quarters of the mean."""
+    rng = np.random.default_rng(0)
+    for samples, most in ((8, 1.91), (64, 1.4), (256, 1.2)):
+        capacities, programs, needs = Capacities(samples), set(), []
+        for _ in range(500):
+            needs.append(int(rng.gamma(1.78, 100_000 / 1.78, samples).sum()))
+            programs.add(capacities.fit({"x": needs[-1]})["x"])
+            assert needs[-1] <= max(programs)
+        assert len(programs) <= 2
+        assert min(programs) <= most * needs[0]
+    capacities = Capacities(256)  # data that grow a hundredfold: one more program for each 1.9-fold
+    assert len({capacities.fit({"x": 10_000 + 2_000 * i})["x"] for i in range(500)}) <= 1 + math.ceil(math.log(100) / math.log(1.9))

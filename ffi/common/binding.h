@@ -152,8 +152,9 @@ inline ffi::Error ForEachSample(I32 control, const Batch& in, const Batch& out, 
 #endif  // JAXDALI_CUDA
 
 // The last argument of XLA_FFI_DEFINE_HANDLER_SYMBOL. Handlers on the GPU only launch kernels, which depend on nothing
-// the host reads from their buffers: XLA may record them into CUDA graphs.
-#if defined(JAXDALI_CUDA) && !defined(JAXDALI_EMULATED)
+// the host reads from their buffers: XLA may record them into CUDA graphs. The emulated ones say the same, so that programs
+// with them are compiled for a GPU as the real ones are.
+#ifdef JAXDALI_CUDA
 #define JAXDALI_HANDLER_TRAITS {::xla::ffi::Traits::kCmdBufferCompatible}
 #else
 #define JAXDALI_HANDLER_TRAITS std::initializer_list<::xla::ffi::Traits>()

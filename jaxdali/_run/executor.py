@@ -221,7 +221,7 @@ class Executor:
                     for k, spec in enumerate(n.specs):
                         if spec.shape is None:
                             capacity_keys[n.id, k] = (at, i, k)
-            capacities = capacities_for((tuple(s.key for s in found), self.shards.devices, self.B))
+            capacities = capacities_for((tuple(s.key for s in found), self.shards.devices), self.B)
             self._phases.append(Phase(found, first, capacity_keys, capacities, not later))
         return self._phases[number]
 

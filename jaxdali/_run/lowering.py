@@ -185,10 +185,14 @@ _capacities: dict[Any, Capacities] = {}
 MAX_PROGRAMS = 256  # least recently used ones are dropped beyond this
 
 
-def capacities_for(key: Any) -> Capacities:
-    """The capacities of all iterators with the same programs: a second one starts where the first one is and compiles nothing."""
+def capacities_for(key: Any, samples: int) -> Capacities:
+    """The capacities of all iterators with the same programs: a second one starts where the first one is and compiles nothing.
+
+    Args:
+      samples: in a batch of one shard.
+    """
     with _programs_lock:
-        return _capacities.setdefault(key, Capacities())
+        return _capacities.setdefault((key, samples), Capacities(samples))
 
 
 def program_for(

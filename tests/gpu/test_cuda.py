@@ -194,13 +194,14 @@ with define(batch_size=21) as iterator:
 
 
 def test_command_buffers(gpu, folder):
-    """One program run five times: as XLA records and replays it, and without."""
+    """One program run five times: as XLA records and replays it by default, with all of it in the command buffer, and without one."""
 
     def digests(flags):
         env = os.environ | {"XLA_FLAGS": f"{os.environ.get('XLA_FLAGS', '')} {flags}".strip(), "XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
         return subprocess.run([sys.executable, "-c", EPOCHS, folder], env=env, check=True, capture_output=True, text=True).stdout.split()
 
     without = digests("--xla_gpu_enable_command_buffer=")
+    assert digests("") == without
     assert len(without) == 5
     assert len(set(without)) == 1
-    assert digests("--xla_gpu_enable_command_buffer=FUSION,CUSTOM_CALL --xla_gpu_graph_min_graph_size=1") == without
+    assert digests("--xla_gpu_enable_command_buffer=FUSION,CUSTOM_CALL,DYNAMIC_SLICE_FUSION --xla_gpu_graph_min_graph_size=1") == without
