@@ -1,0 +1,220 @@
+"""Other shapes and element types for the same bytes."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Literal, Unpack
+
+import numpy as np
+
+from ..._core.arguments import Arguments
+from ..._core.building import add, is_node
+from ..._core.context import HostContext
+from ..._core.declaration import DType
+from ..._core.graph import DataNode
+from ..._core.operator_function import Hints, Input, OneOrMore, PerSample, operator_function
+from ..._core.values import Spec, Value
+from ...errors import ArgumentError
+from .reshaped import Reshaped, same_volume
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Reshape(Reshaped):
+    """Extents given, or by those of the input; a negative one is what is left."""
+
+    name = "reshape"
+    src_dims: tuple[int, ...] | None
+    layout: str | None
+    dtype: np.dtype | None = None
+
+    def _sources(self, ndim: int, rank: int) -> tuple[int, ...]:
+        """The axis of the input that an axis of the output is measured by; -1: none."""
+        if self.src_dims is not None:
+            return self.src_dims
+        return tuple(d if d < ndim else -1 for d in range(rank))
+
+    def _rank(self, specs: tuple[Spec, ...]) -> int:
+        for name in ("shape", "rel_shape"):
+            if name in self.args:
+                rank = self.args.width(name, specs)
+                if rank is None:
+                    raise ArgumentError(f"argument {name} must have the same number of elements in all samples")
+                return rank
+        return specs[0].ndim if self.src_dims is None else len(self.src_dims)
+
+    def infer(self, x: Spec, *arguments: Spec) -> tuple[Spec, ...]:
+        rank = self._rank((x, *arguments))
+        dtype = x.dtype if self.dtype is None else self.dtype
+        if self.layout and len(self.layout) != rank:
+            raise ArgumentError(f"the layout {self.layout!r} does not fit {rank} dimensions")
+        for d in self.src_dims or ():
+            if d >= x.ndim:
+                raise ArgumentError(f"src_dims has the axis {d}, but the input has {x.ndim} dimensions")
+        if "rel_shape" in self.args and self.src_dims is None and rank > x.ndim and self.args.is_static("rel_shape"):
+            if any(r >= 0 for r in self.args.get("rel_shape")[x.ndim :]):
+                raise ArgumentError(
+                    f"rel_shape has {rank} elements for {x.ndim} dimensions; src_dims says by which of these they are measured"
+                )
+        if "rel_shape" in self.args and self.src_dims is not None and rank > len(self.src_dims):
+            raise ArgumentError(f"rel_shape has {rank} elements, src_dims {len(self.src_dims)}")
+        dims = self._known(x, rank)
+        layout = x.layout if self.layout is None and rank == x.ndim else self.layout or ""
+        if all(d is not None for d in dims):
+            return (Spec(dtype, rank, tuple(int(d) for d in dims if d is not None), layout),)
+        return (Spec(dtype, rank, None, layout, dims),)
+
+    def _known(self, x: Spec, rank: int) -> tuple[int | None, ...]:
+        """The extents that are the same in all samples, as far as that can be told."""
+        if any(not self.args.is_static(n) for n in ("shape", "rel_shape")):
+            return (None,) * rank
+        source = [1 if d < 0 else x.extent(d) for d in self._sources(x.ndim, rank)][:rank]
+        wanted = self.args.get("shape")
+        if wanted is None and "rel_shape" in self.args:
+            wanted = [-1 if r < 0 else None if s is None else _scaled(s, r) for s, r in zip(source, self.args.get("rel_shape"))]
+        elif wanted is None:
+            scale = self._bytes(x)
+            return (
+                tuple(source)
+                if scale is None or not source
+                else (*source[:-1], None if source[-1] is None else source[-1] * scale[0] // scale[1])
+            )
+        free = [i for i, n in enumerate(wanted) if n is not None and n < 0]
+        if free and x.shape is not None and None not in wanted:
+            have = int(np.prod(x.shape)) * x.dtype.itemsize // (self.dtype or x.dtype).itemsize
+            rest = int(np.prod([n for n in wanted if n is not None and n >= 0]))
+            wanted = [have // rest if i in free and rest else n for i, n in enumerate(wanted)]
+        return tuple(None if n is None or n < 0 else int(n) for n in wanted)
+
+    def _bytes(self, x: Spec) -> tuple[int, int] | None:
+        """Bytes of an element before and after; None: the same."""
+        if self.dtype is None or self.dtype.itemsize == x.dtype.itemsize:
+            return None
+        return x.dtype.itemsize, self.dtype.itemsize
+
+    def shapes(self, ctx: HostContext, x: Value, *arguments: Value) -> np.ndarray:
+        a = self.arguments(ctx, arguments)
+        volume = x.shapes.prod(axis=1) * x.spec.dtype.itemsize // ctx.spec.dtype.itemsize
+        shapes = a.get("shape")
+        if shapes is None:
+            rank = ctx.spec.ndim
+            sources = np.array(self._sources(x.spec.ndim, rank)[:rank], np.int64)
+            shapes = np.where(sources < 0, 1, x.shapes[:, np.maximum(sources, 0)]) if x.spec.ndim else np.ones((ctx.N, rank), np.int64)
+            relative = a.get("rel_shape")
+            if relative is not None:
+                shapes = np.where(relative < 0, -1, np.floor(shapes * relative + 0.5).astype(np.int64))
+            elif (scale := self._bytes(x.spec)) is not None and rank:
+                if (shapes[:, -1] * scale[0] % scale[1]).any():
+                    raise ValueError(f"the last extent of {x.spec.dtype} does not make up whole elements of {ctx.spec.dtype}; give a shape")
+                shapes = np.concatenate([shapes[:, :-1], shapes[:, -1:] * scale[0] // scale[1]], axis=1)
+        shapes = shapes.astype(np.int64)
+        free = shapes < 0
+        if (free.sum(axis=1) > 1).any():
+            raise ValueError("only one extent may be negative, i.e. what is left")
+        if free.any():
+            rest = np.where(free, 1, shapes).prod(axis=1)
+            shapes = np.where(free, (volume // np.maximum(rest, 1))[:, None], shapes)
+        same_volume(ctx, x, shapes)
+        return shapes
+
+
+def _scaled(extent: int, factor: float) -> int:
+    return int(np.floor(extent * factor + 0.5))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Reinterpret(Reshape):
+    """The same, of another element type."""
+
+    name = "reinterpret"
+
+
+def _add(kind: type[Reshape], dtype: np.dtype | None, data, shape_input, shape, rel_shape, src_dims, layout, device, name) -> DataNode:
+    given = [n for n, x in (("shape_input", shape_input), ("shape", shape), ("rel_shape", rel_shape)) if x is not None]
+    if len(given) > 1:
+        raise ArgumentError(f"{' and '.join(given)} exclude each other")
+    if not given and src_dims is None and layout is None and dtype is None:
+        raise ArgumentError("nothing is asked for: give a shape, rel_shape, src_dims or layout")
+    if isinstance(shape, tuple):
+        if sum(n < 0 for n in shape) > 1:
+            raise ArgumentError(f"only one extent may be negative, i.e. what is left; got shape={list(shape)}")
+        if any(n == 0 for n in shape):
+            raise ArgumentError(f"an extent may not be 0, got shape={list(shape)}")
+    if shape_input is not None:
+        shape = shape_input if is_node(shape_input) else tuple(np.asarray(shape_input, np.int64).reshape(-1).tolist())
+    as_lists = {n: x if x is None or is_node(x) or isinstance(x, tuple) else (x,) for n, x in (("shape", shape), ("rel_shape", rel_shape))}
+    args, nodes = Arguments.of(as_lists, is_node)
+    src_dims = (src_dims,) if isinstance(src_dims, int) else src_dims
+    return add(kind(args=args, src_dims=src_dims, layout=layout, dtype=dtype), data, *nodes, device=device, name=name)
+
+
+@operator_function("reshape")
+def reshape(
+    data: Input,
+    shape_input: Input | None = None,
+    /,
+    *,
+    shape: PerSample[OneOrMore[int]] | None = None,
+    rel_shape: PerSample[OneOrMore[float]] | None = None,
+    src_dims: OneOrMore[int] | None = None,
+    layout: str | None = None,
+    device: Literal["cpu", "gpu"] | None = None,
+    name: str | None = None,
+    **hints: Unpack[Hints],
+) -> DataNode:
+    """Gives the elements of each sample, in their order, another shape or layout.
+
+    Args:
+      data: any tensor.
+      shape_input: the shape of each sample, 1-D, a host value; instead of `shape`.
+      shape: extents; a negative one is what is left. May be per sample.
+      rel_shape: extents as multiples of the input's, rounded; a negative one is what is left. May be per sample.
+      src_dims: for each axis of the output the axis of the input that it is measured by, or -1: extent 1. Default: the same axis.
+      layout: of the output. Default: the input's where the number of dimensions stays, else none.
+
+    Returns:
+      A tensor of the same type and number of elements.
+
+    Raises:
+      ArgumentError: `shape_input`, `shape` and `rel_shape` exclude each other, or none of the arguments is given.
+      OperatorError: a sample does not have the elements that its new shape needs.
+
+    Example:
+      >>> digits = fn.reshape(images, shape=[-1], layout="")
+    """
+    return _add(Reshape, None, data, shape_input, shape, rel_shape, src_dims, layout, device, name)
+
+
+@operator_function("reinterpret")
+def reinterpret(
+    data: Input,
+    shape_input: Input | None = None,
+    /,
+    *,
+    shape: PerSample[OneOrMore[int]] | None = None,
+    rel_shape: PerSample[OneOrMore[float]] | None = None,
+    src_dims: OneOrMore[int] | None = None,
+    layout: str | None = None,
+    dtype: DType | None = None,
+    device: Literal["cpu", "gpu"] | None = None,
+    name: str | None = None,
+    **hints: Unpack[Hints],
+) -> DataNode:
+    """Sees the bytes of each sample as another element type, and gives them another shape.
+
+    Args:
+      data: any tensor.
+      shape_input, shape, rel_shape, src_dims, layout: as of `reshape`, in elements of the new type. Without any of them the last
+        extent becomes what it has to be.
+      dtype: the new element type. Default: the input's.
+
+    Returns:
+      A tensor of the same bytes.
+
+    Raises:
+      ArgumentError: as `reshape`.
+      OperatorError: a sample does not have the bytes that its new shape needs.
+
+    Example:
+      >>> floats = fn.reinterpret(file_bytes, dtype=types.FLOAT)
+    """
+    return _add(Reinterpret, dtype, data, shape_input, shape, rel_shape, src_dims, layout, device, name)

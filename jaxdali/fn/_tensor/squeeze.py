@@ -1,0 +1,96 @@
+"""Axes of extent 1 removed."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Literal, Unpack
+
+import numpy as np
+
+from ..._core.context import HostContext
+from ..._core.graph import DataNode
+from ..._core.operator_function import Hints, Input, OneOrMore, operator_function
+from ..._core.values import Spec, Value
+from ...errors import ArgumentError
+from .reshaped import Reshaped
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Squeeze(Reshaped):
+    """Without some axes, which must have extent 1."""
+
+    name = "squeeze"
+    axes: tuple[int, ...] | int | None
+    axis_names: str | None
+
+    def _kept(self, x: Spec) -> list[int]:
+        if (self.axes is None) == (self.axis_names is None):
+            raise ArgumentError("give either axes or axis_names")
+        if self.axes is not None:
+            axes = (self.axes,) if isinstance(self.axes, int) else self.axes
+            for a in axes:
+                if not 0 <= a < x.ndim:
+                    raise ArgumentError(f"axis {a} is not one of the {x.ndim} dimensions, 0 ... {x.ndim - 1}")
+        else:
+            assert self.axis_names is not None
+            for letter in self.axis_names:
+                if letter not in x.layout:
+                    raise ArgumentError(f"axis {letter!r} is not in the layout {x.layout!r}")
+            axes = tuple(x.layout.index(letter) for letter in self.axis_names)
+        if len(set(axes)) < len(axes):
+            raise ArgumentError(f"an axis is given twice: {self.axes if self.axes is not None else self.axis_names}")
+        return [d for d in range(x.ndim) if d not in axes]
+
+    def infer(self, x: Spec) -> tuple[Spec, ...]:
+        kept = self._kept(x)
+        for d in range(x.ndim):
+            if d not in kept and x.extent(d) not in (None, 1):
+                raise ArgumentError(f"axis {d} has extent {x.extent(d)}, only axes of extent 1 can be removed")
+        dims = tuple(x.extent(d) for d in kept)
+        shape = tuple(d for d in dims if d is not None)
+        layout = "".join(x.layout[d] for d in kept) if x.layout else ""
+        if len(shape) == len(dims) and (x.shape is not None or not dims):
+            return (Spec(x.dtype, len(dims), shape, layout),)
+        return (Spec(x.dtype, len(dims), None, layout, dims),)
+
+    def shapes(self, ctx: HostContext, x: Value) -> np.ndarray:
+        kept = self._kept(x.spec)
+        removed = np.delete(x.shapes, kept, axis=1)
+        wrong = (removed != 1).any(axis=1) & ctx.present
+        if wrong.any():
+            i = int(wrong.argmax())
+            raise ValueError(f"sample {i} has shape {tuple(x.shapes[i].tolist())}: only axes of extent 1 can be removed")
+        return x.shapes[:, kept]
+
+
+@operator_function(Squeeze)
+def squeeze(
+    data: Input,
+    /,
+    *,
+    axes: OneOrMore[int] | None = None,
+    axis_names: str | None = None,
+    device: Literal["cpu", "gpu"] | None = None,
+    name: str | None = None,
+    **hints: Unpack[Hints],
+) -> DataNode:
+    """Removes axes of extent 1.
+
+    Differs from DALI: an axis that the input does not have is an error, not ignored.
+
+    Args:
+      data: any tensor.
+      axes: the axes' numbers, from 0; or
+      axis_names: their letters in the layout.
+
+    Returns:
+      A tensor of fewer dimensions; the layout loses the axes' letters.
+
+    Raises:
+      ArgumentError: none or both of `axes` and `axis_names` are given, or there is no such axis.
+      OperatorError: an axis is longer.
+
+    Example:
+      >>> gray = fn.squeeze(images, axis_names="C")
+    """
+    ...
