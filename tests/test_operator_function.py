@@ -34,7 +34,7 @@ class Report(HostOperator):
 
     def run(self, ctx: HostContext, x: Value, *arguments: Value):
         a = self.arguments(ctx, arguments)
-        parts = [a.factor[:, None], a.per_axis("size", 2), a.get("axis"), np.full((ctx.N, 1), self.times)]
+        parts = [a.factor[:, None], a.vector("size", 2, one_for_all=True), a.get("axis"), np.full((ctx.N, 1), self.times)]
         rows = np.concatenate([p for p in parts if p is not None], axis=1)
         return ([row.astype(self.dtype) for row in rows],)
 
@@ -116,17 +116,21 @@ def test_a_list_of_numbers_and_nodes():
 @pytest.mark.parametrize(
     ("arguments", "error", "text"),
     [
-        ({"factor": "2"}, TypeError, "report: argument factor must be a number in 0 ... 10, or a DataNode of them.*got '2'"),
+        (
+            {"factor": "2"},
+            TypeError,
+            "report: argument factor must be a number in 0 ... 10, or a DataNode .*, got '2'",
+        ),
         ({"factor": 11}, ArgumentError, "factor must be a number in 0 ... 10.*got 11"),
         ({"factor": float("nan")}, ArgumentError, "factor .*got nan"),
         ({"factor": 10**400}, ArgumentError, "factor"),
         ({"factor": [1, 2]}, TypeError, "factor"),
         ({"factor": object()}, TypeError, "factor .*got a object"),
-        ({"size": {}}, TypeError, "size must be a number, or a list of numbers, or a DataNode"),
+        ({"size": {}}, TypeError, "size must be a finite number, or a list of finite numbers, or a DataNode"),
         ({"size": float("inf")}, ArgumentError, "size"),
         ({"size": [[1, 2]]}, TypeError, "size"),
-        ({"axis": 1.0}, TypeError, "axis must be a list of 3 numbers"),
-        ({"axis": [1, 2]}, ArgumentError, r"axis must be a list of 3 numbers, .*got \[1, 2\]"),
+        ({"axis": 1.0}, TypeError, "axis must be a list of 3 finite numbers"),
+        ({"axis": [1, 2]}, ArgumentError, r"axis must be a list of 3 finite numbers, .*got \[1, 2\]"),
         ({"mode": "c"}, ArgumentError, "mode must be one of 'a', 'b', got 'c'"),
         ({"mode": 3}, TypeError, "mode"),
         ({"times": 1.5}, TypeError, "times must be a whole number at least 1, got 1.5"),

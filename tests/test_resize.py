@@ -239,7 +239,10 @@ def test_save_attrs():
 
 def infer(spec, **arguments):
     mode = arguments.pop("mode", "default")
-    return Resize(args=Arguments.split("resize", 1, **arguments)[0], mode=mode).infer(spec)[0]
+    args, _ = Arguments.of(arguments, lambda x: False)
+    return Resize(args=args, mode=mode, antialias=True, subpixel_scale=True, roi_relative=False, dtype=None, save_attrs=False).infer(spec)[
+        0
+    ]
 
 
 def test_static_shape():
@@ -267,7 +270,7 @@ def test_static_shape():
         ({"size": 10, "roi_start": 0}, "given together"),
         ({"size": [1, 2, 3]}, "size must have 1 or 2 numbers"),
         ({"resize_z": 3}, "resize_z needs"),
-        ({"resize_x": float("nan")}, "sizes must be finite"),
+        ({"resize_x": float("nan")}, "resize_x must be a finite number"),
         ({"size": 10, "interp_type": 9}, "interp_type must be one of"),
         ({"size": 10, "min_filter": "linear"}, "min_filter must be one of"),
         ({"size": 10, "dtype": types.INT16}, "dtype must be the input's"),

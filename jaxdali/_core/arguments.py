@@ -116,10 +116,10 @@ class Arguments:
         return spec.extent(0) if spec.ndim == 1 else None
 
     def check_width(self, name: str, width: int, specs: Sequence[Spec], *, one_for_all: bool = False) -> None:
-        """ArgumentError when a given argument is known not to have `width` numbers (or one, for `one_for_all`)."""
+        """ArgumentError when a given argument is known already not to be what `Values.vector` takes."""
         got = self.width(name, specs) if name in self else None
         if got not in (None, width) and not (one_for_all and got == 1):
-            raise ArgumentError(f"argument {name} must have {'1 or ' if one_for_all and width > 1 else ''}{width} numbers, got {got}")
+            raise ArgumentError(_wrong_width(name, width, one_for_all, got))
 
 
 NO_ARGUMENTS = Arguments()
@@ -157,14 +157,18 @@ class Values:
             self._found[name] = self._static(name) if self._arguments.is_static(name) else self._per_sample(name)
         return self._found[name]
 
-    def per_axis(self, name: str, width: int) -> np.ndarray | None:
-        """The values of an argument as ``[N, width]``, where one number stands for all axes. Raises ArgumentError for another length."""
+    def vector(self, name: str, width: int, *, one_for_all: bool = False) -> np.ndarray | None:
+        """The values of an argument as ``[N, width]``; None: it is not given. Raises ArgumentError for another number of them.
+
+        Args:
+          one_for_all: one number stands for all `width`.
+        """
         x = self.get(name)
         if x is None:
             return None
         x = x.reshape(len(x), -1)
-        if x.shape[1] not in (1, width):
-            raise ArgumentError(f"argument {name} must have 1 or {width} numbers per sample, got {x.shape[1]}")
+        if x.shape[1] != width and not (one_for_all and x.shape[1] == 1):
+            raise ArgumentError(_wrong_width(name, width, one_for_all, x.shape[1]))
         return np.broadcast_to(x, (len(x), width))
 
     def ragged(self, name: str) -> list[np.ndarray]:
@@ -198,14 +202,21 @@ class Values:
             raise ArgumentError(f"argument {name} must be one number per sample, got {x.shape[1]}")
         if a.many and a.lengths and x.shape[1] not in a.lengths:
             raise ArgumentError(f"argument {name} must have {' or '.join(map(str, a.lengths))} numbers per sample, got {x.shape[1]}")
-        good = a.range.holds(x)
+        kind = a.kinds[0]
+        good = np.isin(x, kind.members) if kind.members else a.range.holds(x)
         if not good.all():
+            expected = kind.one if kind.members else str(a.range) or "finite"
             for i in np.flatnonzero(~good.all(axis=1) & ctx.present):
-                got = x[i].tolist() if a.many else x[i, 0]
-                ctx.fail(int(i), _UNSUPPORTED, f"argument {name} must be {str(a.range) or 'finite'}, got {got}")
-            x = np.where(good, x, a.range.inside)
-        x = x.astype(a.kinds[0].dtype or np.float64, copy=False)
+                ctx.fail(int(i), _UNSUPPORTED, f"argument {name} must be {expected}, got {x[i].tolist() if a.many else x[i, 0]}")
+            x = np.where(good, x, kind.members[0] if kind.members else a.range.inside)
+        x = x.astype(kind.dtype or np.float64, copy=False)
         return x if a.many else x[:, 0]
+
+
+def _wrong_width(name: str, width: int, one_for_all: bool, got: int | None) -> str:
+    return (
+        f"argument {name} must have {'1 or ' if one_for_all and width > 1 else ''}{width} number{'s' * (width > 1)} per sample, got {got}"
+    )
 
 
 @functools.lru_cache(maxsize=1024)

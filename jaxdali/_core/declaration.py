@@ -38,20 +38,18 @@ class Range:
     Attributes:
       low, high: limits; part of the range, but for `low` where `above` is set.
       above: only numbers above `low`.
-      finite: whether infinite numbers and NaN are refused, as they are without a `Range`.
+      infinite: whether infinite numbers are taken, which they are not without a `Range`.
     """
 
     low: float = -math.inf
     high: float = math.inf
     above: bool = False
-    finite: bool = True
+    infinite: bool = False
 
     def holds(self, x: np.ndarray) -> np.ndarray:
         """Which numbers are inside, ``bool[...]``."""
-        if not self.finite:
-            return np.ones(x.shape, bool)
         with np.errstate(invalid="ignore"):
-            return ((x > self.low) if self.above else (x >= self.low)) & (x <= self.high) & np.isfinite(x)
+            return ((x > self.low) if self.above else (x >= self.low)) & (x <= self.high) & (self.infinite | np.isfinite(x))
 
     @property
     def inside(self) -> float:
@@ -110,12 +108,14 @@ class Kind:
       one, many: what users call it, and several of it.
       convert: the value as the operator gets it. Raises TypeError when it is of another type, ValueError when it is none of the values.
       dtype: of an array of them; None: there is none.
+      members: the only numbers; empty: any.
     """
 
     one: str
     many: str
     convert: Callable[[Any], Any]
     dtype: type | None = None
+    members: tuple[int, ...] = ()
 
 
 def _number(x: Any) -> bool | int | float:
@@ -176,7 +176,7 @@ def _member(kind: type[enum.IntEnum], allowed: Sequence[Any]) -> Kind:
         return member
 
     names = ", ".join(m.name for m in allowed)
-    return Kind(f"one of {names}", f"of {names}", convert, int)
+    return Kind(f"one of {names}", f"of {names}", convert, int, tuple(map(int, allowed)))
 
 
 def _choice(values: tuple[Any, ...]) -> Kind:
@@ -235,16 +235,16 @@ class Argument:
     @property
     def expected(self) -> str:
         """What may be given, in words."""
-        limits = str(self.range)
+        limits = f" {self.range}" if str(self.range) else ""
+        finite = "" if limits or self.range.infinite or _FLOAT not in self.kinds else "finite "
         forms = []
         if self.single:
-            one = [k.one for k in self.kinds]
-            forms.append(" or ".join(one) + (f" {limits}" if limits else ""))
+            forms.append(" or ".join(k.one for k in self.kinds).replace("a number", f"a {finite}number") + limits)
         if self.many:
             count = f"{Len(*self.lengths)} " if self.lengths else ""
-            forms.append(f"a list of {count}{' or '.join(k.many for k in self.kinds)}" + (f" {limits}" if limits else ""))
+            forms.append(f"a list of {count}{finite}{' or '.join(k.many for k in self.kinds)}{limits}")
         if self.per_sample:
-            forms.append("a DataNode of them, for each sample its own")
+            forms.append("a DataNode with a value per sample")
         return ", or ".join(forms)
 
     def error(self, owner: str, x: Any, kind: type[Exception] = ArgumentError) -> Exception:

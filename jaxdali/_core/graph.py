@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from .._data.source import Source
 from ..errors import OperatorError
@@ -71,7 +71,7 @@ class DataNode(Expression):
             "use &, |, == and arithmetic on DataNodes instead"
         )
 
-    def __iter__(self):
+    def __iter__(self) -> Iterator[DataNode]:  # as a list of nodes given to an operator makes a list of them
         raise TypeError("a DataNode can't be iterated: it stands for a batch that does not exist yet")
 
 

@@ -28,10 +28,11 @@ class Operator:
 
     args: Arguments = NO_ARGUMENTS  # those that may come per sample
 
-    def arguments(self, ctx: HostContext, inputs: Sequence[Value]) -> Values:
+    def arguments(self, ctx: HostContext | None, inputs: Sequence[Value]) -> Values:
         """The arguments that may come per sample, for a batch.
 
         Args:
+          ctx: of the batch; None: those that are the same for all samples, for one sample.
           inputs: of the operator, all or only those that are arguments.
         """
         return Values(self.name, self.args, ctx, inputs)

@@ -217,7 +217,8 @@ class Declaration:
             if a.many and a.lengths and len(x) not in a.lengths:
                 raise a.error(self.name, x)
             return stack_nodes([e if is_node(e) else dataclasses.replace(a, many=False).check(self.name, e) for e in x])
-        return a.check(self.name, x)
+        value = a.check(self.name, x)
+        return None if a.per_sample and value == () else value  # DALI's default of many: an empty list
 
     def _sets(self, inputs: Sequence[Any]) -> list[tuple[Any, ...]]:
         """The inputs of each call."""

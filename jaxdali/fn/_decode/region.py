@@ -115,7 +115,6 @@ class CropHeaders(_RegionHeaders):
     """
 
     name: ClassVar[str] = "decoders.image_crop"
-    args: Arguments
     truncate: bool
 
     def windows(self, ctx: HostContext, values: Sequence[Value], extents: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -151,7 +150,6 @@ class SliceHeaders(_RegionHeaders):
     """
 
     name: ClassVar[str] = "decoders.image_slice"
-    args: Arguments
     normalized: tuple[bool, bool] | None
 
     def infer(self, encoded: Spec, *arguments: Spec) -> tuple[Spec, ...]:

@@ -4,25 +4,25 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal, Unpack
 
 import jax.numpy as jnp
 import numpy as np
 
 from ... import types
 from ..._core import ffi as _ffi
-from ..._core.arguments import Arguments
-from ..._core.building import add
+from ..._core.arguments import Values
 from ..._core.context import HostContext, LowerContext
+from ..._core.declaration import DType
 from ..._core.graph import DataNode
 from ..._core.operator import NativeOperator, Setup
+from ..._core.operator_function import Hints, Input, OneOrMore, PerSample, operator_function
 from ..._core.ragged import Ragged
 from ..._core.values import Spec, Value
+from ...errors import ArgumentError
 
 LAYOUTS = ("HWC", "CHW", "FHWC", "FCHW", "CFHW", "DHWC", "CDHW", "FDHWC", "FCDHW", "CFDHW")
-MODES = ("default", "stretch", "not_larger", "not_smaller")
 INPUT_TYPES = tuple(np.dtype(t) for t in (np.uint8, np.int16, np.uint16, np.float16, np.float32))
-INTERP_TYPES = tuple(types.DALIInterpType)
 MIN_INTERVAL = 1e-3  # a narrower ROI is widened to this many pixels
 MAX_EXTENT = 1 << 24  # float32 positions resolve no more
 _TOO_LARGE = 8  # kTooLarge of ffi/common/status.h
@@ -45,7 +45,7 @@ def plan(
       request: output extents asked for; may be fractional; 0: unset; negative: mirrored.
       roi: first and last coordinate of the source region, mirrored when ``first > last``; None: the whole input.
       roi_relative: `roi` is in units of the extents.
-      mode: one of `MODES`.
+      mode: as in `resize`.
       max_size: limits of the output; 0: none.
       subpixel_scale: scale the source interval by what rounding the output extent changed.
 
@@ -100,17 +100,30 @@ def plan(
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Resize(NativeOperator):
-    """Resampling of the spatial axes. `args` may hold what `resize` takes as per-sample arguments."""
+    """Resampling of the spatial axes."""
 
     name = "resize"
     kernel = "resize"
-    args: Arguments
-    mode: str = "default"
-    antialias: bool = True
-    subpixel_scale: bool = True
-    roi_relative: bool = False
-    dtype: np.dtype | None = None
-    save_attrs: bool = False
+    mode: str | None
+    antialias: bool
+    subpixel_scale: bool
+    roi_relative: bool
+    dtype: np.dtype | None
+    save_attrs: bool
+
+    def __post_init__(self):
+        ways = [name for name in ("size", "resize_shorter", "resize_longer") if name in self.args]
+        xyz = [name for name in ("resize_x", "resize_y", "resize_z") if name in self.args]
+        ways += ["/".join(xyz)] if xyz else []
+        if len(ways) != 1:
+            got = ", ".join(ways) or "none"
+            raise ArgumentError(
+                f"exactly one of size, resize_x/resize_y/resize_z, resize_shorter and resize_longer must be given, got {got}"
+            )
+        if self.mode is not None and ways[0] in ("resize_shorter", "resize_longer"):
+            raise ArgumentError(f"{ways[0]} implies a mode, got mode={self.mode!r} as well")
+        if ("roi_start" in self.args) != ("roi_end" in self.args):
+            raise ArgumentError("roi_start and roi_end must be given together")
 
     @property
     def num_outputs(self) -> int:
@@ -129,6 +142,8 @@ class Resize(NativeOperator):
         first, count = spatial_axes(layout)
         if count < 3 and "resize_z" in self.args:
             raise ValueError(f"resize_z needs a layout with a depth axis, got {layout!r}")
+        for name in ("size", "max_size", "roi_start", "roi_end"):
+            self.args.check_width(name, count, arguments, one_for_all=True)
         sizes = self._static_sizes([image.extent(first + a) for a in range(count)])
         dims = [image.extent(i) for i in range(image.ndim)]
         dims[first : first + count] = sizes
@@ -140,7 +155,7 @@ class Resize(NativeOperator):
         count = len(extents)
         if set(self.args.inputs) - {"interp_type", "min_filter", "mag_filter"}:
             return [None] * count
-        request, mode, roi, max_size = self._arguments(None, (), count)
+        request, mode, roi, max_size = self._arguments(self.arguments(None, ()), count)
         if not (np.abs(request) <= MAX_EXTENT).all():
             raise ValueError(f"sizes must be finite and at most {MAX_EXTENT}, got {request[0].tolist()}")
         enough = all(n is not None for n in extents)  # all that the sizes depend on is known
@@ -154,28 +169,25 @@ class Resize(NativeOperator):
         )
         return sizes[0].tolist()
 
-    def _arguments(self, ctx: HostContext | None, values: Sequence[Value], count: int):
-        """Request, mode, ROI and limit, each ``[N, count]``. `ctx` None: all are static, N is 1."""
-
-        def get(name: str, width: int | None = count, default: Any = None) -> np.ndarray | None:
-            return self.args.values(ctx if ctx is not None else _ONE, values, name, default, width)  # pyright: ignore[reportArgumentType]
-
-        mode, request = self.mode, get("size")
+    def _arguments(self, a: Values, count: int):
+        """Request, mode, ROI and limit, each ``[N, count]``."""
+        mode, request = self.mode or "default", a.vector("size", count, one_for_all=True)
         for name, then in (("resize_shorter", "not_smaller"), ("resize_longer", "not_larger")):
-            if name in self.args:
-                each = get(name, None)
-                assert each is not None
-                mode, request = then, np.repeat(each[:, None], count, axis=1)
+            if name in a:
+                mode, request = then, a.vector(name, count, one_for_all=True)
         if request is None:
-            request = np.column_stack([get(f"resize_{axis}", None, 0.0) for axis in "zyx"[3 - count :]])  # pyright: ignore
-        start, end = get("roi_start"), get("roi_end")
+            each = [a.get(f"resize_{axis}") for axis in "zyx"[3 - count :]]
+            unset = np.zeros(next(len(x) for x in each if x is not None))
+            request = np.column_stack([unset if x is None else x for x in each])
+        start, end = (a.vector(name, count, one_for_all=True) for name in ("roi_start", "roi_end"))
         roi = None if start is None or end is None else (start, end)
-        return request, mode, roi, get("max_size")
+        return request, mode, roi, a.vector("max_size", count, one_for_all=True)
 
     def setup(self, ctx: HostContext, image: Value, *values: Value) -> Setup:
         spec = ctx.spec
         first, count = spatial_axes(spec.layout)
-        request, mode, roi, max_size = self._arguments(ctx, (image, *values), count)
+        a = self.arguments(ctx, values)
+        request, mode, roi, max_size = self._arguments(a, count)
         extents = image.shapes[:, first : first + count]
         with np.errstate(all="ignore"):
             sizes, interval = plan(
@@ -185,7 +197,7 @@ class Resize(NativeOperator):
         for i in np.flatnonzero(bad & ctx.present):
             ctx.fail(int(i), _TOO_LARGE, f"the output size asked for is {request[i].tolist()}, of an input of size {extents[i].tolist()}")
         sizes = np.where(np.reshape(bad, (-1, 1)), 1, sizes)
-        params = {"roi": interval.reshape(len(sizes), -1), "filters": filter_parameter(ctx, self.args, (image, *values))}
+        params = {"roi": interval.reshape(len(sizes), -1), "filters": filter_parameter(a)}
         shapes = image.shapes.astype(np.int64)
         shapes[:, first : first + count] = sizes
         outputs = (None if spec.shape is not None else shapes,)
@@ -203,15 +215,6 @@ class Resize(NativeOperator):
         return (resized, extents), status
 
 
-class _One:
-    """Stands for a batch of one sample where only static arguments are read."""
-
-    N = 1
-
-
-_ONE = _One()
-
-
 def output_spec(dtype: np.dtype, dims: Sequence[int | None], layout: str) -> Spec:
     """Spec of an output with these extents (None: varies): static when all are known."""
     known = tuple(n for n in dims if n is not None)
@@ -225,15 +228,10 @@ def spatial_axes(layout: str) -> tuple[int, int]:
     return min(layout.index(axis) for axis in "DHW" if axis in layout), count
 
 
-def filter_parameter(ctx: HostContext, args: Arguments, values: Sequence[Value]) -> np.ndarray:
+def filter_parameter(a: Values) -> np.ndarray:
     """The kernel's operand ``filters i32[N, 2]`` (shrinking, enlarging), from interp_type, min_filter and mag_filter."""
-    linear = float(types.INTERP_LINEAR)
-    names = [name if name in args else "interp_type" for name in ("min_filter", "mag_filter")]
-    chosen = np.column_stack([args.values(ctx, values, name, linear) for name in names])  # pyright: ignore
-    # check_interp has seen the static ones
-    if not all(map(args.is_static, names)) and not np.isin(chosen, INTERP_TYPES).all():
-        raise ValueError(f"interpolation types must be members of types.DALIInterpType (0 to 5), got {np.unique(chosen).tolist()}")
-    return chosen.astype(np.int32)
+    chosen = [a.interp_type if name not in a else getattr(a, name) for name in ("min_filter", "mag_filter")]
+    return np.column_stack(chosen).astype(np.int32)
 
 
 def call(ctx: LowerContext, image: Any, *, antialias: bool) -> tuple[Any, Any]:
@@ -243,47 +241,40 @@ def call(ctx: LowerContext, image: Any, *, antialias: bool) -> tuple[Any, Any]:
     return _ffi.call("resize", ctx, image, ctx.spec, ctx.out[0], ctx.params["roi"], ctx.params["filters"], **attrs)
 
 
-def check_interp(operator: str, **given: Any):
-    """Raises TypeError or ValueError unless each is None, a DataNode or a `types.DALIInterpType`."""
-    for name, x in given.items():
-        if x is None or isinstance(x, DataNode):
-            continue
-        if not isinstance(x, (int, np.integer)):
-            raise TypeError(f"{operator}: {name} must be one of types.INTERP_* or a DataNode, got {x!r}")
-        if x not in INTERP_TYPES:
-            raise ValueError(f"{operator}: {name} must be one of {', '.join(t.name for t in INTERP_TYPES)}, got {x!r}")
+class ResizeHints(Hints, total=False):
+    """Hints to DALI's resize."""
+
+    minibatch_size: int | None
+    temp_buffer_hint: int | None
 
 
+@operator_function(Resize)
 def resize(
-    input: Any,
+    input: Input,
     /,
     *,
     antialias: bool = True,
-    bytes_per_sample_hint: int | Sequence[int] = (0,),
-    device: str | None = None,
-    dtype: Any = None,
-    interp_type: Any = types.INTERP_LINEAR,
-    mag_filter: Any = None,
-    max_size: Any = None,
-    min_filter: Any = None,
-    minibatch_size: int = 32,
-    mode: str | None = None,
+    device: Literal["cpu", "gpu"] | None = None,
+    dtype: DType | None = None,
+    interp_type: PerSample[types.DALIInterpType] = types.INTERP_LINEAR,
+    mag_filter: PerSample[types.DALIInterpType] | None = None,
+    max_size: PerSample[OneOrMore[float]] | None = None,
+    min_filter: PerSample[types.DALIInterpType] | None = None,
+    mode: Literal["default", "stretch", "not_larger", "not_smaller"] | None = None,
     name: str | None = None,
-    preserve: bool = False,
-    resize_longer: Any = None,
-    resize_shorter: Any = None,
-    resize_x: Any = None,
-    resize_y: Any = None,
-    resize_z: Any = None,
-    roi_end: Any = None,
+    resize_longer: PerSample[float] | None = None,
+    resize_shorter: PerSample[float] | None = None,
+    resize_x: PerSample[float] | None = None,
+    resize_y: PerSample[float] | None = None,
+    resize_z: PerSample[float] | None = None,
+    roi_end: PerSample[OneOrMore[float]] | None = None,
     roi_relative: bool = False,
-    roi_start: Any = None,
+    roi_start: PerSample[OneOrMore[float]] | None = None,
     save_attrs: bool = False,
-    seed: int = -1,
-    size: Any = None,
+    size: PerSample[OneOrMore[float]] | None = None,
     subpixel_scale: bool = True,
-    temp_buffer_hint: int = 0,
-) -> Any:
+    **hints: Unpack[ResizeHints],
+) -> DataNode:
     """Resizes images, sequences of images or volumes.
 
     The size is given by exactly one of: `size`; `resize_x`, `resize_y`, `resize_z` (any of them); `resize_shorter`;
@@ -320,7 +311,6 @@ def resize(
       size: * extents, one number for all axes or one per axis in the layout's order; 0: unset.
       subpixel_scale: scale the source region about its centre by rounded / requested extent, so that rounding the extent does
         not change the scale.
-      bytes_per_sample_hint, minibatch_size, preserve, seed, temp_buffer_hint: hints for DALI's executor, without effect here.
 
     Returns:
       A DataNode with the input's layout; with `save_attrs`, a tuple of it and the extents. The shape is static when it is the
@@ -332,42 +322,4 @@ def resize(
     Example:
       >>> images = fn.resize(images, resize_shorter=256, interp_type=types.INTERP_CUBIC)
     """
-    xyz = {"resize_x": resize_x, "resize_y": resize_y, "resize_z": resize_z}
-    ways = [n for n, x in (("size", size), ("resize_shorter", resize_shorter), ("resize_longer", resize_longer)) if x is not None]
-    ways += ["/".join(n for n, x in xyz.items() if x is not None)] if any(x is not None for x in xyz.values()) else []
-    if len(ways) != 1:
-        got = ", ".join(ways) or "none"
-        raise ValueError(
-            f"resize: exactly one of size, resize_x/resize_y/resize_z, resize_shorter and resize_longer must be given, got {got}"
-        )
-    if mode is not None and mode not in MODES:
-        raise ValueError(f"resize: mode must be one of {', '.join(MODES)}, got {mode!r}")
-    if mode is not None and ways[0] in ("resize_shorter", "resize_longer"):
-        raise ValueError(f"resize: {ways[0]} implies a mode, got mode={mode!r} as well")
-    if (roi_start is None) != (roi_end is None):
-        raise ValueError("resize: roi_start and roi_end must be given together")
-    check_interp("resize", interp_type=interp_type, min_filter=min_filter, mag_filter=mag_filter)
-    args, inputs = Arguments.split(
-        "resize",
-        first=1,
-        size=size,
-        resize_shorter=resize_shorter,
-        resize_longer=resize_longer,
-        **xyz,
-        max_size=max_size,
-        roi_start=roi_start,
-        roi_end=roi_end,
-        interp_type=interp_type,
-        min_filter=min_filter,
-        mag_filter=mag_filter,
-    )
-    op = Resize(
-        args=args,
-        mode=mode or "default",
-        antialias=bool(antialias),
-        subpixel_scale=bool(subpixel_scale),
-        roi_relative=bool(roi_relative),
-        dtype=None if dtype is None else types.numpy_dtype(dtype),
-        save_attrs=bool(save_attrs),
-    )
-    return add(op, input, *inputs, device=device, name=name)
+    ...

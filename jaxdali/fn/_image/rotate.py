@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import numbers
-from collections.abc import Sequence
-from typing import Any
+from typing import Annotated, Any, Literal, Unpack
 
 import numpy as np
 
 from ... import types
 from ..._core import ffi as _ffi
-from ..._core.arguments import Arguments
-from ..._core.building import add
 from ..._core.context import HostContext, LowerContext
+from ..._core.declaration import DType, Len, OneOf, Range
 from ..._core.graph import DataNode
 from ..._core.operator import NativeOperator, Setup
+from ..._core.operator_function import Hints, Input, ListOf, OneOrMore, PerSample, operator_function
 from ..._core.values import Spec, Value
+from ...errors import ArgumentError
 from .._tensor.cast import convert
 
 _LAYOUTS = {"HWC": (0, 2), "FHWC": (1, 2), "DHWC": (0, 3), "FDHWC": (1, 3)}  # first spatial axis, number of them
@@ -117,11 +116,14 @@ class Rotate(NativeOperator):
 
     name = "rotate"
     kernel = "warp"
-    args: Arguments  # angle, axis, size
     keep_size: bool
-    fill: float | None
-    linear: bool
+    fill_value: float | None
+    interp_type: types.DALIInterpType
     dtype: np.dtype | None
+
+    @property
+    def linear(self) -> bool:
+        return self.interp_type == types.INTERP_LINEAR
 
     def infer(self, image: Spec, *arguments: Spec) -> tuple[Spec, ...]:
         layout = image.layout or _DEFAULT_LAYOUTS.get(image.ndim, "")
@@ -136,7 +138,11 @@ class Rotate(NativeOperator):
                 f"the input must be {', '.join(_TYPES)}, the output the same or float32 (any of these from float32); "
                 f"got {image.dtype} to {dtype}"
             )
-        self._check_arguments(dims, dict(zip(self.args.inputs, arguments, strict=True)))
+        if dims == 3 and "axis" not in self.args:
+            raise ArgumentError("volumes need the argument axis: (x, y, z)")
+        if dims == 3 and self.args.is_static("axis") and not np.any(self.args.get("axis")):
+            raise ArgumentError("argument axis must not be the zero vector")
+        self.args.check_width("size", dims, arguments)
         known = [image.extent(d) for d in range(first, first + dims)]
         size: list[int | None] = [None] * dims
         if "size" in self.args:
@@ -152,59 +158,31 @@ class Rotate(NativeOperator):
             return (Spec(dtype, image.ndim, None, layout, dims=extents),)
         return (Spec(dtype, image.ndim, tuple(int(n) for n in extents if n is not None), layout),)
 
-    def _check_arguments(self, dims: int, inputs: dict[str, Spec]):
-        if dims == 3 and "axis" not in self.args:
-            raise ValueError("volumes need the argument axis: (x, y, z)")
-        for name, width in (("angle", 1), ("size", dims), ("axis", 3)):
-            if name not in self.args or (name == "axis" and dims == 2):
-                continue
-            if name in inputs:
-                s = inputs[name]
-                ok = s.shape == (width,) or (width == 1 and s.shape == ()) or (s.shape is None and s.ndim == 1)
-                got = f"samples of shape {s.shape}" if s.shape is not None else f"{s.ndim}-D samples"
-            else:
-                x = self.args.get(name)
-                ok = np.size(x) == width and bool(np.isfinite(x).all())
-                got = repr(x)
-            if not ok:
-                raise ValueError(f"argument {name} must be {width} finite number{'s' * (width > 1)}, got {got}")
-        if "size" in self.args and self.args.is_static("size") and min(self.args.get("size")) <= 0:
-            raise ValueError(f"argument size must be positive, got {self.args.get('size')}")
-        if dims == 3 and self.args.is_static("axis") and not np.any(self.args.get("axis")):
-            raise ValueError("argument axis must not be the zero vector")
-
     def setup(self, ctx: HostContext, image: Value, *arguments: Value) -> Setup:
         spec = ctx.spec
         first, dims = _LAYOUTS[spec.layout]
-        values = (image, *arguments)
-        bad: dict[int, tuple[int, str]] = {}
-
-        def valid(x: np.ndarray, good: Any, instead: float, reason: str, code: int = _UNSUPPORTED) -> np.ndarray:
-            for i in np.flatnonzero(~good & ctx.present):
-                bad.setdefault(int(i), (code, f"{reason}, got {x[i].tolist()}"))
-            return np.where(good.reshape(-1, *(1,) * (x.ndim - 1)), x, instead)
-
-        angle = self.args.values(ctx, values, "angle")
-        assert angle is not None
-        angle = valid(angle, np.isfinite(angle), 0.0, "angle must be finite").astype(np.float32).astype(np.float64)
-        axis = self.args.values(ctx, values, "axis", width=3) if dims == 3 else None
+        a = self.arguments(ctx, arguments)
+        angle = a.angle.astype(np.float32).astype(np.float64)
+        axis = a.axis if dims == 3 else None
         if axis is not None:
-            length = np.linalg.norm(axis, axis=1)
-            axis = valid(axis, np.isfinite(length) & (length > 0), 1.0, "axis must be finite and not the zero vector")
+            given = (axis != 0).any(axis=1)
+            for i in np.flatnonzero(~given & ctx.present):
+                ctx.fail(int(i), _UNSUPPORTED, "argument axis must not be the zero vector")
+            axis = np.where(given[:, None], axis, 1.0)
         size = image.shapes[:, first : first + dims]
-        wanted = self.args.values(ctx, values, "size", width=dims)
+        wanted = a.vector("size", dims)
         if wanted is not None:
-            wanted = valid(wanted, np.isfinite(wanted).all(axis=1) & (wanted > 0).all(axis=1), 1.0, "size must be positive")
             half = 0.5 if self.args.is_static("size") else 0.0  # DALI rounds a constant, but cuts what comes per sample
             out = np.maximum(1, np.floor(np.minimum(wanted, 2.0 * _MAX_EXTENT) + half)).astype(np.int64)
         elif self.keep_size:
             out = size
         else:
             out = canvas(size, angle, axis)
-        out = valid(out, (np.maximum(out, size) <= _MAX_EXTENT).all(axis=1), 1, f"extents must not exceed {_MAX_EXTENT}", _TOO_LARGE)
-        for i, (code, reason) in bad.items():
-            ctx.fail(i, code, reason)
-        fill = _stored_fill(self.fill or 0.0, image.spec.dtype if self.linear else None, spec.dtype)
+        large = np.any(np.maximum(out, size) > _MAX_EXTENT, axis=1)
+        for i in np.flatnonzero(large & ctx.present):
+            ctx.fail(int(i), _TOO_LARGE, f"extents must not exceed {_MAX_EXTENT}, got {out[i].tolist()} of {size[i].tolist()}")
+        out = np.where(large[:, None], 1, out)
+        fill = _stored_fill(self.fill_value or 0.0, image.spec.dtype if self.linear else None, spec.dtype)
         params = {"map": source_map(size, out, angle, axis), "fill": np.full(ctx.N, fill, np.float32)}
         if spec.shape is not None:
             return Setup((None,), params)
@@ -223,26 +201,26 @@ class Rotate(NativeOperator):
             dims=dims,
             first=first,
             linear=self.linear,
-            has_fill=self.fill is not None,
+            has_fill=self.fill_value is not None,
         )
         return (y,), status
 
 
+@operator_function(Rotate)
 def rotate(
-    input: Any,
+    input: Input,
     /,
     *,
-    angle: float | DataNode,
-    axis: Sequence[float] | DataNode | None = None,
-    dtype: Any = None,
-    fill_value: float | None = None,
-    interp_type: types.DALIInterpType = types.INTERP_LINEAR,
+    angle: PerSample[float],
+    axis: Annotated[PerSample[ListOf[float]] | None, Len(3)] = None,
+    dtype: DType | None = None,
+    fill_value: Annotated[float | None, Range(infinite=True)] = None,
+    interp_type: Annotated[types.DALIInterpType, OneOf(types.INTERP_LINEAR, types.INTERP_NN)] = types.INTERP_LINEAR,
     keep_size: bool = False,
-    size: Sequence[float] | DataNode | None = None,
-    device: str | None = None,
+    size: Annotated[PerSample[OneOrMore[float]] | None, Range(0, above=True)] = None,
+    device: Literal["cpu", "gpu"] | None = None,
     name: str | None = None,
-    bytes_per_sample_hint: int | Sequence[int] = 0,
-    preserve: bool = False,
+    **hints: Unpack[Hints],
 ) -> DataNode:
     """Rotates images, sequences or volumes about their centre.
 
@@ -262,32 +240,16 @@ def rotate(
       size: extents of the result, (H, W) or (D, H, W), rounded; overrides `keep_size`. Default: as large as the rotated image
         needs. Also per sample; then fractions are cut, but at least 1 is left.
       device: "cpu", "gpu" or None: where the input is.
-      name: name of the node.
-      bytes_per_sample_hint, preserve: hints to DALI's executor, without effect here.
+      name: of the node.
 
     Returns:
       The rotated data, in the input's layout.
 
     Raises:
-      ValueError: wrong layout, element types, interpolation, or numbers of `size`, `axis`.
+      ValueError: wrong layout, element types, interpolation, or numbers of `size`, `axis`. A sample with an argument outside its range
+        fails when its batch is made.
 
     Example:
       >>> fn.rotate(images, angle=fn.random.uniform(range=(-10.0, 10.0)), fill_value=0, keep_size=True)
     """
-    if interp_type not in (types.INTERP_LINEAR, types.INTERP_NN):
-        raise ValueError(f"rotate: interp_type must be INTERP_LINEAR or INTERP_NN, got {interp_type!r}")
-    if fill_value is not None and (not isinstance(fill_value, numbers.Real) or fill_value != fill_value):
-        raise TypeError(f"rotate: fill_value must be a number, the same for all channels and samples, got {fill_value!r}")
-    if angle is None:
-        raise ValueError("rotate: angle is required")
-    if size is not None and not isinstance(size, DataNode) and np.size(size) == 0:  # DALI's default
-        size = None
-    args, nodes = Arguments.split("rotate", 1, angle=angle, axis=axis, size=size)
-    op = Rotate(
-        args=args,
-        keep_size=bool(keep_size),
-        fill=None if fill_value is None else float(fill_value),
-        linear=interp_type == types.INTERP_LINEAR,
-        dtype=None if dtype is None else types.numpy_dtype(dtype),
-    )
-    return add(op, input, *nodes, device=device, name=name)
+    ...

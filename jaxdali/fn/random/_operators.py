@@ -43,7 +43,6 @@ class _Random(HostOperator):
 
     like: bool
     seed: int
-    args: Arguments
     rank: int | None = None  # of a sample's numbers, where `shape` comes per sample from a source
 
     def run_reads(self, i: int) -> bool:
