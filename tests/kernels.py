@@ -209,6 +209,48 @@ def expand_cases(rng: np.random.Generator) -> Iterator[Case]:
             yield Case("expand", samples, np.dtype(dtype), shapes, (), {}, True, f"{dtype} {ndim} {missing}")
 
 
+def color_cases(rng: np.random.Generator) -> Iterator[Case]:
+    for source, result in [
+        (np.uint8, np.uint8),
+        (np.uint8, np.float32),
+        (np.float32, np.float16),
+        (np.int16, np.int8),
+        (np.int32, np.float32),
+    ]:
+        for channels, colors in [(3, 3), (1, 1), (3, 1), (4, 2), (1, 4)]:
+            samples = [noise(rng, (*extents(rng, 2, 60), channels), source) for _ in range(4)]
+            shapes = [(*x.shape[:2], colors) for x in samples]
+            matrix = rng.uniform(-2, 2, (4, colors, channels + 1)).astype(np.float32)
+            yield Case("color", samples, np.dtype(result), shapes, (matrix,), {}, False, f"{source} {result} {channels} {colors}")
+
+
+def filter_cases(rng: np.random.Generator) -> Iterator[Case]:
+    for source, result in [
+        (np.uint8, np.uint8),
+        (np.uint8, np.float32),
+        (np.float32, np.float32),
+        (np.int16, np.int16),
+        (np.float16, np.float16),
+    ]:
+        for first, axes, rank in [(0, 1, 1), (0, 2, 3), (1, 2, 3), (0, 3, 4), (1, 2, 4)]:
+            samples = [noise(rng, extents(rng, rank, 50 if rank < 4 else 9), source) for _ in range(4)]
+            window = rng.uniform(0, 0.1, (4, axes, 9)).astype(np.float32)
+            taps = rng.choice([1, 3, 5, 9], (4, axes)).astype(np.int32)
+            attrs = {"first": first, "axes": axes, "scratch": 1 << 22}
+            shapes = [x.shape for x in samples]
+            yield Case("filter", samples, np.dtype(result), shapes, (window, taps), attrs, False, f"{source} {result} {attrs}")
+
+
+def reduce_cases(rng: np.random.Generator) -> Iterator[Case]:
+    for source in (np.uint8, np.int32, np.float16, np.float32, np.bool_):
+        for axes in [(), (0,), (0, 1), (1,), (2,), (0, 2), (0, 1, 2)]:
+            for reduction in range(4):
+                samples = [noise(rng, extents(rng, 3, 40), source) for _ in range(4)]
+                shapes = [tuple(n for d, n in enumerate(x.shape) if d not in axes) for x in samples]
+                attrs = {"reduction": reduction, "axes": axes}
+                yield Case("reduce", samples, np.dtype(np.float64), shapes, (np.zeros((4, 0)),), attrs, False, f"{source} {attrs}")
+
+
 CASES = {
     name.removesuffix("_cases"): make
     for name, make in list(globals().items())

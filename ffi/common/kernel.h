@@ -17,10 +17,18 @@ struct KernelCall;
 
 template <class B, class... Params, ffi::Error (*kSetUp)(B*, Params...), auto kRun>
 struct KernelCall<kSetUp, kRun> {
-  static ffi::Error Handle([[maybe_unused]] Device device, ffi::AnyBuffer in, I32 in_offsets, I32 in_shapes,
-                           I32 out_offsets, I32 out_shapes, I32 control, Params... params,
-                           ffi::Result<ffi::AnyBuffer> out, ffi::ResultBuffer<ffi::S32> status) {
+  static ffi::Error Handle(Device device, ffi::AnyBuffer in, I32 in_offsets, I32 in_shapes, I32 out_offsets,
+                           I32 out_shapes, I32 control, Params... params, ffi::Result<ffi::AnyBuffer> out,
+                           ffi::ResultBuffer<ffi::S32> status) {
+    return Run([](B*) {}, device, in, in_offsets, in_shapes, out_offsets, out_shapes, control, params..., out, status);
+  }
+
+  template <class Before>
+  static ffi::Error Run(Before before, [[maybe_unused]] Device device, ffi::AnyBuffer in, I32 in_offsets, I32 in_shapes,
+                        I32 out_offsets, I32 out_shapes, I32 control, Params... params, ffi::Result<ffi::AnyBuffer> out,
+                        ffi::ResultBuffer<ffi::S32> status) {
     B b{};
+    before(&b);
     if (auto e = ToBatch(in, in_offsets, in_shapes, &b.in); e.failure()) return e;
     if (auto e = ToBatch(*out, out_offsets, out_shapes, &b.out); e.failure()) return e;
     if (auto e = kSetUp(&b, params...); e.failure()) return e;
@@ -29,6 +37,25 @@ struct KernelCall<kSetUp, kRun> {
 #else
     return ForEachSample(control, b.in, b.out, status, [&](int i) -> Status { return kRun(b, i); });
 #endif
+  }
+};
+
+// The same of a kernel that needs working memory on CUDA: its batch has `float* scratch` and `int64_t scratch_size`, in
+// floats, and the memory is its last result.
+template <auto kSetUp, auto kRun>
+struct ScratchKernelCall;
+
+template <class B, class... Params, ffi::Error (*kSetUp)(B*, Params...), auto kRun>
+struct ScratchKernelCall<kSetUp, kRun> {
+  static ffi::Error Handle(Device device, ffi::AnyBuffer in, I32 in_offsets, I32 in_shapes, I32 out_offsets,
+                           I32 out_shapes, I32 control, Params... params, ffi::Result<ffi::AnyBuffer> out,
+                           ffi::ResultBuffer<ffi::S32> status, ffi::ResultBuffer<ffi::U8> scratch) {
+    return KernelCall<kSetUp, kRun>::Run(
+        [&](B* b) {
+          b->scratch = reinterpret_cast<float*>(scratch->typed_data());
+          b->scratch_size = static_cast<int64_t>(scratch->element_count() / sizeof(float));
+        },
+        device, in, in_offsets, in_shapes, out_offsets, out_shapes, control, params..., out, status);
   }
 };
 
@@ -51,5 +78,14 @@ inline bool HasRows(const Buffer& operand, const B& batch, int64_t columns) {
   XLA_FFI_DEFINE_HANDLER_SYMBOL(                                                                  \
       jaxdali_##name, (&::jaxdali::KernelCall<&set_up, &JAXDALI_KERNEL_RUNS(cpu, cuda)>::Handle), \
       JAXDALI_BIND_BATCH() __VA_ARGS__.Ret<::xla::ffi::AnyBuffer>().Ret<::jaxdali::I32>(), JAXDALI_HANDLER_TRAITS)
+
+// ... data, status, working memory.
+#define JAXDALI_DEFINE_KERNEL_WITH_SCRATCH(name, set_up, cpu, cuda, ...)                                           \
+  XLA_FFI_DEFINE_HANDLER_SYMBOL(jaxdali_##name,                                                                    \
+                                (&::jaxdali::ScratchKernelCall<&set_up, &JAXDALI_KERNEL_RUNS(cpu, cuda)>::Handle), \
+                                JAXDALI_BIND_BATCH() __VA_ARGS__.Ret<::xla::ffi::AnyBuffer>()                      \
+                                    .Ret<::jaxdali::I32>()                                                         \
+                                    .Ret<::xla::ffi::Buffer<::xla::ffi::U8>>(),                                    \
+                                JAXDALI_HANDLER_TRAITS)
 
 #endif  // JAXDALI_FFI_COMMON_KERNEL_H_

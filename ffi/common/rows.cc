@@ -1,14 +1,9 @@
 #include "ffi/common/rows.h"
 
-#if defined(__x86_64__)
-#include <immintrin.h>
-#define JAXDALI_AVX2 __attribute__((target("avx2,f16c")))
-#endif
+#include "ffi/common/simd.h"
 
 namespace jaxdali {
 namespace {
-
-#define JAXDALI_INLINE __attribute__((always_inline)) inline
 
 template <class T, class V>
 JAXDALI_INLINE V Number(T v) {
@@ -44,8 +39,6 @@ struct Portable {
 };
 
 #if defined(__x86_64__)
-
-const bool kAvx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("f16c");
 
 // Every third byte of 24, from byte 0 on, as floats: planes of packed pixels.
 JAXDALI_AVX2 JAXDALI_INLINE int64_t LoadThirds(const uint8_t* from, int64_t step, int64_t n, float* to) {
@@ -98,7 +91,7 @@ void LoadAny(DType type, const void* array, int64_t first, int64_t step, int64_t
     using T = decltype(t);
     const T* from = static_cast<const T*>(array) + first;
 #if defined(__x86_64__)
-    if (kAvx2) return Avx2<T, V>::Load(from, step, n, to);
+    if (kHasAvx2) return Avx2<T, V>::Load(from, step, n, to);
 #endif
     Portable<T, V>::Load(from, step, n, to);
   });
@@ -110,7 +103,7 @@ void StoreAny(DType type, const V* from, int64_t n, void* array, int64_t first) 
     using T = decltype(t);
     T* to = static_cast<T*>(array) + first;
 #if defined(__x86_64__)
-    if (kAvx2) return Avx2<T, V>::Store(from, n, to);
+    if (kHasAvx2) return Avx2<T, V>::Store(from, n, to);
 #endif
     Portable<T, V>::Store(from, n, to);
   });
@@ -134,7 +127,7 @@ JAXDALI_AVX2 void ScaleAvx2(P scale, P offset, int64_t n, V* values) {
 template <class P, class V>
 void ScaleAny(P scale, P offset, int64_t n, V* values) {
 #if defined(__x86_64__)
-  if (kAvx2) return ScaleAvx2(scale, offset, n, values);
+  if (kHasAvx2) return ScaleAvx2(scale, offset, n, values);
 #endif
   Scale(scale, offset, n, values);
 }

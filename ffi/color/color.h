@@ -1,0 +1,39 @@
+// A linear map of the channels of each pixel, with an offset: brightness, contrast, saturation, hue, colour spaces.
+#ifndef JAXDALI_FFI_COLOR_H_
+#define JAXDALI_FFI_COLOR_H_
+
+#include "ffi/common/batch.h"
+#include "ffi/common/convert.h"
+#include "ffi/common/hd.h"
+#include "ffi/common/samples.h"
+#include "ffi/common/status.h"
+
+namespace jaxdali {
+
+inline constexpr int kMaxColors = 8;  // channels of a pixel
+
+// A batch, as the custom call gets it. Channels are innermost; with one channel a sample is any array.
+struct ColorBatch {
+  Batch in, out;
+  const float* matrix;  // [n, out_channels, in_channels + 1]
+  int in_channels, out_channels;
+
+  // Pixels of sample i, which lies inside both buffers; -1 when the sizes are no whole number of them, the same.
+  JAXDALI_HD int64_t Pixels(int i) const {
+    const int64_t n = in.size(i) / in_channels;
+    return n * in_channels == in.size(i) && n * out_channels == out.size(i) ? n : -1;
+  }
+  JAXDALI_HD const float* Matrix(int i) const {
+    return matrix + static_cast<int64_t>(i) * out_channels * (in_channels + 1);
+  }
+};
+
+// The CPU kernel.
+Status Color(const ColorBatch& batch, int i);
+
+// The CUDA kernel; null or what went wrong.
+const char* LaunchColor(const ColorBatch& batch, const Samples& samples, void* stream);
+
+}  // namespace jaxdali
+
+#endif  // JAXDALI_FFI_COLOR_H_

@@ -1,0 +1,73 @@
+// CPU kernel of the linear map of channels: pixels in planes, a few hundred at a time.
+#include <algorithm>
+
+#include "ffi/color/color.h"
+#include "ffi/common/rows.h"
+#include "ffi/common/simd.h"
+
+namespace jaxdali {
+namespace {
+
+template <class V>
+JAXDALI_INLINE void Map(const float* matrix, int in_channels, int out_channels, const V (*in)[kRow], int64_t n,
+                        V* plane, V* out) {
+  for (int c = 0; c < out_channels; c++) {
+    const float* m = matrix + c * (in_channels + 1);
+    V* to = out_channels == 1 ? out : plane;
+    const V first = m[0], offset = m[in_channels];
+    if (in_channels == 3) {  // one pass, the same order of operations
+      const V second = m[1], third = m[2];
+      for (int64_t i = 0; i < n; i++) to[i] = in[0][i] * first + in[1][i] * second + in[2][i] * third + offset;
+    } else {
+      for (int64_t i = 0; i < n; i++) to[i] = in[0][i] * first;
+      for (int k = 1; k < in_channels; k++) {
+        const V factor = m[k];
+        for (int64_t i = 0; i < n; i++) to[i] += in[k][i] * factor;
+      }
+      for (int64_t i = 0; i < n; i++) to[i] += offset;
+    }
+    if (out_channels == 3)
+      for (int64_t i = 0; i < n; i++) out[i * 3 + c] = plane[i];
+    else if (out_channels > 1)
+      for (int64_t i = 0; i < n; i++) out[i * out_channels + c] = plane[i];
+  }
+}
+
+#if defined(__x86_64__)
+template <class V>
+JAXDALI_AVX2 void MapAvx2(const float* matrix, int in_channels, int out_channels, const V (*in)[kRow], int64_t n,
+                          V* plane, V* out) {
+  Map(matrix, in_channels, out_channels, in, n, plane, out);
+}
+#endif
+
+template <class V>
+void Colors(const ColorBatch& b, int i, int64_t pixels) {
+  V in[kMaxColors][kRow], out[kMaxColors * kRow], plane[kRow];
+  for (int64_t p = 0; p < pixels; p += kRow) {
+    const int64_t n = std::min(kRow, pixels - p);
+    for (int c = 0; c < b.in_channels; c++)
+      LoadRow(b.in.dtype, b.in.bytes(i), p * b.in_channels + c, b.in_channels, n, in[c]);
+#if defined(__x86_64__)
+    if (kHasAvx2)
+      MapAvx2<V>(b.Matrix(i), b.in_channels, b.out_channels, in, n, plane, out);
+    else
+#endif
+      Map<V>(b.Matrix(i), b.in_channels, b.out_channels, in, n, plane, out);
+    StoreRow(b.out.dtype, out, n * b.out_channels, b.out.bytes(i), p * b.out_channels);
+  }
+}
+
+}  // namespace
+
+Status Color(const ColorBatch& batch, int i) {
+  const int64_t pixels = batch.Pixels(i);
+  if (pixels < 0) return kInternal;
+  if (FitsFloat(batch.in.dtype))
+    Colors<float>(batch, i, pixels);
+  else
+    Colors<double>(batch, i, pixels);
+  return kOk;
+}
+
+}  // namespace jaxdali

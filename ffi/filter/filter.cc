@@ -1,0 +1,30 @@
+// Binding of separable filters.
+#include "ffi/filter/filter.h"
+
+#include "ffi/common/kernel.h"
+
+namespace jaxdali {
+namespace {
+
+ffi::Error SetUp(FilterBatch* b, F32 window, I32 taps, int32_t first, int32_t axes) {
+  if (first < 0 || axes < 1 || axes > 3 || first + axes > b->in.ndim || b->out.ndim != b->in.ndim)
+    return ffi::Error::InvalidArgument("filter: axes");
+  const auto dims = window.dimensions();
+  if (dims.size() != 3 || dims[0] != b->out.n || dims[1] != axes || !HasRows(taps, *b, axes))
+    return ffi::Error::InvalidArgument("filter: windows must be [N, axes, taps], their lengths [N, axes]");
+  b->window = window.typed_data();
+  b->taps = taps.typed_data();
+  b->first = first;
+  b->axes = axes;
+  b->most = static_cast<int>(dims[2]);
+  return ffi::Error::Success();
+}
+
+}  // namespace
+}  // namespace jaxdali
+
+JAXDALI_DEFINE_KERNEL_WITH_SCRATCH(filter, jaxdali::SetUp, jaxdali::Filter, jaxdali::LaunchFilter,
+                                   .Arg<jaxdali::F32>()         // windows [N, axes, taps]
+                                       .Arg<jaxdali::I32>()     // how many of these taps [N, axes]
+                                       .Attr<int32_t>("first")  // axis
+                                       .Attr<int32_t>("axes"));

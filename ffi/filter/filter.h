@@ -1,0 +1,78 @@
+// Separable filters: one window for each of up to three neighbouring axes. Beyond the border the data are mirrored at
+// the centre of the outermost element (reflect-101). Gaussian blur.
+#ifndef JAXDALI_FFI_FILTER_H_
+#define JAXDALI_FFI_FILTER_H_
+
+#include "ffi/common/batch.h"
+#include "ffi/common/convert.h"
+#include "ffi/common/hd.h"
+#include "ffi/common/samples.h"
+#include "ffi/common/status.h"
+
+namespace jaxdali {
+
+// The element in [0, n) that stands for element i; n > 0.
+JAXDALI_HD inline int64_t Reflect(int64_t i, int64_t n) {
+  if (n == 1) return 0;
+  while (i < 0 || i >= n) i = i < 0 ? -i : 2 * (n - 1) - i;
+  return i;
+}
+
+// One sample: [outer, n[0], n[1], n[2], inner]; axes that are not filtered have a window of one tap, of weight 1.
+struct FilterArgs {
+  DType in_type, out_type;
+  const void* in;
+  void* out;
+  int64_t outer, n[3], inner;
+  const float* window[3];
+  int taps[3];  // the centre is tap taps / 2
+};
+
+// A batch, as the custom call gets it.
+struct FilterBatch {
+  Batch in, out;        // of one shape
+  const float* window;  // [n, axes, most]
+  const int32_t* taps;  // [n, axes]
+  int first, axes, most;
+  float* scratch;  // CUDA only: two batches of floats
+  int64_t scratch_size;
+
+  JAXDALI_NOINLINE JAXDALI_HD Status Sample(int i, FilterArgs* a) const {
+    a->in_type = in.dtype;
+    a->out_type = out.dtype;
+    a->in = in.bytes(i);
+    a->out = out.bytes(i);
+    a->outer = a->inner = 1;
+    for (int k = 0; k < 3; k++) {
+      a->n[k] = a->taps[k] = 1;
+      a->window[k] = nullptr;
+    }
+    for (int d = 0; d < in.ndim; d++) {
+      const int64_t extent = in.dim(i, d);
+      if (out.dim(i, d) != extent) return kInternal;
+      if (d < first)
+        a->outer *= extent;
+      else if (d >= first + axes)
+        a->inner *= extent;
+    }
+    for (int k = 0; k < axes; k++) {
+      const int to = 3 - axes + k;
+      const int64_t row = static_cast<int64_t>(i) * axes + k;
+      a->n[to] = in.dim(i, first + k);
+      a->taps[to] = taps[row];
+      a->window[to] = window + row * most;
+      if (taps[row] < 1 || taps[row] > most) return kInternal;
+    }
+    return kOk;
+  }
+};
+
+// The CPU kernel.
+Status Filter(const FilterBatch& batch, int i);
+
+// The CUDA kernel; null or what went wrong.
+const char* LaunchFilter(const FilterBatch& batch, const Samples& samples, void* stream);
+
+}  // namespace jaxdali
+
+#endif  // JAXDALI_FFI_FILTER_H_

@@ -1,0 +1,151 @@
+// CPU kernel of separable filters: along the rows first, then over the last few rows, all in floats.
+#include <algorithm>
+#include <cstring>
+#include <new>
+#include <vector>
+
+#include "ffi/common/rows.h"
+#include "ffi/common/simd.h"
+#include "ffi/filter/filter.h"
+
+namespace jaxdali {
+namespace {
+
+typedef float Eight __attribute__((vector_size(32)));
+
+// out[i] = sum of weights[k] * from[k][i]. Sums of 32 elements at a time stay in registers.
+JAXDALI_INLINE void Weigh(const float* const* from, const float* weights, int taps, int64_t n, float* out) {
+  int64_t i = 0;
+  for (; i + 32 <= n; i += 32) {
+    Eight a{}, b{}, c{}, d{};
+    for (int k = 0; k < taps; k++) {
+      Eight v[4];
+      std::memcpy(v, from[k] + i, sizeof v);
+      a += v[0] * weights[k];
+      b += v[1] * weights[k];
+      c += v[2] * weights[k];
+      d += v[3] * weights[k];
+    }
+    const Eight sums[4] = {a, b, c, d};
+    std::memcpy(out + i, sums, sizeof sums);
+  }
+  for (; i < n; i++) {
+    float sum = 0;
+    for (int k = 0; k < taps; k++) sum += from[k][i] * weights[k];
+    out[i] = sum;
+  }
+}
+
+#if defined(__x86_64__)
+JAXDALI_AVX2_FMA void WeighAvx2(const float* const* from, const float* weights, int taps, int64_t n, float* out) {
+  Weigh(from, weights, taps, n, out);
+}
+#endif
+
+void WeighRows(const float* const* from, const float* weights, int taps, int64_t n, float* out) {
+#if defined(__x86_64__)
+  if (kHasAvx2) return WeighAvx2(from, weights, taps, n, out);
+#endif
+  Weigh(from, weights, taps, n, out);
+}
+
+// Filters slices [n[1], n[2], inner] along both their axes.
+class Slices {
+ public:
+  explicit Slices(const FilterArgs& a)
+      : a_(a),
+        row_(a.n[2] * a.inner),
+        padded_(static_cast<size_t>((a.n[2] + a.taps[2] - 1) * a.inner)),
+        ring_(static_cast<size_t>(row_ * a.taps[1])),
+        from_(static_cast<size_t>(std::max(a.taps[1], a.taps[2]))),
+        held_(static_cast<size_t>(a.taps[1])) {}
+
+  // Of the slice that begins at element `first`; calls put(y, row).
+  template <class Put>
+  void Filter(int64_t first, Put put) {
+    std::vector<float> out(static_cast<size_t>(row_));
+    const int before = a_.taps[1] / 2;
+    std::fill(held_.begin(), held_.end(), -1);
+    for (int64_t y = 0; y < a_.n[1]; y++) {
+      if (a_.taps[1] == 1 && !a_.window[1]) {
+        put(y, Row(first, y));
+        continue;
+      }
+      for (int k = 0; k < a_.taps[1]; k++) from_y_[k] = Row(first, Reflect(y - before + k, a_.n[1]));
+      WeighRows(from_y_.data(), a_.window[1], a_.taps[1], row_, out.data());
+      put(y, out.data());
+    }
+  }
+  void Prepare() { from_y_.resize(static_cast<size_t>(a_.taps[1])); }
+
+ private:
+  // Row y, filtered along itself. The rows that one y needs are at most taps[1] neighbours.
+  const float* Row(int64_t first, int64_t y) {
+    const size_t slot = static_cast<size_t>(y % a_.taps[1]);
+    float* to = ring_.data() + static_cast<int64_t>(slot) * row_;
+    if (held_[slot] == y) return to;
+    held_[slot] = y;
+    const int before = a_.taps[2] / 2;
+    float* middle = padded_.data() + before * a_.inner;
+    LoadRow(a_.in_type, a_.in, first + y * row_, 1, row_, middle);
+    for (int x = 1; x <= before; x++) Mirror(-x, middle);
+    for (int x = 0; x < a_.taps[2] - 1 - before; x++) Mirror(a_.n[2] + x, middle);
+    for (int k = 0; k < a_.taps[2]; k++) from_[static_cast<size_t>(k)] = padded_.data() + k * a_.inner;
+    WeighRows(from_.data(), a_.window[2], a_.taps[2], row_, to);
+    return to;
+  }
+  void Mirror(int64_t x, float* middle) {
+    std::copy_n(middle + Reflect(x, a_.n[2]) * a_.inner, a_.inner, middle + x * a_.inner);
+  }
+
+  const FilterArgs& a_;
+  int64_t row_;
+  std::vector<float> padded_, ring_;
+  std::vector<const float*> from_, from_y_;
+  std::vector<int64_t> held_;
+};
+
+void Run(const FilterArgs& a) {
+  const int64_t row = a.n[2] * a.inner, slice = a.n[1] * row;
+  Slices slices(a);
+  slices.Prepare();
+  if (!a.window[0]) {
+    for (int64_t s = 0; s < a.outer; s++)
+      slices.Filter(s * slice, [&](int64_t y, const float* values) {
+        StoreRow(a.out_type, values, row, a.out, s * slice + y * row);
+      });
+    return;
+  }
+  std::vector<float> volume(static_cast<size_t>(a.n[0] * slice)), out(static_cast<size_t>(row));
+  std::vector<const float*> from(static_cast<size_t>(a.taps[0]));
+  for (int64_t s = 0; s < a.outer; s++) {
+    for (int64_t z = 0; z < a.n[0]; z++)
+      slices.Filter((s * a.n[0] + z) * slice, [&](int64_t y, const float* values) {
+        std::copy_n(values, row, volume.data() + z * slice + y * row);
+      });
+    for (int64_t z = 0; z < a.n[0]; z++) {
+      for (int64_t y = 0; y < a.n[1]; y++) {
+        for (int k = 0; k < a.taps[0]; k++)
+          from[static_cast<size_t>(k)] = volume.data() + Reflect(z - a.taps[0] / 2 + k, a.n[0]) * slice + y * row;
+        WeighRows(from.data(), a.window[0], a.taps[0], row, out.data());
+        StoreRow(a.out_type, out.data(), row, a.out, (s * a.n[0] + z) * slice + y * row);
+      }
+    }
+  }
+}
+
+}  // namespace
+
+Status Filter(const FilterBatch& batch, int i) {
+  FilterArgs a;
+  if (Status s = batch.Sample(i, &a); s != kOk) return s;
+  if (batch.out.size(i) == 0) return kOk;
+  try {
+    Run(a);
+  } catch (const std::bad_alloc&) {
+    return kOutOfMemory;
+  }
+  return kOk;
+}
+
+}  // namespace jaxdali

@@ -1,0 +1,38 @@
+#include "ffi/filter/filter.cu"
+#include "ffi/fuzz/check_kernels.h"
+
+namespace jaxdali {
+namespace {
+
+void TryFilter(Random& random) {
+  const DType type = kAllTypes[random(3)], result = random(2) ? type : DType::kF32;
+  const int n = 1 + random(4), axes = 1 + random(3), first = random(2), rank = first + axes + random(2),
+            most = 1 + random(12);
+  Shapes shapes;
+  std::vector<float> window;
+  std::vector<int32_t> taps;
+  int64_t capacity = 0;
+  for (int i = 0; i < n; i++) {
+    std::vector<int> shape;
+    int64_t size = 1;
+    for (int d = 0; d < rank; d++) {
+      shape.push_back(random.Extent(d < first || d >= first + axes ? 4 : axes == 3 ? 9 : 60));
+      size *= shape.back();
+    }
+    shapes.push_back(shape);
+    capacity += size + kAlignment;
+    for (int k = 0; k < axes; k++) {
+      taps.push_back(random(30) ? 1 + random(most) : most + 1);
+      for (int t = 0; t < most; t++) window.push_back(static_cast<float>(random.Uniform(0, 1.0 / most)));
+    }
+  }
+  Memory memory(type, shapes, false, random(10) ? -1 : 0, random);
+  std::vector<float> scratch(static_cast<size_t>(2 * capacity));
+  const FilterBatch b{memory.batch, {}, window.data(), taps.data(), first, axes, most, scratch.data(), 2 * capacity};
+  Run("filter", b, result, shapes, false, -1, random, LaunchFilter, Filter);
+}
+
+JAXDALI_CHECK(filter, TryFilter)
+
+}  // namespace
+}  // namespace jaxdali

@@ -1,0 +1,38 @@
+#include "ffi/fuzz/check_kernels.h"
+#include "ffi/reduce/reduce.cu"
+
+namespace jaxdali {
+namespace {
+
+void TryReduce(Random& random) {
+  const DType type = kAllTypes[random(3)];
+  const int n = 1 + random(4), rank = 1 + random(4);
+  const auto axes = static_cast<unsigned>(random(1 << rank));
+  const auto what = static_cast<Reduction>(random(4));
+  Shapes in, out;
+  int64_t capacity = 0;
+  for (int i = 0; i < n; i++) {
+    std::vector<int> shape, result;
+    int64_t size = 1;
+    for (int d = 0; d < rank; d++) {
+      shape.push_back(d == rank - 1 && random(2) ? 3 : random.Extent(rank > 3 ? 9 : 40));
+      if (axes >> d & 1) continue;
+      result.push_back(random(60) ? shape.back() : 2);
+      size *= result.back();
+    }
+    if (result.empty()) result.push_back(1);
+    in.push_back(shape);
+    out.push_back(result);
+    capacity += size + kAlignment;
+  }
+  Memory memory(type, in, false, random(10) ? -1 : 0, random);
+  std::vector<double> center;
+  for (int64_t i = 0; i < capacity; i++) center.push_back(random.Uniform(-9, 9));
+  const ReduceBatch b{memory.batch, {}, random(2) ? center.data() : nullptr, what, axes};
+  Run("reduce", b, DType::kF32, out, false, -1, random, LaunchReduce, Reduce);
+}
+
+JAXDALI_CHECK(reduce, TryReduce)
+
+}  // namespace
+}  // namespace jaxdali

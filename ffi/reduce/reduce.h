@@ -1,0 +1,99 @@
+// Sums, sums of squares, least and greatest elements over some axes of each sample, computed in double.
+#ifndef JAXDALI_FFI_REDUCE_H_
+#define JAXDALI_FFI_REDUCE_H_
+
+#include <limits>
+
+#include "ffi/common/batch.h"
+#include "ffi/common/convert.h"
+#include "ffi/common/hd.h"
+#include "ffi/common/samples.h"
+#include "ffi/common/status.h"
+
+namespace jaxdali {
+
+enum class Reduction : int32_t { kSum, kSquares, kMin, kMax };
+
+// One sample. Neighbouring axes of one kind are one here.
+struct ReduceArgs {
+  DType in_type, out_type;
+  const void* in;
+  void* out;
+  const double* center;  // kSquares: of the squared differences, as many as results; null: 0
+  Reduction what;
+  int kept, reduced;                  // axes
+  int64_t kept_n[8], kept_stride[8];  // of the input
+  int64_t reduced_n[8], reduced_stride[8];
+  int64_t results, each;  // elements of each result
+};
+
+JAXDALI_HD inline double Start(Reduction what) {
+  constexpr double kInfinite = std::numeric_limits<double>::infinity();
+  return what == Reduction::kMin ? kInfinite : what == Reduction::kMax ? -kInfinite : 0.0;
+}
+JAXDALI_HD inline double Join(Reduction what, double a, double b) {
+  switch (what) {
+    case Reduction::kMin:
+      return b < a ? b : a;
+    case Reduction::kMax:
+      return b > a ? b : a;
+    default:
+      return a + b;
+  }
+}
+JAXDALI_HD inline double Term(Reduction what, double v, double center) {
+  return what == Reduction::kSquares ? (v - center) * (v - center) : v;
+}
+
+// A batch, as the custom call gets it.
+struct ReduceBatch {
+  Batch in, out;
+  const double* center;  // laid out as the output; or null
+  Reduction what;
+  unsigned axes;  // bit d: axis d is reduced
+
+  JAXDALI_NOINLINE JAXDALI_HD Status Sample(int i, ReduceArgs* a) const {
+    a->in_type = in.dtype;
+    a->out_type = out.dtype;
+    a->in = in.bytes(i);
+    a->out = out.bytes(i);
+    a->center = center ? center + out.start(i) : nullptr;
+    a->what = what;
+    a->kept = a->reduced = 0;
+    a->results = a->each = 1;
+    int64_t stride = 1;
+    for (int d = in.ndim - 1; d >= 0; d--) {  // innermost first
+      const int64_t n = in.dim(i, d);
+      if (axes >> d & 1) {
+        Add(n, stride, &a->reduced, a->reduced_n, a->reduced_stride);
+        a->each *= n;
+      } else {
+        Add(n, stride, &a->kept, a->kept_n, a->kept_stride);
+        a->results *= n;
+      }
+      stride *= n;
+    }
+    return a->results == out.size(i) ? kOk : kInternal;
+  }
+
+ private:
+  JAXDALI_HD static void Add(int64_t n, int64_t stride, int* axes, int64_t* extents, int64_t* strides) {
+    if (n == 1) return;
+    if (*axes > 0 && strides[*axes - 1] * extents[*axes - 1] == stride) {
+      extents[*axes - 1] *= n;
+      return;
+    }
+    extents[*axes] = n;
+    strides[(*axes)++] = stride;
+  }
+};
+
+// The CPU kernel.
+Status Reduce(const ReduceBatch& batch, int i);
+
+// The CUDA kernel; null or what went wrong.
+const char* LaunchReduce(const ReduceBatch& batch, const Samples& samples, void* stream);
+
+}  // namespace jaxdali
+
+#endif  // JAXDALI_FFI_REDUCE_H_

@@ -1,0 +1,138 @@
+// CPU kernel of reductions.
+#include <algorithm>
+
+#include "ffi/common/rows.h"
+#include "ffi/common/simd.h"
+#include "ffi/reduce/reduce.h"
+
+namespace jaxdali {
+namespace {
+
+constexpr int kLanes = 16;  // partial results, so that the compiler can use vectors: the order is the same everywhere
+
+// Joins terms of n values, element i into lane i % lanes.
+template <Reduction kWhat>
+JAXDALI_INLINE void JoinRow(const double* __restrict values, int64_t n, const double* __restrict center, int lanes,
+                            double* __restrict result) {
+  int64_t i = 0;
+  if (lanes == kLanes) {
+    double sums[kLanes];
+    std::copy_n(result, kLanes, sums);
+    for (; i + kLanes <= n; i += kLanes)
+      for (int k = 0; k < kLanes; k++) sums[k] = Join(kWhat, sums[k], Term(kWhat, values[i + k], center[k]));
+    std::copy_n(sums, kLanes, result);
+  } else {
+    for (; i + lanes <= n; i += lanes)
+      for (int k = 0; k < lanes; k++) result[k] = Join(kWhat, result[k], Term(kWhat, values[i + k], center[k]));
+  }
+  for (int k = 0; i < n; i++, k = k + 1 < lanes ? k + 1 : 0)
+    result[k] = Join(kWhat, result[k], Term(kWhat, values[i], center[k]));
+}
+
+template <Reduction kWhat>
+void JoinRowPortable(const double* values, int64_t n, const double* center, int lanes, double* result) {
+  JoinRow<kWhat>(values, n, center, lanes, result);
+}
+#if defined(__x86_64__)
+template <Reduction kWhat>
+JAXDALI_AVX2 void JoinRowAvx2(const double* values, int64_t n, const double* center, int lanes, double* result) {
+  JoinRow<kWhat>(values, n, center, lanes, result);
+}
+#endif
+
+using RowFunction = void (*)(const double*, int64_t, const double*, int, double*);
+
+template <Reduction kWhat>
+RowFunction Choose() {
+#if defined(__x86_64__)
+  if (kHasAvx2) return JoinRowAvx2<kWhat>;
+#endif
+  return JoinRowPortable<kWhat>;
+}
+
+RowFunction RowFunctionOf(Reduction what) {
+  switch (what) {
+    case Reduction::kSum:
+      return Choose<Reduction::kSum>();
+    case Reduction::kSquares:
+      return Choose<Reduction::kSquares>();
+    case Reduction::kMin:
+      return Choose<Reduction::kMin>();
+    default:
+      return Choose<Reduction::kMax>();
+  }
+}
+
+// Calls f(place) for each index of axes given innermost first.
+template <class F>
+void ForEach(int axes, const int64_t* n, const int64_t* stride, F f) {
+  int64_t index[8] = {}, at = 0;
+  for (int d = 0; d < axes; d++)
+    if (n[d] == 0) return;
+  for (;;) {
+    f(at);
+    int d = 0;
+    for (; d < axes; d++) {
+      at += stride[d];
+      if (++index[d] < n[d]) break;
+      at -= n[d] * stride[d];
+      index[d] = 0;
+    }
+    if (d == axes) return;
+  }
+}
+
+void Run(const ReduceArgs& a) {
+  const RowFunction join = RowFunctionOf(a.what);
+  double values[kRow];
+  // Results that are neighbours in the input, as the channels of an image, come from one reading of it.
+  const bool grouped = a.kept > 0 && a.kept_stride[0] == 1 && a.reduced > 0 && a.kept_n[0] <= kRow;
+  const int64_t group = grouped ? a.kept_n[0] : 1;
+  const int outer = grouped ? 1 : 0;
+  const bool packed = grouped && a.reduced_stride[0] == group;
+  int64_t lanes = grouped ? group : kLanes;  // a multiple of `group`
+  if (packed)
+    while (lanes < kLanes) lanes += group;
+  double result[kRow + kLanes], center[kRow + kLanes];
+  int64_t to = 0;
+  ForEach(a.kept - outer, a.kept_n + outer, a.kept_stride + outer, [&](int64_t base) {
+    std::fill_n(result, lanes, Start(a.what));
+    for (int64_t k = 0; k < lanes; k++) center[k] = a.center ? a.center[to + (grouped ? k % group : 0)] : 0;
+    const int64_t run = a.reduced > 0 ? a.reduced_n[0] : 1, by = a.reduced > 0 ? a.reduced_stride[0] : 1;
+    const int inner = a.reduced > 0 ? 1 : 0;
+    ForEach(a.reduced - inner, a.reduced_n + inner, a.reduced_stride + inner, [&](int64_t at) {
+      if (packed || !grouped) {
+        const int64_t total = packed ? run * group : run, piece = kRow / lanes * lanes, step = packed ? 1 : by;
+        for (int64_t i = 0; i < total; i += piece) {
+          const int64_t n = std::min(piece, total - i);
+          LoadRow(a.in_type, a.in, base + at + i * step, step, n, values);
+          join(values, n, center, static_cast<int>(lanes), result);
+        }
+      } else {
+        for (int64_t i = 0; i < run; i++) {
+          LoadRow(a.in_type, a.in, base + at + i * by, 1, group, values);
+          join(values, group, center, static_cast<int>(lanes), result);
+        }
+      }
+    });
+    for (int64_t k = group; k < lanes; k++) result[k % group] = Join(a.what, result[k % group], result[k]);
+    StoreRow(a.out_type, result, group, a.out, to);
+    to += group;
+  });
+}
+
+}  // namespace
+
+Status Reduce(const ReduceBatch& batch, int i) {
+  ReduceArgs a;
+  if (Status s = batch.Sample(i, &a); s != kOk) return s;
+  if (a.each == 0) {
+    const double none = Start(a.what);
+    for (int64_t k = 0; k < a.results; k++) StoreRow(a.out_type, &none, 1, a.out, k);
+  } else if (a.results > 0) {
+    Run(a);
+  }
+  return kOk;
+}
+
+}  // namespace jaxdali
