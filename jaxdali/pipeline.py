@@ -114,9 +114,9 @@ class Pipeline(Definition):
         self._check_arguments()
         setups = self._setups()
         executor = make_executor(
-            [self.graph],
+            [self._graph],
             setups,
-            shards=Shards.single(self.device),
+            shards=Shards.single(self._device),
             batch_size=self.batch_size,
             num_threads=self.num_threads,
             seed=self._seed,
@@ -138,7 +138,7 @@ class Pipeline(Definition):
 
     def _check_outputs(self):
         if not self._outputs_checked:
-            self._outputs_checked = check.check_outputs(self.graph, self._given["output_dtype"], self._given["output_ndim"])
+            self._outputs_checked = check.check_outputs(self._graph, self._given["output_dtype"], self._given["output_ndim"])
 
     def _setups(self) -> list[Callable[[], None]]:
         """`iter_setup`, if a subclass has one of its own."""
@@ -274,14 +274,12 @@ class Pipeline(Definition):
             raise TypeError(f"feed_input: {'data_node' if data_node is None else 'data'} is missing")
         self.build()
         assert self._executor is not None
-        name = data_node if isinstance(data_node, str) else data_node.node.name
-        for node in self.graph.nodes:
-            if node.name == name and node.op.name == "external_source":
-                self._executor.sources[node.id].feed(data, layout, self._shard_index)
-                return
-        raise KeyError(
-            f"there is no external_source named {name!r}; there are {[n.name for n in self.graph.nodes if n.op.name == 'external_source']}"
-        )
+        node = self._graph.find(data_node)
+        if node is None or node.op.name != "external_source":
+            name = data_node if isinstance(data_node, str) else data_node.name
+            there = [n.name for n in self._graph.nodes if n.op.name == "external_source"]
+            raise KeyError(f"there is no external_source named {name!r}; there are {there}")
+        self._executor.sources[node.id].feed(data, layout, self._shard_index)
 
     def reset(self):
         """Starts the next epoch after the data were at their end; without effect before that."""
@@ -306,7 +304,7 @@ class Pipeline(Definition):
         Raises:
           ValueError: an operator holds a Python function or iterator, e.g. external_source with a source.
         """
-        text = serialization.dump(self.graph, {**self._given, "seed": self._seed})
+        text = serialization.dump(self._graph, {**self._given, "seed": self._seed})
         if filename is not None:
             pathlib.Path(filename).write_bytes(text)
         return text
@@ -334,7 +332,7 @@ class Pipeline(Definition):
         assert text is not None
         graph, arguments = serialization.load(text)
         pipeline = Pipeline(**_known({**arguments, **kwargs}))
-        pipeline._graph = graph
+        pipeline._collected = graph
         return pipeline
 
     def deserialize_and_build(self, serialized_pipeline: bytes | str):
@@ -342,7 +340,7 @@ class Pipeline(Definition):
 
         Arguments that were given to this pipeline win over those in the text. Errors are those of `deserialize`.
         """
-        if self._graph is not None or self._function is not None:
+        if self._collected is not None or self._outputs is not None:
             raise RuntimeError("deserialize_and_build: this pipeline is defined already")
         graph, arguments = serialization.load(serialized_pipeline)
         unset = Pipeline()._given
@@ -350,7 +348,7 @@ class Pipeline(Definition):
         restored = self._restored
         Pipeline.__init__(self, **_known({**arguments, **own}))
         self._restore(restored)
-        self._graph = graph
+        self._collected = graph
         self.build()
 
     def save_graph_to_dot_file(
@@ -364,7 +362,7 @@ class Pipeline(Definition):
           show_ids: show the operators' numbers.
           use_colors: colour operators by where they run: gray: on the host; blue: compiled, on the CPU; green: on the accelerator.
         """
-        text = dot(self.graph, show_tensors=show_tensors, show_ids=show_ids, use_colors=use_colors)
+        text = dot(self._graph, show_tensors=show_tensors, show_ids=show_ids, use_colors=use_colors)
         pathlib.Path(filename).write_text(text, encoding="utf-8")
 
     # --- about readers ------------------------------------------------------------------------------------------
@@ -377,7 +375,9 @@ class Pipeline(Definition):
         """
         self.build()
         assert self._executor is not None
-        metas = {n.name: self._meta(n.id) for n in self.graph.nodes if n.id in self._executor.sources and self._executor.sources[n.id].meta}
+        metas = {
+            n.name: self._meta(n.id) for n in self._graph.nodes if n.id in self._executor.sources and self._executor.sources[n.id].meta
+        }
         if name is None:
             return metas
         if name not in metas:
@@ -501,7 +501,7 @@ def pipeline_def(fn: Callable[..., Any] | None = None, **pipeline_kwargs: Any) -
     def factory(*args: Any, **kwargs: Any) -> Pipeline:
         of_pipeline, of_function = split_arguments(fn, kwargs)
         pipeline = Pipeline(**{**pipeline_kwargs, **of_pipeline})
-        pipeline._function = functools.partial(fn, *args, **of_function)
+        pipeline._define(functools.partial(fn, *args, **of_function))
         return pipeline
 
     factory._is_pipeline_def = True  # pyright: ignore[reportAttributeAccessIssue]

@@ -289,7 +289,7 @@ def Constant(
     Returns:
       A `ScalarConstant` when the value is one number and `shape`, `layout` and `device` are not given, which fixes the
       type of a number in arithmetic: ``image * types.Constant(3).uint8()``. Otherwise a `DataNode`, the same tensor for
-      every sample (only inside a pipeline definition).
+      every sample.
 
     Raises:
       ValueError: the value is outside the range of its type.

@@ -348,11 +348,6 @@ def test_bad_samples_counts_batches_when_they_are_taken(folder):
             assert sum(b.count for b in it.bad_samples()) == count
 
 
-def test_operators_outside_a_definition():
-    with pytest.raises(OperatorError, match="only be used inside a pipeline definition"):
-        fn.readers.file(file_root=".")
-
-
 def test_node_in_if():
     @pipeline_def(batch_size=1)
     def definition():

@@ -265,7 +265,7 @@ def test_known_sizes_are_static():
     def shapes(make):
         pipeline = decode_pipeline([coordinates(97, 131)], make)
         pipeline.run()
-        (x,) = pipeline.graph.outputs
+        (x,) = pipeline._graph.outputs
         return x.spec.shape, x.spec.dims
 
     assert shapes(lambda x: crop(x, crop=(40, 50))) == ((40, 50, 3), None)

@@ -1,8 +1,9 @@
-"""Adds operators to the pipeline that is being defined in this thread."""
+"""Makes nodes, of the pipeline that is being defined in this thread or of none yet."""
 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import itertools
 import os
 import re
@@ -11,21 +12,34 @@ import threading
 import traceback
 from typing import Any
 
-from ..errors import OperatorError
-from .graph import DataNode, Graph
+from .graph import DataNode, Node
 from .operator import Operator
 
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _local = threading.local()
+_numbers = itertools.count()  # of all nodes that are made: their order
+
+
+@dataclasses.dataclass(frozen=True)
+class Scope:
+    """The definition of a pipeline.
+
+    Attributes:
+      owner: the pipeline.
+      made: its nodes so far, in order.
+    """
+
+    owner: Any
+    made: list[Node]
 
 
 @contextlib.contextmanager
-def building(graph: Graph):
-    """While active in this thread, operators are added to `graph`."""
+def building(scope: Scope):
+    """While active in this thread, the nodes that are made are those of `scope`."""
     stack = _local.__dict__.setdefault("stack", [])
-    stack.append(graph)
+    stack.append(scope)
     try:
-        yield graph
+        yield
     except (TypeError, ValueError) as e:
         _add_line(e)
         raise
@@ -53,23 +67,32 @@ def _add_line(e: Exception):
     e.args = (f"{'' if name in str(e) else f'{name}: '}{e} (called at {line})", *e.args[1:])
 
 
-def current_graph() -> Graph | None:
-    """The graph being defined in this thread."""
+def current_scope() -> Scope | None:
+    """What is being defined in this thread."""
     stack = _local.__dict__.get("stack")
     return stack[-1] if stack else None
 
 
-def random_count() -> int:
-    """How many random operators the graph being defined has."""
-    graph = current_graph()
-    return graph.num_random if graph is not None else 0
+@contextlib.contextmanager
+def drawing_as(first: list[int]):
+    """While active in this thread, random operators draw as those did, in this order, whose numbers `first` has; more are added to it."""
+    before = _local.__dict__.get("draws")
+    _local.draws = (first, itertools.count())
+    try:
+        yield
+    finally:
+        _local.draws = before
 
 
-def restart_random(count: int):
-    """The next random operator gets this number: the same numbers as an earlier one."""
-    graph = current_graph()
-    if graph is not None:
-        graph.num_random = count
+def _draws_as(number: int) -> int:
+    """The number of the node whose random numbers the random node `number` gets: its own, unless `drawing_as` is active."""
+    draws = _local.__dict__.get("draws")
+    if draws is None:
+        return number
+    first, place = draws[0], next(draws[1])
+    if place == len(first):
+        first.append(number)
+    return first[place]
 
 
 def user_line() -> str:
@@ -81,7 +104,7 @@ def user_line() -> str:
 
 
 def add(op: Operator, *inputs: Any, device: str | None = None, name: str | None = None) -> Any:
-    """Adds an operator to the pipeline being defined.
+    """Makes a node: of the pipeline being defined, or of none, to be used in any later.
 
     Args:
       op: the operator.
@@ -92,19 +115,15 @@ def add(op: Operator, *inputs: Any, device: str | None = None, name: str | None 
     Returns:
       A `DataNode`, or a tuple of them where the operator has several outputs.
     """
-    graph = current_graph()
-    where = user_line()
-    if graph is None:
-        raise OperatorError(
-            op.name,
-            where,
-            "operators can only be used inside a pipeline definition: a function decorated with @pipeline_def or @data_iterator, "
-            "define_graph, or `with pipeline:`",
-        )
     if device not in (None, "cpu", "mixed", "gpu"):
         raise ValueError(f"{op.name}: device must be 'cpu', 'mixed' or 'gpu', got {device!r}")
     nodes = tuple(as_node(x, op.name) for x in inputs)
-    node = graph.add(op, nodes, device or "", name, where)
+    scope, number = current_scope(), next(_numbers)
+    default = f"__{op.name}_{len(scope.made)}" if scope is not None else f"__{op.name}_detached_{number}"
+    node = Node.of(number, op, nodes, device or "", user_line(), name or default, named=name is not None)
+    node.random_index = _draws_as(number) if op.random else -1
+    if scope is not None:
+        scope.made.append(node)
     if op.num_outputs == 1:
         return DataNode(node, 0)
     return tuple(DataNode(node, i) for i in range(op.num_outputs))

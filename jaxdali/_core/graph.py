@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from .._data.source import Source
 from ..errors import OperatorError
@@ -15,17 +15,19 @@ from .values import Spec
 
 @dataclasses.dataclass(eq=False)
 class Node:
-    """A use of an operator in a graph."""
+    """A use of an operator: as it was made, or a graph's copy of that (`Graph.collect`)."""
 
-    id: int
+    id: int  # place in its graph; of one that was made: in the order of all that were
     op: Operator
     inputs: tuple[DataNode, ...]
     device: str  # as asked for: "cpu", "mixed", "gpu" or "" (follow the inputs)
     where: str
     name: str
-    random_index: int = -1  # number among the random operators
+    named: bool  # whether the name is the user's
+    random_index: int = -1  # number among the random operators of its graph; of one that was made: that of a node that draws the same
     specs: tuple[Spec, ...] = ()  # of the outputs, known after Graph.infer
     stage: str = ""  # "host", "cpu" or "device"
+    on_device: bool = False  # whether the user asked for a value on the accelerator, here or upstream
     phase: int = -1  # how many times an eager function must have run before; known after Graph.infer
 
     def reads_on_host(self, i: int) -> bool:
@@ -34,6 +36,14 @@ class Node:
 
     def error(self, reason: str) -> OperatorError:
         return OperatorError(self.op.name, self.where, reason)
+
+    @staticmethod
+    def of(id: int, op: Operator, inputs: tuple[DataNode, ...], device: str, where: str, name: str, *, named: bool = True) -> Node:
+        """With what follows from its inputs. OperatorError when it can't run where they are made."""
+        node = Node(id, op, inputs, device, where, name, named)
+        node.stage = _stage(node)
+        node.on_device = op.is_on_device(device, any(x.node.on_device for x in inputs))
+        return node
 
 
 class DataNode(Expression):
@@ -56,7 +66,7 @@ class DataNode(Expression):
     @property
     def device(self) -> str:
         """``"gpu"`` when the value is made on, or was moved to, the accelerator; else ``"cpu"``."""
-        return "gpu" if requested_on_device(self.node) else "cpu"
+        return "gpu" if self.node.on_device else "cpu"
 
     @property
     def source(self) -> Node:
@@ -77,37 +87,69 @@ class DataNode(Expression):
 
 @dataclasses.dataclass
 class Graph:
-    """All nodes of one traced pipeline definition, in topological order."""
+    """All nodes of one pipeline, in topological order."""
 
     nodes: list[Node] = dataclasses.field(default_factory=list)
     outputs: tuple[DataNode, ...] = ()
-    num_random: int = 0
+    copies: dict[int, Node] = dataclasses.field(default_factory=dict)  # of nodes that were made, by their numbers
 
-    def add(self, op: Operator, inputs: tuple[DataNode, ...], device: str, name: str | None, where: str) -> Node:
-        for i, x in enumerate(inputs):
-            if not any(x.node is n for n in self.nodes):
-                raise OperatorError(op.name, where, f"input {i} was created in another pipeline")
-        names = {n.name for n in self.nodes}
-        if name is not None and name in names:
-            raise OperatorError(op.name, where, f"the name {name!r} is taken by another operator of this pipeline")
-        node = Node(len(self.nodes), op, inputs, device, where, name or f"__{op.name}_{len(self.nodes)}")
-        node.stage = _stage(node)
-        if op.random:
-            node.random_index = self.num_random
-            self.num_random += 1
+    @staticmethod
+    def collect(made: Sequence[Node], outputs: Sequence[DataNode], sinks: Sequence[DataNode] = ()) -> Graph:
+        """The graph of a definition: what it made, and what its outputs need, wherever that was made; in the order of making.
+
+        The nodes are copies, so that each may be used in several pipelines. Here they get the numbers, and those that the
+        definition did not make and nobody named the names, on which seeds, checkpoints and files depend: what else was made before
+        makes no difference. Those that no output and no sink depends on are left out, but for sources, which have a state and are
+        asked for their size, and for what is to be preserved.
+
+        Raises:
+          OperatorError: two of them have one name.
+        """
+        found = {n.id: n for n in made}
+        own, foreign = set(found), len(found)
+        todo = [*made, *(x.node for x in (*outputs, *sinks))]
+        while todo:
+            node = todo.pop()
+            found[node.id] = node
+            todo += [x.node for x in node.inputs if x.node.id not in found]
+        graph, draws = Graph(), dict[int, int]()
+        for number in sorted(found):
+            node = found[number]
+            name = node.name
+            if number not in own and not node.named:
+                name, foreign = f"__{node.op.name}_{foreign}", foreign + 1
+            inputs = tuple(DataNode(graph.copies[x.node.id], x.index) for x in node.inputs)
+            copy = graph.copies[number] = graph.add(node.op, inputs, node.device, name, node.where)
+            if node.op.random:
+                copy.random_index = draws.setdefault(node.random_index, len(draws))
+        graph.outputs = tuple(DataNode(graph.copies[x.node.id], x.index) for x in outputs)
+        graph._prune({graph.copies[x.node.id].id for x in sinks})
+        taken: dict[str, Node] = {}
+        for node in graph.nodes:
+            if taken.setdefault(node.name, node) is not node:
+                where = taken[node.name].where
+                raise node.error(f"the name {node.name!r} is taken by another operator of this pipeline, created at {where}")
+        return graph
+
+    def find(self, handle: DataNode | str) -> Node | None:
+        """The node that a `DataNode` of the user's, or a name, refers to."""
+        if isinstance(handle, DataNode):
+            node = self.copies.get(handle.node.id)
+            return node if node in self.nodes else None
+        return next((n for n in self.nodes if n.name == handle), None)
+
+    def add(self, op: Operator, inputs: tuple[DataNode, ...], device: str, name: str, where: str) -> Node:
+        """Appends a node, whose inputs are in this graph. Who calls it numbers it among the random operators."""
+        node = Node.of(len(self.nodes), op, inputs, device, where, name)
         self.nodes.append(node)
         return node
 
-    def prune(self):
-        """Drops the nodes that no output depends on.
-
-        Sources stay, as they have a state and readers are asked for their size, and so does what is to be preserved.
-        """
-        needed = {id(x.node) for x in self.outputs}
+    def _prune(self, needed: set[int]):
+        needed |= {x.node.id for x in self.outputs}
         for node in reversed(self.nodes):
-            if id(node) in needed or isinstance(node.op, SourceOperator) or node.op.preserved:
-                needed |= {id(x.node) for x in node.inputs} | {id(node)}
-        self.nodes = [n for n in self.nodes if id(n) in needed]
+            if node.id in needed or isinstance(node.op, SourceOperator) or node.op.preserved:
+                needed |= {x.node.id for x in node.inputs} | {node.id}
+        self.nodes = [n for n in self.nodes if n.id in needed]
 
     def infer(self, node: Node, sources: Mapping[int, Source], ctx: BuildContext):
         """Fills in specs, phase, and what else depends on the inputs' specs, which are known; errors name the operator and the user's line.
@@ -151,11 +193,6 @@ class Graph:
             for n, key in zip(self.nodes, keys, strict=True)
         )
         return nodes, tuple((number[id(x.node)], x.index) for x in self.outputs)
-
-
-def requested_on_device(node: Node) -> bool:
-    """Whether the user asked for a value on the accelerator, here or upstream."""
-    return node.op.is_on_device(node.device, any(requested_on_device(x.node) for x in node.inputs))
 
 
 def _stage(node: Node) -> str:

@@ -66,7 +66,7 @@ import numpy as np
 
 from ..errors import ArgumentError, MissingArgumentError
 from .arguments import Arguments, declared
-from .building import add, is_node, random_count, restart_random, user_line
+from .building import add, drawing_as, is_node, user_line
 from .declaration import INPUT, PER_SAMPLE, Argument, arguments_of
 from .graph import DataNode
 from .operator import Operator
@@ -177,11 +177,11 @@ class Declaration:
         sets = self._sets(inputs)
         if len(sets) == 1:
             return self._add(sets[0], values)
-        results = []
-        count = random_count()
+        results: list[Any] = []
+        drawn: list[int] = []
         for each in sets:
-            restart_random(count)  # all sets get the same random numbers
-            results.append(self._add(each, values))
+            with drawing_as(drawn):  # all sets get the same random numbers
+                results.append(self._add(each, values))
             values["name"] = None  # the first has it
         return [list(outputs) for outputs in zip(*results)] if isinstance(results[0], tuple) else results
 

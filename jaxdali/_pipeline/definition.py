@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Self
 
 import jax
 
-from .._core.building import as_node, building, user_line
-from .._core.graph import DataNode, Graph
+from .._core.building import Scope, as_node, building, current_scope, user_line
+from .._core.graph import DataNode, Graph, Node
 from . import arguments as check
 
 DEFAULT_NUM_THREADS = 4
@@ -26,9 +27,11 @@ class Definition:
     def __init__(self, given: dict[str, Any]):
         self._given = given
         self._seed: int = given["seed"] if given["seed"] is not None else secrets.randbits(31)
-        self._function: Callable[[], Any] | None = None
-        self._graph: Graph | None = None
-        self._context: Any = None
+        self._made: list[Node] = []  # while it was current
+        self._outputs: tuple[DataNode, ...] | None = None
+        self._sinks: list[DataNode] = []
+        self._collected: Graph | None = None
+        self._contexts: list[contextlib.AbstractContextManager[None]] = []
 
     @property
     def batch_size(self) -> int:
@@ -90,7 +93,7 @@ class Definition:
     @property
     def num_outputs(self) -> int:
         """How many outputs the definition has."""
-        return len(self.graph.outputs)
+        return len(self._graph.outputs)
 
     @property
     def _depth(self) -> int:
@@ -99,7 +102,7 @@ class Definition:
         return max(depth.values()) if isinstance(depth, dict) else depth
 
     @functools.cached_property
-    def device(self) -> jax.Device:
+    def _device(self) -> jax.Device:
         """The device of "mixed" and "gpu" operators, and of the outputs."""
         return check.local_device(self.device_id)
 
@@ -112,51 +115,79 @@ class Definition:
         )
 
     def set_outputs(self, *outputs: DataNode | Any):
-        """Sets the outputs of a pipeline defined inside ``with pipeline:``, there or after it."""
-        if self._graph is None or (self._context is None and self._graph.outputs):
-            raise RuntimeError("set_outputs is for use inside `with pipeline:`, or once after it")
-        with building(self._graph):
-            self._graph.outputs = tuple(as_node(x, "an output of the pipeline") for x in outputs)
-        if self._context is None:
-            self._graph.prune()
+        """Sets the outputs, in place of those it had: DataNodes, wherever they were made, and numbers or arrays, which become constants.
+
+        Raises:
+          TypeError: an output is none of these; a list of DataNodes must be spread: ``set_outputs(*nodes)``.
+          RuntimeError: the pipeline is built already.
+        """
+        self._check_open("set_outputs")
+        with building(self._scope):
+            self._outputs = _as_outputs(outputs)
+
+    def add_sink(self, edge: DataNode):
+        """Keeps an operator that no output depends on, and runs it with each batch."""
+        self._check_open("add_sink")
+        if not isinstance(edge, DataNode):
+            raise TypeError(f"add_sink takes a DataNode, got {type(edge).__name__}")
+        self._sinks.append(edge)
+
+    def _check_open(self, what: str):
+        if self._collected is not None:
+            raise RuntimeError(f"{what} comes too late: the pipeline is built already")
+
+    @staticmethod
+    def current() -> Definition | None:
+        """The pipeline that is being defined in this thread: inside a definition, and inside ``with pipeline:``; else None."""
+        scope = current_scope()
+        return scope.owner if scope is not None else None
+
+    @staticmethod
+    def push_current(pipeline: Definition):
+        """Begins what ``with pipeline:`` does."""
+        pipeline.__enter__()
+
+    @staticmethod
+    def pop_current():
+        """Ends what `push_current` began. RuntimeError when there is no current pipeline."""
+        pipeline = Definition.current()
+        if pipeline is None:
+            raise RuntimeError("pop_current: there is no current pipeline")
+        pipeline.__exit__(None, None, None)
 
     def __enter__(self) -> Self:
-        if self._graph is not None:
-            raise RuntimeError("this pipeline is defined already")
-        self._graph = Graph()
-        self._context = building(self._graph)
-        self._context.__enter__()
+        self._check_open("`with pipeline:`")
+        context = building(self._scope)
+        context.__enter__()
+        self._contexts.append(context)
         return self
 
     def __exit__(self, *exc: Any):
-        assert self._graph is not None
-        context, self._context = self._context, None
-        context.__exit__(*exc)
-        if self._graph.outputs:
-            self._graph.prune()
+        self._contexts.pop().__exit__(*exc)
 
     @property
-    def graph(self) -> Graph:
-        """The traced definition. The user's function is called once, at first use."""
-        if self._graph is None:
-            self.device  # noqa: B018  no such device: say so before the user's function runs
-            graph = Graph()
-            where = user_line()
-            with building(graph):
-                outputs = self._function() if self._function is not None else self.define_graph()
-                if outputs is None:
-                    raise NotImplementedError(f"the pipeline definition used at {where} returns None: it must return its outputs")
-                if not isinstance(outputs, (tuple, list)):
-                    outputs = (outputs,)
-                for i, x in enumerate(outputs):
-                    if isinstance(x, (list, tuple, str, bytes, dict)):
-                        raise TypeError(
-                            f"output {i} of the pipeline must be a DataNode, a number or an array, got {type(x).__name__}: {x!r:.80}"
-                        )
-                graph.outputs = tuple(as_node(x, f"output {i} of the pipeline") for i, x in enumerate(outputs))
-            graph.prune()
-            self._graph = graph
-        return self._graph
+    def _scope(self) -> Scope:
+        return Scope(self, self._made)
+
+    def _define(self, function: Callable[[], Any]):
+        """Calls a definition, and sets the outputs that it returns."""
+        self._device  # noqa: B018  no such device: say so before the user's function runs
+        where = user_line()
+        with building(self._scope):
+            outputs = function()
+            if outputs is None:
+                raise NotImplementedError(f"the pipeline definition used at {where} returns None: it must return its outputs")
+            self._outputs = _as_outputs(outputs if isinstance(outputs, (tuple, list)) else (outputs,))
+
+    @property
+    def _graph(self) -> Graph:
+        """What was defined. From its first use on it stays as it is."""
+        if self._collected is None:
+            if self._outputs is None:
+                self._define(self.define_graph)
+            assert self._outputs is not None
+            self._collected = Graph.collect(self._made, self._outputs, self._sinks)
+        return self._collected
 
     def _check_arguments(self):
         if self._given["batch_size"] is None:
@@ -168,3 +199,12 @@ class Definition:
             check.check_range("prefetch_queue_depth", x)
         if isinstance(depth, dict) and not self.exec_async:
             raise ValueError(f"prefetch_queue_depth={depth} needs exec_async=True; pass a number instead")
+
+
+def _as_outputs(outputs: Sequence[Any]) -> tuple[DataNode, ...]:
+    for i, x in enumerate(outputs):
+        if isinstance(x, (list, tuple)) and any(isinstance(e, DataNode) for e in x):
+            raise TypeError(f"output {i} of the pipeline is a {type(x).__name__} of DataNodes: spread it, *nodes, or name its elements")
+        if isinstance(x, (str, bytes, dict)):
+            raise TypeError(f"output {i} of the pipeline must be a DataNode, a number or an array, got {type(x).__name__}: {x!r:.80}")
+    return tuple(as_node(x, f"output {i} of the pipeline") for i, x in enumerate(outputs))

@@ -66,7 +66,8 @@ def load(text: bytes | str) -> tuple[Graph, dict[str, Any]]:
         graph, by_name, types = Graph(), {}, _types()
         for item in tree["operators"]:
             node = _decode_node(graph, item, by_name, types)
-            by_name[node.name] = node
+            if by_name.setdefault(node.name, node) is not node:
+                raise ValueError(f"two operators have the name {node.name!r}")
         graph.outputs = tuple(_node(x, by_name) for x in tree["outputs"])
         return graph, {str(k): _decode(v, types) for k, v in tree["arguments"].items()}
     except Exception as e:  # whatever a damaged file makes the classes say

@@ -101,7 +101,7 @@ class BaseIterator:
                 e.build()
                 if padded and reader_name is not None:
                     _pad_rounds(e, reader_name)
-            outputs = len(pipelines[0].graph.outputs)
+            outputs = len(pipelines[0]._graph.outputs)
             if len(output_map) > outputs:
                 raise TooFewError(f"output_map has {len(output_map)} names, {output_map}, but the pipeline has {outputs} output(s)")
             counted = size > 0 or reader_name is not None

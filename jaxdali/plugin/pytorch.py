@@ -80,7 +80,7 @@ class DALIGenericIterator(BaseIterator):
         check_arguments(pipelines, names, size, reader_name, last_batch_padded, policy)
         if reader_name is not None and policy is LastBatchPolicy.FILL:
             policy = LastBatchPolicy.PARTIAL
-        outputs = len(pipelines[0].graph.outputs)
+        outputs = len(pipelines[0]._graph.outputs)
         if len(names) < outputs:
             raise IndexError(f"output_map has {len(names)} names, {names}, but the pipeline has {outputs} outputs; name each of them")
         self._partial = policy is LastBatchPolicy.PARTIAL
@@ -261,10 +261,10 @@ def _executors(pipelines: Sequence[Pipeline], reader_name: str | None, names: Se
     try:
         for p in pipelines:
             executor = make_executor(
-                [p.graph],
+                [p._graph],
                 p._setups(),
                 sources=p._claim(),
-                shards=Shards.single(p.device),
+                shards=Shards.single(p._device),
                 batch_size=p.batch_size,
                 num_threads=p.num_threads,
                 seed=p.seed,

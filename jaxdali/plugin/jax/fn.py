@@ -13,9 +13,8 @@ import jax.numpy as jnp
 from jax.extend.core import jaxpr_as_fun
 from jax.sharding import NamedSharding, PartitionSpec, Sharding
 
-from ..._core.building import add, as_node, current_graph
+from ..._core.building import add, as_node, current_scope
 from ..._core.context import BuildContext, HostContext, LowerContext
-from ..._core.graph import requested_on_device
 from ..._core.operator import EagerOperator, Operator, ProgramOperator
 from ..._core.values import Spec
 from ..._run.lowering import narrow
@@ -119,11 +118,11 @@ def jax_function(
 
     @functools.wraps(function)
     def operator(*inputs: Any) -> Any:
-        if current_graph() is None:
+        if current_scope() is None:
             raise RuntimeError(f"jax_function {describe(function)} can only be used inside a pipeline definition")
         nodes = [as_node(x, "jax_function") for x in inputs]
         for i, x in enumerate(nodes):
-            there = "gpu" if requested_on_device(x.node) else "cpu"
+            there = x.device
             if device is not None and there != device:
                 raise ArgumentError(
                     f"jax_function {describe(function)}: input {i} is on the {there}, but device={device!r}; move it with .{device}()"

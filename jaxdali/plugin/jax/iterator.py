@@ -80,7 +80,7 @@ class DALIGenericIterator(BaseIterator):
         check_options(sharding, options)
         check_arguments(pipelines, *(options[k] for k in _CHECKED))
         if sharding is None:
-            self._begin(pipelines, [Shards.single(p.device) for p in pipelines], None, options)
+            self._begin(pipelines, [Shards.single(p._device) for p in pipelines], None, options)
             return
         shards = shards_of(sharding, 0)
         if len(shards.ids) != len(pipelines):
@@ -124,7 +124,7 @@ class DALIGenericIterator(BaseIterator):
         self._batch_sharding = None if any_sharding is None else _of_batch_axis(any_sharding)
         self._element_spec: dict[str, jax.ShapeDtypeStruct] | None = None
         if len(places) == 1:
-            outputs = len(pipelines[0].graph.outputs)  # more than names, when the rest is left out
+            outputs = len(pipelines[0]._graph.outputs)  # more than names, when the rest is left out
             each = None if any_sharding is None else [*self._shardings, *[any_sharding] * outputs][:outputs]
             where = _OverBatch(places[0], self._batch_sharding, stacked)
             full = (len(pipelines), pipelines[0].batch_size)
@@ -189,7 +189,7 @@ class DALIGenericIterator(BaseIterator):
         if sharding is not None:
             assert self._shards is not None
             return assemble(parts, self._shards, sharding)
-        devices = tuple(p.device for p in self._pipes)
+        devices = tuple(p._device for p in self._pipes)
         rows = [np.asarray(p)[None] for p in parts]
         if len(set(devices)) == 1:
             return jax.device_put(np.concatenate(rows), devices[0])
@@ -213,7 +213,7 @@ def _executor(
     first = pipelines[0]
     sources = [p._claim() for p in pipelines]
     executor = make_executor(
-        [p.graph for p in pipelines],
+        [p._graph for p in pipelines],
         [f for p in pipelines for f in p._setups()],
         sources=sources[0] if len(sources) == 1 else None,
         shards=shards,

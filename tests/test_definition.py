@@ -1,0 +1,237 @@
+"""Definitions: when they are called, nodes made outside of them, one node in several pipelines. Values are those of DALI 2.4."""
+
+import jax
+import numpy as np
+import pytest
+
+from jaxdali import OperatorError, Pipeline, fn, pipeline_def, types
+from jaxdali.plugin.jax import DALIGenericIterator, data_iterator
+
+ARGUMENTS = {"batch_size": 2, "num_threads": 1}
+
+
+def source():
+    return [np.array([1, 2], np.int32)] * 2
+
+
+def first(pipe):
+    """The first sample of each output."""
+    return [np.asarray(x.at(0)).tolist() for x in pipe.run()]
+
+
+def test_definition_is_called_with_the_pipeline():
+    pipes = []
+    for shard in range(2):
+
+        @pipeline_def(**ARGUMENTS)
+        def define():
+            return types.Constant([shard]) + shard  # noqa: B023
+
+        pipes.append(define())
+    assert [first(p) for p in pipes] == [[[0]], [[2]]]
+
+    @pipeline_def(**ARGUMENTS)
+    def fails():
+        raise KeyError("mine")
+
+    with pytest.raises(KeyError, match="mine"):
+        fails()
+
+
+def test_definition_of_an_iterator_is_called_once_per_shard_when_it_is_made(tmp_path):
+    seen, path = [], tmp_path / "x"
+    path.write_bytes(b"1")
+    sharding = jax.sharding.NamedSharding(jax.make_mesh((8,), ("batch",)), jax.sharding.PartitionSpec("batch"))
+
+    @data_iterator(output_map=["x"], reader_name="r", sharding=sharding)
+    def define(shard_id, num_shards):
+        seen.append(shard_id)
+        _, label = fn.readers.file(files=[str(path)] * 16, name="r", shard_id=shard_id, num_shards=num_shards)
+        return label
+
+    iterators = [define(batch_size=16, num_threads=1) for _ in range(2)]
+    assert seen == list(range(8)) * 2
+    for it in iterators:
+        it.close()
+
+
+def test_detached_nodes():
+    pipe = Pipeline(**ARGUMENTS)
+    pipe.set_outputs(fn.external_source(source) + 1)
+    assert first(pipe) == [[2, 3]]
+
+    x = fn.external_source(source)
+    y = x * 2
+    pipe = Pipeline(**ARGUMENTS)
+    with pipe:
+        pipe.set_outputs(y + 1, x)
+    assert first(pipe) == [[3, 5], [1, 2]]
+
+    class Subclass(Pipeline):
+        def __init__(self):
+            super().__init__(**ARGUMENTS)
+            self.x = fn.external_source(source, name="x")
+            self.device, self.graph = "cpu", 3  # names of the user's own
+
+        def define_graph(self):
+            return self.x + types.Constant([1, 1])
+
+    assert first(Subclass()) == [[2, 3]]
+
+
+def test_one_node_in_two_pipelines():
+    x = fn.external_source(source)
+    y = x * 2
+    a, b = Pipeline(**ARGUMENTS), Pipeline(**ARGUMENTS)
+    a.set_outputs(y)
+    b.set_outputs(y + 1, x)
+    assert (first(a), first(b), first(a)) == ([[2, 4]], [[3, 5], [1, 2]], [[2, 4]])
+    inside = Pipeline(**ARGUMENTS)
+    with inside:
+        z = fn.external_source(source)
+        inside.set_outputs(z)
+    other = Pipeline(**ARGUMENTS)
+    with other:
+        other.set_outputs(z + 1)  # made in another definition
+    assert (first(inside), first(other)) == ([[1, 2]], [[2, 3]])
+
+
+def test_random_numbers_depend_on_the_pipeline_alone():
+    """What was made before, and where, makes no difference."""
+
+    def draw(pipe, inside):
+        with pipe if inside else Pipeline():
+            x, y = fn.random.uniform(range=[0, 1]), fn.random.uniform(range=[0, 1])
+        pipe.set_outputs(x, y)
+        return first(pipe)
+
+    a, b = draw(Pipeline(seed=7, **ARGUMENTS), True), draw(Pipeline(seed=7, **ARGUMENTS), False)
+    x = fn.random.uniform(range=[0, 1])
+    y = fn.random.uniform(range=[0, 1])
+    detached = Pipeline(seed=7, **ARGUMENTS)
+    detached.set_outputs(x, y)
+    assert a == b == first(detached)
+    assert a[0] != a[1]
+
+
+def test_detached_nodes_have_names_that_checkpoints_can_rely_on():
+    def make(checkpoint=None):
+        x = fn.external_source(lambda info: np.int32(info.idx_in_epoch), batch=False)
+        pipe = Pipeline(enable_checkpointing=True, checkpoint=checkpoint, **ARGUMENTS)
+        pipe.set_outputs(x)
+        return pipe
+
+    before = make()
+    before.run()
+    after = make(before.checkpoint())
+    assert [s.tolist() for s in after.run()[0].as_array()] == [2, 3]
+
+
+def test_feeding_detached_nodes():
+    """By the node and by its name, also where another pipeline's node has that name."""
+    with Pipeline(**ARGUMENTS):
+        foreign = fn.external_source()
+    detached = fn.external_source()
+    pipe = Pipeline(**ARGUMENTS)
+    with pipe:
+        own = fn.external_source()
+        pipe.set_outputs(foreign, detached, own)
+    assert foreign.name == own.name
+    for value, node in ((1, foreign), (2, detached), (3, own)):
+        pipe.feed_input(node, np.full(2, value, np.int32))
+    assert first(pipe) == [1, 2, 3]
+    pipe.feed_input(own.name, np.full(2, 6, np.int32))
+    pipe.feed_input(foreign, np.full(2, 4, np.int32))
+    pipe.feed_input(detached, np.full(2, 5, np.int32))
+    assert first(pipe) == [4, 5, 6]
+    with pytest.raises(KeyError, match="no external_source named"):
+        pipe.feed_input(fn.external_source(), np.zeros(2))
+
+
+def test_names_must_differ():
+    x, y = fn.external_source(source, name="a"), fn.external_source(source, name="a")
+    pipe = Pipeline(**ARGUMENTS)
+    pipe.set_outputs(x, y)
+    with pytest.raises(OperatorError, match=r"the name 'a' is taken by another operator of this pipeline, created at .*test_definition.py"):
+        pipe.build()
+    pipe = Pipeline(**ARGUMENTS)
+    pipe.set_outputs(x)  # what is not used does not count
+    assert first(pipe) == [[1, 2]]
+
+
+def test_outputs():
+    pipe = Pipeline(**ARGUMENTS)
+    pipe.set_outputs(1)
+    pipe.set_outputs(np.array([1, 2, 3]), 5, [1, 2], 1.5)
+    assert [(x.dtype, x.shape()[0]) for x in pipe.run()] == [
+        (types.INT32, (3,)),
+        (types.INT32, ()),
+        (types.INT32, (2,)),
+        (types.FLOAT, ()),
+    ]
+    with pytest.raises(RuntimeError, match="set_outputs comes too late"):
+        pipe.set_outputs(1)
+    x = fn.external_source(source)
+    for bad in ([x, x],), (x, (x, 1)):
+        with pytest.raises(TypeError, match=rf"output {len(bad) - 1} of the pipeline is a \w+ of DataNodes: spread it"):
+            Pipeline(**ARGUMENTS).set_outputs(*bad)
+    pipe = Pipeline(**ARGUMENTS)
+    with pipe:
+        x = fn.external_source(source)
+        pipe.set_outputs(x)
+    with pipe:
+        pipe.set_outputs(x + 1)
+    assert first(pipe) == [[2, 3]]
+
+
+def test_current():
+    seen = [Pipeline.current()]
+    pipe, other = Pipeline(**ARGUMENTS), Pipeline(**ARGUMENTS)
+    with pipe:
+        seen.append(Pipeline.current())
+        with other:
+            seen.append(Pipeline.current())
+        Pipeline.push_current(other)
+        Pipeline.pop_current()
+        seen.append(Pipeline.current())
+
+    @pipeline_def(**ARGUMENTS)
+    def define():
+        seen.append(Pipeline.current())
+        return 1
+
+    made = define()
+    seen.append(Pipeline.current())
+    assert seen == [None, pipe, other, pipe, made, None]
+    with pytest.raises(RuntimeError, match="no current pipeline"):
+        Pipeline.pop_current()
+
+
+def test_sinks():
+    calls = []
+
+    def counted():
+        calls.append(1)
+        return source()
+
+    pipe = Pipeline(**ARGUMENTS)
+    sink = fn.external_source(counted)
+    pipe.set_outputs(fn.external_source(source))
+    pipe.add_sink(sink * 2)
+    assert first(pipe) == [[1, 2]]
+    assert calls
+    with pytest.raises(TypeError, match="add_sink takes a DataNode, got int"):
+        Pipeline().add_sink(3)
+    calls.clear()
+    pipe = Pipeline(**ARGUMENTS)
+    pipe.set_outputs(fn.external_source(source))
+    fn.external_source(counted)  # of no pipeline
+    assert first(pipe) == [[1, 2]]
+    assert not calls
+
+
+def test_iterator_over_detached_nodes():
+    pipe = Pipeline(**ARGUMENTS)
+    pipe.set_outputs(fn.external_source(source) + 1)
+    with DALIGenericIterator(pipe, ["x"]) as it:
+        assert next(it)["x"].tolist() == [[2, 3]] * 2
