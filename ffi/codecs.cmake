@@ -9,6 +9,14 @@ set(JAXDALI_JPEG_TARBALL "" CACHE FILEPATH "Local source archive of libjpeg-turb
 set(JAXDALI_PNG_TARBALL "" CACHE FILEPATH "Local source archive of libpng, instead of a download")
 set(JAXDALI_ZLIB_TARBALL "" CACHE FILEPATH "Local source archive of zlib, instead of a download")
 
+# Files that are compiled for newer CPUs than the others, at run time chosen where there is one: to be called in each folder
+# whose targets have them, as CMake keeps files' properties by folder.
+function(jaxdali_newer_cpus)
+  if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64|amd64)$")
+    set_source_files_properties("${CMAKE_CURRENT_FUNCTION_LIST_DIR}/jpeg/kernels_avx2.cc" PROPERTIES COMPILE_OPTIONS "-mavx2;-mbmi;-mbmi2")
+  endif()
+endfunction()
+
 add_library(jaxdali_jpeg INTERFACE)
 add_library(jaxdali_png INTERFACE)
 

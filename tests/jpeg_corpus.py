@@ -235,3 +235,12 @@ def of_all_kinds(seed: int = 0) -> list[bytes]:
         files.append(ARITHMETIC)
     order = np.random.default_rng(seed).permutation(len(files))
     return [files[i] for i in order]
+
+
+if __name__ == "__main__":  # python -m jpeg_corpus FOLDER: the smaller files of the corpus, for fuzzers
+    import sys
+
+    target = pathlib.Path(sys.argv[1])
+    target.mkdir(parents=True, exist_ok=True)
+    for i, file in enumerate(f for f in corpus() if len(f.data) < 20000):
+        (target / f"{i:04d}.jpg").write_bytes(file.data)

@@ -1,4 +1,4 @@
-// JPEG on the CPU, by libjpeg-turbo.
+// JPEG by libjpeg-turbo.
 // clang-format off
 #include <cstdio>  // jpeglib.h needs FILE and size_t
 #include <jpeglib.h>
@@ -191,8 +191,8 @@ class JpegDecoder {
 
 }  // namespace
 
-Status DecodeJpeg(const uint8_t* data, int64_t size, const ImageInfo& info, const DecodeOptions& options,
-                  RasterOutput* out) {
+Status DecodeJpegByTurbo(const uint8_t* data, int64_t size, const ImageInfo& info, const DecodeOptions& options,
+                         RasterOutput* out) {
   thread_local JpegDecoder decoder;
   return decoder.Decode(data, size, info, options, out);
 }

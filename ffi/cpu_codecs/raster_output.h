@@ -11,6 +11,10 @@
 
 namespace jaxdali {
 
+namespace jpeg {
+class BaselineDecoder;  // ffi/jpeg/baseline.h
+}
+
 constexpr int kRows = 16;  // rows handed over at a time: they and their conversion stay in the cache
 
 // Takes the stored raster from the top, some rows at a time, and writes them where the upright image has them.
@@ -23,10 +27,10 @@ class RasterOutput {
   int64_t end_row() const { return first_row_ + height_; }
   bool whole() const { return whole_; }  // all of the stored raster
 
-  // A row's place in the output, when pixels of `depth` bits decoded into it need nothing more than the right channels.
-  bool direct(int depth) const {
-    return place_.upright() && width_ == stored_width_ && dtype_ == (depth == 16 ? DType::kU16 : DType::kU8);
-  }
+  // A row's place in the output, when pixels of `depth` bits decoded into it need nothing more than the right channels;
+  // in_place: and are the region's alone.
+  bool in_place(int depth) const { return place_.upright() && dtype_ == (depth == 16 ? DType::kU16 : DType::kU8); }
+  bool direct(int depth) const { return in_place(depth) && width_ == stored_width_; }
   uint8_t* row(int64_t y) const {
     return static_cast<uint8_t*>(out_) + (y - first_row_) * width_ * channels_ * SizeOf(dtype_);
   }
@@ -59,6 +63,11 @@ class RasterOutput {
   std::vector<uint8_t> scratch_;
 };
 
+// JPEG comes from one of two decoders. False: it is for libjpeg-turbo, from the first row on.
+bool DecodeJpegByBaseline(const uint8_t* data, int64_t size, const ImageInfo& info, const DecodeOptions& options,
+                          jpeg::BaselineDecoder* decoder, RasterOutput* out);
+Status DecodeJpegByTurbo(const uint8_t* data, int64_t size, const ImageInfo& info, const DecodeOptions& options,
+                         RasterOutput* out);
 Status DecodeJpeg(const uint8_t* data, int64_t size, const ImageInfo& info, const DecodeOptions& options,
                   RasterOutput* out);
 Status DecodePng(const uint8_t* data, int64_t size, const ImageInfo& info, const DecodeOptions& options,

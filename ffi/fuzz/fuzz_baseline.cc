@@ -1,0 +1,115 @@
+// The CPU's own decoder of JPEG files: where it takes a file, its pixels are libjpeg-turbo's and libjpeg-turbo has no
+// complaint; and no mutation leads it outside the data, its buffers or the output. With the kernels for all CPUs and
+// with those for this one.
+//
+//   fuzz_baseline FOLDER [MUTATIONS [SEED]]
+//
+// Every *.jpg and *.jpeg of FOLDER is a seed file; first they are decoded as they are, whole and in parts, to all image
+// types and several element types. Input and output are heap blocks of exactly the right size. Exits with 1 when
+// results differ, or when hardly any mutation is decoded.
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "ffi/cpu_codecs/raster_output.h"
+#include "ffi/fuzz/mutator.h"
+#include "ffi/jpeg/baseline.h"
+
+namespace jaxdali {
+namespace {
+
+class Fuzzer {
+ public:
+  explicit Fuzzer(uint64_t seed) : mutate_(seed) {}
+
+  void CheckSeed(const SeedFile& seed) {
+    for (int k = 0; k < 12; k++) Check(seed.data, k == 0, k > 3, seed.name);
+  }
+  void CheckMutation(const SeedFile& seed, int k) {
+    Check(mutate_(seed.data), k % 2 == 0, k % 3 == 0, "mutation " + std::to_string(k) + " of " + seed.name);
+  }
+  // What became of the files since the last call.
+  void Print(const char* what) {
+    std::printf("%s: %d decoded and equal, %d left to libjpeg-turbo, of which it decodes %d\n", what, equal_, left_,
+                left_good_);
+    equal_ = left_ = left_good_ = 0;
+  }
+  int equal() const { return equal_; }
+  int failures() const { return failures_; }
+
+ private:
+  static constexpr int64_t kMaxPixels = 1 << 17;  // larger ones cost time and find nothing else
+
+  void Check(const Data& data, bool usual, bool part, const std::string& name) {
+    const int64_t size = static_cast<int64_t>(data.size());
+    auto input = Exact<uint8_t>(data.size());
+    std::copy(data.begin(), data.end(), input.get());
+    ImageInfo info = ParseHeader(input.get(), size);
+    if (info.status != kOk || info.format != static_cast<int32_t>(Format::kJpeg) || info.host_decode ||
+        int64_t{info.height} * info.width > kMaxPixels)
+      return;
+    if (part) {
+      info.region_y = mutate_.below(info.height);
+      info.region_x = mutate_.below(info.width);
+      info.region_h = 1 + mutate_.below(info.height - info.region_y);
+      info.region_w = 1 + mutate_.below(info.width - info.region_x);
+    }
+    constexpr DType kTypes[] = {DType::kU8, DType::kU8, DType::kU16, DType::kF32};
+    DecodeOptions options{ImageType::kRgb, true, false};
+    DType dtype = DType::kU8;
+    if (!usual) {
+      options = {static_cast<ImageType>(mutate_.below(5)), mutate_.below(3) != 0, false};
+      dtype = kTypes[mutate_.below(4)];
+    }
+    const size_t bytes = static_cast<size_t>(int64_t{info.region_h} * info.region_w *
+                                             OutputChannels(info, options.type) * SizeOf(dtype));
+    auto want = Exact<uint8_t>(bytes), got = Exact<uint8_t>(bytes);
+    RasterOutput turbo(info, options, dtype, want.get());
+    const Status status = DecodeJpegByTurbo(input.get(), size, info, options, &turbo);
+    for (jpeg::BaselineDecoder* decoder : {&best_, &portable_}) {
+      RasterOutput own(info, options, dtype, got.get());
+      if (!DecodeJpegByBaseline(input.get(), size, info, options, decoder, &own)) {
+        left_++;
+        left_good_ += status == kOk;
+      } else if (status == kOk && std::memcmp(got.get(), want.get(), bytes) == 0) {
+        equal_++;
+      } else {
+        failures_++;
+        std::printf("%s: %s; %d x %d, region %d %d %d %d, type %d, dtype %d, %s kernels\n", name.c_str(),
+                    status == kOk ? "pixels differ" : "decoded, but libjpeg-turbo fails", info.height, info.width,
+                    info.region_y, info.region_x, info.region_h, info.region_w, static_cast<int>(options.type),
+                    static_cast<int>(dtype), decoder == &best_ ? "best" : "portable");
+      }
+    }
+  }
+
+  Mutator mutate_;
+  jpeg::BaselineDecoder best_, portable_{jpeg::kPortableKernels};
+  int equal_ = 0, left_ = 0, left_good_ = 0, failures_ = 0;
+};
+
+}  // namespace
+}  // namespace jaxdali
+
+int main(int argc, char** argv) {
+  if (argc < 2) {
+    std::fprintf(stderr, "usage: fuzz_baseline FOLDER [MUTATIONS [SEED]]\n");
+    return 2;
+  }
+  const auto seeds = jaxdali::ReadSeeds(argv[1], {".jpg", ".jpeg"});
+  if (seeds.empty()) {
+    std::fprintf(stderr, "%s: no JPEG files\n", argv[1]);
+    return 2;
+  }
+  const int mutations = argc > 2 ? std::atoi(argv[2]) : 2000;
+  jaxdali::Fuzzer fuzzer(argc > 3 ? std::strtoull(argv[3], nullptr, 10) : 1);
+  for (const auto& seed : seeds) fuzzer.CheckSeed(seed);
+  fuzzer.Print("seeds");
+  for (int k = 0; k < mutations; k++) fuzzer.CheckMutation(seeds[static_cast<size_t>(k) % seeds.size()], k);
+  const bool enough = 10 * fuzzer.equal() >= mutations;
+  fuzzer.Print("mutations");
+  return fuzzer.failures() != 0 || !enough;
+}

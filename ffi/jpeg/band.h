@@ -1,0 +1,130 @@
+// One row of MCUs: entropy decoding, and right behind it the inverse DCT. Compiled once for each kind of CPU.
+//
+// Blocks are transformed two at a time, as a 256-bit register has room for a row of both. So that all pairs lie side by
+// side in one component, whatever its sampling factors, two MCUs make a group. The pairs of a group are transformed
+// while the next group is decoded: what was just stored in pieces can't be loaded as a whole without waiting.
+#ifndef JAXDALI_FFI_JPEG_BAND_H_
+#define JAXDALI_FFI_JPEG_BAND_H_
+
+#include <cstdint>
+
+#include "ffi/jpeg/block.h"
+#include "ffi/jpeg/scan_bytes.h"
+
+namespace jaxdali::jpeg {
+
+inline constexpr int kMostBlocks = 10;  // of an MCU: T.81, B.2.3
+// A block has at most 64 codes of 16 bits with magnitudes of 11 or 10: 209 bytes. It is checked once a group that they
+// are there.
+static_assert(ScanBytes::kAhead >= 2 * kMostBlocks * 210 + 64 + 16);
+
+// A block of a group; they come in the order of the scan.
+struct GroupBlock {
+  const DcTable* dc_table;
+  const AcTable* ac_table;
+  uint32_t* dc;  // prediction
+  int place;     // of its coefficients in the group's
+  int pair;
+  bool wanted;  // its component is
+};
+
+// Two blocks of a group, side by side.
+struct GroupPair {
+  const int16_t* quantizer;  // of both, in the order of the pair's coefficients
+  uint8_t* samples;          // of the first group, in the present band
+  int64_t pitch;             // bytes from row to row
+  int width;                 // samples from group to group
+  bool wanted;
+};
+
+struct BandScan {
+  ScanBytes bytes;
+  Bits bits;
+  uint32_t dc[3];  // predictions
+  int restart_interval, until_restart, restarts;
+  int mcu_blocks, mcu_columns;
+  int first_group, end_group;  // that the region needs
+  GroupBlock block[2 * kMostBlocks];
+  GroupPair pair[kMostBlocks];
+  alignas(64) int16_t coefficients[2][kMostBlocks * kPairSize];  // zero, between bands
+
+  JAXDALI_INLINE void Restart(const uint8_t* at) {
+    bits = Bits::At(at);
+    dc[0] = dc[1] = dc[2] = 0;
+    until_restart = restart_interval;
+  }
+  // The data have to end where a marker stands: no byte is missing or left over.
+  JAXDALI_INLINE bool EndsAt(int marker) const {
+    return bytes.complete() && bits.position() == bytes.filled() && bytes.marker() == marker;
+  }
+};
+
+// Apart, so that decoding has the registers.
+template <class Isa>
+__attribute__((noinline)) Bits SkipBlock(const GroupBlock& b, Bits bits, int* damaged) {
+  *damaged |= DecodeBlock<Isa, true>(*b.dc_table, *b.ac_table, b.dc, nullptr, &bits);
+  return bits;
+}
+
+// False: damaged, or to be left to libjpeg-turbo. With `wanted` false, or outside the groups that are needed, blocks
+// are skipped over.
+template <class Isa>
+bool DecodeBand(BandScan* scan, bool wanted) {
+  BandScan& s = *scan;
+  const int groups = (s.mcu_columns + 1) / 2, blocks = s.mcu_blocks;
+  Bits bits = s.bits;
+  int last[2][kMostBlocks];  // largest index of a coefficient in each pair
+  bool sane = true;
+  auto is_wanted = [&](int group) { return wanted && group >= s.first_group && group < s.end_group; };
+  auto transform = [&](int group, int p) __attribute__((always_inline)) {
+    const GroupPair& pair = s.pair[p];
+    if (pair.wanted)
+      sane &= Isa::Transform(s.coefficients[group & 1] + p * kPairSize, pair.quantizer, last[group & 1][p],
+                             pair.samples + static_cast<int64_t>(group) * pair.width, pair.pitch);
+  };
+  for (int group = 0; group < groups; group++) {
+    if (bits.next > s.bytes.limit()) {
+      if (s.bytes.complete()) return false;
+      bits.next = s.bytes.Continue(bits.next);
+    }
+    const bool here = is_wanted(group), before = is_wanted(group - 1);
+    const int present = 2 * group + 1 < s.mcu_columns ? 2 * blocks : blocks;
+    int16_t* coefficients = s.coefficients[group & 1];
+    int* lasts = last[group & 1];
+    for (int p = 0; p < blocks; p++) lasts[p] = 0;
+    int damaged = 0;
+    for (int k = 0; k < 2 * blocks; k++) {
+      if (k < present) {
+        if (k == 0 || k == blocks) {
+          if (s.until_restart == 0) {
+            s.bits = bits;
+            if (!s.EndsAt(0xD0 + (s.restarts++ & 7))) return false;
+            s.Restart(s.bytes.StartBehindMarker());
+            bits = s.bits;
+          }
+          s.until_restart--;
+        }
+        const GroupBlock& b = s.block[k];
+        if (here && b.wanted) {
+          const int got = DecodeBlock<Isa, false>(*b.dc_table, *b.ac_table, b.dc, coefficients + b.place, &bits);
+          damaged |= got;
+          if (got > lasts[b.pair]) lasts[b.pair] = got;
+        } else {
+          int damage = 0;
+          bits = SkipBlock<Isa>(b, bits, &damage);
+          damaged |= damage;
+        }
+      }
+      if (before && (k & 1)) transform(group - 1, k >> 1);
+    }
+    if (damaged < 0) return false;
+  }
+  if (is_wanted(groups - 1))
+    for (int p = 0; p < blocks; p++) transform(groups - 1, p);
+  s.bits = bits;
+  return sane;
+}
+
+}  // namespace jaxdali::jpeg
+
+#endif  // JAXDALI_FFI_JPEG_BAND_H_

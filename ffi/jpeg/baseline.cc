@@ -1,0 +1,229 @@
+#include "ffi/jpeg/baseline.h"
+
+#include <algorithm>
+#include <climits>
+#include <cstring>
+
+namespace jaxdali::jpeg {
+namespace {
+
+constexpr int kEndOfImage = 0xD9;
+constexpr size_t kKeptBytes = size_t{4} << 20;  // of buffers, from image to image
+// libjpeg reads bits ahead: whether it meets the end of data that end so soon behind a region is for it to say.
+constexpr int64_t kLookAhead = 64;
+// libjpeg refuses DC values whose sums leave 32 bits. One band adds less than this.
+constexpr uint32_t kMostDc = 1u << 30;
+
+int CeilDivide(int a, int b) { return (a + b - 1) / b; }
+
+bool Equal(const HuffmanTable& a, const HuffmanTable& b) { return std::memcmp(&a, &b, sizeof a) == 0; }
+
+}  // namespace
+
+bool BaselineDecoder::Start(const uint8_t* data, int64_t size, PixelFormat format) {
+  if (!ReadHeader(data, size, &header_)) return false;
+  const size_t n = header_.components.size();
+  if ((n != 1 && n != 3) || header_.scans.size() != 1) return false;
+  if (!std::all_of(header_.tables.begin(), header_.tables.end(), IsBaseline)) return false;
+  data_ = data;
+  end_ = data + size;
+  format_ = format;
+  color_ = TransformOf(header_);
+  if (color_ == ColorTransform::kRgb && format == PixelFormat::kGray) return false;
+  return PlanComponents();
+}
+
+bool BaselineDecoder::PlanComponents() {
+  h_max_ = v_max_ = 1;
+  scan_.mcu_blocks = 0;
+  needs_context_ = false;
+  const bool alone = components() == 1;  // then an MCU is a block, whatever the factors
+  for (const FrameComponent& c : header_.components)
+    if (!alone) h_max_ = std::max(h_max_, c.h), v_max_ = std::max(v_max_, c.v);
+  for (int i = 0; i < components(); i++) {
+    const FrameComponent& c = header_.components[i];
+    Plane& p = plane_[i];
+    p.h = alone ? 1 : c.h;
+    p.v = alone ? 1 : c.v;
+    if (h_max_ % p.h || v_max_ % p.v) return false;  // libjpeg doesn't do fractions either
+    p.expand_x = h_max_ / p.h;
+    p.expand_y = v_max_ / p.v;
+    p.width = CeilDivide(width() * p.h, h_max_);
+    p.height = CeilDivide(height() * p.v, v_max_);
+    p.upsampling = UpsamplingOf(p.expand_x, p.expand_y, p.width);
+    p.wanted = i == 0 || format_ != PixelFormat::kGray;
+    for (int k = 0; k < 128; k++) p.quantizer[k] = static_cast<int16_t>(c.quantizer[k / 16 * 8 + k % 8]);
+    needs_context_ |= p.wanted && (p.upsampling == Upsampling::kH1V2 || p.upsampling == Upsampling::kH2V2);
+    scan_.mcu_blocks += p.h * p.v;
+  }
+  bands_ = CeilDivide(height(), 8 * v_max_);
+  scan_.mcu_columns = CeilDivide(width(), 8 * h_max_);
+  return scan_.mcu_blocks <= kMostBlocks;
+}
+
+void BaselineDecoder::Select(const Region& region) {
+  region_ = region;
+  next_row_ = region.y;
+  // The samples beside the region's are at most v_max_ rows and h_max_ columns away.
+  first_band_ = std::max(0, region.y - v_max_) / (8 * v_max_);
+  next_band_ = 0;
+  scan_.first_group = std::max(0, region.x - h_max_) / (16 * h_max_);
+  scan_.end_group = (region.x + region.width - 1 + h_max_) / (16 * h_max_) + 1;
+  PlanTables();
+  AllocateRows();
+  PlanGroups();
+  const Scan& scan = header_.scans[0];
+  scan_.restart_interval = scan.restart_interval ? scan.restart_interval : INT_MAX;
+  scan_.restarts = 0;
+  std::memset(scan_.coefficients, 0, sizeof scan_.coefficients);
+  scan_.Restart(scan_.bytes.Start(data_ + scan.begin, end_));
+}
+
+// Most files have the same few tables: those of the file before are kept.
+void BaselineDecoder::PlanTables() {
+  for (int i = 0; i < components(); i++) {
+    const ScanComponent& c = header_.scans[0].components[i];
+    const HuffmanTable &dc = header_.tables[c.dc], &ac = header_.tables[c.ac];
+    auto is_made = [&](const Tables& t) { return t.made && Equal(t.dc_source, dc) && Equal(t.ac_source, ac); };
+    int k = 0;
+    while (k < i && !is_made(tables_[table_of_[k]])) k++;
+    table_of_[i] = k < i ? table_of_[k] : i;
+    Tables& t = tables_[table_of_[i]];
+    if (is_made(t)) continue;
+    t.dc_source = dc;
+    t.ac_source = ac;
+    t.dc.Make(dc, ac);
+    t.ac.Make(ac, ac);
+    t.made = true;
+  }
+}
+
+void BaselineDecoder::AllocateRows() {
+  const int groups = CeilDivide(scan_.mcu_columns, 2);
+  auto aligned = [](int64_t bytes) { return (bytes + 63) / 64 * 64; };
+  const int64_t line = aligned(int64_t{16} * groups * h_max_) + 2 * kRowMargin;
+  int64_t need = 64 + kRowMargin + 3 * line;
+  for (int i = 0; i < components(); i++) {
+    Plane& p = plane_[i];
+    p.pitch = aligned(int64_t{16} * groups * p.h) + 2 * kRowMargin;
+    if (p.wanted) need += 2 * p.band_rows() * p.pitch;
+  }
+  if (rows_.size() > kKeptBytes) rows_ = {};
+  if (static_cast<int64_t>(rows_.size()) < need) rows_.resize(static_cast<size_t>(need));
+  auto* next = reinterpret_cast<uint8_t*>((reinterpret_cast<uintptr_t>(rows_.data()) + 63) / 64 * 64) + kRowMargin;
+  for (uint8_t*& row : upsampled_) row = next, next += line;
+  for (int i = 0; i < components(); i++) {
+    plane_[i].samples = next;
+    if (plane_[i].wanted) next += 2 * plane_[i].band_rows() * plane_[i].pitch;
+  }
+}
+
+void BaselineDecoder::PlanGroups() {
+  int block = 0, first_pair = 0;
+  for (int i = 0; i < components(); i++) {
+    const Plane& p = plane_[i];
+    const Tables& t = tables_[table_of_[i]];
+    for (int y = 0; y < p.v; y++) {
+      for (int x = 0; x < p.h; x++, block++) {
+        for (int mcu = 0; mcu < 2; mcu++) {
+          const int column = mcu * p.h + x, pair = first_pair + y * p.h + column / 2;
+          scan_.block[mcu * scan_.mcu_blocks + block] = {
+              &t.dc, &t.ac, &scan_.dc[i], pair * kPairSize + column % 2 * 8, pair, p.wanted};
+        }
+        scan_.pair[first_pair + y * p.h + x] = {p.quantizer, p.samples + 8 * y * p.pitch + 16 * x, p.pitch, 16 * p.h,
+                                                p.wanted};
+      }
+    }
+    first_pair += p.h * p.v;
+  }
+}
+
+bool BaselineDecoder::DecodeNextBand() {
+  const bool wanted = next_band_ >= first_band_;
+  if (!kernels_.decode_band(&scan_, wanted)) return false;
+  for (int i = 0, pair = 0; i < components(); i++) {
+    Plane& p = plane_[i];
+    if (scan_.dc[i] + kMostDc > 2 * kMostDc) return false;
+    // The two bands take turns.
+    const int64_t to_other = p.band_rows() * p.pitch * (next_band_ % 2 ? -1 : 1);
+    for (int k = 0; k < p.h * p.v; k++) scan_.pair[pair++].samples += p.wanted ? to_other : 0;
+    // Beyond its ends a row repeats its last sample.
+    const bool has_neighbours = p.upsampling == Upsampling::kH2V1 || p.upsampling == Upsampling::kH2V2;
+    if (!wanted || !p.wanted || !has_neighbours) continue;
+    for (int y = 0; y < p.band_rows(); y++) {
+      uint8_t* row = p.row(next_band_ * p.band_rows() + y);
+      row[-1] = row[0];
+      row[p.width] = row[p.width - 1];
+    }
+  }
+  next_band_++;
+  return scan_.bits.position() <= scan_.bytes.filled();
+}
+
+// A component's values at row y of the image, for the region's columns.
+const uint8_t* BaselineDecoder::UpsampledRow(int component, int y) {
+  const Plane& p = plane_[component];
+  uint8_t* to = upsampled_[component];
+  const int row = y / p.expand_y, begin = region_.x / p.expand_x,
+            end = (region_.x + region_.width - 1) / p.expand_x + 1;
+  const uint8_t* near = p.row(row);
+  const uint8_t* far = p.row(std::clamp(row + (y % 2 ? 1 : -1), 0, p.height - 1));
+  switch (p.upsampling) {
+    case Upsampling::kFull:
+      return near;
+    case Upsampling::kH2V1:
+      kernels_.upsample_h2v1(near, begin, end, to);
+      return to;
+    case Upsampling::kH1V2:
+      kernels_.upsample_h1v2(near, far, y % 2, begin, end, to);
+      return to;
+    case Upsampling::kH2V2:
+      kernels_.upsample_h2v2(near, far, begin, end, to);
+      return to;
+    case Upsampling::kRepeat:
+      for (int x = begin; x < end; x++) std::memset(to + x * p.expand_x, near[x], static_cast<size_t>(p.expand_x));
+      return to;
+  }
+  return nullptr;
+}
+
+bool BaselineDecoder::NextRow(uint8_t* pixels) {
+  const int y = next_row_++, band_height = 8 * v_max_;
+  // As libjpeg does it: with context, the last row of each component waits for the next band.
+  auto is_there = [&] { return next_band_ == bands_ || y < next_band_ * band_height - (needs_context_ ? v_max_ : 0); };
+  while (!is_there())
+    if (!DecodeNextBand()) return false;
+  const int n = region_.width;
+  const uint8_t* first = UpsampledRow(0, y) + region_.x;
+  if (format_ == PixelFormat::kGray) {
+    std::memcpy(pixels, first, static_cast<size_t>(n));
+  } else if (color_ == ColorTransform::kGray) {
+    for (int x = 0; x < n; x++) pixels[3 * x] = pixels[3 * x + 1] = pixels[3 * x + 2] = first[x];
+  } else {
+    const uint8_t *second = UpsampledRow(1, y) + region_.x, *third = UpsampledRow(2, y) + region_.x;
+    const bool bgr = format_ == PixelFormat::kBgr;
+    if (color_ == ColorTransform::kYcc) {
+      kernels_.convert_ycc(first, second, third, n, bgr, pixels);
+    } else {
+      if (bgr) std::swap(first, third);
+      for (int x = 0; x < n; x++) pixels[3 * x] = first[x], pixels[3 * x + 1] = second[x], pixels[3 * x + 2] = third[x];
+    }
+  }
+  return next_row_ < region_.y + region_.height || EndsWell();
+}
+
+// After the region's last row.
+bool BaselineDecoder::EndsWell() {
+  const ScanBytes& bytes = scan_.bytes;
+  // What libjpeg reads at a time are the rows of an MCU of all components, also where there is but one, of factors that
+  // mean nothing: it notices damage in all of them.
+  const int at_a_time = components() == 1 ? header_.components[0].v : 1;
+  while (next_band_ < bands_ && next_band_ % at_a_time != 0)
+    if (!DecodeNextBand()) return false;
+  if (next_band_ == bands_) return scan_.EndsAt(kEndOfImage);
+  if (bytes.filled() - scan_.bits.position() >= kLookAhead) return true;
+  const bool goes_on = !bytes.complete() || (bytes.marker() & 0xF8) == 0xD0;
+  return goes_on && bytes.behind() >= kLookAhead;
+}
+
+}  // namespace jaxdali::jpeg

@@ -1,0 +1,100 @@
+// Decodes baseline JPEG files on the CPU, row by row, to the bit as libjpeg-turbo does ("islow", fancy upsampling), in
+// half its time.
+//
+// Covered are Huffman-coded sequential files of 8 bits with one scan, gray or of three components, with any sampling
+// factors that libjpeg-turbo accepts. Everything else, and whatever looks damaged in the least, is for libjpeg-turbo:
+// what it makes of damage then stays what it is.
+//
+//   markers (header.h) -> bytes without stuffing (scan_bytes.h) -> coefficients (pair_table.h, block.h) -> samples
+//   (band.h, idct.h), one row of MCUs at a time -> pixels (upsampling.h, color.h)
+#ifndef JAXDALI_FFI_JPEG_BASELINE_H_
+#define JAXDALI_FFI_JPEG_BASELINE_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "ffi/jpeg/band.h"
+#include "ffi/jpeg/header.h"
+#include "ffi/jpeg/kernels.h"
+#include "ffi/jpeg/upsampling.h"
+
+namespace jaxdali::jpeg {
+
+enum class PixelFormat { kGray, kRgb, kBgr };
+
+// Of the stored raster.
+struct Region {
+  int y, x, height, width;
+};
+
+// One per thread: it keeps its buffers, and the tables of the file before.
+class BaselineDecoder {
+ public:
+  explicit BaselineDecoder(const Kernels& kernels = BestKernels()) : kernels_(kernels) {}
+  BaselineDecoder(const BaselineDecoder&) = delete;
+  BaselineDecoder& operator=(const BaselineDecoder&) = delete;
+
+  // Begins with a file; its data have to stay. False: not covered.
+  bool Start(const uint8_t* data, int64_t size, PixelFormat format);
+  int width() const { return header_.width; }
+  int height() const { return header_.height; }
+  int components() const { return static_cast<int>(header_.components.size()); }
+
+  // Then the part of the image that is wanted; not empty, and inside. Rows above it are skipped over, blocks beside it
+  // are not transformed.
+  void Select(const Region& region);
+
+  // Then each of its rows, once: the region's width of pixels, and no byte more. False: libjpeg-turbo has to do it all.
+  bool NextRow(uint8_t* pixels);
+
+ private:
+  // A component's samples of two bands, which take turns: upsampling looks at the rows above and below.
+  struct Plane {
+    Upsampling upsampling;
+    int expand_x, expand_y;  // pixels per sample
+    int h, v;                // sampling factors
+    int width, height;       // in samples
+    bool wanted;
+    int64_t pitch;
+    uint8_t* samples;
+    alignas(32) int16_t quantizer[128];
+
+    int band_rows() const { return 8 * v; }
+    uint8_t* row(int y) const { return samples + y % (2 * band_rows()) * pitch; }
+  };
+  // Of a component, and for which Huffman tables it was made.
+  struct Tables {
+    bool made = false;
+    HuffmanTable dc_source, ac_source;
+    DcTable dc;
+    AcTable ac;
+  };
+
+  bool PlanComponents();
+  void PlanTables();
+  void PlanGroups();
+  void AllocateRows();
+  bool DecodeNextBand();
+  const uint8_t* UpsampledRow(int component, int y);
+  bool EndsWell();
+
+  const Kernels& kernels_;
+  Header header_;
+  const uint8_t *data_ = nullptr, *end_ = nullptr;
+  PixelFormat format_ = PixelFormat::kRgb;
+  ColorTransform color_ = ColorTransform::kGray;
+  int h_max_ = 1, v_max_ = 1, bands_ = 0;
+  bool needs_context_ = false;  // rows depend on the band below
+  Region region_{};
+  int next_row_ = 0, next_band_ = 0, first_band_ = 0;
+  Plane plane_[3];
+  Tables tables_[3];
+  int table_of_[3];
+  BandScan scan_;
+  std::vector<uint8_t> rows_;  // all planes' and three of pixels
+  uint8_t* upsampled_[3];
+};
+
+}  // namespace jaxdali::jpeg
+
+#endif  // JAXDALI_FFI_JPEG_BASELINE_H_

@@ -1,0 +1,276 @@
+// For CPUs with AVX2, BMI and BMI2; compiled with those switched on (ffi/codecs.cmake). Nothing here may be an inline
+// function of others: the linker could take this version of it for all CPUs.
+#if defined(__x86_64__)
+
+#include <immintrin.h>
+
+#include "ffi/jpeg/kernels.h"
+
+namespace jaxdali::jpeg {
+namespace {
+
+JAXDALI_INLINE __m256i Load(const void* from) { return _mm256_load_si256(static_cast<const __m256i*>(from)); }
+JAXDALI_INLINE __m256i LoadU(const void* from) { return _mm256_loadu_si256(static_cast<const __m256i*>(from)); }
+JAXDALI_INLINE void StoreU(void* to, __m256i v) { _mm256_storeu_si256(static_cast<__m256i*>(to), v); }
+JAXDALI_INLINE __m256i Widen(const uint8_t* from) {
+  return _mm256_cvtepu8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from)));
+}
+JAXDALI_INLINE __m256i Set16(int v) { return _mm256_set1_epi16(static_cast<int16_t>(v)); }
+// Of pairs of 16-bit values: a times the first, b times the second.
+JAXDALI_INLINE __m256i Madd(__m256i pairs, int a, int b) {
+  const uint32_t both = static_cast<uint16_t>(a) | static_cast<uint32_t>(static_cast<uint16_t>(b)) << 16;
+  return _mm256_madd_epi16(pairs, _mm256_set1_epi32(static_cast<int32_t>(both)));
+}
+
+// --- the inverse DCT of idct.h ------------------------------------------------------------------------------------
+// A register holds a row of two blocks: eight values of 16 bits of the one, eight of the other.
+
+template <bool kHigh>
+JAXDALI_INLINE __m256i Unpack(__m256i a, __m256i b) {
+  return kHigh ? _mm256_unpackhi_epi16(a, b) : _mm256_unpacklo_epi16(a, b);
+}
+
+// One dimension of the transform for four of the columns of each block, widened to 32 bits. kQuarter: rows 4 to 7 are
+// 0.
+template <int kShift, bool kHigh, bool kQuarter>
+JAXDALI_INLINE void HalfPass(const __m256i (&v)[8], __m256i (&out)[8]) {
+  const __m256i zero = _mm256_setzero_si256(), round = _mm256_set1_epi32(1 << (kShift - 1));
+  // Times 8192: into the upper half of 32 bits, and three bits down.
+  auto scale = [&](__m256i x) __attribute__((always_inline)) {
+    return _mm256_add_epi32(_mm256_srai_epi32(Unpack<kHigh>(zero, x), 3), round);
+  };
+  __m256i a, b, e2, e3, odd[4];
+  if (kQuarter) {
+    const __m256i v2 = Unpack<kHigh>(v[2], zero), v13 = Unpack<kHigh>(v[1], v[3]);
+    a = b = scale(v[0]);
+    e2 = Madd(v2, 4433, 0);
+    e3 = Madd(v2, 10703, 0);
+    odd[0] = Madd(v13, 4926 + 6437, 9633);
+    odd[1] = Madd(v13, 9633, 4177 - 6436);
+    odd[2] = Madd(v13, 6437, 9633 - 20995);
+    odd[3] = Madd(v13, 9633 - 7373, -6436);
+  } else {
+    const __m256i v26 = Unpack<kHigh>(v[2], v[6]), v17 = Unpack<kHigh>(v[1], v[7]), v35 = Unpack<kHigh>(v[3], v[5]);
+    const __m256i z = Unpack<kHigh>(_mm256_add_epi16(v[7], v[3]), _mm256_add_epi16(v[5], v[1]));
+    const __m256i o3 = Madd(z, -6436, 9633), o4 = Madd(z, 9633, 6437);
+    a = scale(_mm256_add_epi16(v[0], v[4]));
+    b = scale(_mm256_sub_epi16(v[0], v[4]));
+    e2 = Madd(v26, 4433, -10704);
+    e3 = Madd(v26, 10703, 4433);
+    odd[0] = _mm256_add_epi32(Madd(v17, 4926, -7373), o4);
+    odd[1] = _mm256_add_epi32(Madd(v35, 4177, -20995), o3);
+    odd[2] = _mm256_add_epi32(Madd(v35, -20995, -4176), o4);
+    odd[3] = _mm256_add_epi32(Madd(v17, -7373, -4927), o3);
+  }
+  const __m256i even[4] = {_mm256_add_epi32(a, e3), _mm256_add_epi32(b, e2), _mm256_sub_epi32(b, e2),
+                           _mm256_sub_epi32(a, e3)};
+  for (int i = 0; i < 4; i++) {
+    out[i] = _mm256_srai_epi32(_mm256_add_epi32(even[i], odd[i]), kShift);
+    out[7 - i] = _mm256_srai_epi32(_mm256_sub_epi32(even[i], odd[i]), kShift);
+  }
+}
+
+// Both dimensions; the result's columns are in the registers. kQuarter: only the upper left quarter is not 0.
+template <bool kQuarter>
+JAXDALI_INLINE void Transform2d(__m256i (&v)[8]) {
+  __m256i low[8], high[8], t[8];
+  HalfPass<11, false, kQuarter>(v, low);
+  if (kQuarter) {
+    for (int i = 0; i < 8; i++) v[i] = _mm256_packs_epi32(low[i], low[i]);
+  } else {
+    HalfPass<11, true, false>(v, high);
+    for (int i = 0; i < 8; i++) v[i] = _mm256_packs_epi32(low[i], high[i]);
+  }
+  for (int i = 0; i < 4; i++) {  // each block is transposed
+    t[i] = _mm256_unpacklo_epi16(v[2 * i], v[2 * i + 1]);
+    if (!kQuarter) t[i + 4] = _mm256_unpackhi_epi16(v[2 * i], v[2 * i + 1]);
+  }
+  for (int i = 0; i < (kQuarter ? 4 : 8); i += 4) {
+    const __m256i a = _mm256_unpacklo_epi32(t[i], t[i + 1]), b = _mm256_unpackhi_epi32(t[i], t[i + 1]);
+    const __m256i c = _mm256_unpacklo_epi32(t[i + 2], t[i + 3]), d = _mm256_unpackhi_epi32(t[i + 2], t[i + 3]);
+    v[i] = _mm256_unpacklo_epi64(a, c);
+    v[i + 1] = _mm256_unpackhi_epi64(a, c);
+    v[i + 2] = _mm256_unpacklo_epi64(b, d);
+    v[i + 3] = _mm256_unpackhi_epi64(b, d);
+  }
+  HalfPass<18, false, kQuarter>(v, low);
+  HalfPass<18, true, kQuarter>(v, high);
+  for (int i = 0; i < 8; i++) v[i] = _mm256_packs_epi32(low[i], high[i]);
+}
+
+// Columns of two blocks to rows of bytes, side by side.
+JAXDALI_INLINE void StoreSamples(const __m256i (&v)[8], uint8_t* samples, int64_t pitch) {
+  const __m256i p0 = _mm256_packs_epi16(v[0], v[4]), p1 = _mm256_packs_epi16(v[1], v[5]);
+  const __m256i p2 = _mm256_packs_epi16(v[2], v[6]), p3 = _mm256_packs_epi16(v[3], v[7]);
+  const __m256i q01 = _mm256_unpacklo_epi8(p0, p1), q45 = _mm256_unpackhi_epi8(p0, p1);
+  const __m256i q23 = _mm256_unpacklo_epi8(p2, p3), q67 = _mm256_unpackhi_epi8(p2, p3);
+  const __m256i l0 = _mm256_unpacklo_epi16(q01, q23), h0 = _mm256_unpackhi_epi16(q01, q23);
+  const __m256i l1 = _mm256_unpacklo_epi16(q45, q67), h1 = _mm256_unpackhi_epi16(q45, q67);
+  const __m256i rows[4] = {_mm256_unpacklo_epi32(l0, l1), _mm256_unpackhi_epi32(l0, l1), _mm256_unpacklo_epi32(h0, h1),
+                           _mm256_unpackhi_epi32(h0, h1)};
+  const __m256i bias = _mm256_set1_epi8(static_cast<char>(128));
+  for (int i = 0; i < 4; i++) {
+    const __m256i two = _mm256_permute4x64_epi64(_mm256_xor_si256(rows[i], bias), 0xD8);
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(samples + 2 * i * pitch), _mm256_castsi256_si128(two));
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(samples + (2 * i + 1) * pitch), _mm256_extracti128_si256(two, 1));
+  }
+}
+
+struct Avx2 {
+  static JAXDALI_INLINE uint32_t Cut(uint64_t window, uint32_t which) {
+    return static_cast<uint32_t>(__builtin_ia32_bextr_u64(window, which));
+  }
+
+  // Note [Large values] in kernels_portable.cc. Coefficients are zero afterwards.
+  static JAXDALI_INLINE bool Transform(int16_t* coefficients, const int16_t* quantizer, int last, uint8_t* samples,
+                                       int64_t pitch) {
+    if (last == 0) {
+      __m128i both[2];
+      for (int half = 0; half < 2; half++) {
+        // Both products wrap, as libjpeg-turbo's do.
+        const int32_t dc = static_cast<int16_t>(coefficients[8 * half] * quantizer[8 * half] * 4);
+        const int32_t level = ((dc + 16) >> 5) + 128;
+        both[half] = _mm_set1_epi8(static_cast<char>(level < 0 ? 0 : level > 255 ? 255 : level));
+        coefficients[8 * half] = 0;
+      }
+      const __m128i row = _mm_unpacklo_epi64(both[0], both[1]);
+      for (int y = 0; y < 8; y++) _mm_storeu_si128(reinterpret_cast<__m128i*>(samples + y * pitch), row);
+      return true;
+    }
+    // Indices below 10 are in the upper left quarter.
+    return last < 10 ? TransformAll<true>(coefficients, quantizer, samples, pitch)
+                     : TransformAll<false>(coefficients, quantizer, samples, pitch);
+  }
+
+ private:
+  template <bool kQuarter>
+  static JAXDALI_INLINE bool TransformAll(int16_t* coefficients, const int16_t* quantizer, uint8_t* samples,
+                                          int64_t pitch) {
+    __m256i v[8];
+    for (int y = 0; y < (kQuarter ? 4 : 8); y++) {
+      v[y] = _mm256_mullo_epi16(Load(coefficients + 16 * y), Load(quantizer + 16 * y));
+      _mm256_store_si256(reinterpret_cast<__m256i*>(coefficients + 16 * y), _mm256_setzero_si256());
+    }
+    const bool sane = _mm256_testz_si256(_mm256_abs_epi16(v[0]), Set16(0xE000));
+    Transform2d<kQuarter>(v);
+    StoreSamples(v, samples, pitch);
+    return sane;
+  }
+};
+
+// --- upsampling ---------------------------------------------------------------------------------------------------
+// Sixteen samples at a time; what is written behind the end lies in the row's margin.
+
+// Pixels left and right of the middle of sixteen samples, whose neighbours come shifted by one.
+template <int kShift, int kEven, int kOdd>
+JAXDALI_INLINE void Expand(__m256i before, __m256i here, __m256i after, uint8_t* pixels) {
+  const __m256i three = _mm256_add_epi16(here, _mm256_add_epi16(here, here));
+  const __m256i even = _mm256_srli_epi16(_mm256_add_epi16(_mm256_add_epi16(three, before), Set16(kEven)), kShift);
+  const __m256i odd = _mm256_srli_epi16(_mm256_add_epi16(_mm256_add_epi16(three, after), Set16(kOdd)), kShift);
+  StoreU(pixels, _mm256_or_si256(even, _mm256_slli_epi16(odd, 8)));
+}
+
+// 3/4 and 1/4, times 4.
+JAXDALI_INLINE __m256i Sum(const uint8_t* near, const uint8_t* far) {
+  const __m256i n = Widen(near);
+  return _mm256_add_epi16(_mm256_add_epi16(n, _mm256_add_epi16(n, n)), Widen(far));
+}
+
+void UpsampleH2V1(const uint8_t* row, int begin, int end, uint8_t* pixels) {
+  for (int x = begin; x < end; x += 16)
+    Expand<2, 1, 2>(Widen(row + x - 1), Widen(row + x), Widen(row + x + 1), pixels + 2 * x);
+}
+
+void UpsampleH1V2(const uint8_t* near, const uint8_t* far, bool is_lower, int begin, int end, uint8_t* pixels) {
+  const __m256i round = Set16(1 + is_lower);
+  for (int x = begin; x < end; x += 16) {
+    const __m256i v = _mm256_srli_epi16(_mm256_add_epi16(Sum(near + x, far + x), round), 2);
+    const __m256i bytes = _mm256_permute4x64_epi64(_mm256_packus_epi16(v, v), 0xD8);
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(pixels + x), _mm256_castsi256_si128(bytes));
+  }
+}
+
+// The sums of rows of a piece come first: widening bytes and moving them by one column would cost more.
+void UpsampleH2V2(const uint8_t* near, const uint8_t* far, int begin, int end, uint8_t* pixels) {
+  constexpr int kPiece = 512;
+  alignas(32) uint16_t sums[kPiece + 48];  // of the piece and one column on each side
+  for (int x = begin; x < end; x += kPiece) {
+    const int n = end - x < kPiece ? end - x : kPiece;
+    for (int i = 0; i < n + 2; i += 16) StoreU(sums + i, Sum(near + x + i - 1, far + x + i - 1));
+    for (int i = 0; i < n; i += 16)
+      Expand<4, 8, 7>(LoadU(sums + i), LoadU(sums + i + 1), LoadU(sums + i + 2), pixels + 2 * (x + i));
+  }
+}
+
+// --- colours ------------------------------------------------------------------------------------------------------
+
+struct Channels {
+  __m256i r, g, b;
+};
+
+// Sixteen pixels: luminance from 0 to 255, chroma from -128 to 127.
+JAXDALI_INLINE Channels YccToRgb(__m256i y, __m256i cb, __m256i cr) {
+  // 1.402 and 1.772 as 2 - x: multiplied with rounding, that gives for each of the 256 values what color.h does.
+  const __m256i red = _mm256_add_epi16(_mm256_add_epi16(cr, cr), _mm256_mulhrs_epi16(cr, Set16(-19596)));
+  const __m256i blue = _mm256_add_epi16(_mm256_add_epi16(cb, cb), _mm256_mulhrs_epi16(cb, Set16(-7471)));
+  // A factor that does not fit into 16 bits: -46802 as 18734 - 65536.
+  const __m256i half = _mm256_set1_epi32(32768);
+  const __m256i low = Madd(_mm256_unpacklo_epi16(cb, cr), -22554, 65536 - 46802);
+  const __m256i high = Madd(_mm256_unpackhi_epi16(cb, cr), -22554, 65536 - 46802);
+  const __m256i green = _mm256_packs_epi32(_mm256_srai_epi32(_mm256_add_epi32(low, half), 16),
+                                           _mm256_srai_epi32(_mm256_add_epi32(high, half), 16));
+  return {_mm256_add_epi16(y, red), _mm256_add_epi16(y, _mm256_sub_epi16(green, cr)), _mm256_add_epi16(y, blue)};
+}
+
+// Bytes kAt to kAt + 15 of sixteen pixels, as far as they are a channel's, which comes as eight even pixels and then
+// eight odd ones, in each half.
+template <int kAt, int kChannel>
+JAXDALI_INLINE __m256i Pick(__m256i bytes) {
+  struct Order {
+    alignas(16) char from[16];
+    constexpr Order() : from{} {
+      for (int i = kAt; i < kAt + 16; i++)
+        from[i - kAt] = static_cast<char>(i % 3 == kChannel ? (i / 3 & 1) * 8 + i / 6 : 0x80);
+    }
+  };
+  static constexpr Order kOrder;
+  const __m128i order = _mm_load_si128(reinterpret_cast<const __m128i*>(kOrder.from));
+  return _mm256_shuffle_epi8(bytes, _mm256_broadcastsi128_si256(order));
+}
+template <int kAt>
+JAXDALI_INLINE __m256i Interleave(__m256i first, __m256i second, __m256i third) {
+  return _mm256_or_si256(_mm256_or_si256(Pick<kAt, 0>(first), Pick<kAt, 1>(second)), Pick<kAt, 2>(third));
+}
+
+// 32 pixels to 96 bytes.
+JAXDALI_INLINE void StorePixels(__m256i first, __m256i second, __m256i third, uint8_t* out) {
+  const __m256i part[3] = {Interleave<0>(first, second, third), Interleave<16>(first, second, third),
+                           Interleave<32>(first, second, third)};
+  StoreU(out, _mm256_permute2x128_si256(part[0], part[1], 0x20));
+  StoreU(out + 32, _mm256_permute2x128_si256(part[2], part[0], 0x30));
+  StoreU(out + 64, _mm256_permute2x128_si256(part[1], part[2], 0x31));
+}
+
+void ConvertYcc(const uint8_t* y, const uint8_t* cb, const uint8_t* cr, int n, bool bgr, uint8_t* out) {
+  const __m256i byte = Set16(255), middle = Set16(128);
+  alignas(32) uint8_t rest[96];
+  for (int x = 0; x < n; x += 32) {
+    const __m256i y32 = LoadU(y + x), cb32 = LoadU(cb + x), cr32 = LoadU(cr + x);
+    const Channels even = YccToRgb(_mm256_and_si256(y32, byte), _mm256_sub_epi16(_mm256_and_si256(cb32, byte), middle),
+                                   _mm256_sub_epi16(_mm256_and_si256(cr32, byte), middle));
+    const Channels odd = YccToRgb(_mm256_srli_epi16(y32, 8), _mm256_sub_epi16(_mm256_srli_epi16(cb32, 8), middle),
+                                  _mm256_sub_epi16(_mm256_srli_epi16(cr32, 8), middle));
+    const __m256i r = _mm256_packus_epi16(even.r, odd.r), g = _mm256_packus_epi16(even.g, odd.g),
+                  b = _mm256_packus_epi16(even.b, odd.b);
+    StorePixels(bgr ? b : r, g, bgr ? r : b, n - x >= 32 ? out + 3 * x : rest);
+    if (n - x < 32) std::memcpy(out + 3 * x, rest, static_cast<size_t>(3 * (n - x)));
+  }
+}
+
+}  // namespace
+
+const Kernels kAvx2Kernels{DecodeBand<Avx2>, UpsampleH2V1, UpsampleH1V2, UpsampleH2V2, ConvertYcc};
+
+}  // namespace jaxdali::jpeg
+
+#endif  // defined(__x86_64__)

@@ -1,0 +1,118 @@
+#include "ffi/jpeg/pair_table.h"
+
+#include <algorithm>
+#include <cstring>
+#include <numeric>
+
+#include "ffi/jpeg/coefficients.h"
+
+namespace jaxdali::jpeg {
+namespace {
+
+PairEntry MakeEntry(int bits, int advance, int run, int tail, int first, int second) {
+  const int begin = bits ? 64 - bits : 0;
+  return {static_cast<uint8_t>(bits),  static_cast<uint8_t>(advance), static_cast<uint16_t>(begin | tail << 8),
+          static_cast<int16_t>(first), static_cast<uint8_t>(run),     static_cast<int8_t>(second)};
+}
+
+// A symbol of a window that has all of it.
+struct Symbol {
+  int bits, advance, value;  // bits 0: the window has too few of them
+};
+
+// What a code stands for.
+struct Meaning {
+  int run, size, advance;
+
+  Meaning(bool is_ac, int value) : run(is_ac ? value >> 4 : 0), size(value & 15), advance(run + 1) {
+    if (is_ac && size == 0 && run != 15) run = 0, advance = kAdvanceToEnd;
+  }
+};
+
+// Calls each(window, code's bits, value) for all windows of `bits` bits that begin with a code; returns how many do.
+template <class Each>
+int ForEachWindow(const HuffmanTable& table, int bits, Each each) {
+  int window = 0, number = 0;
+  for (int l = 1; l <= bits; l++)
+    for (int n = 0; n < table.count[l - 1]; n++, number++)
+      for (int rest = 0; rest < 1 << (bits - l); rest++) each(window++, l, table.value[number]);
+  return window;
+}
+
+}  // namespace
+
+bool IsBaseline(const HuffmanTable& table) {
+  const int n = std::accumulate(table.count, table.count + 16, 0), most = table.is_ac ? kMaxAcSize : kMaxDcSize;
+  return std::all_of(table.value, table.value + n, [&](int v) { return (table.is_ac ? v & 15 : v) <= most; });
+}
+
+void Codes::Make(const HuffmanTable& table) {
+  uint32_t code = 0;
+  int sum = 0;
+  std::memcpy(value_, table.value, sizeof value_);
+  for (int l = 1; l <= 16; l++, code <<= 1) {
+    offset_[l] = sum - static_cast<int>(code);
+    code += table.count[l - 1];
+    sum += table.count[l - 1];
+    limit_[l] = code << (16 - l);
+  }
+}
+
+Codes::Code Codes::Find(uint32_t window16) const {
+  for (int l = 1; l <= 16; l++)
+    if (window16 < limit_[l]) return {l, value_[(static_cast<int>(window16 >> (16 - l)) + offset_[l]) & 255]};
+  return {0, 0};
+}
+
+template <int kBits>
+void PairTable<kBits>::Make(const HuffmanTable& table, const HuffmanTable& next) {
+  is_ac_ = table.is_ac;
+  codes_.Make(table);
+
+  // The second symbols; their values have a byte in an entry.
+  Symbol second[1 << kBits] = {};
+  ForEachWindow(next, kBits, [&](int window, int code_bits, int value) {
+    const Meaning m(true, value);
+    const int rest = kBits - code_bits, magnitude = window & ((1 << rest) - 1);
+    if (m.size <= rest && m.size <= 7)
+      second[window] = {code_bits + m.size, m.advance, Extend(magnitude >> (rest - m.size), m.size)};
+  });
+
+  const PairEntry slow = MakeEntry(0, kAdvanceToSlow, 0, 0, 0, 0);
+  const int n = ForEachWindow(table, kBits, [&](int window, int code_bits, int value) {
+    const Meaning m(is_ac_, value);
+    const int rest = kBits - code_bits, magnitude = window & ((1 << rest) - 1), bits = code_bits + m.size;
+    PairEntry& entry = entry_[window];
+    if (m.advance == kAdvanceToEnd) {
+      entry = MakeEntry(bits, m.advance, 0, 0, 0, 0);
+    } else if (m.size <= rest) {
+      const int first = Extend(magnitude >> (rest - m.size), m.size), left = rest - m.size;
+      const Symbol& s = second[magnitude << (kBits - left) & ((1 << kBits) - 1)];
+      if (s.bits > 0 && s.bits <= left)
+        entry = MakeEntry(bits + s.bits, m.advance + s.advance, m.run, 0, first, s.value);
+      else
+        entry = MakeEntry(bits, m.advance, m.run, 0, first, 0);
+    } else if (rest > 0) {  // the magnitude's upper bit is there, which tells the sign
+      const int tail = m.size - rest, high = magnitude << tail;
+      const bool positive = magnitude >> (rest - 1);
+      entry = MakeEntry(bits, m.advance, m.run, tail, positive ? high : high - (1 << m.size) + 1, 0);
+    } else {
+      entry = slow;
+    }
+  });
+  std::fill(entry_ + n, entry_ + (1 << kBits), slow);
+}
+
+template <int kBits>
+PairEntry PairTable<kBits>::One(uint64_t window) const {
+  const Codes::Code code = codes_.Find(static_cast<uint32_t>(window >> 48));
+  if (code.bits == 0) return MakeEntry(0, kAdvanceToSlow, 0, 0, 0, 0);
+  const Meaning m(is_ac_, code.value);
+  const uint64_t magnitude = m.size ? window << code.bits >> (64 - m.size) : 0;
+  return MakeEntry(code.bits + m.size, m.advance, m.run, 0, Extend(static_cast<uint32_t>(magnitude), m.size), 0);
+}
+
+template class PairTable<kDcBits>;
+template class PairTable<kAcBits>;
+
+}  // namespace jaxdali::jpeg

@@ -1,0 +1,43 @@
+#include "ffi/jpeg/scan_bytes.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace jaxdali::jpeg {
+
+const uint8_t* ScanBytes::Start(const uint8_t* from, const uint8_t* end) {
+  from_ = from;
+  end_ = end;
+  filled_ = buffer_.get();
+  return Continue(filled_);
+}
+
+const uint8_t* ScanBytes::Continue(const uint8_t* at) {
+  const int64_t kept = filled_ - at;  // at most kAhead: this is called beyond limit(), or before anything is there
+  std::memmove(buffer_.get(), at, static_cast<size_t>(kept));
+  uint8_t* to = buffer_.get() + kept;
+  const uint8_t* stop = from_ + std::min(kPiece, end_ - from_);
+  complete_ = false;
+  while (from_ < stop) {
+    const auto* ff = static_cast<const uint8_t*>(std::memchr(from_, 0xFF, static_cast<size_t>(stop - from_)));
+    const int64_t n = (ff ? ff : stop) - from_;
+    std::memcpy(to, from_, static_cast<size_t>(n));
+    to += n;
+    from_ += n;
+    if (!ff) continue;
+    if (end_ - from_ < 2 || from_[1] != 0) {
+      complete_ = true;
+      break;
+    }
+    *to++ = 0xFF;
+    from_ += 2;  // one byte beyond `stop`, where that lies between the two
+  }
+  complete_ = complete_ || from_ == end_;
+  filled_ = to;
+  std::memset(to, 0, kAhead);
+  // Of complete data no more than their zeros are read: the reader may look eight bytes ahead.
+  limit_ = complete_ ? to + 8 : to - kAhead + 64;
+  return buffer_.get();
+}
+
+}  // namespace jaxdali::jpeg

@@ -1,0 +1,47 @@
+// The entropy-coded bytes of a scan without their stuffing (T.81, B.1.1.5), some 16 KB at a time, so that they stay in
+// the cache: looking for stuffing while bits are read would cost a tenth of the decoding time.
+#ifndef JAXDALI_FFI_JPEG_SCAN_BYTES_H_
+#define JAXDALI_FFI_JPEG_SCAN_BYTES_H_
+
+#include <cstdint>
+#include <memory>
+
+namespace jaxdali::jpeg {
+
+class ScanBytes {
+ public:
+  // Bytes that can be read past limit() without a look at it: zeros where the data end.
+  static constexpr int kAhead = 4608;
+
+  ScanBytes() : buffer_(new uint8_t[2 * kPiece + 2 * kAhead]) {}
+
+  // Begins with the data from `from` on; returns where they are read.
+  const uint8_t* Start(const uint8_t* from, const uint8_t* end);
+  // Begins behind the two bytes of the marker.
+  const uint8_t* StartBehindMarker() { return Start(from_ + 2, end_); }
+  // Gets more; `at` is what comes next, and is returned anew.
+  const uint8_t* Continue(const uint8_t* at);
+
+  // When the next byte to read is beyond this one, Continue has to be called; if complete(), the data have ended.
+  const uint8_t* limit() const { return limit_; }
+  // A marker or the end of the data comes after what is there.
+  bool complete() const { return complete_; }
+  const uint8_t* filled() const { return filled_; }
+  // Of data that are complete: the marker's code after them; 0: none.
+  int marker() const { return end_ - from_ >= 2 && from_[0] == 0xFF ? from_[1] : 0; }
+  // Bytes of the file from that marker on.
+  int64_t behind() const { return end_ - from_; }
+
+ private:
+  static constexpr int64_t kPiece = 16384;
+
+  std::unique_ptr<uint8_t[]> buffer_;
+  const uint8_t *from_ = nullptr, *end_ = nullptr;  // of the file, not copied yet
+  uint8_t* filled_ = nullptr;                       // end of the data in the buffer
+  const uint8_t* limit_ = nullptr;
+  bool complete_ = false;
+};
+
+}  // namespace jaxdali::jpeg
+
+#endif  // JAXDALI_FFI_JPEG_SCAN_BYTES_H_
