@@ -6,6 +6,7 @@ import functools
 import importlib.util
 import json
 import pathlib
+import re
 from typing import Any
 
 import numpy as np
@@ -50,6 +51,19 @@ def _manifest() -> tuple[Case, ...]:
 def cases(pattern: str) -> list[Case]:
     """The cases of the operators that match, e.g. ``"arithmetic.*"``."""
     return [c for c in _manifest() if fnmatch.fnmatch(c.op, pattern)]
+
+
+def operators() -> list[str]:
+    """What the data has of operators that there are: as soon as `fn` has one, its cases are here."""
+
+    def exists(function: str) -> bool:
+        try:
+            return bool(functools.reduce(getattr, function.split("."), fn))
+        except AttributeError:
+            return False
+
+    missing = {c.op for c in _manifest() for f in ([c.fn] if c.fn else re.findall(r"\bfn\.([\w.]+)", c.expr)) if not exists(f)}
+    return sorted({c.op for c in _manifest()} - missing)
 
 
 @functools.cache

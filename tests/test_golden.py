@@ -3,28 +3,8 @@
 import golden
 import pytest
 
-OPERATORS = [
-    "arithmetic.add",
-    "arithmetic.bitwise",
-    "arithmetic.broadcast",
-    "arithmetic.compare",
-    "arithmetic.const",
-    "arithmetic.*div",
-    "arithmetic.m*",
-    "arithmetic.[su]*",
-    "cast",
-    "decoders.image*",
-    "math.*",
-    "peek_image_shape",
-    "random.*",
-    "resize",
-    "rotate",
-    "shapes",
-    "slice.subscript",
-]
 
-
-@pytest.mark.parametrize("operator", OPERATORS)
+@pytest.mark.parametrize("operator", golden.operators())
 def test_operator(operator):
     wrong = golden.failures(operator)
     assert not wrong, "\n".join(wrong)

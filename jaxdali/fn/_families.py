@@ -2,13 +2,122 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import jax.numpy as jnp
+import numpy as np
 
+from .. import types
 from .._core import ffi as _ffi
-from .._core.context import LowerContext
+from .._core.arguments import Values
+from .._core.context import HostContext, LowerContext
+from .._core.operator import NativeOperator, Setup
+from .._core.ragged import ALIGNMENT
+from .._core.values import Spec, Value
+
+DEFAULT_LAYOUTS = {3: "HWC", 4: "FHWC", 5: "FDHWC"}
+SPATIAL = "DHW"
+UNSUPPORTED, OUT_OF_BOUNDS, TOO_LARGE = 4, 7, 8  # ffi/common/status.h
+
+
+def image_layout(spec: Spec, among: Sequence[str] = ()) -> str:
+    """The layout of an image, sequence or volume; without one it counts as HWC, FHWC or FDHWC, by its rank.
+
+    Args:
+      among: the layouts that are taken; none: any with an axis H or W.
+
+    Raises:
+      ValueError: it is another.
+    """
+    layout = spec.layout or DEFAULT_LAYOUTS.get(spec.ndim, "")
+    if layout in among or (not among and set(layout) & set("HW")):
+        return layout
+    got = f"layout {spec.layout!r}" if spec.layout else f"{spec.ndim}-D data without a layout"
+    known = f"layout {', '.join(among)}" if among else "a layout with the axes H and W"
+    raise ValueError(f"the input must have {known} or none (3-D: HWC, 4-D: FHWC, 5-D: FDHWC), got {got}")
+
+
+def spec_of(dtype: np.dtype, extents: Sequence[int | None], layout: str) -> Spec:
+    """The spec of an output of which some extents are known (None: not)."""
+    known = tuple(n for n in extents if n is not None)
+    shape, dims = (known, None) if len(known) == len(extents) else (None, tuple(extents))
+    return Spec(dtype, len(extents), shape, layout, dims)
+
+
+def samples_of_blocks(offsets: Any, capacity: int) -> Any:
+    """For each `ALIGNMENT` elements of a ragged buffer the number of the sample they belong to, ``i32[capacity // ALIGNMENT]``.
+
+    Numbers of samples reach their elements so without native code: ``data.reshape(-1, ALIGNMENT)`` against ``x[samples][:, None]``.
+    """
+    first = jnp.zeros((capacity // ALIGNMENT,), jnp.int32).at[offsets].add(jnp.ones((), jnp.int32), mode="drop")
+    return jnp.cumsum(first, dtype=jnp.int32) - jnp.ones((), jnp.int32)
+
+
+# --- windows ------------------------------------------------------------------------------------------------------
+
+
+@dataclasses.dataclass
+class Part:
+    """Which part of each sample a `Window` takes, and what becomes of its elements.
+
+    Attributes:
+      start, step, extent: ``i64[N, ndim]`` by axis of the input: first index, to the next, how many.
+      fill: ``[N, channels]``, of indices outside the input; None: these are an error of their sample.
+      scale, offset: ``[N, channels]``; elements are ``scale * x + offset``.
+    """
+
+    start: np.ndarray
+    step: np.ndarray
+    extent: np.ndarray
+    fill: np.ndarray | None = None
+    scale: np.ndarray | None = None
+    offset: np.ndarray | None = None
+
+    @staticmethod
+    def whole(shapes: np.ndarray) -> Part:
+        """Everything."""
+        return Part(np.zeros_like(shapes), np.ones_like(shapes), shapes.copy())
+
+    def flip(self, axis: int, which: np.ndarray):
+        """Mirrors an axis of some samples, ``bool[N]``."""
+        last = self.start[:, axis] + (self.extent[:, axis] - 1) * self.step[:, axis]
+        self.start[:, axis] = np.where(which, last, self.start[:, axis])
+        self.step[:, axis] = np.where(which, -self.step[:, axis], self.step[:, axis])
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Window(NativeOperator):
+    """A strided window of each sample, with fill, scale and offset by channel; the output's layout may permute the input's."""
+
+    kernel = "window"
+
+    def part(self, ctx: HostContext, image: Value, a: Values) -> Part:
+        """What is taken of each sample."""
+        raise NotImplementedError(self.name)
+
+    def layout(self, image: Spec) -> str:
+        """The input's layout, where it has one or may do without."""
+        return image_layout(image)
+
+    def setup(self, ctx: HostContext, *values: Value) -> Setup:
+        part = self.part(ctx, values[0], self.arguments(ctx, values))
+        params = {n: getattr(part, n).astype(np.int32) for n in ("start", "step", "extent")}
+        params |= {n: x.astype(np.float32) for n in ("fill", "scale", "offset") if (x := getattr(part, n)) is not None}
+        shapes = part.extent[:, self._permutation(values[0].spec, ctx.spec)]
+        return Setup((None if ctx.spec.shape is not None else shapes,), params)
+
+    def lower(self, ctx: LowerContext, *arrays: Any) -> Any:
+        layout = self.layout(ctx.inputs[0])
+        y, status = call_window(
+            ctx, arrays[0], **ctx.params, permutation=self._permutation(ctx.inputs[0], ctx.spec), channel=layout.find("C")
+        )
+        return (y,), status
+
+    def _permutation(self, image: Spec, out: Spec) -> list[int]:
+        layout = self.layout(image)
+        return [layout.index(letter) for letter in out.layout] if out.layout and layout else list(range(image.ndim))
 
 
 def call_window(
@@ -27,11 +136,10 @@ def call_window(
     """A strided window of each sample, see ffi/window/window.h.
 
     Args:
-      start, step, extent: ``i32[B, ndim]`` by axis of the input: first index, to the next, how many.
-      fill: ``f32[B, channels]``, of indices outside the input; without it these are an error of their sample.
-      scale, offset: ``f32[B, channels]``; elements are ``scale * x + offset``.
+      start, step, extent: ``i32[B, ndim]`` by axis of the input.
+      fill, scale, offset: ``f32[B, channels]``, see `Part`.
       permutation: for each axis of the output the input's. Default: as they are.
-      channel: the input's axis along which fill, scale and offset vary.
+      channel: the input's axis along which fill, scale and offset vary; -1: they don't.
 
     Returns:
       (output, status).
@@ -40,3 +148,172 @@ def call_window(
     operands = (none if p is None else p for p in (fill, scale, offset))
     axes = tuple(permutation) or tuple(range(start.shape[1]))
     return _ffi.call("window", ctx, x, ctx.spec, ctx.out[0], start, step, extent, *operands, permutation=axes, channel=channel)
+
+
+# --- colours ------------------------------------------------------------------------------------------------------
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ColorMatrix(NativeOperator):
+    """A linear map of the channels of each pixel, with an offset."""
+
+    kernel = "color"
+    colors: ClassVar[int] = 3  # channels it is a map of; 1: of each element, in data of any layout
+    dtype: np.dtype | None
+
+    def matrix(self, ctx: HostContext, image: Spec, a: Values) -> np.ndarray:
+        """``f64[N, channels of the output, of the input + 1]``."""
+        raise NotImplementedError(self.name)
+
+    def infer(self, image: Spec, *arguments: Spec) -> tuple[Spec, ...]:
+        dtype = self.dtype or image.dtype
+        if image.dtype.itemsize > 4 or dtype.itemsize > 4 or image.dtype.kind == "b":
+            raise ValueError(
+                f"the input must be of an integer or float type of at most 32 bits, and the output; got {image.dtype} to {dtype}"
+            )
+        if self.colors == 1:
+            return (dataclasses.replace(image, dtype=dtype),)
+        layout = image_layout(image, ("HWC", "FHWC", "DHWC", "FDHWC"))
+        if image.extent(image.ndim - 1) not in (None, self.colors):
+            raise ValueError(f"the input must have {self.colors} channels, got {image.extent(image.ndim - 1)}")
+        return (dataclasses.replace(image, dtype=dtype, layout=layout),)
+
+    def setup(self, ctx: HostContext, *values: Value) -> Setup:
+        image = values[0]
+        if self.colors > 1:
+            for i in np.flatnonzero((image.shapes[:, -1] != self.colors) & ctx.present):
+                ctx.fail(int(i), UNSUPPORTED, f"the input must have {self.colors} channels, got {image.shapes[i, -1]}")
+        matrix = self.matrix(ctx, image.spec, self.arguments(ctx, values)).astype(np.float32)
+        return Setup((None if ctx.spec.shape is not None else image.shapes,), {"matrix": matrix})
+
+    def lower(self, ctx: LowerContext, *arrays: Any) -> Any:
+        y, status = _ffi.call("color", ctx, arrays[0], ctx.spec, ctx.out[0], ctx.params["matrix"])
+        return (y,), status
+
+
+# --- filters ------------------------------------------------------------------------------------------------------
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Separable(NativeOperator):
+    """A window along each spatial axis; at borders the image is mirrored about the centre of its outermost pixel."""
+
+    kernel = "filter"
+    dtype: np.dtype | None
+
+    def windows(self, ctx: HostContext, axes: int, a: Values) -> tuple[np.ndarray, np.ndarray]:
+        """Weights ``f64[N, axes, most]`` and how many of them are used, ``i64[N, axes]``."""
+        raise NotImplementedError(self.name)
+
+    def axes(self, image: Spec) -> tuple[int, int]:
+        """The first spatial axis, and how many there are."""
+        layout = image_layout(image)
+        spatial = [d for d, letter in enumerate(layout) if letter in SPATIAL]
+        if spatial != list(range(spatial[0], spatial[0] + len(spatial))):
+            raise ValueError(f"the spatial axes must be neighbours, got layout {layout!r}")
+        return spatial[0], len(spatial)
+
+    def infer(self, image: Spec, *arguments: Spec) -> tuple[Spec, ...]:
+        self.axes(image)
+        dtype = self.dtype or image.dtype
+        if dtype not in (image.dtype, np.dtype(np.float32)) or image.dtype.itemsize > 4:
+            raise ValueError(f"the output must be of the input's type or FLOAT, and neither of 64 bits; got {image.dtype} to {dtype}")
+        return (dataclasses.replace(image, dtype=dtype, layout=image_layout(image)),)
+
+    def setup(self, ctx: HostContext, *values: Value) -> Setup:
+        weights, taps = self.windows(ctx, self.axes(values[0].spec)[1], self.arguments(ctx, values))
+        room = 1 << int(weights.shape[2] - 1).bit_length()  # few programs are compiled
+        weights = np.pad(weights, ((0, 0), (0, 0), (0, room - weights.shape[2])))
+        params = {"weights": weights.astype(np.float32), "taps": taps.astype(np.int32)}
+        return Setup((None if ctx.spec.shape is not None else values[0].shapes,), params)
+
+    def lower(self, ctx: LowerContext, *arrays: Any) -> Any:
+        first, axes = self.axes(ctx.inputs[0])
+        out = ctx.out[0]
+        elements = out.capacity if out is not None else ctx.B * int(np.prod(ctx.spec.shape or ()))
+        y, status = _ffi.call(
+            "filter",
+            ctx,
+            arrays[0],
+            ctx.spec,
+            out,
+            ctx.params["weights"],
+            ctx.params["taps"],
+            scratch=4 * elements * (axes - 1),  # the CPU kernel leaves it untouched
+            first=first,
+            axes=axes,
+        )
+        return (y,), status
+
+
+# --- affine maps --------------------------------------------------------------------------------------------------
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Warp(NativeOperator):
+    """An affine map of images or volumes."""
+
+    kernel = "warp"
+    layouts: ClassVar[dict[str, tuple[int, int]]] = {"HWC": (0, 2), "FHWC": (1, 2), "DHWC": (0, 3), "FDHWC": (1, 3)}  # first axis, how many
+    max_extent: ClassVar[int] = 1 << 26  # the kernel's coordinates are fixed point
+    fill_value: float | None
+    interp_type: types.DALIInterpType
+    dtype: np.dtype | None
+
+    @property
+    def linear(self) -> bool:
+        return self.interp_type == types.INTERP_LINEAR
+
+    def layout(self, image: Spec) -> tuple[str, int, int]:
+        """Layout, first spatial axis and number of them."""
+        layout = image_layout(image, tuple(self.layouts))
+        return layout, *self.layouts[layout]
+
+    def output(self, image: Spec, size: Sequence[int | None]) -> Spec:
+        """The spec of the output, of known or unknown size. Raises ValueError for element types that are not taken."""
+        layout, first, _ = self.layout(image)
+        dtype = self.dtype or image.dtype
+        known = image.dtype.name in _WARP_TYPES and dtype.name in _WARP_TYPES
+        if not known or (dtype != image.dtype and np.float32 not in (dtype, image.dtype)):
+            raise ValueError(
+                f"the input must be {', '.join(_WARP_TYPES)}, the output the same or float32 (any of these from float32); "
+                f"got {image.dtype} to {dtype}"
+            )
+        return spec_of(dtype, (*(image.extent(d) for d in range(first)), *size, image.extent(image.ndim - 1)), layout)
+
+    def setup_of(self, ctx: HostContext, image: Value, size: np.ndarray, source_map: Any) -> Setup:
+        """What `setup` returns.
+
+        Args:
+          size: ``i64[N, dims]``, extents of the outputs; of samples where these are too large 1, and the sample fails.
+          source_map: ``source_map(size)`` gives ``f64[N, dims, dims + 1]``: output pixel (x, y(, z)) to the source point of its centre.
+        """
+        _, first, dims = self.layout(image.spec)
+        have = image.shapes[:, first : first + dims]
+        large = np.any(np.maximum(size, have) > self.max_extent, axis=1)
+        for i in np.flatnonzero(large & ctx.present):
+            ctx.fail(int(i), TOO_LARGE, f"extents must not exceed {self.max_extent}, got {size[i].tolist()} of {have[i].tolist()}")
+        size = np.where(large[:, None], 1, size)
+        fill = self._fill(image.spec.dtype, ctx.spec.dtype)
+        params = {"map": source_map(size), "fill": np.full(ctx.N, fill, np.float32)}
+        shapes = np.concatenate([image.shapes[:, :first], size, image.shapes[:, first + dims :]], axis=1)
+        return Setup((None if ctx.spec.shape is not None else shapes,), params)
+
+    def _fill(self, source: np.dtype, result: np.dtype) -> np.float32:
+        """The fill value as a pixel of the result; where it is blended with pixels of the image, first as one of these."""
+        from ._tensor.cast import convert
+
+        fill = np.asarray([self.fill_value or 0.0], np.float32)
+        for dtype in (source, result) if self.linear else (result,):
+            fill = convert(np, fill, dtype).astype(np.float32)
+        return fill[0]
+
+    def lower(self, ctx: LowerContext, *arrays: Any) -> Any:
+        _, first, dims = self.layout(ctx.inputs[0])
+        has_fill, p = self.fill_value is not None, ctx.params
+        attrs = {"dims": dims, "first": first, "linear": self.linear, "has_fill": has_fill}
+        y, status = _ffi.call("warp", ctx, arrays[0], ctx.spec, ctx.out[0], p["map"], p["fill"], **attrs)
+        return (y,), status
+
+
+_WARP_TYPES = ("uint8", "int16", "int32", "float16", "float32")

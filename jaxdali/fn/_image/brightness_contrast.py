@@ -1,0 +1,142 @@
+"""Brightness and contrast: one linear function of all elements of a sample."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Literal, Unpack
+
+import numpy as np
+
+from ..._core.arguments import Values
+from ..._core.context import HostContext
+from ..._core.declaration import DType
+from ..._core.graph import DataNode
+from ..._core.operator_function import Hints, Input, PerSample, operator_function
+from ..._core.values import Spec
+from .._families import ColorMatrix
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class BrightnessContrast(ColorMatrix):
+    """``brightness_shift * range + brightness * (center + contrast * (x - center))``; arguments that are not given change nothing."""
+
+    name = "brightness_contrast"
+    colors = 1
+
+    def matrix(self, ctx: HostContext, image: Spec, a: Values) -> np.ndarray:
+        def value(name: str, default: float) -> np.ndarray:
+            return a.get(name) if name in a else np.full(ctx.N, default)  # pyright: ignore[reportReturnType]
+
+        center = value("contrast_center", default_center(image.dtype))
+        brightness, contrast = value("brightness", 1.0), value("contrast", 1.0)
+        shift = value("brightness_shift", 0.0) * full_range(ctx.spec.dtype)
+        return np.stack([brightness * contrast, shift + brightness * (center - contrast * center)], axis=1)[:, None]
+
+
+def full_range(dtype: np.dtype) -> float:
+    """The largest value of an integer type; 1 for floats."""
+    return float(np.iinfo(dtype).max) if dtype.kind in "iu" else 1.0
+
+
+def default_center(dtype: np.dtype) -> float:
+    """Half the range of an element type: 128 for uint8."""
+    return 2.0 ** (8 * dtype.itemsize - (2 if dtype.kind == "i" else 1)) if dtype.kind in "iu" else 0.5
+
+
+class Brightness(BrightnessContrast):
+    """Without contrast."""
+
+    name = "brightness"
+
+
+class Contrast(BrightnessContrast):
+    """Without brightness."""
+
+    name = "contrast"
+
+
+@operator_function(BrightnessContrast)
+def brightness_contrast(
+    input: Input,
+    /,
+    *,
+    brightness: PerSample[float] = 1.0,
+    brightness_shift: PerSample[float] = 0.0,
+    contrast: PerSample[float] = 1.0,
+    contrast_center: PerSample[float] | None = None,
+    dtype: DType | None = None,
+    device: Literal["cpu", "gpu"] | None = None,
+    name: str | None = None,
+    **hints: Unpack[Hints],
+) -> DataNode:
+    """Changes brightness and contrast: ``brightness_shift * range + brightness * (center + contrast * (x - center))``.
+
+    `range` is the largest value of the output's type, 1 for floats; nothing is rescaled when the types differ.
+
+    Args:
+      input: any tensor of at most 32 bits an element.
+      brightness: factor. May be per sample.
+      brightness_shift: in units of `range`. May be per sample.
+      contrast: factor. May be per sample.
+      contrast_center: the value that contrast leaves alone. Default: 128 for uint8, 0.5 for floats. May be per sample.
+      dtype: element type of the result: values are rounded and saturate. Default: the input's.
+
+    Returns:
+      The input's shape and layout.
+
+    Example:
+      >>> fn.brightness_contrast(images, brightness=fn.random.uniform(range=(0.8, 1.2)), contrast=1.1)
+    """
+    ...
+
+
+@operator_function(Brightness)
+def brightness(
+    input: Input,
+    /,
+    *,
+    brightness: PerSample[float] = 1.0,
+    brightness_shift: PerSample[float] = 0.0,
+    dtype: DType | None = None,
+    device: Literal["cpu", "gpu"] | None = None,
+    name: str | None = None,
+    **hints: Unpack[Hints],
+) -> DataNode:
+    """Changes the brightness: ``brightness_shift * range + brightness * x``; see `brightness_contrast`.
+
+    Args:
+      input: any tensor of at most 32 bits an element.
+      brightness: factor. May be per sample.
+      brightness_shift: in units of the largest value of the output's type, 1 for floats. May be per sample.
+      dtype: element type of the result: values are rounded and saturate. Default: the input's.
+
+    Returns:
+      The input's shape and layout.
+    """
+    ...
+
+
+@operator_function(Contrast)
+def contrast(
+    input: Input,
+    /,
+    *,
+    contrast: PerSample[float] = 1.0,
+    contrast_center: PerSample[float] | None = None,
+    dtype: DType | None = None,
+    device: Literal["cpu", "gpu"] | None = None,
+    name: str | None = None,
+    **hints: Unpack[Hints],
+) -> DataNode:
+    """Changes the contrast: ``contrast_center + contrast * (x - contrast_center)``; see `brightness_contrast`.
+
+    Args:
+      input: any tensor of at most 32 bits an element.
+      contrast: factor. May be per sample.
+      contrast_center: the value that stays. Default: 128 for uint8, 0.5 for floats. May be per sample.
+      dtype: element type of the result: values are rounded and saturate. Default: the input's.
+
+    Returns:
+      The input's shape and layout.
+    """
+    ...

@@ -1,0 +1,178 @@
+"""Hue, saturation, brightness and contrast of RGB images: one matrix for each sample."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Literal, Unpack
+
+import numpy as np
+
+from ... import types
+from ..._core.arguments import Values
+from ..._core.context import HostContext
+from ..._core.declaration import DType
+from ..._core.graph import DataNode
+from ..._core.operator_function import Hints, Input, PerSample, operator_function
+from ..._core.values import Spec
+from .._families import ColorMatrix
+
+_YIQ_OF_RGB = np.array([[0.299, 0.587, 0.114], [0.596, -0.274, -0.321], [0.211, -0.523, 0.311]])
+_RGB_OF_YIQ = np.linalg.inv(_YIQ_OF_RGB)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ColorTwist(ColorMatrix):
+    """Hue and saturation in YIQ, then brightness and contrast; arguments that an operator has not change nothing."""
+
+    name = "color_twist"
+
+    def matrix(self, ctx: HostContext, image: Spec, a: Values) -> np.ndarray:
+        def value(name: str, default: float) -> np.ndarray:
+            return a.get(name) if name in a else np.full(ctx.N, default)  # pyright: ignore[reportReturnType]
+
+        angle, saturation = np.radians(value("hue", 0.0)), value("saturation", 1.0)
+        brightness, contrast = value("brightness", 1.0) * value("value", 1.0), value("contrast", 1.0)
+        turn = np.zeros((ctx.N, 3, 3))
+        turn[:, 0, 0] = 1
+        turn[:, 1, 1] = turn[:, 2, 2] = np.cos(angle) * saturation
+        turn[:, 1, 2] = np.sin(angle) * saturation
+        turn[:, 2, 1] = -turn[:, 1, 2]
+        factor, middle = brightness * contrast, 128.0 if image.dtype.kind in "iu" else 0.5
+        offset = np.repeat((middle * (1 - contrast) * brightness)[:, None, None], 3, axis=1)
+        return np.concatenate([factor[:, None, None] * (_RGB_OF_YIQ @ turn @ _YIQ_OF_RGB), offset], axis=2)
+
+
+class Hsv(ColorTwist):
+    """Hue, saturation and value."""
+
+    name = "hsv"
+
+
+class Hue(ColorTwist):
+    """Hue alone."""
+
+    name = "hue"
+
+
+class Saturation(ColorTwist):
+    """Saturation alone."""
+
+    name = "saturation"
+
+
+@operator_function(ColorTwist)
+def color_twist(
+    input: Input,
+    /,
+    *,
+    brightness: PerSample[float] = 1.0,
+    contrast: PerSample[float] = 1.0,
+    hue: PerSample[float] = 0.0,
+    saturation: PerSample[float] = 1.0,
+    dtype: DType | None = None,
+    device: Literal["cpu", "gpu"] | None = None,
+    name: str | None = None,
+    **hints: Unpack[Hints],
+) -> DataNode:
+    """Changes hue, saturation, brightness and contrast of RGB images.
+
+    Args:
+      input: RGB images, HWC, FHWC, DHWC or FDHWC, of at most 32 bits an element.
+      brightness: factor of all channels. May be per sample.
+      contrast: factor of the distance from the middle grey: 128, 0.5 for floats. May be per sample.
+      hue: angle that the hue is turned by, in degrees. May be per sample.
+      saturation: factor of the saturation. May be per sample.
+      dtype: element type of the result: values are rounded and saturate. Default: the input's.
+
+    Returns:
+      The input's shape and layout.
+
+    Raises:
+      ValueError: wrong layout or number of channels.
+    """
+    ...
+
+
+@operator_function(Hsv)
+def hsv(
+    input: Input,
+    /,
+    *,
+    hue: PerSample[float] = 0.0,
+    saturation: PerSample[float] = 1.0,
+    value: PerSample[float] = 1.0,
+    dtype: DType = types.UINT8,
+    device: Literal["cpu", "gpu"] | None = None,
+    name: str | None = None,
+    **hints: Unpack[Hints],
+) -> DataNode:
+    """Changes hue, saturation and value of RGB images.
+
+    Args:
+      input: RGB images, HWC, FHWC, DHWC or FDHWC, of at most 32 bits an element.
+      hue: angle that the hue is turned by, in degrees. May be per sample.
+      saturation: factor of the saturation. May be per sample.
+      value: factor of all channels. May be per sample.
+      dtype: element type of the result: values are rounded and saturate. Default: UINT8, whatever the input's, as in DALI.
+
+    Returns:
+      The input's shape and layout.
+
+    Raises:
+      ValueError: wrong layout or number of channels.
+    """
+    ...
+
+
+@operator_function(Hue)
+def hue(
+    input: Input,
+    /,
+    *,
+    hue: PerSample[float] = 0.0,
+    dtype: DType | None = None,
+    device: Literal["cpu", "gpu"] | None = None,
+    name: str | None = None,
+    **hints: Unpack[Hints],
+) -> DataNode:
+    """Turns the hue of RGB images.
+
+    Args:
+      input: RGB images, HWC, FHWC, DHWC or FDHWC, of at most 32 bits an element.
+      hue: angle that the hue is turned by, in degrees. May be per sample.
+      dtype: element type of the result: values are rounded and saturate. Default: the input's.
+
+    Returns:
+      The input's shape and layout.
+
+    Raises:
+      ValueError: wrong layout or number of channels.
+    """
+    ...
+
+
+@operator_function(Saturation)
+def saturation(
+    input: Input,
+    /,
+    *,
+    saturation: PerSample[float] = 1.0,
+    dtype: DType | None = None,
+    device: Literal["cpu", "gpu"] | None = None,
+    name: str | None = None,
+    **hints: Unpack[Hints],
+) -> DataNode:
+    """Changes the saturation of RGB images.
+
+    Args:
+      input: RGB images, HWC, FHWC, DHWC or FDHWC, of at most 32 bits an element.
+      saturation: factor of the saturation. May be per sample.
+      dtype: element type of the result: values are rounded and saturate. Default: the input's.
+
+    Returns:
+      The input's shape and layout.
+
+    Raises:
+      ValueError: wrong layout or number of channels.
+    """
+    ...

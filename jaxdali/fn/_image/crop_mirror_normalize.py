@@ -1,0 +1,136 @@
+"""Crop, mirror, normalise, permute and pad in one step."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Annotated, Literal, Unpack
+
+import numpy as np
+
+from ... import types
+from ..._core.arguments import Values
+from ..._core.context import HostContext
+from ..._core.declaration import DType, OneOf, Range
+from ..._core.graph import DataNode
+from ..._core.operator_function import Hints, Input, OneOrMore, PerSample, operator_function
+from ..._core.values import Spec, Value
+from ...errors import ArgumentError
+from .._families import Part, spec_of
+from .._windows import CropWindow, Policy
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CropMirrorNormalize(CropWindow):
+    """The window, mirrored, its channels shifted, scaled and padded, its axes permuted."""
+
+    name = "crop_mirror_normalize"
+    dtype: np.dtype
+    output_layout: str
+    pad_output: bool
+    scale: float
+    shift: float
+
+    def infer(self, image: Spec, *arguments: Spec) -> tuple[Spec, ...]:
+        layout = self.layout(image)
+        out = self.output_layout or layout
+        if sorted(out) != sorted(layout):
+            raise ArgumentError(f"output_layout must have the axes of the input's layout {layout!r}, got {out!r}")
+        extents = self.crop_extents(image)
+        if self.pad_output and "C" in layout:
+            channels = extents[layout.index("C")]
+            extents[layout.index("C")] = None if channels is None else int(_padded(np.array(channels)))
+        return (spec_of(self.dtype, [extents[layout.index(letter)] for letter in out], out),)
+
+    def part(self, ctx: HostContext, image: Value, a: Values) -> Part:
+        layout = self.layout(image.spec)
+        part = self.crop(ctx, image, a)
+        if "W" in layout:
+            part.flip(layout.index("W"), a.mirror != 0)
+        channels = image.shapes[:, layout.index("C")] if "C" in layout else np.ones(ctx.N, np.int64)
+        mean, std = _by_channel("mean", a, channels), _by_channel("std", a, channels)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            part.scale = self.scale / std
+            part.offset = self.shift - mean * part.scale
+        if self.pad_output and "C" in layout:
+            axis = layout.index("C")
+            part.extent[:, axis] = _padded(part.extent[:, axis])
+            if part.fill is None:
+                part.fill = np.zeros((ctx.N, 1))
+            elif part.fill.shape[1] > 1:  # further channels are 0
+                part.fill = np.pad(part.fill, ((0, 0), (0, 1)))
+        return part
+
+
+def _padded(channels: np.ndarray) -> np.ndarray:
+    """The next power of two."""
+    return np.where(channels > 0, 2 ** np.ceil(np.log2(np.maximum(channels, 1))).astype(np.int64), 0)
+
+
+def _by_channel(name: str, a: Values, channels: np.ndarray) -> np.ndarray:
+    """``[N, numbers]``: one for all channels of a sample, or one for each."""
+    x = a.get(name)
+    assert x is not None
+    x = x.reshape(len(x), -1)
+    if x.shape[1] != 1 and (channels != x.shape[1]).any():
+        raise ArgumentError(f"argument {name} must be 1 number or one per channel, got {x.shape[1]} for {channels.max()} channels")
+    return x
+
+
+@operator_function(CropMirrorNormalize)
+def crop_mirror_normalize(
+    input: Input,
+    /,
+    *,
+    crop: PerSample[OneOrMore[float]] | None = None,
+    crop_d: PerSample[float] | None = None,
+    crop_h: PerSample[float] | None = None,
+    crop_pos_x: Annotated[PerSample[float], Range(0, 1)] = 0.5,
+    crop_pos_y: Annotated[PerSample[float], Range(0, 1)] = 0.5,
+    crop_pos_z: Annotated[PerSample[float], Range(0, 1)] = 0.5,
+    crop_w: PerSample[float] | None = None,
+    dtype: Annotated[DType, OneOf("float32", "float16", "uint8", "int8")] = types.FLOAT,
+    fill_values: OneOrMore[float] = 0.0,
+    mean: PerSample[OneOrMore[float]] = 0.0,
+    mirror: PerSample[int] = 0,
+    out_of_bounds_policy: Policy = "error",
+    output_layout: str = "CHW",
+    pad_output: bool = False,
+    rounding: Literal["round", "truncate"] = "round",
+    scale: float = 1.0,
+    shift: float = 0.0,
+    std: PerSample[OneOrMore[float]] = 1.0,
+    device: Literal["cpu", "gpu"] | None = None,
+    name: str | None = None,
+    **hints: Unpack[Hints],
+) -> DataNode:
+    """Cuts a window out, mirrors it, normalises the channels: ``scale * (x - mean) / std + shift``; and permutes the axes.
+
+    Args:
+      input: HWC, CHW, FHWC, FCHW, DHWC or another layout with the axes H and W; without one by rank HWC, FHWC, FDHWC.
+      crop: extents of the window in pixels, (H, W) or (D, H, W); fractions are cut. Default: the whole image. May be per sample.
+      crop_d, crop_h, crop_w: the same, one by one; `crop_h` and `crop_w` go together. May be per sample.
+      crop_pos_x, crop_pos_y, crop_pos_z: where the window is, from 0 (left, top, front) to 1. May be per sample.
+      dtype: FLOAT, FLOAT16, UINT8 or INT8; integers are rounded and saturate.
+      fill_values: of what is outside, with the policy "pad": one number, or one per channel.
+      out_of_bounds_policy: what becomes of a window that reaches outside: "error": the sample fails; "pad": with `fill_values`;
+        "trim_to_shape": it is cut to the image.
+        They are not normalised.
+      mean: what is subtracted, one number or one per channel. May be per sample.
+      mirror: nonzero: left and right are exchanged. May be per sample.
+      output_layout: the result's, a permutation of the input's; "" keeps that.
+      pad_output: the number of channels grows to the next power of two; the new ones are 0.
+      rounding: how the window's place becomes a whole number: "round" (halves up) or "truncate".
+      scale: what the normalised value is multiplied by.
+      shift: what is then added.
+      std: what is divided by, one number or one per channel. May be per sample.
+
+    Returns:
+      The normalised window in `output_layout`.
+
+    Raises:
+      ValueError: wrong layout, sizes or numbers of means. A sample whose window reaches outside fails when its batch is made.
+
+    Example:
+      >>> fn.crop_mirror_normalize(images, crop=(224, 224), mean=[124.0, 116.0, 104.0], std=[58.0, 57.0, 57.0])
+    """
+    ...

@@ -1,0 +1,62 @@
+"""Mirroring."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Literal, Unpack
+
+from ..._core.arguments import Values
+from ..._core.context import HostContext
+from ..._core.graph import DataNode
+from ..._core.operator_function import Hints, Input, PerSample, operator_function
+from ..._core.values import Spec, Value
+from .._families import Part, Window
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Flip(Window):
+    """Mirrors spatial axes."""
+
+    name = "flip"
+
+    def infer(self, image: Spec, *arguments: Spec) -> tuple[Spec, ...]:
+        return (dataclasses.replace(image, layout=self.layout(image)),)
+
+    def part(self, ctx: HostContext, image: Value, a: Values) -> Part:
+        part = Part.whole(image.shapes)
+        for letter, which in (("W", a.horizontal), ("H", a.vertical), ("D", a.depthwise)):
+            if letter in self.layout(image.spec):
+                part.flip(self.layout(image.spec).index(letter), which != 0)
+        return part
+
+
+@operator_function(Flip)
+def flip(
+    input: Input,
+    /,
+    *,
+    horizontal: PerSample[int] = 1,
+    vertical: PerSample[int] = 0,
+    depthwise: PerSample[int] = 0,
+    device: Literal["cpu", "gpu"] | None = None,
+    name: str | None = None,
+    **hints: Unpack[Hints],
+) -> DataNode:
+    """Mirrors images, sequences or volumes.
+
+    Args:
+      input: any layout with the axes H and W, e.g. HWC, CHW, FHWC, DHWC; without one by rank HWC, FHWC, FDHWC. Any type.
+      horizontal: nonzero: left and right are exchanged. May be per sample.
+      vertical: nonzero: top and bottom. May be per sample.
+      depthwise: nonzero: front and back, of volumes. May be per sample.
+
+    Returns:
+      The input's shape, type and layout.
+
+    Raises:
+      ValueError: wrong layout.
+
+    Example:
+      >>> fn.flip(images, horizontal=fn.random.coin_flip())
+    """
+    ...

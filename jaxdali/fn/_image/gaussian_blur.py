@@ -1,0 +1,72 @@
+"""Gaussian blur."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Annotated, Literal, Unpack
+
+import numpy as np
+
+from ..._core.arguments import Values
+from ..._core.context import HostContext
+from ..._core.declaration import DType, Range
+from ..._core.graph import DataNode
+from ..._core.operator_function import Hints, Input, OneOrMore, PerSample, operator_function
+from .._families import UNSUPPORTED, Separable
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class GaussianBlur(Separable):
+    """Windows of Gaussian weights."""
+
+    name = "gaussian_blur"
+
+    def windows(self, ctx: HostContext, axes: int, a: Values) -> tuple[np.ndarray, np.ndarray]:
+        sigma = a.vector("sigma", axes, one_for_all=True).astype(np.float32)  # pyright: ignore[reportOptionalMemberAccess]
+        taps = a.vector("window_size", axes, one_for_all=True).astype(np.int64)  # pyright: ignore[reportOptionalMemberAccess]
+        wrong = ((sigma == 0) & (taps == 0)) | ((taps != 0) & (taps % 2 == 0))
+        for i in np.flatnonzero(wrong.any(axis=1) & ctx.present):
+            reason = f"got sigma {sigma[i].tolist()} and window_size {taps[i].tolist()}"
+            ctx.fail(int(i), UNSUPPORTED, f"sigma or window_size must be above 0, and window_size odd; {reason}")
+        sigma = np.where(wrong, 1, sigma)
+        taps = np.where(wrong, 1, taps)
+        taps = np.where(taps == 0, 2 * np.ceil(sigma * 3).astype(np.int64) + 1, taps)
+        sigma = np.where(sigma == 0, ((taps - 1) * 0.5 - 1) * 0.3 + 0.8, sigma)
+        distance = np.arange(int(taps.max())) - taps[..., None] // 2
+        weights = np.where(np.abs(distance) <= taps[..., None] // 2, np.exp(-(distance**2) / (2 * sigma[..., None] ** 2)), 0)
+        return weights / weights.sum(axis=2, keepdims=True), taps
+
+
+@operator_function(GaussianBlur)
+def gaussian_blur(
+    input: Input,
+    /,
+    *,
+    dtype: DType | None = None,
+    sigma: Annotated[PerSample[OneOrMore[float]], Range(0)] = 0.0,
+    window_size: Annotated[PerSample[OneOrMore[int]], Range(0)] = 0,
+    device: Literal["cpu", "gpu"] | None = None,
+    name: str | None = None,
+    **hints: Unpack[Hints],
+) -> DataNode:
+    """Blurs images, sequences or volumes with a Gaussian window.
+
+    Borders are mirrored about the centre of the outermost pixel (reflect-101).
+
+    Args:
+      input: a layout whose spatial axes are neighbours: HWC, CHW, FHWC, FCHW, DHWC, ...; without one by rank HWC, FHWC, FDHWC.
+      dtype: element type of the result: the input's (default; integers are rounded) or FLOAT.
+      sigma: standard deviation in pixels, one or one per spatial axis in the layout's order; 0: from `window_size`,
+        ``((window_size - 1) / 2 - 1) * 0.3 + 0.8``. May be per sample.
+      window_size: odd length of the window; 0: from `sigma`, ``2 * ceil(3 * sigma) + 1``. May be per sample.
+
+    Returns:
+      The input's shape and layout.
+
+    Raises:
+      ValueError: wrong layout or type. A sample without a positive `sigma` or `window_size` fails when its batch is made.
+
+    Example:
+      >>> fn.gaussian_blur(images, sigma=fn.random.uniform(range=(0.5, 2.0)))
+    """
+    ...

@@ -1,0 +1,127 @@
+"""Groups of arguments that say which part of an image is meant: those of `crop`, and of `slice`."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Literal
+
+import numpy as np
+
+from .._core.arguments import Values
+from .._core.context import HostContext
+from .._core.values import Spec, Value
+from ..errors import ArgumentError
+from ._families import OUT_OF_BOUNDS, SPATIAL, Part, Window
+
+Policy = Literal["error", "pad", "trim_to_shape"]
+
+
+def rounded(x: np.ndarray) -> np.ndarray:
+    """To whole numbers, halves away from zero."""
+    return (np.sign(x) * np.floor(np.abs(x) + 0.5)).astype(np.int64)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Bounded(Window):
+    """A window that may reach outside the image."""
+
+    out_of_bounds_policy: Policy
+    fill_values: tuple[float, ...] | float
+
+    def bounded(self, ctx: HostContext, shapes: np.ndarray, start: np.ndarray, extent: np.ndarray) -> Part:
+        """The window, by the policy for what is outside."""
+        part = Part(start.copy(), np.ones_like(start), extent.copy())
+        if self.out_of_bounds_policy == "trim_to_shape":
+            stop = np.clip(start + extent, 0, shapes)
+            part.start = np.clip(start, 0, shapes)
+            part.extent = np.maximum(stop - part.start, 0)
+        elif self.out_of_bounds_policy == "error":
+            outside = np.any((start < 0) | (start + extent > shapes), axis=1)
+            for i in np.flatnonzero(outside & ctx.present):
+                window = [f"{a} ... {a + n}" for a, n in zip(start[i].tolist(), extent[i].tolist(), strict=True)]
+                ctx.fail(int(i), OUT_OF_BOUNDS, f"the window ({', '.join(window)}) reaches outside the sample of shape {tuple(shapes[i])}")
+            part.start = np.where(outside[:, None], 0, start)
+            part.extent = np.where(outside[:, None], np.minimum(extent, shapes), extent)
+        else:
+            part.fill = np.tile(np.atleast_1d(np.asarray(self.fill_values, np.float64)), (ctx.N, 1))
+        return part
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CropWindow(Bounded):
+    """The window of the arguments `crop`, `crop_h`, `crop_w`, `crop_d`, `crop_pos_x`, `crop_pos_y`, `crop_pos_z` and `rounding`."""
+
+    rounding: Literal["round", "truncate"]
+
+    def crop_axes(self, image: Spec) -> list[int]:
+        """The spatial axes, in the layout's order."""
+        return [d for d, letter in enumerate(self.layout(image)) if letter in SPATIAL]
+
+    def crop_sizes(self, image: Spec, a: Values) -> dict[int, np.ndarray]:
+        """The axes that are cropped, with their extents ``i64[N]``."""
+        layout, axes = self.layout(image), self.crop_axes(image)
+        named = {letter: a.get(f"crop_{letter.lower()}") for letter in SPATIAL}
+        named = {letter: x for letter, x in named.items() if x is not None and np.any(x > 0)}
+        if "crop" in a:
+            if named:
+                raise ArgumentError(f"give either crop or {', '.join(f'crop_{x.lower()}' for x in named)}, not both")
+            size = a.crop.reshape(len(a.crop), -1)
+            if size.shape[1] not in (2, len(axes)):
+                raise ArgumentError(f"argument crop must be {len(axes)} numbers for layout {layout}, got {size.shape[1]}")
+            found = dict(zip(axes[-size.shape[1] :], size.T, strict=True))
+        else:
+            if named and not {"H", "W"} <= set(named):
+                raise ArgumentError("crop_h and crop_w must be given together")
+            if "D" in named and "D" not in layout:
+                raise ArgumentError(f"crop_d needs a layout with the axis D, got {layout!r}")
+            found = {layout.index(letter): x for letter, x in named.items()}
+        return {d: x.astype(np.int64) for d, x in found.items()}  # as DALI, which cuts fractions
+
+    def crop_extents(self, image: Spec) -> list[int | None]:
+        """The extents of the window that are known when the pipeline is built."""
+        extents = [image.extent(d) for d in range(image.ndim)]
+        sizes = ("crop", *(f"crop_{letter.lower()}" for letter in SPATIAL))
+        fixed = all(self.args.is_static(n) for n in sizes)
+        if fixed:
+            for d, n in self.crop_sizes(image, self.arguments(None, ())).items():
+                extents[d] = int(n[0])
+        if not fixed or self.out_of_bounds_policy == "trim_to_shape":
+            if not fixed or any(n in self.args for n in sizes):
+                for d in self.crop_axes(image):
+                    extents[d] = None
+        return extents
+
+    def crop(self, ctx: HostContext, image: Value, a: Values) -> Part:
+        """The window."""
+        layout = self.layout(image.spec)
+        start, extent = np.zeros_like(image.shapes), image.shapes.copy()
+        for d, n in self.crop_sizes(image.spec, a).items():
+            extent[:, d] = np.where(n > 0, n, extent[:, d])
+            place = getattr(a, f"crop_pos_{_POSITION[layout[d]]}").astype(np.float32)
+            free = (image.shapes[:, d] - extent[:, d]).astype(np.float32) * place
+            start[:, d] = rounded(free) if self.rounding == "round" else np.floor(free).astype(np.int64)
+        return self.bounded(ctx, image.shapes, start, extent)
+
+
+_POSITION = {"W": "x", "H": "y", "D": "z"}
+
+
+def axes_of(layout: str, ndim: int, axis_names: str | None, axes: Sequence[int] | None) -> list[int]:
+    """The axes that `axis_names` or `axes` mean.
+
+    Raises:
+      ArgumentError: there is no such axis, or one stands twice.
+    """
+    if axis_names:
+        missing = [c for c in axis_names if c not in layout]
+        if missing:
+            raise ArgumentError(f"axis_names must be axes of the layout {layout!r}, got {axis_names!r}")
+        found = [layout.index(c) for c in axis_names]
+    else:
+        found = [d + ndim if d < 0 else d for d in (range(ndim) if axes is None else axes)]
+        if any(not 0 <= d < ndim for d in found):
+            raise ArgumentError(f"axes must be in -{ndim} ... {ndim - 1}, got {list(axes or ())}")
+    if len(set(found)) < len(found):
+        raise ArgumentError(f"an axis stands twice in {axis_names or list(axes or ())}")
+    return found
