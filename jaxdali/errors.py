@@ -40,8 +40,8 @@ class ArgumentError(ValueError, RuntimeError):
     """
 
 
-class MissingArgumentError(TypeError, RuntimeError):
-    """An argument that an operator needs was not given, or is None: a TypeError as in Python, a RuntimeError as in DALI."""
+class ArgumentTypeError(TypeError, ArgumentError):
+    """An argument of a wrong type, or one that is missing: a TypeError as in Python, and whatever DALI raises for it."""
 
 
 class TooFewError(ValueError, IndexError):

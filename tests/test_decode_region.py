@@ -126,7 +126,6 @@ def test_crop(arguments, want):
         ({"start": (5, 6), "shape": (30, 20), "axes": np.array([0, 1], np.int32)}, (5, 6, 30, 20)),
         ({"start": (5, 6), "shape": (20, 30), "axis_names": "HW"}, (5, 6, 20, 30)),
         ({"start": (5,), "shape": (30,), "axis_names": "W"}, (0, 5, 97, 30)),
-        ({"start": (0.5, 1.5), "end": (20, 30)}, (1, 0, 29, 20)),
         ({"rel_start": (-0.001, 0), "rel_end": (0.5, 1.001)}, (0, 0, 97, 66)),
         ({"start": np.array([5, 6], np.int32), "shape": np.array([20, 30], np.int32)}, (6, 5, 30, 20)),
         ({"rel_start": np.array([0.1, 0.2], f32), "rel_shape": np.array([0.3, 0.4], f32)}, (19, 13, 39, 39)),
@@ -330,14 +329,14 @@ anchor = np.zeros(2, np.float32)
 @pytest.mark.parametrize(
     ("operator", "arguments", "error", "text"),
     [
-        (crop, {"crop": 40}, ValueError, r"crop must be \(height, width\), got 40"),
-        (crop, {"crop": (40, float("inf"))}, ValueError, r"crop must be \(height, width\)"),
-        (crop, {"crop": np.ones(1, f32)}, RuntimeError, "got 1 numbers per sample"),
+        (crop, {"crop": 40}, ValueError, "crop must be a list of 2 or 3 .*, got 40"),
+        (crop, {"crop": (40, float("inf"))}, ValueError, "crop must be a list of 2 or 3 finite"),
+        (crop, {"crop": np.ones(1, f32)}, RuntimeError, "crop must have 2 or 3 numbers per sample, got 1"),
         (crop, {"crop_h": 40}, ValueError, "crop_h and crop_w must be given together"),
         (crop, {"crop": (4, 5), "crop_d": 1}, ValueError, "crop_d must be given together with"),
         (crop, {"crop": (4, 5), "crop_h": 4, "crop_w": 5}, ValueError, "not both"),
-        (crop, {"crop": (4, 5), "crop_pos_x": 1.5}, ValueError, "crop_pos_x must be 0 .. 1"),
-        (crop, {"crop": (4, 5), "crop_pos_y": np.array(-1, f32)}, RuntimeError, "must be 0 .. 1, got -1"),
+        (crop, {"crop": (4, 5), "crop_pos_x": 1.5}, ValueError, "crop_pos_x must be a number in 0 ... 1"),
+        (crop, {"crop": (4, 5), "crop_pos_y": np.array(-1, f32)}, RuntimeError, "crop_pos_y must be in 0 ... 1, got -1"),
         (crop, {"crop": (4, 5), "rounding": "up"}, ValueError, "rounding must be"),
         (crop, {"output_type": 9}, ValueError, "output_type must be"),
         (slice_, {}, ValueError, "the window must be given"),
@@ -348,7 +347,7 @@ anchor = np.zeros(2, np.float32)
         (slice_, {"start": 1, "rel_start": 0.5}, ValueError, "only one of start, rel_start"),
         (slice_, {"end": 1, "shape": 1}, ValueError, "only one of end, rel_end, shape, rel_shape can be given, got end, shape"),
         (slice_, {"start": (1, 2, 3)}, ValueError, "start must have a number for each of the 2 axes"),
-        (slice_, {"start": np.ones(3, int)}, RuntimeError, "start must have a number for each of the 2 axes, got 3"),
+        (slice_, {"start": np.ones(3, int)}, RuntimeError, "start must have 1 or 2 numbers per sample, got 3"),
         (slice_, {"shape": (5, 0)}, ValueError, "shape must be positive"),
         (slice_, {"start": 1, "axes": (0, 0)}, ValueError, "axes must be"),
         (slice_, {"start": 1, "axes": (0, 2)}, ValueError, "axes must be"),
@@ -358,13 +357,22 @@ anchor = np.zeros(2, np.float32)
         (random_crop, {"random_area": (0.5, 0.2)}, ValueError, r"random_area must be \(lowest, highest\)"),
         (random_crop, {"random_area": (0.1, 0.2, 0.3)}, ValueError, "random_area must be"),
         (random_crop, {"random_aspect_ratio": (0, 1)}, ValueError, "random_aspect_ratio must be"),
-        (random_crop, {"num_attempts": 0}, ValueError, "num_attempts must be at least 1"),
-        (random_crop, {"num_attempts": 2.5}, ValueError, "num_attempts must be at least 1, a whole number, got 2.5"),
+        (random_crop, {"num_attempts": 0}, ValueError, "num_attempts must be .* at least 1"),
+        (random_crop, {"num_attempts": 2.5}, ValueError, "num_attempts must be a whole number at least 1, got 2.5"),
         (random_crop, {"random_area": "large"}, ValueError, "random_area must be"),
-        (crop, {"crop": (4, 5), "crop_pos_x": (0.5, 0.5)}, ValueError, "crop_pos_x must be 0 .. 1"),
+        (crop, {"crop": (4, 5), "crop_pos_x": (0.5, 0.5)}, ValueError, "crop_pos_x must be a number in 0 ... 1"),
         (crop, {"crop": (4, 5), "crop_pos_x": "left"}, TypeError, "crop_pos_x must be a number"),
-        (crop, {"on_error": "replace", "replace_shape": (4.5, 5, 3)}, TypeError, "replace_shape must be three whole numbers"),
-        (crop, {"on_error": "replace", "replace_shape": (4, 5)}, ValueError, r"replace_shape must be \(height, width, 3\)"),
+        (
+            crop,
+            {"on_error": "replace", "replace_shape": (4.5, 5, 3)},
+            TypeError,
+            "replace_shape must be a list of 3 whole",
+        ),
+        (crop, {"on_error": "replace", "replace_shape": (4, 5)}, ValueError, "replace_shape must be a list of 3"),
+        (crop, {"on_error": "replace", "replace_shape": (4, 5, 1)}, ValueError, r"replace_shape must be \(height, width, 3\)"),
+        (slice_, {"start": (0.5, 1)}, TypeError, r"start must be .* whole numbers.*got \(0.5, 1\)"),
+        (slice_, {"rel_start": float("nan")}, ValueError, "rel_start must be .* finite number.*got nan"),
+        (slice_, {"rel_start": np.array([np.nan, 0], f32)}, RuntimeError, "rel_start must be finite, got"),
     ],
 )
 def test_wrong_arguments(operator, arguments, error, text):
@@ -372,9 +380,7 @@ def test_wrong_arguments(operator, arguments, error, text):
         taken(operator, **arguments)
 
 
-@pytest.mark.parametrize(
-    "arguments", [{"start": (-1, 3)}, {"rel_start": float("nan")}, {"start": -1, "end": 0}, {"rel_start": float("inf")}]
-)
+@pytest.mark.parametrize("arguments", [{"start": (-1, 3)}, {"rel_start": -0.5}, {"start": -1, "end": 0}, {"rel_start": 1.5}])
 def test_windows_that_fit_no_image(arguments):
     with pytest.raises(jaxdali.SampleError, match="reaches outside the image"):
         taken(slice_, **arguments)

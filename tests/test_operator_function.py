@@ -17,7 +17,7 @@ from jaxdali._core.graph import DataNode
 from jaxdali._core.operator import HostOperator
 from jaxdali._core.operator_function import Hints, Input, ListOf, OneOrMore, PerSample, operator_function
 from jaxdali._core.values import Spec, Value
-from jaxdali.errors import ArgumentError, MissingArgumentError
+from jaxdali.errors import ArgumentError, ArgumentTypeError
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -163,9 +163,9 @@ def test_a_sample_outside_the_range_is_named():
 def test_missing():
     with Pipeline(batch_size=1, num_threads=1):
         x = fn.external_source(source=lambda: [np.zeros(1)])
-        with pytest.raises(MissingArgumentError, match="cast: argument dtype is required"):
+        with pytest.raises(ArgumentTypeError, match="cast: argument dtype is required"):
             fn.cast(x)  # pyright: ignore[reportCallIssue]
-        with pytest.raises(MissingArgumentError, match="cast: argument dtype is required"):
+        with pytest.raises(ArgumentTypeError, match="cast: argument dtype is required"):
             fn.cast(x, dtype=None)  # pyright: ignore[reportArgumentType]
         with pytest.raises(TypeError, match="report: the input 'input' is missing"):
             report()  # pyright: ignore[reportCallIssue]
@@ -194,9 +194,9 @@ def test_lists_of_inputs():
         one = fn.cast([a], dtype=types.INT32)
         assert isinstance(one, DataNode)
         for wrong, text in (
-            ((a, b), "input 0 must be a DataNode, or a list of DataNodes"),
-            ([[a], b], "list of DataNodes and nothing else"),
-            ([a, 3], "list of DataNodes and nothing else"),
+            ((a, b), "input 0 must be a DataNode, or a list of nothing but DataNodes"),
+            ([[a], b], "list of nothing but DataNodes"),
+            ([a, 3], "list of nothing but DataNodes"),
         ):
             with pytest.raises(TypeError, match=text):
                 fn.cast(wrong, dtype=types.INT32)  # pyright: ignore[reportArgumentType]

@@ -238,7 +238,7 @@ def test_save_attrs():
 
 
 def infer(spec, **arguments):
-    mode = arguments.pop("mode", "default")
+    mode = arguments.pop("mode", None)
     args, _ = Arguments.of(arguments, lambda x: False)
     return Resize(args=args, mode=mode, antialias=True, subpixel_scale=True, roi_relative=False, dtype=None, save_attrs=False).infer(spec)[
         0

@@ -35,5 +35,5 @@ def test_list_of_numbers_and_nodes_as_an_argument():
 
 
 def test_dtype():
-    with pytest.raises(ValueError, match=r"INT32, UINT32.*got int8"):
+    with pytest.raises(TypeError, match=r"INT32, types.UINT32.*got <DALIDataType.INT8"):
         run(lambda x: fn.shapes(x, dtype=types.INT8), SAMPLES)

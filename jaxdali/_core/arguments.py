@@ -33,55 +33,6 @@ class Arguments:
 
     static: tuple[tuple[str, Any], ...] = ()
     inputs: tuple[str, ...] = ()
-    first: int = 0
-
-    @staticmethod
-    def split(operator: str, first: int, **arguments: Any) -> tuple[Arguments, tuple[Any, ...]]:
-        """Splits keyword arguments (None: absent) into static ones and argument inputs.
-
-        A list or tuple that contains DataNodes becomes one input, stacked.
-        """
-        from .building import is_node
-
-        static, names, nodes = [], [], []
-        for name, x in arguments.items():
-            if x is None:
-                continue
-            if isinstance(x, (list, tuple)) and any(is_node(e) for e in x):
-                from ..fn._tensor.constant import stack_nodes
-
-                x = stack_nodes(x)
-            if is_node(x):
-                names.append(name)
-                nodes.append(x)
-            else:
-                static.append((name, _checked(operator, name, x)))
-        return Arguments(tuple(static), tuple(names), first), tuple(nodes)
-
-    def values(
-        self, ctx: HostContext, values: Sequence[Value], name: str, default: Any = None, width: int | None = None
-    ) -> np.ndarray | None:
-        """Per-sample values ``[N]`` (width None) or ``[N, width]`` as float64 in the host pass; None: absent and no default.
-
-        A scalar is repeated to `width`. Raises ValueError on a wrong number of elements.
-        """
-        if name in self.inputs:
-            a = values[self.first + self.inputs.index(name)].dense(f"argument {name}", ctx.present).astype(np.float64)
-            a = a.reshape(len(a), -1)
-        else:
-            x = self.get(name, default)
-            if x is None:
-                return None
-            a = _repeated(x, ctx.N, float)
-        if width is None:
-            if a.shape[1] != 1:
-                raise ValueError(f"argument {name} must be one number per sample, got {a.shape[1]}")
-            return a[:, 0]
-        if a.shape[1] == 1:
-            a = np.broadcast_to(a, (len(a), width))
-        if a.shape[1] != width:
-            raise ValueError(f"argument {name} must have 1 or {width} numbers per sample, got {a.shape[1]}")
-        return a
 
     @staticmethod
     def of(values: Mapping[str, Any], is_node: Callable[[Any], bool]) -> tuple[Arguments, tuple[Any, ...]]:
@@ -93,14 +44,18 @@ class Arguments:
     def __contains__(self, name: str) -> bool:
         return name in self.inputs or any(n == name for n, _ in self.static)
 
+    def without(self, name: str) -> Arguments:
+        """The others, after one that is the same for all samples was left out."""
+        return dataclasses.replace(self, static=tuple(x for x in self.static if x[0] != name))
+
     def is_static(self, name: str) -> bool:
         """Whether it is the same for all samples, perhaps not given at all."""
         return name not in self.inputs
 
-    def get(self, name: str, default: Any = None) -> Any:
+    def get(self, name: str) -> Any:
         """The value for all samples; None: it is not given."""
         assert name not in self.inputs, name
-        return next((v for n, v in self.static if n == name), default)
+        return next((v for n, v in self.static if n == name), None)
 
     def width(self, name: str, specs: Sequence[Spec]) -> int | None:
         """How many numbers a sample has of an argument; None: unknown until a batch is there.
@@ -224,17 +179,3 @@ def _repeated(x: Any, N: int, dtype: type) -> np.ndarray:
     """A static argument for N samples, ``[N, numbers]``."""
     a = np.asarray(x, dtype).reshape(1, -1)
     return np.broadcast_to(a, (N, a.shape[1]))
-
-
-def _checked(operator: str, name: str, x: Any) -> Any:
-    if isinstance(x, (bool, int, float)):
-        return x
-    try:
-        a = np.asarray(x)
-    except Exception as e:
-        raise TypeError(f"{operator}: argument {name} must be a number, a list of numbers or a DataNode, got {type(x).__name__}") from e
-    if a.dtype == object or a.dtype.kind in "USV":
-        raise TypeError(f"{operator}: argument {name} must be a number, a list of numbers or a DataNode, got {x!r}")
-    if a.ndim == 0:
-        return a.item()
-    return tuple(a.reshape(-1).tolist())

@@ -27,7 +27,7 @@ from typing import Annotated, Any, Literal, Union
 import jax
 import numpy as np
 
-from ..errors import ArgumentError, MissingArgumentError
+from ..errors import ArgumentError, ArgumentTypeError
 from ..types import NO_TYPE, DALIDataType, ScalarConstant, dali_type_of, numpy_dtype
 
 
@@ -256,12 +256,12 @@ class Argument:
         """The value as the function gets it: None becomes the default, a list a tuple, a type a `np.dtype`.
 
         Raises:
-          TypeError: it is of another type. MissingArgumentError: it is None, and required.
+          ArgumentTypeError: it is of another type, or it is None, and required.
           ArgumentError: it is outside of what is allowed.
         """
         if x is None:
             if self.required:
-                raise MissingArgumentError(f"{owner}: argument {self.name} is required: {self.expected or 'it must not be None'}")
+                raise ArgumentTypeError(f"{owner}: argument {self.name} is required: {self.expected or 'it must not be None'}")
             return self.default
         if not self.kinds:
             return x
@@ -270,10 +270,10 @@ class Argument:
         except ValueError:
             raise self.error(owner, x) from None
         except TypeError:
-            raise self.error(owner, x, TypeError) from None
+            raise self.error(owner, x, ArgumentTypeError) from None
         if value is None and self.required:
             raise self.error(owner, x)
-        return value
+        return self.default if value is None else value
 
     def convert(self, x: Any) -> Any:
         """The value; TypeError and ValueError without a text."""

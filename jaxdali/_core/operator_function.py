@@ -64,7 +64,7 @@ from typing import Annotated, Any, TypedDict, TypeVar
 import jax
 import numpy as np
 
-from ..errors import ArgumentError, MissingArgumentError
+from ..errors import ArgumentError, ArgumentTypeError
 from .arguments import Arguments, declared
 from .building import add, drawing_as, is_node, user_line
 from .declaration import INPUT, PER_SAMPLE, Argument, arguments_of
@@ -81,14 +81,20 @@ OneOrMore = T | ListOf[T]
 PerSample = Annotated[T | DataNode | np.ndarray | jax.Array, PER_SAMPLE]
 
 
-class Hints(TypedDict, total=False):
-    """Hints to DALI's executor: accepted by every operator, without effect."""
+class SeededHints(TypedDict, total=False):
+    """Hints to DALI's executor: accepted by every operator, without effect. Of operators with a `seed` of their own."""
 
     bytes_per_sample_hint: int | Sequence[int] | None
     preserve: bool | None
+
+
+class Hints(SeededHints, total=False):
+    """The same for operators that draw no random numbers."""
+
     seed: int | None
 
 
+STACKLEVEL = 6  # of a warning in the body of an operator's function: the line that calls it
 _COMMON = {"device": 'device: "cpu", "gpu" or None: where the input is.', "name": "name: of the node."}
 
 
@@ -125,6 +131,8 @@ class Declaration:
         self.name = what if isinstance(what, str) else what.name
         self._kind = None if isinstance(what, str) else what
         self._hints, self.signature = _expanded(f)
+        own = inspect.signature(f).parameters
+        self.hints = frozenset(n for n in (self._hints.__annotations__ if self._hints is not None else ()) if n not in own)
         declared[self.name] = lambda: self.arguments
 
     @functools.cached_property
@@ -132,21 +140,19 @@ class Declaration:
         """Inputs and arguments, by name."""
         resolved = typing.get_type_hints(self.function, include_extras=True)
         hints = typing.get_type_hints(self._hints, include_extras=True) if self._hints is not None else {}
-        return arguments_of(self.signature, {**resolved, **hints}, (DataNode, np.ndarray, jax.Array))
+        return arguments_of(self.signature, {**hints, **resolved}, (DataNode, np.ndarray, jax.Array))
 
     @functools.cached_property
     def fields(self) -> tuple[str, ...]:
         """The arguments that are fields of the operator."""
         assert self._kind is not None
-        fields = {f.name for f in dataclasses.fields(self._kind)} - {"args"}
+        fields = {f.name: f.default for f in dataclasses.fields(self._kind) if f.name != "args"}
         given = {n for n, a in self.arguments.items() if not a.per_sample and not a.is_input and n not in _COMMON and n not in self.hints}
-        assert fields == given, f"{self.name}: the operator has the fields {sorted(fields)}, the function the arguments {sorted(given)}"
-        return tuple(fields)
-
-    @property
-    def hints(self) -> frozenset[str]:
-        """The arguments without effect."""
-        return frozenset(self._hints.__annotations__ if self._hints is not None else ())
+        needed = {n for n, default in fields.items() if default is dataclasses.MISSING}
+        assert needed <= given <= {*fields}, (
+            f"{self.name}: the operator has the fields {sorted(fields)}, the function the arguments {sorted(given)}"
+        )
+        return tuple(given)
 
     def document(self, text: str) -> str:
         """The docstring with what all operators share."""
@@ -189,7 +195,9 @@ class Declaration:
         for n in named:
             if n not in self.signature.parameters:
                 close = difflib.get_close_matches(n, self.signature.parameters, 1)
-                raise TypeError(f"{self.name}: got an unexpected argument {n!r}" + (f"; did you mean {close[0]!r}?" if close else ""))
+                raise ArgumentTypeError(
+                    f"{self.name}: got an unexpected argument {n!r}" + (f"; did you mean {close[0]!r}?" if close else "")
+                )
         bound = self.signature.bind_partial(*positional, **named)
         inputs: list[Any] = []
         values: dict[str, Any] = {}
@@ -202,14 +210,14 @@ class Declaration:
             elif name in bound.arguments or not a.required:
                 inputs.append(bound.arguments.get(name))
             else:
-                raise MissingArgumentError(f"{self.name}: the input {name!r} is missing")
+                raise ArgumentTypeError(f"{self.name}: the input {name!r} is missing")
         return tuple(inputs), values
 
     def _value(self, a: Argument, x: Any) -> Any:
         """A checked value, or a DataNode of values."""
         if a.kinds and is_node(x):
             if not a.per_sample:
-                raise TypeError(f"{self.name}: argument {a.name} must be {a.expected}, the same for all samples, got a DataNode")
+                raise ArgumentTypeError(f"{self.name}: argument {a.name} must be {a.expected}, the same for all samples, got a DataNode")
             return x
         if a.per_sample and isinstance(x, (list, tuple)) and any(map(is_node, x)):
             from ..fn._tensor.constant import stack_nodes
@@ -217,8 +225,7 @@ class Declaration:
             if a.many and a.lengths and len(x) not in a.lengths:
                 raise a.error(self.name, x)
             return stack_nodes([e if is_node(e) else dataclasses.replace(a, many=False).check(self.name, e) for e in x])
-        value = a.check(self.name, x)
-        return None if a.per_sample and value == () else value  # DALI's default of many: an empty list
+        return a.check(self.name, x)
 
     def _sets(self, inputs: Sequence[Any]) -> list[tuple[Any, ...]]:
         """The inputs of each call."""
@@ -226,7 +233,7 @@ class Declaration:
         for i, x in enumerate(inputs):
             if isinstance(x, (list, tuple)) and _holds_nodes(x):
                 if isinstance(x, tuple) or not all(map(is_node, x)):
-                    raise TypeError(f"{self.name}: input {i} must be a DataNode, or a list of DataNodes and nothing else, got {x!r}")
+                    raise ArgumentTypeError(f"{self.name}: input {i} must be a DataNode, or a list of nothing but DataNodes, got {x!r}")
                 lengths.add(len(x))
         if not lengths:
             return [tuple(inputs)]

@@ -294,10 +294,3 @@ class ImageHeaders(HostOperator):
                     self._decode_pixels(ctx, x, [i])
                     x.tables[i] = 0
             ctx.report_bad(i, *x.failed[i])
-
-
-def checked_output_type(argument: str, value: Any) -> types.DALIImageType:
-    """An image type; ValueError otherwise."""
-    if value not in OUTPUT_TYPES:
-        raise ValueError(f"{argument} must be one of {', '.join('types.' + t.name for t in OUTPUT_TYPES)}, got {value!r}")
-    return types.DALIImageType(value)

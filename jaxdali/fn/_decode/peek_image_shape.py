@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
-from typing import Any
+from typing import Annotated, Literal, Unpack
 
 import numpy as np
 
 from ... import types
-from ..._core.building import add
 from ..._core.context import HostContext
+from ..._core.declaration import DType, OneOf
 from ..._core.graph import DataNode
 from ..._core.operator import HostOperator
+from ..._core.operator_function import Hints, Input, operator_function
 from ..._core.values import Spec, Value
 from . import decode as _decode
 
@@ -39,17 +39,17 @@ class PeekImageShape(HostOperator):
         return (_decode.output_shapes(info, self.image_type, self.adjust_orientation).astype(self.dtype),)
 
 
+@operator_function(PeekImageShape)
 def peek_image_shape(
-    input: Any,
+    input: Input,
     /,
     *,
-    dtype: Any = types.INT64,
+    dtype: Annotated[DType, OneOf(*DTYPES)] = types.INT64,
     adjust_orientation: bool = True,
     image_type: types.DALIImageType = types.RGB,
-    device: str | None = None,
+    device: Literal["cpu"] | None = None,
     name: str | None = None,
-    bytes_per_sample_hint: int | Sequence[int] = 0,
-    preserve: bool = False,
+    **hints: Unpack[Hints],
 ) -> DataNode:
     """The shape an image will have after decoding; only its header is read.
 
@@ -60,7 +60,6 @@ def peek_image_shape(
       image_type: as `output_type` of `decoders.image`; decides the number of channels.
       device: "cpu".
       name: name of the node.
-      bytes_per_sample_hint, preserve: hints to DALI's executor, without effect here.
 
     Returns:
       1-D, height, width and channels. A host value: it can be an argument of other operators.
@@ -72,9 +71,4 @@ def peek_image_shape(
     Example:
       >>> shape = fn.peek_image_shape(jpegs)
     """
-    element = types.numpy_dtype(dtype)
-    if element not in DTYPES:
-        raise TypeError(f"peek_image_shape: dtype must be one of {', '.join(types.dali_type_of(t).name for t in DTYPES)}, got {dtype!r}")
-    kind = _decode.checked_output_type("peek_image_shape: image_type", image_type)
-    op = PeekImageShape(dtype=element, image_type=kind, adjust_orientation=bool(adjust_orientation))
-    return add(op, input, device=device, name=name)
+    ...

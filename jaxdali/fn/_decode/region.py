@@ -7,12 +7,13 @@ pixel outside is written anywhere.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
 
-from ..._core.arguments import Arguments
+from ..._core.arguments import Arguments, Values
+from ..._core.building import is_node
 from ..._core.context import HostContext
 from ..._core.graph import DataNode
 from ..._core.values import Spec, Value
@@ -118,27 +119,17 @@ class CropHeaders(_RegionHeaders):
     truncate: bool
 
     def windows(self, ctx: HostContext, values: Sequence[Value], extents: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        if "crop" in self.args:
-            size = _numbers(ctx, self.args, values, "crop")
-            if size.shape[1] not in (2, 3):
-                raise ArgumentError(f"crop must be (height, width), got {size.shape[1]} numbers per sample")
-            size = size[:, -2:]
-        elif "crop_h" in self.args:
-            size = np.stack([self._number(ctx, values, name) for name in ("crop_h", "crop_w")], axis=1)
+        a = self.arguments(ctx, values)
+        if "crop" in a:
+            size = a.crop[:, -2:]
+        elif "crop_h" in a:
+            size = np.stack([a.crop_h, a.crop_w], axis=1)
         else:
             size = np.zeros((ctx.N, 2))
         size = np.where(size >= 1, np.floor(size), extents)
-        place = np.stack([self._number(ctx, values, name) for name in ("crop_pos_y", "crop_pos_x")], axis=1)
-        if not ((place >= 0) & (place <= 1)).all():
-            got = place[~((place >= 0) & (place <= 1))][0]
-            raise ArgumentError(f"crop_pos_x and crop_pos_y must be 0 .. 1, got {got}")
+        place = np.stack([a.crop_pos_y, a.crop_pos_x], axis=1)
         start = _single(place) * (extents - size)
         return np.trunc(start) if self.truncate else _round(start), size
-
-    def _number(self, ctx: HostContext, values: Sequence[Value], name: str) -> np.ndarray:
-        number = self.args.values(ctx, values, name)
-        assert number is not None
-        return number
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -162,31 +153,26 @@ class SliceHeaders(_RegionHeaders):
         return super().infer(encoded, *arguments)
 
     def windows(self, ctx: HostContext, values: Sequence[Value], extents: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        axes = _numbers(ctx, self.args, values, "axes")
-        wrong = (axes < -2) | (axes > 1) | (axes != np.trunc(axes))
-        axes = np.where(wrong, 0, axes).astype(np.int64) % 2
-        if wrong.any() or (axes.shape[1] != 1 and (axes.shape[1] != 2 or (axes[:, 0] == axes[:, 1]).any())):
+        a = self.arguments(ctx, values)
+        axes = a.axes % 2
+        if axes.shape[1] not in (1, 2) or (axes[:, :1] == axes[:, 1:]).any():
             raise ArgumentError("axes must be one or two different ones of 0 (height) and 1 (width)")
         extent = np.take_along_axis(extents, axes, axis=1).astype(np.float64)
-        start, end = self._named(ctx, values, extent) if self.normalized is None else self._positional(ctx, values, extent)
+        start, end = self._named(a, extent) if self.normalized is None else self._positional(ctx, values, extent)
         start, end = _round(start), _round(end)
         starts, sizes = np.zeros((ctx.N, 2)), extents.astype(np.float64)
         np.put_along_axis(starts, axes, start, axis=1)
         np.put_along_axis(sizes, axes, end - start, axis=1)
         return starts, sizes
 
-    def _named(self, ctx: HostContext, values: Sequence[Value], extent: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def _named(self, a: Values, extent: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         def get(name: str) -> np.ndarray | None:
-            if name not in self.args:
-                return None
-            x = _numbers(ctx, self.args, values, name)
-            if x.shape[1] not in (1, extent.shape[1]):
-                raise ArgumentError(f"{name} must have a number for each of the {extent.shape[1]} axes, got {x.shape[1]}")
-            return _single(x) if name.startswith("rel_") else np.trunc(x)
+            x = a.vector(name, extent.shape[1], one_for_all=True)
+            return _single(x) if x is not None and name.startswith("rel_") else x
 
         start, rel_start, end, rel_end, shape, rel_shape = map(get, ("start", "rel_start", "end", "rel_end", "shape", "rel_shape"))
         if start is None:
-            start = np.zeros_like(extent) if rel_start is None else _single(rel_start * extent)
+            start = np.zeros(extent.shape) if rel_start is None else _single(rel_start * extent)
         if rel_end is not None:
             end = _single(rel_end * extent)
         elif shape is not None:
@@ -239,14 +225,6 @@ class DecodeRandomCrop(DecodeImage):
     name: ClassVar[str] = RandomCropHeaders.name
 
 
-def _numbers(ctx: HostContext, args: Arguments, values: Sequence[Value], name: str) -> np.ndarray:
-    """An argument that is given, ``f64[N, numbers]``."""
-    if name not in args.inputs:
-        value = np.asarray(args.get(name), np.float64).reshape(1, -1)
-        return np.broadcast_to(value, (ctx.N, value.shape[1]))
-    return _dense(ctx, values[args.first + args.inputs.index(name)], f"argument {name}")
-
-
 def _dense(ctx: HostContext, value: Value, what: str) -> np.ndarray:
     a = value.dense(what, ctx.present).astype(np.float64)
     return a.reshape(len(a), -1)
@@ -282,25 +260,18 @@ def crop_arguments(
         raise ArgumentError("crop_d must be given together with crop_h and crop_w")
     if crop is not None and crop_h is not None:
         raise ArgumentError("either crop or crop_h and crop_w must be given, not both")
-    operator = CropHeaders.name
-    args, nodes = Arguments.split(operator, 1, crop=crop, crop_h=crop_h, crop_w=crop_w, crop_pos_x=crop_pos_x, crop_pos_y=crop_pos_y)
-    for name in ("crop_pos_x", "crop_pos_y"):
-        if args.is_static(name):
-            place = args.get(name)
-            if not isinstance(place, (int, float)) or not 0 <= place <= 1:
-                raise ArgumentError(f"{name} must be 0 .. 1, got {place!r}")
+    values = {"crop": crop, "crop_h": crop_h, "crop_w": crop_w, "crop_pos_x": crop_pos_x, "crop_pos_y": crop_pos_y}
+    args, nodes = Arguments.of(values, is_node)
     given = [name for name in ("crop", "crop_h", "crop_w") if name in args]
     if not given or not all(map(args.is_static, given)):
         return args, nodes, (None, None)
-    sizes = [float(x) for name in given for x in np.atleast_1d(args.get(name))]
-    if len(sizes) not in (2, 3) or not np.isfinite(sizes).all():
-        raise ArgumentError(f"crop must be (height, width), got {crop!r}" if crop is not None else "crop_h and crop_w must be finite")
+    sizes = [x for name in given for x in np.atleast_1d(args.get(name)).tolist()]
     height, width = (int(x) if x >= 1 else None for x in sizes[-2:])
     return args, nodes, (height, width)
 
 
 def slice_arguments(
-    positional: tuple[Any, ...], axes: Any, axis_names: str | None, **named: Any
+    positional: tuple[Any, ...], axes: Any, axis_names: str | None, named: Mapping[str, Any]
 ) -> tuple[Arguments, tuple[Any, ...], Extents]:
     """Checks the arguments of `image_slice`.
 
@@ -325,14 +296,12 @@ def slice_arguments(
     if axis_names is not None:
         if axes is not None:
             raise ArgumentError("either axes or axis_names can be given, not both")
-        if axis_names not in ("HW", "WH", "H", "W"):
-            raise ArgumentError(f"axis_names must be 'HW', 'WH', 'H' or 'W', got {axis_names!r}")
         axes = tuple(map("HW".index, axis_names))
-    args, nodes = Arguments.split(SliceHeaders.name, 1 + len(inputs), axes=(1, 0) if axes is None else axes, **named)
+    args, nodes = Arguments.of({"axes": (1, 0) if axes is None else axes, **named}, is_node)
     if not args.is_static("axes"):
         return args, (*inputs, *nodes), (None, None)
     places = np.atleast_1d(args.get("axes"))
-    if len(places) not in (1, 2) or not set(places.tolist()) <= {-2, -1, 0, 1} or len({int(a) % 2 for a in places}) < len(places):
+    if len(places) not in (1, 2) or len({int(a) % 2 for a in places}) < len(places):
         raise ArgumentError(f"axes must be one or two different ones of 0 (height) and 1 (width), got {axes!r}")
     for name in given:
         if args.is_static(name) and np.size(args.get(name)) not in (1, len(places)):
@@ -346,12 +315,9 @@ def slice_arguments(
     return args, (*inputs, *nodes), (known[0], known[1])
 
 
-def random_range(argument: str, given: Any, least: float) -> tuple[float, float]:
+def random_range(argument: str, given: Any) -> tuple[float, float]:
     """A range of `image_random_crop`: two numbers, or one for both ends."""
-    try:
-        bounds = np.broadcast_to(np.asarray(given, np.float64), 2)
-    except (TypeError, ValueError):
-        bounds = np.full(2, np.nan)
-    if not (np.isfinite(bounds).all() and least <= bounds[0] <= bounds[1]):
-        raise ArgumentError(f"{argument} must be (lowest, highest), numbers from {least:g}, got {given!r}")
-    return float(bounds[0]), float(bounds[1])
+    low, high = given if isinstance(given, tuple) else (given, given)
+    if low > high:
+        raise ArgumentError(f"{argument} must be (lowest, highest), got {given!r}")
+    return low, high

@@ -121,6 +121,10 @@ class Rotate(NativeOperator):
     interp_type: types.DALIInterpType
     dtype: np.dtype | None
 
+    def __post_init__(self):
+        if self.args.is_static("size") and self.args.get("size") == ():  # DALI's default
+            object.__setattr__(self, "args", self.args.without("size"))
+
     @property
     def linear(self) -> bool:
         return self.interp_type == types.INTERP_LINEAR

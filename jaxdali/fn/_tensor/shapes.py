@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
-from typing import Any
+from typing import Annotated, Literal, Unpack
 
 import numpy as np
 
 from ... import types
 from ..._core.building import add
 from ..._core.context import HostContext
+from ..._core.declaration import DType, OneOf
 from ..._core.graph import DataNode
 from ..._core.operator import HostOperator
+from ..._core.operator_function import Hints, Input, operator_function
 from ..._core.values import Spec, Value
 from .cast import convert
 
@@ -34,15 +35,15 @@ class Shapes(HostOperator):
         return (convert(np, np.ascontiguousarray(x.shapes, np.int64).reshape(len(x), x.spec.ndim), self.dtype),)
 
 
+@operator_function("shapes")
 def shapes(
-    input: Any,
+    input: Input,
     /,
     *,
-    dtype: Any = types.INT64,
-    device: str | None = None,
+    dtype: Annotated[DType, OneOf("int32", "uint32", "int64", "uint64", "float32", "float64")] = types.INT64,
+    device: Literal["cpu", "gpu"] | None = None,
     name: str | None = None,
-    bytes_per_sample_hint: int | Sequence[int] = 0,
-    preserve: bool = False,
+    **hints: Unpack[Hints],
 ) -> DataNode:
     """The shape of each sample.
 
@@ -53,20 +54,15 @@ def shapes(
       dtype: element type of the result: INT32, UINT32, INT64, UINT64, FLOAT or FLOAT64.
       device: "gpu" puts the result on the accelerator. Default: the host.
       name: name of the node.
-      bytes_per_sample_hint, preserve: hints to DALI's executor, without effect here.
 
     Returns:
       1-D, the D extents.
 
     Raises:
-      ValueError: another `dtype`.
+      TypeError: another `dtype`.
 
     Example:
       >>> height = images.shape()[0]
     """
-    element = types.numpy_dtype(dtype)
-    if element.name not in ("int32", "uint32", "int64", "uint64", "float32", "float64"):
-        raise ValueError(f"shapes: dtype must be INT32, UINT32, INT64, UINT64, FLOAT or FLOAT64, got {element.name}")
-    if device == "gpu":
-        return add(Shapes(dtype=element), input, name=name).gpu()
-    return add(Shapes(dtype=element), input, device=device, name=name)
+    op = Shapes(dtype=types.numpy_dtype(dtype))
+    return add(op, input, name=name).gpu() if device == "gpu" else add(op, input, device=device, name=name)

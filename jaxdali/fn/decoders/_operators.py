@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import functools
-import numbers
-import operator
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Annotated, Any, Literal, Unpack
 
 from ... import types
 from ..._core.building import add
+from ..._core.declaration import DType, Len, OneOf, Range
 from ..._core.graph import DataNode
+from ..._core.operator_function import Hints, Input, ListOf, OneOrMore, PerSample, SeededHints, operator_function
 from ...errors import ArgumentError
-from .._decode.decode import DTYPES, DecodeImage, ImageHeaders, checked_output_type, num_channels
+from .._decode.decode import DTYPES, DecodeImage, ImageHeaders, num_channels
 from .._decode.region import (
     CropHeaders,
     DecodeCrop,
@@ -29,39 +29,53 @@ from .._decode.region import (
 MAX_PIXELS = 178_956_970  # Pillow raises above this: twice its MAX_IMAGE_PIXELS
 
 
+class DecoderHints(SeededHints, total=False):
+    """Hints to DALI's decoders on the GPU."""
+
+    affine: bool | None
+    device_memory_padding: int | None
+    device_memory_padding_jpeg2k: int | None
+    host_memory_padding: int | None
+    host_memory_padding_jpeg2k: int | None
+    hw_decoder_load: float | None
+    hybrid_huffman_threshold: int | None
+    memory_stats: bool | None
+    preallocate_height_hint: int | None
+    preallocate_width_hint: int | None
+    split_stages: bool | None
+    use_chunk_allocator: bool | None
+
+
+class RegionHints(DecoderHints, Hints, total=False):
+    """The same for decoders that draw no random numbers."""
+
+
+class ImageHints(RegionHints, total=False):
+    """Hints about a cache of decoded images."""
+
+    cache_batch_copy: bool | None
+    cache_debug: bool | None
+    cache_size: int | None
+    cache_threshold: int | None
+    cache_type: str | None
+
+
+@operator_function("decoders.image")
 def image(
-    input: Any,
+    input: Input,
     /,
     *,
     output_type: types.DALIImageType = types.RGB,
-    dtype: Any = types.UINT8,
+    dtype: Annotated[DType, OneOf(*DTYPES)] = types.UINT8,
     adjust_orientation: bool = True,
     use_fast_idct: bool = False,
     jpeg_fancy_upsampling: bool = False,
-    on_error: str = "raise",
-    replace_shape: Sequence[int] | None = None,
-    max_pixels: int = MAX_PIXELS,
-    device: str | None = None,
+    on_error: Literal["raise", "replace"] = "raise",
+    replace_shape: Annotated[Sequence[int] | None, Len(3), Range(1)] = None,
+    max_pixels: Annotated[int, Range(1)] = MAX_PIXELS,
+    device: Literal["cpu", "mixed", "gpu"] | None = None,
     name: str | None = None,
-    affine: bool = True,
-    bytes_per_sample_hint: int | Sequence[int] = 0,
-    cache_batch_copy: bool = True,
-    cache_debug: bool = False,
-    cache_size: int = 0,
-    cache_threshold: int = 0,
-    cache_type: str = "",
-    device_memory_padding: int = 16777216,
-    device_memory_padding_jpeg2k: int = 0,
-    host_memory_padding: int = 8388608,
-    host_memory_padding_jpeg2k: int = 0,
-    hw_decoder_load: float = 0.65,
-    hybrid_huffman_threshold: int = 1000000,
-    memory_stats: bool = False,
-    preallocate_height_hint: int = 0,
-    preallocate_width_hint: int = 0,
-    preserve: bool = False,
-    split_stages: bool = False,
-    use_chunk_allocator: bool = False,
+    **hints: Unpack[ImageHints],
 ) -> DataNode:
     """Decodes images: JPEG, PNG, BMP, TIFF, WebP, PNM and JPEG 2000, of 1 to 16 bits.
 
@@ -88,10 +102,6 @@ def image(
         besides to what Pillow decodes. Not in DALI, which has no limit.
       device: "cpu"; "mixed" puts the result on the accelerator.
       name: name of the node.
-      affine, bytes_per_sample_hint, cache_batch_copy, cache_debug, cache_size, cache_threshold, cache_type, device_memory_padding,
-        device_memory_padding_jpeg2k, host_memory_padding, host_memory_padding_jpeg2k, hw_decoder_load, hybrid_huffman_threshold,
-        memory_stats, preallocate_height_hint, preallocate_width_hint, preserve, split_stages, use_chunk_allocator: hints to
-        DALI's GPU decoder and executor, without effect here.
 
     Returns:
       Images, layout HWC, of different sizes.
@@ -108,46 +118,46 @@ def image(
       >>> jpegs, labels = fn.readers.file(file_root="images")
       >>> images = fn.decoders.image(jpegs, device="mixed", output_type=types.RGB)
     """
-    decoder = _decoder(DecodeImage, output_type, dtype, adjust_orientation, use_fast_idct, on_error, replace_shape)
-    return _add(ImageHeaders, decoder, (input,), replace_shape, max_pixels, device, name)
+    return _add(
+        DecodeImage,
+        ImageHeaders,
+        (input,),
+        output_type=output_type,
+        dtype=dtype,
+        adjust_orientation=adjust_orientation,
+        use_fast_idct=use_fast_idct,
+        on_error=on_error,
+        replace_shape=replace_shape,
+        max_pixels=max_pixels,
+        device=device,
+        name=name,
+    )
 
 
+@operator_function("decoders.image_crop")
 def image_crop(
-    input: Any,
+    input: Input,
     /,
     *,
-    crop: Any = None,
-    crop_d: Any = None,
-    crop_h: Any = None,
-    crop_w: Any = None,
-    crop_pos_x: Any = 0.5,
-    crop_pos_y: Any = 0.5,
-    crop_pos_z: Any = 0.5,
-    rounding: str = "round",
+    crop: Annotated[PerSample[ListOf[float]] | None, Len(2, 3)] = None,
+    crop_d: PerSample[float] | None = None,
+    crop_h: PerSample[float] | None = None,
+    crop_w: PerSample[float] | None = None,
+    crop_pos_x: Annotated[PerSample[float], Range(0, 1)] = 0.5,
+    crop_pos_y: Annotated[PerSample[float], Range(0, 1)] = 0.5,
+    crop_pos_z: PerSample[float] = 0.5,
+    rounding: Literal["round", "truncate"] = "round",
     output_type: types.DALIImageType = types.RGB,
-    dtype: Any = types.UINT8,
+    dtype: Annotated[DType, OneOf(*DTYPES)] = types.UINT8,
     adjust_orientation: bool = True,
     use_fast_idct: bool = False,
     jpeg_fancy_upsampling: bool = False,
-    on_error: str = "raise",
-    replace_shape: Sequence[int] | None = None,
-    max_pixels: int = MAX_PIXELS,
-    device: str | None = None,
+    on_error: Literal["raise", "replace"] = "raise",
+    replace_shape: Annotated[Sequence[int] | None, Len(3), Range(1)] = None,
+    max_pixels: Annotated[int, Range(1)] = MAX_PIXELS,
+    device: Literal["cpu", "mixed", "gpu"] | None = None,
     name: str | None = None,
-    affine: bool = True,
-    bytes_per_sample_hint: int | Sequence[int] = 0,
-    device_memory_padding: int = 16777216,
-    device_memory_padding_jpeg2k: int = 0,
-    host_memory_padding: int = 8388608,
-    host_memory_padding_jpeg2k: int = 0,
-    hw_decoder_load: float = 0.65,
-    hybrid_huffman_threshold: int = 1000000,
-    memory_stats: bool = False,
-    preallocate_height_hint: int = 0,
-    preallocate_width_hint: int = 0,
-    preserve: bool = False,
-    split_stages: bool = False,
-    use_chunk_allocator: bool = False,
+    **hints: Unpack[RegionHints],
 ) -> DataNode:
     """Decodes a window of a given size of each image: the same pixels as `image` and then the cut, with less work.
 
@@ -161,9 +171,6 @@ def image_crop(
       output_type, dtype, adjust_orientation, use_fast_idct, jpeg_fancy_upsampling, replace_shape, max_pixels, device, name: as in
         `image`.
       on_error: as in `image`; a window that reaches outside its image is such an error.
-      affine, bytes_per_sample_hint, device_memory_padding, device_memory_padding_jpeg2k, host_memory_padding,
-        host_memory_padding_jpeg2k, hw_decoder_load, hybrid_huffman_threshold, memory_stats, preallocate_height_hint,
-        preallocate_width_hint, preserve, split_stages, use_chunk_allocator: hints to DALI's GPU decoder and executor, without effect here.
 
     Returns:
       Images, layout HWC; of one size when that is given by numbers and `output_type` fixes the channels.
@@ -174,54 +181,52 @@ def image_crop(
     Example:
       >>> images = fn.decoders.image_crop(jpegs, crop=(224, 224), crop_pos_x=fn.random.uniform(range=(0.0, 1.0)))
     """
-    if rounding not in ("round", "truncate"):
-        raise ArgumentError(f"rounding must be 'round' or 'truncate', got {rounding!r}")
     args, nodes, extents = crop_arguments(crop, crop_d, crop_h, crop_w, crop_pos_x, crop_pos_y)
-    decoder = _decoder(DecodeCrop, output_type, dtype, adjust_orientation, use_fast_idct, on_error, replace_shape, extents)
-    headers = functools.partial(CropHeaders, args=args, truncate=rounding == "truncate")
-    return _add(headers, decoder, (input, *nodes), replace_shape, max_pixels, device, name)
+    return _add(
+        DecodeCrop,
+        functools.partial(CropHeaders, args=args, truncate=rounding == "truncate"),
+        (input, *nodes),
+        extents,
+        output_type=output_type,
+        dtype=dtype,
+        adjust_orientation=adjust_orientation,
+        use_fast_idct=use_fast_idct,
+        on_error=on_error,
+        replace_shape=replace_shape,
+        max_pixels=max_pixels,
+        device=device,
+        name=name,
+    )
 
 
+@operator_function("decoders.image_slice")
 def image_slice(
-    data: Any,
-    anchor: Any = None,
-    shape_input: Any = None,
+    data: Input,
+    anchor: Input | None = None,
+    shape_input: Input | None = None,
     /,
     *,
-    start: Any = None,
-    rel_start: Any = None,
-    end: Any = None,
-    rel_end: Any = None,
-    shape: Any = None,
-    rel_shape: Any = None,
-    axes: Any = None,
-    axis_names: str | None = None,
+    start: PerSample[OneOrMore[int]] | None = None,
+    rel_start: PerSample[OneOrMore[float]] | None = None,
+    end: PerSample[OneOrMore[int]] | None = None,
+    rel_end: PerSample[OneOrMore[float]] | None = None,
+    shape: PerSample[OneOrMore[int]] | None = None,
+    rel_shape: PerSample[OneOrMore[float]] | None = None,
+    axes: Annotated[PerSample[OneOrMore[int]] | None, Range(-2, 1)] = None,
+    axis_names: Literal["WH", "HW", "W", "H"] | None = None,
     normalized_anchor: bool = True,
     normalized_shape: bool = True,
     output_type: types.DALIImageType = types.RGB,
-    dtype: Any = types.UINT8,
+    dtype: Annotated[DType, OneOf(*DTYPES)] = types.UINT8,
     adjust_orientation: bool = True,
     use_fast_idct: bool = False,
     jpeg_fancy_upsampling: bool = False,
-    on_error: str = "raise",
-    replace_shape: Sequence[int] | None = None,
-    max_pixels: int = MAX_PIXELS,
-    device: str | None = None,
+    on_error: Literal["raise", "replace"] = "raise",
+    replace_shape: Annotated[Sequence[int] | None, Len(3), Range(1)] = None,
+    max_pixels: Annotated[int, Range(1)] = MAX_PIXELS,
+    device: Literal["cpu", "mixed", "gpu"] | None = None,
     name: str | None = None,
-    affine: bool = True,
-    bytes_per_sample_hint: int | Sequence[int] = 0,
-    device_memory_padding: int = 16777216,
-    device_memory_padding_jpeg2k: int = 0,
-    host_memory_padding: int = 8388608,
-    host_memory_padding_jpeg2k: int = 0,
-    hw_decoder_load: float = 0.65,
-    hybrid_huffman_threshold: int = 1000000,
-    memory_stats: bool = False,
-    preallocate_height_hint: int = 0,
-    preallocate_width_hint: int = 0,
-    preserve: bool = False,
-    split_stages: bool = False,
-    use_chunk_allocator: bool = False,
+    **hints: Unpack[RegionHints],
 ) -> DataNode:
     """Decodes the window between given coordinates of each image: the same pixels as `image` and then the cut, with less work.
 
@@ -242,9 +247,6 @@ def image_slice(
       output_type, dtype, adjust_orientation, use_fast_idct, jpeg_fancy_upsampling, replace_shape, max_pixels, device, name: as in
         `image`.
       on_error: as in `image`; a window that reaches outside its image is such an error.
-      affine, bytes_per_sample_hint, device_memory_padding, device_memory_padding_jpeg2k, host_memory_padding,
-        host_memory_padding_jpeg2k, hw_decoder_load, hybrid_huffman_threshold, memory_stats, preallocate_height_hint,
-        preallocate_width_hint, preserve, split_stages, use_chunk_allocator: hints to DALI's GPU decoder and executor, without effect here.
 
     Returns:
       Images, layout HWC; of one size when `shape` gives that by numbers and `output_type` fixes the channels.
@@ -258,56 +260,45 @@ def image_slice(
     Example:
       >>> images = fn.decoders.image_slice(jpegs, rel_start=(0.25, 0.25), shape=(224, 224), axis_names="HW")
     """
-    args, inputs, extents = slice_arguments(
-        (anchor, shape_input),
-        axes,
-        axis_names,
-        start=start,
-        rel_start=rel_start,
-        end=end,
-        rel_end=rel_end,
-        shape=shape,
-        rel_shape=rel_shape,
-    )
-    decoder = _decoder(DecodeSlice, output_type, dtype, adjust_orientation, use_fast_idct, on_error, replace_shape, extents)
-    normalized = None if anchor is None else (bool(normalized_anchor), bool(normalized_shape))
+    named = {"start": start, "rel_start": rel_start, "end": end, "rel_end": rel_end, "shape": shape, "rel_shape": rel_shape}
+    args, inputs, extents = slice_arguments((anchor, shape_input), axes, axis_names, named)
     return _add(
-        functools.partial(SliceHeaders, args=args, normalized=normalized), decoder, (data, *inputs), replace_shape, max_pixels, device, name
+        DecodeSlice,
+        functools.partial(SliceHeaders, args=args, normalized=None if anchor is None else (normalized_anchor, normalized_shape)),
+        (data, *inputs),
+        extents,
+        output_type=output_type,
+        dtype=dtype,
+        adjust_orientation=adjust_orientation,
+        use_fast_idct=use_fast_idct,
+        on_error=on_error,
+        replace_shape=replace_shape,
+        max_pixels=max_pixels,
+        device=device,
+        name=name,
     )
 
 
+@operator_function("decoders.image_random_crop")
 def image_random_crop(
-    input: Any,
+    input: Input,
     /,
     *,
-    random_area: Any = (0.08, 1.0),
-    random_aspect_ratio: Any = (3 / 4, 4 / 3),
-    num_attempts: int = 10,
+    random_area: Annotated[float | Sequence[float], Len(2), Range(0)] = (0.08, 1.0),
+    random_aspect_ratio: Annotated[float | Sequence[float], Len(2), Range(1e-6)] = (3 / 4, 4 / 3),
+    num_attempts: Annotated[int, Range(1)] = 10,
     seed: int = -1,
     output_type: types.DALIImageType = types.RGB,
-    dtype: Any = types.UINT8,
+    dtype: Annotated[DType, OneOf(*DTYPES)] = types.UINT8,
     adjust_orientation: bool = True,
     use_fast_idct: bool = False,
     jpeg_fancy_upsampling: bool = False,
-    on_error: str = "raise",
-    replace_shape: Sequence[int] | None = None,
-    max_pixels: int = MAX_PIXELS,
-    device: str | None = None,
+    on_error: Literal["raise", "replace"] = "raise",
+    replace_shape: Annotated[Sequence[int] | None, Len(3), Range(1)] = None,
+    max_pixels: Annotated[int, Range(1)] = MAX_PIXELS,
+    device: Literal["cpu", "mixed", "gpu"] | None = None,
     name: str | None = None,
-    affine: bool = True,
-    bytes_per_sample_hint: int | Sequence[int] = 0,
-    device_memory_padding: int = 16777216,
-    device_memory_padding_jpeg2k: int = 0,
-    host_memory_padding: int = 8388608,
-    host_memory_padding_jpeg2k: int = 0,
-    hw_decoder_load: float = 0.65,
-    hybrid_huffman_threshold: int = 1000000,
-    memory_stats: bool = False,
-    preallocate_height_hint: int = 0,
-    preallocate_width_hint: int = 0,
-    preserve: bool = False,
-    split_stages: bool = False,
-    use_chunk_allocator: bool = False,
+    **hints: Unpack[DecoderHints],
 ) -> DataNode:
     """Decodes a random window of each image, as usual for training: the same pixels as `image` and then the cut, with less work.
 
@@ -321,9 +312,6 @@ def image_random_crop(
       output_type, dtype, adjust_orientation, use_fast_idct, jpeg_fancy_upsampling, replace_shape, max_pixels, device, name: as in
         `image`.
       on_error: as in `image`; windows always fit.
-      affine, bytes_per_sample_hint, device_memory_padding, device_memory_padding_jpeg2k, host_memory_padding,
-        host_memory_padding_jpeg2k, hw_decoder_load, hybrid_huffman_threshold, memory_stats, preallocate_height_hint,
-        preallocate_width_hint, preserve, split_stages, use_chunk_allocator: hints to DALI's GPU decoder and executor, without effect here.
 
     Returns:
       Images, layout HWC, of different sizes.
@@ -334,65 +322,47 @@ def image_random_crop(
     Example:
       >>> images = fn.resize(fn.decoders.image_random_crop(jpegs, device="mixed"), size=(224, 224))
     """
-    area, aspect_ratio = random_range("random_area", random_area, 0), random_range("random_aspect_ratio", random_aspect_ratio, 1e-6)
-    if not isinstance(num_attempts, numbers.Integral) or num_attempts < 1:
-        raise ArgumentError(f"num_attempts must be at least 1, a whole number, got {num_attempts!r}")
-    decoder = _decoder(DecodeRandomCrop, output_type, dtype, adjust_orientation, use_fast_idct, on_error, replace_shape)
-    headers = functools.partial(RandomCropHeaders, area=area, aspect_ratio=aspect_ratio, num_attempts=int(num_attempts), seed=int(seed))
-    return _add(headers, decoder, (input,), replace_shape, max_pixels, device, name)
-
-
-def _decoder(
-    kind: type[DecodeImage],
-    output_type: types.DALIImageType,
-    dtype: Any,
-    adjust_orientation: bool,
-    use_fast_idct: bool,
-    on_error: str,
-    replace_shape: Sequence[int] | None,
-    extents: Extents = (None, None),
-) -> DecodeImage:
-    """Checks what all decoders share. `extents`: height and width that all images have, bad ones apart."""
-    colors = checked_output_type("output_type", output_type)
-    element = types.numpy_dtype(dtype)
-    if element not in DTYPES:
-        raise TypeError(f"dtype must be one of {', '.join(types.dali_type_of(t).name for t in DTYPES)}, got {dtype!r}")
-    if on_error not in ("raise", "replace"):
-        raise ValueError(f"on_error must be 'raise' or 'replace', got {on_error!r}")
-    if replace_shape is not None:
-        if on_error != "replace":
-            raise ValueError("replace_shape is used with on_error='replace' only")
-        channels = num_channels(colors)
-        try:
-            shape = tuple(map(operator.index, replace_shape))
-        except TypeError:
-            raise TypeError(f"replace_shape must be three whole numbers, got {replace_shape!r}") from None
-        if len(shape) != 3 or min(shape) < 1 or shape[2] not in ((1, 2, 3, 4) if channels is None else (channels,)):
-            raise ValueError(f"replace_shape must be (height, width, {channels or 'channels'}), got {shape}")
-        extents = (extents[0] if extents[0] == shape[0] else None, extents[1] if extents[1] == shape[1] else None)
-    return kind(
-        output_type=colors,
-        dtype=element,
-        adjust_orientation=bool(adjust_orientation),
-        use_fast_idct=bool(use_fast_idct),
+    area, aspect_ratio = random_range("random_area", random_area), random_range("random_aspect_ratio", random_aspect_ratio)
+    return _add(
+        DecodeRandomCrop,
+        functools.partial(RandomCropHeaders, area=area, aspect_ratio=aspect_ratio, num_attempts=num_attempts, seed=seed),
+        (input,),
+        output_type=output_type,
+        dtype=dtype,
+        adjust_orientation=adjust_orientation,
+        use_fast_idct=use_fast_idct,
         on_error=on_error,
-        extents=extents,
+        replace_shape=replace_shape,
+        max_pixels=max_pixels,
+        device=device,
+        name=name,
     )
 
 
 def _add(
+    kind: type[DecodeImage],
     headers: Callable[..., ImageHeaders],
-    decoder: DecodeImage,
     inputs: Sequence[Any],
-    replace_shape: Sequence[int] | None,
+    extents: Extents = (None, None),
+    *,
+    output_type: types.DALIImageType,
+    on_error: str,
+    replace_shape: Any,
     max_pixels: int,
     device: str | None,
     name: str | None,
+    **attributes: Any,
 ) -> DataNode:
-    """Adds the two operators of a decoder."""
-    if isinstance(max_pixels, bool) or not isinstance(max_pixels, numbers.Integral) or max_pixels < 1:
-        raise ArgumentError(f"max_pixels must be at least 1, a whole number, got {max_pixels!r}")
-    shape = None if replace_shape is None else (int(replace_shape[0]), int(replace_shape[1]), int(replace_shape[2]))
-    op = headers(images=decoder, on_device=device in ("mixed", "gpu"), max_pixels=int(max_pixels), replace_shape=shape)
+    """Adds the two operators of a decoder. `extents`: height and width that all images have, bad ones apart."""
+    if replace_shape is not None:
+        if on_error != "replace":
+            raise ArgumentError("replace_shape is used with on_error='replace' only")
+        channels = num_channels(output_type)
+        if replace_shape[2] not in ((1, 2, 3, 4) if channels is None else (channels,)):
+            raise ArgumentError(f"replace_shape must be (height, width, {channels or 'channels'}), got {replace_shape}")
+        height, width = (n if n == replaced else None for n, replaced in zip(extents, replace_shape[:2], strict=True))
+        extents = height, width
+    decoder = kind(output_type=output_type, on_error=on_error, extents=extents, **attributes)
+    op = headers(images=decoder, on_device=device in ("mixed", "gpu"), max_pixels=max_pixels, replace_shape=replace_shape)
     payload, info, tables = add(op, *inputs, device="cpu")
     return add(decoder, payload, info, tables, device=device, name=name)

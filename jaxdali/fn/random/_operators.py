@@ -8,28 +8,28 @@ gives other numbers than in DALI.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
-from typing import Any, ClassVar
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, ClassVar, Literal, Unpack
 
 import numpy as np
 
+from ... import types
 from ..._core.arguments import Arguments
 from ..._core.building import add, is_node
 from ..._core.context import BuildContext, HostContext
+from ..._core.declaration import DType, Len, OneOf, Range
 from ..._core.graph import DataNode
 from ..._core.operator import HostOperator, Operator
+from ..._core.operator_function import Input, ListOf, OneOrMore, PerSample, SeededHints, operator_function
 from ..._core.ragged import Packed, plan_offsets
 from ..._core.values import Spec, Value
 from ...errors import ArgumentError
-from ...types import DALIDataType, numpy_dtype
 from .._tensor.cast import convert
 from .._tensor.constant import narrowed
 from ._draw import draw
 
-_UNIFORM_DTYPES = tuple(
-    np.dtype(t)
-    for t in (np.uint8, np.int8, np.uint16, np.int16, np.uint32, np.int32, np.uint64, np.int64, np.float16, np.float32, np.float64)
-)
+_NUMBERS = ("uint8", "int8", "uint16", "int16", "uint32", "int32", "uint64", "int64", "float16", "float32", "float64")
+_UNSUPPORTED = 4  # kUnsupported of ffi/common/status.h
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -51,7 +51,7 @@ class _Random(HostOperator):
     def bind(self, ctx: BuildContext, *specs: Spec) -> Operator:
         if "shape" not in self.args.inputs:
             return self
-        place = self.args.first + self.args.inputs.index("shape")
+        place = self._place_of_shape(specs)
         if specs[place].ndim != 1 or specs[place].shape is not None:
             return self
         first = ctx.first_shape(place)
@@ -62,35 +62,29 @@ class _Random(HostOperator):
         if self.like:
             return specs[0].ndim, specs[0].shape
         if "shape" in self.args.inputs:
-            spec = specs[self.args.first + self.args.inputs.index("shape")]
+            spec = specs[self._place_of_shape(specs)]
             length = 1 if spec.ndim == 0 else self.rank if spec.shape is None else spec.shape[0]
             if spec.dtype.kind not in "iu" or spec.ndim > 1 or length is None:
                 got = f"{spec.ndim}-D {spec.dtype}" + ("" if length is not None else " of a number that may vary")
                 raise ArgumentError(f"shape must be an integer or a 1-D list of a fixed number of integers, got {got}")
             return length, None
-        shape = self.args.get("shape", ())
+        shape = self.args.get("shape") if "shape" in self.args else ()
         shape = shape if isinstance(shape, tuple) else (shape,)
         return len(shape), shape
+
+    def _place_of_shape(self, inputs: Sequence[Any]) -> int:
+        return len(inputs) - len(self.args.inputs) + self.args.inputs.index("shape")
 
     def _shapes(self, ctx: HostContext, values: Sequence[Value]) -> np.ndarray:
         """``i64[N, ndim]``, for this batch."""
         if self.like:
             return values[0].shapes
-        if "shape" in self.args.inputs:
-            ndim, _ = self._static_shape([v.spec for v in values])
-            shapes = self._values(ctx, values, "shape", width=ndim).astype(np.int64)
-            if (shapes < 0).any():
-                raise ArgumentError(f"{self.name}: shape must not be negative, got {shapes[(shapes < 0).any(axis=1)][0].tolist()}")
+        ndim, shape = self._static_shape([v.spec for v in values])
+        if shape is None:
+            shapes = self.arguments(ctx, values).vector("shape", ndim)
+            assert shapes is not None
             return shapes
-        _, shape = self._static_shape(())
-        assert shape is not None
         return np.broadcast_to(np.array(shape, np.int64), (ctx.N, len(shape)))
-
-    def _values(self, ctx: HostContext, values: Sequence[Value], name: str, width: int | None = None) -> np.ndarray:
-        """A per-sample argument, ``f64[N]`` or ``f64[N, width]``."""
-        result = self.args.values(ctx, values, name, width=width)
-        assert result is not None
-        return result
 
     def _emit(
         self, ctx: HostContext, flat: np.ndarray, starts: np.ndarray, shapes: np.ndarray, static: tuple[int, ...] | None
@@ -139,16 +133,24 @@ class Uniform(_Distribution):
 
     name: ClassVar[str] = "random.uniform"
 
-    def transform(self, ctx: HostContext, values, u, sizes):
+    def __post_init__(self):
+        if "range" in self.args and "values" in self.args:
+            raise ArgumentError("range and values can't be given together; pass one of them")
+        if self.args.is_static("values") and self.args.get("values") == ():
+            raise ArgumentError("values is empty")
+        if "range" in self.args and self.args.is_static("range"):
+            low, high = self.args.get("range")
+            if not low < high:
+                raise ArgumentError(f"range must be (low, high) with low < high, got ({low}, {high})")
+
+    def transform(self, ctx: HostContext, values: Sequence[Value], u: np.ndarray, sizes: np.ndarray) -> np.ndarray:
+        a = self.arguments(ctx, values)
         if "values" in self.args:
-            if "values" in self.args.inputs:
-                return convert(np, self._chosen(ctx, values, u, sizes), self.dtype)
-            choices = np.asarray(self.args.get("values"), np.float64).reshape(-1)
-            return convert(np, choices[(u * len(choices)).astype(np.int64)], self.dtype)
-        bounds = self._values(ctx, values, "range", width=2)
-        if not (bounds[:, 0] < bounds[:, 1]).all():
-            low, high = bounds[~(bounds[:, 0] < bounds[:, 1])][0].tolist()
-            raise ArgumentError(f"{self.name}: range must be (low, high) with low < high, got ({low}, {high})")
+            return convert(np, self._chosen(a.ragged("values"), u, sizes), self.dtype)
+        bounds = a.vector("range", 2)
+        bounds = np.broadcast_to(np.array([-1.0, 1.0]), (ctx.N, 2)) if bounds is None else bounds
+        for i in np.flatnonzero(~(bounds[:, 0] < bounds[:, 1]) & ctx.present):
+            ctx.fail(int(i), _UNSUPPORTED, f"argument range must be (low, high) with low < high, got {tuple(bounds[i].tolist())}")
         bounds = self._each(bounds, sizes)
         low, high = bounds[:, 0], bounds[:, 1]
         x = convert(np, low + (high - low) * u, self.dtype)
@@ -158,10 +160,8 @@ class Uniform(_Distribution):
             x = np.minimum(x, top)
         return x
 
-    def _chosen(self, ctx: HostContext, values: Sequence[Value], u: np.ndarray, sizes: np.ndarray) -> np.ndarray:
+    def _chosen(self, choices: Sequence[np.ndarray], u: np.ndarray, sizes: np.ndarray) -> np.ndarray:
         """For each number one of the values of its sample, of which each may have another number."""
-        given = values[self.args.first + self.args.inputs.index("values")]
-        choices = [np.asarray(given.sample(i), np.float64).reshape(-1) for i in given.indices(ctx.present)]
         counts = np.array([len(c) for c in choices])
         if (counts == 0).any():
             raise ArgumentError(f"{self.name}: values is empty")
@@ -176,10 +176,8 @@ class CoinFlip(_Distribution):
     name: ClassVar[str] = "random.coin_flip"
 
     def transform(self, ctx: HostContext, values, u, sizes):
-        p = self._values(ctx, values, "probability")
-        if not ((p >= 0) & (p <= 1)).all():
-            raise ArgumentError(f"{self.name}: probability must be 0 .. 1, got {p[~((p >= 0) & (p <= 1))][0]}")
-        return (u < self._each(p, sizes)).astype(self.dtype)
+        probability = self.arguments(ctx, values).probability
+        return (u < self._each(probability, sizes)).astype(self.dtype)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -189,7 +187,8 @@ class Normal(_Distribution):
     name: ClassVar[str] = "random.normal"
 
     def transform(self, ctx: HostContext, values, u, sizes):
-        mean, stddev = (self._each(self._values(ctx, values, name), sizes) for name in ("mean", "stddev"))
+        a = self.arguments(ctx, values)
+        mean, stddev = self._each(a.mean, sizes), self._each(a.stddev, sizes)
         return convert(np, mean + stddev * u, self.dtype)
 
 
@@ -216,7 +215,8 @@ class Choice(_Random):
                 raise ArgumentError(f"{self.name}: a scalar `a` must be an integer, got {a.dtype}")
             return (Spec(a.dtype, ndim, shape),)
         row = a.shape[1:] if a.shape is not None else (() if a.ndim == 1 else None)
-        return (Spec(a.dtype, ndim + a.ndim - 1, shape + row if shape is not None and row is not None else None),)
+        layout = a.layout[1:] if ndim == 0 else a.layout if ndim == 1 else ""
+        return (Spec(a.dtype, ndim + a.ndim - 1, shape + row if shape is not None and row is not None else None, layout),)
 
     def run(self, ctx: HostContext, *values: Value):
         shapes = self._shapes(ctx, values)
@@ -239,89 +239,53 @@ class Choice(_Random):
             whole = a.dense(present=ctx.present)
             return (whole[np.repeat(np.arange(ctx.N), sizes), index].reshape(ctx.N, *spec.shape),)
         rows = [a.sample(i) for i in a.indices(ctx.present)]
-        samples = [row[index[s : s + n]].reshape(*shape, *row.shape[1:]) for row, shape, s, n in zip(rows, shapes, starts, sizes)]
+        samples = [row[index[s : s + n]].reshape((*shape, *row.shape[1:])) for row, shape, s, n in zip(rows, shapes, starts, sizes)]
         return (samples if spec.shape is None else np.stack(samples),)
 
     def _indices(self, ctx: HostContext, values, u: np.ndarray, sizes: np.ndarray, counts: np.ndarray) -> np.ndarray:
         if "p" not in self.args:
             return np.minimum(u * np.repeat(counts, sizes), np.repeat(counts - 1, sizes)).astype(np.int64)
-        if (counts != counts[0]).any():
-            raise ArgumentError(f"{self.name}: p needs the same number of elements in all samples, got {sorted(set(counts.tolist()))}")
-        p = self._values(ctx, values, "p", width=int(counts[0]))
-        _check_probabilities(p)
-        edges = np.cumsum(p, axis=1)
-        edges /= edges[:, -1:]
-        ends = np.cumsum(sizes)
-        parts = [np.searchsorted(e, u[b - n : b], side="right") for e, n, b in zip(edges, sizes, ends)]
+        parts, start = [], 0
+        for i, (p, count, n) in enumerate(zip(self.arguments(ctx, values).ragged("p"), counts.tolist(), sizes.tolist(), strict=True)):
+            if len(p) != count or not _is_distribution(p):
+                ctx.fail(i, _UNSUPPORTED, f"argument p must be {count} probabilities 0 ... 1 whose sum is 1, got {p.tolist()}")
+                p = np.full(count, 1 / count)
+            edges = np.cumsum(p)
+            parts.append(np.searchsorted(edges / edges[-1], u[start : start + n], side="right"))
+            start += n
         return np.concatenate(parts) if parts else np.zeros(0, np.int64)
 
 
-def _check_probabilities(p: np.ndarray):
-    """`p`: ``f64[N, n]``, a distribution per row."""
-    bad = ~((p >= 0) & (p <= 1)).all(axis=1) | (abs(p.sum(axis=1) - 1) > 1e-4)
-    if bad.any():
-        raise ArgumentError(f"random.choice: p must be probabilities 0 .. 1 whose sum is 1, got {p[bad][0].tolist()}")
+def _is_distribution(p: np.ndarray) -> bool:
+    return bool(((p >= 0) & (p <= 1)).all() and abs(p.sum() - 1) <= 1e-4)
 
 
-def _length(x: Any) -> int | None:
-    """How many numbers an argument has; None for a DataNode."""
-    if is_node(x):
-        return None
-    return len(x) if isinstance(x, (list, tuple)) else np.size(x)
+def _add(kind: type[_Distribution], shape_like: Any, arguments: Mapping[str, Any], *, seed: int, dtype: Any, **node: Any) -> DataNode:
+    args, nodes = Arguments.of(arguments, is_node)
+    op = kind(like=_has_shape(args, shape_like), seed=seed, args=args, dtype=dtype)
+    return add(op, *(() if shape_like is None else (shape_like,)), *nodes, **node)
 
 
-def _shape_argument(name: str, shape: Any, like: DataNode | None) -> Any:
-    if shape is not None and like is not None:
-        raise ArgumentError(f"{name}: shape and shape_like can't be given together; pass one of them")
-    if shape is None or is_node(shape) or (isinstance(shape, (list, tuple)) and any(is_node(x) for x in shape)):
-        return shape
-    a = np.asarray(shape)
-    if a.size and (a.dtype.kind not in "iu" or a.ndim > 1):
-        raise TypeError(f"{name}: shape must be an integer or a list of integers, got {shape!r}")
-    if (a < 0).any():
-        raise ArgumentError(f"{name}: shape must not be negative, got {shape!r}")
-    return int(a) if a.ndim == 0 else tuple(int(x) for x in a)
+def _has_shape(args: Arguments, shape_like: Any) -> bool:
+    """Whether the shape is that of `shape_like`."""
+    if shape_like is not None and "shape" in args:
+        raise ArgumentError("shape and shape_like can't be given together; pass one of them")
+    return shape_like is not None
 
 
-def _dtype(name: str, dtype: Any, default: type, allowed: Sequence[np.dtype]) -> np.dtype:
-    if dtype is None or (isinstance(dtype, DALIDataType) and dtype == DALIDataType.NO_TYPE):
-        return np.dtype(default)
-    d = np.dtype(numpy_dtype(dtype))
-    if d not in allowed:
-        raise TypeError(f"{name}: dtype must be one of {', '.join(x.name for x in allowed)}, got {d.name}")
-    return d
-
-
-def _add(
-    op: type[_Distribution], shape_like: Any, device: str | None, name: str | None, seed: int, dtype: np.dtype, **arguments: Any
-) -> DataNode:
-    first = int(shape_like is not None)
-    args, nodes = Arguments.split(op.name, first=first, **arguments)
-    inputs = (() if shape_like is None else (shape_like,)) + nodes
-    result = add(op(like=bool(first), seed=int(seed), args=args, dtype=dtype), *inputs, device=_device(op.name, device), name=name)
-    assert isinstance(result, DataNode)
-    return result
-
-
-def _device(name: str, device: str | None) -> str | None:
-    if device not in (None, "cpu", "gpu"):
-        raise ArgumentError(f"{name}: device must be 'cpu' or 'gpu', got {device!r}")
-    return device
-
-
+@operator_function("random.uniform")
 def uniform(
-    shape_like: Any = None,
+    shape_like: Input | None = None,
     /,
     *,
-    range: Any = None,
-    values: Any = None,
-    dtype: Any = None,
-    shape: Any = None,
+    range: Annotated[PerSample[ListOf[float]] | None, Len(2)] = None,
+    values: PerSample[OneOrMore[float]] | None = None,
+    dtype: Annotated[DType, OneOf(*_NUMBERS)] = types.FLOAT,
+    shape: Annotated[PerSample[OneOrMore[int]] | None, Range(0)] = None,
     seed: int = -1,
-    device: str | None = None,
+    device: Literal["cpu", "gpu"] | None = None,
     name: str | None = None,
-    bytes_per_sample_hint: int | Sequence[int] = 0,
-    preserve: bool = False,
+    **hints: Unpack[SeededHints],
 ) -> DataNode:
     """Uniformly distributed numbers.
 
@@ -333,9 +297,7 @@ def uniform(
       shape: of a sample: an integer or a list, may be per sample. By default a sample is one number (no dimensions).
       seed: fixes the numbers, whatever the pipeline's seed and the operator's place; negative: not given.
       device: "gpu": the result is moved to the accelerator. The numbers are the same.
-      name: of the operator.
-      bytes_per_sample_hint: no effect, accepted as a hint of DALI's.
-      preserve: no effect (numbers that nobody uses need not be drawn), accepted for DALI's sake.
+      name: of the node.
 
     Raises:
       ValueError: an empty range or values, shape given twice. DALI ignores `range` when `values` are given; here both are an error.
@@ -343,35 +305,22 @@ def uniform(
     Example:
       >>> angle = fn.random.uniform(range=(-10.0, 10.0))
     """
-    what = "random.uniform"
-    if range is not None and values is not None:
-        raise ArgumentError(f"{what}: range and values can't be given together; pass one of them")
-    if values is not None and _length(values) == 0:
-        raise ArgumentError(f"{what}: values is empty")
-    if values is None:
-        range = (-1.0, 1.0) if range is None else range
-        if not is_node(range):
-            if _length(range) != 2:
-                raise ArgumentError(f"{what}: range must be (low, high), got {range!r}")
-            if not any(is_node(x) for x in range) and not range[0] < range[1]:
-                raise ArgumentError(f"{what}: range must be (low, high) with low < high, got {range!r}")
-    shape = _shape_argument(what, shape, shape_like)
-    number = _dtype(what, dtype, np.float32, _UNIFORM_DTYPES)
-    return _add(Uniform, shape_like, device, name, seed, number, range=range, values=values, shape=shape)
+    arguments = {"range": range, "values": values, "shape": shape}
+    return _add(Uniform, shape_like, arguments, seed=seed, dtype=dtype, device=device, name=name)
 
 
+@operator_function("random.coin_flip")
 def coin_flip(
-    shape_like: Any = None,
+    shape_like: Input | None = None,
     /,
     *,
-    probability: Any = 0.5,
-    dtype: Any = None,
-    shape: Any = None,
+    probability: Annotated[PerSample[float], Range(0, 1)] = 0.5,
+    dtype: Annotated[DType, OneOf("bool", *_NUMBERS)] = types.INT32,
+    shape: Annotated[PerSample[OneOrMore[int]] | None, Range(0)] = None,
     seed: int = -1,
-    device: str | None = None,
+    device: Literal["cpu", "gpu"] | None = None,
     name: str | None = None,
-    bytes_per_sample_hint: int | Sequence[int] = 0,
-    preserve: bool = False,
+    **hints: Unpack[SeededHints],
 ) -> DataNode:
     """1 with some probability, else 0.
 
@@ -382,34 +331,27 @@ def coin_flip(
       shape: of a sample: an integer or a list, may be per sample. By default a sample is one number (no dimensions).
       seed: fixes the numbers, whatever the pipeline's seed and the operator's place; negative: not given.
       device: "gpu": the result is moved to the accelerator. The numbers are the same.
-      name: of the operator.
-      bytes_per_sample_hint: no effect, accepted as a hint of DALI's.
-      preserve: no effect (numbers that nobody uses need not be drawn), accepted for DALI's sake.
+      name: of the node.
 
     Raises:
       ValueError: a probability outside [0, 1] (DALI clamps it), shape given twice.
     """
-    what = "random.coin_flip"
-    if not is_node(probability) and not (np.ndim(probability) == 0 and 0 <= probability <= 1):
-        raise ArgumentError(f"{what}: probability must be a number 0 .. 1, got {probability!r}")
-    shape = _shape_argument(what, shape, shape_like)
-    number = _dtype(what, dtype, np.int32, (np.dtype(np.bool_), *_UNIFORM_DTYPES))
-    return _add(CoinFlip, shape_like, device, name, seed, number, probability=probability, shape=shape)
+    return _add(CoinFlip, shape_like, {"probability": probability, "shape": shape}, seed=seed, dtype=dtype, device=device, name=name)
 
 
+@operator_function("random.normal")
 def normal(
-    shape_like: Any = None,
+    shape_like: Input | None = None,
     /,
     *,
-    mean: Any = 0.0,
-    stddev: Any = 1.0,
-    dtype: Any = None,
-    shape: Any = None,
+    mean: PerSample[float] = 0.0,
+    stddev: PerSample[float] = 1.0,
+    dtype: Annotated[DType, OneOf(*_NUMBERS)] = types.FLOAT,
+    shape: Annotated[PerSample[OneOrMore[int]] | None, Range(0)] = None,
     seed: int = -1,
-    device: str | None = None,
+    device: Literal["cpu", "gpu"] | None = None,
     name: str | None = None,
-    bytes_per_sample_hint: int | Sequence[int] = 0,
-    preserve: bool = False,
+    **hints: Unpack[SeededHints],
 ) -> DataNode:
     """Normally distributed numbers (Box-Muller, in double precision).
 
@@ -421,31 +363,27 @@ def normal(
       shape: of a sample: an integer or a list, may be per sample. By default a sample is one number (no dimensions).
       seed: fixes the numbers, whatever the pipeline's seed and the operator's place; negative: not given.
       device: "gpu": the result is moved to the accelerator. The numbers are the same.
-      name: of the operator.
-      bytes_per_sample_hint: no effect, accepted as a hint of DALI's.
-      preserve: no effect (numbers that nobody uses need not be drawn), accepted for DALI's sake.
+      name: of the node.
 
     Raises:
       ValueError: shape given twice.
     """
-    what = "random.normal"
-    shape = _shape_argument(what, shape, shape_like)
-    number = _dtype(what, dtype, np.float32, _UNIFORM_DTYPES)
-    return _add(Normal, shape_like, device, name, seed, number, mean=mean, stddev=stddev, shape=shape)
+    arguments = {"mean": mean, "stddev": stddev, "shape": shape}
+    return _add(Normal, shape_like, arguments, seed=seed, dtype=dtype, device=device, name=name)
 
 
+@operator_function("random.choice")
 def choice(
-    a: Any,
-    shape_like: Any = None,
+    a: Input,
+    shape_like: Input | None = None,
     /,
     *,
-    p: Any = None,
-    shape: Any = None,
+    p: Annotated[PerSample[ListOf[float]] | None, Range(0, 1)] = None,
+    shape: Annotated[PerSample[OneOrMore[int]] | None, Range(0)] = None,
     seed: int = -1,
-    device: str | None = None,
+    device: Literal["cpu"] | None = None,
     name: str | None = None,
-    bytes_per_sample_hint: int | Sequence[int] = 0,
-    preserve: bool = False,
+    **hints: Unpack[SeededHints],
 ) -> DataNode:
     """Random elements of an array.
 
@@ -456,9 +394,7 @@ def choice(
       shape: of a sample: an integer or a list, may be per sample. By default a sample is one element.
       seed: fixes the numbers, whatever the pipeline's seed and the operator's place; negative: not given.
       device: "cpu" or None.
-      name: of the operator.
-      bytes_per_sample_hint: no effect, accepted as a hint of DALI's.
-      preserve: no effect (numbers that nobody uses need not be drawn), accepted for DALI's sake.
+      name: of the node.
 
     Returns:
       The elements, of the type of `a` (of an integer: int32).
@@ -466,27 +402,21 @@ def choice(
     Raises:
       ValueError: nothing to choose from, or p is not a distribution over the elements of `a`.
     """
-    what = "random.choice"
-    if device not in (None, "cpu"):
-        raise ArgumentError(f"{what}: device must be 'cpu', got {device!r}")
-    shape = _shape_argument(what, shape, shape_like)
     count = dtype = None
-    if p is not None and not is_node(p) and not (isinstance(p, (list, tuple)) and any(is_node(x) for x in p)):
-        _check_probabilities(np.asarray(p, np.float64).reshape(1, -1))
+    if isinstance(p, tuple) and not _is_distribution(np.array(p)):
+        raise ArgumentError(f"argument p must be probabilities 0 ... 1 whose sum is 1, got {p}")
     if not is_node(a):
-        a = narrowed(a)
-        if a.ndim == 0:
-            if a.dtype.kind not in "iu":
-                raise TypeError(f"{what}: `a` must be an integer, a list or a DataNode, got {a.item()!r}")
-            count, dtype = int(a), a.dtype
-        available = len(a) if count is None else count
+        elements = narrowed(a)
+        if elements.ndim == 0:
+            if elements.dtype.kind not in "iu":
+                raise TypeError(f"`a` must be an integer, a list or a DataNode, got {elements.item()!r}")
+            count, dtype = int(elements), elements.dtype
+        available = len(elements) if count is None else count
         if available < 1:
-            raise ArgumentError(f"{what}: there must be at least one element to choose from, got {available}")
-        if p is not None and _length(p) not in (None, available):
-            raise ArgumentError(f"{what}: p must have a probability for each of the {available} elements, got {_length(p)}")
+            raise ArgumentError(f"there must be at least one element to choose from, got {available}")
+        if isinstance(p, tuple) and len(p) != available:
+            raise ArgumentError(f"argument p must have a probability for each of the {available} elements, got {len(p)}")
+    args, nodes = Arguments.of({"p": p, "shape": shape}, is_node)
+    op = Choice(like=_has_shape(args, shape_like), seed=seed, args=args, count=count, dtype=dtype)
     inputs = (() if shape_like is None else (shape_like,)) + (() if count is not None else (a,))
-    args, nodes = Arguments.split(what, first=len(inputs), p=p, shape=shape)
-    op = Choice(like=shape_like is not None, seed=int(seed), args=args, count=count, dtype=dtype)
-    result = add(op, *inputs, *nodes, device=device, name=name)
-    assert isinstance(result, DataNode)
-    return result
+    return add(op, *inputs, *nodes, device=device, name=name)

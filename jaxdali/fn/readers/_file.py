@@ -10,15 +10,17 @@ import os
 import re
 import warnings
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal, Unpack, cast
 
 import numpy as np
 
 from ... import _cpu
 from ..._core.building import add
 from ..._core.context import HostContext
+from ..._core.declaration import Range
 from ..._core.graph import DataNode
 from ..._core.operator import SourceOperator
+from ..._core.operator_function import STACKLEVEL, SeededHints, operator_function
 from ..._core.ragged import Packed, plan_offsets
 from ..._core.values import Spec
 from ..._data.epoch import Walk
@@ -266,11 +268,26 @@ class ReadFile(SourceOperator):
         return _FileSource(files, walks, ops[0].seed)
 
 
+class FileHints(SeededHints, total=False):
+    """Hints to DALI's readers."""
+
+    dont_use_mmap: bool | None
+    lazy_init: bool | None
+    prefetch_queue_depth: int | None
+    read_ahead: bool | None
+    skip_cached_images: bool | None
+    tensor_init_bytes: int | None
+
+
+_Path = str | os.PathLike[str]
+
+
+@operator_function("readers.file")
 def file(
     *,
-    file_root: str | os.PathLike[str] | None = None,
-    file_list: str | os.PathLike[str] | None = None,
-    files: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None = None,
+    file_root: _Path | None = None,
+    file_list: _Path | None = None,
+    files: _Path | Sequence[_Path] | None = None,
     labels: int | Sequence[int] | None = None,
     file_filters: str | Sequence[str] = FILE_FILTERS,
     dir_filters: str | Sequence[str] | None = None,
@@ -279,21 +296,14 @@ def file(
     initial_fill: int = 1024,
     shuffle_after_epoch: bool = False,
     shuffle_after_epoch_seed: int | None = None,
-    num_shards: int = 1,
-    shard_id: int = 0,
+    num_shards: Annotated[int, Range(1)] = 1,
+    shard_id: Annotated[int, Range(0)] = 0,
     stick_to_shard: bool = False,
     pad_last_batch: bool = False,
     seed: int = -1,
-    device: str | None = None,
+    device: Literal["cpu"] | None = None,
     name: str | None = None,
-    bytes_per_sample_hint: int | Sequence[int] = 0,
-    dont_use_mmap: bool = False,
-    lazy_init: bool = False,
-    prefetch_queue_depth: int = 1,
-    preserve: bool = False,
-    read_ahead: bool = False,
-    skip_cached_images: bool = False,
-    tensor_init_bytes: int = 1048576,
+    **hints: Unpack[FileHints],
 ) -> tuple[DataNode, DataNode]:
     """Reads whole files, each with a label.
 
@@ -322,14 +332,6 @@ def file(
       seed: seed of `random_shuffle`; negative: the pipeline's.
       device: "cpu" or None.
       name: of the reader, for ``reader_name`` and error messages.
-      bytes_per_sample_hint: no effect (memory is allocated for the batch at hand), accepted as a hint of DALI's.
-      dont_use_mmap: no effect (files are never mapped), accepted as a hint of DALI's.
-      lazy_init: no effect (files are listed when the pipeline is built), accepted as a hint of DALI's.
-      prefetch_queue_depth: no effect (the pipeline's depth decides), accepted as a hint of DALI's.
-      preserve: no effect (readers are always kept), accepted as a hint of DALI's.
-      read_ahead: no effect, accepted as a hint of DALI's.
-      skip_cached_images: no effect (there is no decoder cache), accepted as a hint of DALI's.
-      tensor_init_bytes: no effect, accepted as a hint of DALI's.
 
     Returns:
       (contents ``uint8[bytes]``, label ``int32[1]``) of each file. Their source_info is the path relative to `file_root`, or as
@@ -341,64 +343,48 @@ def file(
 
     Unlike in DALI, the shuffled order differs from DALI's own.
     """
-    what = "readers.file"
-    if device not in (None, "cpu"):
-        raise ArgumentError(f"{what}: device must be 'cpu', got {device!r}")
     if files is not None and file_list is not None:
-        raise ArgumentError(f"{what}: files and file_list can't be given together; pass one of them")
+        raise ArgumentError("files and file_list can't be given together; pass one of them")
     if files is None and file_list is None and file_root is None:
-        raise ArgumentError(f"{what}: one of file_root, file_list and files must be given")
+        raise ArgumentError("one of file_root, file_list and files must be given")
     if labels is not None and files is None:
-        raise ArgumentError(f"{what}: labels can only be given together with files")
+        raise ArgumentError("labels can only be given together with files")
     if shuffle_after_epoch_seed is not None and not shuffle_after_epoch:
-        warnings.warn(f"{what}: shuffle_after_epoch_seed has no effect without shuffle_after_epoch=True", stacklevel=2)
-    paths = None if files is None else _texts("files", files)
-    numbers = None
-    if labels is not None:
-        flat = np.atleast_1d(np.asarray(labels))
-        if flat.ndim != 1 or (flat.dtype.kind not in "iu" and flat.size):
-            raise TypeError(f"{what}: labels must be integers, got {labels!r}")
-        numbers = tuple(flat.tolist())
-    if paths is not None and not paths:
-        raise ArgumentError(f"{what}: files is empty")
-    if paths is not None and numbers is not None and len(paths) != len(numbers):
-        raise ArgumentError(f"{what}: files and labels must be equally long, got {len(paths)} and {len(numbers)}")
-    filters = _texts("file_filters", file_filters)
-    directories = None if dir_filters is None else _texts("dir_filters", dir_filters)
-    if not filters or directories == ():
-        raise ArgumentError(f"{what}: {'dir_filters' if filters else 'file_filters'} is empty: nothing can match")
-    walk: dict[str, Any] = {
-        "num_shards": int(num_shards),
-        "shard_id": int(shard_id),
-        "stick_to_shard": bool(stick_to_shard),
-        "pad_last_batch": bool(pad_last_batch),
-        "random_shuffle": bool(random_shuffle),
-        "shuffle_after_epoch": bool(shuffle_after_epoch),
-        "shuffle_after_epoch_seed": int(shuffle_after_epoch_seed or 0),
-        "initial_fill": int(initial_fill),
+        warnings.warn("readers.file: shuffle_after_epoch_seed has no effect without shuffle_after_epoch=True", stacklevel=STACKLEVEL)
+    where = _Where(
+        file_root=cast(str, file_root),
+        file_list=cast(str, file_list),
+        files=_all(files),
+        labels=_all(labels),
+        file_filters=_all(file_filters) or (),
+        dir_filters=_all(dir_filters),
+        case_sensitive=case_sensitive_filter,
+    )
+    if where.files == ():
+        raise ArgumentError("files is empty")
+    if where.files is not None and where.labels is not None and len(where.files) != len(where.labels):
+        raise ArgumentError(f"files and labels must be equally long, got {len(where.files)} and {len(where.labels)}")
+    if not where.file_filters or where.dir_filters == ():
+        raise ArgumentError(f"{'dir_filters' if where.file_filters else 'file_filters'} is empty: nothing can match")
+    walk = {
+        "num_shards": num_shards,
+        "shard_id": shard_id,
+        "stick_to_shard": stick_to_shard,
+        "pad_last_batch": pad_last_batch,
+        "random_shuffle": random_shuffle,
+        "shuffle_after_epoch": shuffle_after_epoch,
+        "shuffle_after_epoch_seed": shuffle_after_epoch_seed or 0,
+        "initial_fill": initial_fill,
     }
     try:
-        Walk(size=max(1, int(num_shards)), **walk)  # its checks, before anything is read
+        Walk(size=num_shards, **walk)  # its checks, before anything is read
     except ValueError as e:
-        raise ArgumentError(f"{what}: {e}") from None
-    where = _Where(
-        _path("file_root", file_root), _path("file_list", file_list), paths, numbers, filters, directories, bool(case_sensitive_filter)
-    )
-    nodes = add(ReadFile(where=where, walk=tuple(walk.items()), seed=int(seed)), device="cpu", name=name)
+        raise ArgumentError(str(e)) from None
+    nodes = add(ReadFile(where=where, walk=tuple(walk.items()), seed=seed), device="cpu", name=name)
     assert isinstance(nodes, tuple)
     return nodes[0], nodes[1]
 
 
-def _path(name: str, x: Any) -> str | None:
-    if x is None:
-        return None
-    if not isinstance(x, (str, os.PathLike)):
-        raise TypeError(f"readers.file: {name} must be a path (str or os.PathLike), got {type(x).__name__}")
-    return os.fsdecode(x)
-
-
-def _texts(name: str, x: Any) -> tuple[str, ...]:
-    try:
-        return (os.fsdecode(x),) if isinstance(x, (str, os.PathLike)) else tuple(os.fsdecode(e) for e in x)
-    except TypeError as e:
-        raise TypeError(f"readers.file: {name} must be a text or a list of texts, got {x!r}") from e
+def _all(x: Any) -> tuple[Any, ...] | None:
+    """One or several checked values as a tuple."""
+    return x if x is None or isinstance(x, tuple) else (x,)
