@@ -238,8 +238,8 @@ class Pipeline(Definition):
     def iter_setup(self):
         """Overridden by subclasses: called once for each batch, before it is made, e.g. to call `feed_input`.
 
-        StopIteration raised by it ends the epoch. Under `run` it is called in the same thread, as many batches ahead as are made
-        ahead; under an iterator in one of the iterator's threads.
+        StopIteration raised by it ends the epoch. It is called in the thread that calls `run` or the iterator's ``next``, as many
+        batches ahead as are made ahead.
         """
 
     def feed_input(
@@ -296,7 +296,8 @@ class Pipeline(Definition):
     def serialize(self, filename: str | os.PathLike[str] | None = None) -> bytes:
         """The traced definition and the pipeline's arguments as JSON text, for `deserialize`.
 
-        Differs from DALI: the format, which is readable. The state is not in it: a pipeline made of it starts anew.
+        Differs from DALI: the format, which is readable. The state is not in it: a pipeline made of it starts anew. A seed is in it
+        if one was given; otherwise each pipeline made of it draws its own, as the one that is serialized did.
 
         Args:
           filename: where to write it, too.
@@ -304,7 +305,7 @@ class Pipeline(Definition):
         Raises:
           ValueError: an operator holds a Python function or iterator, e.g. external_source with a source.
         """
-        text = serialization.dump(self._graph, {**self._given, "seed": self._seed})
+        text = serialization.dump(self._graph, self._given)
         if filename is not None:
             pathlib.Path(filename).write_bytes(text)
         return text
@@ -313,7 +314,7 @@ class Pipeline(Definition):
     def deserialize(
         serialized_pipeline: bytes | str | None = None, filename: str | os.PathLike[str] | None = None, **kwargs: Any
     ) -> Pipeline:
-        """A pipeline that gives the same data and random numbers as the one that was serialized.
+        """A pipeline that gives the same data, and if it had a seed the same random numbers, as the one that was serialized.
 
         Nothing in the text is executed.
 

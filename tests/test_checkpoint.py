@@ -427,6 +427,25 @@ def test_external_sources_that_start_over(caplog):
         it.set_state(state)
 
 
+def test_an_iterator_that_can_not_start_over_goes_on_where_it_is(caplog):
+    """Also with the item that was looked at for its type: none is lost."""
+    with external(lambda: iter([np.full((3, 1), i, np.int32) for i in range(9)]))() as it:
+        next(it)
+        taken = it.checkpoints()
+    iterator = external(lambda: (np.full((3, 1), i, np.int32) for i in range(10, 19)))
+    with caplog.at_level(logging.WARNING), iterator(taken) as other:
+        assert [np.asarray(next(other)["x"])[0].item() for _ in range(3)] == [10, 11, 12]
+    assert "goes on where it is" in caplog.text
+    pipe = pipeline_def(lambda: fn.external_source(iter([np.full(1, i) for i in range(9)])))(
+        batch_size=1, enable_checkpointing=True, checkpoint=None
+    )
+    pipe.run()
+    again = pipeline_def(lambda: fn.external_source(iter([np.full(1, i) for i in range(10, 19)])))(
+        batch_size=1, enable_checkpointing=True, checkpoint=pipe.checkpoint()
+    )
+    assert [again.run()[0].as_array().item() for _ in range(3)] == [10, 11, 12]
+
+
 def test_state_that_json_cannot_hold():
     class Source(Stateful):
         def get_state(self):

@@ -137,6 +137,36 @@ def test_small_batches_pass_through():
     assert run([[np.arange(2)], [np.arange(1), np.arange(3)]], 2) == [[[0, 1]], [[0], [0, 1, 2]]]
 
 
+@pytest.mark.parametrize("first", [np.zeros((3, 0, 2), np.uint8), []], ids=["empty samples", "no samples"])
+def test_a_first_batch_without_an_element(first):
+    batches = [first, np.ones((3, 4, 2), np.uint8)]
+
+    @pipeline_def(batch_size=3)
+    def define():
+        x = fn.external_source(batches, dtype=types.UINT8, ndim=2)
+        return x.gpu(), x + 1
+
+    pipe = define()
+    assert [x.shape() for x in pipe.run()] == [[np.shape(s) for s in first]] * 2
+    assert [x.as_array().tolist() for x in pipe.run()] == [np.full((3, 4, 2), n).tolist() for n in (1, 2)]
+    pipe.close()
+
+
+@pytest.mark.parametrize("joined", [True, False])
+def test_sources_of_one_batch_give_as_many_samples(joined):
+    """As in DALI, which says "Batch size clash!", also where the outputs don't meet."""
+
+    def define():
+        a, b = fn.external_source([np.zeros(2), np.zeros(1)]), fn.external_source([np.ones(2), np.ones(2)])
+        return a + b if joined else (a, b)
+
+    pipe = pipeline_def(define)(batch_size=2)
+    assert [len(x) for x in pipe.run()] == [2] * (2 - joined)
+    with pytest.raises(RuntimeError, match="gave 2 samples for a batch of which another source gave 1"):
+        pipe.run()
+    pipe.close()
+
+
 def test_several_outputs():
     def source(i):
         return np.full(3, i), [np.zeros((2, k), np.uint8) for k in range(3)]

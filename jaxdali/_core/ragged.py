@@ -111,7 +111,7 @@ class Capacities:
     def fit(self, needs: dict[Any, int]) -> dict[Any, int]:
         """Capacities of all buffers for a batch that needs `needs`."""
         with self._lock:
-            if any(n > self._capacity.get(k, 0) for k, n in needs.items()):
+            if any(n > self._capacity.get(k, -1) for k, n in needs.items()):
                 if self._capacity:
                     self._room = MOST_ROOM
                 for k, n in needs.items():

@@ -49,12 +49,16 @@ class Source:
     Attributes:
       metas: for readers, one dict per local shard, as `Pipeline.reader_meta` returns it; empty for other sources.
       fed: whether the data come from `feed`.
+      in_caller: whether `read` must be called in the thread that takes the batches, under its JAX settings.
+      workers: threads in which it may call a function of the user's at the same time, where the user wants that.
       walks: for readers, the way of each local shard through the list.
     """
 
     walks: Sequence[Walk] = ()
     metas: tuple[dict[str, int], ...] = ()
     fed: bool = False
+    in_caller: bool = False
+    workers: int = 1
 
     @property
     def meta(self) -> dict[str, int]:
@@ -99,6 +103,12 @@ class Source:
         """The cursors from which to go on after `read` raised another exception than StopIteration: its batch is consumed."""
         return list(cursors)
 
+    def commit(self) -> None:
+        """The batch that was read first of those not yet committed is whole, or lost: every source has given its part."""
+
+    def undo(self) -> None:
+        """The `read` that was called last, and is not committed, counts as not called; it may have raised an exception."""
+
     def saved(self, cursors: Sequence[Any]) -> list[Saved]:
         """What to write into a checkpoint, for each local shard."""
         return [Saved(f, c) for f, c in zip(self.fingerprint(), cursors, strict=True)]
@@ -135,7 +145,7 @@ class Source:
         """Lets go of what the source holds, and of threads that wait for data; it is not used any more, unless `reopen` is called."""
 
     def reopen(self) -> None:
-        """Makes a source that was closed ready for use again."""
+        """Makes a source that was closed ready for use again; what was read and not committed is undone."""
 
 
 def check_fingerprints(here: Sequence[dict[str, Any]], saved: Sequence[Saved], but: Sequence[str] = ()) -> None:

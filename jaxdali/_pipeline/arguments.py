@@ -36,10 +36,12 @@ def depth(x: Any) -> int | dict[str, int]:
     return whole("prefetch_queue_depth", x)
 
 
-def check_range(name: str, x: int):
-    """ValueError for a number below 1."""
+def check_range(name: str, x: int, most: int | None = None):
+    """ValueError for a number below 1 or above `most`."""
     if x < 1:
         raise ValueError(f"{name} must be at least 1, got {x}")
+    if most is not None and x > most:
+        raise ValueError(f"{name} must be at most {most}, got {x}")
 
 
 def output_dtypes(x: Any) -> Any:

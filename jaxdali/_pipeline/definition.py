@@ -15,6 +15,7 @@ from .._core.graph import DataNode, Graph, Node
 from . import arguments as check
 
 DEFAULT_NUM_THREADS = 4
+MAX_DEPTH = 4096  # of batches made ahead, all of which are in memory
 
 
 class Definition:
@@ -196,7 +197,7 @@ class Definition:
         check.check_range("num_threads", self.num_threads)
         depth = self.prefetch_queue_depth
         for x in depth.values() if isinstance(depth, dict) else [depth]:
-            check.check_range("prefetch_queue_depth", x)
+            check.check_range("prefetch_queue_depth", x, MAX_DEPTH)
         if isinstance(depth, dict) and not self.exec_async:
             raise ValueError(f"prefetch_queue_depth={depth} needs exec_async=True; pass a number instead")
 

@@ -14,7 +14,7 @@ from .._core.values import Value
 from .._data.source import Source
 from .._run.executor import Batch, Executor
 from .._run.host import Work
-from .._run.prefetch import Prefetch, Synchronous
+from .._run.prefetch import Prefetch, Synchronous, Turn, close_together
 from ..backend import TensorListCPU, TensorListGPU
 
 
@@ -32,7 +32,7 @@ class Schedule:
 
     def __init__(self, executor: Executor, state: dict, depth: int, *, pipelined: bool, by_user: bool):
         self.executor = executor
-        self._kind = Prefetch if pipelined and not by_user else Synchronous
+        self._ahead = pipelined and not by_user
         self._runner: Prefetch | Synchronous | None = None  # made when the first batch is scheduled: it may read the sources at once
         self._start = state
         self._depth = depth if pipelined else 1
@@ -41,6 +41,7 @@ class Schedule:
         self._filled = False
         self._pending = 0
         self._closed = False
+        self._turn = Turn("pipeline")
 
     @property
     def started(self) -> bool:
@@ -54,10 +55,15 @@ class Schedule:
 
     def schedule(self):
         """Schedules one batch; the first time as many as are made ahead. Of data that are fed, at most those that are there."""
+        with self._turn:
+            self._schedule()
+
+    def _schedule(self):
         if self._closed:
             raise RuntimeError("this pipeline is closed")
         if self._runner is None:
-            self._runner = self._kind(self.executor, self._start, self._depth)
+            made = self.executor, self._start
+            self._runner = Prefetch(*made, depth=self._depth, ahead=self._depth) if self._ahead else Synchronous(*made)
         runner = self._runner
         if self._fed and not self._setups:
             room = max(self._depth - self._pending, 1)
@@ -66,23 +72,27 @@ class Schedule:
         else:
             count = 1 if self._filled else self._depth
         self._filled = True
+        if isinstance(runner, Prefetch):
+            self._pending += count
+            runner.ask()
+            return
         for _ in range(count):
-            if isinstance(runner, Synchronous):
-                runner.request()
-                if runner.no_more:
-                    return
+            runner.request()
+            if runner.no_more:
+                return
             self._pending += 1
 
     def take(self) -> Batch:
         """The batch scheduled first. Raises StopIteration when nothing is scheduled, or the data are at their end."""
-        if not self._pending or self._runner is None:
-            raise StopIteration
-        self._pending -= 1
-        try:
-            return self._runner.get()
-        except StopIteration:
-            self._pending = 0
-            raise
+        with self._turn:
+            if not self._pending or self._runner is None:
+                raise StopIteration
+            self._pending -= 1
+            try:
+                return self._runner.get()
+            except StopIteration:
+                self._pending = 0
+                raise
 
     @property
     def empty(self) -> bool:
@@ -103,10 +113,7 @@ class Schedule:
         self._closed = True
         for source in self._fed:
             source.close()  # a thread may wait for data there
-        if self._runner is not None:
-            self._runner.close()
-        if self._runner is None or not self._runner.busy:
-            self.executor.close()
+        close_together([] if self._runner is None else [self._runner], [self.executor])
 
     def hand_over(self) -> dict[int, Source]:
         """Gives up the sources, unread, and closes the rest."""
@@ -125,9 +132,8 @@ class SetUpExecutor(Executor):
 
     def _set_up(self):
         if not self._is_set_up:
-            with self.settings.contexts():
-                for f in self._setups:
-                    f()
+            for f in self._setups:
+                f()
             self._is_set_up = True
 
     def build(self):
@@ -138,10 +144,17 @@ class SetUpExecutor(Executor):
                 raise RuntimeError("there is no data: iter_setup raised StopIteration before the first batch") from None
         super().build()
 
-    def read(self, state: dict) -> Work:
-        self._set_up()
+    @property
+    def asks(self) -> bool:
+        return True
+
+    def ask(self, state: dict) -> Work:
+        try:
+            self._set_up()
+        except StopIteration:
+            return Work(state, state, ended=True)
         self._is_set_up = False
-        return super().read(state)
+        return super().ask(state)
 
 
 def make_executor(graphs: Sequence[Graph], setups: Sequence[Callable[[], None]], **options: Any) -> Executor:

@@ -6,6 +6,7 @@ import contextlib
 import copy
 import dataclasses
 import functools
+import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -77,6 +78,7 @@ class Executor:
       shards: the local shards.
       batch_size: samples per shard.
       num_threads: threads of the native operators, for all shards together.
+      num_workers: threads in which a source of samples may be called, where the user wants that.
       seed: of the pipeline.
       as_arrays: outputs are global jax.Arrays (an iterator), else values as they are, of the one shard (Pipeline.run).
       sharding: of the outputs, one for all or one for each; None: the one device.
@@ -96,6 +98,7 @@ class Executor:
         shards: Shards,
         batch_size: int,
         num_threads: int,
+        num_workers: int = 1,
         seed: int,
         as_arrays: bool,
         sharding: Sharding | Sequence[Sharding | None] | None = None,
@@ -123,6 +126,7 @@ class Executor:
         self.settings = UserSettings()
         self._x64 = self.settings.x64 if x64 is None else x64
         self._finish = finish or (lambda graph, arrays: arrays)
+        self._process = os.getpid()
         self.pool_id = _cpu.pool_create(num_threads)
         self._pool = BufferPool()
         self._outputs = Outputs(self._pool, shards, batch_size, stacked=stacked, padded=padded, x64=self._x64)
@@ -135,13 +139,20 @@ class Executor:
         self._last: dict[int, tuple[Program, Any]] = {}
         self._programs: dict[Any, tuple[Layout, Program, Shards]] = {}
         self.sources: dict[int, Source] = {}
-        for i, node in enumerate(self.graph.nodes):
-            if isinstance(node.op, SourceOperator):
-                try:
-                    made = sources.get(node.id) if sources else None
-                    self.sources[node.id] = made or node.op.make_source([g.nodes[i].op for g in graphs], seed)
-                except (ValueError, RuntimeError, OSError) as e:
-                    raise e if isinstance(e, OperatorError) else node.error(str(e)) from e
+        self.calling: Node | None = None  # whose function of the user's a thread of ours is in, for messages
+        try:
+            for i, node in enumerate(self.graph.nodes):
+                if isinstance(node.op, SourceOperator):
+                    try:
+                        made = sources.get(node.id) if sources else None
+                        source = made or node.op.make_source([g.nodes[i].op for g in graphs], seed)
+                        source.workers = num_workers
+                        self.sources[node.id] = source
+                    except (ValueError, RuntimeError, OSError) as e:
+                        raise e if isinstance(e, OperatorError) else node.error(str(e)) from e
+        except BaseException:
+            self.close()
+            raise
         self._source_nodes = [n for n in self.graph.nodes if isinstance(n.op, SourceOperator)]
         named = [n for n in self._source_nodes if n.name == reader]
         self.primary = (named or self._source_nodes or [None])[0]
@@ -153,9 +164,13 @@ class Executor:
         """Infers the specs, as far as no eager function has to run for that; reads first batches where only these tell the types."""
         if self._built:
             return
+        for i, node in enumerate(self.graph.nodes):
+            if isinstance(node.op, SourceOperator):  # may call a function of the user's: under the settings of the user's thread
+                self._infer(i, node)
         with self.contexts():
             for i, node in enumerate(self.graph.nodes):
-                self._infer(i, node)
+                if not isinstance(node.op, SourceOperator):
+                    self._infer(i, node)
         self._built = True
 
     def _infer(self, i: int, node: Node):
@@ -245,41 +260,90 @@ class Executor:
 
     # --- one batch --------------------------------------------------------------------------------------------
 
-    def read(self, state: dict) -> Work:
-        """Reads the sources: the batch as yet without anything else. Its `after` is the state to go on from, whatever becomes of it.
+    @property
+    def asks(self) -> bool:
+        """Whether batches begin with `ask`."""
+        return any(s.in_caller for s in self.sources.values())
+
+    def ask(self, state: dict) -> Work:
+        """Begins a batch in the thread that takes it, under that thread's settings: reads the sources that belong there.
+
+        Returns:
+          What `read` completes. In its `after` only the cursors of these sources have moved on.
+
+        Raises:
+          What is no Exception: a KeyboardInterrupt comes out at once, and the next `ask` begins the same batch.
+        """
+        work = Work(state, _following(state))
+        self._read_sources([n for n in self._source_nodes if self.sources[n.id].in_caller], work)
+        return work
+
+    def read(self, state: dict, asked: Work | None = None) -> Work:
+        """Reads the (other) sources. The batch's `after` is the state to go on from, whatever becomes of it.
+
+        Args:
+          asked: what `ask` returned. Its place in those sources is known from there, the rest from `state`.
 
         Raises:
           StopIteration: a source has no more data.
           SourceError: a source failed otherwise; carries the state to go on from.
         """
-        work = Work(state, state)
-        after = {**state, "iteration": state["iteration"] + 1, "sources": {k: dict(v) for k, v in state["sources"].items()}}
+        work = asked or Work(state, state)
+        if work.ended:
+            raise StopIteration
+        before, work.before, work.after = work.after, state, _following(state)
+        here = []
         for node in self._source_nodes:
-            entry = after["sources"][node.name]
-            source = self.sources[node.id]
-            try:
-                with TraceAnnotation(f"jaxdali read {node.op.name}"):
-                    outputs, entry["cursors"], ids = source.read(self._context(node, work, {}), entry["cursors"])
-            except StopIteration:
-                raise
-            except BaseException as e:  # a user's KeyboardInterrupt, too, must not come from the same batch for ever
-                entry["cursors"] = source.after_error(entry["cursors"])
-                if isinstance(e, ArgumentError):  # ours; others are the user's own, and stay as they are
-                    e.args = (f"{node.op.name} (created at {node.where}): {str(e).removeprefix(f'{node.op.name}: ')}",)
-                elif not isinstance(e, OperatorError):
-                    e.add_note(f"in {node.op.name} (created at {node.where})")
-                raise SourceError(after) from e
-            work.names[node.id] = ids.names
-            if node is self.primary or work.ids is None:
-                work.ids = ids
-            self._store(node, work, outputs)
-        work.after = after
+            if asked is not None and self.sources[node.id].in_caller:
+                work.after["sources"][node.name] = before["sources"][node.name]
+            else:
+                here.append(node)
+        self._read_sources(here, work)
+        if work.ended:
+            raise StopIteration
+        for source in self.sources.values():
+            source.commit()
+        if work.error is not None:
+            raise SourceError(work.after) from work.error
         if work.ids is None:
             N = len(self.shards.devices) * self.B
             place = np.arange(self.B)[None] + self.B * np.asarray(self.shards.ids)[:, None]
             position = (place + state["iteration"] * self.B * self.shards.num).reshape(-1)
             work.ids = SampleIds(epoch=np.full(N, state["epoch"]), position=position, names=[""] * N)
         return work
+
+    def _read_sources(self, nodes: Sequence[Node], work: Work):
+        """Reads a batch of some sources. All of them, also when one fails: they stay in step."""
+        for k, node in enumerate(nodes):
+            entry = work.after["sources"][node.name]
+            source, before = self.sources[node.id], entry["cursors"]
+            try:
+                if not source.in_caller:
+                    self.calling = node
+                with TraceAnnotation(f"jaxdali read {node.op.name}"):
+                    outputs, entry["cursors"], ids = source.read(self._context(node, work, {}), before)
+                self._store(node, work, outputs)
+                work.names[node.id] = ids.names
+                _check_alike(node, ids, work.ids)
+                if node is self.primary or work.ids is None:
+                    work.ids = ids
+            except StopIteration:
+                work.ended = True
+                return
+            except BaseException as e:
+                if source.in_caller and not isinstance(e, Exception):  # meant for this thread, and for now
+                    for n in nodes[: k + 1]:
+                        self.sources[n.id].undo()
+                    raise
+                if entry["cursors"] is before:
+                    entry["cursors"] = source.after_error(before)
+                if isinstance(e, ArgumentError):  # ours; others are the user's own, and stay as they are
+                    e.args = (f"{node.op.name} (created at {node.where}): {str(e).removeprefix(f'{node.op.name}: ')}",)
+                elif not isinstance(e, OperatorError):
+                    e.add_note(f"in {node.op.name} (created at {node.where})")
+                work.error = work.error or e
+            finally:
+                self.calling = None
 
     def launch(self, work: Work) -> Work:
         """Everything but the last wait: host operators and eager functions in turn with programs, which are dispatched, not waited for.
@@ -351,6 +415,7 @@ class Executor:
         ctx, op = self._context(node, work, bad), node.op
         try:
             if isinstance(op, EagerOperator):
+                self.calling = node
                 self._run_eager(node, op, work, ctx)
                 return
             values = [work.values[x.node.id, x.index] for x in node.inputs]
@@ -364,6 +429,8 @@ class Executor:
             raise
         except (ValueError, TypeError, IndexError, KeyError, ArithmeticError, OSError) as e:
             raise node.error(f"{type(e).__name__}: {e}") from e
+        finally:
+            self.calling = None
         for i, (spec, shape) in enumerate(zip(node.specs, setup.shapes, strict=True)):
             given = _static_shapes(spec, ctx.N) if spec.shape is not None else np.asarray(shape, np.int64)
             work.values[node.id, i] = Value(spec, given)
@@ -598,7 +665,8 @@ class Executor:
         """Lets go of sources and threads."""
         for source in self.sources.values():
             source.close()
-        _cpu.pool_destroy(self.pool_id)
+        if os.getpid() == self._process:  # in a fork the threads of the pool, which this waits for, don't exist
+            _cpu.pool_destroy(self.pool_id)
 
 
 def _check_same_structure(graphs: Sequence[Graph]):
@@ -617,6 +685,20 @@ def _check_same_structure(graphs: Sequence[Graph]):
             f"the pipeline definition gives {len(g.nodes)} operators for shard {shard}, {len(graphs[0].nodes)} for shard 0, "
             "or connects them differently"
         )
+
+
+def _following(state: dict) -> dict:
+    """The state after a batch, as yet with the sources' cursors from before it."""
+    return {**state, "iteration": state["iteration"] + 1, "sources": {k: dict(v) for k, v in state["sources"].items()}}
+
+
+def _check_alike(node: Node, ids: SampleIds, others: SampleIds | None):
+    """All sources give as many samples for a batch."""
+    if others is None or (ids.present is None and others.present is None):
+        return
+    here, there = (np.ones(len(x.epoch), bool) if x.present is None else x.present for x in (ids, others))
+    if (here != there).any():
+        raise node.error(f"it gave {int(here.sum())} samples for a batch of which another source gave {int(there.sum())}; these must agree")
 
 
 def _static_shapes(spec: Spec, N: int) -> np.ndarray:

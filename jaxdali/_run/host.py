@@ -45,6 +45,7 @@ class Work:
       status: of each program that has native operators: (they, codes ``i32[S*B, operators]``).
       failures: samples that failed in the host pass; replaced: (file, reason) of those replaced.
       bad: after a launch, per native node, the samples that failed and their codes, see `HostContext.bad`.
+      error: what a source raised; ended: whether one is at its end. Both stop the batch when the other sources have been read.
     """
 
     before: dict
@@ -58,6 +59,8 @@ class Work:
     failures: list[tuple[Node, int, int, str]] = dataclasses.field(default_factory=list)
     replaced: list[tuple[str, str]] = dataclasses.field(default_factory=list)
     bad: Mapping[int, Mapping[int, int]] = dataclasses.field(default_factory=dict)
+    error: BaseException | None = None
+    ended: bool = False
 
     @property
     def present(self) -> np.ndarray | None:

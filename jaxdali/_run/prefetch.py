@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import atexit
 import collections
+import logging
+import os
 import queue
 import threading
 import time
@@ -17,27 +19,63 @@ from .host import SourceError, Work
 # The producer starts this much after a slot of a full queue came free, so that the user's own step is dispatched first: both need the GIL.
 HEAD_START = 0.002  # seconds
 
-# At exit threads are waited for so long: one may be in a user's function that takes for ever.
+# Threads are waited for so long when they are closed, and when the interpreter exits: one may be in a user's function that takes for ever.
+PATIENCE = 5.0  # seconds
 EXIT_PATIENCE = 1.5  # seconds
+
+_log = logging.getLogger("jaxdali")
 
 _live: weakref.WeakSet[Prefetch] = weakref.WeakSet()
 _thread = threading.local()  # .ours is True in the threads of this module
 
 
+class Turn:
+    """A lock for what several threads may use at a time. In a forked process, where no threads of ours are, an error says so."""
+
+    def __init__(self, what: str):
+        self._what = what
+        self._lock = threading.RLock()
+        self._process = os.getpid()
+
+    def check(self):
+        """Raises a RuntimeError in another process than the one this was made in."""
+        if os.getpid() != self._process:
+            raise RuntimeError(
+                f"this {self._what} was made in process {self._process}, and this process ({os.getpid()}) is a fork of it, in which its "
+                "threads and JAX's don't run: make it in the process that uses it, or start that with the method 'spawn'"
+            )
+
+    def __enter__(self):
+        self.check()  # first: a thread may have held the lock when the process was forked
+        self._lock.acquire()
+
+    def __exit__(self, *exc: Any):
+        self._lock.release()
+
+
 class Prefetch:
     """Makes batches ahead of `get`, `depth` finished ones at most and one launched.
 
+    The threads start when a batch is first asked for. Sources that must be called in the thread that takes the batches are read
+    there, `ahead` batches in all: before one is taken, as many are read as were taken since.
+
     Exceptions travel to the caller of `get`, in order; one consumes its batch, the next `get` gives the batch after it.
-    After a StopIteration the threads wait for `restart`.
+    After a StopIteration the threads wait for `restart`. One thread at a time may take batches.
 
     Attributes:
       state: the executor's, after the batch that `get` returned last, whatever was made ahead.
     """
 
-    def __init__(self, executor: Executor, state: dict, depth: int):
+    def __init__(self, executor: Executor, state: dict, depth: int, ahead: int):
         self._executor = executor
         self.state = state
         self._state = state  # after the batch that was read last
+        self._asked_state = state  # after the batch that was asked for last
+        self._asks = executor.asks
+        self._ahead = ahead
+        self._asked = 0  # batches that were asked for and not taken
+        self._met_end = False  # by what was asked for last
+        self._work: queue.SimpleQueue[Work | None] = queue.SimpleQueue()  # asked for, not yet read
         self._stop = False
         self._slots = threading.Semaphore(depth + 1)
         self._launched: queue.SimpleQueue[Any] = queue.SimpleQueue()
@@ -45,21 +83,41 @@ class Prefetch:
         self._finished: collections.deque[Any] = collections.deque()
         self._ready = threading.Condition()
         self._resume = threading.Semaphore(0)
+        self._threads: list[threading.Thread] = []
+        self._turn = Turn("pipeline or iterator")
+        self._closed = threading.RLock()  # garbage collected meanwhile may close this one again
+
+    def ask(self):
+        """Builds the executor and starts the threads, the first time; reads the sources that belong to the caller's thread."""
+        self._turn.check()
+        if self._stop:
+            raise RuntimeError("the iterator is closed")
+        if not self._threads:
+            self._executor.build()
+            self._start()
+        while self._asks and self._asked < self._ahead and not (self._met_end or self._stop):
+            work = self._executor.ask(self._asked_state)
+            self._asked_state, self._met_end = work.after, work.ended
+            self._asked += 1
+            self._work.put(work)
+
+    def _start(self):
         self._threads = [
             threading.Thread(target=self._produce, name="jaxdali-produce", daemon=True),
             threading.Thread(target=self._check, name="jaxdali-check", daemon=True),
         ]
-        self._closed = threading.RLock()  # garbage collected meanwhile may close this one again
         for t in self._threads:
             t.start()
         _live.add(self)
 
     def get(self) -> Batch:
         """The next batch. Raises what making it raised; StopIteration at the end of the data, again and again until `restart`."""
+        self.ask()
         with self._ready:
             kind, item, state = self._head()
             if kind != "end":
                 self._finished.popleft()
+                self._asked -= 1
                 self.state = state
                 self._slots.release()
         batch = _opened(kind, item)
@@ -68,12 +126,14 @@ class Prefetch:
 
     def peek(self) -> Batch:
         """What the next `get` gives or raises, without taking it."""
+        self.ask()
         with self._ready:
             kind, item, _ = self._head()
         return _opened(kind, item)
 
     def wait(self) -> bool:
         """Waits until the next `get` need not. Returns False when the data are at their end, True for a batch or an error."""
+        self.ask()
         with self._ready:
             return self._head()[0] != "end"
 
@@ -97,32 +157,54 @@ class Prefetch:
 
     def restart(self):
         """Goes on with the next epoch after the end of the data was reached by `get`."""
-        with self._ready:
-            if self._finished and self._finished[0][0] == "end":
-                self.state = self._finished.popleft()[2]
-                self._slots.release()
-                self._resume.release()
+        if not self.at_end:
+            return
+        state = self._finished.popleft()[2]
+        while not self._work.empty():  # asked for before another source's end was known
+            self._work.get()
+        # The producing thread waits to be resumed.
+        self.state = self._state = self._asked_state = self._executor.after_end(state)
+        self._asked, self._met_end = 0, False
+        self._slots.release()
+        self._resume.release()
 
     def close(self):
-        """Stops and joins both threads. Safe to call twice, and from any thread but these."""
+        """Stops both threads and waits for them, but not for ever: one may be in a function of the user's.
+
+        Safe to call twice, and from any thread but these.
+        """
+        self._stop = True
+        if os.getpid() != self._turn._process:
+            return
         with self._closed:
-            self._stop = True
             for source in self._executor.sources.values():
                 if source.fed:
                     source.close()  # a thread may wait for data there
+            self._work.put(None)
             self._slots.release()
             self._resume.release()
             self._launch_room.release()
             with self._ready:
                 self._ready.notify_all()
+            exits = not threading.main_thread().is_alive()
+            deadline = _exit_deadline() if exits else time.monotonic() + PATIENCE
             for t in self._threads:
-                t.join(_patience())
+                t.join(max(0.0, deadline - time.monotonic()))
+            node = self._executor.calling
+            if self.busy and not exits:
+                waits = f"{node.op.name} (created at {node.where}), which has not returned" if node is not None else "a batch in the making"
+                _log.warning("close() gave up after %g s waiting for %s; its thread ends when that does", PATIENCE, waits)
         self._finished.clear()
 
     @property
     def busy(self) -> bool:
-        """Whether a thread still runs: after `close`, only when the interpreter exits and could not wait for it."""
+        """Whether a thread still runs: after `close`, when it could not wait for it."""
         return any(t.is_alive() for t in self._threads)
+
+    def join(self):
+        """Waits for the threads after `close`, however long it takes."""
+        for t in self._threads:
+            t.join()
 
     def _produce(self):
         _thread.ours = True
@@ -133,15 +215,15 @@ class Prefetch:
                     if not self._stop:
                         threading.Event().wait(HEAD_START)
                 self._launch_room.acquire()
+                asked = self._work.get() if self._asks and not self._stop else None
                 if self._stop:
                     break
                 item: tuple[str, Any]
                 try:
-                    work = self._executor.read(self._state)
+                    work = self._executor.read(self._state, asked)
                     self._state = work.after  # whatever becomes of this batch, the next is another
                     item = ("batch", self._executor.launch(work))
                 except StopIteration:
-                    self._state = self._executor.after_end(self._state)
                     item = ("end", None)
                 except SourceError as e:
                     self._state = e.after
@@ -151,7 +233,7 @@ class Prefetch:
                 self._launched.put((*item, self._state))
                 if item[0] == "end":
                     self._resume.acquire()
-                del item
+                del item, asked
         self._launched.put(None)
 
     def _check(self):
@@ -184,11 +266,24 @@ def close_together(runners: Sequence[Prefetch | Synchronous], executors: Sequenc
     def close():
         for r in runners:
             r.close()
-        if not any(r.busy for r in runners):
-            for e in executors:
-                e.close()
+        when_idle(runners, executors)
 
     close_aside(close)
+
+
+def when_idle(runners: Sequence[Prefetch | Synchronous], executors: Sequence[Executor]):
+    """Closes the executors of runners that were closed: at once, or when the last of their threads has ended."""
+
+    def close():
+        for r in runners:
+            r.join()
+        for e in executors:
+            e.close()
+
+    if any(r.busy for r in runners):
+        threading.Thread(target=close, name="jaxdali-close", daemon=True).start()
+    else:
+        close()
 
 
 def close_aside(close: Callable[[], None]):
@@ -203,14 +298,12 @@ def close_aside(close: Callable[[], None]):
         close()
 
 
-def _patience() -> float | None:
-    """Seconds that a thread is waited for; None: until it ends."""
+def _exit_deadline() -> float:
+    """Until when the exiting interpreter waits for threads: one moment for all of them."""
     global _deadline
-    if threading.main_thread().is_alive():
-        return None
-    if _deadline is None:  # the interpreter exits: the first one that is waited for
+    if _deadline is None:
         _deadline = time.monotonic() + EXIT_PATIENCE
-    return max(0.0, _deadline - time.monotonic())
+    return _deadline
 
 
 _deadline: float | None = None
@@ -226,11 +319,11 @@ def _close_all():
 class Synchronous:
     """Makes batches in the caller's thread: each is launched when it is requested, and waited for when it is taken."""
 
-    def __init__(self, executor: Executor, state: dict, depth: int):
-        del depth
+    def __init__(self, executor: Executor, state: dict):
         self._executor = executor
         self.state = state
         self._state = state
+        self._turn = Turn("pipeline")
         self._items: collections.deque[tuple[str, Any, dict]] = collections.deque()
         self._closed = False
 
@@ -241,6 +334,9 @@ class Synchronous:
 
     busy = False  # it has no thread
 
+    def join(self):
+        """Without effect: it has no thread."""
+
     @property
     def no_more(self) -> bool:
         """Whether the end of the data was met: nothing more can be requested before `restart`."""
@@ -248,6 +344,7 @@ class Synchronous:
 
     def request(self):
         """Launches one more batch. What goes wrong is raised when the batch is taken."""
+        self._turn.check()
         if not self.no_more:
             self._items.append((*self._launch(), self._state))
 
@@ -271,7 +368,7 @@ class Synchronous:
     def restart(self):
         """Goes on with the next epoch after the end of the data was reached by `get`."""
         if self.at_end:
-            self.state = self._items[0][2]
+            self.state = self._state = self._executor.after_end(self._items[0][2])
             self._items.clear()
 
     def close(self):
@@ -280,17 +377,17 @@ class Synchronous:
         self._items.clear()
 
     def _launch(self) -> tuple[str, Any]:
-        with self._executor.contexts():
-            try:
-                self._executor.build()  # not before: what was fed tells the types
-                work = self._executor.read(self._state)
+        try:
+            self._executor.build()  # not before: what was fed tells the types
+            asked = self._executor.ask(self._state)
+            with self._executor.contexts():
+                work = self._executor.read(self._state, asked)
                 self._state = work.after  # whatever becomes of this batch, the next is another
                 return "batch", self._executor.launch(work)
-            except StopIteration:
-                self._state = self._executor.after_end(self._state)
-                return "end", None
-            except SourceError as e:
-                self._state = e.after
-                return "error", e.__cause__
-            except Exception as e:
-                return "error", e
+        except StopIteration:
+            return "end", None
+        except SourceError as e:
+            self._state = e.after
+            return "error", e.__cause__
+        except Exception as e:
+            return "error", e

@@ -19,7 +19,7 @@ from .._data.epoch import EpochCounter, EpochPlan
 from .._pipeline import checkpoint
 from .._run.executor import Batch, Executor
 from .._run.host import BadSample
-from .._run.prefetch import Prefetch, close_together
+from .._run.prefetch import Prefetch, Turn, close_together
 from ..errors import TooFewError
 from ..pipeline import Pipeline
 
@@ -62,12 +62,14 @@ def list_of(pipelines: Any) -> list[Pipeline]:
 class BaseIterator:
     """Takes batches from the executors of one or more pipelines, epoch by epoch. Subclasses give them a framework's form.
 
-    A subclass makes the executors, calls `_start`, and implements `__next__` with `_take`.
+    A subclass makes the executors, calls `_start`, and implements `__next__` with `_take`. Several threads may take batches: each
+    gets others.
     """
 
     _pipes: list[Pipeline]
     _executors: list[Executor]
     _runners: list[Prefetch]
+    _turn: Turn
     _counter: EpochCounter | None
     output_map: list[str]
 
@@ -95,10 +97,12 @@ class BaseIterator:
         self.output_map = output_map
         self._given = 0
         self._may_restart = False
+        self._turn = Turn("iterator")
         try:
             self._auto_reset = _parse_auto_reset(auto_reset)
             for e in executors:
-                e.build()
+                if prepare_first_batch or all(s.metas for s in e.sources.values()):
+                    e.build()  # else it might call the user's source
                 if padded and reader_name is not None:
                     _pad_rounds(e, reader_name)
             outputs = len(pipelines[0]._graph.outputs)
@@ -112,7 +116,7 @@ class BaseIterator:
             restored = _checkpoints_of(pipelines)
             if restored is not None:
                 starts = self._go_to(*restored)
-            self._runners = [Prefetch(e, s, pipelines[0]._depth) for e, s in zip(executors, starts)]
+            self._runners = self._made(starts)
             weak = weakref.WeakMethod(self.checkpoints)
             for i, p in enumerate(pipelines):
                 p._checkpoints, p._checkpoint_index = functools.partial(_call, weak), i
@@ -136,6 +140,11 @@ class BaseIterator:
                 self.close()
                 raise
 
+    def _made(self, starts: Sequence[dict[str, Any]]) -> list[Prefetch]:
+        # As in DALI, a source is asked for the batch that takes the place of the one just taken before the user gets that.
+        depth = self._pipes[0]._depth
+        return [Prefetch(e, s, depth=depth, ahead=depth + 1) for e, s in zip(self._executors, starts)]
+
     # --- iteration ----------------------------------------------------------------------------------------------
 
     def __iter__(self):
@@ -152,33 +161,37 @@ class BaseIterator:
 
     def _take(self) -> tuple[list[Batch], tuple[int, ...] | None]:
         """The next batch of each executor, and how many of its first samples belong to this epoch, for each pipeline (None: all)."""
-        if self._counter is not None and self._counter.is_over:
-            self._end()
-        self._await()
-        batches: list[Batch] = []
-        error: BaseException | None = None
-        for r in self._runners:  # all of them, also when one fails: they must stay in step
-            try:
-                batches.append(r.get())
-            except BaseException as e:
-                error = error or e
-        valid = self._count()  # a failure consumes its batch
-        if error is not None:
-            try:
-                raise error
-            finally:
-                del error  # it refers to this frame
-        return batches, valid
+        with self._turn:
+            if self._counter is not None and self._counter.is_over:
+                self._end()
+            self._await()
+            batches: list[Batch] = []
+            error: BaseException | None = None
+            for r in self._runners:  # all of them, also when one fails: they must stay in step
+                try:
+                    batches.append(r.get())
+                except BaseException as e:
+                    error = error or e
+            valid = self._count()  # a failure consumes its batch
+            if error is not None:
+                try:
+                    raise error
+                finally:
+                    del error  # it refers to this frame
+            return batches, valid
 
     def _look(self) -> tuple[list[Batch], tuple[int, ...] | None]:
         """What `_take` gives or raises next, without taking it."""
-        if self._counter is not None and self._counter.is_over:
-            self._end()
-        self._await()
-        return [r.peek() for r in self._runners], self._counter.valid() if self._counter is not None else None
+        with self._turn:
+            if self._counter is not None and self._counter.is_over:
+                self._end()
+            self._await()
+            return [r.peek() for r in self._runners], self._counter.valid() if self._counter is not None else None
 
     def _await(self):
         """Waits until the next batch, or its error, is there for every pipeline. Nothing is taken, so an interrupt does no harm."""
+        for r in self._runners:
+            r.ask()  # of every source first, so that their pipelines work at the same time
         while not all(r.wait() for r in self._runners):
             if not self._may_restart or self._given:
                 self._end()
@@ -207,6 +220,10 @@ class BaseIterator:
 
     def reset(self):
         """Begins the next epoch. Only possible at the end of one: a request before is ignored, with a warning in the log."""
+        with self._turn:
+            self._reset()
+
+    def _reset(self):
         if self._counter is not None:
             if self._counter.can_reset:
                 for _ in range(self._counter.reset()):
@@ -257,12 +274,13 @@ class BaseIterator:
         Raises:
           TypeError: a source of the user's returned a state that JSON can't hold.
         """
-        records = [
-            record
-            for executor, runner, places in zip(self._executors, self._runners, checkpoint.shard_places(self._executors))
-            for record in checkpoint.records_of(executor, runner.state, places)
-        ]
-        state = {"version": checkpoint.STATE_VERSION, "iterator": self._position(), "pipelines": records}
+        with self._turn:
+            records = [
+                record
+                for executor, runner, places in zip(self._executors, self._runners, checkpoint.shard_places(self._executors))
+                for record in checkpoint.records_of(executor, runner.state, places)
+            ]
+            state = {"version": checkpoint.STATE_VERSION, "iterator": self._position(), "pipelines": records}
         return json.loads(json.dumps(state))  # a copy
 
     def _position(self) -> dict[str, Any]:
@@ -286,11 +304,18 @@ class BaseIterator:
         if not self._finalizer.alive:
             raise RuntimeError("the iterator is closed")
         records, position = checkpoint.parts_of(state)
-        starts = self._go_to(records, position, lambda: [r.close() for r in self._runners])
-        for source in (s for e in self._executors for s in e.sources.values()):
-            source.reopen()  # what closed the runners closed it, so that they need not wait for data
-        # In place: what closes the iterator holds this list.
-        self._runners[:] = [Prefetch(e, s, self._pipes[0]._depth) for e, s in zip(self._executors, starts)]
+        with self._turn:
+            starts = self._go_to(records, position, self._stop)
+            for source in (s for e in self._executors for s in e.sources.values()):
+                source.reopen()  # what closed the runners closed it, so that they need not wait for data
+            self._runners[:] = self._made(starts)  # in place: what closes the iterator holds this list
+
+    def _stop(self):
+        """Ends the threads, which others are to take over from."""
+        for r in self._runners:
+            r.close()
+        for r in self._runners:
+            r.join()
 
     def _go_to(
         self, records: list[dict[str, Any]], position: dict[str, Any] | None, stop: Callable[[], Any] = lambda: None

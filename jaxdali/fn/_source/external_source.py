@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import functools
 import inspect
 import logging
 import threading
@@ -16,12 +17,14 @@ from ..._core.building import add
 from ..._core.context import HostContext
 from ..._core.graph import DataNode
 from ..._core.operator import SourceOperator
+from ..._core.settings import UserSettings
 from ..._core.values import Spec
 from ..._data.source import SampleIds, Saved, Source
 from ...errors import ArgumentError
 from ...types import BatchInfo, DALIDataType, SampleInfo, numpy_dtype
 from .external_data import NAME, as_array, as_batch, check_alike, kind_of, layout_of, packed
 from .pull import Pull, unwrapped
+from .workers import Workers
 
 _log = logging.getLogger("jaxdali")
 
@@ -38,6 +41,7 @@ class ExternalSource(SourceOperator):
     cycle: str
     batch: bool
     batch_info: bool
+    parallel: bool
     dtypes: tuple[np.dtype | None, ...]
     ndims: tuple[int | None, ...]
     layouts: tuple[str, ...]
@@ -153,15 +157,31 @@ def _spec(dtype: np.dtype, ndim: int, layout: str) -> Spec:
     return Spec(dtype, ndim, () if ndim == 0 else None, layout)
 
 
+@dataclasses.dataclass
+class _Taken:
+    """What was taken from the sources for a batch.
+
+    Attributes:
+      cursors: before it.
+      items: for each shard the sources' arguments and what they gave.
+    """
+
+    cursors: list[Any]
+    items: list[list[tuple[Any, Any]]] = dataclasses.field(default_factory=list)
+
+
 class _PulledSource(_Base):
-    """Calls the user's sources in the thread that makes the batches."""
+    """Calls the user's sources: in the thread that takes the batches, or with `parallel` in one of ours."""
 
     def __init__(self, ops: Sequence[ExternalSource]):
         super().__init__(ops)
+        self.in_caller = not self._op.parallel
+        self._settings = UserSettings()
+        self._workers: Workers | None = None
         self._pulls = [Pull(op) for op in ops]
         self._initial: list[Any] | None = None
         self._expected = self.initial()  # the cursors where the sources are
-        self._taken: tuple[list[Any], list[list[tuple[Any, Any]]]] = ([], [])  # cursors and items, per shard, of the last batch
+        self._taken: collections.deque[_Taken] = collections.deque()  # for batches that were not committed
 
     def initial(self) -> list[Any]:
         if self._initial is None:  # before anything was read
@@ -181,7 +201,7 @@ class _PulledSource(_Base):
             return SampleInfo(cursor["sample"] + i, i, iteration, epoch)
         return BatchInfo(iteration, epoch) if self._op.batch_info else iteration
 
-    def _items(self, item: Any) -> Sequence[Any]:
+    def _outputs(self, item: Any) -> Sequence[Any]:
         n = self._op.outputs
         if n is None:
             return (item,)
@@ -192,7 +212,7 @@ class _PulledSource(_Base):
 
     def _first(self):
         try:
-            items = self._items(self._pulls[0].peek(self._argument(self.initial()[0], 0)))
+            items = self._outputs(self._pulls[0].peek(self._argument(self.initial()[0], 0)))
         except StopIteration:
             raise RuntimeError(f"{NAME}: there is no data: the source ended before its first batch") from None
         if not self._op.batch:
@@ -203,11 +223,17 @@ class _PulledSource(_Base):
         return kinds, [layout_of(x) for x in items]
 
     def first_shape(self, output: int) -> tuple[int, ...] | None:
-        item = self._items(self._pulls[0].peek(self._argument(self.initial()[0], 0)))[output]
+        item = self._outputs(self._pulls[0].peek(self._argument(self.initial()[0], 0)))[output]
         sample = as_batch(item, False)[0] if self._op.batch else as_array(item, False)
         return tuple(sample.shape)
 
     def read(self, ctx: HostContext, cursors: Sequence[Any]):
+        if self.in_caller:
+            return self._read(ctx, cursors)
+        with self._settings.contexts():
+            return self._read(ctx, cursors)
+
+    def _read(self, ctx: HostContext, cursors: Sequence[Any]):
         self._batch_size = ctx.B
         there = list(cursors) == self._expected or [p.seek(c.get("state")) for p, c in zip(self._pulls, cursors)]
         if there is not True and not all(there):
@@ -219,32 +245,65 @@ class _PulledSource(_Base):
         # Samples that are collected before they are packed must not change when the source reuses its memory.
         copied = not self._op.no_copy and (ctx.S > 1 or not self._op.batch)
         parts = []
-        self._taken = (list(cursors), [])
+        all_taken = _Taken(list(cursors))
+        self._taken.append(all_taken)
         for pull, cursor in zip(self._pulls, cursors):
             rows, taken = [], []
-            for i in range(1 if self._op.batch else ctx.B):  # StopIteration here drops the samples of an incomplete batch
-                argument = self._argument(cursor, i)
-                row = [(as_batch if self._op.batch else as_array)(x, copied) for x in self._items(pull.take(argument))]
-                rows.append(row)
-                taken.append((argument, row[0] if self._op.outputs is None else row))
-            self._taken[1].append(taken)
+            all_taken.items.append(taken)
+            try:
+                for argument, item in self._asked(pull, [self._argument(cursor, i) for i in range(1 if self._op.batch else ctx.B)]):
+                    row = [(as_batch if self._op.batch else as_array)(x, copied) for x in self._outputs(item())]
+                    rows.append(row)
+                    taken.append((argument, row[0] if self._op.outputs is None else row))
+            except StopIteration:
+                all_taken.items.pop()  # the samples of an incomplete batch are dropped
+                raise
             parts.append(rows[0] if self._op.batch else [check_alike(list(column)) for column in zip(*rows)])
         return self._deliver(ctx, cursors, parts)
+
+    def _asked(self, pull: Pull, arguments: Sequence[Any]) -> list[tuple[Any, Callable[[], Any]]]:
+        """Each argument, with a function that returns what the source gives for it. Samples by index are asked for by all workers."""
+        calls: list[Callable[[], Any]] = [functools.partial(pull.take, a) for a in arguments]
+        if not (self.in_caller or self._op.batch or self._op.arguments != 1 or self.workers == 1):
+            if self._workers is None:
+                self._workers = Workers(self.workers, self._settings)
+            new = [i for i, a in enumerate(arguments) if not pull.keeps(a)]
+            for i, call in zip(new, self._workers.map(self._op.feeder, [arguments[i] for i in new])):
+                calls[i] = call
+        return list(zip(arguments, calls))
+
+    def close(self) -> None:
+        if self._workers is not None:
+            self._workers.close()
+            self._workers = None
+
+    def commit(self) -> None:
+        self._taken.popleft()
+
+    def undo(self) -> None:
+        taken = self._taken.pop()
+        for pull, items in zip(self._pulls, taken.items):
+            pull.put_back(items)
+        self._expected = taken.cursors
 
     def after_end(self, cursors: Sequence[Any]) -> list[Any]:
         """What was taken for a batch that another source could not complete is not lost; but "raise" starts every epoch anew."""
         states: list[Any] = []
         if self._op.cycle == "raise":
+            self._taken.clear()
             for pull in self._pulls:
                 pull.restart()
-        elif self._taken[0] == list(cursors):
-            for pull, taken in zip(self._pulls, self._taken[1]):
-                pull.put_back(taken)
-            states = [c.get("state") for c in self._taken[0][: len(self._taken[1])]]  # as if it had not been taken
+        elif self._taken:
+            first = self._taken[0]
+            states = [c.get("state") for c in first.cursors[: len(first.items)]]  # as if it had not been taken
+            self.reopen()
         states += [p.state() for p in self._pulls[len(states) :]]
-        self._taken = ([], [])
         self._expected = [self._and(c, state) for c, state in zip(super().after_end(cursors), states)]
         return self._expected
+
+    def reopen(self) -> None:
+        while self._taken:
+            self.undo()
 
     def after_error(self, cursors: Sequence[Any]) -> list[Any]:
         self._expected = self._with_state(super().after_error(cursors))
@@ -383,7 +442,14 @@ def external_source(
 
     Data are NumPy or JAX arrays, or anything with ``__array__`` or DLPack that lies in host memory. A batch is an array with a batch
     axis, or a list of arrays of one dtype and rank; it may have fewer samples than the pipeline's batch size. Type and rank stay
-    those of the first batch, at which the pipeline looks when it is built, unless dtype and ndim are given.
+    those of the first batch, at which the pipeline looks when it is built, unless dtype and ndim are given. All sources of a pipeline
+    must give as many samples for a batch.
+
+    A source is called in the thread that calls ``next()`` or `run` (and `build`, for the first batch), under its JAX settings, as in
+    DALI `prefetch_queue_depth` batches ahead: its objects may belong to that thread, and its time is time of the training loop. With
+    ``parallel=True`` it is called in background threads of this process, under the JAX settings of the thread that made the
+    iterator or built the pipeline, while the loop goes on: right where it waits, or works in libraries that release the GIL.
+    Differs from DALI: no processes are started, and what a source returns is not copied between them.
 
     A checkpoint goes on with the right index where the source is a callable that takes one. A source with methods ``get_state`` and
     ``set_state`` (a callable, the object whose method it is, an iterable, or the iterators it gives) goes on where it was: its state,
@@ -392,8 +458,8 @@ def external_source(
 
     Args:
       source: what to ask for data; without it, they are fed. A callable takes no argument, or one: with ``batch=True`` the number
-        of the batch in the epoch, with ``batch=False`` a `types.SampleInfo`; it ends the epoch by raising StopIteration. An iterable
-        or a generator function gives one item after another. It is called in the thread that makes the batches.
+        of the batch in the epoch, with ``batch=False`` a `types.SampleInfo`; it ends the epoch by raising StopIteration, and is asked
+        again for the next epoch. An iterable or a generator function gives one item after another.
       num_outputs: how many values the source returns at once, as a tuple; the result is then a tuple of DataNodes, even for 1.
       cycle: for iterables: None, False, "no": they end once; True, "quiet": they start again by themselves; "raise": StopIteration
         ends each round.
@@ -407,7 +473,8 @@ def external_source(
       blocking: fed data: wait for them, instead of raising IndexError when there are none. A source is always waited for.
       batch: True: the source makes whole batches; False: samples. None is True, with `parallel` False.
       repeat_last: fed data: use the last batch again when there is no new one.
-      parallel: only decides what ``batch=None`` means: the source runs beside the training step in any case, without processes of its own.
+      parallel: call the source in the background: a callable that makes samples (``batch=False``) of an index in as many threads as
+        the pipeline's `py_num_workers` says, at the same time; any other source in one.
       no_copy: keep the data that are fed by reference until their batch is read, instead of copying them at once. They must
         not change meanwhile.
       prefetch_queue_depth: no effect (the pipeline's depth decides), accepted as a hint of DALI's.
@@ -453,6 +520,7 @@ def external_source(
         cycle=modes[cycle],
         batch=bool(batch),
         batch_info=bool(batch_info),
+        parallel=bool(parallel),
         dtypes=dtypes,
         ndims=tuple(ndims),
         layouts=layouts,

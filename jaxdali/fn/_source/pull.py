@@ -31,15 +31,19 @@ class Pull:
         self._kept.append((argument, item))
         return item
 
+    def keeps(self, argument: Any) -> bool:
+        """Whether `take` of this argument has an item at hand."""
+        return any(a == argument for a, _ in self._kept)
+
     def put_back(self, items: Sequence[tuple[Any, Any]]) -> None:
-        """Items that were taken for a batch that another source's end prevented."""
+        """Items that were taken for a batch that came to nothing."""
         self._kept.extendleft(reversed(items))
 
     # --- state ----------------------------------------------------------------------------------------------
 
     def state(self) -> dict[str, Any] | None:
         """What a cursor has to say about the source, JSON-able; None: nothing is known about it."""
-        state = {} if self._op.arguments is not None else {"open": self._iterator is not None, "ended": self._ended}
+        state = {} if self._op.arguments is not None else {"open": self._iterator is not None and not self._ended, "ended": self._ended}
         target = self._stateful()
         if target is not None:
             try:
@@ -52,11 +56,14 @@ class Pull:
         """Takes the source where it was in this state. False: that can't be done."""
         op, fresh = self._op, not inspect.isgenerator(self._op.feeder)
         if op.arguments is None:
-            if fresh:
+            own = self._iterator is not None and self._iterator is op.feeder  # its items come once: none that was looked at may be lost
+            if fresh and not own:
                 self.restart()
+                if state is not None and state["ended"]:
+                    self._iterator = iter(())
+                elif state is not None and state["open"]:
+                    self._iterator = self._fresh()
             self._ended = state is not None and state["ended"]
-            if state is not None and state["open"]:
-                self._iterator = self._fresh()
         if state is not None and "source" in state:
             target = self._stateful()
             if target is None:
@@ -87,19 +94,21 @@ class Pull:
         op = self._op
         if op.arguments is not None:
             return op.feeder(argument) if op.arguments else op.feeder()
-        if self._ended:
-            raise StopIteration
         if self._iterator is None:
             self._iterator = self._fresh()
         try:
-            return next(self._iterator)
+            item = next(self._iterator)
         except StopIteration:
+            if op.cycle == "no":  # the next epoch asks it again: one that reset itself goes on
+                self._ended = True
+                raise
             self._iterator = None
-            if op.cycle == "quiet":
-                self._iterator = self._fresh()
-                return next(self._iterator)  # without data, this ends the epoch instead of looping for ever
-            self._ended = op.cycle == "no"
-            raise
+            if op.cycle == "raise":
+                raise
+            self._iterator = self._fresh()
+            return next(self._iterator)  # without data, this ends the epoch instead of looping for ever
+        self._ended = False
+        return item
 
     def _fresh(self) -> Any:
         source = self._op.feeder

@@ -44,35 +44,34 @@ class DALIGenericPeekableIterator(DALIGenericIterator):
     """
 
     def _start(self, *args: Any, **kwargs: Any):
-        self._lock = threading.RLock()
         self._peeked: dict[str, jax.Array] | None = None
         self._expected: dict[str, tuple[Any, tuple[int, ...]]] | None = None
         self._last_valid: tuple[int, ...] | None = None
         super()._start(*args, **kwargs)
 
     def __iter__(self):
-        with self._lock:
+        with self._turn:
             return self if self._peeked is not None else super().__iter__()
 
     def __next__(self) -> dict[str, jax.Array]:
-        with self._lock:
+        with self._turn:
             batches, self._last_valid = self._take()
             batch, self._peeked = self._peeked, None
             return self._checked(self._form(batches, self._last_valid)) if batch is None else batch
 
     def reset(self):
         """Begins the next epoch; see `DALIGenericIterator`."""
-        with self._lock:
+        with self._turn:
             super().reset()
 
     def get_state(self) -> dict[str, Any]:
         """Where the iterator stands after the batch taken last; one that was only peeked at comes again."""
-        with self._lock:
+        with self._turn:
             return super().get_state()
 
     def set_state(self, state: Mapping[str, Any]):
         """Goes to a state of `get_state`; see `DALIGenericIterator`. What was peeked at is forgotten."""
-        with self._lock:
+        with self._turn:
             super().set_state(state)
             self._peeked = None
             self._last_valid = None
@@ -83,7 +82,7 @@ class DALIGenericPeekableIterator(DALIGenericIterator):
         Raises:
           StopIteration: at the end of an epoch, as ``next()``.
         """
-        with self._lock:
+        with self._turn:
             if self._peeked is None:
                 self._peeked = self._checked(self._form(*self._look()))
             return dict(self._peeked)
@@ -105,7 +104,7 @@ class DALIGenericPeekableIterator(DALIGenericIterator):
     @property
     def element_spec(self) -> dict[str, Any]:
         """Type and shape of each entry: ``{name: ArraySpec(dtype, shape)}``, CLU's class where clu is installed. Peeks if need be."""
-        with self._lock:
+        with self._turn:
             if self._expected is None:
                 self.peek()
             assert self._expected is not None
@@ -117,7 +116,7 @@ class DALIGenericPeekableIterator(DALIGenericIterator):
 
         False for samples that repeat a shard's last one, or come from the next epoch.
         """
-        with self._lock:
+        with self._turn:
             return self._mask([], self._last_valid)
 
     def _checked(self, batch: dict[str, jax.Array]) -> dict[str, jax.Array]:

@@ -132,7 +132,14 @@ class DALIGenericIterator(BaseIterator):
             finish = None if self._mask_name is None else lambda graph, arrays: (*arrays, where.put(np.ones(full, bool)))
             executors = [_executor(pipelines, places[0], each, options, stacked, finish)]
         else:
-            executors = [_executor([p], place, None, options, False) for p, place in zip(pipelines, places)]
+            executors = []
+            try:
+                for p, place in zip(pipelines, places):
+                    executors.append(_executor([p], place, None, options, False))
+            except BaseException:
+                for e in executors:
+                    e.close()
+                raise
         self._start(pipelines, executors, **{k: v for k, v in options.items() if k != "mask_name"}, padded=self._mask_name is not None)
 
     def __next__(self) -> dict[str, jax.Array]:
@@ -146,7 +153,8 @@ class DALIGenericIterator(BaseIterator):
         """
         if self._element_spec is None:
             try:
-                self._element_spec = _specs(self._form([r.peek() for r in self._runners], None))
+                with self._turn:
+                    self._element_spec = _specs(self._form([r.peek() for r in self._runners], None))
             except StopIteration:
                 raise RuntimeError("the data are at their end: ask for element_spec before that, or after reset()") from None
         return dict(self._element_spec)

@@ -1,0 +1,371 @@
+"""In which threads and under which settings sources run, how far ahead; what ends, and what is said, when they don't return."""
+
+import gc
+import logging
+import os
+import queue
+import sqlite3
+import subprocess
+import sys
+import threading
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxdali import Pipeline, fn, pipeline_def
+from jaxdali._run import prefetch
+from jaxdali.plugin.jax import DALIGenericIterator
+
+
+def pipeline(*args, batch_size=2, depth=2, **kwargs):
+    return pipeline_def(lambda: fn.external_source(*args, **kwargs))(batch_size=batch_size, num_threads=1, prefetch_queue_depth=depth)
+
+
+class Calls:
+    """Gives batches without end; notes the thread and the number of each call."""
+
+    def __init__(self):
+        self.threads = []
+
+    def __call__(self):
+        self.threads.append(threading.current_thread())
+        return np.full(2, len(self.threads))
+
+    @property
+    def count(self):
+        return len(self.threads)
+
+
+# How often DALI 2.4 calls a source: run() with prefetch_queue_depth=3, and its iterator.
+def test_a_source_is_called_by_run_in_its_thread_as_far_ahead_as_in_dali():
+    calls = Calls()
+    pipe = pipeline(calls, depth=3)
+    counts = []
+    for _ in range(4):
+        pipe.run()
+        counts.append(calls.count)
+    assert counts == [3, 4, 5, 6]
+    assert set(calls.threads) == {threading.current_thread()}
+    other = threading.Thread(target=pipe.run)
+    other.start()
+    other.join()
+    assert calls.threads[6:] == [other]
+    pipe.close()
+
+
+def test_a_source_is_called_by_next_in_its_thread_as_far_ahead_as_in_dali():
+    calls = Calls()
+    with DALIGenericIterator(pipeline(calls, depth=3), ["x"]) as it:
+        counts = [calls.count]
+        for _ in range(3):
+            next(it)
+            counts.append(calls.count)
+    assert counts == [4, 4, 5, 6]
+    assert set(calls.threads) == {threading.current_thread()}
+
+
+def test_iter_setup_is_called_by_next():
+    threads = []
+
+    class Fed(Pipeline):
+        def define_graph(self):
+            self.x = fn.external_source()
+            return self.x
+
+        def iter_setup(self):
+            threads.append(threading.current_thread())
+            self.feed_input(self.x, np.full(1, len(threads)))
+
+    with DALIGenericIterator(Fed(1, 1, prefetch_queue_depth=2), ["x"]) as it:
+        assert [next(it)["x"].item() for _ in range(3)] == [1, 2, 3]
+    assert set(threads) == {threading.current_thread()}
+
+
+def test_prepare_first_batch_false_calls_no_source():
+    for parallel in (False, True):
+        calls = Calls()
+        with DALIGenericIterator(pipeline(calls, parallel=parallel, batch=True), ["x"], prepare_first_batch=False) as it:
+            assert calls.count == 0
+            assert next(it)["x"].tolist() == [1, 1]
+
+
+def test_a_source_runs_under_the_settings_of_its_thread():
+    connection = sqlite3.connect(":memory:")
+    seen = []
+
+    def source():
+        connection.execute("select 1")  # refuses other threads
+        mixed = jnp.ones(2, jnp.float32) * jnp.ones(2, jnp.int32)
+        seen.append((jnp.array([3.0]).dtype.name, mixed.dtype.name))
+        return np.zeros(2)
+
+    pipe = pipeline(source, depth=1)
+    with jax.numpy_dtype_promotion("standard"), DALIGenericIterator(pipeline(source, depth=1), ["x"]) as it:
+        pipe.run()
+        next(it)
+        assert set(seen) == {("float32", "float32")}
+        with jax.enable_x64(True):
+            seen.clear()
+            pipe.run()
+            next(it)
+            assert [s[0] for s in seen] == ["float64"] * 2
+    pipe.close()
+
+
+def test_parallel_sources_run_in_threads_of_ours_under_the_settings_of_who_made_the_pipeline():
+    seen = []
+
+    def source(info):
+        seen.append((threading.current_thread(), jnp.array([3.0]).dtype.name))
+        return np.int32(info.idx_in_epoch)
+
+    with jax.enable_x64(True):
+        pipe = pipeline(source, batch=False, parallel=True, dtype=None)
+        pipe.build()  # looks at one sample here
+    first = len(seen)
+    assert [pipe.run()[0].as_array().tolist() for _ in range(2)] == [[0, 1], [2, 3]]
+    assert threading.current_thread() not in {thread for thread, _ in seen[first:]}
+    assert {dtype for _, dtype in seen} == {"float64"}
+    pipe.close()
+
+
+class StartsAgain:
+    """The iterator of DALI's documents: it begins anew before it says that it is at its end."""
+
+    def __init__(self):
+        self.i = 0
+
+    def __iter__(self):
+        self.i = 0
+        return self
+
+    def __next__(self):
+        if self.i == 3:
+            self.__iter__()
+            raise StopIteration
+        self.i += 1
+        return np.full(2, self.i)
+
+
+def test_an_iterator_that_starts_again_by_itself_gives_each_epoch():
+    pipe = pipeline(StartsAgain())
+    epochs = []
+    for _ in range(3):
+        epochs.append([int(pipe.run()[0].as_array()[0]) for _ in range(3)])
+        with pytest.raises(StopIteration):
+            pipe.run()
+        pipe.reset()
+    assert epochs == [[1, 2, 3]] * 3
+    pipe.close()
+    with DALIGenericIterator(pipeline(StartsAgain()), ["x"], auto_reset=True) as it:
+        assert [[int(b["x"][0]) for b in it] for _ in range(3)] == [[1, 2, 3]] * 3
+
+
+@pytest.mark.parametrize("parallel", [False, True])
+def test_an_end_of_one_source_loses_nothing_of_another(parallel):
+    """Also of what was asked for ahead: the end of a parallel source shows later."""
+
+    def until_2(i):
+        if i == 2:
+            raise StopIteration
+        return np.full(2, i)
+
+    def define():
+        numbers = (np.full(2, i) for i in range(100))
+        return fn.external_source(numbers), fn.external_source(until_2, parallel=parallel, batch=True)
+
+    pipe = pipeline_def(define)(batch_size=2, prefetch_queue_depth=3)
+    for epoch in range(3):
+        for i in range(2):
+            assert [int(x.as_array()[0]) for x in pipe.run()] == [2 * epoch + i, i]
+        with pytest.raises(StopIteration):
+            pipe.run()
+        pipe.reset()
+    pipe.close()
+
+
+def test_an_error_of_one_source_keeps_others_in_step():
+    def failing(i):
+        if i == 1:
+            raise LookupError("gone")
+        return np.full(2, i)
+
+    def define():
+        return fn.external_source(failing), fn.external_source(np.full(2, i) for i in range(9))
+
+    pipe = pipeline_def(define)(batch_size=2)
+    assert [int(x.as_array()[0]) for x in pipe.run()] == [0, 0]
+    with pytest.raises(LookupError):
+        pipe.run()
+    assert [int(x.as_array()[0]) for x in pipe.run()] == [2, 2]
+    pipe.close()
+
+
+def test_an_interrupt_in_a_source_comes_out_at_once_and_costs_nothing():
+    interrupt = [False]
+
+    def source(info):
+        if interrupt[0] and info.idx_in_batch == 1:
+            interrupt[0] = False
+            raise KeyboardInterrupt
+        return np.int32(info.idx_in_epoch)
+
+    def define():
+        return fn.external_source(np.arange(2 * i, 2 * i + 2) for i in range(9)), fn.external_source(source, batch=False)
+
+    pipe = pipeline_def(define)(batch_size=2, prefetch_queue_depth=2)
+    pipe.run()
+    interrupt[0] = True
+    with pytest.raises(KeyboardInterrupt):
+        pipe.run()
+    assert [[x.as_array().tolist() for x in pipe.run()] for _ in range(2)] == [[[2, 3]] * 2, [[4, 5]] * 2]
+    pipe.close()
+
+
+def test_threads_that_share_an_iterator_get_each_batch_once():
+    with DALIGenericIterator(pipeline(lambda i: np.full(2, i)), ["x"]) as it:
+        got = []
+
+        def take():
+            for _ in range(50):
+                got.append(int(next(it)["x"][0]))
+
+        threads = [threading.Thread(target=take) for _ in range(4)]
+        for t in threads:
+            t.start()
+        for t in threads:
+            t.join()
+    assert sorted(got) == list(range(200))
+
+
+# --- sources that don't return --------------------------------------------------------------------------------------
+
+
+def test_close_gives_up_on_a_source_that_waits_and_says_which(monkeypatch, caplog):
+    monkeypatch.setattr(prefetch, "PATIENCE", 0.1)
+    data = queue.SimpleQueue()
+    data.put(np.zeros(2))
+    waits = threading.Event()
+
+    def source(i):
+        if i == 1:
+            waits.set()
+        return data.get()
+
+    with caplog.at_level(logging.WARNING, "jaxdali"):
+        it = DALIGenericIterator(pipeline(source, parallel=True, batch=True), ["x"])
+        waits.wait(10)
+        threads = it._runners[0]._threads
+        it.close()
+    assert "external_source (created at" in caplog.text
+    assert os.path.basename(__file__) in caplog.text
+    data.put(np.zeros(2))
+    for thread in threads:  # they end by themselves
+        thread.join(10)
+        assert not thread.is_alive()
+    with pytest.raises(RuntimeError, match="closed"):
+        next(it)
+
+
+def test_a_collected_iterator_does_not_wait_for_a_lock_of_the_collecting_thread(monkeypatch):
+    monkeypatch.setattr(prefetch, "PATIENCE", 0.1)
+    lock, waits = threading.Lock(), threading.Event()
+
+    def source(i):
+        if i == 1:
+            waits.set()
+        with lock:
+            return np.zeros(2)
+
+    it = DALIGenericIterator(pipeline(source, parallel=True, batch=True, depth=1), ["x"], prepare_first_batch=False)
+    next(it)
+    with lock:
+        waits.wait(10)
+        it.itself = it
+        del it
+        gc.collect()
+
+
+EXIT = """
+import queue, sys
+import numpy as np
+from jaxdali import fn, pipeline_def
+from jaxdali.plugin.jax import DALIGenericIterator
+
+data = queue.SimpleQueue()
+data.put(np.zeros(2))
+it = DALIGenericIterator(pipeline_def(lambda: fn.external_source(lambda: data.get(), parallel=True, batch=True))(batch_size=2), ["x"])
+next(it)
+print("at the end", flush=True)
+"""
+
+
+def test_the_interpreter_exits_while_a_source_waits():
+    done = subprocess.run([sys.executable, "-c", EXIT], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "at the end\n"
+
+
+FORK = """
+import os, sys, warnings
+import numpy as np
+from jaxdali import fn, pipeline_def
+from jaxdali.plugin.jax import DALIGenericIterator
+
+warnings.simplefilter("ignore")
+pipe = pipeline_def(lambda: fn.external_source(lambda: np.zeros(2)))(batch_size=2)
+with_runs = pipeline_def(lambda: fn.external_source(lambda: np.zeros(2)))(batch_size=2)
+it = DALIGenericIterator(pipe, ["x"])
+next(it), with_runs.run()
+if child := os.fork():
+    status = os.waitpid(child, 0)[1]
+    next(it), with_runs.run()
+    sys.exit(os.waitstatus_to_exitcode(status))
+for call in (it.__next__, with_runs.run, it.reset, it.get_state):
+    try:
+        call()
+        sys.exit(1)
+    except RuntimeError as e:
+        if "fork" not in str(e):
+            raise
+it.close()
+del it, with_runs
+sys.exit(7)
+"""
+
+
+def test_a_forked_child_is_told_so():
+    done = subprocess.run([sys.executable, "-c", FORK], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 7, done.stderr
+
+
+def threads_of_pools():
+    return len(os.listdir("/proc/self/task"))
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc/self/task"), reason="counts threads as Linux does")
+def test_a_source_that_cannot_be_opened_leaks_no_threads(tmp_path):
+    def define(path):
+        return fn.readers.file(files=[str(path)])[0]
+
+    good = tmp_path / "good"
+    good.write_bytes(b"x")
+    factory = pipeline_def(define, batch_size=1, num_threads=8)
+    with pytest.raises(RuntimeError):
+        pipeline_def(lambda: fn.readers.file(file_root=str(tmp_path / "missing"))[0], batch_size=1, num_threads=8)().build()
+    before = threads_of_pools()
+    for _ in range(5):
+        with pytest.raises(RuntimeError, match="missing"):
+            pipeline_def(lambda: fn.readers.file(file_root=str(tmp_path / "missing"))[0], batch_size=1, num_threads=8)().build()
+        bad = pipeline_def(lambda: fn.readers.file(file_root=str(tmp_path / "missing"))[0], batch_size=1, num_threads=8)()
+        with pytest.raises(RuntimeError, match="missing"), pytest.warns(UserWarning, match="reader_name"):
+            DALIGenericIterator([factory(good), bad], ["x"], size=2)
+    assert threads_of_pools() == before
+
+
+def test_a_queue_that_no_memory_holds_is_refused():
+    for depth in (2**31 - 1, {"cpu_size": 2, "gpu_size": 2**31 - 1}):
+        with pytest.raises(ValueError, match="prefetch_queue_depth must be at most 4096"):
+            pipeline(lambda: np.zeros(2), depth=depth).build()
