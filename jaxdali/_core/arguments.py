@@ -98,6 +98,11 @@ class Values:
     def __contains__(self, name: str) -> bool:
         return name in self._arguments
 
+    @property
+    def samples(self) -> int:
+        """N, how many samples the batch has."""
+        return 1 if self._ctx is None else self._ctx.N
+
     def __getattr__(self, name: str) -> np.ndarray:
         x = self.get(name)
         if x is None:

@@ -3,6 +3,7 @@
 from . import decoders as decoders
 from . import random as random
 from . import readers as readers
+from . import transforms as transforms
 from ._decode.peek_image_shape import peek_image_shape as peek_image_shape
 from ._image.brightness_contrast import brightness as brightness
 from ._image.brightness_contrast import brightness_contrast as brightness_contrast
@@ -18,7 +19,10 @@ from ._image.gaussian_blur import gaussian_blur as gaussian_blur
 from ._image.resize import resize as resize
 from ._image.rotate import rotate as rotate
 from ._source.external_source import external_source as external_source
+from ._tensor.bb_flip import bb_flip as bb_flip
 from ._tensor.cast import cast as cast
+from ._tensor.coord_flip import coord_flip as coord_flip
+from ._tensor.coord_transform import coord_transform as coord_transform
 from ._tensor.expand_dims import expand_dims as expand_dims
 from ._tensor.reshape import reinterpret as reinterpret
 from ._tensor.reshape import reshape as reshape

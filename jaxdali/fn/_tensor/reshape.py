@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Literal, Unpack
+from typing import Any, Literal, Unpack
 
 import numpy as np
 
@@ -128,7 +128,7 @@ class Reinterpret(Reshape):
     name = "reinterpret"
 
 
-def _add(kind: type[Reshape], dtype: np.dtype | None, data, shape_input, shape, rel_shape, src_dims, layout, device, name) -> DataNode:
+def _add(kind: type[Reshape], dtype: Any, data, shape_input, shape, rel_shape, src_dims, layout, device, name) -> DataNode:
     given = [n for n, x in (("shape_input", shape_input), ("shape", shape), ("rel_shape", rel_shape)) if x is not None]
     if len(given) > 1:
         raise ArgumentError(f"{' and '.join(given)} exclude each other")

@@ -1,0 +1,98 @@
+"""Affine transforms of points."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Literal, Unpack
+
+import numpy as np
+
+from ..._core.arguments import Values
+from ..._core.declaration import DType
+from ..._core.graph import DataNode
+from ..._core.operator_function import Hints, Input, OneOrMore, PerSample, operator_function
+from ..._core.values import Spec
+from ...errors import ArgumentError
+from .points import PointMap, mapped
+
+_TYPES = ("uint8", "int8", "uint16", "int16", "uint32", "int32", "float32")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CoordTransform(PointMap):
+    """By a matrix and an offset."""
+
+    name = "coord_transform"
+    dtype: np.dtype
+
+    def infer(self, x: Spec, *arguments: Spec) -> tuple[Spec, ...]:
+        if "MT" in self.args and ("M" in self.args or "T" in self.args):
+            raise ArgumentError("MT excludes M and T")
+        if x.ndim < 2:
+            raise ArgumentError(f"the input must be points [..., D], at least 2-D, got {x.ndim}-D")
+        if x.dtype.name not in _TYPES or self.dtype not in (x.dtype, np.float32):
+            raise ArgumentError(f"the input must be {', '.join(_TYPES)}, the output the same or float32; got {x.dtype} to {self.dtype}")
+        dims, specs = x.extent(x.ndim - 1), (x, *arguments)
+        rows = dims
+        for name, columns in (("M", dims), ("MT", None if dims is None else dims + 1)):
+            width = self.args.width(name, specs) if name in self.args else None
+            if width is not None and columns is not None and not (name == "M" and width == 1):
+                rows = _rows(name, width, columns)
+            elif width is None and name in self.args:
+                rows = None
+        if "T" in self.args and rows is not None:
+            self.args.check_width("T", rows, specs, one_for_all=True)
+        return mapped(x, rows, self.dtype)
+
+    def affine(self, a: Values, dims: int) -> tuple[np.ndarray, np.ndarray]:
+        both = a.get("MT")
+        if both is not None:
+            both = both.reshape(len(both), _rows("MT", both.shape[1], dims + 1), dims + 1)
+            return both[:, :, :dims], both[:, :, dims]
+        m = a.get("M")
+        if m is None or m.size == len(m):
+            m = np.eye(dims) * (np.ones((a.samples, 1, 1)) if m is None else m.reshape(-1, 1, 1))
+        else:
+            m = m.reshape(len(m), _rows("M", m.shape[1], dims), dims)
+        t = a.vector("T", m.shape[1], one_for_all=True)
+        return m, np.zeros(m.shape[:2]) if t is None else t
+
+
+def _rows(name: str, elements: int, columns: int) -> int:
+    if elements % columns:
+        raise ArgumentError(f"{name} has {elements} elements, which make up no rows of {columns}")
+    return elements // columns
+
+
+@operator_function(CoordTransform)
+def coord_transform(
+    input: Input,
+    /,
+    *,
+    M: PerSample[OneOrMore[float]] | None = None,
+    T: PerSample[OneOrMore[float]] | None = None,
+    MT: PerSample[OneOrMore[float]] | None = None,
+    dtype: DType = np.float32,
+    device: Literal["cpu", "gpu"] | None = None,
+    name: str | None = None,
+    **hints: Unpack[Hints],
+) -> DataNode:
+    """Maps points: ``M x + T``.
+
+    Args:
+      input: points ``[..., D]``, e.g. ``[K, 2]``; float32, or an integer type of at most 32 bits.
+      M: a matrix ``[R, D]``, row by row, or one number: a multiple of the identity. Default: the identity. May be per sample.
+      T: an offset, R numbers or one for all. Default: 0. May be per sample.
+      MT: both, ``[R, D+1]``, the offset as the last column: what `fn.transforms` gives. May be per sample.
+      dtype: FLOAT, or the input's type (rounded, saturated).
+
+    Returns:
+      Points ``[..., R]`` of the input's layout.
+
+    Raises:
+      ArgumentError: sizes don't fit, or `MT` is given beside `M` or `T`.
+
+    Example:
+      >>> corners = fn.coord_transform(corners, MT=fn.transforms.rotation(angle=angle, center=(0.5, 0.5)))
+    """
+    ...

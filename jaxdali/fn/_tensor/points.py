@@ -1,0 +1,74 @@
+"""The family of affine maps of points: ``M x + T`` along the last axis."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from ..._core.arguments import Values
+from ..._core.context import HostContext, LowerContext
+from ..._core.operator import HostOperator, ProgramOperator, Setup
+from ..._core.ragged import ALIGNMENT, Ragged
+from ..._core.values import Spec, Value
+from .cast import convert
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PointMap(HostOperator, ProgramOperator):
+    """Maps points ``[..., D]`` of each sample to points ``[..., R]``. Subclasses say with which matrix."""
+
+    def affine(self, a: Values, dims: int) -> tuple[np.ndarray, np.ndarray]:
+        """``M [N, R, D]`` and ``T [N, R]``, float64, for points of `dims` coordinates."""
+        raise NotImplementedError(self.name)
+
+    def setup_reads(self, i: int) -> bool:
+        return i > 0
+
+    def run(self, ctx: HostContext, x: Value, *arguments: Value) -> tuple[Any, ...]:
+        m, t = self._matrices(ctx, x, arguments)
+        points = [convert(np, x.sample(i).astype(np.float32) @ m[i].T + t[i], ctx.spec.dtype) for i in range(ctx.N)]
+        return (np.stack(points) if ctx.spec.shape is not None else points,)
+
+    def setup(self, ctx: HostContext, x: Value, *arguments: Value) -> Setup:
+        m, t = self._matrices(ctx, x, arguments)
+        shapes = np.concatenate([x.shapes[:, :-1], np.full((ctx.N, 1), m.shape[1])], axis=1)
+        return Setup((shapes if ctx.spec.shape is None else None,), {"m": m, "t": t})
+
+    def lower(self, ctx: LowerContext, x: Any, *arguments: Any) -> tuple[Any, ...]:
+        m, t = ctx.params["m"], ctx.params["t"]
+        if not isinstance(x, Ragged):
+            flat = x.reshape(ctx.B, -1, x.shape[-1]).astype(np.float32)
+            y = (flat[:, :, None, :] * m[:, None]).sum(axis=3, dtype=np.float32) + t[:, None]
+            return (convert(jnp, y, ctx.spec.dtype).reshape(ctx.B, *x.shape[1:-1], m.shape[1]),)
+        out = ctx.out[0]
+        assert out is not None
+        rows, dims = m.shape[1:]
+        # Each element of the result by itself: which sample, which point of it, which coordinate.
+        element = jnp.arange(out.capacity, dtype=jnp.int32)
+        sample = jnp.searchsorted(out.offsets, element // ALIGNMENT, side="right") - 1
+        local = element - out.offsets[sample] * ALIGNMENT
+        first = x.offsets[sample] * ALIGNMENT + local // rows * dims
+        y = t[sample, local % rows]
+        for d in range(dims):
+            y = y + m[sample, local % rows, d] * jnp.take(x.data, first + d, mode="clip").astype(np.float32)
+        return (Ragged(convert(jnp, y, ctx.spec.dtype), out.offsets, out.shapes),)
+
+    def _matrices(self, ctx: HostContext, x: Value, arguments: tuple[Value, ...]) -> tuple[np.ndarray, np.ndarray]:
+        dims = x.spec.extent(x.spec.ndim - 1)
+        if dims is None:
+            found = np.unique(x.shapes[ctx.present, -1])
+            if len(found) != 1:
+                raise ValueError(f"the points must have one number of coordinates in a batch, got {found.tolist()}")
+            dims = int(found[0])
+        m, t = self.affine(self.arguments(ctx, arguments), dims)
+        return m.astype(np.float32), t.astype(np.float32)
+
+
+def mapped(x: Spec, rows: int | None, dtype: np.dtype) -> tuple[Spec, ...]:
+    """The spec of mapped points."""
+    dims = (*(x.extent(d) for d in range(x.ndim - 1)), rows)
+    shape = tuple(d for d in dims if d is not None)
+    return (Spec(dtype, x.ndim, shape if len(shape) == x.ndim and x.shape is not None else None, x.layout, dims),)

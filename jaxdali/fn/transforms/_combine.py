@@ -1,0 +1,70 @@
+"""Transforms one after the other."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Literal, Unpack
+
+import numpy as np
+
+from ..._core.context import HostContext
+from ..._core.graph import DataNode
+from ..._core.operator import HostOperator
+from ..._core.operator_function import Hints, Input, operator_function
+from ..._core.values import Spec, Value
+from ...errors import ArgumentError
+from ._transform import LAYOUT, check_transform, then
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Combine(HostOperator):
+    """All inputs, the first one first."""
+
+    name = "transforms.combine"
+    reverse_order: bool
+
+    def infer(self, *inputs: Spec) -> tuple[Spec, ...]:
+        if len(inputs) < 2:
+            raise ArgumentError(f"needs at least two transforms, got {len(inputs)}")
+        for t in inputs:
+            check_transform(t)
+        known = {t.shape for t in inputs if t.shape is not None}
+        if len(known) > 1:
+            raise ArgumentError(f"the transforms have different numbers of dimensions: {sorted(s[0] for s in known)}")
+        if known:
+            return (Spec(np.dtype(np.float32), 2, known.pop(), LAYOUT),)
+        return (Spec(np.dtype(np.float32), 2, None, LAYOUT),)
+
+    def run(self, ctx: HostContext, *inputs: Value) -> tuple[np.ndarray | list[np.ndarray]]:
+        matrices = [t.dense("a transform", ctx.present).astype(np.float64) for t in inputs]
+        out = matrices[0]
+        for t in matrices[1:]:
+            out = then(t, out) if self.reverse_order else then(out, t)
+        out = out.astype(np.float32)
+        return (out if ctx.spec.shape is not None else list(out),)
+
+
+@operator_function(Combine)
+def combine(
+    *inputs: Input,
+    reverse_order: bool = False,
+    device: Literal["cpu"] | None = None,
+    name: str | None = None,
+    **hints: Unpack[Hints],
+) -> DataNode:
+    """Applies transforms one after the other, the first input first.
+
+    Args:
+      *inputs: two or more transforms ``f32[D, D+1]``, host values.
+      reverse_order: whether the last one is applied first.
+
+    Returns:
+      ``f32[D, D+1]``, a host value.
+
+    Raises:
+      ArgumentError: an input is no transform, or numbers of dimensions differ.
+
+    Example:
+      >>> fn.transforms.combine(fn.transforms.rotation(angle=30.0), fn.transforms.translation(offset=(8.0, 0.0)))
+    """
+    ...

@@ -1,0 +1,82 @@
+"""The transform from one box to another."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Literal, Unpack
+
+import numpy as np
+
+from ..._core.arguments import Values
+from ..._core.graph import DataNode
+from ..._core.operator_function import Hints, Input, OneOrMore, PerSample, operator_function
+from ..._core.values import Spec
+from ...errors import ArgumentError
+from ._transform import Transform, known_width
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Crop(Transform):
+    """Maps a box onto a box."""
+
+    name = "transforms.crop"
+    absolute: bool
+
+    def dimensions(self, specs: tuple[Spec, ...]) -> int:
+        widths = {known_width(self.args.width(n, specs), n) for n in _CORNERS if n in self.args} - {1}
+        if len(widths) > 1:
+            raise ArgumentError(f"the corners have different numbers of elements: {sorted(widths)}")
+        return widths.pop() if widths else 1
+
+    def matrix(self, a: Values, ndim: int) -> np.ndarray:
+        corners = [a.vector(n, ndim, one_for_all=True) for n in _CORNERS]
+        from_start, from_end, to_start, to_end = (x for x in corners if x is not None)
+        if self.absolute:
+            from_start, from_end = np.minimum(from_start, from_end), np.maximum(from_start, from_end)
+            to_start, to_end = np.minimum(to_start, to_end), np.maximum(to_start, to_end)
+        with np.errstate(divide="ignore", invalid="ignore"):  # of an empty box: infinite, as in DALI
+            factor = (to_end - to_start) / (from_end - from_start)
+            offset = to_start - factor * from_start
+        diagonal = np.zeros((len(factor), ndim, ndim + 1))
+        diagonal[:, np.arange(ndim), np.arange(ndim)] = factor
+        diagonal[:, :, ndim] = offset
+        return diagonal
+
+
+_CORNERS = ("from_start", "from_end", "to_start", "to_end")
+
+
+@operator_function(Crop)
+def crop(
+    input: Input | None = None,
+    /,
+    *,
+    from_start: PerSample[OneOrMore[float]] = 0.0,
+    from_end: PerSample[OneOrMore[float]] = 1.0,
+    to_start: PerSample[OneOrMore[float]] = 0.0,
+    to_end: PerSample[OneOrMore[float]] = 1.0,
+    absolute: bool = False,
+    reverse_order: bool = False,
+    device: Literal["cpu"] | None = None,
+    name: str | None = None,
+    **hints: Unpack[Hints],
+) -> DataNode:
+    """The transform that takes one box to another: coordinates in a crop, say, to those in the image.
+
+    Args:
+      input: another transform, ``f32[D, D+1]``, to combine with.
+      from_start, from_end: lower and upper corner of the box that is mapped, D coordinates or one for all. May be per sample.
+      to_start, to_end: corners of the box it is mapped onto. May be per sample.
+      absolute: whether the corners of a box are put in order first. Default: boxes may be mirrored.
+      reverse_order: with an input: the new transform is applied first. Default: the input is.
+
+    Returns:
+      ``f32[D, D+1]``, a host value.
+
+    Raises:
+      ArgumentError: numbers of dimensions differ.
+
+    Example:
+      >>> to_pixels = fn.transforms.crop(to_end=(640.0, 480.0))
+    """
+    ...

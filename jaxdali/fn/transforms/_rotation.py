@@ -1,0 +1,66 @@
+"""Rotation."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Annotated, Literal, Unpack
+
+import numpy as np
+
+from ..._core.arguments import Values
+from ..._core.declaration import Len
+from ..._core.graph import DataNode
+from ..._core.operator_function import Hints, Input, ListOf, OneOrMore, PerSample, operator_function
+from ..._core.values import Spec
+from .._image.rotate import rotation as about_axis
+from ._transform import Transform
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Rotation(Transform):
+    """Turns about a point, or a line through it."""
+
+    name = "transforms.rotation"
+
+    def dimensions(self, specs: tuple[Spec, ...]) -> int:
+        return 3 if "axis" in self.args else 2
+
+    def matrix(self, a: Values, ndim: int) -> np.ndarray:
+        c, s = np.cos(np.deg2rad(a.angle)), np.sin(np.deg2rad(a.angle))
+        if ndim == 2:
+            return np.stack([np.stack([c, -s], axis=1), np.stack([s, c], axis=1)], axis=1)
+        return about_axis(a.axis, c, s)
+
+
+@operator_function(Rotation)
+def rotation(
+    input: Input | None = None,
+    /,
+    *,
+    angle: PerSample[float],
+    axis: Annotated[PerSample[ListOf[float]] | None, Len(3)] = None,
+    center: PerSample[OneOrMore[float]] | None = None,
+    reverse_order: bool = False,
+    device: Literal["cpu"] | None = None,
+    name: str | None = None,
+    **hints: Unpack[Hints],
+) -> DataNode:
+    """A rotation of the plane, or of space about an axis.
+
+    Args:
+      input: another transform, ``f32[D, D+1]``, to combine with.
+      angle: degrees; positive turns the x axis towards the y axis (in images: clockwise). May be per sample.
+      axis: of a rotation in space, (x, y, z), need not be normalized. May be per sample.
+      center: the point that stays where it is. Default: the origin. May be per sample.
+      reverse_order: with an input: the new transform is applied first. Default: the input is.
+
+    Returns:
+      ``f32[2, 3]``, or ``f32[3, 4]`` with an axis, a host value.
+
+    Raises:
+      ArgumentError: numbers of dimensions differ.
+
+    Example:
+      >>> fn.transforms.rotation(angle=fn.random.uniform(range=(-10.0, 10.0)), center=(128.0, 128.0))
+    """
+    ...

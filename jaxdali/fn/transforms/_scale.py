@@ -1,0 +1,70 @@
+"""Scaling."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Literal, Unpack
+
+import numpy as np
+
+from ..._core.arguments import Values
+from ..._core.graph import DataNode
+from ..._core.operator_function import Hints, Input, OneOrMore, PerSample, operator_function
+from ..._core.values import Spec
+from ...errors import ArgumentError
+from ._transform import Transform, known_width
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Scale(Transform):
+    """Multiplies each coordinate."""
+
+    name = "transforms.scale"
+    ndim: int | None
+
+    def dimensions(self, specs: tuple[Spec, ...]) -> int:
+        width = known_width(self.args.width("scale", specs), "scale")
+        if self.ndim is None or self.ndim == width:
+            return width
+        if width != 1:
+            raise ArgumentError(f"ndim={self.ndim}, but scale has {width} elements")
+        return self.ndim
+
+    def matrix(self, a: Values, ndim: int) -> np.ndarray:
+        factors = a.vector("scale", ndim, one_for_all=True)
+        assert factors is not None
+        return factors[:, :, None] * np.eye(ndim)
+
+
+@operator_function(Scale)
+def scale(
+    input: Input | None = None,
+    /,
+    *,
+    scale: PerSample[OneOrMore[float]],
+    center: PerSample[OneOrMore[float]] | None = None,
+    ndim: int | None = None,
+    reverse_order: bool = False,
+    device: Literal["cpu"] | None = None,
+    name: str | None = None,
+    **hints: Unpack[Hints],
+) -> DataNode:
+    """A scaling.
+
+    Args:
+      input: another transform, ``f32[D, D+1]``, to combine with.
+      scale: factors of the D coordinates. May be per sample.
+      center: the point that stays where it is. Default: the origin. May be per sample.
+      ndim: D, where `scale` is one number for all coordinates.
+      reverse_order: with an input: the new transform is applied first. Default: the input is.
+
+    Returns:
+      ``f32[D, D+1]``, a host value.
+
+    Raises:
+      ArgumentError: numbers of dimensions differ.
+
+    Example:
+      >>> fn.transforms.scale(scale=(2.0, 0.5), center=(128.0, 128.0))
+    """
+    ...

@@ -1,0 +1,72 @@
+"""Shear."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Annotated, Literal, Unpack
+
+import numpy as np
+
+from ..._core.arguments import Values
+from ..._core.declaration import Len
+from ..._core.graph import DataNode
+from ..._core.operator_function import Hints, Input, ListOf, OneOrMore, PerSample, operator_function
+from ..._core.values import Spec
+from ...errors import ArgumentError
+from ._transform import Transform, known_width
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Shear(Transform):
+    """Adds to each coordinate multiples of the others."""
+
+    name = "transforms.shear"
+
+    def dimensions(self, specs: tuple[Spec, ...]) -> int:
+        given = [n for n in ("shear", "angles") if n in self.args]
+        if len(given) != 1:
+            raise ArgumentError("give either shear or angles")
+        width = known_width(self.args.width(given[0], specs), given[0])
+        if width not in (2, 6):
+            raise ArgumentError(f"{given[0]} must have 2 elements (in the plane) or 6 (in space), got {width}")
+        return 2 if width == 2 else 3
+
+    def matrix(self, a: Values, ndim: int) -> np.ndarray:
+        factors = np.tan(np.deg2rad(a.angles)) if "angles" in a else a.shear
+        out = np.broadcast_to(np.eye(ndim), (len(factors), ndim, ndim)).copy()
+        out[:, ~np.eye(ndim, dtype=bool)] = factors
+        return out
+
+
+@operator_function(Shear)
+def shear(
+    input: Input | None = None,
+    /,
+    *,
+    shear: Annotated[PerSample[ListOf[float]] | None, Len(2, 6)] = None,
+    angles: Annotated[PerSample[ListOf[float]] | None, Len(2, 6)] = None,
+    center: PerSample[OneOrMore[float]] | None = None,
+    reverse_order: bool = False,
+    device: Literal["cpu"] | None = None,
+    name: str | None = None,
+    **hints: Unpack[Hints],
+) -> DataNode:
+    """A shear.
+
+    Args:
+      input: another transform, ``f32[D, D+1]``, to combine with.
+      shear: in the plane (x by y, y by x); in space (x by y, x by z, y by x, y by z, z by x, z by y). May be per sample; or
+      angles: the same as angles in degrees, whose tangents are these factors. May be per sample.
+      center: the point that stays where it is. Default: the origin. May be per sample.
+      reverse_order: with an input: the new transform is applied first. Default: the input is.
+
+    Returns:
+      ``f32[2, 3]`` or ``f32[3, 4]``, a host value.
+
+    Raises:
+      ArgumentError: none or both of `shear` and `angles` are given, or numbers of dimensions differ.
+
+    Example:
+      >>> fn.transforms.shear(angles=(10.0, 0.0))
+    """
+    ...

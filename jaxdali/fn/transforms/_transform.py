@@ -1,0 +1,77 @@
+"""The family of affine transforms: matrices ``[D, D+1]``, made on the host for each sample."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+
+from ..._core.arguments import Values
+from ..._core.context import HostContext
+from ..._core.operator import HostOperator
+from ..._core.values import Spec, Value
+from ...errors import ArgumentError
+
+LAYOUT = "**"  # as DALI has it: axes without a meaning
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Transform(HostOperator):
+    """A new transform, perhaps combined with one that comes as an input. Subclasses say its number of dimensions and its matrix."""
+
+    reverse_order: bool
+
+    def dimensions(self, specs: tuple[Spec, ...]) -> int:
+        """D; `specs` are those of all inputs."""
+        raise NotImplementedError(self.name)
+
+    def matrix(self, a: Values, ndim: int) -> np.ndarray:
+        """``f64[N, D, D]`` or ``f64[N, D, D+1]``; without the last column, coordinates are turned about the argument `center`."""
+        raise NotImplementedError(self.name)
+
+    def infer(self, *specs: Spec) -> tuple[Spec, ...]:
+        ndim = self.dimensions(specs)
+        for name in ("center", "axis"):
+            if name in self.args:
+                self.args.check_width(name, ndim, specs)
+        for t in specs[: len(specs) - len(self.args.inputs)]:
+            check_transform(t)
+            if t.shape is not None and t.shape[0] != ndim:
+                raise ArgumentError(f"the input is a {t.shape[0]}-D transform, the arguments describe a {ndim}-D one")
+        return (Spec(np.dtype(np.float32), 2, (ndim, ndim + 1), LAYOUT),)
+
+    def run(self, ctx: HostContext, *values: Value) -> tuple[np.ndarray]:
+        a = self.arguments(ctx, values)
+        assert ctx.spec.shape is not None
+        ndim = ctx.spec.shape[0]
+        new = self.matrix(a, ndim)
+        if new.shape[2] == ndim:
+            center = a.get("center")
+            moved = np.zeros((ctx.N, ndim)) if center is None else center - np.einsum("nij,nj->ni", new, center)
+            new = np.concatenate([new, moved[:, :, None]], axis=2)
+        for t in values[: len(values) - len(self.args.inputs)]:
+            given = t.dense("the input", ctx.present).astype(np.float64)
+            new = then(new, given) if self.reverse_order else then(given, new)
+        return (new.astype(np.float32),)
+
+
+def check_transform(t: Spec) -> None:
+    """Raises ArgumentError unless it may be a transform ``[D, D+1]``."""
+    if t.dtype != np.float32 or t.ndim != 2 or (t.shape is not None and t.shape[1] != t.shape[0] + 1):
+        shape = "x".join(map(str, t.shape)) if t.shape is not None else f"{t.ndim}-D"
+        raise ArgumentError(f"a transform is float32 of shape [D, D+1], got {t.dtype} of shape {shape}")
+
+
+def then(first: np.ndarray, second: np.ndarray) -> np.ndarray:
+    """The transforms ``[N, D, D+1]`` one after the other."""
+    ndim = first.shape[1]
+    out = np.einsum("nij,njk->nik", second[:, :, :ndim], first)
+    out[:, :, ndim] += second[:, :, ndim]
+    return out
+
+
+def known_width(width: int | None, name: str) -> int:
+    """How many elements an argument has, which must be known when the pipeline is built."""
+    if width is None:
+        raise ArgumentError(f"argument {name} must have the same number of elements in all samples")
+    return width

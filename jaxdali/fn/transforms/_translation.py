@@ -1,0 +1,58 @@
+"""Translation."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Literal, Unpack
+
+import numpy as np
+
+from ..._core.arguments import Values
+from ..._core.graph import DataNode
+from ..._core.operator_function import Hints, Input, OneOrMore, PerSample, operator_function
+from ..._core.values import Spec
+from ._transform import Transform, known_width
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Translation(Transform):
+    """Adds an offset."""
+
+    name = "transforms.translation"
+
+    def dimensions(self, specs: tuple[Spec, ...]) -> int:
+        return known_width(self.args.width("offset", specs), "offset")
+
+    def matrix(self, a: Values, ndim: int) -> np.ndarray:
+        offset = a.offset.reshape(-1, ndim, 1)
+        return np.concatenate([np.broadcast_to(np.eye(ndim), (len(offset), ndim, ndim)), offset], axis=2)
+
+
+@operator_function(Translation)
+def translation(
+    input: Input | None = None,
+    /,
+    *,
+    offset: PerSample[OneOrMore[float]],
+    reverse_order: bool = False,
+    device: Literal["cpu"] | None = None,
+    name: str | None = None,
+    **hints: Unpack[Hints],
+) -> DataNode:
+    """A translation.
+
+    Args:
+      input: another transform, ``f32[D, D+1]``, to combine with.
+      offset: what is added to each of the D coordinates. May be per sample.
+      reverse_order: with an input: the new transform is applied first. Default: the input is.
+
+    Returns:
+      ``f32[D, D+1]``, a host value.
+
+    Raises:
+      ArgumentError: the input has another number of dimensions.
+
+    Example:
+      >>> fn.warp_affine(images, fn.transforms.translation(offset=(8.0, -4.0)))
+    """
+    ...
