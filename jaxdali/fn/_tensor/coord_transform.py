@@ -7,6 +7,7 @@ from typing import Literal, Unpack
 
 import numpy as np
 
+from ... import types
 from ..._core.arguments import Values
 from ..._core.declaration import DType
 from ..._core.graph import DataNode
@@ -72,7 +73,7 @@ def coord_transform(
     M: PerSample[OneOrMore[float]] | None = None,
     T: PerSample[OneOrMore[float]] | None = None,
     MT: PerSample[OneOrMore[float]] | None = None,
-    dtype: DType = np.float32,
+    dtype: DType = types.FLOAT,
     device: Literal["cpu", "gpu"] | None = None,
     name: str | None = None,
     **hints: Unpack[Hints],
