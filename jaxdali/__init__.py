@@ -10,7 +10,9 @@ from ._run.host import BadSample as BadSample
 from .errors import OperatorError as OperatorError
 from .errors import SampleError as SampleError
 from .fn._tensor.subscript import newaxis as newaxis
+from .pipeline import OperatorConcurrency as OperatorConcurrency
 from .pipeline import Pipeline as Pipeline
+from .pipeline import StreamPolicy as StreamPolicy
 from .pipeline import pipeline_def as pipeline_def
 
 __version__ = "0.1.0"

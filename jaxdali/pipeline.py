@@ -6,6 +6,7 @@ import functools
 import inspect
 import os
 import pathlib
+import warnings
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -17,6 +18,8 @@ from ._data.source import Source
 from ._pipeline import arguments as check
 from ._pipeline import checkpoint as checkpoints
 from ._pipeline import serialization
+from ._pipeline.arguments import OperatorConcurrency as OperatorConcurrency
+from ._pipeline.arguments import StreamPolicy as StreamPolicy
 from ._pipeline.definition import Definition
 from ._pipeline.dot import dot
 from ._pipeline.schedule import Schedule, make_executor, tensor_lists
@@ -44,14 +47,19 @@ class Pipeline(Definition):
         thread when the data come from `feed_input` or `iter_setup`).
       exec_async: without effect (JAX never waits for what it dispatches), accepted for DALI's sake.
       prefetch_queue_depth: batches made ahead: a number, or ``{"cpu_size": n, "gpu_size": m}``, of which the larger counts.
-      bytes_per_sample, set_affinity, max_streams, default_cuda_stream_priority, exec_dynamic: accepted for DALI's sake and without
-        effect: memory, streams and placement of threads are XLA's and the operating system's.
+      bytes_per_sample, set_affinity, max_streams, default_cuda_stream_priority, exec_dynamic, experimental_exec_dynamic, stream_policy,
+        concurrency, enable_memory_stats: checked, and without effect: memory, streams and placement of threads are XLA's and the
+        operating system's.
+      py_num_workers: threads for sources with ``parallel=True``.
+      py_start_method, py_callback_pickler: checked, and without effect: workers are threads.
+      enable_conditionals, debug: not there yet; True raises NotImplementedError. (In DALI arguments of `pipeline_def` alone.)
       enable_checkpointing: whether `checkpoint`, and `checkpoints` of an iterator, may be called.
       checkpoint: what one of these returned: the pipeline goes on from there, with its seed. Needs `enable_checkpointing`.
-      output_dtype, output_ndim: what the outputs must have, one for all or a list; checked when the pipeline is built.
+      output_dtype, output_ndim, output_layout: what the outputs must have, one for all or a list; None: anything. Checked when the
+        pipeline is built, or with its first batch where only that tells.
 
     Raises:
-      RuntimeError: `checkpoint` is none, or not enabled; when it is built: it is of another pipeline.
+      RuntimeError: `checkpoint` is none, or not enabled; when it is built: it is of another pipeline, or an output is not as said.
       ValueError: when it is built: batch_size missing; batch_size, num_threads or prefetch_queue_depth out of range; no such device.
       TypeError: an argument of a wrong type.
     """
@@ -70,12 +78,28 @@ class Pipeline(Definition):
         max_streams: int | None = None,
         default_cuda_stream_priority: int | None = None,
         *,
+        enable_memory_stats: bool = False,
         enable_checkpointing: bool = False,
         checkpoint: bytes | None = None,
-        exec_dynamic: bool | None = None,
+        py_num_workers: int = 1,
+        py_start_method: str = "fork",
+        py_callback_pickler: Any = None,
         output_dtype: Any = None,
         output_ndim: Any = None,
+        output_layout: Any = None,
+        exec_dynamic: bool | None = None,
+        experimental_exec_dynamic: bool | None = None,
+        stream_policy: StreamPolicy | None = None,
+        concurrency: OperatorConcurrency | None = None,
+        enable_conditionals: bool = False,
+        debug: bool = False,
     ):
+        check.missing_modes(enable_conditionals, debug)
+        if experimental_exec_dynamic is not None:
+            warnings.warn("experimental_exec_dynamic is deprecated: use exec_dynamic", DeprecationWarning, stacklevel=2)
+            exec_dynamic = experimental_exec_dynamic
+        if check.whole("bytes_per_sample", bytes_per_sample) < 0:
+            raise ValueError(f"bytes_per_sample must not be negative, got {bytes_per_sample}")
         given = {
             "batch_size": check.optional("batch_size", batch_size),
             "num_threads": check.optional("num_threads", num_threads),
@@ -90,6 +114,12 @@ class Pipeline(Definition):
             "enable_checkpointing": bool(enable_checkpointing),
             "output_dtype": check.output_dtypes(output_dtype),
             "output_ndim": check.output_ndims(output_ndim),
+            "output_layout": check.output_layouts(output_layout),
+            "enable_memory_stats": bool(enable_memory_stats),
+            **check.workers(py_num_workers, py_start_method, py_callback_pickler),
+            "exec_dynamic": None if exec_dynamic is None else bool(exec_dynamic),
+            "stream_policy": check.one_of("stream_policy", stream_policy, StreamPolicy),
+            "concurrency": check.one_of("concurrency", concurrency, OperatorConcurrency),
         }
         super().__init__(given)
         if checkpoint is not None and not enable_checkpointing:
@@ -138,7 +168,7 @@ class Pipeline(Definition):
 
     def _check_outputs(self):
         if not self._outputs_checked:
-            self._outputs_checked = check.check_outputs(self._graph, self._given["output_dtype"], self._given["output_ndim"])
+            self._outputs_checked = check.check_outputs(self._graph, self._given)
 
     def _setups(self) -> list[Callable[[], None]]:
         """`iter_setup`, if a subclass has one of its own."""
@@ -305,7 +335,8 @@ class Pipeline(Definition):
         Raises:
           ValueError: an operator holds a Python function or iterator, e.g. external_source with a source.
         """
-        text = serialization.dump(self._graph, self._given)
+        given = {k: v for k, v in self._given.items() if k not in _OF_THIS_PROCESS}
+        text = serialization.dump(self._graph, given)
         if filename is not None:
             pathlib.Path(filename).write_bytes(text)
         return text
@@ -469,6 +500,7 @@ class Pipeline(Definition):
         return self._executor.bad_samples() if self._executor is not None else []
 
 
+_OF_THIS_PROCESS = ("py_callback_pickler", "stream_policy", "concurrency")  # arguments that are not written to files
 _PIPELINE_ARGUMENTS = tuple(p for p in inspect.signature(Pipeline.__init__).parameters if p != "self")
 
 

@@ -181,18 +181,29 @@ class ScalarConstant:
 
     Attributes:
       value: a Python bool, int or float.
-      dtype: the type it has in type promotion.
+      dtype: the type it has in type promotion. Default: INT32, FLOAT or BOOL, of a NumPy scalar its own.
     """
 
     value: bool | int | float
     dtype: DALIDataType
+
+    def __init__(self, value: Any, dtype: DALIDataType | None = None):
+        own = getattr(value, "dtype", None)  # of a NumPy scalar or an array of one element
+        if own is not None and np.size(value) == 1:
+            value, dtype = np.asarray(value).item(), to_dali_type(own) if dtype is None else dtype
+        if not isinstance(value, (bool, int, float)):
+            raise TypeError(f"ScalarConstant: expected a bool, an int or a float, got {type(value).__name__}")
+        if dtype is None:
+            dtype = BOOL if isinstance(value, bool) else INT32 if isinstance(value, int) else FLOAT
+        object.__setattr__(self, "dtype", DALIDataType(dtype))
+        object.__setattr__(self, "value", _python_number(value, self.dtype))
 
     @property
     def shape(self) -> list[int]:
         return []
 
     def _as(self, dtype: DALIDataType) -> ScalarConstant:
-        return ScalarConstant(_python_number(self.value, dtype), dtype)
+        return ScalarConstant(self.value, dtype)
 
     def bool(self) -> ScalarConstant:
         return self._as(BOOL)
@@ -275,6 +286,7 @@ def Constant(
     shape: Sequence[int] | None = None,
     layout: str | None = None,
     device: str | None = None,
+    name: str | None = None,
 ) -> Any:
     """A constant for a pipeline definition.
 
@@ -285,9 +297,10 @@ def Constant(
       shape: a scalar is repeated to it, an array reshaped. Default: that of `value`; a list is 1-D.
       layout: layout of the tensor, e.g. ``"HWC"``.
       device: ``"gpu"`` puts it on the accelerator.
+      name: of the node.
 
     Returns:
-      A `ScalarConstant` when the value is one number and `shape`, `layout` and `device` are not given, which fixes the
+      A `ScalarConstant` when the value is one number and `shape`, `layout`, `device` and `name` are not given, which fixes the
       type of a number in arithmetic: ``image * types.Constant(3).uint8()``. Otherwise a `DataNode`, the same tensor for
       every sample.
 
@@ -299,22 +312,14 @@ def Constant(
         dtype, value = value.dtype if dtype is None else dtype, value.value
     number = isinstance(value, (bool, int, float, np.generic)) or np.ndim(value) == 0
     pseudo_scalar = shape is None or tuple(np.atleast_1d(shape).tolist()) in ((), (1,))  # DALI's rule
-    if number and pseudo_scalar and layout is None and device is None:
-        own = getattr(value, "dtype", None)  # of a NumPy scalar or an array of 0 dimensions
-        if own is not None:
-            dtype = to_dali_type(own) if dtype is None else dtype
-            value = np.asarray(value).item()
-        if not isinstance(value, (bool, int, float)):
-            raise TypeError(f"Constant: expected a number, a list of numbers or an array, got {type(value).__name__}")
-        if dtype is None:
-            dtype = BOOL if isinstance(value, bool) else INT32 if isinstance(value, int) else FLOAT
-        return ScalarConstant(_python_number(value, DALIDataType(dtype)), DALIDataType(dtype))
+    if number and pseudo_scalar and layout is None and device is None and name is None:
+        return ScalarConstant(value, dtype)
     from .fn._tensor.constant import array_node, narrowed
 
     array = narrowed(value) if dtype is None else _converted(value, numpy_dtype(dtype))
     if shape is not None:
         array = np.broadcast_to(array, tuple(shape)) if array.size == 1 else array.reshape(tuple(shape))
-    return array_node(array, layout=layout or "", device=device)
+    return array_node(array, layout=layout or "", device=device, name=name)
 
 
 def _converted(value: Any, dtype: np.dtype) -> np.ndarray:

@@ -1,9 +1,12 @@
 """Definitions: when they are called, nodes made outside of them, one node in several pipelines. Values are those of DALI 2.4."""
 
+import pickle
+
 import jax
 import numpy as np
 import pytest
 
+import jaxdali
 from jaxdali import OperatorError, Pipeline, fn, pipeline_def, types
 from jaxdali.plugin.jax import DALIGenericIterator, data_iterator
 
@@ -235,3 +238,99 @@ def test_iterator_over_detached_nodes():
     pipe.set_outputs(fn.external_source(source) + 1)
     with DALIGenericIterator(pipe, ["x"]) as it:
         assert next(it)["x"].tolist() == [[2, 3]] * 2
+
+
+def numbers(**arguments):
+    @pipeline_def(**ARGUMENTS, **arguments)
+    def define():
+        x = fn.external_source(lambda: [np.zeros((2, 3), np.uint8)] * 2, layout="XY")
+        return x, x, x
+
+    return define()
+
+
+def test_arguments_of_pipelines():
+    pipe = numbers(py_num_workers=3, py_start_method="spawn", py_callback_pickler=pickle, enable_memory_stats=True, bytes_per_sample=9)
+    assert (pipe.py_num_workers, pipe.py_start_method, pipe.enable_memory_stats, pipe.exec_dynamic) == (3, "spawn", True, True)
+    pipe = numbers(stream_policy=jaxdali.StreamPolicy.SINGLE, concurrency=jaxdali.OperatorConcurrency.FULL, exec_dynamic=False)
+    assert (pipe.stream_policy, pipe.concurrency, pipe.exec_dynamic) == (
+        jaxdali.StreamPolicy.SINGLE,
+        jaxdali.OperatorConcurrency.FULL,
+        False,
+    )
+    pipe.start_py_workers()
+    assert pipe.executor_statistics() == {}
+    with pytest.warns(DeprecationWarning, match="use exec_dynamic"):
+        assert numbers(experimental_exec_dynamic=True).exec_dynamic
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ({"py_num_workers": -1}, ValueError, "py_num_workers must not be negative, got -1"),
+        ({"py_num_workers": "a"}, TypeError, "py_num_workers must be a whole number"),
+        ({"py_start_method": "thread"}, ValueError, "must be 'fork' or 'spawn', got 'thread'"),
+        ({"py_callback_pickler": pickle}, ValueError, "py_callback_pickler is for py_start_method='spawn'"),
+        ({"py_callback_pickler": 3, "py_start_method": "spawn"}, TypeError, "must have dumps and loads"),
+        ({"stream_policy": 1}, TypeError, "stream_policy must be a StreamPolicy, got 1"),
+        ({"concurrency": "full"}, TypeError, "concurrency must be a OperatorConcurrency, got 'full'"),
+        ({"output_layout": 3}, TypeError, "output_layout must be a text"),
+        ({"output_layout": ["HW", 4]}, TypeError, "output_layout must be a text"),
+        ({"output_dtype": types.NO_TYPE}, ValueError, "can't be NO_TYPE"),
+        ({"bytes_per_sample": -3}, ValueError, "bytes_per_sample must not be negative"),
+        ({"debug": True}, NotImplementedError, "debug=True: operators can't run one by one"),
+        ({"enable_conditionals": True}, NotImplementedError, "`if` on DataNodes is not there yet"),
+        ({"exec_dynamic": True, "prefetch_queue_depth": {"cpu_size": 2, "gpu_size": 2}}, RuntimeError, "exclude each other"),
+        ({"output_dtype": [types.UINT8]}, RuntimeError, "output_dtype has 1 entries, the pipeline 3 outputs"),
+        ({"output_layout": ["XY", None]}, RuntimeError, "output_layout has 2 entries, the pipeline 3 outputs"),
+        ({"output_layout": [None, "HW", None]}, RuntimeError, r"output_layout: output 1 \(made at .*\) has XY, expected HW"),
+    ],
+)
+def test_arguments_that_are_refused(arguments, error, message):
+    with pytest.raises(error, match=message):
+        numbers(**arguments).run()
+    with pytest.raises(error, match=message):
+        DALIGenericIterator(numbers(**arguments), ["a", "b", "c"])
+
+
+def test_what_outputs_must_be():
+    pipe = numbers(output_dtype=[types.UINT8, None, None], output_ndim=2, output_layout=["XY", None, ""])
+    assert pipe.output_dtype() == [types.UINT8, None, None]
+    assert pipe.output_ndim() == [2, 2, 2]
+    assert pipe.output_layout() == ["XY", None, None]
+    assert pipe.run()[0].layout() == "XY"
+    fed = Pipeline(output_layout="HW", **ARGUMENTS)
+    with fed:
+        x = fn.external_source()
+        fed.set_outputs(x)
+    fed.feed_input(x, np.zeros((2, 2, 2)), layout="XY")
+    with pytest.raises(RuntimeError, match="output_layout: output 0"):
+        fed.run()
+
+
+def test_constants_with_names_and_scalar_constants():
+    assert types.Constant(3, name="c").name == types.Constant([1, 2], name="c").name == "c"
+    for value, dtype in (
+        (1, types.INT32),
+        (1.5, types.FLOAT),
+        (True, types.BOOL),
+        (np.int64(3), types.INT64),
+        (np.array([3]), types.INT64),
+    ):
+        c = types.ScalarConstant(value)
+        assert (c.value, c.dtype) == (value, dtype)
+    for bad in ([1], "a", None):
+        with pytest.raises(TypeError, match="expected a bool, an int or a float"):
+            types.ScalarConstant(bad)
+
+
+def test_shapes_of_nodes():
+    pipe = Pipeline(**ARGUMENTS)
+    x = fn.external_source(source)
+    pipe.set_outputs(x.shape(), x.shape(dtype=types.FLOAT), x.shape(device="gpu"))
+    assert x.shape(device="gpu").device == "gpu"
+    outputs = pipe.run()
+    assert [o.dtype for o in outputs] == [types.INT64, types.FLOAT, types.INT64]
+    assert [np.asarray(o.as_cpu().at(0)).tolist() for o in outputs] == [[2], [2], [2]]
+    with pytest.raises(ValueError, match="device must be 'cpu' or 'gpu', got 'x'"):
+        x.shape(device="x")

@@ -142,13 +142,18 @@ class Expression:
 
         return copy_to(cast("DataNode", self), "cpu")
 
-    def shape(self, *, dtype: DALIDataType | None = None) -> DataNode:
-        """The shape of each sample, a 1-D value on the host.
+    def shape(self, *, dtype: DALIDataType | None = None, device: str = "cpu") -> DataNode:
+        """The shape of each sample, a 1-D value.
 
         Args:
           dtype: its element type. Default: INT64.
+          device: where it is: "cpu" or "gpu".
         """
+        from ..fn._tensor.copy import copy_to
         from ..fn._tensor.shapes import shapes
         from ..types import INT64
 
-        return shapes(self, dtype=INT64 if dtype is None else dtype)
+        if device not in ("cpu", "gpu"):
+            raise ValueError(f"shape: device must be 'cpu' or 'gpu', got {device!r}")
+        node = shapes(self, dtype=INT64 if dtype is None else dtype)
+        return node if device == "cpu" else copy_to(node, "gpu")

@@ -2,12 +2,32 @@
 
 from __future__ import annotations
 
+import enum
+from collections.abc import Mapping
 from typing import Any
 
 import jax
 
 from .._core.graph import Graph
-from ..types import numpy_dtype
+from ..types import NO_TYPE, numpy_dtype
+
+
+class StreamPolicy(enum.Enum):
+    """DALI's choice of CUDA streams; without effect, as streams are XLA's."""
+
+    SINGLE = "single"
+    PER_BACKEND = "per_backend"
+    PER_OPERATOR = "per_operator"
+    UNSPECIFIED = "unspecified"
+
+
+class OperatorConcurrency(enum.Enum):
+    """DALI's choice of which operators run at the same time; without effect, as XLA plans each program."""
+
+    NONE = "none"
+    BACKEND = "backend"
+    FULL = "full"
+    UNSPECIFIED = "unspecified"
 
 
 def whole(name: str, x: Any) -> int:
@@ -44,10 +64,48 @@ def check_range(name: str, x: int, most: int | None = None):
         raise ValueError(f"{name} must be at most {most}, got {x}")
 
 
+def one_of(name: str, x: Any, kind: type) -> Any:
+    """A member of an enum; None: not given."""
+    if x is not None and not isinstance(x, kind):
+        raise TypeError(f"{name} must be a {kind.__name__}, got {x!r}")
+    return x
+
+
+def workers(number: Any, start_method: Any, pickler: Any) -> dict[str, Any]:
+    """The arguments about Python workers."""
+    if whole("py_num_workers", number) < 0:
+        raise ValueError(f"py_num_workers must not be negative, got {number}")
+    if start_method not in ("fork", "spawn"):
+        raise ValueError(f"py_start_method must be 'fork' or 'spawn', got {start_method!r}")
+    if pickler is not None:
+        if start_method == "fork":
+            raise ValueError("py_callback_pickler is for py_start_method='spawn'")
+        first = pickler[0] if isinstance(pickler, tuple) and pickler else pickler
+        if not (hasattr(first, "dumps") and hasattr(first, "loads")):
+            raise TypeError(f"py_callback_pickler must have dumps and loads, or be a tuple that begins with what has, got {pickler!r}")
+    return {"py_num_workers": number.__index__(), "py_start_method": start_method, "py_callback_pickler": pickler}
+
+
+def missing_modes(enable_conditionals: Any, debug: Any):
+    """NotImplementedError for what DALI has and jaxdali lacks."""
+    if enable_conditionals:
+        raise NotImplementedError(
+            "enable_conditionals=True: `if` on DataNodes is not there yet; select by arithmetic, `mask * a + (1 - mask) * b`, "
+            "or inside a jax_function with jnp.where"
+        )
+    if debug:
+        raise NotImplementedError(
+            "debug=True: operators can't run one by one as they are called; run() the pipeline with what you want to see as an output, "
+            "or look at it in a jax_function(..., jit=False)"
+        )
+
+
 def output_dtypes(x: Any) -> Any:
     """`output_dtype` with NumPy's dtypes, for all outputs or as a list; None: any. TypeError for what is no type."""
     if isinstance(x, (list, tuple)):
         return [output_dtypes(e) for e in x]
+    if x is NO_TYPE:
+        raise ValueError("output_dtype can't be NO_TYPE; None stands for any type")
     return None if x is None else numpy_dtype(x)
 
 
@@ -60,8 +118,26 @@ def output_ndims(x: Any) -> Any:
     return x
 
 
-def check_outputs(graph: Graph, dtype: Any, ndim: Any) -> bool:
-    """Compares the outputs with `output_dtype` and `output_ndim`.
+def output_layouts(x: Any) -> Any:
+    """`output_layout`, for all outputs or as a list; None: any, and so is an empty text, as in DALI."""
+    if isinstance(x, (list, tuple)):
+        return [output_layouts(e) for e in x]
+    if x is not None and not isinstance(x, str):
+        raise TypeError(f"output_layout must be a text such as 'HWC', a list of such, or None, got {x!r}")
+    return x or None
+
+
+def per_output(graph: Graph, name: str, wanted: Any) -> list[Any]:
+    """What `output_dtype` and the like say about each output. RuntimeError when they are not as many."""
+    n = len(graph.outputs)
+    each = wanted if isinstance(wanted, list) else [wanted] * n
+    if len(each) != n:
+        raise RuntimeError(f"{name} has {len(each)} entries, the pipeline {n} outputs")
+    return each
+
+
+def check_outputs(graph: Graph, wanted: Mapping[str, Any]) -> bool:
+    """Compares the outputs with `output_dtype`, `output_ndim` and `output_layout`.
 
     Returns:
       Whether all could be compared: types of a function's results, or of data that are fed, are known when it has run.
@@ -70,21 +146,20 @@ def check_outputs(graph: Graph, dtype: Any, ndim: Any) -> bool:
       RuntimeError: they differ.
     """
     complete = True
-    n = len(graph.outputs)
-    for name, wanted in (("output_dtype", dtype), ("output_ndim", ndim)):
-        each = wanted if isinstance(wanted, list) else [wanted] * n
-        if len(each) != n:
-            raise RuntimeError(f"{name} has {len(each)} entries, the pipeline {n} outputs")
-        for i, (want, x) in enumerate(zip(each, graph.outputs, strict=True)):
+    for name in OUTPUTS:
+        for i, (want, x) in enumerate(zip(per_output(graph, name, wanted[name]), graph.outputs, strict=True)):
             if want is None:
                 continue
             if not x.node.specs:
                 complete = False
                 continue
-            got = x.spec.dtype if name == "output_dtype" else x.spec.ndim
+            got = getattr(x.spec, name.removeprefix("output_"))
             if got != want:
-                raise RuntimeError(f"{name}: output {i} (made at {x.node.where}) has {got}, expected {want}")
+                raise RuntimeError(f"{name}: output {i} (made at {x.node.where}) has {'none' if got == '' else got}, expected {want}")
     return complete
+
+
+OUTPUTS = ("output_dtype", "output_ndim", "output_layout")
 
 
 def local_device(device_id: int | None) -> jax.Device:

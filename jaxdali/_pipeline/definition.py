@@ -12,6 +12,7 @@ import jax
 
 from .._core.building import Scope, as_node, building, current_scope, user_line
 from .._core.graph import DataNode, Graph, Node
+from ..types import DALIDataType, dali_type_of
 from . import arguments as check
 
 DEFAULT_NUM_THREADS = 4
@@ -92,9 +93,69 @@ class Definition:
         return self._given["default_cuda_stream_priority"]
 
     @property
+    def exec_dynamic(self) -> bool | None:
+        """As given; else True where DALI's default would be that; without effect."""
+        given = self._given["exec_dynamic"]
+        return given if given is not None else (self.exec_pipelined and self.exec_async and not self.exec_separated) or None
+
+    @property
+    def exec_separated(self) -> bool:
+        """Whether `prefetch_queue_depth` is a dict."""
+        return isinstance(self.prefetch_queue_depth, dict)
+
+    @property
+    def stream_policy(self) -> check.StreamPolicy | None:
+        """As given; without effect."""
+        return self._given["stream_policy"]
+
+    @property
+    def concurrency(self) -> check.OperatorConcurrency | None:
+        """As given; without effect."""
+        return self._given["concurrency"]
+
+    @property
+    def enable_memory_stats(self) -> bool:
+        """As given; without effect."""
+        return self._given["enable_memory_stats"]
+
+    @property
+    def py_num_workers(self) -> int:
+        """Threads for sources with ``parallel=True``."""
+        return self._given["py_num_workers"]
+
+    @property
+    def py_start_method(self) -> str:
+        """As given; without effect: the workers are threads."""
+        return self._given["py_start_method"]
+
+    @property
     def num_outputs(self) -> int:
         """How many outputs the definition has."""
         return len(self._graph.outputs)
+
+    def output_dtype(self) -> list[DALIDataType | None]:
+        """The type that each output must have, as the argument of this name says; None: any."""
+        each = check.per_output(self._graph, "output_dtype", self._given["output_dtype"])
+        return [None if x is None else dali_type_of(x) for x in each]
+
+    def output_ndim(self) -> list[int | None]:
+        """The number of dimensions that each output must have, as the argument of this name says; None: any."""
+        return list(check.per_output(self._graph, "output_ndim", self._given["output_ndim"]))
+
+    def output_layout(self) -> list[str | None]:
+        """The layout that each output must have, as the argument of this name says; None: any. Not in DALI."""
+        return list(check.per_output(self._graph, "output_layout", self._given["output_layout"]))
+
+    def executor_statistics(self) -> dict[str, Any]:
+        """Empty, as from DALI's default executor: memory is XLA's."""
+        return {}
+
+    def external_source_shm_statistics(self) -> dict[str, list[int]]:
+        """Empty lists: sources run in threads, and share no memory between processes."""
+        return {"capacities": [], "per_sample_capacities": []}
+
+    def start_py_workers(self):
+        """Without effect: workers are threads, which start with the pipeline, and need no care before CUDA is used."""
 
     @property
     def _depth(self) -> int:
@@ -200,6 +261,10 @@ class Definition:
             check.check_range("prefetch_queue_depth", x, MAX_DEPTH)
         if isinstance(depth, dict) and not self.exec_async:
             raise ValueError(f"prefetch_queue_depth={depth} needs exec_async=True; pass a number instead")
+        if isinstance(depth, dict) and self._given["exec_dynamic"]:
+            raise RuntimeError(f"prefetch_queue_depth={depth} and exec_dynamic=True exclude each other; pass a number instead")
+        for name in check.OUTPUTS:
+            check.per_output(self._graph, name, self._given[name])
 
 
 def _as_outputs(outputs: Sequence[Any]) -> tuple[DataNode, ...]:

@@ -105,6 +105,7 @@ class BaseIterator:
                     e.build()  # else it might call the user's source
                 if padded and reader_name is not None:
                     _pad_rounds(e, reader_name)
+            self._check_outputs()
             outputs = len(pipelines[0]._graph.outputs)
             if len(output_map) > outputs:
                 raise TooFewError(f"output_map has {len(output_map)} names, {output_map}, but the pipeline has {outputs} output(s)")
@@ -178,7 +179,13 @@ class BaseIterator:
                     raise error
                 finally:
                     del error  # it refers to this frame
+            self._check_outputs()
             return batches, valid
+
+    def _check_outputs(self):
+        """That the outputs are as the pipelines' arguments say; pipelines of one executor share its graph."""
+        for p, _ in zip(self._pipes, self._executors):
+            p._check_outputs()
 
     def _look(self) -> tuple[list[Batch], tuple[int, ...] | None]:
         """What `_take` gives or raises next, without taking it."""
@@ -258,6 +265,8 @@ class BaseIterator:
     def size(self) -> int:
         """Samples in an epoch, per shard where a reader tells; -1 when only the data's end tells."""
         return self._counter.size if self._counter is not None else -1
+
+    _size = size  # DALI's scripts read this
 
     @property
     def batch_size(self) -> int:
