@@ -5,6 +5,8 @@
 Needs the module that JAXDALI_EMULATED builds. Not for tests that count programs or ask where arrays are.
 """
 
+import inspect
+
 import emulated
 import numpy as np
 
@@ -20,7 +22,8 @@ def pytest_configure(config):
     Shards.accelerator = property(lambda self: True)  # pyright: ignore[reportAttributeAccessIssue]
     decoders = fn.decoders
     for decoder in (decoders.image, decoders.image_crop, decoders.image_slice, decoders.image_random_crop):
-        decoder.__kwdefaults__ = {**(decoder.__kwdefaults__ or {}), "device": "mixed"}
+        function = inspect.unwrap(decoder)
+        function.__kwdefaults__ = {**(function.__kwdefaults__ or {}), "device": "mixed"}
     # Tests read outputs as NumPy arrays; those on an accelerator refuse that.
     for kind in (backend.TensorGPU, backend.TensorListGPU):
         kind.__array__ = lambda self, dtype=None, copy=None: np.asarray(self.as_cpu(), dtype)

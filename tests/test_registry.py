@@ -11,6 +11,7 @@ import pytest
 import jaxdali
 from jaxdali import _cpu, fn
 from jaxdali._core import ffi as _ffi
+from jaxdali._core.calls import functions as CALLS
 
 ROOT = pathlib.Path(__file__).parent.parent
 
@@ -55,6 +56,12 @@ def test_docstring(name):
     assert "Args:" in text or not parameters
     missing = [p for p in parameters if not re.search(rf"^ .*\b{p}\b.*", text, re.M)]
     assert not missing
+
+
+def test_files_can_call_every_function():
+    """And nothing else than these and what Python's operators on DataNodes do."""
+    assert {name: f for name, f in CALLS.items() if name in FN} == FN
+    assert CALLS.keys() - FN.keys() == {"arithmetic", "subscript", "copy", "constant"}
 
 
 def test_public_names():

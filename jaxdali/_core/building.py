@@ -12,6 +12,7 @@ import threading
 import traceback
 from typing import Any
 
+from . import calls
 from .graph import DataNode, Node
 from .operator import Operator
 
@@ -53,7 +54,7 @@ def _add_line(e: Exception):
     for frame, number in traceback.walk_tb(e.__traceback__):
         if not os.path.abspath(frame.f_code.co_filename).startswith(_PACKAGE):
             line, called = f"{frame.f_code.co_filename}:{number}", None
-        else:
+        elif frame.f_globals["__name__"] != calls.__name__:
             called = called or frame
     # The call itself may be wrong, which Python finds before the operator runs.
     in_call = type(e) is TypeError and re.search(r"\(\) (got|missing|takes)", str(e))
@@ -97,6 +98,8 @@ def _draws_as(number: int) -> int:
 
 def user_line() -> str:
     """``"file:line"`` of the innermost frame outside this package."""
+    if (line := calls.current_line()) is not None:
+        return line
     frame = sys._getframe(1)
     while frame is not None and os.path.abspath(frame.f_code.co_filename).startswith(_PACKAGE):
         frame = frame.f_back
@@ -122,6 +125,7 @@ def add(op: Operator, *inputs: Any, device: str | None = None, name: str | None 
     default = f"__{op.name}_{len(scope.made)}" if scope is not None else f"__{op.name}_detached_{number}"
     node = Node.of(number, op, nodes, device or "", user_line(), name or default, named=name is not None)
     node.random_index = _draws_as(number) if op.random else -1
+    node.call = calls.current_call()
     if scope is not None:
         scope.made.append(node)
     if op.num_outputs == 1:

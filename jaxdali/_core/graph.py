@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from .._data.source import Source
 from ..errors import OperatorError
+from .calls import Call
 from .context import BuildContext
 from .expressions import Expression
 from .operator import EagerOperator, HostOperator, Operator, ProgramOperator, SourceOperator
@@ -28,6 +29,7 @@ class Node:
     specs: tuple[Spec, ...] = ()  # of the outputs, known after Graph.infer
     stage: str = ""  # "host", "cpu" or "device"
     on_device: bool = False  # whether the user asked for a value on the accelerator, here or upstream
+    call: Call | None = None  # of a public function, that made it; None: it was made otherwise
     phase: int = -1  # how many times an eager function must have run before; known after Graph.infer
 
     def reads_on_host(self, i: int) -> bool:
@@ -120,6 +122,7 @@ class Graph:
                 name, foreign = f"__{node.op.name}_{foreign}", foreign + 1
             inputs = tuple(DataNode(graph.copies[x.node.id], x.index) for x in node.inputs)
             copy = graph.copies[number] = graph.add(node.op, inputs, node.device, name, node.where)
+            copy.call = node.call
             if node.op.random:
                 copy.random_index = draws.setdefault(node.random_index, len(draws))
         graph.outputs = tuple(DataNode(graph.copies[x.node.id], x.index) for x in outputs)

@@ -67,6 +67,7 @@ import numpy as np
 from ..errors import ArgumentError, ArgumentTypeError
 from .arguments import Arguments, declared
 from .building import add, drawing_as, is_node, user_line
+from .calls import records
 from .declaration import INPUT, PER_SAMPLE, Argument, arguments_of
 from .graph import DataNode
 from .operator import Operator
@@ -112,6 +113,7 @@ def operator_function(what: type[Operator] | str) -> Callable[[F], F]:
     def decorate(f: F) -> F:
         declaration = Declaration(f, what)
 
+        @records(declaration.name)
         @functools.wraps(f)
         def function(*inputs: Any, **arguments: Any) -> Any:
             return declaration(inputs, arguments)

@@ -1,49 +1,62 @@
-"""Traced pipelines as JSON text, and back.
+"""Pipelines as JSON text, and back.
 
-The text names operators and the values of their attributes. Loading looks these names up among the classes that jaxdali has
-defined, and passes them plain values: it imports nothing, evaluates nothing, and calls nothing but those classes.
+The text holds the calls of public functions that defined the pipeline, each with its name and the arguments as the user wrote them:
+
+    {"function": "resize", "inputs": [{"node": [3, 0]}], "arguments": {"size": {"tuple": [224, 224]}}, "names": ["__resize_7"], ...}
+
+(``names``: of the nodes that it returned, null for one that nothing needs; ``random``: numbers of those that draw random numbers.)
+
+Loading calls these functions again. It looks their names up in a list of what a definition may call, and passes them plain values: it
+imports nothing, evaluates nothing, and calls nothing else.
+
+`VERSION` changes when a reader of the text as it was would go wrong. A function's arguments are its public interface, which keeps what
+it once took.
 """
 
 from __future__ import annotations
 
 import base64
-import dataclasses
 import enum
-import functools
-import importlib
 import json
 import math
-import pkgutil
+import operator
+import os
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
-from .. import fn
-from .. import types as types_module
-from .._core import arguments as arguments_module
+from .. import fn as fn  # whose functions a text may call
+from .. import types
+from .._core.building import Scope, building
+from .._core.calls import Call, flat, functions, made_at
 from .._core.graph import DataNode, Graph, Node
-from .._core.operator import Operator
 from ..errors import ArgumentError
+from ..fn._tensor.subscript import NewAxis
 
 FORMAT = "jaxdali pipeline"
-VERSION = 1
+VERSION = 2
 _WIDTH = 120
+_ENUMS = {kind.__name__: kind for kind in vars(types).values() if isinstance(kind, type) and issubclass(kind, enum.Enum)}
 
 
-def dump(graph: Graph, arguments: dict[str, Any]) -> bytes:
+def dump(graph: Graph, arguments: Mapping[str, Any]) -> bytes:
     """A graph and the arguments of its `Pipeline`, as UTF-8 JSON.
 
     Raises:
-      ArgumentError: an operator holds what has no text: a Python function, an iterator, a device.
+      ArgumentError: an argument is what has no text: a Python function, an iterator, a device.
     """
-    types = _types()
+    calls = _calls(graph)
+    places = {(x.node.id, x.index): (i, k) for i, call in reversed(list(enumerate(calls))) for k, x in enumerate(call.outputs)}
+    made = {id(node): number for number, node in graph.copies.items()}
     tree = {
         "format": FORMAT,
         "version": VERSION,
-        "arguments": {k: _encode(v, types) for k, v in arguments.items()},
-        "operators": [_encode_node(n, types) for n in graph.nodes],
-        "outputs": [_reference(x) for x in graph.outputs],
+        "arguments": {k: _encode(v, {}) for k, v in arguments.items()},
+        "calls": [_encode_call(call, graph, places) for call in calls],
+        "outputs": [list(places[made[id(x.node)], x.index]) for x in graph.outputs],
     }
     return (_text(tree) + "\n").encode()
 
@@ -60,19 +73,28 @@ def load(text: bytes | str) -> tuple[Graph, dict[str, Any]]:
         raise RuntimeError(f"this is not a serialized pipeline: {e}") from e
     if not isinstance(tree, dict) or tree.get("format") != FORMAT:
         raise RuntimeError(f'this is not a serialized pipeline: it has no "format": "{FORMAT}"')
+    if tree.get("version") == 1:
+        raise RuntimeError(
+            "the serialized pipeline has version 1, of a jaxdali before its first release, which held the library's own classes: "
+            "define the pipeline in Python and serialize it again"
+        )
     if tree.get("version") != VERSION:
         raise RuntimeError(f"the serialized pipeline has version {tree.get('version')!r}; this jaxdali reads version {VERSION}")
     try:
-        graph, by_name, types = Graph(), {}, _types()
-        for item in tree["operators"]:
-            node = _decode_node(graph, item, by_name, types)
-            if by_name.setdefault(node.name, node) is not node:
-                raise ValueError(f"two operators have the name {node.name!r}")
-        graph.outputs = tuple(_node(x, by_name) for x in tree["outputs"])
-        return graph, {str(k): _decode(v, types) for k, v in tree["arguments"].items()}
-    except Exception as e:  # whatever a damaged file makes the classes say
+        made, returned = list[Node](), list[list[DataNode]]()
+        with building(Scope(None, made)):
+            for item in tree["calls"]:
+                returned.append(_call(item, returned))
+        needed = [x for item, outputs in zip(tree["calls"], returned) for x in _needed(item, outputs)]
+        graph = Graph.collect(made, [_node(x, returned) for x in tree["outputs"]], needed)
+        for item, outputs in zip(tree["calls"], returned, strict=True):
+            _restore(item, outputs, graph)
+        if len({n.name for n in graph.nodes}) < len(graph.nodes):
+            raise ValueError("two operators have one name")
+        return graph, {str(k): _decode(v, ()) for k, v in tree["arguments"].items()}
+    except Exception as e:  # whatever a damaged file makes the functions say
         reason = f"{e.args[0]!r} is missing or unknown" if isinstance(e, KeyError) else str(e)
-        raise RuntimeError(f"the serialized pipeline is damaged, or from a jaxdali with other operators: {reason}") from e
+        raise RuntimeError(f"the serialized pipeline is damaged, or from a jaxdali with other functions: {reason}") from e
 
 
 def _text(x: Any, indent: str = "") -> str:
@@ -87,148 +109,187 @@ def _text(x: Any, indent: str = "") -> str:
     return "[\n" + ",\n".join(deeper + _text(v, deeper) for v in x) + f"\n{indent}]"
 
 
-# --- nodes ----------------------------------------------------------------------------------------------------------
+# --- calls ----------------------------------------------------------------------------------------------------------
 
 
-def _encode_node(node: Node, types: dict[str, type]) -> dict[str, Any]:
-    try:
-        if types.get(_type_name(type(node.op))) is not type(node.op):
-            raise ArgumentError("only jaxdali.fn's own operators can: others may call any Python function")
-        attributes = _fields(node.op, types)
-    except ArgumentError as e:
-        raise ArgumentError(f"{node.op.name} (created at {node.where}) can't be serialized: {e}") from None
+def _calls(graph: Graph) -> list[Call]:
+    """The calls that made a graph's nodes, and those that made what these were given, in their order."""
+    todo, found = list(graph.nodes), set[Call]()
+    while todo:
+        node = todo.pop()
+        if node.call is None:
+            raise ArgumentError(f"{node.op.name} (created at {node.where}) can't be serialized: it may call any Python function")
+        if node.call not in found:
+            found.add(node.call)
+            todo += [x.node for x in _nodes_in((node.call.inputs, list(node.call.arguments.values())))]
+    return sorted(found, key=lambda call: call.number)
+
+
+def _nodes_in(x: Any) -> Iterator[DataNode]:
+    if isinstance(x, DataNode):
+        yield x
+    elif isinstance(x, (list, tuple)):
+        for e in x:
+            yield from _nodes_in(e)
+    elif isinstance(x, slice):
+        yield from _nodes_in((x.start, x.stop, x.step))
+
+
+def _nodes_of(call: Call, graph: Graph) -> tuple[list[Node | None], list[Node]]:
+    """A call's nodes in a graph: those that it returned (None: one that nothing needs), and those that draw random numbers."""
+    nodes = [n for n in graph.nodes if n.call is call]
+    returned = [graph.copies.get(number) for number in dict.fromkeys(x.node.id for x in call.outputs)]
+    return [n if n in nodes else None for n in returned], [n for n in nodes if n.op.random]
+
+
+def _encode_call(call: Call, graph: Graph, places: Places) -> dict[str, Any]:
+    line = call.outputs[0].node.where
+    returned, random = _nodes_of(call, graph)
+    encoded = {}
+    for name, x in [*enumerate(call.inputs), *call.arguments.items()]:
+        if x is not None or isinstance(name, int):
+            try:
+                encoded[name] = _encode(x, places)
+            except ArgumentError as e:
+                what = f"input {name}" if isinstance(name, int) else f"argument {name}"
+                raise ArgumentError(f"{call.function} (created at {line}) can't be serialized: {what}: {e}") from None
     return {
-        "name": node.name,
-        "operator": _type_name(type(node.op)),
-        "attributes": attributes,
-        "inputs": [_reference(x) for x in node.inputs],
-        "device": node.device,
-        "random_index": node.random_index,
-        "where": node.where,
+        "function": call.function,
+        "inputs": [encoded.pop(i) for i in range(len(call.inputs))],
+        "arguments": encoded,
+        "names": [None if n is None else n.name for n in returned] if any(returned) else [],
+        "random": [n.random_index for n in random],  # functions that no output needs were counted, too
+        "line": line,
     }
 
 
-def _decode_node(graph: Graph, item: dict[str, Any], by_name: dict[str, Node], types: dict[str, type]) -> Node:
-    kind = types[item["operator"]]
-    if not issubclass(kind, Operator):
-        raise TypeError(f"{item['operator']} is not an operator")
-    op = _construct(kind, item["attributes"], types)
-    inputs = tuple(_node(x, by_name) for x in item["inputs"])
-    for text in (item["name"], item["where"]):
-        if not isinstance(text, str):
-            raise TypeError(f"expected a text, got {text!r}")
-    if item["device"] not in ("", "cpu", "mixed", "gpu"):
-        raise ValueError(f"there is no device {item['device']!r}")
-    node = graph.add(op, inputs, item["device"], item["name"], item["where"])
-    if op.random:
-        node.random_index = int(item["random_index"])  # operators that no output needs were counted, too
-    return node
+def _call(item: dict[str, Any], made: Made) -> list[DataNode]:
+    """Calls the function again; what it returned."""
+    function, line = functions[item["function"]], item["line"]
+    inputs = [_decode(x, made) for x in item["inputs"]]
+    arguments = {str(k): _decode(v, made) for k, v in item["arguments"].items()}
+    if not isinstance(line, str):
+        raise TypeError(f"expected a text, got {line!r}")
+    with made_at(line):
+        return list(flat(function(*inputs, **arguments)))
 
 
-def _reference(x: DataNode) -> list[Any]:
-    return [x.node.name, x.index]
+def _needed(item: dict[str, Any], outputs: list[DataNode]) -> list[DataNode]:
+    """Of each node that a call returned and that the graph had, one output."""
+    nodes = {x.node.id: x for x in outputs}
+    if not item["names"]:  # it made nothing: .gpu() of what is there
+        return []
+    return [x for x, name in zip(nodes.values(), item["names"], strict=True) if name is not None]
 
 
-def _node(reference: list[Any], by_name: dict[str, Node]) -> DataNode:
-    name, index = reference
-    node = by_name[name]
-    if not 0 <= index < node.op.num_outputs:
-        raise ValueError(f"{name!r} has no output {index}")
-    return DataNode(node, index)
+def _restore(item: dict[str, Any], outputs: list[DataNode], graph: Graph):
+    """Gives a call's nodes the names and random numbers that they had."""
+    if not item["names"]:
+        return
+    call = outputs[0].node.call
+    assert call is not None
+    returned, random = _nodes_of(call, graph)
+    for node, name in zip(returned, item["names"], strict=True):
+        if node is not None:
+            if not isinstance(name, str):
+                raise TypeError(f"expected a text, got {name!r}")
+            node.name = name
+    for i, node in enumerate(n for n in graph.nodes if n.call is call and n not in returned):
+        node.name = f"{item['names'][-1]}/{i}"  # as no user's node is called
+    for node, number in zip(random, item["random"], strict=True):
+        node.random_index = operator.index(number)
+
+
+def _reference(x: DataNode, places: Places) -> list[int]:
+    return list(places[x.node.id, x.index])
+
+
+def _node(reference: list[int], made: Made) -> DataNode:
+    call, output = reference
+    if not (0 <= call < len(made) and 0 <= output < len(made[call])):
+        raise ValueError(f"call {call} has no output {output}, or comes later")
+    return made[call][output]
 
 
 # --- values ---------------------------------------------------------------------------------------------------------
 
+Places = Mapping[tuple[int, int], tuple[int, int]]  # of each DataNode, by its node's number: the call that returned it, and where
+Made = Sequence[Sequence[DataNode]]  # what each call returned
 
-def _encode(x: Any, types: dict[str, type]) -> Any:
-    """A value as JSON: sequences as lists, and what JSON does not have as an object with one entry that tells its type."""
-    if isinstance(x, enum.Enum) and types.get(_type_name(type(x))) is type(x):
-        return {"enum": f"{_type_name(type(x))}.{x.name}"}
+
+def _encode(x: Any, places: Places) -> Any:
+    """A value as JSON: what JSON does not have as an object with one entry that tells its type."""
+    if isinstance(x, DataNode):
+        return {"node": _reference(x, places)}
+    if isinstance(x, enum.Enum) and _ENUMS.get(type(x).__name__) is type(x):
+        return {"enum": f"{type(x).__name__}.{x.name}"}
     if isinstance(x, float) and not math.isfinite(x):
-        return {"float": str(x)}
-    if x is None or (isinstance(x, (bool, int, float, str)) and type(x).__module__ == "builtins"):
+        return {"float": str(float(x))}
+    if x is None or type(x) in (bool, int, float, str):
         return x
-    if isinstance(x, (tuple, list)):
-        return [_encode(e, types) for e in x]
+    if isinstance(x, (list, range)):
+        return [_encode(e, places) for e in x]
+    if isinstance(x, tuple):
+        return {"tuple": [_encode(e, places) for e in x]}
     if isinstance(x, dict):
-        return {"dict": [[_encode(k, types), _encode(v, types)] for k, v in x.items()]}
+        return {"dict": [[_encode(k, places), _encode(v, places)] for k, v in x.items()]}
+    if isinstance(x, slice):
+        return {"slice": [_encode(e, places) for e in (x.start, x.stop, x.step)]}
+    if isinstance(x, NewAxis):
+        return {"newaxis": x.letter}
+    if isinstance(x, types.ScalarConstant):
+        return {"constant": [_encode(x.value, places), x.dtype.name]}
+    if isinstance(x, os.PathLike):
+        return os.fsdecode(x)
     if isinstance(x, bytes):
         return {"bytes": base64.b64encode(x).decode()}
-    if isinstance(x, np.dtype) or (isinstance(x, type) and issubclass(x, np.generic)):
+    if isinstance(x, (np.dtype, type)) and _is_numeric(np.dtype(x)):
         return {"dtype": np.dtype(x).name}
-    if isinstance(x, np.generic):
-        return {"number": [np.dtype(x.dtype).name, _encode(x.item(), types)]}
-    if dataclasses.is_dataclass(x) and not isinstance(x, type) and types.get(_type_name(type(x))) is type(x):
-        return {"object": _type_name(type(x)), "attributes": _fields(x, types)}
+    if isinstance(x, (np.ndarray, np.generic, jax.Array)) and _is_numeric(x.dtype):
+        a = np.asarray(x)
+        return {"array": [a.dtype.name, list(a.shape), base64.b64encode(a.tobytes()).decode()]}
     raise ArgumentError(f"a {type(x).__name__} can't be written to a file")
 
 
-def _decode(x: Any, types: dict[str, type]) -> Any:
+def _decode(x: Any, made: Made) -> Any:
     if isinstance(x, list):
-        return tuple(_decode(e, types) for e in x)
+        return [_decode(e, made) for e in x]
     if not isinstance(x, dict):
         return x
     match x:
+        case {"node": [int() as call, int() as output]}:
+            return _node([call, output], made)
         case {"enum": str(text)}:
-            name, _, member = text.rpartition(".")
-            kind = types[name]
-            if not issubclass(kind, enum.Enum):
-                raise TypeError(f"{name} has no members")
-            return kind[member]
+            name, _, member = text.partition(".")
+            return _ENUMS[name][member]
         case {"float": ("inf" | "-inf" | "nan") as text}:
             return float(text)
+        case {"tuple": list(items)}:
+            return tuple(_decode(e, made) for e in items)
         case {"dict": list(items)}:
-            return {_decode(k, types): _decode(v, types) for k, v in items}
+            return {_decode(k, made): _decode(v, made) for k, v in items}
+        case {"slice": [start, stop, step]}:
+            return slice(_decode(start, made), _decode(stop, made), _decode(step, made))
+        case {"newaxis": str(letter)}:
+            return NewAxis(letter)
+        case {"constant": [value, str(dtype)]}:
+            return types.Constant(_decode(value, made), types.DALIDataType[dtype])
         case {"bytes": str(text)}:
             return base64.b64decode(text, validate=True)
         case {"dtype": str(name)}:
             return _dtype(name)
-        case {"number": [str(name), number]}:
-            return _dtype(name).type(_decode(number, types))
-        case {"object": str(name), "attributes": dict(attributes)}:
-            return _construct(types[name], attributes, types)
+        case {"array": [str(name), list(shape), str(text)]}:
+            a = np.frombuffer(base64.b64decode(text, validate=True), _dtype(name)).reshape(shape)
+            return a if shape else a[()]
     raise ValueError(f"unknown value {str(x)[:80]}")
+
+
+def _is_numeric(dtype: np.dtype) -> bool:
+    return dtype.kind in "biuf" or dtype.name == "bfloat16"
 
 
 def _dtype(name: str) -> np.dtype:
     dtype = np.dtype(jnp.bfloat16) if name == "bfloat16" else np.dtype(name)
-    if dtype.kind not in "biuf" and name != "bfloat16":
+    if not _is_numeric(dtype):
         raise ValueError(f"{name!r} is not a type of numbers")
     return dtype
-
-
-def _fields(x: Any, types: dict[str, type]) -> dict[str, Any]:
-    encoded = {}
-    for f in dataclasses.fields(x):
-        try:
-            encoded[f.name] = _encode(getattr(x, f.name), types)
-        except ArgumentError as e:
-            raise ArgumentError(f"its attribute {f.name!r}: {e}") from None
-    return encoded
-
-
-def _construct(kind: type, attributes: dict[str, Any], types: dict[str, type]) -> Any:
-    if not dataclasses.is_dataclass(kind):
-        raise TypeError(f"{kind.__name__} has no attributes")
-    expected = {f.name for f in dataclasses.fields(kind)}
-    if expected != attributes.keys():
-        raise ValueError(f"{kind.__name__} has the attributes {sorted(expected)}, got {sorted(attributes)}")
-    return kind(**{k: _decode(v, types) for k, v in attributes.items()})
-
-
-def _type_name(kind: type) -> str:
-    return kind.__qualname__.lstrip("_")  # without the module, so that files survive a move of the class
-
-
-@functools.cache
-def _types() -> dict[str, type]:
-    """The classes that a file may name: operators, enums, and the frozen dataclasses that attributes consist of."""
-    found: dict[str, type] = {}
-    modules = [importlib.import_module(m.name) for m in pkgutil.walk_packages(fn.__path__, f"{fn.__name__}.")]
-    for module in (arguments_module, types_module, *modules):
-        for kind in vars(module).values():
-            if isinstance(kind, type) and kind.__module__ == module.__name__:
-                frozen = dataclasses.is_dataclass(kind) and kind.__dataclass_params__.frozen  # pyright: ignore[reportAttributeAccessIssue]
-                if frozen or issubclass(kind, enum.Enum):
-                    assert found.setdefault(_type_name(kind), kind) is kind, f"two classes are called {_type_name(kind)}"
-    return found

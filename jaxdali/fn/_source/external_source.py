@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ..._core.building import add
+from ..._core.calls import records
 from ..._core.context import HostContext
 from ..._core.graph import DataNode
 from ..._core.operator import SourceOperator
@@ -417,6 +418,7 @@ def _per_output(name: str, x: Any, outputs: int, convert: Callable[[Any], Any]) 
     return tuple(convert(e) for e in many) + (convert(None),) * (outputs - len(many))
 
 
+@records("external_source")
 def external_source(
     source: Callable[..., Any] | Iterable[Any] | None = None,
     num_outputs: int | None = None,

@@ -19,6 +19,7 @@ import numpy as np
 from ... import types
 from ..._core import ffi as _ffi
 from ..._core.building import add
+from ..._core.calls import records
 from ..._core.context import BuildContext, HostContext, LowerContext
 from ..._core.graph import DataNode
 from ..._core.operator import HostOperator, NativeOperator, Operator, ProgramOperator, Setup
@@ -186,6 +187,7 @@ def is_operand(x: Any) -> bool:
     return isinstance(x, (DataNode, bool, int, float, types.ScalarConstant, np.generic, np.ndarray, jax.Array, list, tuple))
 
 
+@records("arithmetic")
 def pointwise(function: str, *operands: Any) -> DataNode:
     """Adds a pointwise function of DataNodes, numbers and arrays to the pipeline.
 

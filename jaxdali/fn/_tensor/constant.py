@@ -11,6 +11,7 @@ import numpy as np
 
 from ... import types
 from ..._core.building import add
+from ..._core.calls import records
 from ..._core.context import HostContext, LowerContext
 from ..._core.graph import DataNode
 from ..._core.operator import HostOperator, ProgramOperator
@@ -107,6 +108,7 @@ def constant_node(x: Any) -> DataNode:
     return array_node(narrowed(x))
 
 
+@records("constant")
 def array_node(array: np.ndarray, *, layout: str = "", device: str | None = None, name: str | None = None) -> DataNode:
     """An array, as it is, as a DataNode: the same tensor for every sample.
 

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..._core.building import add
+from ..._core.calls import records
 from ..._core.context import HostContext, LowerContext, Out
 from ..._core.graph import DataNode
 from ..._core.operator import HostOperator, ProgramOperator, Setup
@@ -38,6 +39,7 @@ class Copy(HostOperator, ProgramOperator):
         return (fit(x, ctx.out[0]) if isinstance(x, Ragged) else x,)
 
 
+@records("copy")
 def copy_to(node: DataNode, device: str) -> DataNode:
     """`node` on `device` ("cpu" or "gpu"); itself when it is there."""
     return node if node.device == device else add(Copy(), node, device=device)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..._core.building import add
+from ..._core.calls import records
 from ..._core.context import BuildContext, HostContext, LowerContext
 from ..._core.graph import DataNode
 from ..._core.operator import HostOperator, NativeOperator, Operator, ProgramOperator, Setup
@@ -230,6 +231,7 @@ def _normalized(n: np.ndarray, start: Any, stop: Any, step: np.ndarray) -> tuple
     return np.where(extent > 0, first, 0), np.where(extent > 1, step, 1), extent  # a step that matters fits in 32 bits
 
 
+@records("subscript")
 def subscript(node: DataNode, key: Any) -> DataNode:
     """``node[key]``: what `DataNode.__getitem__` does.
 
