@@ -13,7 +13,20 @@ import numpy as np
 
 from ._run.cuda_driver import copy_to_pointer
 from .errors import ArgumentError
-from .types import DALIDataType, dali_type_of
+from .types import DALIDataType, dali_type_of, numpy_dtype
+
+
+def _checked_layout(layout: str | None, ndim: int) -> str:
+    if layout and len(layout) != ndim:
+        raise ArgumentError(f"the layout {layout!r} does not fit data of {ndim} dimensions")
+    return layout or ""
+
+
+def _same_size(dtype: Any, new_type: Any) -> np.dtype:
+    new = numpy_dtype(new_type)
+    if new.itemsize != np.dtype(dtype).itemsize:
+        raise RuntimeError(f"reinterpret: elements of {dtype} can't be taken for {new}, which have another size")
+    return new
 
 
 class _Tensor:
@@ -45,9 +58,21 @@ class _Tensor:
         """One letter per axis, e.g. ``"HWC"``; ``""`` when unknown."""
         return self._layout
 
+    def set_layout(self, layout: str | None) -> None:
+        """Gives the axes other letters; None or ``""``: none. Raises ValueError unless there is one for each axis."""
+        self._layout = _checked_layout(layout, self._array.ndim)
+
     def source_info(self) -> str:
         """Where the sample came from, e.g. a file's path; ``""`` when unknown."""
         return self._source_info
+
+    def get_property(self, name: str) -> str | None:
+        """``"layout"`` or ``"source_info"``; None for what is unknown."""
+        return {"layout": self._layout, "source_info": self._source_info}.get(name) or None
+
+    def reinterpret(self, new_type: Any) -> None:
+        """Takes the elements' bits for those of another type of the same size, in place. Raises RuntimeError for another size."""
+        self._array = self._array.view(_same_size(self._array.dtype, new_type))
 
     def squeeze(self, dim: int | None = None) -> bool:
         """Removes axes of extent 1, in place.
@@ -128,6 +153,10 @@ class TensorGPU(_Tensor):
     def __init__(self, array: Any, layout: str = "", *, source_info: str = ""):
         super().__init__(array if isinstance(array, jax.Array) else jnp.asarray(array), layout, source_info=source_info)
 
+    def device_id(self) -> int:
+        """The place of its device in ``jax.local_devices()``; of the first where it lies on several."""
+        return _device_id(self._array)
+
     def as_cpu(self) -> TensorCPU:
         """A copy in host memory."""
         return TensorCPU(np.asarray(self._array), self._layout, source_info=self._source_info)
@@ -164,6 +193,10 @@ class TensorGPU(_Tensor):
     @property
     def __cuda_array_interface__(self) -> dict:
         return self._array.__cuda_array_interface__  # AttributeError where the accelerator is not a CUDA device
+
+
+def _device_id(array: jax.Array) -> int:
+    return min(jax.local_devices().index(d) for d in array.devices() if d in jax.local_devices())
 
 
 class _TensorList:
@@ -236,6 +269,28 @@ class _TensorList:
     def layout(self) -> str:
         """The layout of a sample, e.g. ``"HWC"``; ``""`` when unknown."""
         return self._layout
+
+    def set_layout(self, layout: str | None) -> None:
+        """Gives a sample's axes other letters; None or ``""``: none. Raises ValueError unless there is one for each axis."""
+        self._layout = _checked_layout(layout, self._ndim)
+
+    def reinterpret(self, new_type: Any) -> None:
+        """Takes the elements' bits for those of another type of the same size, in place. Raises RuntimeError for another size."""
+        self._dtype = _same_size(self._dtype, new_type)
+        self._samples = [x.view(self._dtype) for x in self._samples]
+        self._dense = None if self._dense is None else self._dense.view(self._dtype)
+
+    @classmethod
+    def broadcast(cls, tensor: Any, num_samples: int) -> Any:
+        """A batch that consists of one tensor, `num_samples` times; the data are not copied."""
+        if num_samples < 0:
+            raise ArgumentError(f"broadcast: num_samples must be at least 0, got {num_samples}")
+        array = tensor._array
+        return cls([array] * num_samples, tensor.layout(), dtype=array.dtype, ndim=array.ndim)
+
+    def data_ptr(self) -> int:
+        """The address of the first element. Raises RuntimeError when the samples differ in shape: each then has its own."""
+        return self._tensor(self._whole()).data_ptr()
 
     def is_dense_tensor(self) -> bool:
         """Whether all samples have one shape."""

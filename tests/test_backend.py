@@ -124,3 +124,45 @@ def test_short_batch_has_fewer_samples():
     assert isinstance(out, TensorListCPU)
     assert len(out) == 2
     assert out.as_array().tolist() == [[2], [4]]
+
+
+# What DALI 2.4's tensors answer.
+@pytest.mark.parametrize("cls", [TensorCPU, TensorGPU])
+def test_layout_type_and_properties_of_a_tensor(cls):
+    x = cls(np.arange(6, dtype=np.int32).reshape(2, 3), "HW")
+    x.set_layout("AB")
+    assert (x.layout(), x.get_property("layout"), x.get_property("source_info"), x.get_property("other")) == ("AB", "AB", None, None)
+    with pytest.raises(ValueError, match="'ABC' does not fit data of 2"):
+        x.set_layout("ABC")
+    x.set_layout(None)
+    assert x.layout() == ""
+    x.reinterpret(types.FLOAT)
+    assert x.dtype == types.FLOAT
+    np.testing.assert_array_equal(np.asarray(x).view(np.int32).ravel(), np.arange(6))
+    with pytest.raises(RuntimeError, match="another size"):
+        x.reinterpret(types.INT8)
+
+
+@pytest.mark.parametrize("cls", [TensorListCPU, TensorListGPU])
+def test_layout_type_and_broadcast_of_a_list(cls):
+    one = cls._tensor(np.arange(3, dtype=np.int32), "X")
+    batch = cls.broadcast(one, 4)
+    assert (len(batch), batch.layout(), batch.shape(), np.asarray(batch[3]).tolist()) == (4, "X", [(3,)] * 4, [0, 1, 2])
+    assert len(cls.broadcast(one, 0)) == 0
+    with pytest.raises(ValueError, match="num_samples must be at least 0, got -1"):
+        cls.broadcast(one, -1)
+    batch.set_layout("Y")
+    batch.reinterpret(types.UINT32)
+    assert (batch[0].layout(), batch.dtype, batch[0].dtype) == ("Y", types.UINT32, types.UINT32)
+    with pytest.raises(ValueError, match="does not fit"):
+        batch.set_layout("XY")
+    with pytest.raises(RuntimeError, match="another size"):
+        batch.reinterpret(types.FLOAT64)
+    assert batch.data_ptr() == batch.as_tensor().data_ptr()
+
+
+def test_the_address_of_a_list_is_that_of_its_first_element():
+    data = np.arange(6, dtype=np.int32).reshape(2, 3)
+    assert TensorListCPU(data).data_ptr() == data.ctypes.data
+    with pytest.raises(RuntimeError, match="differ in shape"):
+        TensorListCPU([np.zeros(2), np.zeros(3)]).data_ptr()

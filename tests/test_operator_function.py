@@ -212,3 +212,14 @@ def test_the_operator_has_what_the_function_says():
 
     with Pipeline(batch_size=1, num_threads=1), pytest.raises(AssertionError, match=r"'dtype', 'mode', 'times'.*'extra', 'mode'"):
         unfinished(0)
+
+
+def test_lists_of_inputs_meet():
+    """A single input goes with each of a list; lists must be equally long."""
+    with Pipeline(batch_size=1, num_threads=1):
+        a, b, anchor = (always([np.zeros(2, np.float32)]) for _ in range(3))
+        assert len(fn.decoders.image_slice([a, b], anchor, [anchor, anchor])) == 2  # pyright: ignore[reportArgumentType]
+        with pytest.raises(ValueError, match="image_slice: lists of inputs must be equally long, got lengths 2, 3"):
+            fn.decoders.image_slice([a, b], anchor, [anchor] * 3)
+        both = fn.resize([a, b], size=3, save_attrs=True)
+        assert [len(x) for x in both] == [2, 2]  # pyright: ignore[reportArgumentType]  # images of both, attributes of both

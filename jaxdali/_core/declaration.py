@@ -165,7 +165,10 @@ def _path(x: Any) -> str:
 
 
 def _dtype(x: Any) -> np.dtype | None:
-    return None if isinstance(x, DALIDataType) and x == NO_TYPE else numpy_dtype(x)
+    try:
+        return None if isinstance(x, DALIDataType) and x == NO_TYPE else numpy_dtype(x)
+    except ValueError:  # NumPy's, of a list or a dict that describes no type
+        raise TypeError from None
 
 
 def _member(kind: type[enum.IntEnum], allowed: Sequence[Any]) -> Kind:

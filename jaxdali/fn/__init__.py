@@ -5,6 +5,14 @@ from . import random as random
 from . import readers as readers
 from . import transforms as transforms
 from ._decode.peek_image_shape import peek_image_shape as peek_image_shape
+from ._deprecated import coin_flip as coin_flip
+from ._deprecated import file_reader as file_reader
+from ._deprecated import image_decoder as image_decoder
+from ._deprecated import image_decoder_crop as image_decoder_crop
+from ._deprecated import image_decoder_random_crop as image_decoder_random_crop
+from ._deprecated import image_decoder_slice as image_decoder_slice
+from ._deprecated import normal_distribution as normal_distribution
+from ._deprecated import uniform as uniform
 from ._image.brightness_contrast import brightness as brightness
 from ._image.brightness_contrast import brightness_contrast as brightness_contrast
 from ._image.brightness_contrast import contrast as contrast

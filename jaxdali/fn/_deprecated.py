@@ -1,0 +1,33 @@
+"""Names that DALI gave up: each warns, and is the function that took its place."""
+
+from __future__ import annotations
+
+import functools
+import warnings
+from collections.abc import Callable
+from typing import Any, TypeVar, cast
+
+from . import decoders, random, readers
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def _renamed(old: str, new: str, function: F) -> F:
+    @functools.wraps(function)
+    def deprecated(*inputs: Any, **arguments: Any) -> Any:
+        warnings.warn(f"fn.{old} is deprecated: it is fn.{new} now", DeprecationWarning, stacklevel=2)
+        return function(*inputs, **arguments)
+
+    deprecated.__name__ = deprecated.__qualname__ = old
+    deprecated.__doc__ = f"Deprecated name of `fn.{new}`.\n\n{function.__doc__}"
+    return cast(F, deprecated)
+
+
+coin_flip = _renamed("coin_flip", "random.coin_flip", random.coin_flip)
+file_reader = _renamed("file_reader", "readers.file", readers.file)
+image_decoder = _renamed("image_decoder", "decoders.image", decoders.image)
+image_decoder_crop = _renamed("image_decoder_crop", "decoders.image_crop", decoders.image_crop)
+image_decoder_random_crop = _renamed("image_decoder_random_crop", "decoders.image_random_crop", decoders.image_random_crop)
+image_decoder_slice = _renamed("image_decoder_slice", "decoders.image_slice", decoders.image_slice)
+normal_distribution = _renamed("normal_distribution", "random.normal", random.normal)
+uniform = _renamed("uniform", "random.uniform", random.uniform)
