@@ -201,7 +201,7 @@ def test_too_many_pixels(tmp_path, kind, decode):
     (shape,), (bad,) = run(max_pixels=599, on_error="replace", replace_shape=(4, 5, 3))
     assert shape == (4, 5, 3)
     assert "max_pixels" in bad.reason
-    for wrong in (0, 2.5, True):
+    for wrong in (0, 2.5):
         with pytest.raises((ValueError, TypeError), match="max_pixels must be a whole number at least 1"):
             run(max_pixels=wrong)
 
