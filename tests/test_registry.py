@@ -4,6 +4,7 @@ import contextlib
 import inspect
 import pathlib
 import re
+import sys
 import types
 
 import jax
@@ -178,3 +179,11 @@ def test_deprecated_names(old, new):
         FN[old](*inputs_of(new), **needed(new))
     assert caught[0].filename == __file__
     assert inspect.signature(FN[old]) == inspect.signature(FN[new])
+
+
+def test_the_cuda_module_is_looked_for_where_it_is_built(monkeypatch):
+    """Beside `_cpu`; one that can't be used says why."""
+    module = types.ModuleType("jaxdali._cuda")
+    module.driver_problem = lambda: "no driver"  # pyright: ignore[reportAttributeAccessIssue]
+    monkeypatch.setitem(sys.modules, _cpu.__name__.replace("_cpu", "_cuda"), module)
+    assert _ffi._load_cuda() == ("not used: no driver", frozenset())

@@ -31,7 +31,7 @@ for _name, _capsule in _cpu.targets().items():
 def _load_cuda() -> tuple[str, frozenset[str]]:
     """Registers the CUDA kernels. Returns what `show_config` prints, and the kernels' names."""
     try:
-        cuda = importlib.import_module("._cuda", __package__)
+        cuda = importlib.import_module(".._cuda", __package__)
     except ModuleNotFoundError:
         return "not built", frozenset()
     except ImportError as e:
