@@ -1,4 +1,65 @@
-# The compiled module; its functions are defined and described in ffi/module.cc.
-from typing import Any
+# What nanobind's stubgen says of the compiled module: python -m nanobind.stubgen -m jaxdali._cpu -o jaxdali/_cpu.pyi, and this line.
+from collections.abc import Sequence
+from typing import Annotated
 
-def __getattr__(name: str) -> Any: ...
+import numpy
+from numpy.typing import NDArray
+
+
+def targets() -> dict:
+    """FFI target names to capsules"""
+
+def status_table() -> dict:
+    """status codes to texts"""
+
+def build_info() -> dict[str, str]:
+    """compiler, codecs and SIMD level, by name"""
+
+def parse_headers(data: Annotated[NDArray[numpy.uint8], dict(shape=(None, None), order='C', writable=False)], offsets: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], sizes: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], info: Annotated[NDArray[numpy.int32], dict(shape=(None, None), order='C', device='cpu')]) -> None:
+    """
+    Headers of a packed batch of encoded images (u8[S, capacity], i32[N] in units of kAlignment, i64[N]) into info i32[N, columns]
+    """
+
+INFO_COLUMNS: int = 13
+
+def make_jpeg_tables(data: Annotated[NDArray[numpy.uint8], dict(shape=(None, None), order='C', writable=False)], offsets: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], sizes: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], info: Annotated[NDArray[numpy.int32], dict(shape=(None, None), order='C', device='cpu')], usable: Annotated[NDArray[numpy.bool_], dict(shape=(None,), order='C', device='cpu', writable=False)], tables: Annotated[NDArray[numpy.int32], dict(shape=(None, None), order='C', device='cpu')], pool: int) -> None:
+    """
+    What GPU kernels know of each image (i32[N, TABLE_WORDS]); the first word is 0 where they can't decode it
+    """
+
+def plan_jpeg_workspace(tables: Annotated[NDArray[numpy.int32], dict(shape=(None, None), order='C', device='cpu')], shards: int, subsequence_bits: int = 0) -> int:
+    """
+    Gives each image its part of its shard's working memory; the bytes that the largest needs. How many bits a thread decodes at a time is chosen by the amount of data, unless given
+    """
+
+TABLE_WORDS: int = 690
+
+def decode_images(data: Sequence[Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)]], info: Annotated[NDArray[numpy.int32], dict(shape=(None, None), order='C', device='cpu')], out: Sequence[Annotated[NDArray, dict(order='C', device='cpu')]], output_type: int, adjust_orientation: bool, fast_idct: bool, pool: int) -> list[int]:
+    """
+    Decodes images into arrays [H, W, C] on a thread pool; the status of each
+    """
+
+def pool_create(num_threads: int) -> int: ...
+
+def pool_destroy(id: int) -> None: ...
+
+class FileTable:
+    """Paths, so that a batch of files is named by integers."""
+
+    def __init__(self, root: bytes, names: bytes, ends: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> None: ...
+
+    def __len__(self) -> int: ...
+
+def file_sizes(arg0: FileTable, arg1: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], arg2: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu')], arg3: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu')], arg4: int, /) -> None:
+    """bytes and errno of each file"""
+
+def read_files(arg0: FileTable, arg1: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], arg2: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu')], arg3: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], arg4: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], arg5: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu')], arg6: int, /) -> None:
+    """the files' bytes, each at its place in a buffer"""
+
+def philox(arg0: Annotated[NDArray[numpy.uint32], dict(shape=(None,), order='C', device='cpu', writable=False)], arg1: int, /) -> tuple:
+    """one block of Philox4x32-10"""
+
+def stream_key(seed: int, stream: int) -> int: ...
+
+def random_fill(arg0: int, arg1: int, arg2: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], arg3: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], arg4: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], arg5: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], arg6: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu')], arg7: int, /) -> None:
+    """random doubles of each sample, each sample's at its place in a buffer"""

@@ -548,3 +548,18 @@ next(it)
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
     assert done.returncode == code, done.stderr
     assert ("Traceback" in done.stderr) == (code == 1), done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        ({"exec_pipelined": "False"}, "exec_pipelined must be True or False, got 'False'"),
+        ({"enable_checkpointing": 2}, "enable_checkpointing must be True or False, got 2"),
+        ({"num_threads": 1.5}, "num_threads must be a whole number, got 1.5"),
+        ({"batch_size": float("inf")}, "batch_size must be a whole number, got inf"),
+        ({"seed": True}, "seed must be a whole number, got True"),
+    ],
+)
+def test_arguments_are_checked_by_name(arguments, text):
+    with pytest.raises(TypeError, match=text):
+        Pipeline(**arguments)

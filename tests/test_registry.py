@@ -187,3 +187,11 @@ def test_the_cuda_module_is_looked_for_where_it_is_built(monkeypatch):
     module.driver_problem = lambda: "no driver"  # pyright: ignore[reportAttributeAccessIssue]
     monkeypatch.setitem(sys.modules, _cpu.__name__.replace("_cpu", "_cuda"), module)
     assert _ffi._load_cuda() == ("not used: no driver", frozenset())
+
+
+def test_the_stub_of_the_compiled_module_is_what_it_says():
+    stubgen = pytest.importorskip("nanobind.stubgen")
+    generator = stubgen.StubGen(_cpu)
+    generator.put(_cpu)
+    text = (ROOT / "jaxdali" / "_cpu.pyi").read_text()
+    assert text.partition("\n")[2] == generator.get(), text.partition("\n")[0]

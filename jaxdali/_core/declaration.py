@@ -407,6 +407,11 @@ def _dtype_kind(allowed: tuple[np.dtype, ...] | None) -> Kind:
     return Kind(names, names.replace("a numeric type", "numeric types"), convert)
 
 
+def checked(owner: str, name: str, annotation: Any, x: Any) -> Any:
+    """One value, as an argument so annotated is checked: for what is no operator."""
+    return parse(name, annotation, inspect.Parameter.empty).check(owner, x)
+
+
 def arguments_of(signature: inspect.Signature, hints: Mapping[str, Any], skipped: tuple[type, ...] = ()) -> dict[str, Argument]:
     """The arguments of a function, by name.
 

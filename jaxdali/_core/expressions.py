@@ -155,5 +155,5 @@ class Expression:
 
         if device not in ("cpu", "gpu"):
             raise ValueError(f"shape: device must be 'cpu' or 'gpu', got {device!r}")
-        node = shapes(self, dtype=INT64 if dtype is None else dtype)
+        node = shapes(cast("DataNode", self), dtype=INT64 if dtype is None else dtype)
         return node if device == "cpu" else copy_to(node, "gpu")

@@ -8,6 +8,7 @@ from typing import Any
 
 import jax
 
+from .._core.declaration import checked
 from .._core.graph import Graph
 from ..types import NO_TYPE, numpy_dtype
 
@@ -35,6 +36,11 @@ def whole(name: str, x: Any) -> int:
     if isinstance(x, bool) or not hasattr(x, "__index__"):
         raise TypeError(f"{name} must be a whole number, got {x!r}")
     return x.__index__()
+
+
+def flag(name: str, x: Any) -> bool:
+    """True or False (None: False); TypeError for anything else."""
+    return x is not None and checked("Pipeline", name, bool, x)
 
 
 def optional(name: str, x: Any) -> int | None:
