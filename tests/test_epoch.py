@@ -288,4 +288,17 @@ def test_the_module_needs_neither_jax_nor_files(module):
         for n in ast.walk(tree)
         if isinstance(n, (ast.Import, ast.ImportFrom))
     }
-    assert names <= {"__future__", "collections.abc", "dataclasses", "enum", "errors", "functools", "json", "numpy", "shuffle", "typing"}
+    assert names <= {
+        "__future__",
+        "collections.abc",
+        "dataclasses",
+        "enum",
+        "errors",
+        "functools",
+        "json",
+        "numpy",
+        "operator",
+        "shuffle",
+        "typing",
+        "warnings",
+    }

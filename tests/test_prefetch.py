@@ -6,6 +6,7 @@ import threading
 import numpy as np
 
 from jaxdali import fn
+from jaxdali._run.prefetch import close_aside
 from jaxdali.plugin.jax import data_iterator
 
 
@@ -42,3 +43,19 @@ def test_garbage_collected_in_a_producing_thread():
         gc.collect()
         thread.join(10)
         assert not thread.is_alive()
+
+
+def test_collected_in_a_thread_of_a_source():
+    """Readers have threads that a producing thread waits for: none of them may wait for that one."""
+    closed_in = []
+    done = threading.Event()
+
+    def close():
+        closed_in.append(threading.current_thread().name)
+        done.set()
+
+    thread = threading.Thread(target=close_aside, args=(close,), name="jaxdali-reader_0")
+    thread.start()
+    thread.join()
+    assert done.wait(10)
+    assert closed_in == ["jaxdali-close"]

@@ -49,9 +49,55 @@ def shard_bounds(size: int, num_shards: int, shard: int) -> tuple[int, int]:
     return size * shard // num_shards, size * (shard + 1) // num_shards
 
 
-@dataclasses.dataclass(frozen=True)
-class Walk:
-    """The way of one reader through a list of samples.
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Order:
+    """In which order the shards of a reader read its list: the arguments that every reader has.
+
+    Attributes:
+      num_shards: S, the shards that the list is split into.
+      shard_id: the shard the first round reads.
+      stick_to_shard: every round reads that shard.
+      pad_last_batch: each shard is filled with its last sample to ``ceil(N/S)``, and then to a full batch.
+      random_shuffle: the list is shuffled once before it is split (the same for all seeds), and each round of a
+        shard comes in an order of its own, drawn with a buffer of `initial_fill` places.
+      initial_fill: places of the shuffle buffer. 1 leaves the order of the shuffled list, the same in every epoch.
+      shuffle_after_epoch: instead of moving on to the next shard, every round takes its part of a newly shuffled list.
+      shuffle_after_epoch_seed: seed of that, the same for all shards; None: a fixed one.
+      seed: of the shuffle buffer; negative: the pipeline's.
+    """
+
+    num_shards: int = 1
+    shard_id: int = 0
+    stick_to_shard: bool = False
+    pad_last_batch: bool = False
+    random_shuffle: bool = False
+    initial_fill: int = 1024
+    shuffle_after_epoch: bool = False
+    shuffle_after_epoch_seed: int | None = None
+    seed: int = -1
+
+    def __post_init__(self):
+        if self.num_shards < 1:
+            raise ArgumentError(f"num_shards must be at least 1, got {self.num_shards}")
+        if not 0 <= self.shard_id < self.num_shards:
+            raise ArgumentError(f"shard_id must be 0 .. num_shards - 1 = {self.num_shards - 1}, got {self.shard_id}")
+        if self.initial_fill < 1:
+            raise ArgumentError(f"initial_fill must be at least 1, got {self.initial_fill}")
+        if self.shuffle_after_epoch and (self.random_shuffle or self.stick_to_shard):
+            other = "random_shuffle" if self.random_shuffle else "stick_to_shard"
+            raise ArgumentError(f"shuffle_after_epoch can't be used together with {other}: pass one of them")
+
+    def walk(self, size: int, seed: int) -> Walk:
+        """The way through a list of `size` records, in a pipeline with that seed."""
+        fields: dict[str, Any] = {f.name: getattr(self, f.name) for f in dataclasses.fields(Order)}
+        fields["seed"] = self.seed if self.seed >= 0 else seed
+        fields["shuffle_after_epoch_seed"] = self.shuffle_after_epoch_seed or 0
+        return Walk(size=size, **fields)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Walk(Order):
+    """The way of one reader through a list of samples, in its `Order`.
 
     Shard i of S holds the entries ``floor(i*N/S) .. floor((i+1)*N/S) - 1``. A *round* is one pass over a shard; unless the
     reader sticks to its shard, the next round is that of the next shard. Where the reader stands is a *cursor*
@@ -63,41 +109,17 @@ class Walk:
 
     Attributes:
       size: N, entries of the list.
-      num_shards: S.
-      shard_id: the shard the first round reads.
-      stick_to_shard: every round reads that shard.
-      pad_last_batch: each shard is filled with its last sample to ``ceil(N/S)``, and then to a full batch.
-      random_shuffle: the list is shuffled once before it is split (the same for all seeds), and each round of a
-        shard comes in an order of its own, drawn with a buffer of `initial_fill` places.
-      shuffle_after_epoch: instead of moving on to the next shard, every round takes its part of a newly shuffled list.
-      shuffle_after_epoch_seed: seed of that; the same for all shards.
-      initial_fill: places of the shuffle buffer. 1 leaves the order of the shuffled list, the same in every epoch.
       seed: of the shuffle buffer.
     """
 
     size: int
-    num_shards: int = 1
-    shard_id: int = 0
-    stick_to_shard: bool = False
-    pad_last_batch: bool = False
-    random_shuffle: bool = False
-    shuffle_after_epoch: bool = False
     shuffle_after_epoch_seed: int = 0
-    initial_fill: int = 1024
     seed: int = 0
 
     def __post_init__(self):
-        if self.num_shards < 1:
-            raise ArgumentError(f"num_shards must be at least 1, got {self.num_shards}")
-        if not 0 <= self.shard_id < self.num_shards:
-            raise ArgumentError(f"shard_id must be 0 .. num_shards - 1 = {self.num_shards - 1}, got {self.shard_id}")
+        super().__post_init__()
         if self.size < self.num_shards:
             raise ArgumentError(f"there are {self.size} samples for {self.num_shards} shards; each shard needs at least one")
-        if self.initial_fill < 1:
-            raise ArgumentError(f"initial_fill must be at least 1, got {self.initial_fill}")
-        if self.shuffle_after_epoch and (self.random_shuffle or self.stick_to_shard):
-            other = "random_shuffle" if self.random_shuffle else "stick_to_shard"
-            raise ArgumentError(f"shuffle_after_epoch can't be used together with {other}: pass one of them")
 
     def initial(self) -> dict[str, int]:
         """The cursor of the start."""

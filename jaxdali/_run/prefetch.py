@@ -26,7 +26,6 @@ EXIT_PATIENCE = 1.5  # seconds
 _log = logging.getLogger("jaxdali")
 
 _live: weakref.WeakSet[Prefetch] = weakref.WeakSet()
-_thread = threading.local()  # .ours is True in the threads of this module
 
 
 class Turn:
@@ -207,7 +206,6 @@ class Prefetch:
             t.join()
 
     def _produce(self):
-        _thread.ours = True
         with self._executor.contexts():
             while not self._stop:
                 if not self._slots.acquire(blocking=False):
@@ -237,7 +235,6 @@ class Prefetch:
         self._launched.put(None)
 
     def _check(self):
-        _thread.ours = True
         with self._executor.contexts():
             while (item := self._launched.get()) is not None:
                 if isinstance(item[1], Work):
@@ -289,10 +286,10 @@ def when_idle(runners: Sequence[Prefetch | Synchronous], executors: Sequence[Exe
 def close_aside(close: Callable[[], None]):
     """Calls a function that closes runners, which pipelines and iterators do when they are closed or collected.
 
-    Garbage is collected in whatever thread happens to allocate. A thread of a runner can't wait for itself, nor for another
-    that may be waiting for it, so there the work is left to a thread of its own.
+    Garbage is collected in whatever thread happens to allocate. A thread of a runner or source can't wait for itself, nor for
+    another that may be waiting for it, so there the work is left to a thread of its own. Threads of ours are known by their names.
     """
-    if getattr(_thread, "ours", False):
+    if threading.current_thread().name.startswith("jaxdali-"):
         threading.Thread(target=close, name="jaxdali-close").start()
     else:
         close()

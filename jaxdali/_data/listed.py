@@ -1,0 +1,197 @@
+"""Readers of lists: what a reader has to say, and all that readers have in common."""
+
+from __future__ import annotations
+
+import dataclasses
+import warnings
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypedDict
+
+import numpy as np
+
+from .._core.building import user_line
+from .._core.context import HostContext
+from .._core.operator import SourceOperator
+from .._core.values import Spec
+from .epoch import Order, Walk
+from .source import SampleIds, Saved, Source, check_fingerprints
+
+READ_ERROR = 9  # kReadError of ffi/common/status.h
+
+
+class Records:
+    """A list of samples: all that a reader has to say.
+
+    Attributes:
+      specs: of what `read` returns.
+      digest: another one for another list. A checkpoint made with another list is refused.
+    """
+
+    specs: tuple[Spec, ...]
+    digest: str
+
+    def __len__(self) -> int:
+        raise NotImplementedError(type(self).__name__)
+
+    def name(self, i: int) -> str:
+        """Where record `i` is from, for messages and source_info."""
+        raise NotImplementedError(type(self).__name__)
+
+    def read(self, i: int) -> Sequence[np.ndarray]:
+        """One record: an array for each output. Called in any thread; raises OSError or ValueError where it can't be read."""
+        raise NotImplementedError(type(self).__name__)
+
+    @classmethod
+    def read_batch(cls, ctx: HostContext, parts: Sequence[tuple[Any, np.ndarray]], threads: ThreadPoolExecutor) -> tuple[Any, ...]:
+        """The records of one batch, as `HostOperator.run` returns outputs: here each by `read`, in `threads`.
+
+        Args:
+          parts: (list, indices of records in it), one list after another. All shards read one list, or each its own.
+        """
+
+        def read(sample: tuple[Records, int]) -> Sequence[np.ndarray] | str:
+            records, i = sample
+            try:
+                return records.read(i)
+            except OSError as e:
+                return f"{e.filename or records.name(i)}: {e.strerror or e}"
+            except ValueError as e:
+                return str(e)
+
+        rows = list(threads.map(read, [(records, i) for records, index in parts for i in index.tolist()]))
+        specs = parts[0][0].specs
+        for k, row in enumerate(rows):
+            if isinstance(row, str):
+                ctx.fail(k, READ_ERROR, row)
+                rows[k] = [np.zeros(s.shape or (0,) * s.ndim, s.dtype) for s in specs]
+        return tuple(np.stack(column) if s.shape is not None else list(column) for s, column in zip(specs, zip(*rows), strict=True))
+
+
+class ReaderHints(TypedDict, total=False):
+    """Hints to DALI's readers: accepted by every one, without effect. (`seed` is an argument.)"""
+
+    bytes_per_sample_hint: int | Sequence[int] | None
+    lazy_init: bool | None
+    prefetch_queue_depth: int | None
+    preserve: bool | None
+    read_ahead: bool | None
+    skip_cached_images: bool | None
+    tensor_init_bytes: int | None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Reader(SourceOperator, Order):
+    """An operator that reads a list. Its fields besides those of `Order` say which list, and what of its records."""
+
+    def __post_init__(self):
+        super().__post_init__()
+        if self.shuffle_after_epoch_seed is not None and not self.shuffle_after_epoch:
+            file, _, line = user_line().rpartition(":")
+            text = f"{self.name}: shuffle_after_epoch_seed has no effect without shuffle_after_epoch=True"
+            warnings.warn_explicit(text, UserWarning, file, int(line or 0))
+
+    def open(self) -> Records:
+        """Makes the list, when the pipeline is built. Raises RuntimeError where there is nothing to list."""
+        raise NotImplementedError(self.name)
+
+    def make_source(self, ops: Sequence[Reader], seed: int) -> Source:
+        lists: dict[Any, Records] = {}
+        found = []
+        order = {f.name for f in dataclasses.fields(Order)}
+        for op in ops:
+            which = tuple(getattr(op, f.name) for f in dataclasses.fields(op) if f.name not in order)
+            if which not in lists:  # shards that read the same share one list
+                lists[which] = op.open()
+            found.append(lists[which])
+        return ListSource(found, ops, seed)
+
+
+class _Names(Sequence):
+    """The names of a batch's samples, made when somebody asks: only messages and source_info do."""
+
+    def __init__(self, lists: Sequence[Records], index: np.ndarray):
+        self._lists = lists
+        self._index = index
+
+    def __len__(self) -> int:
+        return len(self._index)
+
+    def __getitem__(self, i):
+        if isinstance(i, slice):
+            return [self[j] for j in range(*i.indices(len(self)))]
+        i = range(len(self))[i]
+        return self._lists[i * len(self._lists) // len(self)].name(int(self._index[i]))
+
+
+class ListSource(Source):
+    """The source of any reader of lists: order, shuffling, shards, padding, and going on from checkpoints.
+
+    Args:
+      records: the list of each local shard.
+      orders: the order of each.
+      seed: the pipeline's, for a reader that has none of its own.
+    """
+
+    def __init__(self, records: Sequence[Records], orders: Sequence[Order], seed: int):
+        first = records[0]
+        if any(r.specs != first.specs for r in records):
+            raise ValueError(f"the lists of the shards differ in type or dimensions: {[r.specs for r in records]}")
+        self._records = records
+        self._own_seed = orders[0].seed
+        self.walks = [order.walk(len(r), seed) for r, order in zip(records, orders, strict=True)]
+        self.metas = tuple(w.meta() for w in self.walks)
+        self._threads: ThreadPoolExecutor | None = None
+
+    def specs(self) -> tuple[Spec, ...]:
+        return self._records[0].specs
+
+    def pad_rounds(self) -> None:
+        self.walks = [dataclasses.replace(w, pad_last_batch=True) for w in self.walks]
+        self.metas = tuple(w.meta() for w in self.walks)
+
+    def fingerprint(self) -> list[dict[str, Any]]:
+        own = {"seed": self._own_seed} if self._own_seed >= 0 else {}
+        return [{"files": r.digest, **w.fingerprint(), **own} for r, w in zip(self._records, self.walks)]
+
+    def initial(self) -> list[Any]:
+        return [w.initial() for w in self.walks]
+
+    def reseed(self, seed: int) -> None:
+        if self._own_seed < 0:
+            self.walks = [dataclasses.replace(w, seed=seed) for w in self.walks]
+
+    def resume(self, saved: Sequence[Saved], same_shards: bool) -> list[Any]:
+        check_fingerprints(self.fingerprint(), saved, but=("num_shards", "shard_id"))
+        return [_cursor(walk, saved) for walk in self.walks]
+
+    def read(self, ctx: HostContext, cursors: Sequence[Any]) -> tuple[tuple[Any, ...], list[Any], SampleIds]:
+        B, N = ctx.B, ctx.N
+        index, epoch, position = np.empty(N, np.int64), np.empty(N, np.int64), np.empty(N, np.int64)
+        after = []
+        for s, (walk, cursor) in enumerate(zip(self.walks, cursors)):
+            part = slice(s * B, (s + 1) * B)
+            index[part], epoch[part], position[part], cursor = walk.take(cursor, B, B)
+            after.append(cursor)
+        one_list = all(r is self._records[0] for r in self._records)
+        parts = [(self._records[0], index)] if one_list else list(zip(self._records, index.reshape(-1, B)))
+        self._threads = self._threads or ThreadPoolExecutor(ctx.num_threads, "jaxdali-reader")
+        outputs = self._records[0].read_batch(ctx, parts, self._threads)
+        return outputs, after, SampleIds(epoch, position, _Names(self._records, index))
+
+    def close(self) -> None:
+        if self._threads is not None:
+            self._threads.shutdown(wait=False)
+            self._threads = None
+
+
+def _cursor(walk: Walk, saved: Sequence[Saved]) -> dict[str, Any]:
+    """Where a shard goes on: as it stood, as another of as many shards tells, or with its part of what others left."""
+    alike = [s for s in saved if s.fingerprint["num_shards"] == walk.num_shards]
+    for s in alike:
+        if s.fingerprint["shard_id"] == walk.shard_id:
+            return s.cursor
+    of = (alike or saved)[0]
+    if alike:
+        return dataclasses.replace(walk, shard_id=of.fingerprint["shard_id"]).beside(of.cursor, walk.shard_id)
+    return walk.redistributed(of.cursor, of.fingerprint["num_shards"], of.fingerprint["shard_id"])

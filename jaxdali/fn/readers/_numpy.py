@@ -1,0 +1,330 @@
+"""readers.numpy: arrays from .npy files."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import os
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, ClassVar, Literal, Unpack
+
+import numpy as np
+
+from ..._core.arguments import Arguments
+from ..._core.building import add, is_node
+from ..._core.context import HostContext
+from ..._core.declaration import Range
+from ..._core.graph import DataNode
+from ..._core.operator import HostOperator
+from ..._core.operator_function import OneOrMore, PerSample, operator_function
+from ..._core.values import Spec, Value
+from ..._data.files import Files, Path, Paths, as_list, check_which, in_directories, matcher, read_lines, root_of
+from ..._data.listed import READ_ERROR, Reader, ReaderHints, Records
+from ...errors import ArgumentError
+from .._tensor.cast import convert
+
+
+@dataclasses.dataclass(frozen=True)
+class Region:
+    """How the roi arguments are meant; `cut` gets their values."""
+
+    axes: tuple[int, ...]
+    policy: str
+    fill: float
+
+    def cut(self, x: np.ndarray, given: Mapping[str, Any]) -> np.ndarray:
+        """The part of `x` that the arguments name. Raises ValueError where there is no such part."""
+        axes = self._axes(x.ndim)
+        extent = np.array(x.shape, np.int64)[axes]
+        low, high = _bounds(extent, given)
+        if self.policy == "trim_to_shape":
+            low, high = np.clip(low, 0, extent), np.clip(high, 0, extent)
+        elif self.policy == "error" and (any(low < 0) or any(high > extent)):
+            raise ValueError(f"the region from {low.tolist()} to {high.tolist()} reaches outside of the extents {extent.tolist()}")
+        start, stop = np.zeros(x.ndim, np.int64), np.array(x.shape, np.int64)
+        start[axes], stop[axes] = low, high
+        part = x[tuple(slice(max(a, 0), max(b, 0)) for a, b in zip(start, stop))]
+        if part.shape == tuple(stop - start):
+            return part
+        padded = np.full(stop - start, convert(np, np.asarray(self.fill, np.float32), x.dtype), x.dtype)
+        padded[tuple(slice(a, a + n) for a, n in zip(np.maximum(-start, 0), part.shape))] = part
+        return padded
+
+    def spec(self, whole: Spec, args: Arguments) -> Spec:
+        """Spec of a region, with the extents that the arguments tell."""
+        given, axes = dict(args.static), self._axes(whole.ndim)
+        dims: list[int | None] = [None] * whole.ndim
+        # A relative start is rounded only after a shape was added to it, which may change the shape.
+        fixed = "roi_shape" in given or ("roi_end" in given and "roi_start" not in args.inputs)
+        if fixed and "rel_roi_start" not in args and self.policy != "trim_to_shape":
+            low, high = _bounds(np.zeros(len(axes), np.int64), given)
+            for a, n in zip(axes, (high - low).tolist()):
+                dims[a] = n
+        known = tuple(n for n in dims if n is not None)
+        return Spec(whole.dtype, whole.ndim, known if len(known) == whole.ndim else None, "", tuple(dims))
+
+    def _axes(self, ndim: int) -> list[int]:
+        axes = [a + ndim if a < 0 else a for a in self.axes] or list(range(ndim))
+        if len(set(axes)) < len(axes) or not all(0 <= a < ndim for a in axes):
+            raise ValueError(f"roi_axes must be different axes of an array of {ndim} dimensions, got {list(self.axes)}")
+        return axes
+
+
+def _bounds(extent: np.ndarray, given: Mapping[str, Any]) -> tuple[np.ndarray, np.ndarray]:
+    """First index of the region along its axes, and the one behind its last."""
+
+    def value(name: str) -> np.ndarray:
+        x = np.asarray(given[name], np.float32 if name.startswith("rel_") else np.int64).reshape(-1)
+        if len(x) not in (1, len(extent)):
+            raise ValueError(f"{name} must have 1 or {len(extent)} numbers, got {x.tolist()}")
+        return np.broadcast_to(x, extent.shape)
+
+    def scaled(name: str) -> np.ndarray:  # DALI multiplies in single precision, which decides where a half is rounded to
+        x = value(name)
+        return x * extent.astype(np.float32) if name.startswith("rel_") else x
+
+    low = next((scaled(n) for n in ("roi_start", "rel_roi_start") if n in given), np.zeros(len(extent))).astype(np.float64)
+    high = next((scaled(n) for n in ("roi_end", "rel_roi_end") if n in given), extent).astype(np.float64)
+    high = next((low + scaled(n) for n in ("roi_shape", "rel_roi_shape") if n in given), high)
+    if {"rel_roi_start", "rel_roi_shape"} <= given.keys():  # and this in double precision
+        high = (value("rel_roi_start").astype(np.float64) + value("rel_roi_shape")) * extent
+    if any(high < low):
+        raise ValueError(f"the region ends before it starts: from {low.tolist()} to {high.tolist()}")
+    low, high = (np.trunc(x + np.copysign(0.5, x)).astype(np.int64) for x in (low, high))  # half away from zero
+    return low, high
+
+
+class _Arrays(Records):
+    """The arrays in a list of files; all have the type and the number of dimensions of the first."""
+
+    def __init__(self, files: Files, op: ReadNumpy):
+        self._files = files
+        self._op = op
+        self._given = dict(op.args.static)
+        self._headers: dict[int, Any] = {}
+        self.digest = files.digest.hexdigest()[:16]
+        try:
+            shape, _, dtype, _ = self._header(0)
+        except (OSError, ValueError) as e:
+            raise RuntimeError(f"{files.path(0)}: {e}") from e
+        self.whole = Spec(dtype.newbyteorder("="), len(shape), None if shape else ())
+        self.specs = (self.whole if op.region is None else op.region.spec(self.whole, op.args),)
+
+    def __len__(self) -> int:
+        return len(self._files)
+
+    def name(self, i: int) -> str:
+        return self._files.name(i)
+
+    def _header(self, i: int) -> tuple[tuple[int, ...], bool, np.dtype, int]:
+        """(shape, whether in Fortran's order, dtype, where the elements begin)."""
+        if i in self._headers:
+            return self._headers[i]
+        with open(self._files.path(i), "rb") as f:
+            version = np.lib.format.read_magic(f)
+            read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+            shape, fortran, dtype = read(f)
+            header = shape, fortran, dtype, f.tell()
+            if dtype.kind not in "biuf" or dtype.itemsize > 8:
+                raise ValueError(f"its elements are of type {dtype}; readers.numpy reads integers, floats and bool")
+            if os.fstat(f.fileno()).st_size < f.tell() + math.prod(shape) * dtype.itemsize:
+                raise ValueError("it is shorter than its header says")
+        if self._op.cache_header_information:
+            self._headers[i] = header
+        return header
+
+    def read(self, i: int) -> tuple[np.ndarray]:
+        shape, fortran, dtype, start = self._header(i)
+        path, order, region = self._files.path(i), "F" if fortran else "C", self._op.region
+        if (dtype.newbyteorder("="), len(shape)) != (self.whole.dtype, self.whole.ndim):
+            raise ValueError(
+                f"it has {len(shape)} dimensions of {dtype.name}, the first file {self.whole.ndim} of {self.whole.dtype}; "
+                "all files must have one type and one number of dimensions"
+            )
+        if region is None or self._op.dont_use_mmap or not math.prod(shape):
+            x = np.fromfile(path, dtype, math.prod(shape), offset=start).reshape(shape, order=order)
+        else:
+            x = np.memmap(path, dtype, "r", start, shape, order)
+        if region is not None:
+            x = np.array(region.cut(x, self._given))  # a copy, so that what is mapped is read here, in a thread of its own
+        return (np.array(x, self.whole.dtype, order="C", copy=None),)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ReadNumpy(Reader):
+    """`readers.numpy`; `region` is what of a file is read, by the values in `args`, or None."""
+
+    name: ClassVar[str] = "readers.numpy"
+
+    file_root: Path | None
+    file_list: Path | None
+    files: Paths | None
+    file_filter: str
+    region: Region | None
+    cache_header_information: bool
+    dont_use_mmap: bool
+
+    def __post_init__(self):
+        super().__post_init__()
+        check_which(self.file_root, self.file_list, self.files)
+
+    def open(self) -> _Arrays:
+        if self.files is not None:
+            return _Arrays(Files(self.file_root or "", [os.fsencode(f) for f in as_list(self.files)]), self)
+        if self.file_list is not None:
+            return _Arrays(Files(root_of(self.file_list, self.file_root), [name for _, name in read_lines(self.file_list)]), self)
+        assert self.file_root is not None
+        found = in_directories(self.file_root, matcher([self.file_filter], True), own=True)
+        if not any(found):
+            raise RuntimeError(f"no files in file_root {self.file_root} or its sub-directories match file_filter {self.file_filter!r}")
+        return _Arrays(Files(self.file_root, [name for names in found for name in names]), self)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CutRegion(HostOperator):
+    """The region of each array, where its arguments differ from sample to sample."""
+
+    name: ClassVar[str] = "readers.numpy"
+
+    region: Region
+
+    def infer(self, x: Spec, *arguments: Spec) -> tuple[Spec, ...]:
+        return (self.region.spec(x, self.args),)
+
+    def run(self, ctx: HostContext, x: Value, *arguments: Value) -> tuple[Any, ...]:
+        values = self.arguments(ctx, arguments)
+        given = {n: a for n in REGION if (a := values.get(n)) is not None}
+        rows = []
+        for i in range(ctx.N):
+            try:
+                rows.append(self.region.cut(x.sample(i), {n: a[i] for n, a in given.items()}))
+            except ValueError as e:
+                ctx.fail(i, READ_ERROR, str(e))
+                rows.append(np.zeros(ctx.spec.shape or (0,) * x.spec.ndim, x.spec.dtype))
+        return (rows if ctx.spec.shape is None else np.stack(rows),)
+
+
+REGION = ("roi_start", "rel_roi_start", "roi_end", "rel_roi_end", "roi_shape", "rel_roi_shape")
+
+
+class NumpyHints(ReaderHints, total=False):
+    """Those of `numpy`: of DALI's reading straight to the GPU."""
+
+    register_buffers: bool | None
+
+
+@operator_function("readers.numpy")
+def numpy(
+    *,
+    file_root: Path | None = None,
+    file_list: Path | None = None,
+    files: Paths | None = None,
+    file_filter: str = "*.npy",
+    roi_start: PerSample[OneOrMore[int]] | None = None,
+    rel_roi_start: PerSample[OneOrMore[float]] | None = None,
+    roi_end: PerSample[OneOrMore[int]] | None = None,
+    rel_roi_end: PerSample[OneOrMore[float]] | None = None,
+    roi_shape: Annotated[PerSample[OneOrMore[int]] | None, Range(0)] = None,
+    rel_roi_shape: Annotated[PerSample[OneOrMore[float]] | None, Range(0)] = None,
+    roi_axes: int | Sequence[int] = (),
+    out_of_bounds_policy: Literal["error", "pad", "trim_to_shape"] = "error",
+    fill_value: float = 0.0,
+    cache_header_information: bool = False,
+    dont_use_mmap: bool = False,
+    use_o_direct: bool = False,
+    random_shuffle: bool = False,
+    initial_fill: int = 1024,
+    shuffle_after_epoch: bool = False,
+    shuffle_after_epoch_seed: int | None = None,
+    num_shards: int = 1,
+    shard_id: int = 0,
+    stick_to_shard: bool = False,
+    pad_last_batch: bool = False,
+    seed: int = -1,
+    device: Literal["cpu"] | None = None,
+    name: str | None = None,
+    **hints: Unpack[NumpyHints],
+) -> DataNode:
+    """Reads arrays, or a region of each, from NumPy's ``.npy`` files.
+
+    The files are those in `file_root` and in its sub-directories, those named in `file_list`, or those given as `files`. All must have one
+    type and one number of dimensions. Two readers with one seed read their lists in the same order: images from one, masks from another.
+
+    Args:
+      file_root: a directory: its own files come first, then those of its sub-directories, both in byte order; deeper levels are not
+        entered. With `file_list` or `files`: where relative paths start.
+      file_list: a text file with one path per line, relative to `file_root` or else to its directory.
+      files: paths.
+      file_filter: a glob pattern that a file's name in a directory must match; it minds the case.
+      roi_start: where the region begins, along each of its axes; one number for all of them, a list, or a node of one for each sample.
+        Without it: at 0.
+      rel_roi_start: the same as a fraction of the extent.
+      roi_end: the index behind the region's last. Without an end or a shape: the array's end.
+      rel_roi_end: the same as a fraction of the extent.
+      roi_shape: the region's shape.
+      rel_roi_shape: the same as a fraction of the array's.
+      roi_axes: the axes that these speak of, in their order; negative ones count from the last. Empty: all axes.
+      out_of_bounds_policy: what becomes of a region that reaches outside: "error" refuses it, "pad" fills it with `fill_value`,
+        "trim_to_shape" cuts it off.
+      fill_value: converted to the arrays' type: rounded and saturated.
+      cache_header_information: keep the files' headers, which takes memory and saves parsing them again in later epochs.
+      dont_use_mmap: read whole files even where a region is asked for, for which a file is else mapped. Regions that differ from sample to
+        sample are cut from whole arrays in any case.
+      use_o_direct: without effect; needs `dont_use_mmap`, as in DALI.
+      random_shuffle: shuffle the list before it is split into shards, and each epoch of a shard in a new order.
+      initial_fill: places of the buffer that this order is drawn with: small ones shuffle only locally, 1 not at all.
+      shuffle_after_epoch: shuffle the whole list anew in each epoch, alike for all shards, and read the same part of it.
+      shuffle_after_epoch_seed: another seed for this than the fixed one.
+      num_shards: parts that the list is split into: part i of S begins at entry ``floor(i*N/S)``.
+      shard_id: the part to read, ``0 .. num_shards - 1``.
+      stick_to_shard: read this part in every epoch, not the next one.
+      pad_last_batch: repeat a shard's last sample until all shards are equally long and the last batch is full.
+      seed: seed of `random_shuffle`; negative: the pipeline's.
+      device: "cpu" or None; ``.gpu()`` moves the result.
+      name: of the reader, for ``reader_name`` and error messages.
+
+    Returns:
+      The arrays, in C order, with the type in the files. Their source_info is the path relative to `file_root`, or as given in
+      `file_list` or `files`.
+
+    Raises:
+      ValueError, TypeError: arguments that contradict each other or are out of range.
+      RuntimeError: at build, no files, or a first file that can't be read. Another one, and a region that does not fit, fails when its
+        batch runs.
+
+    Unlike in DALI, all batches must have the type of the first file, the shuffled order differs from DALI's own, and big-endian files
+    are read, too.
+
+    Example:
+      >>> volumes = fn.readers.numpy(file_root="volumes", roi_start=fn.random.uniform(range=(0, 64), shape=3, dtype=types.INT32),
+      ...                            roi_shape=(96, 96, 96), out_of_bounds_policy="pad")
+    """
+    if use_o_direct and not dont_use_mmap:
+        raise ArgumentError("use_o_direct=True needs dont_use_mmap=True")
+    values = {"roi_start": roi_start, "rel_roi_start": rel_roi_start, "roi_end": roi_end, "rel_roi_end": rel_roi_end}
+    args, nodes = Arguments.of(values | {"roi_shape": roi_shape, "rel_roi_shape": rel_roi_shape}, is_node)
+    for group in (REGION[:2], REGION[2:]):
+        if len(both := [n for n in group if n in args]) > 1:
+            raise ArgumentError(f"{' and '.join(both)} can't be given together; pass one of them")
+    region = Region(() if roi_axes == () else as_list(roi_axes), out_of_bounds_policy, fill_value)
+    op = ReadNumpy(
+        args=Arguments() if nodes else args,
+        file_root=file_root,
+        file_list=file_list,
+        files=files,
+        file_filter=file_filter,
+        region=region if args.static and not nodes else None,
+        cache_header_information=cache_header_information,
+        dont_use_mmap=dont_use_mmap,
+        random_shuffle=random_shuffle,
+        initial_fill=initial_fill,
+        shuffle_after_epoch=shuffle_after_epoch,
+        shuffle_after_epoch_seed=shuffle_after_epoch_seed,
+        num_shards=num_shards,
+        shard_id=shard_id,
+        stick_to_shard=stick_to_shard,
+        pad_last_batch=pad_last_batch,
+        seed=seed,
+    )
+    arrays = add(op, device="cpu", name=name)
+    return add(CutRegion(region=region, args=args), arrays, *nodes) if nodes else arrays
