@@ -6,6 +6,7 @@ from . import math as math
 from . import types as types
 from ._core.graph import DataNode as DataNode
 from ._pipeline.config import show_config as show_config
+from ._pipeline.show import show as show
 from ._run.host import BadSample as BadSample
 from .errors import OperatorError as OperatorError
 from .errors import SampleError as SampleError

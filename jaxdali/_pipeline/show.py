@@ -1,0 +1,214 @@
+"""`jaxdali.show`: what the images of a batch look like."""
+
+from __future__ import annotations
+
+import io
+import math
+import os
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import jax
+import numpy as np
+
+from ..backend import TensorListCPU, TensorListGPU
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+_CHANNELS = (1, 3, 4)
+_INCHES = 1.7  # of one image
+
+
+class Picture:
+    """A grid of images. A notebook displays it by itself; elsewhere `save` writes it.
+
+    Attributes:
+      figure: of matplotlib, to add to.
+    """
+
+    def __init__(self, figure: Figure, text: str):
+        self.figure = figure
+        self._text = text
+
+    def save(self, path: str | os.PathLike[str], dpi: int = 100) -> None:
+        """Writes the picture; the file's ending tells the format, as of matplotlib: png, pdf, svg, jpg."""
+        self.figure.savefig(path, dpi=dpi)
+
+    def _repr_png_(self) -> bytes:
+        data = io.BytesIO()
+        self.figure.savefig(data, format="png", dpi=100)
+        return data.getvalue()
+
+    def __repr__(self) -> str:
+        return f"<{self._text}; a notebook displays it, .save(path) writes it>"
+
+
+def show(
+    batch: Any,
+    *,
+    labels: str | Sequence[Any] | None = None,
+    classes: Sequence[str] | None = None,
+    layout: str | None = None,
+    columns: int | None = None,
+    most: int = 32,
+) -> Picture:
+    """Makes a picture of the images of a batch.
+
+    Args:
+      batch: what an iterator or `Pipeline.run` returned, or one output of it: a dict or a sequence of outputs, a jax.Array, sharded or
+        not (of one that several processes share, this one's part), a NumPy array, a `TensorList`, or a list of arrays, of one size or not.
+        Outputs that hold images are drawn, of any element type: ``HWC`` or ``CHW`` with 1, 3 or 4 channels, ``HW`` in gray. Floats are
+        taken for 0 .. 1 or 0 .. 255; where they are outside of both, as normalised ones are, the smallest becomes black and the largest
+        white.
+      labels: what stands above the images: a name in the dict, or one value for each image. Default: every output with one number
+        for each image.
+      classes: names of the classes that labels are numbers of.
+      layout: of the images, where it can't be seen from their shape.
+      columns: images in a row. With several outputs of images each has a row, of the first `columns` samples.
+      most: images that are drawn.
+
+    Returns:
+      A `Picture`. Needs matplotlib (``pip install jaxdali[examples]``).
+
+    Raises:
+      ValueError: there are no images in the batch, or not as many labels as images.
+
+    Example:
+      >>> jaxdali.show(next(iterator), classes=["cat", "dog"]).save("batch.png")
+    """
+    try:
+        from matplotlib.figure import Figure
+    except ImportError as e:
+        raise ImportError("jaxdali.show needs matplotlib: pip install jaxdali[examples]") from e
+    outputs = _outputs(batch)
+    images = {name: found for name, x in outputs.items() if (found := _images(x, layout))}
+    if not images:
+        raise ValueError(f"there are no images in the batch: {_described(outputs)}; layout= tells what the axes are")
+    total = len(next(iter(images.values())))
+    texts = _texts(outputs, images, labels, classes, total)
+    if len(images) == 1:
+        count = min(total, most)
+        columns = min(count, columns or min(8, math.ceil(math.sqrt(1.5 * count))))
+        rows = math.ceil(count / columns)
+        cells = [((name, i), divmod(i, columns)) for name in images for i in range(count)]
+    else:
+        rows, columns = len(images), min(total, columns or 8, max(1, most // len(images)))
+        cells = [((name, i), (row, i)) for row, name in enumerate(images) for i in range(min(columns, len(images[name])))]
+    shapes = [images[name][i].shape for (name, i), _ in cells]
+    aspect = float(np.median([h / w for h, w, *_ in shapes]))
+    figure = Figure(figsize=(columns * _INCHES, rows * (_INCHES * aspect + 0.25 * bool(texts))), layout="constrained")
+    axes = figure.subplots(rows, columns, squeeze=False)
+    for a in axes.flat:
+        a.set_axis_off()
+    scales = {name: _scale(found) for name, found in images.items()}
+    for (name, i), (row, column) in cells:
+        a = axes[row, column]
+        a.imshow(_pixels(images[name][i], scales[name]), cmap="gray", vmin=0, vmax=1, interpolation="nearest")
+        if texts and (row == 0 or len(images) == 1):
+            a.set_title(texts[i], fontsize=8, pad=3)
+        if column == 0 and len(images) > 1:  # the axes are off, and their labels with them
+            a.text(-0.04, 0.5, name, transform=a.transAxes, rotation=90, ha="right", va="center", fontsize=8)
+    drawn = len({i for (_, i), _ in cells})
+    kinds = f" of {', '.join(images)}" if len(images) > 1 else ""
+    return Picture(figure, f"picture of {drawn}{'' if drawn == total else f' of {total}'} images{kinds}")
+
+
+def _outputs(batch: Any) -> dict[str, Any]:
+    """The outputs of a batch by name; numbered where they have none."""
+    if isinstance(batch, Mapping):
+        return {str(k): x for k, x in batch.items()}
+    one_per_sample = isinstance(batch, (list, tuple)) and all(not _is_list(x) and np.ndim(x) in (2, 3) for x in batch)
+    if isinstance(batch, (list, tuple)) and not one_per_sample:
+        if len(batch) == 1 and isinstance(batch[0], Mapping):  # DALIGenericIterator of another framework: one dict for each pipeline
+            return _outputs(batch[0])
+        return {str(i): x for i, x in enumerate(batch)}
+    return {"images": batch}
+
+
+def _is_list(x: Any) -> bool:
+    return isinstance(x, (TensorListCPU, TensorListGPU))
+
+
+def _samples(x: Any) -> list[np.ndarray]:
+    """One output's samples, on the host."""
+    if _is_list(x):
+        return [np.asarray(sample) for sample in x.as_cpu()]
+    if isinstance(x, jax.Array) and not x.is_fully_addressable:
+        parts = {s.index[0].start or 0: s.data for s in x.addressable_shards if s.data.ndim}
+        return [row for start in sorted(parts) for row in np.asarray(parts[start])]
+    if isinstance(x, (list, tuple)):
+        return [np.asarray(sample) for sample in x]
+    a = np.asarray(x)
+    return list(a) if a.ndim else []
+
+
+def _images(x: Any, layout: str | None) -> list[np.ndarray]:
+    """The samples as images ``HWC`` or ``HW``; none when they are something else."""
+    samples = _samples(x)
+    layout = layout or (x.layout() if _is_list(x) else "")
+    if not samples or any(s.dtype.kind not in "biufV" or 0 in s.shape for s in samples):
+        return []
+    images = []
+    for s in samples:
+        if s.ndim == 2 and min(s.shape) > 1 and layout in ("", "HW"):
+            images.append(s)
+        elif s.ndim == 3 and (layout == "CHW" or (layout == "" and s.shape[0] in _CHANNELS and s.shape[2] not in _CHANNELS)):
+            images.append(np.moveaxis(s, 0, -1))
+        elif s.ndim == 3 and layout in ("", "HWC"):
+            images.append(s)
+    return images if len(images) == len(samples) and all(s.ndim == 2 or s.shape[2] in _CHANNELS for s in images) else []
+
+
+def _scale(images: Sequence[np.ndarray]) -> tuple[float, float]:
+    """What is black and what is white, for all images of an output."""
+    if images[0].dtype == np.bool_:
+        return 0.0, 1.0
+    if images[0].dtype == np.uint8:
+        return 0.0, 255.0
+    finite = [s[np.isfinite(s)] for s in (s.astype(np.float32) for s in images)]
+    low, high = min((float(s.min()) for s in finite if s.size), default=0.0), max((float(s.max()) for s in finite if s.size), default=1.0)
+    if low >= 0 and high <= 255:
+        return 0.0, 1.0 if high <= 1 else 255.0
+    return low, max(high, low + 1e-6)
+
+
+def _pixels(image: np.ndarray, scale: tuple[float, float]) -> np.ndarray:
+    low, high = scale
+    scaled = np.nan_to_num((image.astype(np.float32) - low) / (high - low)).clip(0, 1)
+    return scaled[..., 0] if scaled.ndim == 3 and scaled.shape[2] == 1 else scaled
+
+
+def _texts(
+    outputs: Mapping[str, Any], images: Mapping[str, Any], labels: str | Sequence[Any] | None, classes: Sequence[str] | None, total: int
+) -> list[str]:
+    """What stands above each image."""
+    if isinstance(labels, str):
+        if labels not in outputs:
+            raise ValueError(f"there is no output {labels!r} for the labels: {_described(outputs)}")
+        columns = {labels: _samples(outputs[labels])}
+    elif labels is not None:
+        columns = {"labels": list(labels)}
+    else:
+        found = {name: _samples(x) for name, x in outputs.items() if name not in images}
+        columns = {name: s for name, s in found.items() if len(s) == total and all(np.size(x) == 1 for x in s)}
+    if any(len(c) != total for c in columns.values()):
+        raise ValueError(f"there are {total} images and {', '.join(str(len(c)) for c in columns.values())} labels")
+
+    def text(x: Any) -> str:
+        value = x.reshape(-1)[0].item() if isinstance(x, (np.ndarray, np.generic)) and np.size(x) == 1 else x
+        if classes is not None and isinstance(value, int) and not isinstance(value, bool) and 0 <= value < len(classes):
+            return classes[value]
+        return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+    if len(columns) == 1:
+        return [text(x) for column in columns.values() for x in column]
+    return ["\n".join(f"{name} {text(c[i])}" for name, c in columns.items()) for i in range(total)] if columns else []
+
+
+def _described(outputs: Mapping[str, Any]) -> str:
+    def form(x: Any) -> str:
+        samples = _samples(x)
+        return f"{len(samples)} samples of shape {list(samples[0].shape)} and type {samples[0].dtype}" if samples else "empty"
+
+    return "; ".join(f"{name}: {form(x)}" for name, x in outputs.items()) or "it is empty"

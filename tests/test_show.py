@@ -1,0 +1,104 @@
+"""jaxdali.show: any batch of images as a picture."""
+
+import io
+
+import jax
+import numpy as np
+import pytest
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from PIL import Image
+
+import jaxdali
+from jaxdali import fn, pipeline_def
+
+pytest.importorskip("matplotlib")
+
+N = 8
+RED = np.zeros((N, 20, 30, 3), np.uint8)
+RED[..., 0] = 200
+RED[:, :10] = 0  # black above, red below
+LABELS = np.arange(N)[:, None]
+
+
+def colours(picture):
+    """The colour in the middle of the upper and of the lower half of each image drawn, as matplotlib got it."""
+    found = []
+    for axes in picture.figure.axes:
+        for image in axes.images:
+            x = np.asarray(image.get_array())
+            found.append([x[len(x) // 4, 0].tolist(), x[-len(x) // 4, 0].tolist()])
+    return found
+
+
+def titles(picture):
+    return [a.get_title() for a in picture.figure.axes if a.images]
+
+
+FORMS = {
+    "uint8 HWC": RED,
+    "CHW": np.moveaxis(RED, -1, 1),
+    "0 .. 1": RED / np.float32(255),
+    "0 .. 255": RED.astype(np.float16),
+    "jax": jax.numpy.asarray(RED),
+    "ragged": [RED[0, :, : 10 + i] for i in range(N)],
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_forms(form):
+    picture = jaxdali.show(FORMS[form])
+    np.testing.assert_allclose(colours(picture), [[[0, 0, 0], [200 / 255, 0, 0]]] * N, atol=1e-3)
+    with Image.open(io.BytesIO(picture._repr_png_())) as image:
+        pixels = np.asarray(image.convert("RGB")).reshape(-1, 3)
+    assert {(0, 0, 0), (200, 0, 0)} <= {tuple(p) for p in np.unique(pixels, axis=0).tolist()}
+    assert repr(picture).startswith("<picture of 8 images;")
+
+
+def test_sharded():
+    sharding = NamedSharding(Mesh(jax.devices(), ("batch",)), PartitionSpec("batch"))
+    batch = {"images": jax.device_put(RED, sharding), "labels": jax.device_put(LABELS, sharding)}
+    picture = jaxdali.show(batch, classes=["zero", "one"])
+    assert titles(picture) == ["zero", "one", *"234567"]
+    np.testing.assert_allclose(colours(picture)[N - 1], [[0, 0, 0], [200 / 255, 0, 0]], atol=1e-6)
+
+
+def test_gray_and_normalised():
+    """One channel or none, in gray; what is outside of 0 .. 255 from its smallest to its largest value."""
+    gray = RED[..., :1]
+    assert colours(jaxdali.show(gray)) == colours(jaxdali.show(gray[..., 0]))
+    np.testing.assert_allclose(colours(jaxdali.show((gray - 100.0) / 50)), [[0, 1]] * N, atol=1e-6)
+    assert colours(jaxdali.show(gray > 0)) == [[0, 1]] * N
+    assert colours(jaxdali.show(np.where(gray > 0, np.nan, -1.0)))[0][0] == 0
+
+
+def test_a_pipelines_batch():
+    """Lists of tensors, one for each output; images of different sizes; several outputs of images are rows."""
+
+    @pipeline_def(batch_size=N, num_threads=1)
+    def pipeline():
+        images = fn.external_source(source=[FORMS["ragged"]], cycle=True, layout="HWC")
+        return images, images[:10], fn.external_source(source=[list(LABELS / 2)], cycle=True)
+
+    picture = jaxdali.show(pipeline().run(), columns=3)
+    assert titles(picture) == ["0", "0.5", "1", "", "", ""]
+    assert [np.asarray(i.get_array()).shape for a in picture.figure.axes for i in a.images][2:4] == [(20, 12, 3), (10, 10, 3)]
+    assert repr(picture).startswith("<picture of 3 of 8 images of 0, 1;")
+
+
+def test_labels_and_limits(tmp_path):
+    picture = jaxdali.show(RED, labels=list("abcdefgh"), most=5, columns=2)
+    assert titles(picture) == list("abcde")
+    picture.save(tmp_path / "x.png")
+    with Image.open(tmp_path / "x.png") as image:
+        assert image.width < image.height
+    assert titles(jaxdali.show({"x": RED, "y": LABELS, "z": LABELS * 2}))[1] == "y 1\nz 2"
+    assert titles(jaxdali.show({"x": RED, "y": LABELS, "z": LABELS * 2}, labels="z"))[1] == "2"
+
+
+def test_errors():
+    with pytest.raises(ValueError, match=r"no images in the batch: labels: 8 samples of shape \[1\] and type int64"):
+        jaxdali.show({"labels": LABELS})
+    with pytest.raises(ValueError, match="8 images and 2 labels"):
+        jaxdali.show(RED, labels=[1, 2])
+    with pytest.raises(ValueError, match="no output 'name'"):
+        jaxdali.show({"images": RED}, labels="name")
