@@ -77,7 +77,8 @@ list(JOIN code ", " JAXDALI_ARCHITECTURES)
 list(GET JAXDALI_CUDA_REAL 0 virtual)
 list(APPEND code compute_${virtual})
 list(JOIN code "," code)
-message(NOTICE "-- CUDA module: CUDA ${CMAKE_CUDA_COMPILER_VERSION}, ${code}")
+message(NOTICE "-- CUDA module: CUDA ${CMAKE_CUDA_COMPILER_VERSION}, ${code}; takes some minutes, left out with "
+               "-DJAXDALI_CUDA=OFF (pip install: -C cmake.define.JAXDALI_CUDA=OFF)")
 
 set(CMAKE_CUDA_STANDARD 17)  # CMake 3.25, Debian's, knows no C++20 of nvcc 13
 set(CMAKE_CUDA_STANDARD_REQUIRED ON)

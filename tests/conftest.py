@@ -1,5 +1,6 @@
 """Eight CPU devices, strict dtype promotion, and the installed package rather than the source folder."""
 
+import collections
 import os
 import pathlib
 import sys
@@ -16,3 +17,11 @@ import jax  # noqa: E402
 
 jax.config.update("jax_num_cpu_devices", 8)
 jax.config.update("jax_numpy_dtype_promotion", "strict")
+
+
+def pytest_terminal_summary(terminalreporter):
+    """One line for each reason why tests were skipped; `pytest -rs` lists them one by one."""
+    reports = terminalreporter.stats.get("skipped", [])
+    reasons = collections.Counter(r.longrepr[2].removeprefix("Skipped: ") for r in reports)
+    for reason, count in reasons.most_common():
+        terminalreporter.write_line(f"{count} skipped: {reason}")

@@ -18,7 +18,7 @@ try:
 except ImportError as e:
     raise ImportError(
         f"jaxdali's compiled module does not load ({e}). If {__file__} is the source folder and not the installed package: "
-        "run Python from another folder, or install with `pip install -e .`"
+        "install with `pip install -e .`, after which both are one, or run Python from another folder"
     ) from e
 
 STATUS: dict[int, str] = _cpu.status_table()  # code -> text, from ffi/common/status.h

@@ -6,13 +6,14 @@ import dataclasses
 import warnings
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, TypedDict
+from typing import Any
 
 import numpy as np
 
 from .._core.building import user_line
 from .._core.context import HostContext
 from .._core.operator import SourceOperator
+from .._core.operator_function import SeededHints
 from .._core.values import Spec
 from .epoch import Order, Walk
 from .source import SampleIds, Saved, Source, check_fingerprints
@@ -68,13 +69,11 @@ class Records:
         return tuple(np.stack(column) if s.shape is not None else list(column) for s, column in zip(specs, zip(*rows), strict=True))
 
 
-class ReaderHints(TypedDict, total=False):
-    """Hints to DALI's readers: accepted by every one, without effect. (`seed` is an argument.)"""
+class ReaderHints(SeededHints, total=False):
+    """Hints to DALI's readers: accepted by every one, without effect."""
 
-    bytes_per_sample_hint: int | Sequence[int] | None
     lazy_init: bool | None
     prefetch_queue_depth: int | None
-    preserve: bool | None
     read_ahead: bool | None
     skip_cached_images: bool | None
     tensor_init_bytes: int | None

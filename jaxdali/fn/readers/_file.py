@@ -6,12 +6,13 @@ import dataclasses
 import os
 import re
 from collections.abc import Sequence
-from typing import Any, ClassVar, Literal, Unpack
+from typing import Annotated, Any, ClassVar, Literal, Unpack
 
 import numpy as np
 
 from ... import _cpu
 from ..._core.context import HostContext
+from ..._core.declaration import Range
 from ..._core.graph import DataNode
 from ..._core.operator_function import operator_function
 from ..._core.ragged import ALIGNMENT, Packed, plan_offsets
@@ -154,11 +155,11 @@ def file(
     dir_filters: str | Sequence[str] | None = None,
     case_sensitive_filter: bool = False,
     random_shuffle: bool = False,
-    initial_fill: int = 1024,
+    initial_fill: Annotated[int, Range(1)] = 1024,
     shuffle_after_epoch: bool = False,
     shuffle_after_epoch_seed: int | None = None,
-    num_shards: int = 1,
-    shard_id: int = 0,
+    num_shards: Annotated[int, Range(1)] = 1,
+    shard_id: Annotated[int, Range(0)] = 0,
     stick_to_shard: bool = False,
     pad_last_batch: bool = False,
     seed: int = -1,
