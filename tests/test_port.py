@@ -1,0 +1,154 @@
+"""jaxdali.port: what a script uses that is missing here, by reading it."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from jaxdali import port
+
+SCRIPT = """\
+import nvidia.dali as dali
+import nvidia.dali.types as types
+import numpy as np
+from nvidia.dali import Pipeline, fn, pipeline_def as make
+from nvidia.dali.plugin.tomorrow import Iterator
+
+decode = fn.decoders.image
+raise SystemExit("a script is not run")
+
+class Old(Pipeline):
+    def __init__(self, n):
+        super(Old, self).__init__(n, 2, 0, seed=1, colour=3)
+
+    def define_graph(self, fn=None):
+        return fn.whatever(1)  # a parameter, not the module
+
+@make(batch_size=4, wrong=1)
+def pipe(path, k=1):
+    x, _ = fn.readers.file(file_root=path, nope=1)
+    x = decode(x, device="mixed", unknown=2)
+    y = fn.tomorrow(x).gpu()
+    np.fromfile(path, nope=1)
+    return fn.resize(x, size=(1, 2), interp_type=types.INTERP_LINEAR), dali.fn.noise.cosmic(y), types.DALIImageType.RGB, types.PURPLE
+
+p = pipe("x", k=2, num_threads=3, batch=3)
+p.build()
+p.teleport()
+p.own_attribute = 3
+with Pipeline(1, 1, None) as other:
+    other.set_outputs(*[fn.tomorrow(x) for x in range(3)])
+"""
+MISSING = [
+    "5: plugin.tomorrow.Iterator",
+    "12: Pipeline.__init__(colour=)",
+    "17: pipeline_def(wrong=)",
+    "19: fn.readers.file(nope=)",
+    "20: fn.decoders.image(unknown=)",
+    "21: fn.tomorrow",
+    "23: fn.noise.cosmic",
+    "23: types.PURPLE",
+    "25: pipeline_def(batch=)",
+    "27: Pipeline.teleport",
+    "30: fn.tomorrow",
+]
+
+
+def run(capsys, *arguments):
+    code = port.main([str(a) for a in arguments])
+    return code, capsys.readouterr().out.splitlines()
+
+
+def test_lines(tmp_path, capsys):
+    path = tmp_path / "script.py"
+    path.write_text(SCRIPT)
+    code, out = run(capsys, path, "--lines")
+    assert code == 1
+    assert [line.removeprefix(f"{path}:") for line in out] == MISSING
+
+
+@pytest.mark.parametrize(
+    ("script", "missing"),
+    [
+        ("import nvidia.dali\nx = nvidia.dali.fn.tomorrow(1)\nnvidia.dali.fn.resize(1)\nnvidia.other.x()", ["2: fn.tomorrow"]),
+        ("from nvidia import dali as d\nd.fn.tomorrow(1)\nd.Pipeline(1, foo=2)", ["2: fn.tomorrow", "3: Pipeline(foo=)"]),
+        ("from nvidia.dali.fn import *\nresize(1, sise=2)\nprint(1)", ["2: fn.resize(sise=)"]),
+        ("import nvidia.dali.tomorrow.morning as m\nm.f()", ["1: tomorrow.morning", "2: tomorrow.morning.f"]),
+        ("from nvidia.dali.fn import resize\ndef f(resize):\n  resize(1, x=2)\nresize(1, x=2)", ["4: fn.resize(x=)"]),
+        ("from nvidia.dali import fn\nfn = None\nfn.tomorrow()", []),
+        ("from nvidia.dali import ops\nr = ops.Resize(size=1, sise=2)\no = [ops.Tomorrow]", ["2: ops.Resize(sise=)", "3: ops.Tomorrow"]),
+        (
+            "from nvidia.dali.plugin import pytorch as p\np.DALIGenericIterator, p.LastBatchPolicy\np.Tomorrow",
+            ["3: plugin.pytorch.Tomorrow"],
+        ),
+        (
+            "from nvidia.dali.plugin.jax import data_iterator as d\n@d(output_map=[], colour=1)\ndef f(a): pass\nf(a=1, b=2, batch_size=3)",
+            ["2: plugin.jax.data_iterator(colour=)", "4: data_iterator(b=)"],
+        ),
+        ("import other.dali.fn as fn\nfn.tomorrow()  # nvidia", []),
+    ],
+)
+def test_ways_to_name(script, missing, tmp_path, capsys):
+    path = tmp_path / "script.py"
+    path.write_text(script)
+    code, out = run(capsys, path, "--lines")
+    assert [line.removeprefix(f"{path}:") for line in out] == missing
+    assert code == bool(missing)
+
+
+def test_one_file(tmp_path, capsys):
+    path = tmp_path / "script.py"
+    path.write_text("from nvidia.dali import fn, types\nx = fn.tomorrow(types.RGB)\n\nfn.resize(x, sise=1)\nfn.resize(x)\n")
+    code, out = run(capsys, path)
+    assert (code, out) == (
+        1,
+        [f"{path}: not here", "  2  fn.tomorrow", "  4  fn.resize(sise=)", "", "2 of 3 names work; 1 argument is unknown."],
+    )
+    path.write_text("from nvidia.dali import fn\nfn.resize(1)\n")
+    assert run(capsys, path) == (0, ["1 of 1 names work."])
+    path.write_text("import numpy\n")
+    assert run(capsys, path) == (0, ["It does not use DALI."])
+
+
+def test_a_notebook(tmp_path, capsys):
+    cells = [
+        {"cell_type": "markdown", "source": ["from nvidia.dali import x"]},
+        {"cell_type": "code", "source": ["%matplotlib inline\n", "from nvidia.dali import fn\n", "if True:\n", "    !ls"]},
+        {"cell_type": "code", "source": ["%%bash\n", "not python"]},
+        {"cell_type": "code", "source": ["x = 1\n", "fn.tomorrow(x)"]},
+    ]
+    path = tmp_path / "book.ipynb"
+    path.write_text(json.dumps({"cells": cells}))
+    assert run(capsys, path, "--lines") == (1, [f"{path}:cell 4, line 2: fn.tomorrow"])
+
+
+def test_a_folder(tmp_path, capsys, monkeypatch):
+    """What is missing once, the one that most files use first, with as many places as the terminal is wide."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "60")
+    (tmp_path / "sub").mkdir()
+    (tmp_path / ".git").mkdir()
+    for k in range(20):
+        more = "fn.later(1)\n" if k == 3 else ""
+        (tmp_path / "sub" / f"{k:02d}.py").write_text(f"from nvidia.dali import fn\nfn.tomorrow(1)\n{more}")
+    (tmp_path / "good.py").write_text("from nvidia.dali import fn\nfn.resize(1)\n")
+    (tmp_path / "other.py").write_text("import numpy\n")
+    (tmp_path / "old.py").write_text("import nvidia.dali\nprint 1\n")
+    (tmp_path / ".git" / "x.py").write_text("import nvidia.dali.x\n")
+    code, out = run(capsys, ".")
+    assert code == 1
+    assert out[:3] == [
+        "not here     files  lines  where",
+        "fn.tomorrow     20     20  sub/00.py:2 and 19 more",
+        "fn.later         1      1  sub/03.py:3",
+    ]
+    assert out[4].startswith("can't be read: old.py:2: ")
+    assert out[5:] == ["21 of 23 files use DALI, 1 of them only what is here. 1 of 3 names work."]
+
+
+def test_as_a_program(tmp_path):
+    (tmp_path / "x.py").write_text("import nvidia.dali.fn as fn\nfn.tomorrow()\n")
+    done = subprocess.run([sys.executable, "-m", "jaxdali.port", "x.py"], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (1, "")
+    assert done.stdout == "x.py: not here\n  2  fn.tomorrow\n\n0 of 1 names work.\n"
