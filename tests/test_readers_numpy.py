@@ -68,9 +68,10 @@ def test_types(x, cache, tmp_path):
         np.testing.assert_array_equal(got, x, strict=x.dtype.isnative)
 
 
-def test_a_newer_format(tmp_path):
+@pytest.mark.parametrize("version", [(1, 0), (2, 0), (3, 0)])
+def test_versions_of_the_format(version, tmp_path):
     with open(tmp_path / "x.npy", "wb") as f:
-        np.lib.format.write_array(f, np.arange(3), version=(2, 0))
+        np.lib.format.write_array(f, np.arange(3), version=version)
     assert read(files=tmp_path / "x.npy")[0][0].tolist() == [0, 1, 2]
 
 
@@ -179,6 +180,7 @@ def test_shards(root):
         (lambda p: np.save(p, np.zeros(3, np.float32)), "1 dimensions of float32, the first file 2 of int32"),
         (lambda p: np.save(p, np.zeros((3, 3), np.int16)), "2 dimensions of int16"),
         (lambda p: np.save(p, np.zeros((3, 3), ">c8")), "type >c8"),
+        (lambda p: np.save(p, np.zeros(3, [("a", "i4")])), "does not describe an array of numbers"),
         (lambda p: None, "No such file"),
     ],
 )
@@ -218,7 +220,7 @@ def test_a_bad_file_is_named(write, why, tmp_path):
         ({"roi_start": 2, "roi_end": 1}, RuntimeError, "ends before it starts"),
         ({"out_of_bounds_policy": "wrap"}, ValueError, "out_of_bounds_policy must be one of 'error', 'pad', 'trim_to_shape'"),
         ({"use_o_direct": True}, ValueError, "dont_use_mmap"),
-        ({"num_shards": 1.5}, TypeError, "num_shards must be a whole number, got 1.5"),
+        ({"num_shards": 1.5}, TypeError, "num_shards must be a whole number at least 1, got 1.5"),
         ({"random_shuffle": "False"}, TypeError, "random_shuffle must be True or False"),
     ],
 )

@@ -5,8 +5,9 @@ from __future__ import annotations
 import dataclasses
 import math
 import os
+import re
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, ClassVar, Literal, Unpack
+from typing import Annotated, Any, BinaryIO, ClassVar, Literal, Unpack
 
 import numpy as np
 
@@ -94,6 +95,29 @@ def _bounds(extent: np.ndarray, given: Mapping[str, Any]) -> tuple[np.ndarray, n
     return low, high
 
 
+def _header(f: BinaryIO) -> tuple[tuple[int, ...], bool, np.dtype]:
+    """(shape, whether in Fortran's order, dtype) from the beginning of a file, of any version of the format.
+
+    NumPy's own reader compiles the text, which in CPython 3.11 is not safe in several threads ("AST constructor recursion depth mismatch").
+    """
+    start = f.read(8)
+    if len(start) < 8 or start[:6] != b"\x93NUMPY":
+        raise ValueError("it is no .npy file: it does not begin with the magic bytes of one")
+    text = f.read(int.from_bytes(f.read(2 if start[6] == 1 else 4), "little")).decode("latin-1")
+    descr = re.search(r"""["']descr["']\s*:\s*["']([^"']*)["']""", text)
+    order = re.search(r"""["']fortran_order["']\s*:\s*(True|False)""", text)
+    shape = re.search(r"""["']shape["']\s*:\s*\(([\d, L]*)\)""", text)
+    if not (descr and order and shape):
+        raise ValueError(f"its header does not describe an array of numbers: {text.strip()}")
+    try:
+        dtype = np.dtype(descr[1])
+    except TypeError as e:
+        raise ValueError(f"{descr[1]!r} in its header is no type") from e
+    if dtype.kind not in "biuf" or dtype.itemsize > 8:
+        raise ValueError(f"its elements are of type {dtype}; readers.numpy reads integers, floats and bool")
+    return tuple(map(int, re.findall(r"\d+", shape[1]))), order[1] == "True", dtype
+
+
 class _Arrays(Records):
     """The arrays in a list of files; all have the type and the number of dimensions of the first."""
 
@@ -121,12 +145,8 @@ class _Arrays(Records):
         if i in self._headers:
             return self._headers[i]
         with open(self._files.path(i), "rb") as f:
-            version = np.lib.format.read_magic(f)
-            read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-            shape, fortran, dtype = read(f)
+            shape, fortran, dtype = _header(f)
             header = shape, fortran, dtype, f.tell()
-            if dtype.kind not in "biuf" or dtype.itemsize > 8:
-                raise ValueError(f"its elements are of type {dtype}; readers.numpy reads integers, floats and bool")
             if os.fstat(f.fileno()).st_size < f.tell() + math.prod(shape) * dtype.itemsize:
                 raise ValueError("it is shorter than its header says")
         if self._op.cache_header_information:
