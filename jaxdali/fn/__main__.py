@@ -1,0 +1,90 @@
+"""``python -m jaxdali.fn``: the operators by group, with where they run; ``python -m jaxdali.fn resize``: the help of one."""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import inspect
+import re
+import sys
+import types
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from jaxdali import fn
+
+
+def operators(module: types.ModuleType = fn, prefix: str = "") -> dict[str, Callable[..., Any]]:
+    """The operators of a module and its public submodules, by dotted name."""
+    found = {}
+    for name, x in vars(module).items():
+        if name.startswith("_"):
+            continue
+        if inspect.ismodule(x) and x.__name__.startswith(f"{fn.__name__}."):
+            found |= operators(x, f"{prefix}{name}.")
+        elif inspect.isfunction(x):
+            found[prefix + name] = x
+    return found
+
+
+def group(name: str, operator: Callable[..., Any]) -> str:
+    """The public module of an operator, or the folder of its file."""
+    if "." in name:
+        return name.rpartition(".")[0]
+    folder = operator.__module__.removeprefix(f"{fn.__name__}.").partition(".")[0]
+    return folder.lstrip("_")
+
+
+def placements(operator: Callable[..., Any]) -> list[str]:
+    """The values of its argument `device`, as annotated."""
+    device = inspect.signature(operator).parameters.get("device")
+    return [] if device is None else re.findall(r"[\"'](\w+)[\"']", str(device.annotation))
+
+
+def table() -> str:
+    """All operators, a row each."""
+    found = operators()
+    width = max(map(len, found))
+    rows, before = [], ""
+    for name, operator in sorted(found.items(), key=lambda item: (group(*item), item[0])):
+        if group(name, operator) != before:
+            before = group(name, operator)
+            rows += [f"\n{before}"]
+        where = " ".join(placements(operator))
+        rows.append(f"  {name:<{width}}  {where:<9}  {(operator.__doc__ or '').partition(chr(10))[0]}".rstrip())
+    return "\n".join(rows).strip()
+
+
+def describe(name: str) -> str:
+    """Signature and docstring of an operator."""
+    operator = operators()[name]
+    signature = inspect.signature(operator)
+    lines, named = [], False
+    for p in signature.parameters.values():
+        if p.kind is p.KEYWORD_ONLY and not named:
+            named = True
+            lines.append("*")
+        star = "*" if p.kind is p.VAR_POSITIONAL else ""
+        lines.append(f"{star}{p.name}: {p.annotation}" + ("" if p.default is p.empty else f" = {p.default!r}"))
+    arguments = "".join(f"    {line},\n" for line in lines)
+    return f"fn.{name}(\n{arguments}) -> {signature.return_annotation}\n\n{inspect.getdoc(operator)}"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Prints one or the other. Returns 1 where there is no such operator."""
+    parser = argparse.ArgumentParser("python -m jaxdali.fn", description="The operators, or the help of some of them.")
+    parser.add_argument("operator", nargs="*", help='as in a script: "resize", "readers.file"')
+    names = [n.removeprefix("fn.") for n in parser.parse_args(arguments).operator]
+    if not names:
+        print(table())
+    for name in names:
+        if name not in operators():
+            close = difflib.get_close_matches(name, operators(), 3)
+            print(f"there is no operator {name!r}" + (f"; there is {', '.join(close)}" if close else ""), file=sys.stderr)
+            return 1
+        print(describe(name))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,32 @@
+"""``python -m jaxdali.fn``: the operators, and the help of one."""
+
+import importlib
+import inspect
+
+from jaxdali import fn
+
+program = importlib.import_module("jaxdali.fn.__main__")
+
+
+def test_table(capsys):
+    """Every operator once, under its group, with its placements and the first line of its docstring."""
+    assert program.main([]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    rows = [line.split() for line in lines if line.startswith("  ")]
+    assert sorted(r[0] for r in rows) == sorted(program.operators())
+    assert lines.index("readers") < next(i for i, line in enumerate(lines) if line.split()[:2] == ["readers.file", "cpu"])
+    (row,) = (line for line in lines if line.split()[:1] == ["resize"])
+    assert row.split()[1:3] == ["cpu", "gpu"]
+    assert row.endswith("Resizes images, sequences of images or volumes.")
+
+
+def test_help(capsys):
+    assert program.main(["fn.readers.file"]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith("fn.readers.file(\n    *,\n    file_root:")
+    assert inspect.getdoc(fn.readers.file) in out
+
+
+def test_no_such_operator(capsys):
+    assert program.main(["resise"]) == 1
+    assert capsys.readouterr().err.startswith("there is no operator 'resise'; there is resize")
