@@ -225,5 +225,5 @@ def test_a_bad_file_is_named(write, why, tmp_path):
     ],
 )
 def test_wrong_arguments(kwargs, error, why, root):
-    with pytest.raises(error, match=why):
+    with pytest.raises(error, match=f"^readers.numpy.*{why}"):
         read(**({"file_root": root} if not {"files", "file_list"} & set(kwargs) and kwargs else {}) | kwargs)

@@ -101,6 +101,7 @@ def needed(name: str) -> dict:
     least = {
         "decoders.image_slice": {"start": 0},
         "readers.file": {"file_root": "."},
+        "readers.numpy": {"file_root": "."},
         "reinterpret": {"shape": [48]},
         "reshape": {"shape": [48]},
         "resize": {"size": 4},

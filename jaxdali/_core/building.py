@@ -10,6 +10,7 @@ import re
 import sys
 import threading
 import traceback
+import types
 from typing import Any
 
 from . import calls
@@ -48,11 +49,18 @@ def building(scope: Scope):
         stack.pop()
 
 
+def _is_ours(frame: types.FrameType) -> bool:
+    """Whether it runs this package's code; the `__init__` of a dataclass is in no file."""
+    file = frame.f_code.co_filename
+    generated = file == "<string>" and frame.f_globals.get("__name__", "").startswith(f"{__name__.partition('.')[0]}.")
+    return generated or os.path.abspath(file).startswith(_PACKAGE)
+
+
 def _add_line(e: Exception):
     """Adds operator and the user's line to the message of an exception that a call of an operator raised."""
     line, called = "", None  # the innermost one outside this package, and the frame inside that it went to
     for frame, number in traceback.walk_tb(e.__traceback__):
-        if not os.path.abspath(frame.f_code.co_filename).startswith(_PACKAGE):
+        if not _is_ours(frame):
             line, called = f"{frame.f_code.co_filename}:{number}", None
         elif frame.f_globals["__name__"] != calls.__name__:
             called = called or frame
@@ -101,7 +109,7 @@ def user_line() -> str:
     if (line := calls.current_line()) is not None:
         return line
     frame = sys._getframe(1)
-    while frame is not None and os.path.abspath(frame.f_code.co_filename).startswith(_PACKAGE):
+    while frame is not None and _is_ours(frame):
         frame = frame.f_back
     return f"{frame.f_code.co_filename}:{frame.f_lineno}" if frame is not None else "?"
 
