@@ -10,6 +10,7 @@ from ._pipeline.show import show as show
 from ._run.host import BadSample as BadSample
 from .errors import OperatorError as OperatorError
 from .errors import SampleError as SampleError
+from .fn._decode.jpeg import decode_jpeg as decode_jpeg
 from .fn._tensor.subscript import newaxis as newaxis
 from .pipeline import OperatorConcurrency as OperatorConcurrency
 from .pipeline import Pipeline as Pipeline

@@ -66,62 +66,70 @@ __attribute__((noinline)) Bits SkipBlock(const GroupBlock& b, Bits bits, int* da
   return bits;
 }
 
+// An MCU's blocks, of which `lasts` gets the largest index of a coefficient in each pair. Negative: damaged. A function
+// of its own, so that decoding has the registers.
+template <class Isa, bool kSkip>
+__attribute__((noinline)) int DecodeMcu(const GroupBlock* blocks, int n, int16_t* coefficients, int* lasts,
+                                        Bits* state) {
+  Bits bits = *state;
+  int damaged = 0;
+  for (int k = 0; k < n; k++) {
+    const GroupBlock& b = blocks[k];
+    if (kSkip) {
+      damaged |= DecodeBlock<Isa, true>(*b.dc_table, *b.ac_table, b.dc, nullptr, &bits);
+    } else if (b.wanted) {
+      const int got = DecodeBlock<Isa, false>(*b.dc_table, *b.ac_table, b.dc, coefficients + b.place, &bits);
+      damaged |= got;
+      const int last = lasts[b.pair];
+      lasts[b.pair] = got > last ? got : last;
+    } else {
+      Bits skipped = bits;
+      damaged |= DecodeMcu<Isa, true>(&b, 1, nullptr, nullptr, &skipped);
+      bits = skipped;
+    }
+  }
+  *state = bits;
+  return damaged;
+}
+
 // False: damaged, or to be left to libjpeg-turbo. With `wanted` false, or outside the groups that are needed, blocks
 // are skipped over.
 template <class Isa>
 bool DecodeBand(BandScan* scan, bool wanted) {
   BandScan& s = *scan;
   const int groups = (s.mcu_columns + 1) / 2, blocks = s.mcu_blocks;
-  Bits bits = s.bits;
   int last[2][kMostBlocks];  // largest index of a coefficient in each pair
   bool sane = true;
   auto is_wanted = [&](int group) { return wanted && group >= s.first_group && group < s.end_group; };
-  auto transform = [&](int group, int p) __attribute__((always_inline)) {
-    const GroupPair& pair = s.pair[p];
-    if (pair.wanted)
-      sane &= Isa::Transform(s.coefficients[group & 1] + p * kPairSize, pair.quantizer, last[group & 1][p],
-                             pair.samples + static_cast<int64_t>(group) * pair.width, pair.pitch);
-  };
-  for (int group = 0; group < groups; group++) {
-    if (bits.next > s.bytes.limit()) {
-      if (s.bytes.complete()) return false;
-      bits.next = s.bytes.Continue(bits.next);
-    }
-    const bool here = is_wanted(group), before = is_wanted(group - 1);
-    const int present = 2 * group + 1 < s.mcu_columns ? 2 * blocks : blocks;
-    int16_t* coefficients = s.coefficients[group & 1];
-    int* lasts = last[group & 1];
-    for (int p = 0; p < blocks; p++) lasts[p] = 0;
-    int damaged = 0;
-    for (int k = 0; k < 2 * blocks; k++) {
-      if (k < present) {
-        if (k == 0 || k == blocks) {
-          if (s.until_restart == 0) {
-            s.bits = bits;
-            if (!s.EndsAt(0xD0 + (s.restarts++ & 7))) return false;
-            s.Restart(s.bytes.StartBehindMarker());
-            bits = s.bits;
-          }
-          s.until_restart--;
-        }
-        const GroupBlock& b = s.block[k];
-        if (here && b.wanted) {
-          const int got = DecodeBlock<Isa, false>(*b.dc_table, *b.ac_table, b.dc, coefficients + b.place, &bits);
-          damaged |= got;
-          if (got > lasts[b.pair]) lasts[b.pair] = got;
-        } else {
-          int damage = 0;
-          bits = SkipBlock<Isa>(b, bits, &damage);
-          damaged |= damage;
-        }
+  for (int group = 0; group <= groups; group++) {
+    if (group < groups) {
+      if (s.bits.next > s.bytes.limit()) {
+        if (s.bytes.complete()) return false;
+        s.bits.next = s.bytes.Continue(s.bits.next);
       }
-      if (before && (k & 1)) transform(group - 1, k >> 1);
+      int* lasts = last[group & 1];
+      for (int p = 0; p < blocks; p++) lasts[p] = 0;
+      for (int mcu = 0; mcu < 2 && 2 * group + mcu < s.mcu_columns; mcu++) {
+        if (s.until_restart == 0) {
+          if (!s.EndsAt(0xD0 + (s.restarts++ & 7))) return false;
+          s.Restart(s.bytes.StartBehindMarker());
+        }
+        s.until_restart--;
+        const GroupBlock* first = s.block + mcu * blocks;
+        const int damaged = is_wanted(group)
+                                ? DecodeMcu<Isa, false>(first, blocks, s.coefficients[group & 1], lasts, &s.bits)
+                                : DecodeMcu<Isa, true>(first, blocks, nullptr, nullptr, &s.bits);
+        if (damaged < 0) return false;
+      }
     }
-    if (damaged < 0) return false;
+    if (!is_wanted(group - 1)) continue;
+    for (int p = 0; p < blocks; p++) {
+      const GroupPair& pair = s.pair[p];
+      if (pair.wanted)
+        sane &= Isa::Transform(s.coefficients[(group - 1) & 1] + p * kPairSize, pair.quantizer,
+                               last[(group - 1) & 1][p], pair.samples + int64_t{group - 1} * pair.width, pair.pitch);
+    }
   }
-  if (is_wanted(groups - 1))
-    for (int p = 0; p < blocks; p++) transform(groups - 1, p);
-  s.bits = bits;
   return sane;
 }
 

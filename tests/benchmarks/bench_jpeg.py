@@ -1,0 +1,76 @@
+"""CPU milliseconds per JPEG file of `jaxdali.decode_jpeg`, beside libjpeg-turbo as others call it, on one thread.
+
+    python tests/benchmarks/bench_jpeg.py [--data DIR] [--files 128] [--rounds 9]
+
+The decoders take turns file by file. Reported are medians over the rounds of the mean over the files, in CPU time of the thread, and
+the median of the per-round ratios to libjpeg-turbo as imagecodecs calls it (as Pillow does, where imagecodecs is not installed).
+Before that every file's pixels are compared.
+"""
+
+import argparse
+import importlib.util
+import io
+import pathlib
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+
+import numpy as np
+from photos import describe, make_photos
+from PIL import Image
+
+import jaxdali
+
+
+def by_pillow(data: bytes) -> np.ndarray:
+    with Image.open(io.BytesIO(data)) as image:
+        return np.asarray(image)
+
+
+def decoders() -> dict[str, Callable[[bytes], np.ndarray]]:
+    """The reference first."""
+    found: dict[str, Callable[[bytes], np.ndarray]] = {}
+    if importlib.util.find_spec("imagecodecs"):
+        import imagecodecs
+
+        found[f"libjpeg-turbo ({imagecodecs.jpeg8_version()}), imagecodecs"] = imagecodecs.jpeg8_decode
+    found["libjpeg-turbo, Pillow"] = by_pillow
+    found["jaxdali.decode_jpeg"] = jaxdali.decode_jpeg
+    return found
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", help="folder of class folders of JPEGs; default: made for the occasion")
+    parser.add_argument("--files", type=int, default=128, help="how many of them")
+    parser.add_argument("--rounds", type=int, default=9)
+    args = parser.parse_args()
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = pathlib.Path(args.data) if args.data else make_photos(pathlib.Path(scratch), args.files)
+        paths = sorted(folder.glob("*/*.jp*g"))
+        files = [p.read_bytes() for p in paths[:: max(1, len(paths) // args.files)][: args.files]]
+        print(f"{describe(folder)}, {len(files)} of them; {args.rounds} rounds\n")
+    found = decoders()
+    for data in files:
+        first, *others = [decode(data) for decode in found.values()]
+        assert all(np.array_equal(first, other) for other in others)
+    rounds: dict[str, list[float]] = {name: [] for name in found}
+    for _ in range(args.rounds):
+        spent = dict.fromkeys(found, 0.0)
+        for data in files:
+            for name, decode in found.items():
+                start = time.thread_time()
+                decode(data)
+                spent[name] += time.thread_time() - start
+        for name, seconds in spent.items():
+            rounds[name].append(1e3 * seconds / len(files))
+    reference = next(iter(rounds.values()))
+    print("| decoder | CPU ms/file | times as fast |\n|---|--:|--:|")
+    for name, ms in rounds.items():
+        ratio = statistics.median(r / m for r, m in zip(reference, ms, strict=True))
+        print(f"| {name} | {statistics.median(ms):.2f} | {ratio:.2f} |")
+
+
+if __name__ == "__main__":
+    main()
