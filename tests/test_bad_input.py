@@ -15,7 +15,7 @@ import pytest
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from PIL import Image
 
-from jaxdali import OperatorError, SampleError, fn, pipeline_def, types
+from jaxdali import OperatorError, Pipeline, SampleError, fn, pipeline_def, types
 from jaxdali.plugin.base_iterator import LastBatchPolicy
 from jaxdali.plugin.jax import data_iterator
 from jaxdali.plugin.jax.fn import jax_function
@@ -367,3 +367,20 @@ def test_folder_can_be_repaired(folder):
     with make(folder)(batch_size=8) as it:
         assert len(list(it)) == 3
     shutil.rmtree(folder)
+
+
+@pytest.mark.parametrize(
+    ("define", "text"),
+    [
+        (lambda x: fn.resize(x, size=[2**23, 2**23]), r"^resize \(created at .*sample 0, of shape \(8388608, 8388608, 3\)"),
+        (lambda x: fn.resize(x, size=[2.0**30, 2]), "^resize .*size"),
+        (lambda x: fn.random.uniform(shape=[2**20, 2**20]), "^random.uniform .*MemoryError: Unable to allocate"),
+    ],
+)
+def test_sizes_that_no_memory_holds(define, text):
+    pipe = Pipeline(batch_size=2, num_threads=1)
+    with pipe:
+        x = fn.external_source(source=lambda: [np.zeros((4, 4, 3), np.uint8)] * 2, layout="HWC")
+        pipe.set_outputs(define(x))
+    with pytest.raises((RuntimeError, ValueError), match=text):
+        pipe.run()

@@ -79,7 +79,11 @@ def plan_offsets(shapes: np.ndarray, num_shards: int) -> tuple[np.ndarray, int]:
     blocks = (-(-sizes // ALIGNMENT)).reshape(num_shards, -1)
     ends = np.cumsum(blocks, axis=1)
     if ends.size and ends.max() > np.iinfo(np.int32).max:
-        raise ValueError(f"a batch of {int(ends.max()) * ALIGNMENT} elements in one shard is more than a ragged batch can address")
+        i = int(sizes.argmax())
+        raise ValueError(
+            f"a batch of {int(ends.max()) * ALIGNMENT} elements in one shard is more than a ragged batch can address; "
+            f"the largest is sample {i}, of shape {tuple(shapes[i].tolist())}"
+        )
     offsets = (ends - blocks).astype(np.int32).reshape(-1)
     return offsets, int(ends[:, -1].max()) * ALIGNMENT if ends.size else 0
 

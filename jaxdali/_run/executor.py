@@ -427,7 +427,7 @@ class Executor:
             setup = work.setups[node.id] = op.setup(ctx, *values)
         except OperatorError:
             raise
-        except (ValueError, TypeError, IndexError, KeyError, ArithmeticError, OSError) as e:
+        except (ValueError, TypeError, IndexError, KeyError, ArithmeticError, OSError, MemoryError) as e:
             raise node.error(f"{type(e).__name__}: {e}") from e
         finally:
             self.calling = None
@@ -495,7 +495,11 @@ class Executor:
                 offsets[key] = value.data.offsets
                 needs[capacity_key] = value.data.used
             else:
-                offsets[key], needs[capacity_key] = plan_offsets(value.shapes, S)
+                try:
+                    offsets[key], needs[capacity_key] = plan_offsets(value.shapes, S)
+                except ValueError as e:
+                    made = [n for segment in phase.segments for n in segment.nodes if n.id == key[0]]
+                    raise (made[0].error(str(e)) if made else e) from e
         for at, segment in enumerate(phase.segments):
             needs |= {(at, i, "scratch"): size for i, n in enumerate(segment.nodes) if (size := work.setups[n.id].scratch)}
         capacities = phase.capacities.fit(needs)
