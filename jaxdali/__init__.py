@@ -1,9 +1,12 @@
 """NVIDIA DALI's pipeline API, native to JAX: pipelines are traced once and compiled by XLA."""
 
 from ._core import ffi as _ffi  # isort: skip  # noqa: F401  first: it says best what is wrong when the compiled module is missing
+from typing import TYPE_CHECKING as _TYPE_CHECKING
+
 from . import fn as fn
 from . import math as math
 from . import types as types
+from ._core import names as _names
 from ._core.graph import DataNode as DataNode
 from ._pipeline.config import show_config as show_config
 from ._pipeline.show import show as show
@@ -18,3 +21,6 @@ from .pipeline import StreamPolicy as StreamPolicy
 from .pipeline import pipeline_def as pipeline_def
 
 __version__ = "0.1.0"
+
+if not _TYPE_CHECKING:
+    __all__, __dir__, __getattr__ = _names.index(__name__, globals())

@@ -44,5 +44,9 @@ class ArgumentTypeError(TypeError, ArgumentError):
     """An argument of a wrong type, or one that is missing: a TypeError as in Python, and whatever DALI raises for it."""
 
 
+class InputTypeError(TypeError, RuntimeError):
+    """Inputs of types that an operator does not take: a TypeError as in Python, a RuntimeError as in DALI."""
+
+
 class TooFewError(ValueError, IndexError):
     """Fewer pipelines or outputs than are needed: an IndexError in DALI."""

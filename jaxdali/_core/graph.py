@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 
 from .._data.source import Source
-from ..errors import OperatorError
+from ..errors import ArgumentError, InputTypeError, OperatorError
 from .calls import Call
 from .context import BuildContext
 from .expressions import Expression
@@ -75,7 +75,8 @@ class DataNode(Expression):
         return self.node
 
     def __repr__(self) -> str:
-        return f"DataNode(name={self.node.name!r}, device={self.device!r})"
+        output = f", output={self.index}" if self.node.op.num_outputs > 1 else ""
+        return f"DataNode(name={self.name!r}, operator={self.node.op.name!r}{output}, device={self.device!r}, created at {self.node.where})"
 
     def __bool__(self):
         raise TypeError(
@@ -175,7 +176,9 @@ class Graph:
             if isinstance(node.op, SourceOperator):  # perhaps of the user's own code: comes out as it is
                 e.add_note(f"in {node.op.name} (created at {node.where})")
                 raise
-            raise type(e)(f"{node.op.name} (created at {node.where}): {e}") from e
+            # In DALI whatever an operator has to say about its inputs is a RuntimeError.
+            kind = type(e) if isinstance(e, RuntimeError) else InputTypeError if isinstance(e, TypeError) else ArgumentError
+            raise kind(f"{node.op.name} (created at {node.where}): {e}") from e
         for i, x in enumerate(node.inputs):
             if node.reads_on_host(i) and x.node.stage != "host":
                 raise node.error(

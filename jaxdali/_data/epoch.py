@@ -388,6 +388,11 @@ class EpochCounter:
         return self.size // self.plan.unit if self.plan.policy == "DROP" else -(-self.size // self.plan.unit)
 
     @property
+    def epoch(self) -> int:
+        """Number of the epoch."""
+        return self._round
+
+    @property
     def is_over(self) -> bool:
         """Whether the epoch has ended: `reset` starts the next one."""
         return self._ended or self._given >= self._batches

@@ -1,5 +1,8 @@
 """The operators, under DALI's names. This file is their index."""
 
+from typing import TYPE_CHECKING as _TYPE_CHECKING
+
+from .._core import names as _names
 from . import decoders as decoders
 from . import random as random
 from . import readers as readers
@@ -36,3 +39,6 @@ from ._tensor.reshape import reinterpret as reinterpret
 from ._tensor.reshape import reshape as reshape
 from ._tensor.shapes import shapes as shapes
 from ._tensor.squeeze import squeeze as squeeze
+
+if not _TYPE_CHECKING:
+    __all__, __dir__, __getattr__ = _names.index(__name__, globals())

@@ -17,11 +17,12 @@ import jax
 
 from .._data.epoch import EpochCounter, EpochPlan
 from .._pipeline import checkpoint
+from .._pipeline.describe import value
+from .._pipeline.pipeline import Pipeline
 from .._run.executor import Batch, Executor
 from .._run.host import BadSample
 from .._run.prefetch import Prefetch, Turn, close_together
 from ..errors import TooFewError
-from ..pipeline import Pipeline
 
 _log = logging.getLogger(__name__)
 _AUTO_RESET = {"no": False, "yes": True, "True": True}
@@ -145,6 +146,26 @@ class BaseIterator:
         # As in DALI, a source is asked for the batch that takes the place of the one just taken before the user gets that.
         depth = self._pipes[0]._depth
         return [Prefetch(e, s, depth=depth, ahead=depth + 1) for e, s in zip(self._executors, starts)]
+
+    def __repr__(self) -> str:
+        if not self._finalizer.alive:
+            return f"{type(self).__name__}: closed"
+        epoch = self._counter.epoch if self._counter is not None else self._runners[0].state["epoch"]
+        of = f" of {len(self)}" if self._counter is not None else ""
+        pipelines = f"{len(self._pipes)} pipelines" if len(self._pipes) > 1 else "1 pipeline"
+        lines = [f"{type(self).__name__}: epoch {epoch}, {self._given} batches{of} taken, {self.batch_size} samples of each of {pipelines}"]
+        for i, (name, x) in enumerate(zip(self.output_map, self._executors[0].graph.outputs)):
+            lines.append(f"  {name}: {value(x, self._batch_shape)}{self._placed(i)}")
+        return "\n".join(lines)
+
+    @property
+    def _batch_shape(self) -> tuple[int, ...]:
+        """The leading axes of a batch."""
+        return (self.batch_size,)
+
+    def _placed(self, i: int) -> str:
+        """What `repr` adds to output `i`."""
+        return ""
 
     # --- iteration ----------------------------------------------------------------------------------------------
 

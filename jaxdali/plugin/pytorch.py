@@ -13,11 +13,11 @@ import jax
 
 from .._core.graph import Graph, Node
 from .._core.operator import EagerOperator
+from .._pipeline.pipeline import Pipeline
 from .._pipeline.schedule import make_executor
 from .._run.executor import Executor
 from .._run.sharding import Shards
 from ..backend import TensorCPU, TensorGPU
-from ..pipeline import Pipeline
 from .base_iterator import BaseIterator, LastBatchPolicy, check_arguments, list_of, names_of
 
 try:

@@ -1,6 +1,12 @@
 """``fn.decoders``: encoded images to pixels. This file is the index."""
 
+from typing import TYPE_CHECKING as _TYPE_CHECKING
+
+from ..._core import names as _names
 from ._operators import image as image
 from ._operators import image_crop as image_crop
 from ._operators import image_random_crop as image_random_crop
 from ._operators import image_slice as image_slice
+
+if not _TYPE_CHECKING:
+    __all__, __dir__, __getattr__ = _names.index(__name__, globals())

@@ -1,4 +1,10 @@
 """Readers: operators that bring a data set's samples into a pipeline."""
 
+from typing import TYPE_CHECKING as _TYPE_CHECKING
+
+from ..._core import names as _names
 from ._file import file as file
 from ._numpy import numpy as numpy
+
+if not _TYPE_CHECKING:
+    __all__, __dir__, __getattr__ = _names.index(__name__, globals())

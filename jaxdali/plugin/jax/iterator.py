@@ -17,10 +17,10 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec, Sharding
 from ..._core.building import user_line
 from ..._pipeline.arguments import whole
 from ..._pipeline.checkpoint import for_pipelines
+from ..._pipeline.pipeline import Pipeline, pipeline_def, split_arguments
 from ..._pipeline.schedule import make_executor
 from ..._run.executor import Batch, Executor
 from ..._run.sharding import Shards, assemble
-from ...pipeline import Pipeline, pipeline_def, split_arguments
 from ..base_iterator import BaseIterator, LastBatchPolicy, check_arguments, list_of, names_of
 
 
@@ -144,6 +144,15 @@ class DALIGenericIterator(BaseIterator):
 
     def __next__(self) -> dict[str, jax.Array]:
         return self._form(*self._take())
+
+    @property
+    def _batch_shape(self) -> tuple[int, ...]:
+        pipelines = self._shards.num if self._shards is not None else len(self._pipes)
+        stacked = self._stacked or (self._shards is None and pipelines > 1)
+        return (pipelines, self.batch_size) if stacked else (pipelines * self.batch_size,)
+
+    def _placed(self, i: int) -> str:
+        return f", on {self._shardings[i]}" if self._shardings[i] is not None else ""
 
     @property
     def element_spec(self) -> dict[str, Any]:

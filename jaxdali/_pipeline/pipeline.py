@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
 import os
@@ -13,21 +14,22 @@ from typing import Any
 
 import jax
 
-from ._core.graph import DataNode
-from ._data.source import Source
-from ._pipeline import arguments as check
-from ._pipeline import checkpoint as checkpoints
-from ._pipeline import serialization
-from ._pipeline.arguments import OperatorConcurrency as OperatorConcurrency
-from ._pipeline.arguments import StreamPolicy as StreamPolicy
-from ._pipeline.definition import Definition
-from ._pipeline.dot import dot
-from ._pipeline.schedule import Schedule, make_executor, tensor_lists
-from ._run.executor import Executor
-from ._run.host import BadSample
-from ._run.prefetch import close_aside
-from ._run.sharding import Shards
-from .backend import TensorListCPU, TensorListGPU
+from .._core.graph import DataNode, Graph
+from .._data.source import Source
+from .._run.executor import Executor
+from .._run.host import BadSample
+from .._run.prefetch import close_aside
+from .._run.sharding import Shards
+from ..backend import TensorListCPU, TensorListGPU
+from ..errors import OperatorError
+from . import arguments as check
+from . import checkpoint as checkpoints
+from . import serialization
+from .arguments import OperatorConcurrency, StreamPolicy
+from .definition import Definition
+from .describe import describe
+from .dot import dot
+from .schedule import Schedule, make_executor, tensor_lists
 
 
 class Pipeline(Definition):
@@ -131,6 +133,14 @@ class Pipeline(Definition):
         self._owned = False  # by an iterator
         self._used_with = ""
         self._api_check = True
+
+    def __repr__(self) -> str:
+        graph = self._collected
+        if graph is None and self._outputs is not None:
+            with contextlib.suppress(OperatorError):  # what is wrong is said when it is built
+                graph = Graph.collect(self._made, self._outputs, self._sinks)
+        given = f"batch_size={self.batch_size}, num_threads={self.num_threads}, device_id={self.device_id}, seed={self._seed}"
+        return describe(f"{type(self).__name__}({given})", graph, self.batch_size)
 
     # --- running ------------------------------------------------------------------------------------------------
 
@@ -432,6 +442,7 @@ class Pipeline(Definition):
         assert self._executor is not None
         return dict(self._executor.sources[node_id].metas[self._shard_index])
 
+    __module__ = "jaxdali.pipeline"  # where users find it
     _shard_index = 0  # among the local shards of the iterator that owns this pipeline
     _checkpoints: Callable[[], list[bytes] | None] | None = None  # those of that iterator's pipelines, of which this is number
     _checkpoint_index = 0

@@ -1,0 +1,88 @@
+"""What the public modules show: users' names, and for names of DALI's that are not there an error that says so."""
+
+from __future__ import annotations
+
+import difflib
+import re
+import sys
+from collections.abc import Callable, Mapping
+from types import ModuleType
+from typing import Any, NoReturn
+
+# The operators of DALI 2.4, `nvidia.dali.fn`.
+DALI_OPERATORS = """
+audio_decoder audio_resample batch_permutation bb_flip bbox_paste bbox_rotate box_encoder brightness brightness_contrast caffe2_reader
+caffe_reader cast cast_like cat clahe coco_reader coin_flip color_space_conversion color_twist constant contrast coord_flip
+coord_transform copy crop crop_mirror_normalize debayer decoders.audio decoders.image decoders.image_crop decoders.image_random_crop
+decoders.image_slice decoders.inflate decoders.numpy decoders.video dl_tensor_python_function dump_image element_extract equalize erase
+expand_dims experimental.audio_resample experimental.debayer experimental.decoders.image experimental.decoders.image_crop
+experimental.decoders.image_random_crop experimental.decoders.image_slice experimental.decoders.video experimental.dilate
+experimental.equalize experimental.erode experimental.filter experimental.inflate experimental.inputs.video experimental.median_blur
+experimental.peek_image_shape experimental.readers.fits experimental.readers.video experimental.remap experimental.resize
+experimental.tensor_resize experimental.warp_perspective external_source fast_resize_crop_mirror file_reader filter flip full full_like
+gaussian_blur get_property grid_mask hsv hue image_decoder image_decoder_crop image_decoder_random_crop image_decoder_slice io.file.read
+jitter jpeg_compression_distortion laplacian lookup_table mel_filter_bank mfcc multi_paste mxnet_reader nemo_asr_reader noise.gaussian
+noise.salt_and_pepper noise.shot nonsilent_region normal_distribution normalize numpy_reader one_hot ones ones_like optical_flow pad
+paste peek_image_shape per_frame permute_batch power_spectrum preemphasis_filter python_function random.beta random.choice
+random.coin_flip random.normal random.uniform random_bbox_crop random_crop_generator random_resized_crop readers.caffe readers.caffe2
+readers.coco readers.file readers.mxnet readers.nemo_asr readers.numpy readers.sequence readers.tfrecord readers.video
+readers.video_resize readers.webdataset reductions.max reductions.mean reductions.mean_square reductions.min reductions.rms
+reductions.std_dev reductions.sum reductions.variance reinterpret reshape resize resize_crop_mirror roi_random_crop rotate saturation
+segmentation.random_mask_pixel segmentation.random_object_bbox segmentation.select_masks sequence_reader sequence_rearrange shapes slice
+spectrogram sphere squeeze ssd_random_crop stack tensor_resize tfrecord_reader to_decibels transform_translation transforms.combine
+transforms.crop transforms.rotation transforms.scale transforms.shear transforms.translation transpose uniform video_reader
+video_reader_resize warp_affine water zeros zeros_like
+""".split()
+
+
+def index(module: str, contents: Mapping[str, Any]) -> tuple[list[str], Callable[[], list[str]], Callable[[str], NoReturn]]:
+    """``__all__``, ``__dir__`` and ``__getattr__`` of a module that is an index.
+
+    Args:
+      module: its name.
+      contents: its globals, at its end.
+    """
+    public = sorted(name for name in contents if not name.startswith("_"))
+
+    def show() -> list[str]:
+        return sorted(name for name in contents if not name.startswith("_"))  # submodules are imported later, too
+
+    def missing(name: str) -> NoReturn:
+        if name.startswith("_"):
+            raise AttributeError(f"module {module!r} has no attribute {name!r}")
+        raise AttributeError(_missing(module, name))
+
+    return public, show, missing
+
+
+def _missing(module: str, name: str) -> str:
+    _, is_fn, place = module.partition(".fn")
+    if not is_fn:
+        close = difflib.get_close_matches(name, [n for n in vars(sys.modules[module]) if not n.startswith("_")], 1)
+        return f"module {module!r} has no attribute {name!r}" + (f"; did you mean {close[0]!r}?" if close else "")
+    full = f"{place}.{name}".removeprefix(".")
+    group = [n for n in DALI_OPERATORS if n.startswith(f"{full}.")]
+    ours = {_words(n): n for n in _operators(sys.modules[module.removesuffix(place)])}
+    close = difflib.get_close_matches(_words(full), ours, 1, 0.65)
+    closest = f"; the closest that is: fn.{ours[close[0]]}" if close else ""
+    if full in DALI_OPERATORS:
+        return f"fn.{full} of DALI is not in jaxdali{closest}"
+    if group:
+        return f"fn.{full} of DALI ({', '.join(n.removeprefix(full + '.') for n in group)}) is not in jaxdali"
+    return f"there is no operator fn.{full}, neither here nor in DALI 2.4{closest}"
+
+
+def _words(name: str) -> str:
+    """Names that are written otherwise are equal: ``image_decoder`` and ``decoders.image``."""
+    return " ".join(sorted(word.removesuffix("s") for word in re.split(r"[._]", name)))
+
+
+def _operators(module: ModuleType, prefix: str = "") -> list[str]:
+    found: list[str] = []
+    for name in dir(module):
+        x = vars(module)[name]
+        if isinstance(x, ModuleType):
+            found += _operators(x, f"{prefix}{name}.")
+        else:
+            found.append(prefix + name)
+    return found

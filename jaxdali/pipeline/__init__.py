@@ -1,0 +1,8 @@
+"""`Pipeline` and `pipeline_def`, under DALI's name for their module. This file is the index."""
+
+from .._core.graph import DataNode as DataNode
+from .._pipeline.arguments import OperatorConcurrency as OperatorConcurrency
+from .._pipeline.arguments import StreamPolicy as StreamPolicy
+from .._pipeline.pipeline import Pipeline as Pipeline
+from .._pipeline.pipeline import pipeline_def as pipeline_def
+from . import experimental as experimental

@@ -1,0 +1,95 @@
+"""What users see: names, and `repr`."""
+
+import importlib
+
+import numpy as np
+import pytest
+
+import jaxdali
+from jaxdali import Pipeline, fn, pipeline_def, types
+from jaxdali.plugin.jax import DALIGenericIterator
+
+
+def test_public_modules_show_users_names_alone():
+    for module in (jaxdali, fn, fn.random, fn.decoders, fn.readers, fn.transforms):
+        names = dir(module)
+        assert names == sorted(n for n in vars(module) if not n.startswith("_"))
+        assert set(module.__all__) <= set(names)
+        for name in names:  # nothing that only happens to be imported
+            x = getattr(module, name)
+            place = getattr(x, "__name__" if isinstance(x, type(jaxdali)) else "__module__", "jaxdali")
+            assert place.startswith("jaxdali"), name
+    assert {"cast", "resize", "random", "readers"} <= set(dir(fn))
+
+
+@pytest.mark.parametrize(
+    ("module", "name", "message"),
+    [
+        (fn, "decoder_image", r"there is no operator fn\.decoder_image, .*; the closest that is: fn\.(decoders\.image|image_decoder)$"),
+        (fn, "water", r"fn\.water of DALI is not in jaxdali$"),
+        (fn, "experimental", r"fn\.experimental of DALI \(audio_resample, .*\) is not in jaxdali$"),
+        (fn, "resizee", r"there is no operator fn\.resizee, neither here nor in DALI 2\.4; the closest that is: fn\.resize$"),
+        (fn.readers, "tfrecord", r"fn\.readers\.tfrecord of DALI is not in jaxdali"),
+        (jaxdali, "Pipelin", "has no attribute 'Pipelin'; did you mean 'Pipeline'?"),
+    ],
+)
+def test_names_that_are_not_there(module, name, message):
+    with pytest.raises(AttributeError, match=message):
+        getattr(module, name)
+    assert not hasattr(module, name)
+
+
+def test_modules_under_dalis_names():
+    for name, member in (("pipeline", "Pipeline"), ("pipeline.experimental", "pipeline_def"), ("tensors", "TensorListCPU")):
+        assert hasattr(importlib.import_module(f"jaxdali.{name}"), member)
+
+
+def test_repr():
+    @pipeline_def(batch_size=4, num_threads=1, seed=5)
+    def define():
+        x = fn.external_source(lambda info: np.zeros((2, 3), np.float32), batch=False, layout="HW", name="mine")
+        assert repr(x).startswith("DataNode(name='mine', operator='external_source', device='cpu', created at ")
+        return x, fn.cast(x, dtype=types.UINT8).gpu()
+
+    pipe = define()
+    assert repr(pipe).splitlines()[:2] == [
+        "Pipeline(batch_size=4, num_threads=1, device_id=None, seed=5)",
+        "  operators: external_source, cast, copy",
+    ]
+    assert repr(pipe).endswith("output 1: not known before it is built, on the gpu, of copy")
+    pipe.set_outputs(1)  # looking changes nothing
+    pipe = define()
+    pipe.build()
+    assert repr(pipe).splitlines()[2:] == [
+        "  output 0: float32[4, ?, ?] HW, on the cpu, of external_source",
+        "  output 1: uint8[4, ?, ?] HW, on the gpu, of copy",
+    ]
+    assert repr(Pipeline(batch_size=1)).endswith("not defined yet")
+    it = DALIGenericIterator(define(), ["a"])
+    next(it)
+    assert repr(it).splitlines() == [
+        "DALIGenericIterator: epoch 0, 1 batches taken, 4 samples of each of 1 pipeline",
+        "  a: float32[4, ?, ?] HW, on the cpu, of external_source",
+    ]
+    it.close()
+    assert repr(it) == "DALIGenericIterator: closed"
+
+
+def test_misuse_that_is_a_runtime_error_in_dali():
+    def operand(value):
+        return fn.external_source(lambda: [np.array(value)] * 2)
+
+    for wrong in (
+        lambda: -operand([True]),
+        lambda: operand([1.0]) & operand([1.0]),
+        lambda: ~operand([1.0]),
+        lambda: operand([1.0]) << 1,
+        lambda: operand([True]) - operand([True]),
+        lambda: operand([1.0, 2.0]) + operand([1.0, 2.0, 3.0]),
+        lambda: operand([1.0])[0, 0],
+        lambda: operand([1.0])[5],
+    ):
+        pipe = Pipeline(batch_size=2, num_threads=1)
+        pipe.set_outputs(wrong())
+        with pytest.raises(RuntimeError):
+            pipe.run()
