@@ -133,7 +133,7 @@ class Declaration:
         self.name = what if isinstance(what, str) else what.name
         self._kind = None if isinstance(what, str) else what
         self._hints, self.signature = _expanded(f)
-        own = inspect.signature(f).parameters
+        own = f.__code__.co_varnames[: f.__code__.co_argcount + f.__code__.co_kwonlyargcount]
         self.hints = frozenset(n for n in (self._hints.__annotations__ if self._hints is not None else ()) if n not in own)
         declared[self.name] = lambda: self.arguments
 
