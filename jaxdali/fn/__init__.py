@@ -32,9 +32,16 @@ from ._image.rotate import rotate as rotate
 from ._source.external_source import external_source as external_source
 from ._tensor.bb_flip import bb_flip as bb_flip
 from ._tensor.cast import cast as cast
+from ._tensor.cast_like import cast_like as cast_like
+from ._tensor.cat import cat as cat
 from ._tensor.coord_flip import coord_flip as coord_flip
 from ._tensor.coord_transform import coord_transform as coord_transform
 from ._tensor.expand_dims import expand_dims as expand_dims
+from ._tensor.full import full as full
+from ._tensor.full import full_like as full_like
+from ._tensor.one_hot import one_hot as one_hot
+from ._tensor.ones import ones as ones
+from ._tensor.ones import ones_like as ones_like
 from ._tensor.reshape import reinterpret as reinterpret
 from ._tensor.reshape import reshape as reshape
 from ._tensor.shapes import shapes as shapes
@@ -42,3 +49,6 @@ from ._tensor.squeeze import squeeze as squeeze
 
 if not _TYPE_CHECKING:
     __all__, __dir__, __getattr__ = _names.index(__name__, globals())
+from ._tensor.stack import stack as stack
+from ._tensor.zeros import zeros as zeros
+from ._tensor.zeros import zeros_like as zeros_like

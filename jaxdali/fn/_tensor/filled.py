@@ -1,0 +1,145 @@
+"""The family of tensors of one value: zeros, ones, full, and those like another tensor."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Any, ClassVar
+
+import jax.numpy as jnp
+import numpy as np
+
+from ..._core import ffi as _ffi
+from ..._core.arguments import Values
+from ..._core.context import BuildContext, HostContext, LowerContext
+from ..._core.operator import HostOperator, NativeOperator, Operator, ProgramOperator, Setup
+from ..._core.ragged import ALIGNMENT, Ragged
+from ..._core.values import Spec, Value
+from ...errors import ArgumentError
+from .._families import samples_of_blocks
+from .cast import convert
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Filled(HostOperator, ProgramOperator):
+    """A value, which an input may be, in a shape that an argument gives, or has an input."""
+
+    like: ClassVar[bool] = False  # input 0 has the shape
+    value: ClassVar[int | None] = None  # None: it is an input
+    dtype: ClassVar[np.dtype | None] = None
+    layout: ClassVar[str | None] = None
+
+    def run_reads(self, i: int) -> bool:
+        return not (self.like and i == 0)
+
+    def setup_reads(self, i: int) -> bool:
+        return i >= self._inputs
+
+    @property
+    def _inputs(self) -> int:
+        """How many inputs are no arguments."""
+        return int(self.like) + int(self.value is None)
+
+    def infer(self, *inputs: Spec) -> tuple[Spec, ...]:
+        fill = inputs[int(self.like)] if self.value is None else None
+        if self.like:
+            dtype = self.dtype if self.dtype is not None else inputs[0].dtype
+            return (dataclasses.replace(inputs[0], dtype=dtype),)
+        dtype = fill.dtype if fill is not None else self.dtype
+        assert dtype is not None
+        if "shape" not in self.args:
+            shape = fill.shape if fill is not None else ()
+            return (Spec(dtype, fill.ndim if fill is not None else 0, shape, self.layout or ""),)
+        rank = self.args.width("shape", inputs)
+        if rank is None:
+            raise ArgumentError("argument shape must have the same number of elements in all samples")
+        if self.layout and len(self.layout) != rank:
+            raise ArgumentError(f"the layout {self.layout!r} does not fit {rank} dimensions")
+        if self.args.is_static("shape"):
+            return (Spec(dtype, rank, tuple(np.atleast_1d(self.args.get("shape")).tolist()), self.layout or ""),)
+        return (Spec(dtype, rank, None, self.layout or ""),)
+
+    def _shapes(self, ctx: HostContext, inputs: tuple[Value, ...], a: Values) -> np.ndarray:
+        """Shapes of the output; checks that the value can be broadcast to them."""
+        if self.like:
+            shapes = inputs[0].shapes
+        elif "shape" in a:
+            shapes = a.shape.reshape(ctx.N, -1).astype(np.int64)
+            if (shapes < 0).any():
+                raise ValueError(f"extents must not be negative, got {shapes.min()}")
+        else:
+            shapes = inputs[0].shapes if self.value is None else np.zeros((ctx.N, 0), np.int64)
+        if self.value is None:
+            fill = inputs[int(self.like)].shapes
+            room = shapes[:, max(shapes.shape[1] - fill.shape[1], 0) :]
+            wrong = np.full(ctx.N, fill.shape[1] > shapes.shape[1])
+            if not wrong.any():
+                wrong = ((fill != 1) & (fill != room)).any(axis=1)
+            if (wrong & ctx.present).any():
+                i = int((wrong & ctx.present).argmax())
+                raise ValueError(
+                    f"sample {i}: a value of shape {tuple(fill[i].tolist())} can't be broadcast to {tuple(shapes[i].tolist())}"
+                )
+        return shapes
+
+    def run(self, ctx: HostContext, *inputs: Value) -> tuple[Any, ...]:
+        shapes = self._shapes(ctx, inputs, self.arguments(ctx, inputs))
+        dtype = ctx.spec.dtype
+        if self.value is None:
+            fill = inputs[int(self.like)]
+            samples = [
+                np.broadcast_to(convert(np, fill.sample(i), dtype), s) if here else np.zeros(s, dtype)
+                for i, (s, here) in enumerate(zip(shapes.tolist(), ctx.present.tolist()))
+            ]
+            return (np.stack(samples) if ctx.spec.shape is not None else samples,)
+        if ctx.spec.shape is not None:
+            return (np.full((ctx.N, *ctx.spec.shape), self.value, dtype),)
+        return ([np.full(s, self.value, dtype) for s in shapes.tolist()],)
+
+    def setup(self, ctx: HostContext, *inputs: Value) -> Setup:
+        shapes = self._shapes(ctx, inputs, self.arguments(ctx, inputs))
+        return Setup((None if ctx.spec.shape is not None else shapes,))
+
+    def lower(self, ctx: LowerContext, *arrays: Any) -> tuple[Any]:
+        spec, out = ctx.spec, ctx.out[0]
+        x = jnp.full((ctx.B,), self.value, spec.dtype) if self.value is not None else convert(jnp, arrays[int(self.like)], spec.dtype)
+        if out is None:
+            assert spec.shape is not None
+            return (jnp.broadcast_to(x.reshape(ctx.B, *(1,) * (spec.ndim + 1 - x.ndim), *x.shape[1:]), (ctx.B, *spec.shape)),)
+        blocks = x.reshape(ctx.B)[samples_of_blocks(out.offsets, out.capacity)]
+        return (Ragged(jnp.repeat(blocks, ALIGNMENT), out.offsets, out.shapes),)
+
+    def bind(self, ctx: BuildContext, *inputs: Spec) -> Operator:
+        if ctx.stage == "host" or self.value is not None:
+            return self
+        fill, (out,) = inputs[int(self.like)], self.infer(*inputs)
+        if fill.shape is not None and (out.shape is not None or math.prod(fill.shape) == 1):
+            return self
+        return _Expanded(filled=self)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Expanded(NativeOperator):
+    """In a program, of a value or a result whose shapes differ: the native kernel broadcasts."""
+
+    kernel = "expand"
+    filled: Filled
+
+    @property
+    def name(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return self.filled.name
+
+    def setup_reads(self, i: int) -> bool:
+        return self.filled.setup_reads(i)
+
+    def infer(self, *inputs: Spec) -> tuple[Spec, ...]:
+        return self.filled.infer(*inputs)
+
+    def setup(self, ctx: HostContext, *inputs: Value) -> Setup:
+        return self.filled.setup(ctx, *inputs)
+
+    def lower(self, ctx: LowerContext, *arrays: Any) -> Any:
+        x, dtype = arrays[int(self.filled.like)], ctx.spec.dtype
+        x = dataclasses.replace(x, data=convert(jnp, x.data, dtype)) if isinstance(x, Ragged) else convert(jnp, x, dtype)
+        y, status = _ffi.call("expand", ctx, x, ctx.spec, ctx.out[0])
+        return (y,), status

@@ -1,0 +1,141 @@
+"""The family of operators that put samples of several inputs together along an axis."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from ..._core.context import BuildContext, HostContext, LowerContext
+from ..._core.operator import HostOperator, NativeOperator, Operator, ProgramOperator, Setup
+from ..._core.ragged import Ragged
+from ..._core.values import Spec, Value
+from ...errors import ArgumentError
+from .._families import call_window, spec_of
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Join(HostOperator, ProgramOperator):
+    """Inputs one after the other. Subclasses say along which axis, and with which axes of extent 1 inserted before."""
+
+    axis: int
+    axis_name: str | None
+
+    def joined(self, first: Spec) -> tuple[int, bool]:
+        """The axis of the output, and whether the inputs have it not yet."""
+        raise NotImplementedError(self.name)
+
+    def layout(self, inputs: tuple[Spec, ...], axis: int) -> str:
+        """The output's layout."""
+        raise NotImplementedError(self.name)
+
+    def infer(self, *inputs: Spec) -> tuple[Spec, ...]:
+        if not inputs:
+            raise ArgumentError("needs at least one input")
+        for i, x in enumerate(inputs):
+            if (x.dtype, x.ndim) != (inputs[0].dtype, inputs[0].ndim):
+                raise ArgumentError(
+                    f"the inputs must have one type and number of dimensions: input 0 is {inputs[0].ndim}-D {inputs[0].dtype}, "
+                    f"input {i} is {x.ndim}-D {x.dtype}"
+                )
+        axis, new = self.joined(inputs[0])
+        extents: list[int | None] = []
+        for d in range(inputs[0].ndim):
+            known = {n for x in inputs if (n := x.extent(d)) is not None}
+            if d == axis and not new:
+                ends = [x.extent(d) for x in inputs]
+                extents.append(None if None in ends else sum(n for n in ends if n is not None))
+            elif len(known) > 1:
+                raise ArgumentError(f"the inputs differ along axis {d}: extents {sorted(known)}")
+            else:
+                extents.append(known.pop() if known else None)
+        if new:
+            extents.insert(axis, len(inputs))
+        return (spec_of(inputs[0].dtype, extents, self.layout(inputs, axis)),)
+
+    def bind(self, ctx: BuildContext, *inputs: Spec) -> Operator:
+        if ctx.stage == "host" or all(x.shape is not None for x in inputs):
+            return self
+        return _Windows(join=self)
+
+    def shapes(self, ctx: HostContext, inputs: tuple[Value, ...]) -> tuple[int, list[np.ndarray]]:
+        """The axis, and the inputs' shapes, ``i64[N, dimensions of the output]`` each. Raises ValueError where they don't fit."""
+        axis, new = self.joined(inputs[0].spec)
+        shapes = [np.insert(x.shapes, axis, 1, axis=1) if new else x.shapes for x in inputs]
+        for k, s in enumerate(shapes):
+            others = np.delete(s != shapes[0], axis, axis=1).any(axis=1) & ctx.present
+            if others.any():
+                i = int(others.argmax())
+                first, other = (tuple(v.shapes[i].tolist()) for v in (inputs[0], inputs[k]))
+                raise ValueError(f"sample {i}: the inputs have the shapes {first} and {other}")
+        return axis, shapes
+
+    def run(self, ctx: HostContext, *inputs: Value) -> tuple[Any, ...]:
+        axis, shapes = self.shapes(ctx, inputs)
+        samples = []
+        for i in range(ctx.N):
+            if not ctx.present[i]:
+                samples.append(np.zeros([0 if n is None else n for n in map(ctx.spec.extent, range(ctx.spec.ndim))], ctx.spec.dtype))
+                continue
+            samples.append(np.concatenate([x.sample(i).reshape(s[i]) for x, s in zip(inputs, shapes)], axis=axis))
+        return (np.stack(samples) if ctx.spec.shape is not None else samples,)
+
+    def lower(self, ctx: LowerContext, *arrays: Any) -> Any:
+        axis, new = self.joined(ctx.inputs[0])
+        return (jnp.stack(arrays, axis + 1) if new else jnp.concatenate(arrays, axis + 1),)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Windows(NativeOperator):
+    """Inputs of which some are ragged: a window around each, as large as the output and zero outside of it, and then their union."""
+
+    kernel = "window"
+    join: Join
+
+    @property
+    def name(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return self.join.name
+
+    def setup_reads(self, i: int) -> bool:
+        return False
+
+    def infer(self, *inputs: Spec) -> tuple[Spec, ...]:
+        return self.join.infer(*inputs)
+
+    def setup(self, ctx: HostContext, *inputs: Value) -> Setup:
+        axis, shapes = self.join.shapes(ctx, inputs)
+        ends = np.cumsum([s[:, axis] for s in shapes], axis=0)
+        out = shapes[0].copy()
+        out[:, axis] = ends[-1]
+        first = np.zeros((ctx.N, len(inputs)), np.int64)
+        first[:, 1:] = ends[:-1].T
+        params = {"first": first.astype(np.int32), "extent": out.astype(np.int32)}
+        return Setup((None if ctx.spec.shape is not None else out,), params)
+
+    def lower(self, ctx: LowerContext, *arrays: Any) -> Any:
+        axis, new = self.join.joined(ctx.inputs[0])
+        first, extent = ctx.params["first"], ctx.params["extent"]
+        status = jnp.zeros((ctx.B,), jnp.int32)
+        union = None
+        for i, x in enumerate(arrays):
+            if new and isinstance(x, Ragged):
+                x = Ragged(x.data, x.offsets, jnp.insert(x.shapes, axis, 1, axis=1))
+            elif new:
+                x = jnp.expand_dims(x, axis + 1)
+            start = jnp.zeros_like(extent).at[:, axis].set(-first[:, i])
+            part, code = call_window(ctx, x, start, jnp.ones_like(extent), extent, fill=jnp.zeros((ctx.B, 1), jnp.float32))
+            status = jnp.where(status == 0, code, status)
+            data = _bits(part.data if isinstance(part, Ragged) else part)
+            union = data if union is None else union | data
+        dtype = ctx.spec.dtype
+        data = union if dtype.kind in "biu" else lax.bitcast_convert_type(union, dtype)
+        out = ctx.out[0]
+        return (data if out is None else Ragged(data, out.offsets, out.shapes),), status
+
+
+def _bits(x: Any) -> Any:
+    """Floats as the integers whose bits they are: a union must not change a sign or a NaN."""
+    return x if x.dtype.kind in "biu" else lax.bitcast_convert_type(x, np.dtype(f"uint{8 * x.dtype.itemsize}"))

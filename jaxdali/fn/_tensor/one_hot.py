@@ -1,0 +1,147 @@
+"""One-hot encoding."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Annotated, Any, Literal, Unpack
+
+import jax.numpy as jnp
+import numpy as np
+
+from ... import types
+from ..._core.context import BuildContext, HostContext, LowerContext
+from ..._core.declaration import DType, Range
+from ..._core.graph import DataNode
+from ..._core.operator import HostOperator, Operator, ProgramOperator, Setup
+from ..._core.operator_function import Hints, Input, operator_function
+from ..._core.ragged import ALIGNMENT, Ragged
+from ..._core.values import Spec, Value
+from ...errors import ArgumentError
+from .._families import samples_of_blocks, spec_of
+from .cast import convert
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class OneHot(HostOperator, ProgramOperator):
+    """A new axis, along which all elements but one have the off value."""
+
+    name = "one_hot"
+    num_classes: int
+    on_value: float
+    off_value: float
+    axis: int
+    axis_name: str | None
+    dtype: np.dtype
+
+    def _place(self, x: Spec) -> int:
+        """The new axis of the output."""
+        if not -1 <= self.axis <= x.ndim:
+            raise ArgumentError(f"axis={self.axis} must be -1 or one of 0 ... {x.ndim}")
+        return x.ndim if self.axis < 0 else self.axis
+
+    def _is_scalar(self, x: Spec) -> bool:
+        return x.ndim == 0 or (x.ndim == 1 and x.extent(0) == 1)  # as in DALI, a vector of one element is a scalar
+
+    def bind(self, ctx: BuildContext, x: Spec) -> Operator:
+        if x.ndim == 1 and x.extent(0) is None and ctx.first_shape(0) == (1,):
+            return _OfScalars(**{f.name: getattr(self, f.name) for f in dataclasses.fields(self)})
+        return self
+
+    def infer(self, x: Spec) -> tuple[Spec, ...]:
+        if x.dtype.kind not in "iuf" or self.dtype == np.bool_:
+            raise ArgumentError(f"takes numbers and gives numbers, got {x.dtype} to {self.dtype}")
+        if self.axis_name is not None and len(self.axis_name) != 1:
+            raise ArgumentError(f"axis_name must be one letter, got {self.axis_name!r}")
+        if self._is_scalar(x):
+            return (Spec(self.dtype, 1, (self.num_classes,), self.axis_name or ""),)
+        place = self._place(x)
+        extents = [x.extent(d) for d in range(x.ndim)]
+        extents.insert(place, self.num_classes)
+        layout = x.layout[:place] + self.axis_name + x.layout[place:] if self.axis_name and x.layout else ""
+        return (spec_of(self.dtype, extents, layout),)
+
+    def _values(self, xp: Any) -> tuple[Any, Any]:
+        return tuple(convert(xp, xp.asarray(v, np.float32), self.dtype) for v in (self.on_value, self.off_value))  # pyright: ignore[reportReturnType]
+
+    def run(self, ctx: HostContext, x: Value) -> tuple[Any, ...]:
+        place = 0 if self._is_scalar(x.spec) else self._place(x.spec)
+        classes = np.arange(self.num_classes)
+        on, off = self._values(np)
+
+        def encoded(sample: np.ndarray) -> np.ndarray:
+            wanted = np.expand_dims(convert(np, sample.reshape(() if self._is_scalar(x.spec) else sample.shape), np.dtype(np.int64)), place)
+            return np.where(wanted == classes.reshape(-1, *(1,) * (wanted.ndim - place - 1)), on, off)
+
+        samples = [encoded(x.sample(i)) for i in range(ctx.N)]
+        return (np.stack(samples) if ctx.spec.shape is not None else samples,)
+
+    def setup(self, ctx: HostContext, x: Value) -> Setup:
+        if ctx.spec.shape is not None:
+            return Setup((None,))
+        return Setup((np.insert(x.shapes, self._place(x.spec), self.num_classes, axis=1),))
+
+    def lower(self, ctx: LowerContext, x: Any) -> tuple[Any]:
+        on, off = self._values(jnp)
+        scalar = self._is_scalar(ctx.inputs[0])
+        if isinstance(x, Ragged) and scalar:
+            x = jnp.take(x.data, x.offsets * ALIGNMENT)
+        if not isinstance(x, Ragged):
+            place = 0 if scalar else self._place(ctx.inputs[0])
+            wanted = jnp.expand_dims(convert(jnp, x.reshape(ctx.B) if scalar else x, np.dtype(np.int32)), place + 1)
+            classes = jnp.arange(self.num_classes, dtype=np.int32).reshape(-1, *(1,) * (wanted.ndim - place - 2))
+            return (jnp.where(wanted == classes, on, off),)
+        out = ctx.out[0]
+        assert out is not None
+        # Each element of the result by itself: which class it stands for, and which element of the input it is of.
+        sample = jnp.repeat(samples_of_blocks(out.offsets, out.capacity), ALIGNMENT)
+        local = jnp.arange(out.capacity, dtype=jnp.int32) - out.offsets[sample] * ALIGNMENT
+        inner = jnp.maximum(jnp.prod(x.shapes[:, self._place(ctx.inputs[0]) :], axis=1, dtype=np.int32), 1)[sample]
+        source = local // (inner * self.num_classes) * inner + local % inner
+        wanted = jnp.take(x.data, x.offsets[sample] * ALIGNMENT + source, mode="clip")
+        hot = convert(jnp, wanted, np.dtype(np.int32)) == local // inner % self.num_classes
+        return (Ragged(jnp.where(hot, on, off), out.offsets, out.shapes),)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _OfScalars(OneHot):
+    """Of a source of vectors whose first sample has one element."""
+
+    def _is_scalar(self, x: Spec) -> bool:
+        return True
+
+
+@operator_function(OneHot)
+def one_hot(
+    input: Input,
+    /,
+    *,
+    num_classes: Annotated[int, Range(0)] = 0,
+    on_value: float = 1.0,
+    off_value: float = 0.0,
+    axis: int = -1,
+    axis_name: str | None = None,
+    dtype: DType = types.FLOAT,
+    device: Literal["cpu", "gpu"] | None = None,
+    name: str | None = None,
+    **hints: Unpack[Hints],
+) -> DataNode:
+    """Encodes classes as vectors, all of whose elements but one are the off value.
+
+    Args:
+      input: numbers of classes, of any shape; a vector of one element counts as a scalar. What is no class gives off values only.
+      num_classes: how many there are.
+      on_value, off_value: of the class that it is, and of the others.
+      axis: place of the classes' axis in the result, 0 ... the input's number of dimensions; -1: the last.
+      axis_name: its letter in the layout. Default: the result has no layout.
+      dtype: element type of the result.
+
+    Returns:
+      A tensor of one dimension more; of a scalar ``[num_classes]``.
+
+    Raises:
+      ArgumentError: no such place, or wrong types.
+
+    Example:
+      >>> labels = fn.one_hot(labels, num_classes=10)
+    """
+    ...

@@ -1,0 +1,63 @@
+"""Stacking along a new axis."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Literal, Unpack
+
+from ..._core.graph import DataNode
+from ..._core.operator_function import Hints, Input, operator_function
+from ..._core.values import Spec
+from ...errors import ArgumentError
+from .join import Join
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Stack(Join):
+    """Along a new axis."""
+
+    name = "stack"
+
+    def joined(self, first: Spec) -> tuple[int, bool]:
+        if not -first.ndim - 1 <= self.axis <= first.ndim:
+            raise ArgumentError(f"axis={self.axis} is not one of the {first.ndim + 1} dimensions of the result")
+        return self.axis % (first.ndim + 1), True
+
+    def layout(self, inputs: tuple[Spec, ...], axis: int) -> str:
+        if self.axis_name is None:
+            return ""
+        if len(self.axis_name) != 1:
+            raise ArgumentError(f"axis_name must be one letter, got {self.axis_name!r}")
+        layout = next((x.layout for x in inputs if x.layout), "")
+        if not layout and inputs[0].ndim:
+            raise ArgumentError("axis_name needs inputs with a layout")
+        return layout[:axis] + self.axis_name + layout[axis:]
+
+
+@operator_function(Stack)
+def stack(
+    *inputs: Input,
+    axis: int = 0,
+    axis_name: str | None = None,
+    device: Literal["cpu", "gpu"] | None = None,
+    name: str | None = None,
+    **hints: Unpack[Hints],
+) -> DataNode:
+    """Puts tensors of equal shapes one after the other along a new axis.
+
+    Args:
+      *inputs: tensors of one type and shape.
+      axis: the place of the new axis in the result; negative: from the last.
+      axis_name: its letter in the layout. Default: the result has no layout.
+
+    Returns:
+      A tensor of one dimension more.
+
+    Raises:
+      ArgumentError: types or shapes don't fit, or there is no such place.
+      OperatorError: shapes of a sample don't fit.
+
+    Example:
+      >>> size = fn.stack(height, width)  # of scalars: a vector
+    """
+    ...
