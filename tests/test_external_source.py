@@ -8,7 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import jaxdali.backend
 from jaxdali import fn, pipeline_def, types
+from jaxdali.plugin.jax.fn import jax_function
 
 
 def pipeline(*args, batch_size=3, **kwargs):
@@ -342,7 +344,12 @@ def test_wrong_arguments():
         ({"source": generator(), "cycle": True}, TypeError, "generator"),
         ({"source": lambda: 1, "cycle": "raise"}, ValueError, "iterable"),
         ({"source": threes(1), "cycle": "often"}, ValueError, "often"),
-        ({"source": None, "num_outputs": 2}, ValueError, "num_outputs"),
+        ({"source": None, "num_outputs": 2, "name": "in"}, ValueError, "num_outputs"),
+        ({"source": threes(1), "num_outputs": 0}, ValueError, "num_outputs"),
+        ({"source": threes(1), "shape": (1.5,)}, ValueError, "shape"),
+        ({"source": threes(1), "shape": 3}, ValueError, "shape"),
+        ({"source": threes(1), "shape": (None, 3), "ndim": 1}, ValueError, "2 dimensions"),
+        ({"source": threes(1), "shape": [(3,), (3,)]}, ValueError, "shape"),
         ({"source": threes(1), "repeat_last": True}, ValueError, "repeat_last"),
         ({"source": threes(1), "device": "tpu"}, ValueError, "device"),
         ({"source": threes(1), "num_outputs": 1, "layout": ["H", "W"]}, ValueError, "layout"),
@@ -384,3 +391,93 @@ def test_arguments_in_a_short_batch():
     shapes = [[np.asarray(x[i]).shape for i in range(len(x))] for x in pipe.run()]
     assert shapes == [[(3, 4, 3), (5, 6, 3)]] * 2 + [[(2, 2, 3)] * 2]
     pipe.close()
+
+
+def test_one_output_as_a_tuple_of_one():
+    """DALI 2.4 takes a bare array for the tuple of its rows."""
+
+    def define(source, **kwargs):
+        pipe = pipeline_def(lambda: fn.external_source(source, num_outputs=1, **kwargs)[0])(batch_size=2, prefetch_queue_depth=1)
+        return pipe.run()[0].as_array().tolist()
+
+    assert define(lambda i: np.array([i.idx_in_epoch]), batch=False) == [0, 1]
+    assert define(lambda i: np.array([[i.idx_in_epoch, 5]]), batch=False) == [[0, 5], [1, 5]]
+    assert define(lambda: np.zeros((1, 2, 3))) == [[0.0] * 3] * 2
+    with pytest.raises(RuntimeError, match=r"a tuple of 1 items, got an array of shape \(2, 3\)"):
+        define(lambda: np.zeros((2, 3)))
+
+
+def test_several_outputs_that_are_fed_one_by_one():
+    nodes = []
+
+    @pipeline_def(batch_size=2, prefetch_queue_depth=1)
+    def define():
+        nodes.extend(fn.external_source(num_outputs=2, layout=["", "C"]))
+        return tuple(nodes)
+
+    pipe = define()
+    pipe.feed_input(nodes[0], np.arange(2))
+    pipe.feed_input(nodes[1], np.ones((2, 3)))
+    first, second = pipe.run()
+    assert (first.as_array().tolist(), second.layout(), second.as_array().tolist()) == ([0, 1], "C", [[1.0] * 3] * 2)
+
+
+def test_layouts_of_tensors_are_kept():
+    tensor = jaxdali.backend.TensorCPU(np.zeros((2, 3, 4), np.uint8), "CHW")
+
+    @pipeline_def(batch_size=2, prefetch_queue_depth=1)
+    def define():
+        return fn.external_source(lambda: [tensor] * 2), fn.external_source(lambda i: tensor, batch=False), fn.external_source(name="in")
+
+    pipe = define()
+    pipe.feed_input("in", [tensor] * 2)
+    assert [x.layout() for x in pipe.run()] == ["CHW"] * 3
+
+
+# --- what is known of the shape -------------------------------------------------------------------------------------
+
+
+def images(*shapes):
+    return [np.full(s, i + 1, np.uint8) for i, s in enumerate(shapes)]
+
+
+def summed(batches, **kwargs):
+    """Results of a function behind external_source and resize, and the text of the program."""
+
+    @pipeline_def(batch_size=2, prefetch_queue_depth=1)
+    def define():
+        return jax_function(lambda x: x.sum(axis=(1, 2)))(fn.resize(fn.external_source(batches, **kwargs), size=(2, 2)))
+
+    pipe = define()
+    results = [pipe.run()[0].as_array().tolist() for _ in batches]
+    text = pipe.lower().as_text()
+    pipe.close()
+    return results, text
+
+
+@pytest.mark.parametrize("kwargs", [{"layout": "HWC"}, {"layout": "HWC", "shape": (None, None, 3), "dtype": types.UINT8}])
+def test_a_function_behind_resize_is_in_its_program(kwargs):
+    batches = [images((5, 4, 3), (3, 3, 3)), images((7, 2, 3), (2, 8, 3)), images((9, 9, 3), (1, 1, 3))]
+    results, text = summed(batches, **kwargs)
+    assert results == [[[4] * 3, [8] * 3]] * 3
+    assert "custom_call @jaxdali_resize" in text
+    assert "stablehlo.reduce" in text
+
+
+def test_another_number_of_channels_than_the_first_batch_had():
+    batches = [images((5, 4, 3), (3, 3, 3)), images((7, 2, 1), (2, 8, 1))]
+    with pytest.raises(RuntimeError, match=r"shape \(7, 2, 1\).* first batch had 3 channels.*pass shape=\(None, None, None\)"):
+        summed(batches, layout="HWC")
+    results, _ = summed(batches, layout="HWC", shape=(None, None, None))
+    assert results == [[[4] * 3, [8] * 3], [[4], [8]]]
+    mixed = pipeline([images((5, 4, 3), (3, 3, 1), (2, 2, 3)), images((5, 4, 1), (3, 3, 1), (2, 2, 1))], layout="HWC")
+    assert [[s[2] for s in mixed.run()[0].shape()] for _ in range(2)] == [[3, 1, 3], [1, 1, 1]]
+
+
+def test_a_given_shape_is_checked_and_makes_values_dense():
+    pipe = pipeline([np.ones((3, 2, 4)), np.ones((3, 2, 5))], shape=(2, 4))
+    assert pipe.run()[0].as_array().tolist() == np.ones((3, 2, 4)).tolist()
+    with pytest.raises(RuntimeError, match=r"must have the shape \(2, 4\).*got \(2, 5\)"):
+        pipe.run()
+    short = pipeline([[np.ones((2, 4), np.int32)]], shape=[(2, None)], num_outputs=None, layout="HW")
+    assert short.run()[0].shape() == [(2, 4)]

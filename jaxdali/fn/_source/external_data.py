@@ -76,13 +76,19 @@ def kind_of(batch: np.ndarray | list[np.ndarray]) -> tuple[np.dtype, int] | None
     return (batch[0].dtype, batch[0].ndim) if batch else None
 
 
+def shapes_of(batch: np.ndarray | list[np.ndarray]) -> list[tuple[int, ...]]:
+    """The different shapes of the samples."""
+    return [batch.shape[1:]] if isinstance(batch, np.ndarray) else list({x.shape for x in batch})
+
+
 def packed(ctx: HostContext, index: int, spec: Spec, parts: Sequence[np.ndarray | list[np.ndarray]]) -> np.ndarray | Packed:
     """The batches of all shards as one output; the places that a smaller batch leaves are empty samples."""
     B = ctx.B
-    if spec.ndim == 0:
-        out = np.zeros(ctx.N, spec.dtype)
+    if spec.shape is not None:
+        out = np.zeros((ctx.N, *spec.shape), spec.dtype)
         for s, part in enumerate(parts):
-            out[s * B : s * B + len(part)] = part
+            if len(part):
+                out[s * B : s * B + len(part)] = part
         return out
     shapes = np.zeros((ctx.N, spec.ndim), np.int64)
     for s, part in enumerate(parts):
@@ -103,7 +109,9 @@ def packed(ctx: HostContext, index: int, spec: Spec, parts: Sequence[np.ndarray 
 
 
 def layout_of(x: Any) -> str:
-    """The layout of a TensorList; "" for other data."""
+    """The layout of a TensorList, a tensor, or the first of a list of tensors; "" for other data."""
+    if isinstance(x, (list, tuple)):
+        return layout_of(x[0]) if x else ""
     layout = getattr(x, "layout", None)
     layout = layout() if callable(layout) and hasattr(x, "as_cpu") else ""
     return layout if isinstance(layout, str) else ""

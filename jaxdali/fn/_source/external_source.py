@@ -23,7 +23,7 @@ from ..._core.values import Spec
 from ..._data.source import SampleIds, Saved, Source
 from ...errors import ArgumentError
 from ...types import BatchInfo, DALIDataType, SampleInfo, numpy_dtype
-from .external_data import NAME, as_array, as_batch, check_alike, kind_of, layout_of, packed
+from .external_data import NAME, as_array, as_batch, check_alike, kind_of, layout_of, packed, shapes_of
 from .pull import Pull, unwrapped
 from .workers import Workers
 
@@ -45,6 +45,7 @@ class ExternalSource(SourceOperator):
     parallel: bool
     dtypes: tuple[np.dtype | None, ...]
     ndims: tuple[int | None, ...]
+    shapes: tuple[tuple[int | None, ...] | None, ...]
     layouts: tuple[str, ...]
     no_copy: bool
     repeat_last: bool
@@ -99,26 +100,34 @@ class _Base(Source):
         if self._specs is None:
             op = self._op
             if all(d is not None and n is not None for d, n in zip(op.dtypes, op.ndims)):
-                self._specs = tuple(_spec(d, n, lay) for d, n, lay in zip(op.dtypes, op.ndims, op.layouts))  # pyright: ignore[reportArgumentType]
+                self._specs = tuple(
+                    _spec(d, n, lay, s)  # pyright: ignore[reportArgumentType]
+                    for d, n, lay, s in zip(op.dtypes, op.ndims, op.layouts, op.shapes)
+                )
             else:
-                self._learn(self._first())
+                self._learn(*self._first())
         assert self._specs is not None
         return self._specs
 
-    def _first(self) -> tuple[list[tuple[np.dtype, int]], Sequence[str]]:
-        """dtype and rank of each output of the first batch, and layouts that came with the data."""
+    def _first(self) -> tuple[Sequence[np.ndarray | list[np.ndarray]], Sequence[str]]:
+        """Each output of the first batch, and the layouts that came with the data."""
         raise NotImplementedError
 
-    def _learn(self, first: tuple[list[tuple[np.dtype, int]], Sequence[str]]):
+    def _learn(self, batches: Sequence[np.ndarray | list[np.ndarray]], came_with: Sequence[str]):
         op = self._op
-        kinds, came_with = first
-        specs = []
-        for k, (dtype, ndim) in enumerate(kinds):
-            layout = op.layouts[k] or (came_with[k] if k < len(came_with) else "")
+        specs, kinds = [], [kind_of(b) for b in batches]
+        for k, kind in enumerate(kinds):
+            if kind is None:
+                raise ArgumentError(f"{NAME}: the first batch is an empty list, which does not tell the type; pass dtype and ndim")
+            dtype, ndim = kind
+            layout = op.layouts[k] or came_with[k]
             if layout and len(layout) != ndim:
                 raise ArgumentError(f"{NAME}: layout {layout!r} describes {len(layout)} dimensions, the data have {ndim}")
             want, rank = op.dtypes[k], op.ndims[k]
-            specs.append(_spec(want if want is not None else dtype, rank if rank is not None else ndim, layout))
+            dims = op.shapes[k]
+            if dims is None and rank in (None, ndim):
+                dims = _channels(layout, shapes_of(batches[k]))
+            specs.append(_spec(want if want is not None else dtype, rank if rank is not None else ndim, layout, dims))
         self._specs = tuple(specs)
         for k, kind in enumerate(kinds):
             self._check(k, kind)
@@ -130,6 +139,20 @@ class _Base(Source):
                 f"{NAME}: output {k} has samples of {spec.ndim} dimensions and dtype {spec.dtype} (as given by dtype, ndim or "
                 f"layout, or by the first batch), got {kind[1]} dimensions and dtype {kind[0]}"
             )
+
+    def _check_extents(self, k: int, batch: np.ndarray | list[np.ndarray]):
+        spec = self.specs()[k]
+        known = [(axis, n) for axis in range(spec.ndim) if (n := spec.extent(axis)) is not None]
+        for shape in shapes_of(batch) if known and len(batch) else ():
+            if any(shape[axis] != n for axis, n in known):
+                free = tuple(spec.extent(i) for i in range(spec.ndim))
+                if self._op.shapes[k] is not None:
+                    raise ArgumentError(f"{NAME}: the samples of output {k} must have the shape {free} (None: any extent), got {shape}")
+                raise ArgumentError(
+                    f"{NAME}: output {k} has a sample of shape {shape}, but the images of the first batch had "
+                    f"{free[spec.layout.index('C')]} channels (layout {spec.layout!r}), for which programs are compiled; pass "
+                    f"shape={(None,) * spec.ndim} if their number varies"
+                )
 
     def _deliver(self, ctx: HostContext, cursors: Sequence[Any], parts: Sequence[Sequence[Any]]):
         """`parts`: per shard, the batch of each output."""
@@ -144,6 +167,7 @@ class _Base(Source):
                 raise ArgumentError(f"{NAME}: got a batch of {counts[-1]} samples, expected at most batch_size = {B}")
             for k, x in enumerate(part):
                 self._check(k, kind_of(x))
+                self._check_extents(k, x)
         specs = self.specs()
         outputs = tuple(packed(ctx, k, spec, [p[k] for p in parts]) for k, spec in enumerate(specs))
         place = np.arange(B)[None] + B * np.asarray(ctx.shard_ids)[:, None]
@@ -154,8 +178,19 @@ class _Base(Source):
         return outputs, self.after_error(cursors), ids
 
 
-def _spec(dtype: np.dtype, ndim: int, layout: str) -> Spec:
-    return Spec(dtype, ndim, () if ndim == 0 else None, layout)
+def _spec(dtype: np.dtype, ndim: int, layout: str, dims: tuple[int | None, ...] | None) -> Spec:
+    dims = (None,) * ndim if dims is None else dims
+    known = tuple(n for n in dims if n is not None)
+    return Spec(dtype, ndim, known, layout) if len(known) == ndim else Spec(dtype, ndim, None, layout, dims if known else None)
+
+
+def _channels(layout: str, shapes: Sequence[tuple[int, ...]]) -> tuple[int | None, ...] | None:
+    """The extents of images that are known by the first of them: their channels. None: these differ, or it is no layout of images."""
+    if not (shapes and layout.count("C") == 1 and "H" in layout and "W" in layout):
+        return None
+    axis = layout.index("C")
+    found = {s[axis] for s in shapes}
+    return tuple(shapes[0][axis] if i == axis and len(found) == 1 else None for i in range(len(layout)))
 
 
 @dataclasses.dataclass
@@ -206,22 +241,21 @@ class _PulledSource(_Base):
         n = self._op.outputs
         if n is None:
             return (item,)
-        if not isinstance(item, (tuple, list)) or len(item) != n:
-            got = f"{len(item)} items" if isinstance(item, (tuple, list)) else type(item).__name__
+        is_array = hasattr(item, "__array__") and hasattr(item, "__getitem__") and getattr(item, "ndim", 0) > 0
+        if not (isinstance(item, (tuple, list)) or is_array) or len(item) != n:
+            got = type(item).__name__
+            if is_array or isinstance(item, (tuple, list)):
+                got = f"an array of shape {np.shape(item)}" if is_array else f"{len(item)} items"
             raise ArgumentError(f"{NAME}: with num_outputs={n} the source must return a tuple of {n} items, got {got}")
-        return item
+        return [item[i] for i in range(n)]  # the rows of an array, too
 
     def _first(self):
         try:
             items = self._outputs(self._pulls[0].peek(self._argument(self.initial()[0], 0)))
         except StopIteration:
             raise RuntimeError(f"{NAME}: there is no data: the source ended before its first batch") from None
-        if not self._op.batch:
-            return [(a.dtype, a.ndim) for a in (as_array(x, False) for x in items)], ()
-        kinds = [kind_of(as_batch(x, False)) for x in items]
-        if any(k is None for k in kinds):
-            raise ArgumentError(f"{NAME}: the first batch is an empty list, which does not tell the type; pass dtype and ndim")
-        return kinds, [layout_of(x) for x in items]
+        layouts = [layout_of(x) for x in items]
+        return [as_batch(x, False) if self._op.batch else [as_array(x, False)] for x in items], layouts
 
     def first_shape(self, output: int) -> tuple[int, ...] | None:
         item = self._outputs(self._pulls[0].peek(self._argument(self.initial()[0], 0)))[output]
@@ -366,10 +400,7 @@ class _FedSource(_Base):
             return batch
 
     def _first(self):
-        kind = kind_of(self._next(0, keep=True))
-        if kind is None:
-            raise ArgumentError(f"{NAME}: the first batch is an empty list, which does not tell the type; pass dtype and ndim")
-        return [kind], [self._layout]
+        return [self._next(0, keep=True)], [self._layout]
 
     def first_shape(self, output: int) -> tuple[int, ...] | None:
         return tuple(self._next(0, keep=True)[0].shape)
@@ -418,6 +449,23 @@ def _per_output(name: str, x: Any, outputs: int, convert: Callable[[Any], Any]) 
     return tuple(convert(e) for e in many) + (convert(None),) * (outputs - len(many))
 
 
+def _shapes(shape: Any, outputs: int) -> tuple[tuple[int | None, ...] | None, ...]:
+    """The argument `shape` for each output."""
+
+    def one(x: Any) -> tuple[int | None, ...] | None:
+        if x is None:
+            return None
+        if any(n is not None and (isinstance(n, bool) or not hasattr(n, "__index__") or n < 0) for n in x):
+            raise ArgumentError(f"{NAME}: shape must have whole numbers that are not negative, or None, got {x!r}")
+        return tuple(None if n is None else n.__index__() for n in x)
+
+    if not isinstance(shape, (list, tuple, type(None))):
+        raise ArgumentError(f"{NAME}: shape must be a list or tuple of extents, got {shape!r}")
+    if shape is None or not any(isinstance(x, (list, tuple)) for x in shape):
+        return (one(shape),) * outputs
+    return _per_output("shape", shape, outputs, one)
+
+
 @records("external_source")
 def external_source(
     source: Callable[..., Any] | Iterable[Any] | None = None,
@@ -429,6 +477,7 @@ def external_source(
     layout: str | Sequence[str] | None = None,
     dtype: Any = None,
     ndim: int | Sequence[int] | None = None,
+    shape: Sequence[int | None] | Sequence[Sequence[int | None] | None] | None = None,
     cuda_stream: Any = None,
     use_copy_kernel: bool | None = None,
     blocking: bool | None = None,
@@ -462,7 +511,8 @@ def external_source(
       source: what to ask for data; without it, they are fed. A callable takes no argument, or one: with ``batch=True`` the number
         of the batch in the epoch, with ``batch=False`` a `types.SampleInfo`; it ends the epoch by raising StopIteration, and is asked
         again for the next epoch. An iterable or a generator function gives one item after another.
-      num_outputs: how many values the source returns at once, as a tuple; the result is then a tuple of DataNodes, even for 1.
+      num_outputs: how many values the source returns at once, as a tuple, or an array of so many rows; the result is then a tuple of
+        DataNodes, even for 1. Without a source: so many nodes, each to be fed on its own.
       cycle: for iterables: None, False, "no": they end once; True, "quiet": they start again by themselves; "raise": StopIteration
         ends each round.
       name: for `feed_input` and error messages.
@@ -470,6 +520,10 @@ def external_source(
       layout: one letter per axis of a sample, for each output or for all.
       dtype: the expected type; the data are checked, not converted.
       ndim: the expected dimensions of a sample.
+      shape: not in DALI: the expected extents of a sample, None for those that vary, e.g. ``(None, None, 3)``; for all outputs, or a
+        list of one for each. What follows is compiled with the extents that are known. Without it, and where dtype and ndim are not both
+        given, the number of channels of images (a layout with H, W and C) is that of the first batch if its samples agree;
+        a later image with another number is an error that says to pass ``shape=(None, None, None)``.
       cuda_stream: no effect (XLA orders the copies), accepted for DALI's sake.
       use_copy_kernel: no effect, accepted for DALI's sake.
       blocking: fed data: wait for them, instead of raising IndexError when there are none. A source is always waited for.
@@ -496,8 +550,10 @@ def external_source(
     modes = {None: "no", False: "no", "no": "no", True: "quiet", "quiet": "quiet", "raise": "raise"}
     if not isinstance(cycle, (str, bool, type(None))) or cycle not in modes:
         raise ArgumentError(f"{NAME}: cycle must be None, False, 'no', True, 'quiet' or 'raise', got {cycle!r}")
-    if num_outputs is not None and (source is None or num_outputs < 1):
-        raise ArgumentError(f"{NAME}: num_outputs must be at least 1, and needs a source (use several external_source to feed several)")
+    if num_outputs is not None and num_outputs < 1:
+        raise ArgumentError(f"{NAME}: num_outputs must be at least 1, got {num_outputs}")
+    if num_outputs is not None and source is None and name is not None:
+        raise ArgumentError(f"{NAME}: name={name!r} with num_outputs and without a source: each output is fed on its own, by its node")
     if repeat_last and source is not None:
         raise ArgumentError(f"{NAME}: repeat_last is for data that are fed; it can't be used together with source")
     arguments = 0 if source is None else _how_called(source)
@@ -515,10 +571,16 @@ def external_source(
         if text and ndims[k] not in (None, len(text)):
             raise ArgumentError(f"{NAME}: layout {text!r} describes {len(text)} dimensions, but ndim is {ndims[k]}")
         ndims[k] = len(text) if text else ndims[k]
+    shapes = _shapes(shape, outputs)
+    for k, extents in enumerate(shapes):
+        if extents is not None and ndims[k] not in (None, len(extents)):
+            raise ArgumentError(f"{NAME}: shape {extents} has {len(extents)} dimensions, layout or ndim say {ndims[k]}")
+        ndims[k] = ndims[k] if extents is None else len(extents)
     op = ExternalSource(
         feeder=source,
         arguments=arguments,
         outputs=num_outputs,
+        shapes=shapes,
         cycle=modes[cycle],
         batch=bool(batch),
         batch_info=bool(batch_info),
@@ -530,5 +592,9 @@ def external_source(
         repeat_last=bool(repeat_last),
         blocking=bool(blocking),
     )
+    if source is None and num_outputs is not None:
+        each = zip(dtypes, ndims, shapes, layouts)
+        ops = [dataclasses.replace(op, outputs=None, dtypes=(d,), ndims=(n,), shapes=(s,), layouts=(x,)) for d, n, s, x in each]
+        return tuple(add(op, device=device) for op in ops)
     result = add(op, device=device, name=name)
     return (result,) if num_outputs == 1 and isinstance(result, DataNode) else result
