@@ -131,6 +131,22 @@ def test_parallel_sources_run_in_threads_of_ours_under_the_settings_of_who_made_
     pipe.close()
 
 
+@pytest.mark.parametrize("number", [1, 2, 4])
+def test_py_num_workers_call_a_source_of_samples_at_the_same_time(number):
+    together = threading.Barrier(number)
+
+    def source(info):
+        if info.iteration == 2:
+            raise StopIteration
+        if info.iteration == 1:  # the very first sample is looked at before
+            together.wait(20)
+        return np.int32(info.idx_in_epoch)
+
+    pipe = pipeline_def(lambda: fn.external_source(source, batch=False, parallel=True))(batch_size=4, py_num_workers=number)
+    assert [pipe.run()[0].as_array().tolist() for _ in range(2)] == [[0, 1, 2, 3], [4, 5, 6, 7]]
+    pipe.close()
+
+
 class StartsAgain:
     """The iterator of DALI's documents: it begins anew before it says that it is at its end."""
 

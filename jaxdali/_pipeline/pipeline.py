@@ -52,7 +52,7 @@ class Pipeline(Definition):
       bytes_per_sample, set_affinity, max_streams, default_cuda_stream_priority, exec_dynamic, experimental_exec_dynamic, stream_policy,
         concurrency, enable_memory_stats: checked, and without effect: memory, streams and placement of threads are XLA's and the
         operating system's.
-      py_num_workers: threads for sources with ``parallel=True``.
+      py_num_workers: threads in which each `external_source` of samples with ``parallel=True`` is called; 0 counts as 1.
       py_start_method, py_callback_pickler: checked, and without effect: workers are threads.
       enable_conditionals, debug: not there yet; True raises NotImplementedError. (In DALI arguments of `pipeline_def` alone.)
       enable_checkpointing: whether `checkpoint`, and `checkpoints` of an iterator, may be called.
@@ -159,6 +159,7 @@ class Pipeline(Definition):
             shards=Shards.single(self._device),
             batch_size=self.batch_size,
             num_threads=self.num_threads,
+            num_workers=self.py_num_workers,
             seed=self._seed,
             as_arrays=False,
         )

@@ -146,7 +146,7 @@ class Executor:
                     try:
                         made = sources.get(node.id) if sources else None
                         source = made or node.op.make_source([g.nodes[i].op for g in graphs], seed)
-                        source.workers = num_workers
+                        source.workers = max(1, num_workers)
                         self.sources[node.id] = source
                     except (ValueError, RuntimeError, OSError) as e:
                         raise e if isinstance(e, OperatorError) else node.error(str(e)) from e

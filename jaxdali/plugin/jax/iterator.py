@@ -236,6 +236,7 @@ def _executor(
         shards=shards,
         batch_size=first.batch_size,
         num_threads=first.num_threads,
+        num_workers=first.py_num_workers,
         seed=first.seed,
         as_arrays=True,
         sharding=shardings,
