@@ -10,7 +10,7 @@ from ._core import names as _names
 from ._core.graph import DataNode as DataNode
 from ._pipeline.config import show_config as show_config
 from ._pipeline.show import show as show
-from ._run.host import BadSample as BadSample
+from ._run.work import BadSample as BadSample
 from .errors import OperatorError as OperatorError
 from .errors import SampleError as SampleError
 from .fn._decode.jpeg import decode_jpeg as decode_jpeg

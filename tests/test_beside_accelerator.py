@@ -32,7 +32,7 @@ def second_batch(sharding):
     with define(batch_size=4, seed=0) as iterator:
         next(iterator)
         batch = next(iterator)
-        programs = len(iterator._executors[0]._last)
+        programs = iterator._executors[0].programs()
     return batch, programs
 
 

@@ -264,8 +264,8 @@ def test_known_sizes_are_static():
     def shapes(make):
         pipeline = decode_pipeline([coordinates(97, 131)], make)
         pipeline.run()
-        (x,) = pipeline._graph.outputs
-        return x.spec.shape, x.spec.dims
+        (spec,) = pipeline._executor.plan.output_specs
+        return spec.shape, spec.dims
 
     assert shapes(lambda x: crop(x, crop=(40, 50))) == ((40, 50, 3), None)
     assert shapes(lambda x: crop(x, crop_h=0, crop_w=50)) == (None, (None, 50, 3))

@@ -15,7 +15,7 @@ from jpeg_corpus import GOLDEN, Contents, by_pillow, is_covered, of_all_kinds
 
 from jaxdali import SampleError, _cpu, fn, types
 from jaxdali._core import ffi as _ffi
-from jaxdali._run.executor import Executor
+from jaxdali._run import repair
 from jaxdali._run.sharding import Shards
 from jaxdali.plugin.base_iterator import LastBatchPolicy
 from jaxdali.plugin.jax import data_iterator
@@ -42,22 +42,22 @@ def played(monkeypatch):
 
     @contextlib.contextmanager
     def context():
-        spy, make, again = Spy(), _cpu.make_jpeg_tables, Executor._again
+        spy, make, again = Spy(), _cpu.make_jpeg_tables, repair.again
 
         def spied_make(data, offsets, sizes, info, usable, tables, pool):
             make(data, offsets, sizes, info, usable, tables, pool)
             spy.taken.append(int((tables[:, 0] != 0).sum()))
 
-        def spied_again(self, work, bad):
+        def spied_again(work, bad):
             spy.refused += bad.values()
-            return again(self, work, bad)
+            return again(work, bad)
 
         with monkeypatch.context() as m:
             m.setattr(Shards, "accelerator", property(lambda self: True))
             m.setattr(_ffi, "kernels_on", lambda device: frozenset({"decode"}))
             m.setattr(_ffi, "call", jpeg_checks.native_calls(kernels))
             m.setattr(_cpu, "make_jpeg_tables", spied_make)
-            m.setattr(Executor, "_again", spied_again)
+            m.setattr(repair, "again", spied_again)
             yield spy
 
     return context

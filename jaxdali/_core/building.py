@@ -131,8 +131,8 @@ def add(op: Operator, *inputs: Any, device: str | None = None, name: str | None 
     nodes = tuple(as_node(x, op.name) for x in inputs)
     scope, number = current_scope(), next(_numbers)
     default = f"__{op.name}_{len(scope.made)}" if scope is not None else f"__{op.name}_detached_{number}"
-    node = Node.of(number, op, nodes, device or "", user_line(), name or default, named=name is not None)
-    node.random_index = _draws_as(number) if op.random else -1
+    random_index = _draws_as(number) if op.random else -1
+    node = Node(number, op, nodes, device or "", user_line(), name or default, name is not None, random_index)
     node.call = calls.current_call()
     if scope is not None:
         scope.made.append(node)

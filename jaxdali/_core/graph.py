@@ -3,49 +3,56 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
-from .._data.source import Source
-from ..errors import ArgumentError, InputTypeError, OperatorError
+from ..errors import OperatorError
 from .calls import Call
-from .context import BuildContext
 from .expressions import Expression
-from .operator import EagerOperator, HostOperator, Operator, ProgramOperator, SourceOperator
-from .values import Spec
+from .operator import HostOperator, Operator, ProgramOperator, SourceOperator
 
 
 @dataclasses.dataclass(eq=False)
 class Node:
-    """A use of an operator: as it was made, or a graph's copy of that (`Graph.collect`)."""
+    """A use of an operator, as the user wrote it: as it was made, or a graph's copy of that (`Graph.collect`).
 
-    id: int  # place in its graph; of one that was made: in the order of all that were
+    Attributes:
+      id: place in its graph; of one that was made: in the order of all that were.
+      device: as asked for: "cpu", "mixed", "gpu" or "" (follow the inputs).
+      where: the user's line.
+      named: whether the name is the user's.
+      random_index: number among the random operators of its graph; of one that was made: that of a node that draws the same; -1: it
+        is none.
+      call: of a public function, that made it; None: it was made otherwise.
+      stage: where it is to run: "host", or in a program on the "cpu" or the "device".
+      on_device: whether the user asked for its outputs on the accelerator, here or upstream.
+      source: the first source upstream of it, or itself.
+
+    Raises:
+      OperatorError: it can't run where its inputs are made.
+    """
+
+    id: int
     op: Operator
     inputs: tuple[DataNode, ...]
-    device: str  # as asked for: "cpu", "mixed", "gpu" or "" (follow the inputs)
+    device: str
     where: str
     name: str
-    named: bool  # whether the name is the user's
-    random_index: int = -1  # number among the random operators of its graph; of one that was made: that of a node that draws the same
-    specs: tuple[Spec, ...] = ()  # of the outputs, known after Graph.infer
-    stage: str = ""  # "host", "cpu" or "device"
-    on_device: bool = False  # whether the user asked for a value on the accelerator, here or upstream
-    call: Call | None = None  # of a public function, that made it; None: it was made otherwise
-    phase: int = -1  # how many times an eager function must have run before; known after Graph.infer
+    named: bool = True
+    random_index: int = -1
+    call: Call | None = None
+    stage: str = dataclasses.field(init=False)
+    on_device: bool = dataclasses.field(init=False)
+    source: Node | None = dataclasses.field(init=False)
 
-    def reads_on_host(self, i: int) -> bool:
-        """Whether `setup` reads the values of input `i`; `lower` then gets None in its place."""
-        return self.stage != "host" and isinstance(self.op, ProgramOperator) and self.op.setup_reads(i)
+    def __post_init__(self):
+        # Once, from the inputs' own: a walk over the graph visits some nodes again and again.
+        on_device = self.op.is_on_device(self.device, any(x.node.on_device for x in self.inputs))
+        upstream = (x.node.source for x in self.inputs)
+        source = self if isinstance(self.op, SourceOperator) else next((s for s in upstream if s is not None), None)
+        self.stage, self.on_device, self.source = _stage(self), on_device, source
 
     def error(self, reason: str) -> OperatorError:
         return OperatorError(self.op.name, self.where, reason)
-
-    @staticmethod
-    def of(id: int, op: Operator, inputs: tuple[DataNode, ...], device: str, where: str, name: str, *, named: bool = True) -> Node:
-        """With what follows from its inputs. OperatorError when it can't run where they are made."""
-        node = Node(id, op, inputs, device, where, name, named)
-        node.stage = _stage(node)
-        node.on_device = op.is_on_device(device, any(x.node.on_device for x in inputs))
-        return node
 
 
 class DataNode(Expression):
@@ -56,10 +63,6 @@ class DataNode(Expression):
     def __init__(self, node: Node, index: int):
         self.node = node
         self.index = index
-
-    @property
-    def spec(self) -> Spec:
-        return self.node.specs[self.index]
 
     @property
     def name(self) -> str:
@@ -90,10 +93,11 @@ class DataNode(Expression):
 
 @dataclasses.dataclass
 class Graph:
-    """All nodes of one pipeline, in topological order."""
+    """All nodes of one pipeline, in topological order: collected once, and then never written again."""
 
     nodes: list[Node] = dataclasses.field(default_factory=list)
     outputs: tuple[DataNode, ...] = ()
+    sinks: tuple[DataNode, ...] = ()  # kept although no output depends on them
     copies: dict[int, Node] = dataclasses.field(default_factory=dict)  # of nodes that were made, by their numbers
 
     @staticmethod
@@ -122,12 +126,12 @@ class Graph:
             if number not in own and not node.named:
                 name, foreign = f"__{node.op.name}_{foreign}", foreign + 1
             inputs = tuple(DataNode(graph.copies[x.node.id], x.index) for x in node.inputs)
-            copy = graph.copies[number] = graph.add(node.op, inputs, node.device, name, node.where)
-            copy.call = node.call
-            if node.op.random:
-                copy.random_index = draws.setdefault(node.random_index, len(draws))
+            random_index = draws.setdefault(node.random_index, len(draws)) if node.op.random else -1
+            graph.copies[number] = graph.add(node.op, inputs, node.device, name, node.where, random_index)
+            graph.copies[number].call = node.call
         graph.outputs = tuple(DataNode(graph.copies[x.node.id], x.index) for x in outputs)
-        graph._prune({graph.copies[x.node.id].id for x in sinks})
+        graph.sinks = tuple(DataNode(graph.copies[x.node.id], x.index) for x in sinks)
+        graph._prune()
         taken: dict[str, Node] = {}
         for node in graph.nodes:
             if taken.setdefault(node.name, node) is not node:
@@ -142,52 +146,18 @@ class Graph:
             return node if node in self.nodes else None
         return next((n for n in self.nodes if n.name == handle), None)
 
-    def add(self, op: Operator, inputs: tuple[DataNode, ...], device: str, name: str, where: str) -> Node:
-        """Appends a node, whose inputs are in this graph. Who calls it numbers it among the random operators."""
-        node = Node.of(len(self.nodes), op, inputs, device, where, name)
+    def add(self, op: Operator, inputs: tuple[DataNode, ...], device: str, name: str, where: str, random_index: int) -> Node:
+        """Appends a node, whose inputs are in this graph."""
+        node = Node(len(self.nodes), op, inputs, device, where, name, random_index=random_index)
         self.nodes.append(node)
         return node
 
-    def _prune(self, needed: set[int]):
-        needed |= {x.node.id for x in self.outputs}
+    def _prune(self):
+        needed = {x.node.id for x in (*self.outputs, *self.sinks)}
         for node in reversed(self.nodes):
             if node.id in needed or isinstance(node.op, SourceOperator) or node.op.preserved:
                 needed |= {x.node.id for x in node.inputs} | {node.id}
         self.nodes = [n for n in self.nodes if n.id in needed]
-
-    def infer(self, node: Node, sources: Mapping[int, Source], ctx: BuildContext):
-        """Fills in specs, phase, and what else depends on the inputs' specs, which are known; errors name the operator and the user's line.
-
-        Args:
-          sources: the running source of each source node, by the node's id.
-        """
-        try:
-            specs = tuple(x.spec for x in node.inputs)
-            node.op = node.op.bind(ctx, *specs)
-            if isinstance(node.op, EagerOperator):
-                node.stage = "host"
-            elif isinstance(node.op, SourceOperator):
-                node.specs = tuple(sources[node.id].specs())
-            else:
-                node.specs = tuple(node.op.infer(*specs))
-        except OperatorError:
-            raise
-        except (ValueError, TypeError, RuntimeError) as e:
-            if isinstance(node.op, SourceOperator):  # perhaps of the user's own code: comes out as it is
-                e.add_note(f"in {node.op.name} (created at {node.where})")
-                raise
-            # In DALI whatever an operator has to say about its inputs is a RuntimeError.
-            kind = type(e) if isinstance(e, RuntimeError) else InputTypeError if isinstance(e, TypeError) else ArgumentError
-            raise kind(f"{node.op.name} (created at {node.where}): {e}") from e
-        for i, x in enumerate(node.inputs):
-            if node.reads_on_host(i) and x.node.stage != "host":
-                raise node.error(
-                    f"input {i} is read on the host before the batch is launched, but {x.node.op.name} "
-                    f"(created at {x.node.where}) makes it in the compiled program. Arguments must come from host operators: "
-                    "readers, external_source, random.*, peek_image_shape, shapes, arithmetic and constants, jax_function with jit=False"
-                )
-        eager = isinstance(node.op, EagerOperator)
-        node.phase = max((x.node.phase + (eager and x.node.stage != "host") for x in node.inputs), default=0)
 
     @property
     def key(self) -> tuple:
@@ -199,6 +169,24 @@ class Graph:
             for n, key in zip(self.nodes, keys, strict=True)
         )
         return nodes, tuple((number[id(x.node)], x.index) for x in self.outputs)
+
+
+def check_same_structure(graphs: Sequence[Graph]):
+    """Raises where the definition gives another graph for one shard than for another."""
+    for shard, g in enumerate(graphs[1:], 1):
+        if g.key == graphs[0].key:
+            continue
+        for a, b in zip(graphs[0].nodes, g.nodes, strict=False):
+            same = (a.op.name, a.stage, len(a.inputs)) == (b.op.name, b.stage, len(b.inputs))
+            if not same or (not isinstance(a.op, SourceOperator) and a.op.key != b.op.key):
+                raise b.error(
+                    f"the pipeline definition gives another graph for shard {shard} than for shard 0 "
+                    f"({a.op.name} created at {a.where}): {a.op} != {b.op}"
+                )
+        raise ValueError(
+            f"the pipeline definition gives {len(g.nodes)} operators for shard {shard}, {len(graphs[0].nodes)} for shard 0, "
+            "or connects them differently"
+        )
 
 
 def _stage(node: Node) -> str:

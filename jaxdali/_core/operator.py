@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -64,6 +64,10 @@ class Operator:
         """What really runs, for operators that decide it when their inputs' specs are known; perhaps of another kind."""
         return self
 
+    def is_identity(self, *specs: Spec) -> bool:
+        """Whether its one output is always its first input; then it is bypassed where both are in the same place."""
+        return False
+
     def infer(self, *specs: Spec) -> tuple[Spec, ...]:
         """Specs of the outputs. Raises ValueError or TypeError on inputs it does not take."""
         raise NotImplementedError(self.name)
@@ -76,6 +80,14 @@ class HostOperator(Operator):
     def run_reads(self, i: int) -> bool:
         """Whether `run` reads the data of input `i`, which must then be a host value; else only its shapes."""
         return True
+
+    def compute(self, N: int, *specs: Spec) -> Callable[..., np.ndarray] | None:
+        """A function of the inputs' data, dense ``[N, *shape]``, that gives the one output, also dense; None: `run` has to do it.
+
+        It is asked for once, and then called in place of `run`: cheaply, without a context, and with NumPy's warnings of numeric
+        errors off.
+        """
+        return None
 
     def run(self, ctx: HostContext, *values: Value) -> tuple[Any, ...]:
         """Outputs, each an array ``[N, *shape]`` (static), or a list of N arrays or a `Packed` (ragged)."""

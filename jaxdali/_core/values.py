@@ -82,3 +82,8 @@ class Value:
         if present is None or not present.any():
             return list(range(len(self)))
         return np.where(present, np.arange(len(self)), int(present.argmax())).tolist()
+
+
+def narrow(dtype: np.dtype) -> np.dtype:
+    """The 32-bit type of a 64-bit one, as JAX has it with x64 off; other types as they are."""
+    return {"int64": np.dtype(np.int32), "uint64": np.dtype(np.uint32), "float64": np.dtype(np.float32)}.get(dtype.name, dtype)

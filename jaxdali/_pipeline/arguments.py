@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
 
 from .._core.declaration import checked
 from .._core.graph import Graph
+from .._core.values import Spec
 from ..types import NO_TYPE, numpy_dtype
 
 
@@ -142,8 +143,8 @@ def per_output(graph: Graph, name: str, wanted: Any) -> list[Any]:
     return each
 
 
-def check_outputs(graph: Graph, wanted: Mapping[str, Any]) -> bool:
-    """Compares the outputs with `output_dtype`, `output_ndim` and `output_layout`.
+def check_outputs(graph: Graph, specs: Sequence[Spec | None], wanted: Mapping[str, Any]) -> bool:
+    """Compares the outputs, of these `specs` (None: not known yet), with `output_dtype`, `output_ndim` and `output_layout`.
 
     Returns:
       Whether all could be compared: types of a function's results, or of data that are fed, are known when it has run.
@@ -156,10 +157,11 @@ def check_outputs(graph: Graph, wanted: Mapping[str, Any]) -> bool:
         for i, (want, x) in enumerate(zip(per_output(graph, name, wanted[name]), graph.outputs, strict=True)):
             if want is None:
                 continue
-            if not x.node.specs:
+            spec = specs[i]
+            if spec is None:
                 complete = False
                 continue
-            got = getattr(x.spec, name.removeprefix("output_"))
+            got = getattr(spec, name.removeprefix("output_"))
             if got != want:
                 raise RuntimeError(f"{name}: output {i} (made at {x.node.where}) has {'none' if got == '' else got}, expected {want}")
     return complete

@@ -16,7 +16,8 @@ from typing import Any
 
 from .._data.epoch import EpochCounter, EpochPlan
 from .._data.source import Saved
-from .._run.executor import STATE_VERSION, Executor
+from .._run.executor import Executor
+from .._run.reading import STATE_VERSION
 
 FORMAT = "jaxdali checkpoint"
 

@@ -5,23 +5,24 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from .._core.graph import DataNode, Graph
+from .._core.values import Spec
 
 
-def describe(title: str, graph: Graph | None, batch_size: int) -> str:
-    """A pipeline in a few lines: its operators and outputs. None: it is not defined yet."""
+def describe(title: str, graph: Graph | None, specs: Sequence[Spec | None], batch_size: int) -> str:
+    """A pipeline in a few lines: its operators and outputs, of these `specs`. No graph: it is not defined yet."""
     if graph is None:
         return f"{title}: not defined yet"
     operators = ", ".join(n.op.name for n in graph.nodes)
+    outputs = list(zip(graph.outputs, specs, strict=True))
     return "\n".join(
-        [title, f"  operators: {operators}", *(f"  output {i}: {value(x, [batch_size])}" for i, x in enumerate(graph.outputs))]
+        [title, f"  operators: {operators}", *(f"  output {i}: {value(x, s, [batch_size])}" for i, (x, s) in enumerate(outputs))]
     )
 
 
-def value(x: DataNode, batch: Sequence[int]) -> str:
+def value(x: DataNode, spec: Spec | None, batch: Sequence[int]) -> str:
     """A value of a graph: type, shape, layout, where it is, and what made it. Extents that vary are "?"."""
     made = f"on the {x.device}, of {x.node.op.name}"
-    if not x.node.specs:
+    if spec is None:
         return f"not known before it is built, {made}"
-    spec = x.spec
     shape = ", ".join(map(str, [*batch, *("?" if n is None else n for n in map(spec.extent, range(spec.ndim)))]))
     return f"{spec.dtype}[{shape}]{f' {spec.layout}' if spec.layout else ''}, {made}"

@@ -17,9 +17,9 @@ import jax
 from .._core.graph import DataNode, Graph
 from .._data.source import Source
 from .._run.executor import Executor
-from .._run.host import BadSample
 from .._run.prefetch import close_aside
 from .._run.sharding import Shards
+from .._run.work import BadSample
 from ..backend import TensorListCPU, TensorListGPU
 from ..errors import OperatorError
 from . import arguments as check
@@ -140,7 +140,9 @@ class Pipeline(Definition):
             with contextlib.suppress(OperatorError):  # what is wrong is said when it is built
                 graph = Graph.collect(self._made, self._outputs, self._sinks)
         given = f"batch_size={self.batch_size}, num_threads={self.num_threads}, device_id={self.device_id}, seed={self._seed}"
-        return describe(f"{type(self).__name__}({given})", graph, self.batch_size)
+        unknown = [None] * len(graph.outputs) if graph is not None else []
+        specs = self._executor.plan.output_specs if self._executor is not None else unknown
+        return describe(f"{type(self).__name__}({given})", graph, specs, self.batch_size)
 
     # --- running ------------------------------------------------------------------------------------------------
 
@@ -179,7 +181,9 @@ class Pipeline(Definition):
 
     def _check_outputs(self):
         if not self._outputs_checked:
-            self._outputs_checked = check.check_outputs(self._graph, self._given)
+            assert self._executor is not None
+            specs = self._executor.plan.output_specs
+            self._outputs_checked = check.check_outputs(self._graph, specs, self._given)
 
     def _setups(self) -> list[Callable[[], None]]:
         """`iter_setup`, if a subclass has one of its own."""

@@ -12,9 +12,9 @@ from .._core.graph import Graph
 from .._core.ragged import Packed
 from .._core.values import Value
 from .._data.source import Source
-from .._run.executor import Batch, Executor
-from .._run.host import Work
+from .._run.executor import Executor
 from .._run.prefetch import Prefetch, Synchronous, Turn, close_together
+from .._run.work import Batch, Work
 from ..backend import TensorListCPU, TensorListGPU
 
 

@@ -9,13 +9,14 @@ import jax
 import numpy as np
 from jax.sharding import Sharding
 
-from .._core.graph import DataNode, Node
-from .._core.ragged import ALIGNMENT, BufferPool, Packed, Ragged, plan_offsets
-from .._core.values import Value
+from .._core.graph import Node
+from .._core.ragged import ALIGNMENT, Packed, Ragged, plan_offsets
+from .._core.values import Value, narrow
 from ..errors import OperatorError
-from .host import EagerArrays, Work
-from .lowering import narrow
+from .plan import Ref, Step
 from .sharding import Shards, assemble, cpu_device
+from .work import EagerArrays, Work
+from .workplace import Workplace
 
 
 class DifferentShapes(OperatorError):
@@ -35,24 +36,22 @@ class Outputs:
     """Gives outputs their final form.
 
     Args:
-      pool: for dense copies of ragged values.
-      shards, B: the local shards, and samples in each.
+      place: where batches are made.
       stacked: outputs get a leading axis of the shards.
       padded: batches keep their size where samples are missing: something stands in their place.
-      x64: whether 64-bit types stay.
     """
 
-    def __init__(self, pool: BufferPool, shards: Shards, B: int, *, stacked: bool, padded: bool, x64: bool):
-        self._pool = pool
-        self._shards = shards
-        self._B = B
+    def __init__(self, place: Workplace, *, stacked: bool, padded: bool):
+        self._pool = place.pool
+        self._shards = place.shards
+        self._B = place.B
+        self._x64 = place.x64
         self.stacked = stacked
         self._padded = padded
-        self._x64 = x64
 
-    def value(self, x: DataNode, work: Work) -> Value:
+    def value(self, ref: Ref, work: Work) -> Value:
         """An output of a pipeline that runs alone, as it is."""
-        value, result = work.values[x.node.id, x.index], work.results.get((x.node.id, x.index))
+        value, result = work.values[ref], work.results.get(ref)
         if result is None:
             return value
         if isinstance(result, Ragged):
@@ -60,42 +59,43 @@ class Outputs:
             return Value(value.spec, value.shapes, Packed(np.asarray(result.data)[None], offsets, value.shapes))
         return Value(value.spec, value.shapes, result[0] if isinstance(result, EagerArrays) else result)
 
-    def array(self, x: DataNode, sharding: Sharding | None, work: Work) -> jax.Array:
-        """An output of an iterator: a global array on `sharding` (None: on the one device)."""
-        result: Any = work.results.get((x.node.id, x.index))
-        short = work.present is not None and not work.present.all()
+    def array(self, ref: Ref, step: Step, sharding: Sharding | None, work: Work) -> jax.Array:
+        """An output of an iterator, made by `step`: a global array on `sharding` (None: on the one device)."""
+        result: Any = work.results.get(ref)
+        short = work.short
         whole = isinstance(result, jax.Array) and (self._padded or not short) and (self._x64 or narrow(result.dtype) == result.dtype)
-        if whole and sharding is None and x.node.stage == "device":  # native operators may have made it on the CPU beside the device
+        if whole and sharding is None and step.stage == "device":  # native operators may have made it on the CPU beside the device
             return jax.device_put(result, self._shards.primaries[0]) if len(self._shards.devices) == 1 else result
         if whole and (sharding is None or result.sharding == sharding):
             return result
-        parts = self.parts(x, work, narrowed=not self._x64, short=short)
+        parts = self.parts(ref, step, work, narrowed=not self._x64, short=short)
         if short and self._padded:
             parts = [_filled(p, self._B) for p in parts]
         if len({p.shape[0] for p in parts}) > 1:
-            raise x.node.error(f"the shards have different numbers of samples in this batch: {[p.shape[0] for p in parts]}")
+            raise step.node.error(f"the shards have different numbers of samples in this batch: {[p.shape[0] for p in parts]}")
         if self.stacked:
             parts = [np.asarray(p)[None] for p in parts]
         if sharding is not None:
             try:
                 return assemble(parts, self._shards, sharding)
             except ValueError as e:
-                raise x.node.error(f"this output, a batch of {list(parts[0].shape[1:])}, does not fit its sharding: {e}") from e
+                raise step.node.error(f"this output, a batch of {list(parts[0].shape[1:])}, does not fit its sharding: {e}") from e
         # Without a sharding, what is made on the host stays on the CPU, as in DALI.
-        device = cpu_device() if x.node.stage == "host" and self._shards.accelerator else self._shards.primaries[0]
+        device = cpu_device() if step.stage == "host" and self._shards.accelerator else self._shards.primaries[0]
         return jax.device_put(parts[0], device)
 
-    def parts(self, x: DataNode, work: Work, *, narrowed: bool, short: bool = True) -> list[Any]:
-        """A value as one dense array ``[B, ...]`` for each local shard, of the samples that are present: NumPy, or jax on its device.
+    def parts(self, ref: Ref, step: Step, work: Work, *, narrowed: bool, short: bool = True) -> list[Any]:
+        """A value that `step` makes, of the samples that are present: a dense ``[B, ...]`` for each local shard, NumPy or on its device.
 
         Raises:
           DifferentShapes: the samples differ in shape.
         """
-        value, result = work.values[x.node.id, x.index], work.results.get((x.node.id, x.index))
+        value, result = work.values[ref], work.results.get(ref)
         dtype = narrow(value.spec.dtype) if narrowed else value.spec.dtype
         S, B = len(self._shards.devices), self._B
         here = None
-        if short and work.present is not None and not work.present.all():
+        if short and work.short:
+            assert work.present is not None
             here = [np.flatnonzero(p) for p in work.present.reshape(S, B)]
         if isinstance(result, (EagerArrays, jax.Array)):
             made = list(result) if isinstance(result, EagerArrays) else by_shard(result, self._shards)
@@ -107,7 +107,7 @@ class Outputs:
         rows = [range(s * B, (s + 1) * B) if here is None else (s * B + here[s]).tolist() for s in range(S)]
         there = value.shapes[[i for r in rows for i in r]]
         if (there != there[:1]).any():
-            raise DifferentShapes(x.node, _describe(there))
+            raise DifferentShapes(step.node, _describe(there))
         if isinstance(value.data, np.ndarray):
             return [self._copy(value.data[r.start : r.stop] if isinstance(r, range) else value.data[r], dtype) for r in rows]
         shape = tuple(there[0].tolist()) if len(there) else (0,) * value.spec.ndim

@@ -13,8 +13,8 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from .executor import Batch, Executor
-from .host import SourceError, Work
+from .executor import Executor
+from .work import Batch, SourceError, Work
 
 # The producer starts this much after a slot of a full queue came free, so that the user's own step is dispatched first: both need the GIL.
 HEAD_START = 0.002  # seconds

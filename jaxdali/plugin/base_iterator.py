@@ -19,9 +19,9 @@ from .._data.epoch import EpochCounter, EpochPlan
 from .._pipeline import checkpoint
 from .._pipeline.describe import value
 from .._pipeline.pipeline import Pipeline
-from .._run.executor import Batch, Executor
-from .._run.host import BadSample
+from .._run.executor import Executor
 from .._run.prefetch import Prefetch, Turn, close_together
+from .._run.work import BadSample, Batch
 from ..errors import TooFewError
 
 _log = logging.getLogger(__name__)
@@ -154,8 +154,9 @@ class BaseIterator:
         of = f" of {len(self)}" if self._counter is not None else ""
         pipelines = f"{len(self._pipes)} pipelines" if len(self._pipes) > 1 else "1 pipeline"
         lines = [f"{type(self).__name__}: epoch {epoch}, {self._given} batches{of} taken, {self.batch_size} samples of each of {pipelines}"]
-        for i, (name, x) in enumerate(zip(self.output_map, self._executors[0].graph.outputs)):
-            lines.append(f"  {name}: {value(x, self._batch_shape)}{self._placed(i)}")
+        executor = self._executors[0]
+        for i, (name, x, spec) in enumerate(zip(self.output_map, executor.graph.outputs, executor.plan.output_specs)):
+            lines.append(f"  {name}: {value(x, spec, self._batch_shape)}{self._placed(i)}")
         return "\n".join(lines)
 
     @property

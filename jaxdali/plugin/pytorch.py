@@ -11,11 +11,12 @@ from typing import Any
 
 import jax
 
-from .._core.graph import Graph, Node
+from .._core.graph import Node
 from .._core.operator import EagerOperator
 from .._pipeline.pipeline import Pipeline
 from .._pipeline.schedule import make_executor
 from .._run.executor import Executor
+from .._run.plan import Plan, Ref
 from .._run.sharding import Shards
 from ..backend import TensorCPU, TensorGPU
 from .base_iterator import BaseIterator, LastBatchPolicy, check_arguments, list_of, names_of
@@ -191,19 +192,19 @@ class _Tensors:
         self._names = names
         self._shapes: list[tuple[int, ...]] | None = None
         self._dynamic_shape = dynamic_shape
-        self._held: frozenset[tuple[int, int]] | None = None
+        self._held: frozenset[Ref] | None = None
 
-    def __call__(self, graph: Graph, arrays: tuple[jax.Array, ...]) -> tuple[torch.Tensor, ...]:
+    def __call__(self, plan: Plan, arrays: tuple[jax.Array, ...]) -> tuple[torch.Tensor, ...]:
         if not self._dynamic_shape:
-            self._check_shapes(graph, arrays)
+            self._check_shapes(plan, arrays)
         # What runs after the program that made an array may still read it; and PyTorch may use it on any stream.
         jax.block_until_ready(arrays)
         if self._held is None:
-            self._held = _held(graph)
+            self._held = _held(plan)
         seen, tensors = set(), []
-        for name, x, array in zip(self._names, graph.outputs, arrays):
-            tensor = _tensor(array, name, x.node)
-            if (x.node.id, x.index) in self._held or tensor.data_ptr() in seen:
+        for name, ref, array in zip(self._names, plan.outputs, arrays):
+            tensor = _tensor(array, name, plan.maker(ref).node)
+            if ref in self._held or tensor.data_ptr() in seen:
                 tensor = tensor.clone()
                 if tensor.is_cuda:
                     torch.cuda.current_stream(tensor.device).synchronize()
@@ -211,24 +212,22 @@ class _Tensors:
             tensors.append(tensor)
         return tuple(tensors)
 
-    def _check_shapes(self, graph: Graph, arrays: Sequence[jax.Array]):
+    def _check_shapes(self, plan: Plan, arrays: Sequence[jax.Array]):
         shapes = [a.shape[1:] for a in arrays]
         if self._shapes is None:
             self._shapes = shapes
-        for name, x, shape, before in zip(self._names, graph.outputs, shapes, self._shapes):
+        for name, ref, shape, before in zip(self._names, plan.outputs, shapes, self._shapes):
             if shape != before:
-                raise x.node.error(
+                raise plan.maker(ref).node.error(
                     f"the samples of output {name!r} had the shape {before} in batches before, now it is {shape}; "
                     "pass dynamic_shape=True to allow that"
                 )
 
 
-def _held(graph: Graph) -> frozenset[tuple[int, int]]:
+def _held(plan: Plan) -> frozenset[Ref]:
     """The values that a function of the user's may hold: those that one returned, or was given, as arrays. Known after a batch."""
-    eager = [n for n in graph.nodes if isinstance(n.op, EagerOperator) and not n.op.compiled]
-    read = {(x.node.id, x.index) for n in eager for x in n.inputs}
-    made = {(n.id, i) for n in eager for i in range(n.op.num_outputs)}
-    return frozenset(read | made)
+    eager = [s for s in plan.steps if isinstance(s.op, EagerOperator) and not s.op.compiled]
+    return frozenset(r for s in eager for r in (*s.inputs, *s.outputs))
 
 
 class _Kept:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -46,9 +46,14 @@ class Pointwise(HostOperator, ProgramOperator):
     def _function(self) -> Function:
         return FUNCTIONS[self.function]
 
+    @functools.cached_property
+    def _places(self) -> list[tuple[int, Any]]:
+        """Of each operand the number of the input and None, or a number as a NumPy scalar."""
+        return [(x, None) if isinstance(x, int) else (-1, np.frombuffer(x[1], x[0])[0]) for x in self.operands]
+
     def _values(self, inputs: Sequence[Any]) -> list[Any]:
         """The operands: inputs, and numbers as NumPy scalars."""
-        return [inputs[x] if isinstance(x, int) else np.frombuffer(x[1], x[0])[0] for x in self.operands]
+        return [inputs[place] if number is None else number for place, number in self._places]
 
     def _specs(self, inputs: Sequence[Spec]) -> list[Spec]:
         return [inputs[x] if isinstance(x, int) else Spec(x[0], 0, ()) for x in self.operands]
@@ -100,6 +105,22 @@ class Pointwise(HostOperator, ProgramOperator):
             return [s.shape is None for s in specs]  # dense inputs broadcast in XLA
         return [not all(_full(specs, i, d, out.ndim) for d in range(out.ndim)) for i in range(len(specs))]
 
+    def is_identity(self, *specs: Spec) -> bool:
+        return self.function == "plus"
+
+    def compute(self, N: int, *specs: Spec) -> Callable[..., np.ndarray] | None:
+        if any(s.shape is None for s in specs):
+            return None
+        (out,) = self.infer(*specs)
+        operands = self._specs(specs)
+        function = self._function.of([s.dtype for s in operands])
+        aligned = all(s.ndim == out.ndim for s in specs)
+
+        def evaluate(*data: np.ndarray) -> np.ndarray:
+            return function(*self._values(data if aligned else [_aligned(x, out.ndim) for x in data]))
+
+        return evaluate
+
     def setup(self, ctx: HostContext, *values: Value) -> Setup:
         (out,) = self.infer(*(v.spec for v in values))
         if all(v.spec.shape is not None for v in values):
@@ -116,10 +137,6 @@ class Pointwise(HostOperator, ProgramOperator):
 
     def run(self, ctx: HostContext, *values: Value) -> tuple[Any, ...]:
         out = ctx.spec
-        if all(isinstance(v.data, np.ndarray) for v in values):
-            operands = [_aligned(x.data, out.ndim) if isinstance(x, Value) else x for x in self._values(values)]
-            assert out.shape is not None
-            return (np.broadcast_to(self._function(np, operands), (ctx.N, *out.shape)),)
         self.setup(ctx, *values)  # for its error message
         samples = [self._function(np, [x.sample(i) if isinstance(x, Value) else x for x in self._values(values)]) for i in range(ctx.N)]
         return (samples if out.shape is None else np.stack(samples),)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any, Literal, Unpack
 
 import jax.numpy as jnp
@@ -65,12 +66,16 @@ class Cast(HostOperator, ProgramOperator):
     def infer(self, x: Spec) -> tuple[Spec, ...]:
         return (dataclasses.replace(x, dtype=self.dtype),)
 
+    def is_identity(self, x: Spec) -> bool:  # pyright: ignore[reportIncompatibleMethodOverride]
+        return x.dtype == self.dtype
+
+    def compute(self, N: int, *specs: Spec) -> Callable[[np.ndarray], np.ndarray] | None:
+        return (lambda x: convert(np, x, self.dtype)) if specs[0].shape is not None else None
+
     def setup(self, ctx: HostContext, x: Value) -> Setup:
         return Setup((shapes_of(x),))
 
     def run(self, ctx: HostContext, x: Value) -> tuple[Any, ...]:
-        if isinstance(x.data, np.ndarray):
-            return (convert(np, x.data, self.dtype),)
         return ([convert(np, x.sample(i), self.dtype) for i in range(len(x))],)
 
     def lower(self, ctx: LowerContext, x: Any) -> tuple[Any, ...]:

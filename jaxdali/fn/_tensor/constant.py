@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax.numpy as jnp
@@ -12,10 +12,10 @@ import numpy as np
 from ... import types
 from ..._core.building import add
 from ..._core.calls import records
-from ..._core.context import HostContext, LowerContext
+from ..._core.context import LowerContext
 from ..._core.graph import DataNode
 from ..._core.operator import HostOperator, ProgramOperator
-from ..._core.values import Spec, Value
+from ..._core.values import Spec
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -35,8 +35,9 @@ class Constant(HostOperator, ProgramOperator):
     def infer(self) -> tuple[Spec, ...]:
         return (Spec(self.dtype, len(self.shape), self.shape, self.layout),)
 
-    def run(self, ctx: HostContext) -> tuple[np.ndarray]:
-        return (np.broadcast_to(self.array, (ctx.N, *self.shape)),)
+    def compute(self, N: int, *specs: Spec) -> Callable[[], np.ndarray]:
+        array = np.broadcast_to(self.array, (N, *self.shape))
+        return lambda: array
 
     def lower(self, ctx: LowerContext) -> tuple[Any]:
         return (jnp.broadcast_to(jnp.asarray(self.array, self.dtype), (ctx.B, *self.shape)),)
@@ -63,12 +64,17 @@ class StackScalars(HostOperator):
         dtype = np.float64 if np.dtype(np.float64) in dtypes else kind
         return (Spec(np.dtype(dtype), 1, (len(self.constants),)),)
 
-    def run(self, ctx: HostContext, *values: Value) -> tuple[np.ndarray]:
-        out = np.empty((ctx.N, len(self.constants)), ctx.spec.dtype)
-        inputs = iter(values)
-        for i, x in enumerate(self.constants):
-            out[:, i] = next(inputs).dense().reshape(ctx.N) if x is None else x
-        return (out,)
+    def compute(self, N: int, *specs: Spec) -> Callable[..., np.ndarray]:
+        (spec,) = self.infer(*specs)
+
+        def stack(*scalars: np.ndarray) -> np.ndarray:
+            out = np.empty((N, len(self.constants)), spec.dtype)
+            inputs = iter(scalars)
+            for i, x in enumerate(self.constants):
+                out[:, i] = next(inputs).reshape(N) if x is None else x
+            return out
+
+        return stack
 
 
 def narrowed(x: Any) -> np.ndarray:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any
 
 import jax.numpy as jnp
@@ -31,6 +32,9 @@ class Copy(HostOperator, ProgramOperator):
 
     def setup(self, ctx: HostContext, x: Value) -> Setup:
         return Setup((shapes_of(x),))
+
+    def compute(self, N: int, *specs: Spec) -> Callable[[np.ndarray], np.ndarray] | None:
+        return (lambda x: x) if specs[0].shape is not None else None
 
     def run(self, ctx: HostContext, x: Value) -> tuple[Any, ...]:
         return (x.data,)

@@ -64,13 +64,21 @@ class Function:
         return common if self.returns is None else self.returns
 
     def __call__(self, xp: Any, operands: Sequence[Any]) -> Any:
-        dtypes = [np.dtype(x.dtype) for x in operands]
         with np.errstate(all="ignore"):  # DALI's integers wrap, its floats are IEEE, silently
-            if self.rule:
-                common = self.rule(dtypes)
-                operands = [x if x.dtype == common else x.astype(common) for x in operands]
-            out = self.compute(xp, *(xp.asarray(x) for x in operands))
-            return xp.asarray(out, self.result(dtypes))
+            return self.of([np.dtype(x.dtype) for x in operands], xp)(*map(xp.asarray, operands))
+
+    def of(self, dtypes: Sequence[np.dtype], xp: Any = np) -> Callable[..., Any]:
+        """The function of operands of these types, arrays or NumPy scalars."""
+        common = self.rule(dtypes) if self.rule else None
+        result = self.result(dtypes)
+
+        def function(*operands: Any) -> Any:
+            if common is not None:
+                operands = tuple([x if x.dtype == common else x.astype(common) for x in operands])
+            out = self.compute(xp, *operands)
+            return out if out.dtype == result else out.astype(result)
+
+        return function
 
 
 # --- type rules -------------------------------------------------------------------------------------------------

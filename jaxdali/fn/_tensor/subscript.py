@@ -107,7 +107,10 @@ class Subscript(HostOperator, ProgramOperator):
         return (Spec(x.dtype, len(extents), tuple(n for n in extents if n is not None), layout),)
 
     def bind(self, ctx: BuildContext, x: Spec, *indices: Spec) -> Operator:
-        return self if ctx.stage == "host" or self._static(x) else _Window(axes=self.axes, new=self.new)
+        return self if ctx.stage == "host" or self._static(x) else _PerSampleSubscript(axes=self.axes, new=self.new)
+
+    def is_identity(self, *specs: Spec) -> bool:
+        return not self.new and all(isinstance(a, Range) and a.whole for a in self.axes)
 
     def _all_axes(self, ndim: int) -> tuple[At | Range, ...]:
         return self.axes + (Range(),) * (ndim - len(self.axes))
@@ -180,7 +183,7 @@ class Subscript(HostOperator, ProgramOperator):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class _Window(Subscript, NativeOperator):
+class _PerSampleSubscript(Subscript, NativeOperator):
     """A subscript in a program, of samples that differ in shape or with indices per sample: the native kernel takes the parts."""
 
     kernel = "window"

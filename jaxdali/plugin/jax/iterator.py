@@ -19,8 +19,9 @@ from ..._pipeline.arguments import whole
 from ..._pipeline.checkpoint import for_pipelines
 from ..._pipeline.pipeline import Pipeline, pipeline_def, split_arguments
 from ..._pipeline.schedule import make_executor
-from ..._run.executor import Batch, Executor
+from ..._run.executor import Executor
 from ..._run.sharding import Shards, assemble
+from ..._run.work import Batch
 from ..base_iterator import BaseIterator, LastBatchPolicy, check_arguments, list_of, names_of
 
 
@@ -129,7 +130,7 @@ class DALIGenericIterator(BaseIterator):
             where = _OverBatch(places[0], self._batch_sharding, stacked)
             full = (len(pipelines), pipelines[0].batch_size)
             # Most masks are True throughout: they are made ahead, as the last output.
-            finish = None if self._mask_name is None else lambda graph, arrays: (*arrays, where.put(np.ones(full, bool)))
+            finish = None if self._mask_name is None else lambda plan, arrays: (*arrays, where.put(np.ones(full, bool)))
             executors = [_executor(pipelines, places[0], each, options, stacked, finish)]
         else:
             executors = []

@@ -1,4 +1,4 @@
-"""One batch in the making."""
+"""One batch in the making, and one that is finished."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from .._core.graph import Node
 from .._core.operator import Setup
 from .._core.values import Value
 from .._data.source import SampleIds
+from .plan import Ref, Step
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,26 +38,28 @@ class Work:
 
     Attributes:
       before, after: the states it was made from, and after it.
-      values: shapes of everything, and the data of host values, by (node id, output index).
-      setups: what the operators of programs said, by node id.
-      names: where each sample came from, by source node.
+      read: what the sources gave.
+      values: shapes of everything, and the data of host values.
+      setups: what the steps of programs said, by their ids.
+      names: where each sample came from, by source.
       ids: epoch and position of each sample.
       results: what programs and eager functions made: arrays, `Ragged` or `EagerArrays`.
-      status: of each program that has native operators: (they, codes ``i32[S*B, operators]``).
-      failures: samples that failed in the host pass; replaced: (file, reason) of those replaced.
-      bad: after a launch, per native node, the samples that failed and their codes, see `HostContext.bad`.
+      status: of each program that has native steps: (they, codes ``i32[S*B, steps]``).
+      failures: samples that failed in the host pass: (step, sample, code, reason); replaced: (file, reason) of those replaced.
+      bad: after a launch, by native step, the samples that failed and their codes, see `HostContext.bad`.
       error: what a source raised; ended: whether one is at its end. Both stop the batch when the other sources have been read.
     """
 
     before: dict
     after: dict
-    values: dict[tuple[int, int], Value] = dataclasses.field(default_factory=dict)
+    read: dict[Ref, Value] = dataclasses.field(default_factory=dict)
+    values: dict[Ref, Value] = dataclasses.field(default_factory=dict)
     setups: dict[int, Setup] = dataclasses.field(default_factory=dict)
     names: dict[int, Sequence[str]] = dataclasses.field(default_factory=dict)
     ids: SampleIds | None = None
-    results: dict[tuple[int, int], Any] = dataclasses.field(default_factory=dict)
-    status: list[tuple[tuple[Node, ...], Any]] = dataclasses.field(default_factory=list)
-    failures: list[tuple[Node, int, int, str]] = dataclasses.field(default_factory=list)
+    results: dict[Ref, Any] = dataclasses.field(default_factory=dict)
+    status: list[tuple[tuple[Step, ...], Any]] = dataclasses.field(default_factory=list)
+    failures: list[tuple[Step, int, int, str]] = dataclasses.field(default_factory=list)
     replaced: list[tuple[str, str]] = dataclasses.field(default_factory=list)
     bad: Mapping[int, Mapping[int, int]] = dataclasses.field(default_factory=dict)
     error: BaseException | None = None
@@ -67,15 +70,34 @@ class Work:
         """``bool[N]``: the samples that a short batch has; None: all."""
         return self.ids.present if self.ids is not None else None
 
+    @property
+    def short(self) -> bool:
+        """Whether samples are missing."""
+        return self.present is not None and not self.present.all()
+
     def source_of(self, node: Node, i: int) -> str:
-        """Where sample `i` of a node came from: the name given by the first source upstream of it."""
-        todo = [node]
-        for n in todo:
-            if n.id in self.names:
-                names = self.names[n.id]
-                return names[i] if i < len(names) else ""
-            todo += [x.node for x in n.inputs]
-        return ""
+        """Where sample `i` of a node came from, as the source upstream of it says; "" when there is none."""
+        names = self.names.get(node.source.id, ()) if node.source is not None else ()
+        return names[i] if i < len(names) else ""
+
+
+@dataclasses.dataclass
+class Batch:
+    """A finished batch.
+
+    Attributes:
+      outputs: one per pipeline output: a global `jax.Array` (`as_arrays`; or what `finish` made of it) or a `Value` (otherwise).
+      state: after this batch.
+      ids: epoch, position and presence of each sample.
+      names: where the samples of each output came from (not `as_arrays`).
+      replaced: file and reason of each sample that was replaced.
+    """
+
+    outputs: tuple[Any, ...]
+    state: dict
+    ids: SampleIds
+    names: tuple[Sequence[str], ...]
+    replaced: Sequence[tuple[str, str]] = ()
 
 
 class SourceError(Exception):

@@ -1,0 +1,266 @@
+"""How the operands of a program are laid out: the only file that knows.
+
+Small ones travel together in the argument buffer ``i32[S, words]``, ragged and large ones in buffers ``[S, ...]`` of their own.
+`Operands` collects them, on the host and for all local shards, in the order of the segment; `Layout` says where each one is, and
+`Layout.read` finds them again inside the program, where they are one shard's.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+from jax import lax
+
+from .._core.context import Out
+from .._core.ragged import BufferPool, Packed, Ragged
+from .._core.values import Value
+
+# A dense host value with rows up to this many bytes travels in the argument buffer.
+SMALL_ROW = 256
+
+
+@dataclasses.dataclass(frozen=True)
+class Field:
+    """An operand in the argument buffer."""
+
+    dtype: np.dtype
+    shape: tuple[int, ...]  # of one shard's part
+    first: int  # word
+
+    @functools.cached_property
+    def size(self) -> int:
+        return math.prod(self.shape)
+
+    @functools.cached_property
+    def bytes(self) -> slice:
+        """Where it is in a row of the buffer."""
+        return slice(4 * self.first, 4 * self.first + self.size * self.dtype.itemsize)
+
+    @property
+    def words(self) -> int:
+        return -(-self.size * self.dtype.itemsize // 4)
+
+    def read(self, row: jax.Array) -> jax.Array:
+        """The operand, from one shard's row ``i32[words]``, in a program."""
+        words = row[self.first : self.first + self.words]
+        dtype = np.dtype(np.uint8) if self.dtype == np.bool_ else self.dtype
+        if dtype.itemsize == 8:
+            flat = lax.bitcast_convert_type(words.reshape(-1, 2), dtype)
+        else:
+            flat = lax.bitcast_convert_type(words, dtype).reshape(-1)
+        flat = flat[: self.size].reshape(self.shape)
+        return flat != 0 if self.dtype == np.bool_ else flat
+
+
+@dataclasses.dataclass(frozen=True)
+class Bulk:
+    """A dense operand in a buffer of its own."""
+
+    buffer: int
+    dtype: np.dtype
+    shape: tuple[int, ...]  # of one shard's part
+
+
+@dataclasses.dataclass(frozen=True)
+class Loose:
+    """A ragged operand: `data` in a buffer of its own."""
+
+    data: Bulk
+    offsets: Field
+    shapes: Field
+
+
+@dataclasses.dataclass(frozen=True)
+class Room:
+    """Where a ragged value that a step makes is written."""
+
+    capacity: int
+    offsets: Field
+    shapes: Field
+
+
+@dataclasses.dataclass(frozen=True)
+class StepLayout:
+    """What one step gets besides its inputs.
+
+    Attributes:
+      outputs: None for a static one.
+      params: by name.
+      scratch: bytes of working memory.
+    """
+
+    outputs: tuple[Room | None, ...]
+    params: tuple[tuple[str, Field], ...]
+    scratch: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Arguments:
+    """What `Layout.read` finds: one shard's operands, traced."""
+
+    control: Any
+    values: tuple[Any, ...]
+    steps: tuple[tuple[tuple[Out | None, ...], Mapping[str, Any], int], ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class Layout:
+    """Where the operands of a program stand; part of what tells programs apart.
+
+    Attributes:
+      control: the native calls' control operand.
+      values: the segment's operands, in its order.
+      steps: of each step of the segment.
+      fields: all fields, in the order in which `Operands` has them.
+      words: of the argument buffer.
+    """
+
+    control: Field
+    values: tuple[Field | Bulk | Loose, ...]
+    steps: tuple[StepLayout, ...]
+    fields: tuple[Field, ...]
+    words: int
+
+    def read(self, row: jax.Array, buffers: Sequence[jax.Array]) -> Arguments:
+        """The operands of one shard, in a program.
+
+        Args:
+          row: ``i32[words]``; buffers: each ``[1, ...]``.
+        """
+
+        def value(place: Field | Bulk | Loose) -> Any:
+            match place:
+                case Field():
+                    return place.read(row)
+                case Bulk():
+                    return buffers[place.buffer][0]
+            return Ragged(buffers[place.data.buffer][0], place.offsets.read(row), place.shapes.read(row))
+
+        steps = tuple(
+            (
+                tuple(None if o is None else Out(o.capacity, o.offsets.read(row), o.shapes.read(row)) for o in s.outputs),
+                {name: f.read(row) for name, f in s.params},
+                s.scratch,
+            )
+            for s in self.steps
+        )
+        return Arguments(self.control.read(row), tuple(map(value, self.values)), steps)
+
+
+class Operands:
+    """The operands of one program for one batch: first `control`, then each `value`, then each `step`.
+
+    Args:
+      S, B: local shards, and samples in each.
+      pool: for buffers.
+    """
+
+    def __init__(self, S: int, B: int, pool: BufferPool):
+        self._S, self._B = S, B
+        self._pool = pool
+        self._fields: list[np.ndarray] = []
+        self._kinds: list[Any] = []
+        self.buffers: list[np.ndarray] = []
+
+    @property
+    def nbytes(self) -> int:
+        return sum(x.nbytes for x in (*self._fields, *self.buffers))
+
+    def control(self, pool_id: int, present: np.ndarray | None):
+        """The thread pool of the native calls, and which samples there are (None: all)."""
+        control = np.empty((self._S, 1 + self._B), np.int32)
+        control[:, 0] = pool_id
+        control[:, 1:] = 1 if present is None else present.reshape(self._S, self._B)
+        self._fields.append(control)
+
+    def value(self, value: Value, capacity: int):
+        """A host value. `capacity`: elements that the program has for a ragged one in each shard."""
+        data = value.data
+        assert data is not None
+        if isinstance(data, Packed):
+            self._kinds.append(Loose)
+            self.buffers.append(self._resized(data, capacity))
+            self._layout(data.offsets, data.shapes)
+        elif data[:1].nbytes <= SMALL_ROW:
+            self._kinds.append(Field)
+            self._by_shard(data)
+        else:
+            self._kinds.append(Bulk)
+            copied = self._pool.empty((self._S, self._B, *data.shape[1:]), data.dtype)
+            copied.reshape(data.shape)[...] = data
+            self.buffers.append(copied)
+
+    def step(self, outputs: Sequence[tuple[int, np.ndarray, np.ndarray] | None], params: Mapping[str, np.ndarray], scratch: int):
+        """What a step gets.
+
+        Args:
+          outputs: (capacity, offsets, shapes) of each ragged output, None for a static one.
+          params: ``[S*B, ...]`` by name; scratch: bytes.
+        """
+        self._kinds.append((tuple(None if o is None else o[0] for o in outputs), tuple(params), scratch))
+        for o in outputs:
+            if o is not None:
+                self._layout(o[1], o[2])
+        for x in params.values():
+            self._by_shard(x)
+
+    @property
+    def key(self) -> tuple:
+        """What the layout depends on: equal keys, equal layouts."""
+        fields = tuple((f.dtype.num, f.shape) for f in self._fields)
+        return tuple(self._kinds), fields, tuple((b.dtype.num, b.shape) for b in self.buffers)
+
+    def layout(self) -> Layout:
+        """Where everything stands."""
+        fields, first = [], 0
+        for x in self._fields:
+            fields.append(Field(x.dtype, x.shape[1:], first))
+            first += fields[-1].words + (fields[-1].words & 1)  # 64-bit fields start at even words
+        field = iter(fields)
+        bulk = iter(Bulk(i, b.dtype, b.shape[1:]) for i, b in enumerate(self.buffers))
+        control = next(field)
+        values: list[Field | Bulk | Loose] = []
+        steps: list[StepLayout] = []
+        for kind in self._kinds:
+            if kind is Field:
+                values.append(next(field))
+            elif kind is Bulk:
+                values.append(next(bulk))
+            elif kind is Loose:
+                values.append(Loose(next(bulk), next(field), next(field)))
+            else:
+                capacities, names, scratch = kind
+                outputs = tuple(None if c is None else Room(c, next(field), next(field)) for c in capacities)
+                steps.append(StepLayout(outputs, tuple((name, next(field)) for name in names), scratch))
+        return Layout(control, tuple(values), tuple(steps), tuple(fields), -(-max(first, 1) // 16) * 16)
+
+    def packed(self, layout: Layout) -> np.ndarray:
+        """The argument buffer."""
+        args = self._pool.empty((self._S, layout.words), np.int32)
+        raw = args.view(np.uint8)
+        for field, x in zip(layout.fields, self._fields, strict=True):
+            raw[:, field.bytes] = np.ascontiguousarray(x).reshape(self._S, -1).view(np.uint8)
+        return args
+
+    def _by_shard(self, x: np.ndarray):
+        assert len(x) == self._S * self._B, x.shape
+        self._fields.append(x.reshape(self._S, self._B, *x.shape[1:]))
+
+    def _layout(self, offsets: np.ndarray, shapes: np.ndarray):
+        self._by_shard(offsets)
+        self._by_shard(shapes.astype(np.int32))
+
+    def _resized(self, packed: Packed, capacity: int) -> np.ndarray:
+        data = packed.data
+        if data.shape[1] == capacity:
+            return data
+        grown = self._pool.empty((data.shape[0], capacity), data.dtype)
+        used = min(packed.used, data.shape[1])
+        grown[:, :used] = data[:, :used]
+        return grown

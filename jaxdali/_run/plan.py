@@ -1,0 +1,193 @@
+"""What runs, in which order: the operators of a graph, bound to what is known of their inputs. The graph stays as the user wrote it."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from .._core.context import BuildContext
+from .._core.graph import Graph, Node
+from .._core.operator import EagerOperator, HostOperator, Operator, ProgramOperator, SourceOperator
+from .._core.settings import UserSettings
+from .._core.values import Spec
+from .._data.source import Source
+from ..errors import ArgumentError, InputTypeError, OperatorError
+
+
+class Ref(NamedTuple):
+    """A value: which output of which step."""
+
+    step: int
+    index: int
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Step:
+    """A use of an operator.
+
+    Attributes:
+      node: what the user wrote.
+      op: the operator; what really runs, once it is bound.
+      inputs: values of earlier steps.
+      stage: "host", or in a program on the "cpu" or the "device".
+      phase: how many times an eager function must have run before; -1: not bound, as its inputs are not known yet.
+      specs: of the outputs; () where an eager function has yet to tell.
+    """
+
+    node: Node
+    op: Operator
+    inputs: tuple[Ref, ...]
+    stage: str
+    phase: int = -1
+    specs: tuple[Spec, ...] = ()
+
+    @property
+    def id(self) -> int:
+        return self.node.id
+
+    @functools.cached_property
+    def outputs(self) -> tuple[Ref, ...]:
+        return tuple(Ref(self.id, i) for i in range(self.op.num_outputs))
+
+    @property
+    def known(self) -> bool:
+        """Whether the outputs' specs are known."""
+        return self.phase >= 0 and len(self.specs) == self.op.num_outputs
+
+    def reads_on_host(self, i: int) -> bool:
+        """Whether `setup` reads the data of input `i`; `lower` then gets None in its place."""
+        return self.stage != "host" and isinstance(self.op, ProgramOperator) and self.op.setup_reads(i)
+
+    def reads_shape_only(self, i: int) -> bool:
+        """Whether the step runs on the host and reads no more of input `i` than its shapes."""
+        return self.stage == "host" and isinstance(self.op, HostOperator) and not self.op.run_reads(i)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Plan:
+    """The steps of a pipeline, in topological order, its outputs, and what is kept although no output depends on it."""
+
+    steps: tuple[Step, ...]
+    outputs: tuple[Ref, ...]
+    sinks: tuple[Ref, ...]
+
+    @functools.cached_property
+    def _by_id(self) -> dict[int, Step]:
+        return {s.id: s for s in self.steps}
+
+    def step(self, id: int) -> Step:
+        """The step of a node."""
+        return self._by_id[id]
+
+    def maker(self, ref: Ref) -> Step:
+        """The step that makes a value."""
+        return self._by_id[ref.step]
+
+    def spec(self, ref: Ref) -> Spec:
+        """What is known of a value; only once its step is known."""
+        return self._by_id[ref.step].specs[ref.index]
+
+    @property
+    def output_specs(self) -> tuple[Spec | None, ...]:
+        """Of the pipeline's outputs; None where an eager function, or data that are fed, have yet to tell."""
+        return tuple(self.spec(r) if self.maker(r).known else None for r in self.outputs)
+
+    @functools.cached_property
+    def read(self) -> frozenset[Ref]:
+        """The values that are an input of some step."""
+        return frozenset(r for s in self.steps for r in s.inputs)
+
+    @functools.cached_property
+    def last_phase(self) -> int:
+        return max((s.phase for s in self.steps), default=0)
+
+    def ends_with(self, phase: int) -> bool:
+        """Whether nothing runs after the programs of a phase."""
+        work = (s for s in self.steps if s.stage != "host" or isinstance(s.op, EagerOperator))
+        return all(s.phase >= 0 for s in self.steps) and all(s.phase <= phase for s in work)
+
+    def with_specs(self, step: Step, specs: tuple[Spec, ...]) -> Plan:
+        """The same, with the specs that an eager step's results have."""
+        return dataclasses.replace(self, steps=tuple(dataclasses.replace(s, specs=specs) if s.id == step.id else s for s in self.steps))
+
+
+def make_plan(graph: Graph) -> Plan:
+    """The plan of a graph, nothing bound yet."""
+    steps = tuple(Step(n, n.op, tuple(Ref(x.node.id, x.index) for x in n.inputs), n.stage) for n in graph.nodes)
+    outputs, sinks = (tuple(Ref(x.node.id, x.index) for x in values) for values in (graph.outputs, graph.sinks))
+    return Plan(steps, outputs, sinks)
+
+
+@dataclasses.dataclass(frozen=True)
+class Surroundings:
+    """What steps are bound in.
+
+    Attributes:
+      B: samples per shard.
+      kernels: the native kernels of the accelerator; none on the CPU.
+      settings: the JAX settings of the user's thread.
+      sources: the running source of each source step, by its id.
+      of_shards: the operator of each node as each local shard's graph has it, by the node's id.
+    """
+
+    B: int
+    kernels: frozenset[str]
+    settings: UserSettings
+    sources: Mapping[int, Source]
+    of_shards: Mapping[int, Sequence[Operator]]
+
+
+def bound(plan: Plan, where: Surroundings, kind: type[Operator] = Operator) -> Plan:
+    """The plan with every step of a kind bound whose inputs are known; itself when there is none.
+
+    Errors name the operator and the user's line.
+    """
+    steps: dict[int, Step] = {}
+    for step in plan.steps:
+        makers = [steps[r.step] for r in step.inputs]
+        steps[step.id] = step
+        if step.phase < 0 and isinstance(step.op, kind) and all(m.known for m in makers):
+            steps[step.id] = _bound(step, makers, where)
+    same = all(a is b for a, b in zip(steps.values(), plan.steps, strict=True))
+    return plan if same else dataclasses.replace(plan, steps=tuple(steps.values()))
+
+
+def _bound(step: Step, makers: Sequence[Step], where: Surroundings) -> Step:
+    node, op = step.node, step.op
+    inputs = tuple(m.specs[r.index] for m, r in zip(makers, step.inputs, strict=True))
+
+    def first_shape(i: int) -> tuple[int, ...] | None:
+        source = where.sources.get(step.inputs[i].step)
+        return None if source is None else source.first_shape(step.inputs[i].index)
+
+    specs: tuple[Spec, ...] = ()
+    try:
+        of_shards = where.of_shards[node.id]
+        ctx = BuildContext(where.B, step.stage, node.where, where.kernels, where.settings, of_shards, first_shape)
+        op = op.bind(ctx, *inputs)
+        if isinstance(op, SourceOperator):
+            specs = tuple(where.sources[node.id].specs())
+        elif not isinstance(op, EagerOperator):
+            specs = tuple(op.infer(*inputs))
+    except OperatorError:
+        raise
+    except (ValueError, TypeError, RuntimeError) as e:
+        if isinstance(op, SourceOperator):  # perhaps of the user's own code: comes out as it is
+            e.add_note(f"in {op.name} (created at {node.where})")
+            raise
+        # In DALI whatever an operator has to say about its inputs is a RuntimeError.
+        kind = type(e) if isinstance(e, RuntimeError) else InputTypeError if isinstance(e, TypeError) else ArgumentError
+        raise kind(f"{op.name} (created at {node.where}): {e}") from e
+    eager = isinstance(op, EagerOperator)
+    phase = max((m.phase + (eager and m.stage != "host") for m in makers), default=0)
+    made = Step(node, op, step.inputs, "host" if eager else step.stage, phase, specs)
+    for i, m in enumerate(makers):
+        if made.reads_on_host(i) and m.stage != "host":
+            raise node.error(
+                f"input {i} is read on the host before the batch is launched, but {m.op.name} "
+                f"(created at {m.node.where}) makes it in the compiled program. Arguments must come from host operators: "
+                "readers, external_source, random.*, peek_image_shape, shapes, arithmetic and constants, jax_function with jit=False"
+            )
+    return made

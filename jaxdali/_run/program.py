@@ -1,0 +1,130 @@
+"""The jitted programs of segments, and their cache."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.sharding import PartitionSpec, Sharding
+
+from .._core.context import LowerContext
+from .._core.operator import NativeOperator, ProgramOperator
+from .._core.ragged import Capacities, Ragged
+from .._core.values import narrow
+from .operands import Layout
+from .plan import Ref, Step
+from .segments import Segment
+from .sharding import Shards
+
+
+@dataclasses.dataclass(frozen=True)
+class Program:
+    """A compiled program: ``run(args, buffers, carried) -> (exports, status i32[S*B, native steps])``."""
+
+    run: Callable[..., Any]
+
+
+_programs: collections.OrderedDict[Any, Program] = collections.OrderedDict()
+_programs_lock = threading.Lock()
+_capacities: dict[Any, Capacities] = {}
+MAX_PROGRAMS = 256  # least recently used ones are dropped beyond this
+
+
+def capacities_for(key: Any, samples: int) -> Capacities:
+    """The capacities of all iterators with the same programs: a second one starts where the first one is and compiles nothing.
+
+    Args:
+      samples: in a batch of one shard.
+    """
+    with _programs_lock:
+        return _capacities.setdefault((key, samples), Capacities(samples))
+
+
+def program_for(
+    segment: Segment,
+    layout: Layout,
+    shards: Shards,
+    B: int,
+    out_shardings: tuple[Sharding, ...],
+    narrowed: bool,
+    stacked: bool,
+) -> Program:
+    """The program of a segment, from the cache or made new.
+
+    Args:
+      layout: of the operands; the capacities of ragged values are part of it.
+      out_shardings: of each export (a ragged one: of its three parts).
+      narrowed: exports are narrowed to 32 bits.
+      stacked: dense exports get a leading axis of the shards.
+    """
+    key = segment.key, layout, shards.devices, B, out_shardings, narrowed, stacked
+    with _programs_lock:
+        program = _programs.get(key)
+        if program is None:
+            program = _programs[key] = Program(_jit(segment, layout, shards, B, out_shardings, narrowed, stacked))
+            while len(_programs) > MAX_PROGRAMS:
+                _programs.popitem(last=False)
+        _programs.move_to_end(key)
+        return program
+
+
+def _jit(
+    segment: Segment, layout: Layout, shards: Shards, B: int, out_shardings: tuple[Sharding, ...], narrowed: bool, stacked: bool
+) -> Callable[..., Any]:
+    def jaxdali_pipeline(args: jax.Array, buffers: Sequence[jax.Array], carried: Sequence[Any]) -> tuple[tuple[Any, ...], jax.Array]:
+        """One shard."""
+        arguments = layout.read(args[0], buffers)
+        values: dict[Ref, Any] = dict(zip(segment.operands, arguments.values, strict=True))
+        values |= zip(segment.carried, carried, strict=True)
+        columns = []
+        for step, (out, params, scratch) in zip(segment.steps, arguments.steps, strict=True):
+            op = step.op
+            assert isinstance(op, ProgramOperator)
+            inputs = tuple(map(segment.plan.spec, step.inputs))
+            ctx = LowerContext(B, inputs, step.specs, arguments.control, out, params, scratch)
+            with jax.named_scope(op.name):
+                results = op.lower(ctx, *(None if step.reads_on_host(i) else values[r] for i, r in enumerate(step.inputs)))
+            if isinstance(op, NativeOperator):
+                results, status = results
+                columns.append(status)
+            _check_results(step, results, B)
+            values |= zip(step.outputs, results, strict=True)
+        exports = tuple(values[r] for r in segment.exports)
+        if narrowed:
+            exports = tuple(jax.tree.map(lambda a: a.astype(narrow(a.dtype)), exports))
+        if stacked:
+            exports = tuple(e if isinstance(e, Ragged) else e[None] for e in exports)
+        status = jnp.stack(columns, axis=1) if columns else jnp.zeros((B, 0), jnp.int32)
+        return exports, status
+
+    ragged = [segment.plan.spec(r).shape is None for r in segment.exports]
+    outputs = tuple(Ragged(s, s, s) if r else s for r, s in zip(ragged, out_shardings, strict=True))
+    if len(shards.devices) == 1:
+        return jax.jit(jaxdali_pipeline, in_shardings=shards.local, out_shardings=(outputs, shards.local))
+    if len(set(shards.primaries)) == 1:  # the CPU beside several accelerators: the shards one after the other
+
+        def in_turn(*operands: Any) -> Any:
+            S = len(shards.devices)
+            results = [
+                jaxdali_pipeline(*jax.tree.map(lambda a, s=s: a[s * (len(a) // S) : (s + 1) * (len(a) // S)], operands)) for s in range(S)
+            ]
+            return jax.tree.map(lambda *parts: jnp.concatenate(parts), *results)
+
+        return jax.jit(in_turn, in_shardings=shards.local, out_shardings=(outputs, shards.local))
+    spec = PartitionSpec("shard")
+    mapped = jax.shard_map(jaxdali_pipeline, mesh=shards.mesh, in_specs=spec, out_specs=spec, check_vma=False)
+    return jax.jit(mapped, in_shardings=shards.local, out_shardings=(outputs, shards.local))
+
+
+def _check_results(step: Step, results: Sequence[Any], B: int):
+    """Our own invariant: an operator gives what its infer said."""
+    assert len(results) == len(step.specs), step.op.name
+    for r, spec in zip(results, step.specs, strict=True):
+        assert isinstance(r, Ragged) == (spec.shape is None), (step.op.name, spec)
+        assert r.dtype == spec.dtype, (step.op.name, r.dtype, spec)
+        assert isinstance(r, Ragged) or r.shape == (B, *(spec.shape or ())), (step.op.name, r.shape, spec)

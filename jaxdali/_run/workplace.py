@@ -1,0 +1,69 @@
+"""Where and how an executor's batches are made."""
+
+from __future__ import annotations
+
+import functools
+import os
+
+import numpy as np
+
+from .. import _cpu
+from .._core import ffi as _ffi
+from .._core.graph import Node
+from .._core.ragged import BufferPool
+from .._core.settings import UserSettings
+from .sharding import Shards, cpu_device
+
+
+class Workplace:
+    """Devices, threads, memory and settings.
+
+    Args:
+      shards: the local shards.
+      B: samples per shard.
+      num_threads: threads of the native operators, for all shards together.
+      seed: of the pipeline.
+      as_arrays: outputs are global jax.Arrays (an iterator), else values as they are.
+      x64: whether `as_arrays` keeps 64-bit types; None: as the user has set it in JAX.
+
+    Attributes:
+      S: local shards; N: samples of all.
+      cpu_shards: where what was not asked for on the accelerator runs.
+      kernels: the native kernels of the accelerator; none when the shards are on the CPU.
+      settings: the JAX settings of the user's thread.
+      calling: whose function of the user's a thread of ours is in, for messages.
+      pool: of buffers; pool_id: of the native threads.
+    """
+
+    def __init__(self, shards: Shards, B: int, *, num_threads: int, seed: int, as_arrays: bool, x64: bool | None):
+        self.shards = shards
+        self.S = len(shards.devices)
+        self.B = B
+        self.N = self.S * B
+        self.num_threads = num_threads
+        self.seed = seed
+        self.as_arrays = as_arrays
+        self.settings = UserSettings()
+        self.x64 = self.settings.x64 if x64 is None else x64
+        self.accelerator = shards.accelerator
+        self.cpu_shards = Shards(shards.num, shards.ids, tuple((cpu_device(),) for _ in shards.ids)) if self.accelerator else shards
+        self.kernels = _ffi.kernels_on(shards.primaries[0]) if self.accelerator else frozenset[str]()
+        self.calling: Node | None = None
+        self._process = os.getpid()
+        self.pool = BufferPool()
+        self.pool_id = _cpu.pool_create(num_threads)
+
+    @functools.cached_property
+    def zeros(self) -> np.ndarray:
+        """``i64[N]``."""
+        return np.zeros(self.N, np.int64)
+
+    @functools.cached_property
+    def everywhere(self) -> np.ndarray:
+        """``bool[N]``: all samples are present."""
+        return np.ones(self.N, bool)
+
+    def close(self):
+        """Lets go of the threads."""
+        if os.getpid() == self._process:  # in a fork the threads of the pool, which this waits for, don't exist
+            _cpu.pool_destroy(self.pool_id)
