@@ -7,6 +7,7 @@ from . import decoders as decoders
 from . import random as random
 from . import readers as readers
 from . import transforms as transforms
+from . import reductions as reductions
 from ._decode.peek_image_shape import peek_image_shape as peek_image_shape
 from ._deprecated import coin_flip as coin_flip
 from ._deprecated import file_reader as file_reader
@@ -27,8 +28,11 @@ from ._image.crop import crop as crop
 from ._image.crop_mirror_normalize import crop_mirror_normalize as crop_mirror_normalize
 from ._image.flip import flip as flip
 from ._image.gaussian_blur import gaussian_blur as gaussian_blur
+from ._image.pad import pad as pad
 from ._image.resize import resize as resize
 from ._image.rotate import rotate as rotate
+from ._image.slice import slice as slice
+from ._image.warp_affine import warp_affine as warp_affine
 from ._source.external_source import external_source as external_source
 from ._tensor.bb_flip import bb_flip as bb_flip
 from ._tensor.cast import cast as cast

@@ -102,10 +102,13 @@ class Window(NativeOperator):
         return image_layout(image)
 
     def setup(self, ctx: HostContext, *values: Value) -> Setup:
-        part = self.part(ctx, values[0], self.arguments(ctx, values))
+        return self.setup_of(ctx, values[0], self.part(ctx, values[0], self.arguments(ctx, values)))
+
+    def setup_of(self, ctx: HostContext, image: Value, part: Part) -> Setup:
+        """What `setup` returns."""
         params = {n: getattr(part, n).astype(np.int32) for n in ("start", "step", "extent")}
         params |= {n: x.astype(np.float32) for n in ("fill", "scale", "offset") if (x := getattr(part, n)) is not None}
-        shapes = part.extent[:, self._permutation(values[0].spec, ctx.spec)]
+        shapes = part.extent[:, self._permutation(image.spec, ctx.spec)]
         return Setup((None if ctx.spec.shape is not None else shapes,), params)
 
     def lower(self, ctx: LowerContext, *arrays: Any) -> Any:
@@ -207,10 +210,12 @@ class Separable(NativeOperator):
 
     def axes(self, image: Spec) -> tuple[int, int]:
         """The first spatial axis, and how many there are."""
-        layout = image_layout(image)
+        layout = image.layout or SPATIAL[-image.ndim :]  # without a layout all axes are spatial, as in DALI
         spatial = [d for d, letter in enumerate(layout) if letter in SPATIAL]
-        if spatial != list(range(spatial[0], spatial[0] + len(spatial))):
-            raise ValueError(f"the spatial axes must be neighbours, got layout {layout!r}")
+        if not 0 < image.ndim == len(layout) or not spatial or spatial != list(range(spatial[0], spatial[0] + len(spatial))):
+            raise ValueError(
+                f"the input must have spatial axes, D, H or W, that are neighbours; got {image.ndim}-D data of layout {layout!r}"
+            )
         return spatial[0], len(spatial)
 
     def infer(self, image: Spec, *arguments: Spec) -> tuple[Spec, ...]:
@@ -218,7 +223,7 @@ class Separable(NativeOperator):
         dtype = self.dtype or image.dtype
         if dtype not in (image.dtype, np.dtype(np.float32)) or image.dtype.itemsize > 4:
             raise ValueError(f"the output must be of the input's type or FLOAT, and neither of 64 bits; got {image.dtype} to {dtype}")
-        return (dataclasses.replace(image, dtype=dtype, layout=image_layout(image)),)
+        return (dataclasses.replace(image, dtype=dtype),)
 
     def setup(self, ctx: HostContext, *values: Value) -> Setup:
         weights, taps = self.windows(ctx, self.axes(values[0].spec)[1], self.arguments(ctx, values))

@@ -98,9 +98,9 @@ class CropWindow(Bounded):
         start, extent = np.zeros_like(image.shapes), image.shapes.copy()
         for d, n in self.crop_sizes(image.spec, a).items():
             extent[:, d] = np.where(n > 0, n, extent[:, d])
-            place = getattr(a, f"crop_pos_{_POSITION[layout[d]]}").astype(np.float32)
-            free = (image.shapes[:, d] - extent[:, d]).astype(np.float32) * place
-            start[:, d] = rounded(free) if self.rounding == "round" else np.floor(free).astype(np.int64)
+            place = getattr(a, f"crop_pos_{_POSITION[layout[d]]}").astype(np.float32).astype(np.float64)
+            free = (image.shapes[:, d] - extent[:, d]) * place
+            start[:, d] = rounded(free) if self.rounding == "round" else free.astype(np.int64)
         return self.bounded(ctx, image.shapes, start, extent)
 
 

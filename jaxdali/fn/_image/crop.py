@@ -62,7 +62,7 @@ def crop(
       fill_values: of what is outside, with the policy "pad": one number, or one per channel.
       out_of_bounds_policy: what becomes of a window that reaches outside: "error": the sample fails; "pad": with `fill_values`;
         "trim_to_shape": it is cut to the image.
-      rounding: how the window's place becomes a whole number: "round" (halves up) or "truncate".
+      rounding: how the window's place becomes a whole number: "round" (halves away from 0) or "truncate".
 
     Returns:
       The window, in the input's layout.

@@ -49,8 +49,8 @@ class CropMirrorNormalize(CropWindow):
         channels = image.shapes[:, layout.index("C")] if "C" in layout else np.ones(ctx.N, np.int64)
         mean, std = _by_channel("mean", a, channels), _by_channel("std", a, channels)
         with np.errstate(divide="ignore", invalid="ignore"):
-            part.scale = self.scale / std
-            part.offset = self.shift - mean * part.scale
+            scale = self.scale / std
+            part.scale, part.offset = np.broadcast_arrays(scale, self.shift - mean * scale)
         if self.pad_output and "C" in layout:
             axis = layout.index("C")
             part.extent[:, axis] = _padded(part.extent[:, axis])
@@ -119,7 +119,7 @@ def crop_mirror_normalize(
       mirror: nonzero: left and right are exchanged. May be per sample.
       output_layout: the result's, a permutation of the input's; "" keeps that.
       pad_output: the number of channels grows to the next power of two; the new ones are 0.
-      rounding: how the window's place becomes a whole number: "round" (halves up) or "truncate".
+      rounding: how the window's place becomes a whole number: "round" (halves away from 0) or "truncate".
       scale: what the normalised value is multiplied by.
       shift: what is then added.
       std: what is divided by, one number or one per channel. May be per sample.

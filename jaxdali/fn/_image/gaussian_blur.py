@@ -54,7 +54,8 @@ def gaussian_blur(
     Borders are mirrored about the centre of the outermost pixel (reflect-101).
 
     Args:
-      input: a layout whose spatial axes are neighbours: HWC, CHW, FHWC, FCHW, DHWC, ...; without one by rank HWC, FHWC, FDHWC.
+      input: a layout whose spatial axes are neighbours: HWC, CHW, FHWC, FCHW, DHWC, ...; without one
+        all axes are spatial, at most three.
       dtype: element type of the result: the input's (default; integers are rounded) or FLOAT.
       sigma: standard deviation in pixels, one or one per spatial axis in the layout's order; 0: from `window_size`,
         ``((window_size - 1) / 2 - 1) * 0.3 + 0.8``. May be per sample.

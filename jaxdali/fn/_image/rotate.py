@@ -3,27 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
-from typing import Annotated, Any, Literal, Unpack
+from typing import Annotated, Literal, Unpack
 
 import numpy as np
 
 from ... import types
-from ..._core import ffi as _ffi
-from ..._core.context import HostContext, LowerContext
+from ..._core.context import HostContext
 from ..._core.declaration import DType, Len, OneOf, Range
 from ..._core.graph import DataNode
-from ..._core.operator import NativeOperator, Setup
+from ..._core.operator import Setup
 from ..._core.operator_function import Hints, Input, ListOf, OneOrMore, PerSample, operator_function
 from ..._core.values import Spec, Value
 from ...errors import ArgumentError
-from .._tensor.cast import convert
-
-_LAYOUTS = {"HWC": (0, 2), "FHWC": (1, 2), "DHWC": (0, 3), "FDHWC": (1, 3)}  # first spatial axis, number of them
-_DEFAULT_LAYOUTS = {3: "HWC", 4: "FHWC", 5: "FDHWC"}
-_TYPES = ("uint8", "int16", "int32", "float16", "float32")
-_UNSUPPORTED, _TOO_LARGE = 4, 8  # ffi/common/status.h
-_MAX_EXTENT = 1 << 26  # the kernel's coordinates are fixed point
+from .._families import UNSUPPORTED, Warp
 
 
 def radians(degrees: np.ndarray) -> np.ndarray:
@@ -100,48 +92,15 @@ def source_map(size: np.ndarray, out: np.ndarray, degrees: np.ndarray, axis: np.
     return np.concatenate([turn, origin[:, :, None]], axis=2)
 
 
-@functools.lru_cache(maxsize=64)
-def _stored_fill(value: float, source: np.dtype | None, result: np.dtype) -> np.float32:
-    """The fill value as a pixel of the result; where it is blended with pixels of the image, first as one of these (`source`)."""
-    fill = np.asarray([value], np.float32)
-    for dtype in (source, result):
-        if dtype is not None:
-            fill = convert(np, fill, dtype).astype(np.float32)
-    return fill[0]
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Rotate(NativeOperator):
+class Rotate(Warp):
     """Rotation about the centre."""
 
     name = "rotate"
-    kernel = "warp"
     keep_size: bool
-    fill_value: float | None
-    interp_type: types.DALIInterpType
-    dtype: np.dtype | None
-
-    def __post_init__(self):
-        if self.args.is_static("size") and self.args.get("size") == ():  # DALI's default
-            object.__setattr__(self, "args", self.args.without("size"))
-
-    @property
-    def linear(self) -> bool:
-        return self.interp_type == types.INTERP_LINEAR
 
     def infer(self, image: Spec, *arguments: Spec) -> tuple[Spec, ...]:
-        layout = image.layout or _DEFAULT_LAYOUTS.get(image.ndim, "")
-        if layout not in _LAYOUTS:
-            got = f"layout {image.layout!r}" if image.layout else f"{image.ndim}-D data without a layout"
-            raise ValueError(f"the input must have layout {', '.join(_LAYOUTS)} or none (3-D: HWC, 4-D: FHWC, 5-D: FDHWC), got {got}")
-        first, dims = _LAYOUTS[layout]
-        dtype = image.dtype if self.dtype is None else self.dtype
-        known_types = image.dtype.name in _TYPES and dtype.name in _TYPES
-        if not known_types or (dtype != image.dtype and np.float32 not in (dtype, image.dtype)):
-            raise ValueError(
-                f"the input must be {', '.join(_TYPES)}, the output the same or float32 (any of these from float32); "
-                f"got {image.dtype} to {dtype}"
-            )
+        _, first, dims = self.layout(image)
         if dims == 3 and "axis" not in self.args:
             raise ArgumentError("volumes need the argument axis: (x, y, z)")
         if dims == 3 and self.args.is_static("axis") and not np.any(self.args.get("axis")):
@@ -157,57 +116,28 @@ class Rotate(NativeOperator):
         elif None not in known and self.args.is_static("angle") and self.args.is_static("axis"):
             axis = None if dims == 2 else np.array([self.args.get("axis")], np.float64)
             size = canvas(np.array([known]), np.array([float(self.args.get("angle"))]), axis)[0].tolist()
-        extents = (*(image.extent(d) for d in range(first)), *size, image.extent(image.ndim - 1))
-        if None in extents:
-            return (Spec(dtype, image.ndim, None, layout, dims=extents),)
-        return (Spec(dtype, image.ndim, tuple(int(n) for n in extents if n is not None), layout),)
+        return (self.output(image, size),)
 
     def setup(self, ctx: HostContext, image: Value, *arguments: Value) -> Setup:
-        spec = ctx.spec
-        first, dims = _LAYOUTS[spec.layout]
+        _, first, dims = self.layout(image.spec)
         a = self.arguments(ctx, arguments)
         angle = a.angle.astype(np.float32).astype(np.float64)
         axis = a.axis if dims == 3 else None
         if axis is not None:
             given = (axis != 0).any(axis=1)
             for i in np.flatnonzero(~given & ctx.present):
-                ctx.fail(int(i), _UNSUPPORTED, "argument axis must not be the zero vector")
+                ctx.fail(int(i), UNSUPPORTED, "argument axis must not be the zero vector")
             axis = np.where(given[:, None], axis, 1.0)
         size = image.shapes[:, first : first + dims]
         wanted = a.vector("size", dims)
         if wanted is not None:
             half = 0.5 if self.args.is_static("size") else 0.0  # DALI rounds a constant, but cuts what comes per sample
-            out = np.maximum(1, np.floor(np.minimum(wanted, 2.0 * _MAX_EXTENT) + half)).astype(np.int64)
+            out = np.maximum(1, np.floor(np.minimum(wanted, 2.0 * self.max_extent) + half)).astype(np.int64)
         elif self.keep_size:
             out = size
         else:
             out = canvas(size, angle, axis)
-        large = np.any(np.maximum(out, size) > _MAX_EXTENT, axis=1)
-        for i in np.flatnonzero(large & ctx.present):
-            ctx.fail(int(i), _TOO_LARGE, f"extents must not exceed {_MAX_EXTENT}, got {out[i].tolist()} of {size[i].tolist()}")
-        out = np.where(large[:, None], 1, out)
-        fill = _stored_fill(self.fill_value or 0.0, image.spec.dtype if self.linear else None, spec.dtype)
-        params = {"map": source_map(size, out, angle, axis), "fill": np.full(ctx.N, fill, np.float32)}
-        if spec.shape is not None:
-            return Setup((None,), params)
-        return Setup((np.concatenate([image.shapes[:, :first], out, image.shapes[:, first + dims :]], axis=1),), params)
-
-    def lower(self, ctx: LowerContext, image: Any, *arguments: Any) -> Any:
-        first, dims = _LAYOUTS[ctx.spec.layout]
-        y, status = _ffi.call(
-            "warp",
-            ctx,
-            image,
-            ctx.spec,
-            ctx.out[0],
-            ctx.params["map"],
-            ctx.params["fill"],
-            dims=dims,
-            first=first,
-            linear=self.linear,
-            has_fill=self.fill_value is not None,
-        )
-        return (y,), status
+        return self.setup_of(ctx, image, out, lambda out: source_map(size, out, angle, axis))
 
 
 @operator_function(Rotate)

@@ -23,8 +23,9 @@ from ..._core.calls import records
 from ..._core.context import BuildContext, HostContext, LowerContext
 from ..._core.graph import DataNode
 from ..._core.operator import HostOperator, NativeOperator, Operator, ProgramOperator, Setup
-from ..._core.ragged import Ragged
+from ..._core.ragged import ALIGNMENT, Ragged
 from ..._core.values import Spec, Value
+from .._families import samples_of_blocks
 from .constant import constant_node, narrowed
 from .copy import fit
 from .pointwise import FUNCTIONS, Function
@@ -103,7 +104,8 @@ class Pointwise(HostOperator, ProgramOperator):
         (out,) = self.infer(*specs)
         if out.shape is not None:
             return [s.shape is None for s in specs]  # dense inputs broadcast in XLA
-        return [not all(_full(specs, i, d, out.ndim) for d in range(out.ndim)) for i in range(len(specs))]
+        # Numbers of samples reach their elements in XLA, too, see `lower`.
+        return [s.ndim > 0 and not all(_full(specs, i, d, out.ndim) for d in range(out.ndim)) for i, s in enumerate(specs)]
 
     def is_identity(self, *specs: Spec) -> bool:
         return self.function == "plus"
@@ -143,12 +145,14 @@ class Pointwise(HostOperator, ProgramOperator):
 
     def lower(self, ctx: LowerContext, *arrays: Any) -> Any:
         out = ctx.spec
-        parts = [_aligned(x, out.ndim) if out.shape is not None else fit(x, ctx.out[0]).data for x in arrays]
-        result = self._function(jnp, self._values(parts))
-        if out.shape is None:
-            assert ctx.out[0] is not None
-            return (Ragged(result, ctx.out[0].offsets, ctx.out[0].shapes),)
-        return (jnp.broadcast_to(result, (ctx.B, *out.shape)),)
+        if out.shape is not None:
+            result = self._function(jnp, self._values([_aligned(x, out.ndim) for x in arrays]))
+            return (jnp.broadcast_to(result, (ctx.B, *out.shape)),)
+        to = ctx.out[0]
+        assert to is not None
+        sample = samples_of_blocks(to.offsets, to.capacity)
+        parts = [fit(x, to).data.reshape(-1, ALIGNMENT) if isinstance(x, Ragged) else x[sample][:, None] for x in arrays]
+        return (Ragged(self._function(jnp, self._values(parts)).reshape(-1), to.offsets, to.shapes),)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -1,0 +1,143 @@
+"""A window of a tensor, by its start and its end or shape."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Annotated, Literal, Unpack
+
+import numpy as np
+
+from ..._core.context import HostContext
+from ..._core.declaration import DType, OneOf
+from ..._core.graph import DataNode
+from ..._core.operator import Setup
+from ..._core.operator_function import Hints, Input, OneOrMore, PerSample, operator_function
+from ..._core.values import Spec, Value
+from ...errors import ArgumentError
+from .._families import DEFAULT_LAYOUTS, OUT_OF_BOUNDS, spec_of
+from .._windows import Bounded, Policy, axes_of, rounded
+
+_NAMED = ("start", "rel_start", "end", "rel_end", "shape", "rel_shape")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Slice(Bounded):
+    """Anchor and shape as inputs, or start, end and shape as arguments."""
+
+    name = "slice"
+    axes: tuple[int, ...] | int | None
+    axis_names: str | None
+    dtype: np.dtype | None
+    normalized_anchor: bool
+    normalized_shape: bool
+
+    def layout(self, image: Spec) -> str:
+        return image.layout
+
+    def _axes(self, image: Spec) -> list[int]:
+        names = self.axis_names
+        if self.axes is None and names is None:
+            names = "WH"
+        layout = image.layout or DEFAULT_LAYOUTS.get(image.ndim, "")
+        axes = None if self.axes is None else np.atleast_1d(self.axes).tolist()
+        return axes_of(layout, image.ndim, names if axes is None else None, axes)
+
+    def infer(self, image: Spec, *arguments: Spec) -> tuple[Spec, ...]:
+        positional = len(arguments) - len(self.args.inputs)
+        if positional not in (0, 2):
+            raise ArgumentError("give both anchor and shape as inputs, or neither")
+        if positional and any(n in self.args for n in _NAMED):
+            raise ArgumentError("give either anchor and shape as inputs, or the arguments start, end and shape")
+        for names in (("start", "rel_start"), ("end", "rel_end", "shape", "rel_shape")):
+            if sum(n in self.args for n in names) > 1:
+                raise ArgumentError(f"give only one of {', '.join(names)}")
+        axes = self._axes(image)
+        extents = [image.extent(d) for d in range(image.ndim)]
+        for k, d in enumerate(axes):
+            extents[d] = None
+            if "shape" in self.args and self.args.is_static("shape") and self.out_of_bounds_policy != "trim_to_shape":
+                size = np.atleast_1d(self.args.get("shape"))
+                extents[d] = int(size[k if len(size) > 1 else 0]) if len(size) in (1, len(axes)) else None
+        return (spec_of(self.dtype or image.dtype, extents, image.layout),)
+
+    def setup(self, ctx: HostContext, *values: Value) -> Setup:
+        image, a = values[0], self.arguments(ctx, values)
+        axes = self._axes(image.spec)
+        extent = image.shapes[:, axes].astype(np.float64)
+        if len(values) - len(self.args.inputs) == 3:
+            anchor, shape = (v.dense(n, ctx.present).reshape(ctx.N, -1) for v, n in zip(values[1:3], ("anchor", "shape"), strict=True))
+            relative = [x.dtype.kind == "f" and flag for x, flag in ((anchor, self.normalized_anchor), (shape, self.normalized_shape))]
+            begin = anchor.astype(np.float64) * (extent if relative[0] else 1)
+            size = shape.astype(np.float64) * (extent if relative[1] else 1)
+            end = begin + size
+        else:
+
+            def value(name: str) -> np.ndarray | None:
+                return a.vector(name, len(axes), one_for_all=True)
+
+            def either(name: str) -> np.ndarray | None:
+                x, part = value(name), value(f"rel_{name}")
+                return part * extent if part is not None else x
+
+            begin = either("start")
+            begin = np.zeros_like(extent) if begin is None else begin
+            size, end = either("shape"), either("end")
+            end = begin + size if size is not None else extent if end is None else end
+        start = np.zeros_like(image.shapes)
+        stop = image.shapes.copy()
+        start[:, axes], stop[:, axes] = rounded(begin), rounded(end)
+        for i in np.flatnonzero((stop < start).any(axis=1) & ctx.present):
+            ctx.fail(int(i), OUT_OF_BOUNDS, f"the end must not be before the start, got {start[i].tolist()} ... {stop[i].tolist()}")
+        return self.setup_of(ctx, image, self.bounded(ctx, image.shapes, start, np.maximum(stop - start, 0)))
+
+
+@operator_function(Slice)
+def slice(
+    data: Input,
+    anchor: Input | None = None,
+    shape_input: Input | None = None,
+    /,
+    *,
+    axes: OneOrMore[int] | None = None,
+    axis_names: str | None = None,
+    dtype: Annotated[DType | None, OneOf("uint8", "float16", "float32")] = None,
+    end: PerSample[OneOrMore[int]] | None = None,
+    fill_values: OneOrMore[float] = 0.0,
+    normalized_anchor: bool = True,
+    normalized_shape: bool = True,
+    out_of_bounds_policy: Policy = "error",
+    rel_end: PerSample[OneOrMore[float]] | None = None,
+    rel_shape: PerSample[OneOrMore[float]] | None = None,
+    rel_start: PerSample[OneOrMore[float]] | None = None,
+    shape: PerSample[OneOrMore[int]] | None = None,
+    start: PerSample[OneOrMore[int]] | None = None,
+    device: Literal["cpu", "gpu"] | None = None,
+    name: str | None = None,
+    **hints: Unpack[Hints],
+) -> DataNode:
+    """Cuts a window out of a tensor.
+
+    Args:
+      data: any tensor.
+      anchor, shape_input: start and extents of the window along the axes, one number per axis and sample: fractions of the extents when of
+        a float type, else elements. In place of the arguments below.
+      axes: the axes meant, by number. Default: `axis_names`.
+      axis_names: the axes meant, by letter of the layout. Default: "WH" (x before y).
+      dtype: element type of the result: values are rounded and saturate. Default: the input's.
+      start, end, shape: first index, the one after the last, extents; along each axis, or one number for all. May be per sample.
+      rel_start, rel_end, rel_shape: the same as fractions of the extents; rounded when start and end are known. May be per sample.
+      normalized_anchor, normalized_shape: whether floats of the inputs are fractions.
+      fill_values: of what is outside, with the policy "pad": one number, or one per channel.
+      out_of_bounds_policy: what becomes of a window that reaches outside: "error": the sample fails; "pad": with `fill_values`;
+        "trim_to_shape": it is cut to the data.
+
+    Returns:
+      The window, in the input's layout.
+
+    Raises:
+      ValueError: wrong axes, or arguments that exclude each other. A sample whose window reaches outside fails when its batch is made.
+
+    Example:
+      >>> fn.slice(images, rel_start=(0.25, 0.25), rel_shape=(0.5, 0.5), axis_names="HW")
+    """
+    ...

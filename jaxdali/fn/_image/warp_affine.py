@@ -1,0 +1,109 @@
+"""Affine maps of images and volumes."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Annotated, Any, Literal, Unpack
+
+import numpy as np
+
+from ... import types
+from ..._core.context import HostContext
+from ..._core.declaration import DType, OneOf, Range
+from ..._core.graph import DataNode
+from ..._core.operator import Setup
+from ..._core.operator_function import Hints, Input, ListOf, OneOrMore, PerSample, operator_function
+from ..._core.values import Spec, Value
+from ...errors import ArgumentError
+from .._families import UNSUPPORTED, Warp
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class WarpAffine(Warp):
+    """By a given matrix."""
+
+    name = "warp_affine"
+    inverse_map: bool
+
+    def infer(self, image: Spec, *arguments: Spec) -> tuple[Spec, ...]:
+        _, first, dims = self.layout(image)
+        if ("matrix" in self.args) == (len(arguments) > len(self.args.inputs)):
+            raise ArgumentError("the matrix must be given, as an input or as the argument matrix")
+        self.args.check_width("matrix", dims * (dims + 1), arguments)
+        self.args.check_width("size", dims, arguments)
+        size: list[int | None] = [image.extent(d) for d in range(first, first + dims)]
+        if "size" in self.args:
+            size = [None] * dims
+            if self.args.is_static("size"):
+                size = _whole(np.array(self.args.get("size"))).tolist()
+        return (self.output(image, size),)
+
+    def setup(self, ctx: HostContext, *values: Value) -> Setup:
+        image, a = values[0], self.arguments(ctx, values)
+        _, first, dims = self.layout(image.spec)
+        if "matrix" in self.args:
+            matrix = a.vector("matrix", dims * (dims + 1))
+            assert matrix is not None
+        else:
+            matrix = values[1].dense("the matrix", ctx.present).astype(np.float64).reshape(ctx.N, -1)
+            if matrix.shape[1] != dims * (dims + 1):
+                raise ArgumentError(f"the matrix must be {dims} x {dims + 1} for each sample, got {matrix.shape[1]} numbers")
+        matrix = matrix.astype(np.float32).astype(np.float64).reshape(-1, dims, dims + 1)
+        if not self.inverse_map:
+            singular = np.abs(np.linalg.det(matrix[:, :, :dims])) == 0
+            for i in np.flatnonzero(singular & ctx.present):
+                ctx.fail(int(i), UNSUPPORTED, f"the matrix must have an inverse, got {matrix[i].tolist()}")
+            linear = np.linalg.inv(np.where(singular[:, None, None], np.eye(dims), matrix[:, :, :dims]))
+            matrix = np.concatenate([linear, -linear @ matrix[:, :, dims:]], axis=2)
+        wanted = a.vector("size", dims)
+        size = image.shapes[:, first : first + dims] if wanted is None else _whole(wanted)
+        shift = matrix[:, :, :dims].sum(axis=2, keepdims=True) / 2  # output pixels' centres
+        return self.setup_of(ctx, image, size, lambda _: np.concatenate([matrix[:, :, :dims], matrix[:, :, dims:] + shift], axis=2))
+
+
+def _whole(size: Any) -> np.ndarray:
+    return np.maximum(1, np.floor(size + 0.5)).astype(np.int64)
+
+
+@operator_function(WarpAffine)
+def warp_affine(
+    input: Input,
+    matrix_input: Input | None = None,
+    /,
+    *,
+    dtype: DType | None = None,
+    fill_value: Annotated[float | None, Range(infinite=True)] = None,
+    interp_type: Annotated[types.DALIInterpType, OneOf(types.INTERP_LINEAR, types.INTERP_NN)] = types.INTERP_LINEAR,
+    inverse_map: bool = True,
+    matrix: PerSample[ListOf[float]] | None = None,
+    size: Annotated[PerSample[OneOrMore[float]] | None, Range(0, above=True)] = None,
+    device: Literal["cpu", "gpu"] | None = None,
+    name: str | None = None,
+    **hints: Unpack[Hints],
+) -> DataNode:
+    """Maps images, sequences or volumes affinely. Points are (x, y) or (x, y, z) in pixels, the corner of the image is 0.
+
+    Unlike DALI's, coordinates do not depend on how far a pixel is from the left edge: with INTERP_NN, points exactly on the border of two
+    pixels may go to the other one.
+
+    Args:
+      input: HWC, FHWC, DHWC or FDHWC; uint8, int16, int32, float32 or (not in DALI) float16; any number of channels. Data without a
+        layout count as HWC, FHWC or FDHWC by their rank.
+      matrix_input: the matrix as an input, ``[D, D+1]`` per sample; in place of the argument `matrix`.
+      dtype: element type of the result: the input's (default) or FLOAT; from float32 any of the types above.
+      fill_value: value of what is outside the image. Default: the nearest pixel of the edge is repeated.
+      interp_type: INTERP_LINEAR or INTERP_NN.
+      inverse_map: True: the matrix maps points of the result to points of the input; False: the other way round.
+      matrix: ``D * (D + 1)`` numbers, row by row. May be per sample.
+      size: extents of the result, (H, W) or (D, H, W), rounded. Default: the input's. May be per sample.
+
+    Returns:
+      The mapped data, in the input's layout.
+
+    Raises:
+      ValueError: wrong layout, element types, or number of numbers. A sample whose matrix has no inverse fails when its batch is made.
+
+    Example:
+      >>> fn.warp_affine(images, matrix=[1.0, 0.2, 0.0, 0.0, 1.0, 0.0], fill_value=0)
+    """
+    ...

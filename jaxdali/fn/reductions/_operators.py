@@ -1,0 +1,474 @@
+"""Sums, means, extremes and deviations over axes of each sample."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Annotated, Any, ClassVar, Literal, Unpack
+
+import jax.numpy as jnp
+import numpy as np
+
+from ..._core import ffi as _ffi
+from ..._core.context import HostContext, LowerContext
+from ..._core.declaration import DType, Range
+from ..._core.graph import DataNode
+from ..._core.operator import HostOperator, NativeOperator, Setup
+from ..._core.operator_function import Hints, Input, OneOrMore, operator_function
+from ..._core.ragged import ALIGNMENT, Ragged
+from ..._core.values import Spec, Value
+from ...errors import ArgumentError
+from .._families import samples_of_blocks, spec_of
+from .._tensor.cast import convert
+from .._tensor.copy import fit
+from .._windows import axes_of
+
+_SUM, _SQUARES, _MIN, _MAX = range(4)  # ffi/reduce/reduce.h
+_HOST = {
+    _SUM: lambda x, center, axes: x.sum(axis=axes, keepdims=True),
+    _SQUARES: lambda x, center, axes: ((x - center) ** 2).sum(axis=axes, keepdims=True),
+    _MIN: lambda x, center, axes: x.min(axis=axes, keepdims=True, initial=np.inf),
+    _MAX: lambda x, center, axes: x.max(axis=axes, keepdims=True, initial=-np.inf),
+}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Reduction(HostOperator, NativeOperator):
+    """A number, computed in double, of the elements over some axes; `finish` makes the result of it."""
+
+    kernel = "reduce"
+    what: ClassVar[int] = _SUM
+    axes: tuple[int, ...] | int | None
+    axis_names: str | None
+    keep_dims: bool
+
+    def finish(self, xp: Any, total: Any, count: Any) -> Any:
+        """The result, of the kernel's and how many elements it is of."""
+        return total
+
+    def result(self, dtype: np.dtype) -> np.dtype:
+        """The element type of the result, of that of the input."""
+        return np.dtype(np.float32)
+
+    def _axes(self, x: Spec) -> tuple[int, ...]:
+        if self.axes is not None and np.size(self.axes) == 0 and not self.axis_names:
+            return ()
+        axes = None if self.axes is None else np.atleast_1d(self.axes).tolist()
+        return tuple(axes_of(x.layout, x.ndim, self.axis_names, axes))
+
+    def infer(self, x: Spec, *center: Spec) -> tuple[Spec, ...]:
+        if x.dtype.kind not in "iuf":
+            raise TypeError(f"the input must be numbers, got {x.dtype}")
+        axes = self._axes(x)
+        extents = [1 if d in axes else x.extent(d) for d in range(x.ndim) if self.keep_dims or d not in axes]
+        layout = "".join(c for d, c in enumerate(x.layout) if self.keep_dims or d not in axes)
+        out = spec_of(self.result(x.dtype), extents, layout)
+        if center and out.shape is not None and center[0].shape is not None and np.prod(center[0].shape) != np.prod(out.shape):
+            raise ArgumentError(f"the mean must have the shape of the result {out.shape}, got {center[0].shape}")
+        return (out,)
+
+    def run(self, ctx: HostContext, x: Value, *center: Value) -> tuple[Any, ...]:
+        axes, shapes = self._axes(x.spec), self._shapes(x)
+        out = []
+        for i in range(ctx.N):
+            sample = x.sample(i).astype(np.float64)
+            kept = [1 if d in axes else n for d, n in enumerate(sample.shape)]
+            middle = center[0].sample(i).astype(np.float64).reshape(kept) if center else 0.0
+            with np.errstate(all="ignore"):
+                total = self.finish(np, _HOST[self.what](sample, middle, axes), float(np.prod([sample.shape[d] for d in axes])))
+                out.append(convert(np, total, ctx.spec.dtype).reshape(shapes[i]))
+        return (np.stack(out) if ctx.spec.shape is not None else out,)
+
+    def setup_reads(self, i: int) -> bool:
+        return False
+
+    def setup(self, ctx: HostContext, *values: Value) -> Setup:
+        x = values[0]
+        count = x.shapes[:, self._axes(x.spec)].prod(axis=1).astype(np.float64)
+        return Setup((None if ctx.spec.shape is not None else self._shapes(x),), {"count": count})
+
+    def _shapes(self, x: Value) -> np.ndarray:
+        axes = self._axes(x.spec)
+        shapes = x.shapes.copy()
+        shapes[:, axes] = 1
+        return shapes if self.keep_dims else np.delete(shapes, axes, axis=1)
+
+    def lower(self, ctx: LowerContext, x: Any, *center: Any) -> Any:
+        out, spec = ctx.out[0], ctx.spec
+        double = dataclasses.replace(spec, dtype=np.dtype(np.float64))
+        middle = self._center(ctx, center[0]) if center else jnp.zeros((0,), jnp.float64)
+        y, status = _ffi.call("reduce", ctx, x, double, out, middle, reduction=self.what, axes=self._axes(ctx.inputs[0]))
+        count = ctx.params["count"]
+        if isinstance(y, Ragged):
+            data = y.data.reshape(-1, ALIGNMENT)
+            total = self.finish(jnp, data, count[samples_of_blocks(y.offsets, y.data.shape[0])][:, None])
+            return (dataclasses.replace(y, data=convert(jnp, total, spec.dtype).reshape(-1)),), status
+        return (convert(jnp, self.finish(jnp, y, count.reshape(-1, *(1,) * (y.ndim - 1))), spec.dtype),), status
+
+    def _center(self, ctx: LowerContext, center: Any) -> Any:
+        """The means, laid out as the output."""
+        if isinstance(center, Ragged):
+            if ctx.out[0] is not None:
+                return fit(center, ctx.out[0]).data.astype(jnp.float64)
+            size = int(np.prod(ctx.spec.shape or ()))
+            return center.data[center.offsets[:, None] * ALIGNMENT + jnp.arange(size, dtype=jnp.int32)].reshape(-1).astype(jnp.float64)
+        if ctx.out[0] is not None:
+            raise ArgumentError("the mean's shape must vary as the result's does")
+        return center.reshape(-1).astype(jnp.float64)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Sum(Reduction):
+    """The sum."""
+
+    name = "reductions.sum"
+    dtype: np.dtype | None
+
+    def result(self, dtype: np.dtype) -> np.dtype:
+        return self.dtype or np.dtype({"u": np.uint64, "i": np.int64}.get(dtype.kind, np.float32))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Mean(Reduction):
+    """The mean."""
+
+    name = "reductions.mean"
+    dtype: np.dtype | None
+
+    def result(self, dtype: np.dtype) -> np.dtype:
+        return self.dtype or np.dtype(np.float32)
+
+    def finish(self, xp: Any, total: Any, count: Any) -> Any:
+        if self.dtype is None or self.dtype.kind not in "iu":
+            return total / count
+        return xp.trunc(total.astype(np.int64).astype(self.dtype).astype(np.float64) / count)  # as DALI, which sums in this type
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Min(Reduction):
+    """The least element."""
+
+    name = "reductions.min"
+    what = _MIN
+
+    def result(self, dtype: np.dtype) -> np.dtype:
+        return dtype
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Max(Min):
+    """The greatest element."""
+
+    name = "reductions.max"
+    what = _MAX
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class MeanSquare(Reduction):
+    """The mean of the squares."""
+
+    name = "reductions.mean_square"
+    what = _SQUARES
+    dtype: np.dtype | None
+
+    def result(self, dtype: np.dtype) -> np.dtype:
+        return self.dtype or np.dtype(np.float32)
+
+    def finish(self, xp: Any, total: Any, count: Any) -> Any:
+        return total / count
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Rms(MeanSquare):
+    """The root of the mean of the squares."""
+
+    name = "reductions.rms"
+    what = _SQUARES
+
+    def finish(self, xp: Any, total: Any, count: Any) -> Any:
+        return xp.sqrt(total / count)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Variance(Reduction):
+    """The mean of the squared distances from a given mean."""
+
+    name = "reductions.variance"
+    what = _SQUARES
+    ddof: int
+
+    def finish(self, xp: Any, total: Any, count: Any) -> Any:
+        return total / xp.maximum(count - float(self.ddof), 0.0)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class StdDev(Variance):
+    """Its root."""
+
+    name = "reductions.std_dev"
+
+    def finish(self, xp: Any, total: Any, count: Any) -> Any:
+        return xp.sqrt(super().finish(xp, total, count))
+
+
+@operator_function(Sum)
+def sum(
+    data: Input,
+    /,
+    *,
+    axes: OneOrMore[int] | None = None,
+    axis_names: str | None = None,
+    dtype: DType | None = None,
+    keep_dims: bool = False,
+    device: Literal["cpu", "gpu"] | None = None,
+    name: str | None = None,
+    **hints: Unpack[Hints],
+) -> DataNode:
+    """Sums elements over axes.
+
+    Computed in double precision, unlike DALI's.
+
+    Args:
+      data: any tensor of numbers; 64-bit integers beyond 2**53 are rounded.
+      axes: the axes reduced, by number. Default: all.
+      axis_names: the axes reduced, by letter of the layout.
+      dtype: element type of the result. Default: UINT64, INT64 or FLOAT, as the input is unsigned, signed or of floats.
+      keep_dims: reduced axes stay, with extent 1.
+
+    Returns:
+      The sums.
+
+    Raises:
+      ValueError: wrong axes.
+    """
+    ...
+
+
+@operator_function(Mean)
+def mean(
+    data: Input,
+    /,
+    *,
+    axes: OneOrMore[int] | None = None,
+    axis_names: str | None = None,
+    dtype: DType | None = None,
+    keep_dims: bool = False,
+    device: Literal["cpu", "gpu"] | None = None,
+    name: str | None = None,
+    **hints: Unpack[Hints],
+) -> DataNode:
+    """Averages elements over axes.
+
+    Computed in double precision, unlike DALI's.
+
+    Args:
+      data: any tensor of numbers; 64-bit integers beyond 2**53 are rounded.
+      axes: the axes reduced, by number. Default: all.
+      axis_names: the axes reduced, by letter of the layout.
+      dtype: element type of the result. Default: FLOAT. With an integer type, sums wrap and means are cut, as in DALI.
+      keep_dims: reduced axes stay, with extent 1.
+
+    Returns:
+      The means.
+
+    Raises:
+      ValueError: wrong axes.
+    """
+    ...
+
+
+@operator_function(Min)
+def min(
+    data: Input,
+    /,
+    *,
+    axes: OneOrMore[int] | None = None,
+    axis_names: str | None = None,
+    keep_dims: bool = False,
+    device: Literal["cpu", "gpu"] | None = None,
+    name: str | None = None,
+    **hints: Unpack[Hints],
+) -> DataNode:
+    """Finds the least element over axes.
+
+    Computed in double precision, unlike DALI's.
+
+    Args:
+      data: any tensor of numbers; 64-bit integers beyond 2**53 are rounded.
+      axes: the axes reduced, by number. Default: all.
+      axis_names: the axes reduced, by letter of the layout.
+      keep_dims: reduced axes stay, with extent 1.
+
+    Returns:
+      The least elements, of the input's type.
+
+    Raises:
+      ValueError: wrong axes.
+    """
+    ...
+
+
+@operator_function(Max)
+def max(
+    data: Input,
+    /,
+    *,
+    axes: OneOrMore[int] | None = None,
+    axis_names: str | None = None,
+    keep_dims: bool = False,
+    device: Literal["cpu", "gpu"] | None = None,
+    name: str | None = None,
+    **hints: Unpack[Hints],
+) -> DataNode:
+    """Finds the greatest element over axes.
+
+    Computed in double precision, unlike DALI's.
+
+    Args:
+      data: any tensor of numbers; 64-bit integers beyond 2**53 are rounded.
+      axes: the axes reduced, by number. Default: all.
+      axis_names: the axes reduced, by letter of the layout.
+      keep_dims: reduced axes stay, with extent 1.
+
+    Returns:
+      The greatest elements, of the input's type.
+
+    Raises:
+      ValueError: wrong axes.
+    """
+    ...
+
+
+@operator_function(MeanSquare)
+def mean_square(
+    data: Input,
+    /,
+    *,
+    axes: OneOrMore[int] | None = None,
+    axis_names: str | None = None,
+    dtype: DType | None = None,
+    keep_dims: bool = False,
+    device: Literal["cpu", "gpu"] | None = None,
+    name: str | None = None,
+    **hints: Unpack[Hints],
+) -> DataNode:
+    """Averages the squares of elements over axes.
+
+    Computed in double precision, unlike DALI's.
+
+    Args:
+      data: any tensor of numbers; 64-bit integers beyond 2**53 are rounded.
+      axes: the axes reduced, by number. Default: all.
+      axis_names: the axes reduced, by letter of the layout.
+      dtype: element type of the result. Default: FLOAT.
+      keep_dims: reduced axes stay, with extent 1.
+
+    Returns:
+      The means of the squares.
+
+    Raises:
+      ValueError: wrong axes.
+    """
+    ...
+
+
+@operator_function(Rms)
+def rms(
+    data: Input,
+    /,
+    *,
+    axes: OneOrMore[int] | None = None,
+    axis_names: str | None = None,
+    dtype: DType | None = None,
+    keep_dims: bool = False,
+    device: Literal["cpu", "gpu"] | None = None,
+    name: str | None = None,
+    **hints: Unpack[Hints],
+) -> DataNode:
+    """Computes the root mean square over axes.
+
+    Computed in double precision, unlike DALI's.
+
+    Args:
+      data: any tensor of numbers; 64-bit integers beyond 2**53 are rounded.
+      axes: the axes reduced, by number. Default: all.
+      axis_names: the axes reduced, by letter of the layout.
+      dtype: element type of the result. Default: FLOAT.
+      keep_dims: reduced axes stay, with extent 1.
+
+    Returns:
+      The roots.
+
+    Raises:
+      ValueError: wrong axes.
+    """
+    ...
+
+
+@operator_function(Variance)
+def variance(
+    data: Input,
+    mean: Input,
+    /,
+    *,
+    axes: OneOrMore[int] | None = None,
+    axis_names: str | None = None,
+    ddof: Annotated[int, Range(0)] = 0,
+    keep_dims: bool = False,
+    device: Literal["cpu", "gpu"] | None = None,
+    name: str | None = None,
+    **hints: Unpack[Hints],
+) -> DataNode:
+    """Computes the variance about a given mean over axes.
+
+    Computed in double precision, unlike DALI's.
+
+    Args:
+      data: any tensor of numbers; 64-bit integers beyond 2**53 are rounded.
+      mean: of each result, of the result's shape.
+      axes: the axes reduced, by number. Default: all.
+      axis_names: the axes reduced, by letter of the layout.
+      ddof: what is subtracted from the number of elements in the divisor.
+      keep_dims: reduced axes stay, with extent 1.
+
+    Returns:
+      FLOAT variances.
+
+    Raises:
+      ValueError: wrong axes.
+    """
+    ...
+
+
+@operator_function(StdDev)
+def std_dev(
+    data: Input,
+    mean: Input,
+    /,
+    *,
+    axes: OneOrMore[int] | None = None,
+    axis_names: str | None = None,
+    ddof: Annotated[int, Range(0)] = 0,
+    keep_dims: bool = False,
+    device: Literal["cpu", "gpu"] | None = None,
+    name: str | None = None,
+    **hints: Unpack[Hints],
+) -> DataNode:
+    """Computes the standard deviation from a given mean over axes.
+
+    Computed in double precision, unlike DALI's.
+
+    Args:
+      data: any tensor of numbers; 64-bit integers beyond 2**53 are rounded.
+      mean: of each result, of the result's shape.
+      axes: the axes reduced, by number. Default: all.
+      axis_names: the axes reduced, by letter of the layout.
+      ddof: what is subtracted from the number of elements in the divisor.
+      keep_dims: reduced axes stay, with extent 1.
+
+    Returns:
+      FLOAT deviations.
+
+    Raises:
+      ValueError: wrong axes.
+    """
+    ...

@@ -1,0 +1,99 @@
+"""Operators of the families against their definitions in NumPy: dense and ragged, with numbers per sample, on the host where they can."""
+
+import numpy as np
+import pytest
+from pipelines import run
+
+import jaxdali
+from jaxdali import fn, types
+
+RNG = np.random.default_rng(3)
+RAGGED = [RNG.integers(0, 256, (h, w, 3), np.uint8) for h, w in ((30, 41), (17, 60), (52, 9))]
+DENSE = [RAGGED[0]] * 3
+
+
+def images(define, samples, *arguments, layout="HWC", on_device=False):
+    """The outputs of ``define(images, *arguments)``, dense where the samples are `DENSE`."""
+
+    def whole(x, *inputs):
+        if samples is DENSE:
+            x = types.Constant(DENSE[0], layout=layout)
+            x = x.gpu() if on_device else x
+        return define(x, *inputs)
+
+    outputs = run(whole, samples, *arguments, layouts=[layout, *[""] * len(arguments)])
+    return [[np.array(x) for x in out] for out in outputs]
+
+
+@pytest.mark.parametrize("samples", [RAGGED, DENSE], ids=["ragged", "dense"])
+def test_flip_each_sample_its_own_way(samples):
+    (got,) = images(lambda x, h: fn.flip(x, horizontal=h, vertical=1), samples, [np.int32(i % 2) for i in range(3)])
+    for i, (g, x) in enumerate(zip(got, samples, strict=True)):
+        np.testing.assert_array_equal(g, x[::-1, :: -1 if i % 2 else 1])
+
+
+@pytest.mark.parametrize("samples", [RAGGED, DENSE], ids=["ragged", "dense"])
+@pytest.mark.parametrize("layout", ["CHW", "HWC"])
+def test_crop_mirror_normalize(samples, layout):
+    mean, std = np.array([120.0, 110, 100], np.float32), np.array([50.0, 60, 70], np.float32)
+    (got,) = images(
+        lambda x, m: fn.crop_mirror_normalize(
+            x, crop=(15, 8), crop_pos_x=0.0, crop_pos_y=1.0, mirror=m, mean=list(mean), std=list(std), output_layout=layout, pad_output=True
+        ),
+        samples,
+        [np.int32(1), np.int32(0), np.int32(1)],
+    )
+    for i, (g, x) in enumerate(zip(got, samples, strict=True)):
+        want = ((x[-15:, :8].astype(np.float32) - mean) / std)[:, :: 1 if i == 1 else -1]
+        want = np.concatenate([want, np.zeros((15, 8, 1))], axis=2)
+        np.testing.assert_allclose(g, want.transpose(2, 0, 1) if layout == "CHW" else want, atol=2e-5)
+
+
+@pytest.mark.parametrize("samples", [RAGGED, DENSE], ids=["ragged", "dense"])
+def test_brightness_contrast_and_blur_in_one_program(samples):
+    factor = [np.float32(f) for f in (0.5, 1.5, 1.0)]
+    (got,) = images(lambda x, b: fn.brightness_contrast(x, brightness=b, contrast=2.0, dtype=types.FLOAT), samples, factor)
+    for g, x, f in zip(got, samples, factor, strict=True):
+        np.testing.assert_allclose(g, f * (128 + 2 * (x.astype(np.float64) - 128)), rtol=1e-5, atol=1e-3)
+    (got,) = images(lambda x: fn.gaussian_blur(x, window_size=(3, 5), sigma=1.0, dtype=types.FLOAT), samples)
+    for g, x in zip(got, samples, strict=True):
+        want = np.pad(x.astype(np.float64), ((1, 1), (2, 2), (0, 0)), mode="reflect")
+        for axis, n in ((0, 3), (1, 5)):
+            w = np.exp(-((np.arange(n) - n // 2) ** 2) / 2)
+            want = sum(wi / w.sum() * np.take(want, range(i, want.shape[axis] - n + 1 + i), axis=axis) for i, wi in enumerate(w))
+        np.testing.assert_allclose(g, want, atol=1e-3)
+
+
+@pytest.mark.parametrize("samples", [RAGGED, DENSE], ids=["ragged", "dense"])
+@pytest.mark.parametrize("decoded", [False, True], ids=["host", "program"])
+def test_reductions(samples, decoded):
+    def define(x):
+        x = fn.flip(x, horizontal=0) if decoded else x  # after a native operator it is in the program
+        mean = fn.reductions.mean(x, axes=(0,))
+        return (mean, fn.reductions.std_dev(x, mean, axes=(0,)), fn.reductions.sum(x, axis_names="HW"), fn.reductions.max(x))
+
+    mean, deviation, total, largest = images(define, samples)
+    for i, x in enumerate(samples):
+        np.testing.assert_allclose(mean[i], x.mean(axis=0), rtol=1e-6)
+        np.testing.assert_allclose(deviation[i], x.std(axis=0), rtol=1e-5)
+        np.testing.assert_array_equal(total[i], x.sum(axis=(0, 1)))
+        assert (largest[i].shape, largest[i].item(), total[i].dtype) == ((), x.max(), np.uint64)
+
+
+def test_slice_pad_and_errors():
+    (got,) = images(lambda x: fn.pad(fn.slice(x, start=(2, 3), end=(10, 9), axes=(0, 1)), axis_names="HW", align=16, fill_value=7), RAGGED)
+    for g, x in zip(got, RAGGED, strict=True):
+        np.testing.assert_array_equal(g, np.pad(x[2:10, 3:9], ((0, 8), (0, 10), (0, 0)), constant_values=7))
+    with pytest.raises(jaxdali.SampleError, match="reaches outside the sample of shape"):
+        images(lambda x: fn.crop(x, crop=(20, 20)), RAGGED)
+    with pytest.raises(ValueError, match="output_layout must have the axes"):
+        images(lambda x: fn.crop_mirror_normalize(x, output_layout="FCHW"), RAGGED)
+
+
+@pytest.mark.parametrize("function", [lambda x, f: x * f, lambda x, f: f - x, lambda x, f: x > f])
+def test_numbers_of_samples_meet_ragged_images(function):
+    """Also where a sample is empty: it has no block of its own."""
+    samples, factor = [RAGGED[0], RAGGED[1][:0], RAGGED[2]], [np.float32(f) for f in (0.25, 3, 100)]
+    (got,) = run(lambda x, f: function(x.gpu(), f), samples, factor)
+    for g, x, f in zip(got, samples, factor, strict=True):
+        np.testing.assert_array_equal(np.array(g), function(x.astype(np.float32), f))
