@@ -59,6 +59,27 @@ JAXDALI_AVX2 JAXDALI_INLINE int64_t LoadThirds(const uint8_t* from, int64_t step
   return i;
 }
 
+// ConvertTo<T> of eight floats, T an integer of at most 16 bits: compilers make no vectors of comparisons that may
+// trap.
+template <class T>
+JAXDALI_AVX2 JAXDALI_INLINE void StoreEight(const float* from, T* to) {
+  __m256 v = _mm256_loadu_ps(from);
+  v = _mm256_and_ps(v, _mm256_cmp_ps(v, v, _CMP_ORD_Q));
+  v = _mm256_max_ps(v, _mm256_set1_ps(std::numeric_limits<T>::min()));
+  v = _mm256_min_ps(v, _mm256_set1_ps(std::numeric_limits<T>::max()));
+  __m256i whole = _mm256_cvttps_epi32(v);
+  const __m256 rest = _mm256_sub_ps(v, _mm256_cvtepi32_ps(whole));
+  whole = _mm256_sub_epi32(whole, _mm256_castps_si256(_mm256_cmp_ps(rest, _mm256_set1_ps(0.5f), _CMP_GE_OQ)));
+  whole = _mm256_add_epi32(whole, _mm256_castps_si256(_mm256_cmp_ps(rest, _mm256_set1_ps(-0.5f), _CMP_LE_OQ)));
+  const __m128i low = _mm256_castsi256_si128(whole), high = _mm256_extracti128_si256(whole, 1);
+  const __m128i words = std::is_same_v<T, uint16_t> ? _mm_packus_epi32(low, high) : _mm_packs_epi32(low, high);
+  if constexpr (sizeof(T) == 2)
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(to), words);
+  else
+    _mm_storel_epi64(reinterpret_cast<__m128i*>(to),
+                     std::is_same_v<T, uint8_t> ? _mm_packus_epi16(words, words) : _mm_packs_epi16(words, words));
+}
+
 template <class T, class V>
 struct Avx2 {
   JAXDALI_AVX2 static void Load(const T* from, int64_t step, int64_t n, V* to) {
@@ -78,6 +99,9 @@ struct Avx2 {
       for (; i + 8 <= n; i += 8)
         _mm_storeu_si128(reinterpret_cast<__m128i*>(to + i),
                          _mm256_cvtps_ph(_mm256_loadu_ps(from + i), _MM_FROUND_TO_NEAREST_INT));
+    } else if constexpr (std::is_integral_v<T> && !std::is_same_v<T, bool> && sizeof(T) <= 2 &&
+                         std::is_same_v<V, float>) {
+      for (; i + 8 <= n; i += 8) StoreEight(from + i, to + i);
     }
     jaxdali::Store(from + i, n - i, to + i);
   }

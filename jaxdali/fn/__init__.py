@@ -6,8 +6,8 @@ from .._core import names as _names
 from . import decoders as decoders
 from . import random as random
 from . import readers as readers
-from . import transforms as transforms
 from . import reductions as reductions
+from . import transforms as transforms
 from ._decode.peek_image_shape import peek_image_shape as peek_image_shape
 from ._deprecated import coin_flip as coin_flip
 from ._deprecated import file_reader as file_reader

@@ -24,10 +24,10 @@ from .._windows import axes_of
 
 _SUM, _SQUARES, _MIN, _MAX = range(4)  # ffi/reduce/reduce.h
 _HOST = {
-    _SUM: lambda x, center, axes: x.sum(axis=axes, keepdims=True),
-    _SQUARES: lambda x, center, axes: ((x - center) ** 2).sum(axis=axes, keepdims=True),
-    _MIN: lambda x, center, axes: x.min(axis=axes, keepdims=True, initial=np.inf),
-    _MAX: lambda x, center, axes: x.max(axis=axes, keepdims=True, initial=-np.inf),
+    _SUM: lambda x, center, axes: x.sum(axis=axes, keepdims=True, dtype=np.float64),
+    _SQUARES: lambda x, center, axes: ((x.astype(np.float64) - center) ** 2).sum(axis=axes, keepdims=True),
+    _MIN: lambda x, center, axes: x.astype(np.float64).min(axis=axes, keepdims=True, initial=np.inf),
+    _MAX: lambda x, center, axes: x.astype(np.float64).max(axis=axes, keepdims=True, initial=-np.inf),
 }
 
 
@@ -70,7 +70,7 @@ class Reduction(HostOperator, NativeOperator):
         axes, shapes = self._axes(x.spec), self._shapes(x)
         out = []
         for i in range(ctx.N):
-            sample = x.sample(i).astype(np.float64)
+            sample = x.sample(i)
             kept = [1 if d in axes else n for d, n in enumerate(sample.shape)]
             middle = center[0].sample(i).astype(np.float64).reshape(kept) if center else 0.0
             with np.errstate(all="ignore"):
