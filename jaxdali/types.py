@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from ._core.language import language as _language
+
 
 class _Enum(enum.IntEnum):
     def __repr__(self) -> str:
@@ -314,12 +316,10 @@ def Constant(
     pseudo_scalar = shape is None or tuple(np.atleast_1d(shape).tolist()) in ((), (1,))  # DALI's rule
     if number and pseudo_scalar and layout is None and device is None and name is None:
         return ScalarConstant(value, dtype)
-    from .fn._tensor.constant import array_node, narrowed
-
-    array = narrowed(value) if dtype is None else _converted(value, numpy_dtype(dtype))
+    array = _language().narrowed(value) if dtype is None else _converted(value, numpy_dtype(dtype))
     if shape is not None:
         array = np.broadcast_to(array, tuple(shape)) if array.size == 1 else array.reshape(tuple(shape))
-    return array_node(array, layout=layout or "", device=device, name=name)
+    return _language().array_node(array, layout=layout or "", device=device, name=name)
 
 
 def _converted(value: Any, dtype: np.dtype) -> np.ndarray:

@@ -15,6 +15,7 @@ from typing import Any
 
 from . import calls
 from .graph import DataNode, Node
+from .language import language
 from .operator import Operator
 
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
@@ -145,10 +146,8 @@ def as_node(x: Any, name: str) -> DataNode:
     """A DataNode as it is; a number or array as a constant, the same for all samples."""
     if isinstance(x, DataNode):
         return x
-    from ..fn._tensor.constant import constant_node
-
     try:
-        return constant_node(x)
+        return language().constant_node(x)
     except TypeError as e:
         raise TypeError(f"{name}: an input must be a DataNode, a number or an array, got {type(x).__name__}") from e
 

@@ -2,158 +2,145 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, Self
 
-if TYPE_CHECKING:
-    from ..types import DALIDataType
-    from .graph import DataNode
+from ..types import DALIDataType
+from .language import language
 
 
 def _pointwise(function: str, *operands: Any) -> Any:
-    from ..fn._tensor.arithmetic import is_operand, pointwise
-
-    return pointwise(function, *operands) if all(is_operand(x) for x in operands) else NotImplemented
+    return language().pointwise(function, *operands)
 
 
 class Expression:
-    """What Python's operators do on a `DataNode`. The type rules are those of DALI; see `jaxdali.fn._arithmetic`."""
+    """What Python's operators do on a `DataNode`. The type rules are those of DALI; see `jaxdali.fn._tensor.arithmetic`."""
 
     __slots__ = ()
     __array_ufunc__ = None  # NumPy leaves `array * node` to this class
     __hash__ = object.__hash__  # by identity: == makes a node
 
-    def __neg__(self) -> DataNode:
+    def __neg__(self) -> Self:
         return _pointwise("minus", self)
 
-    def __abs__(self) -> DataNode:
+    def __abs__(self) -> Self:
         return _pointwise("abs", self)
 
-    def __pos__(self) -> DataNode:
+    def __pos__(self) -> Self:
         return _pointwise("plus", self)
 
-    def __invert__(self) -> DataNode:
+    def __invert__(self) -> Self:
         return _pointwise("bitnot", self)
 
-    def __add__(self, other: Any) -> DataNode:
+    def __add__(self, other: Any) -> Self:
         return _pointwise("add", self, other)
 
-    def __radd__(self, other: Any) -> DataNode:
+    def __radd__(self, other: Any) -> Self:
         return _pointwise("add", other, self)
 
-    def __sub__(self, other: Any) -> DataNode:
+    def __sub__(self, other: Any) -> Self:
         return _pointwise("sub", self, other)
 
-    def __rsub__(self, other: Any) -> DataNode:
+    def __rsub__(self, other: Any) -> Self:
         return _pointwise("sub", other, self)
 
-    def __mul__(self, other: Any) -> DataNode:
+    def __mul__(self, other: Any) -> Self:
         return _pointwise("mul", self, other)
 
-    def __rmul__(self, other: Any) -> DataNode:
+    def __rmul__(self, other: Any) -> Self:
         return _pointwise("mul", other, self)
 
-    def __truediv__(self, other: Any) -> DataNode:
+    def __truediv__(self, other: Any) -> Self:
         return _pointwise("fdiv", self, other)
 
-    def __rtruediv__(self, other: Any) -> DataNode:
+    def __rtruediv__(self, other: Any) -> Self:
         return _pointwise("fdiv", other, self)
 
-    def __floordiv__(self, other: Any) -> DataNode:
+    def __floordiv__(self, other: Any) -> Self:
         return _pointwise("div", self, other)
 
-    def __rfloordiv__(self, other: Any) -> DataNode:
+    def __rfloordiv__(self, other: Any) -> Self:
         return _pointwise("div", other, self)
 
-    def __mod__(self, other: Any) -> DataNode:
+    def __mod__(self, other: Any) -> Self:
         return _pointwise("mod", self, other)
 
-    def __rmod__(self, other: Any) -> DataNode:
+    def __rmod__(self, other: Any) -> Self:
         return _pointwise("mod", other, self)
 
-    def __pow__(self, other: Any) -> DataNode:
+    def __pow__(self, other: Any) -> Self:
         return _pointwise("pow", self, other)
 
-    def __rpow__(self, other: Any) -> DataNode:
+    def __rpow__(self, other: Any) -> Self:
         return _pointwise("pow", other, self)
 
-    def __and__(self, other: Any) -> DataNode:
+    def __and__(self, other: Any) -> Self:
         return _pointwise("bitand", self, other)
 
-    def __rand__(self, other: Any) -> DataNode:
+    def __rand__(self, other: Any) -> Self:
         return _pointwise("bitand", other, self)
 
-    def __or__(self, other: Any) -> DataNode:
+    def __or__(self, other: Any) -> Self:
         return _pointwise("bitor", self, other)
 
-    def __ror__(self, other: Any) -> DataNode:
+    def __ror__(self, other: Any) -> Self:
         return _pointwise("bitor", other, self)
 
-    def __xor__(self, other: Any) -> DataNode:
+    def __xor__(self, other: Any) -> Self:
         return _pointwise("bitxor", self, other)
 
-    def __rxor__(self, other: Any) -> DataNode:
+    def __rxor__(self, other: Any) -> Self:
         return _pointwise("bitxor", other, self)
 
-    def __lshift__(self, other: Any) -> DataNode:
+    def __lshift__(self, other: Any) -> Self:
         return _pointwise("shl", self, other)
 
-    def __rlshift__(self, other: Any) -> DataNode:
+    def __rlshift__(self, other: Any) -> Self:
         return _pointwise("shl", other, self)
 
-    def __rshift__(self, other: Any) -> DataNode:
+    def __rshift__(self, other: Any) -> Self:
         return _pointwise("shr", self, other)
 
-    def __rrshift__(self, other: Any) -> DataNode:
+    def __rrshift__(self, other: Any) -> Self:
         return _pointwise("shr", other, self)
 
-    def __eq__(self, other: Any) -> DataNode:  # pyright: ignore[reportIncompatibleMethodOverride]
+    def __eq__(self, other: Any) -> Self:  # pyright: ignore[reportIncompatibleMethodOverride]
         return _pointwise("eq", self, other)
 
-    def __ne__(self, other: Any) -> DataNode:  # pyright: ignore[reportIncompatibleMethodOverride]
+    def __ne__(self, other: Any) -> Self:  # pyright: ignore[reportIncompatibleMethodOverride]
         return _pointwise("ne", self, other)
 
-    def __lt__(self, other: Any) -> DataNode:
+    def __lt__(self, other: Any) -> Self:
         return _pointwise("lt", self, other)
 
-    def __le__(self, other: Any) -> DataNode:
+    def __le__(self, other: Any) -> Self:
         return _pointwise("le", self, other)
 
-    def __gt__(self, other: Any) -> DataNode:
+    def __gt__(self, other: Any) -> Self:
         return _pointwise("gt", self, other)
 
-    def __ge__(self, other: Any) -> DataNode:
+    def __ge__(self, other: Any) -> Self:
         return _pointwise("ge", self, other)
 
-    def __getitem__(self, key: Any) -> DataNode:
+    def __getitem__(self, key: Any) -> Self:
         """A part of each sample, by Python's rules: ``node[1:-1, ::2]``, ``node[0]``. Indices may be scalar DataNodes."""
-        from ..fn._tensor.subscript import subscript
+        return language().subscript(self, key)
 
-        return subscript(cast("DataNode", self), key)
-
-    def gpu(self) -> DataNode:
+    def gpu(self) -> Self:
         """The value on the accelerator (itself when it is there)."""
-        from ..fn._tensor.copy import copy_to
+        return language().copy_to(self, "gpu")
 
-        return copy_to(cast("DataNode", self), "gpu")
-
-    def cpu(self) -> DataNode:
+    def cpu(self) -> Self:
         """The value on the host (itself when it is there)."""
-        from ..fn._tensor.copy import copy_to
+        return language().copy_to(self, "cpu")
 
-        return copy_to(cast("DataNode", self), "cpu")
-
-    def shape(self, *, dtype: DALIDataType | None = None, device: str = "cpu") -> DataNode:
+    def shape(self, *, dtype: DALIDataType | None = None, device: str = "cpu") -> Self:
         """The shape of each sample, a 1-D value.
 
         Args:
           dtype: its element type. Default: INT64.
           device: where it is: "cpu" or "gpu".
         """
-        from ..fn._tensor.copy import copy_to
-        from ..fn._tensor.shapes import shapes
-        from ..types import INT64
-
         if device not in ("cpu", "gpu"):
             raise ValueError(f"shape: device must be 'cpu' or 'gpu', got {device!r}")
-        node = shapes(cast("DataNode", self), dtype=INT64 if dtype is None else dtype)
-        return node if device == "cpu" else copy_to(node, "gpu")
+        node = language().shapes(self, dtype)
+        return node if device == "cpu" else language().copy_to(node, "gpu")

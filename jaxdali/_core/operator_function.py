@@ -70,6 +70,7 @@ from .building import add, drawing_as, is_node, user_line
 from .calls import records
 from .declaration import INPUT, PER_SAMPLE, Argument, arguments_of
 from .graph import DataNode
+from .language import language
 from .operator import Operator
 
 T = TypeVar("T")
@@ -222,11 +223,9 @@ class Declaration:
                 raise ArgumentTypeError(f"{self.name}: argument {a.name} must be {a.expected}, the same for all samples, got a DataNode")
             return x
         if a.per_sample and isinstance(x, (list, tuple)) and any(map(is_node, x)):
-            from ..fn._tensor.constant import stack_nodes
-
             if a.many and a.lengths and len(x) not in a.lengths:
                 raise a.error(self.name, x)
-            return stack_nodes([e if is_node(e) else dataclasses.replace(a, many=False).check(self.name, e) for e in x])
+            return language().stack_nodes([e if is_node(e) else dataclasses.replace(a, many=False).check(self.name, e) for e in x])
         return a.check(self.name, x)
 
     def _sets(self, inputs: Sequence[Any]) -> list[tuple[Any, ...]]:

@@ -3,6 +3,8 @@
 from typing import TYPE_CHECKING as _TYPE_CHECKING
 
 from .._core import names as _names
+from .._core.language import set_language as _set_language
+from . import _language
 from . import decoders as decoders
 from . import random as random
 from . import readers as readers
@@ -50,9 +52,11 @@ from ._tensor.reshape import reinterpret as reinterpret
 from ._tensor.reshape import reshape as reshape
 from ._tensor.shapes import shapes as shapes
 from ._tensor.squeeze import squeeze as squeeze
-
-if not _TYPE_CHECKING:
-    __all__, __dir__, __getattr__ = _names.index(__name__, globals())
 from ._tensor.stack import stack as stack
 from ._tensor.zeros import zeros as zeros
 from ._tensor.zeros import zeros_like as zeros_like
+
+_set_language(_language)
+
+if not _TYPE_CHECKING:
+    __all__, __dir__, __getattr__ = _names.index(__name__, globals())
