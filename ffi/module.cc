@@ -217,6 +217,10 @@ NB_MODULE(_cpu, m) {
   m.def("decode_images", &DecodeImages, nb::arg("data"), nb::arg("info"), nb::arg("out"), nb::arg("output_type"),
         nb::arg("adjust_orientation"), nb::arg("fast_idct"), nb::arg("pool"),
         "Decodes images into arrays [H, W, C] on a thread pool; the status of each");
+  m.attr("EXTENSION_VERSION") = jaxdali::kExtensionVersion;
+  m.def(
+      "run_on_pool", [] { return reinterpret_cast<uintptr_t>(&jaxdali::RunOnPool); },
+      "address of RunOnPool, for jaxdali_connect of ffi/common/extension.h");
   m.def("pool_create", &jaxdali::ThreadPool::Create, nb::arg("num_threads"));
   m.def("pool_destroy", &jaxdali::ThreadPool::Destroy, nb::arg("id"), nb::call_guard<nb::gil_scoped_release>());
 

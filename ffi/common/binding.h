@@ -128,32 +128,30 @@ inline ffi::Error ForEachSample(I32 control, const Batch& in, const Batch& out, 
                                 Task task) {
   const int n = out.n;
   if (!SizesAgree(control, in, out, status)) return ffi::Error::InvalidArgument("batch sizes of the operands differ");
-  auto pool = ThreadPool::Get(control.typed_data()[0]);
-  if (!pool) return ffi::Error::Internal("unknown thread pool");
   const int32_t* present = control.typed_data() + 1;
   int32_t* code = status->typed_data();
   std::vector<int64_t> cost(n);
   for (int i = 0; i < n; i++) cost[i] = out.valid(i) ? out.size(i) : 0;
   AdviseHugePages(out.data, static_cast<size_t>(out.capacity) * static_cast<size_t>(SizeOf(out.dtype)));
-  pool->Run(
-      n,
-      [&](int i) {
-        if (!present[i])
-          code[i] = kOk;
-        else if (!in.valid(i) || !out.valid(i))
-          code[i] = kInternal;
-        else
-          code[i] = task(i);
-      },
-      LargestFirst(cost));
-  return ffi::Error::Success();
+  auto work = [&](int i) {
+    if (!present[i])
+      code[i] = kOk;
+    else if (!in.valid(i) || !out.valid(i))
+      code[i] = kInternal;
+    else
+      code[i] = task(i);
+  };
+  const bool ran = RunOnPool(
+      control.typed_data()[0], n, [](void* of, int i) { (*static_cast<decltype(work)*>(of))(i); }, &work,
+      LargestFirst(cost).data());
+  return ran ? ffi::Error::Success() : ffi::Error::Internal("unknown thread pool");
 }
 
 #endif  // JAXDALI_CUDA
 
 // The last argument of XLA_FFI_DEFINE_HANDLER_SYMBOL. Handlers on the GPU only launch kernels, which depend on nothing
-// the host reads from their buffers: XLA may record them into CUDA graphs. The emulated ones say the same, so that programs
-// with them are compiled for a GPU as the real ones are.
+// the host reads from their buffers: XLA may record them into CUDA graphs. The emulated ones say the same, so that
+// programs with them are compiled for a GPU as the real ones are.
 #ifdef JAXDALI_CUDA
 #define JAXDALI_HANDLER_TRAITS {::xla::ffi::Traits::kCmdBufferCompatible}
 #else

@@ -1,10 +1,10 @@
 // The binding of a kernel: what is the same for all of them stands here once. A kernel `x` has
 //
-//   struct XBatch { Batch in, out; ... };                         // x.h: what its custom call gets
-//   Status X(const XBatch&, int i);                               // x.h: the CPU kernel, for a sample inside both
-//   buffers const char* LaunchX(const XBatch&, const Samples&, void*);    // x.cu: the CUDA kernel; null or what went
-//   wrong ffi::Error SetUp(XBatch*, <operands and attributes>);         // x.cc: checks them, with `in` and `out`
-//   already set JAXDALI_DEFINE_KERNEL(x, SetUp, X, LaunchX, .Arg<...>() ...)  // x.cc: their list
+//   struct XBatch { Batch in, out; ... };                              x.h: what its custom call gets
+//   Status X(const XBatch&, int i);                                    x.h: the CPU kernel, of a sample inside both
+//   const char* LaunchX(const XBatch&, const Samples&, void* stream);  x.h: the CUDA kernel; null, or what went wrong
+//   ffi::Error SetUp(XBatch*, <operands and attributes>);              x.cc: checks them; `in` and `out` are set
+//   JAXDALI_DEFINE_KERNEL(x, SetUp, X, LaunchX, .Arg<...>() ...)       x.cc: their list
 #ifndef JAXDALI_FFI_COMMON_KERNEL_H_
 #define JAXDALI_FFI_COMMON_KERNEL_H_
 
@@ -73,14 +73,24 @@ inline bool HasRows(const Buffer& operand, const B& batch, int64_t columns) {
 #define JAXDALI_KERNEL_RUNS(cpu, cuda) cpu
 #endif
 
+// A library of kernels beside the module is asked for its handlers by name (extension.h).
+#ifdef JAXDALI_EXTENSION
+#define JAXDALI_DECLARE_HANDLER(name) \
+  extern "C" __attribute__((visibility("default"))) XLA_FFI_Error* jaxdali_##name(XLA_FFI_CallFrame*);
+#else
+#define JAXDALI_DECLARE_HANDLER(name)
+#endif
+
 // The parameters begin with JAXDALI_BIND_BATCH's and end with the results: data, status.
 #define JAXDALI_DEFINE_KERNEL(name, set_up, cpu, cuda, ...)                                       \
+  JAXDALI_DECLARE_HANDLER(name)                                                                   \
   XLA_FFI_DEFINE_HANDLER_SYMBOL(                                                                  \
       jaxdali_##name, (&::jaxdali::KernelCall<&set_up, &JAXDALI_KERNEL_RUNS(cpu, cuda)>::Handle), \
       JAXDALI_BIND_BATCH() __VA_ARGS__.Ret<::xla::ffi::AnyBuffer>().Ret<::jaxdali::I32>(), JAXDALI_HANDLER_TRAITS)
 
 // ... data, status, working memory.
 #define JAXDALI_DEFINE_KERNEL_WITH_SCRATCH(name, set_up, cpu, cuda, ...)                                           \
+  JAXDALI_DECLARE_HANDLER(name)                                                                                    \
   XLA_FFI_DEFINE_HANDLER_SYMBOL(jaxdali_##name,                                                                    \
                                 (&::jaxdali::ScratchKernelCall<&set_up, &JAXDALI_KERNEL_RUNS(cpu, cuda)>::Handle), \
                                 JAXDALI_BIND_BATCH() __VA_ARGS__.Ret<::xla::ffi::AnyBuffer>()                      \

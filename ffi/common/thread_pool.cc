@@ -132,11 +132,11 @@ std::shared_ptr<ThreadPool> ThreadPool::Get(int id) {
   return it == Pools().end() ? nullptr : it->second;
 }
 
-std::vector<int> LargestFirst(const std::vector<int64_t>& cost) {
-  std::vector<int> order(cost.size());
-  std::iota(order.begin(), order.end(), 0);
-  std::stable_sort(order.begin(), order.end(), [&](int a, int b) { return cost[a] > cost[b]; });
-  return order;
+bool RunOnPool(int id, int n, void (*task)(void* of, int i), void* of, const int* order) {
+  auto pool = ThreadPool::Get(id);
+  if (!pool) return false;
+  pool->Run(n, [&](int i) { task(of, i); }, std::vector<int>(order, order + n));
+  return true;
 }
 
 }  // namespace jaxdali

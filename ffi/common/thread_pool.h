@@ -3,9 +3,11 @@
 #ifndef JAXDALI_FFI_COMMON_THREAD_POOL_H_
 #define JAXDALI_FFI_COMMON_THREAD_POOL_H_
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <numeric>
 #include <vector>
 
 namespace jaxdali {
@@ -32,7 +34,25 @@ class ThreadPool {
 };
 
 // Indices 0..n-1 by descending cost, for Run.
-std::vector<int> LargestFirst(const std::vector<int64_t>& cost);
+inline std::vector<int> LargestFirst(const std::vector<int64_t>& cost) {
+  std::vector<int> order(cost.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::stable_sort(order.begin(), order.end(), [&](int a, int b) { return cost[a] > cost[b]; });
+  return order;
+}
+
+// Calls task(of, i) for each of n indices, in this order, on the pool of an id; false: there is no such pool. Nothing
+// of C++ is in its signature: libraries of kernels beside this module call it, too.
+using PoolRun = bool(int id, int n, void (*task)(void* of, int i), void* of, const int* order);
+#ifdef JAXDALI_EXTENSION
+inline PoolRun* RunOnPool = [](int, int, void (*)(void*, int), void*, const int*) { return false; };  // see extension.h
+#else
+PoolRun RunOnPool;
+#endif
+
+// Of what such libraries and the module agree on: this function, the operands that every custom call begins with
+// (binding.h), the status codes. Another one whenever one of them changes.
+inline constexpr int kExtensionVersion = 1;
 
 }  // namespace jaxdali
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
 import importlib
-from typing import Any
+import os
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -48,13 +50,52 @@ def _load_cuda() -> tuple[str, frozenset[str]]:
 CUDA, CUDA_KERNELS = _load_cuda()
 
 
+_kernels = {"cpu": {name.removeprefix("jaxdali_") for name in _cpu.targets()}, "CUDA": set(CUDA_KERNELS)}  # by platform
+_libraries: dict[tuple[str, str], str] = {}  # of the kernels that users registered, by platform and name
+
+
 def kernels_on(device: jax.Device) -> frozenset[str]:
     """The native kernels that JAX programs on a device can call. Where one is missing, its operators run on the CPU."""
     if device.platform == "cpu":
-        return frozenset(name.removeprefix("jaxdali_") for name in _cpu.targets())
+        return frozenset(_kernels["cpu"])
     # AMD's platform is called "gpu" too.
     is_cuda = device.platform == "cuda" or (device.platform == "gpu" and "cuda" in device.client.platform_version.lower())
-    return CUDA_KERNELS if is_cuda else frozenset()
+    return frozenset(_kernels["CUDA"] if is_cuda else ())
+
+
+def register_kernel(name: str, library: str | os.PathLike[str], *, platform: Literal["cpu", "CUDA"] = "cpu") -> None:
+    """Makes a kernel of a library of one's own known, for `NativeOperator.kernel` and `call`.
+
+    The library stays loaded until the process ends, and must not be overwritten while that runs; registering it again does nothing.
+
+    Args:
+      name: of the kernel, as in ``JAXDALI_DEFINE_KERNEL(name, ...)``.
+      library: path of a shared library (or of a nanobind module), compiled with ``ffi/common/extension.h``.
+      platform: what it was compiled for: "cpu", or with ``-DJAXDALI_CUDA`` "CUDA". Every kernel needs one for the CPU.
+
+    Raises:
+      ValueError: another library has a kernel of this name; or this one has none, or was compiled with the headers of another version.
+      OSError: the library can't be loaded.
+    """
+    if platform not in _kernels:
+        raise ValueError(f"platform must be {' or '.join(map(repr, _kernels))}, got {platform!r}")
+    path = os.path.abspath(library)
+    if name in _kernels[platform]:
+        before = _libraries.get((platform, name), "jaxdali itself")
+        if path != before:
+            raise ValueError(f"there is a kernel {name!r} for the platform {platform!r} already, of {before}")
+        return
+    loaded = ctypes.CDLL(path)
+    try:
+        handler, connect = loaded[f"jaxdali_{name}"], loaded.jaxdali_connect
+    except AttributeError as e:
+        raise ValueError(f"{path} is no library with the kernel {name!r}, compiled with ffi/common/extension.h: {e}") from None
+    version = connect(ctypes.c_void_p(_cpu.run_on_pool()))
+    if version != _cpu.EXTENSION_VERSION:
+        raise ValueError(f"{path} was compiled with headers of version {version}, these are {_cpu.EXTENSION_VERSION}: compile again")
+    jax.ffi.register_ffi_target(f"jaxdali_{name}", jax.ffi.pycapsule(handler), platform=platform)
+    _kernels[platform].add(name)
+    _libraries[platform, name] = path
 
 
 def flat(x: Any) -> tuple[Any, Any, Any]:

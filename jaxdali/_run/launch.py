@@ -131,6 +131,8 @@ class Launcher:
           SampleError: a sample failed on the host; nothing of its phase was launched.
           OperatorError: an operator failed.
         """
+        if work.failures:  # of what was read: no host step may follow
+            raise repair.sample_error(work.failures[0][0], work, *work.failures[0][1:])
         number = 0
         while True:
             if bad := self._run_host(number, work):

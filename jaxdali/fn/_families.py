@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 import jax.numpy as jnp
@@ -14,7 +14,7 @@ from .._core import ffi as _ffi
 from .._core.arguments import Values
 from .._core.context import HostContext, LowerContext
 from .._core.operator import NativeOperator, Setup
-from .._core.ragged import ALIGNMENT
+from .._core.ragged import ALIGNMENT, Ragged
 from .._core.values import Spec, Value
 
 DEFAULT_LAYOUTS = {3: "HWC", 4: "FHWC", 5: "FDHWC"}
@@ -53,6 +53,24 @@ def samples_of_blocks(offsets: Any, capacity: int) -> Any:
     """
     first = jnp.zeros((capacity // ALIGNMENT,), jnp.int32).at[offsets].add(jnp.ones((), jnp.int32), mode="drop")
     return jnp.cumsum(first, dtype=jnp.int32) - jnp.ones((), jnp.int32)
+
+
+def elementwise(function: Callable[..., Any], x: Any, *numbers: Any) -> Any:
+    """``function(x, *numbers)`` of each element of a batch in a program, where `numbers` are each one per sample, ``[B]``.
+
+    Args:
+      function: gets the elements as ``[rows, elements of one sample]`` and the numbers as ``[rows, 1]``; elements between samples, too,
+        about which nothing is said.
+      x: dense, ``[B, ...]``, or `Ragged`.
+
+    Returns:
+      A batch of the same shapes.
+    """
+    if not isinstance(x, Ragged):
+        return function(x.reshape(x.shape[0], -1), *(n.reshape(-1, 1) for n in numbers)).reshape(x.shape)
+    sample = samples_of_blocks(x.offsets, x.data.shape[0])
+    data = function(x.data.reshape(-1, ALIGNMENT), *(n[sample][:, None] for n in numbers))
+    return dataclasses.replace(x, data=data.reshape(-1))
 
 
 # --- windows ------------------------------------------------------------------------------------------------------

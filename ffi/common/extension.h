@@ -1,0 +1,25 @@
+// Kernels in a library of their own, beside jaxdali's module. Included first; then as ffi/common/kernel.h has it:
+//
+//   c++ -std=c++20 -O3 -fPIC -shared $(python -m jaxdali.extend) threshold.cc -o threshold.so
+//
+// and in Python `jaxdali.extend.register_kernel("threshold", "threshold.so")`, which hands the library what it needs of
+// the module: the threads of the pipeline. With -DJAXDALI_CUDA the same binding is that of the CUDA kernel.
+#ifndef JAXDALI_FFI_COMMON_EXTENSION_H_
+#define JAXDALI_FFI_COMMON_EXTENSION_H_
+
+#if defined(JAXDALI_FFI_COMMON_THREAD_POOL_H_) && !defined(JAXDALI_EXTENSION)
+#error "include ffi/common/extension.h first"
+#endif
+#ifndef JAXDALI_EXTENSION
+#define JAXDALI_EXTENSION
+#endif
+
+#include "ffi/common/kernel.h"
+
+// Returns what the library was built for: `register_kernel` refuses one of another version.
+extern "C" __attribute__((weak, visibility("default"))) int jaxdali_connect(jaxdali::PoolRun* run) {
+  jaxdali::RunOnPool = run;
+  return jaxdali::kExtensionVersion;
+}
+
+#endif  // JAXDALI_FFI_COMMON_EXTENSION_H_

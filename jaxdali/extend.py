@@ -1,0 +1,114 @@
+"""What operators and readers in files of one's own are written with; CONTRIBUTING.md has a recipe for each kind.
+
+An operator is a class and a function: the class (`ProgramOperator`, `NativeOperator`, `HostOperator`, or of a family: `Window`, `Warp`,
+`ColorMatrix`, `Separable`) says what happens to a batch; the function's signature, made an operator by `operator_function`, declares
+arguments and checks them. A reader is a list of records: `Records` and `Reader`. A native kernel is compiled with the headers of
+`include_dir`, and made known by `register_kernel`.
+
+This is what jaxdali's own operators are made of, and changes as they do: between versions names here may change, which CHANGELOG.md says.
+It is imported as such, ``import jaxdali.extend``.
+"""
+
+from __future__ import annotations
+
+import pathlib
+
+import jax
+
+from . import _cpu
+from ._core.arguments import Arguments, Values
+from ._core.building import add
+from ._core.context import BuildContext, HostContext, LowerContext, Out
+from ._core.declaration import DType, Len, OneOf, Range
+from ._core.ffi import call, register_kernel
+from ._core.graph import DataNode
+from ._core.operator import HostOperator, NativeOperator, Operator, ProgramOperator, Setup, SourceOperator
+from ._core.operator_function import Hints, Input, ListOf, OneOrMore, PerSample, SeededHints, operator_function
+from ._core.ragged import ALIGNMENT, Packed, Ragged
+from ._core.values import Spec, Value
+from ._data.epoch import Order
+from ._data.files import Path
+from ._data.listed import ListSource, Reader, ReaderHints, Records
+from ._data.source import SampleIds, Saved, Source
+from .fn._families import (
+    UNSUPPORTED,
+    ColorMatrix,
+    Part,
+    Separable,
+    Warp,
+    Window,
+    elementwise,
+    image_layout,
+    samples_of_blocks,
+    spec_of,
+)
+
+__all__ = [
+    "ALIGNMENT",
+    "UNSUPPORTED",
+    "Arguments",
+    "BuildContext",
+    "ColorMatrix",
+    "DType",
+    "DataNode",
+    "Hints",
+    "HostContext",
+    "HostOperator",
+    "Input",
+    "Len",
+    "ListOf",
+    "ListSource",
+    "LowerContext",
+    "NativeOperator",
+    "OneOf",
+    "OneOrMore",
+    "Operator",
+    "Order",
+    "Out",
+    "Packed",
+    "Part",
+    "Path",
+    "PerSample",
+    "ProgramOperator",
+    "Ragged",
+    "Range",
+    "Reader",
+    "ReaderHints",
+    "Records",
+    "SampleIds",
+    "Saved",
+    "SeededHints",
+    "Separable",
+    "Setup",
+    "Source",
+    "SourceOperator",
+    "Spec",
+    "Value",
+    "Values",
+    "Warp",
+    "Window",
+    "add",
+    "call",
+    "elementwise",
+    "image_layout",
+    "include_dir",
+    "operator_function",
+    "register_kernel",
+    "samples_of_blocks",
+    "spec_of",
+]
+
+
+def include_dir() -> str:
+    """The folder with the headers of kernels, in which they are called ``ffi/common/...``; they need those of `jax.ffi.include_dir`, too.
+
+    ``python -m jaxdali.extend`` prints both as a compiler's arguments.
+    """
+    installed = pathlib.Path(_cpu.__file__).parent / "include"
+    folder = installed if installed.is_dir() else pathlib.Path(__file__).parent.parent  # the latter: built into the sources
+    assert (folder / "ffi" / "common" / "extension.h").exists(), folder
+    return str(folder)
+
+
+if __name__ == "__main__":
+    print(f"-I{include_dir()} -isystem {jax.ffi.include_dir()}")

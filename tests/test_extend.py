@@ -1,0 +1,97 @@
+"""jaxdali.extend: its names, its headers, and kernels that don't belong to the package. Whole operators: test_contributing.py."""
+
+import inspect
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+
+import jax
+import numpy as np
+import pytest
+
+from jaxdali import extend
+from jaxdali._core.ragged import pack
+
+HEADERS = ("extension", "kernel", "launch", "binding", "batch", "status", "convert", "samples", "thread_pool")
+
+
+def test_every_name_is_there_and_documented():
+    public = {n for n in vars(extend) if not n.startswith("_")} - {"annotations", "jax", "pathlib"}
+    assert public == set(extend.__all__)
+    for name in extend.__all__:
+        x = getattr(extend, name)
+        if inspect.isclass(x) or inspect.isfunction(x):
+            assert x.__doc__, name
+
+
+def test_the_headers_need_no_others():
+    """All that they include is among them, XLA's, or the compiler's."""
+    root = pathlib.Path(extend.include_dir())
+    todo, seen = [f"ffi/common/{h}.h" for h in HEADERS], set()
+    while todo:
+        header = todo.pop()
+        if header not in seen and not header.startswith("xla/"):
+            seen.add(header)
+            todo += re.findall(r'#include "([^"]+)"', (root / header).read_text())
+    assert len(seen) > len(HEADERS)
+    assert all(h.startswith("ffi/common/") for h in seen)
+
+
+def test_a_compilers_arguments():
+    out = subprocess.run([sys.executable, "-m", "jaxdali.extend"], capture_output=True, text=True, check=True).stdout.split()
+    assert out == [f"-I{extend.include_dir()}", "-isystem", jax.ffi.include_dir()]
+
+
+# --- kernels ------------------------------------------------------------------------------------------------------
+
+WITHOUT_KERNEL = "int answer(void) { return 42; }"
+OF_ANOTHER_VERSION = "int jaxdali_connect(void* run) { return -1; } void* jaxdali_mine(void* frame) { return 0; }"
+
+
+def library(folder, source):
+    """A shared library of a C source."""
+    compiler = shutil.which("cc")
+    if compiler is None:
+        pytest.skip("no C compiler (cc)")
+    path = folder / "mine.so"
+    subprocess.run([compiler, "-shared", "-fPIC", "-xc", "-", "-o", path], input=source, text=True, check=True)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [(WITHOUT_KERNEL, "no library with the kernel 'mine'"), (OF_ANOTHER_VERSION, "headers of version -1.*compile again")],
+)
+def test_libraries_that_are_none(tmp_path, source, message):
+    with pytest.raises(ValueError, match=message):
+        extend.register_kernel("mine", library(tmp_path, source))
+
+
+def test_names_and_platforms_of_kernels(tmp_path):
+    with pytest.raises(ValueError, match="'resize' for the platform 'cpu' already, of jaxdali itself"):
+        extend.register_kernel("resize", tmp_path / "mine.so")
+    with pytest.raises(ValueError, match="platform must be 'cpu' or 'CUDA', got 'gpu'"):
+        extend.register_kernel("mine", tmp_path / "mine.so", platform="gpu")
+    with pytest.raises(OSError, match="no_such_file"):
+        extend.register_kernel("mine", tmp_path / "no_such_file.so")
+
+
+# --- elements -----------------------------------------------------------------------------------------------------
+
+
+def test_elementwise():
+    """A number of each sample meets that sample's elements, of dense and of ragged batches."""
+    shapes = [(3, 70), (0, 4), (1, 1), (64, 1)]
+    samples = [np.arange(np.prod(s), dtype=np.float32).reshape(s) for s in shapes]
+    numbers = np.array([1, 10, 100, 1000], np.float32)
+    p = pack(samples, 1, lambda elements, dtype: np.zeros((1, elements + 256), dtype))
+    batch = extend.Ragged(p.data[0], p.offsets, p.shapes)
+    result = jax.jit(lambda x, n: extend.elementwise(lambda x, n: x * n, x, n))(batch, numbers)
+    for i, (start, shape) in enumerate(zip(p.offsets, shapes, strict=True)):
+        size = int(np.prod(shape))
+        got = np.asarray(result.data)[start * extend.ALIGNMENT :][:size].reshape(shape)
+        np.testing.assert_array_equal(got, samples[i] * numbers[i])
+    dense = np.ones((4, 2, 3), np.float32)
+    np.testing.assert_array_equal(extend.elementwise(lambda x, n: x * n, dense, numbers), dense * numbers[:, None, None])
