@@ -114,6 +114,11 @@ class Definition:
         return self._given["concurrency"]
 
     @property
+    def enable_statistics(self) -> bool:
+        """Whether `Pipeline.statistics` may be called."""
+        return self._given["enable_statistics"]
+
+    @property
     def enable_memory_stats(self) -> bool:
         """As given; without effect."""
         return self._given["enable_memory_stats"]

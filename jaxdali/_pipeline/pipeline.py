@@ -17,6 +17,7 @@ import jax
 from .._core.graph import DataNode, Graph
 from .._data.source import Source
 from .._run.executor import Executor
+from .._run.meter import Statistics
 from .._run.prefetch import close_aside
 from .._run.sharding import Shards
 from .._run.work import BadSample
@@ -55,6 +56,7 @@ class Pipeline(Definition):
       py_num_workers: threads in which each `external_source` of samples with ``parallel=True`` is called; 0 counts as 1.
       py_start_method, py_callback_pickler: checked, and without effect: workers are threads.
       enable_conditionals, debug: not there yet; True raises NotImplementedError. (In DALI arguments of `pipeline_def` alone.)
+      enable_statistics: whether `statistics`, also of an iterator, may be called. Beyond DALI.
       enable_checkpointing: whether `checkpoint`, and `checkpoints` of an iterator, may be called.
       checkpoint: what one of these returned: the pipeline goes on from there, with its seed. Needs `enable_checkpointing`.
       output_dtype, output_ndim, output_layout: what the outputs must have, one for all or a list; None: anything. Checked when the
@@ -81,6 +83,7 @@ class Pipeline(Definition):
         default_cuda_stream_priority: int | None = None,
         *,
         enable_memory_stats: bool = False,
+        enable_statistics: bool = False,
         enable_checkpointing: bool = False,
         checkpoint: bytes | None = None,
         py_num_workers: int = 1,
@@ -118,6 +121,7 @@ class Pipeline(Definition):
             "output_ndim": check.output_ndims(output_ndim),
             "output_layout": check.output_layouts(output_layout),
             "enable_memory_stats": check.flag("enable_memory_stats", enable_memory_stats),
+            "enable_statistics": check.flag("enable_statistics", enable_statistics),
             **check.workers(py_num_workers, py_start_method, py_callback_pickler),
             "exec_dynamic": None if exec_dynamic is None else check.flag("exec_dynamic", exec_dynamic),
             "stream_policy": check.one_of("stream_policy", stream_policy, StreamPolicy),
@@ -162,6 +166,7 @@ class Pipeline(Definition):
             batch_size=self.batch_size,
             num_threads=self.num_threads,
             num_workers=self.py_num_workers,
+            statistics=self.enable_statistics,
             seed=self._seed,
             as_arrays=False,
         )
@@ -325,6 +330,19 @@ class Pipeline(Definition):
             there = [n.name for n in self._graph.nodes if n.op.name == "external_source"]
             raise KeyError(f"there is no external_source named {name!r}; there are {there}")
         self._executor.sources[node.id].feed(data, layout, self._shard_index)
+
+    def statistics(self) -> Statistics:
+        """Seconds, calls, samples and bytes of each stage and step so far, as rows; printed it is a table. Beyond DALI.
+
+        Stages: reading of sources, operators on the host, setup and launch of programs, waiting for them, form of the outputs. A program
+        that runs while nobody waits for it costs nothing here; JAX's profiler shows what is inside.
+
+        Raises:
+          RuntimeError: the pipeline was not made with ``enable_statistics=True``, or has not run yet.
+        """
+        if self._executor is None:
+            raise RuntimeError("statistics: the pipeline has not run yet")
+        return self._executor.statistics()
 
     def reset(self):
         """Starts the next epoch after the data were at their end; without effect before that."""

@@ -11,10 +11,13 @@ from jax.sharding import Sharding
 
 from .._core.graph import Graph, Node, check_same_structure
 from .._core.operator import SourceOperator
-from .._data.source import Source
+from .._core.ragged import Packed
+from .._core.values import Value
+from .._data.source import SampleIds, Source
 from ..errors import OperatorError
 from . import repair
 from .launch import Launcher
+from .meter import Statistics
 from .outputs import Outputs
 from .plan import Plan
 from .reading import Reader
@@ -40,6 +43,7 @@ class Executor:
       sources: those, by node id, that another executor of the one graph opened and did not read.
       reader: name of the source that says which epoch and position a sample has; None: the first.
       x64: whether `as_arrays` keeps 64-bit types; None: as the user has set it in JAX.
+      statistics: whether the stages are measured.
       finish: of `as_arrays`, makes another framework's values of a batch's arrays, in the thread that checks it. What it raises is
         that batch's error.
     """
@@ -59,6 +63,7 @@ class Executor:
         padded: bool = False,
         reader: str | None = None,
         x64: bool | None = None,
+        statistics: bool = False,
         finish: Callable[[Plan, tuple[jax.Array, ...]], tuple[Any, ...]] | None = None,
         sources: Mapping[int, Source] | None = None,
     ):
@@ -75,7 +80,7 @@ class Executor:
         self._bad: dict[tuple[str, str], int] = {}
         self.sources: dict[int, Source] = {}
         self._built = False
-        self._place = Workplace(shards, batch_size, num_threads=num_threads, seed=seed, as_arrays=as_arrays, x64=x64)
+        self._place = Workplace(shards, batch_size, num_threads=num_threads, seed=seed, as_arrays=as_arrays, x64=x64, statistics=statistics)
         try:
             self._open(graphs, sources or {}, num_workers)
         except BaseException:
@@ -100,9 +105,9 @@ class Executor:
     def build(self):
         """Binds the operators, as far as no eager function has to run for that; reads first batches where only these tell the types."""
         if not self._built:
-            self._launcher.build_sources()  # may call a function of the user's: under the settings of the user's thread
+            self._launcher.host.build_sources()  # may call a function of the user's: under the settings of the user's thread
             with self.contexts():
-                self._launcher.build()
+                self._launcher.host.build()
             self._built = True
 
     @property
@@ -181,15 +186,23 @@ class Executor:
 
     def check(self, work: Work) -> Batch:
         """Waits for a batch, repairs or raises where samples failed, and gives its outputs their final form."""
-        while bad := repair.failed(work):
+        while bad := repair.failed(work, self._place.meter):
             work = self.launch(repair.again(work, bad))
         assert work.ids is not None
+        with self._place.meter.stage("output", "", "outputs"):
+            batch = self._finished(work, work.ids)
+        if self._place.meter.enabled:
+            self._place.meter.count("output", "outputs", self._place.N, sum(map(_nbytes, batch.outputs)))
+        return batch
+
+    def _finished(self, work: Work, ids: SampleIds) -> Batch:
+        """The outputs in their final form."""
         plan = self.plan
         if self._place.as_arrays:
             arrays = tuple(self._outputs.array(r, plan.maker(r), s, work) for r, s in zip(plan.outputs, self._shardings, strict=True))
-            return Batch(self._finish(plan, arrays), work.after, work.ids, (), work.replaced)
+            return Batch(self._finish(plan, arrays), work.after, ids, (), work.replaced)
         names = tuple([work.source_of(x.node, i) for i in range(self.B)] for x in self.graph.outputs)
-        return Batch(tuple(self._outputs.value(r, work) for r in plan.outputs), work.after, work.ids, names, work.replaced)
+        return Batch(tuple(self._outputs.value(r, work) for r in plan.outputs), work.after, ids, names, work.replaced)
 
     def taken(self, batch: Batch):
         """Counts what was replaced in a batch: when the user takes it, not when it is made ahead."""
@@ -199,6 +212,12 @@ class Executor:
     def bad_samples(self) -> list[BadSample]:
         """What was replaced in the batches taken so far."""
         return [BadSample(file, reason, count) for (file, reason), count in self._bad.items()]
+
+    def statistics(self) -> Statistics:
+        """What the stages cost so far. RuntimeError when they are not measured."""
+        if not self._place.meter.enabled:
+            raise RuntimeError("statistics() needs enable_statistics=True, an argument of the pipeline")
+        return self._place.meter.statistics()
 
     def programs(self) -> int:
         """How many programs have run."""
@@ -220,3 +239,8 @@ class Executor:
         for source in self.sources.values():
             source.close()
         self._place.close()
+
+
+def _nbytes(output: Any) -> int:
+    data: Any = output.data if isinstance(output, Value) else output
+    return int(data.data.nbytes if isinstance(data, Packed) else data.nbytes)

@@ -47,6 +47,10 @@ class Step:
     def id(self) -> int:
         return self.node.id
 
+    @property
+    def name(self) -> str:
+        return self.node.name
+
     @functools.cached_property
     def outputs(self) -> tuple[Ref, ...]:
         return tuple(Ref(self.id, i) for i in range(self.op.num_outputs))

@@ -6,7 +6,6 @@ import copy
 from collections.abc import Mapping, Sequence
 
 import numpy as np
-from jax.profiler import TraceAnnotation
 
 from .._core.graph import Graph, Node
 from .._core.operator import SourceOperator
@@ -120,9 +119,9 @@ class Reader:
             try:
                 if not source.in_caller:
                     self._place.calling = node
-                with TraceAnnotation(f"jaxdali read {node.op.name}"):
-                    outputs, entry["cursors"], ids = source.read(self._launcher.context(step, work, {}), before)
-                self._launcher.store(step, work, outputs)
+                with self._place.meter.stage("read", node.op.name, node.name):
+                    outputs, entry["cursors"], ids = source.read(self._launcher.host.context(step, work, {}), before)
+                    self._launcher.host.store(step, work, outputs)
                 work.names[node.id] = ids.names
                 _check_alike(node, ids, work.ids)
                 if node is self.primary or work.ids is None:

@@ -3,25 +3,27 @@
 from __future__ import annotations
 
 import numpy as np
-from jax.profiler import TraceAnnotation
 
 from .._core import ffi as _ffi
 from .._core.operator import NativeOperator
 from ..errors import SampleError
+from .meter import Meter
 from .plan import Step
 from .work import Work
 
 
-def failed(work: Work) -> dict[int, dict[int, int]]:
+def failed(work: Work, meter: Meter) -> dict[int, dict[int, int]]:
     """Waits for the programs launched so far: their samples that failed and can be repaired, by native step, with their codes.
 
     Raises:
       SampleError: one can't.
     """
     bad: dict[int, dict[int, int]] = {}
-    for native, codes in work.status:
-        with TraceAnnotation(f"jaxdali check {' '.join(s.op.name for s in native)}"):
+    for program, native, codes in work.status:
+        with meter.stage("check", " ".join(s.op.name for s in native), program):
             codes = np.asarray(codes)
+        if meter.enabled:
+            meter.count("check", program, len(codes), codes.nbytes)
         if not codes.any():
             continue
         for column, step in enumerate(native):

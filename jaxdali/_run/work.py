@@ -44,7 +44,7 @@ class Work:
       names: where each sample came from, by source.
       ids: epoch and position of each sample.
       results: what programs and eager functions made: arrays, `Ragged` or `EagerArrays`.
-      status: of each program that has native steps: (they, codes ``i32[S*B, steps]``).
+      status: of each program that has native steps: (the program, they, codes ``i32[S*B, steps]``).
       failures: samples that failed in the host pass: (step, sample, code, reason); replaced: (file, reason) of those replaced.
       bad: after a launch, by native step, the samples that failed and their codes, see `HostContext.bad`.
       error: what a source raised; ended: whether one is at its end. Both stop the batch when the other sources have been read.
@@ -58,7 +58,7 @@ class Work:
     names: dict[int, Sequence[str]] = dataclasses.field(default_factory=dict)
     ids: SampleIds | None = None
     results: dict[Ref, Any] = dataclasses.field(default_factory=dict)
-    status: list[tuple[tuple[Step, ...], Any]] = dataclasses.field(default_factory=list)
+    status: list[tuple[str, tuple[Step, ...], Any]] = dataclasses.field(default_factory=list)
     failures: list[tuple[Step, int, int, str]] = dataclasses.field(default_factory=list)
     replaced: list[tuple[str, str]] = dataclasses.field(default_factory=list)
     bad: Mapping[int, Mapping[int, int]] = dataclasses.field(default_factory=dict)

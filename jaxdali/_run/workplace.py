@@ -12,6 +12,7 @@ from .._core import ffi as _ffi
 from .._core.graph import Node
 from .._core.ragged import BufferPool
 from .._core.settings import UserSettings
+from .meter import Meter
 from .sharding import Shards, cpu_device
 
 
@@ -24,6 +25,7 @@ class Workplace:
       num_threads: threads of the native operators, for all shards together.
       seed: of the pipeline.
       as_arrays: outputs are global jax.Arrays (an iterator), else values as they are.
+      statistics: whether the meter measures.
       x64: whether `as_arrays` keeps 64-bit types; None: as the user has set it in JAX.
 
     Attributes:
@@ -32,10 +34,11 @@ class Workplace:
       kernels: the native kernels of the accelerator; none when the shards are on the CPU.
       settings: the JAX settings of the user's thread.
       calling: whose function of the user's a thread of ours is in, for messages.
+      meter: of all stages.
       pool: of buffers; pool_id: of the native threads.
     """
 
-    def __init__(self, shards: Shards, B: int, *, num_threads: int, seed: int, as_arrays: bool, x64: bool | None):
+    def __init__(self, shards: Shards, B: int, *, num_threads: int, seed: int, as_arrays: bool, x64: bool | None, statistics: bool):
         self.shards = shards
         self.S = len(shards.devices)
         self.B = B
@@ -49,6 +52,7 @@ class Workplace:
         self.cpu_shards = Shards(shards.num, shards.ids, tuple((cpu_device(),) for _ in shards.ids)) if self.accelerator else shards
         self.kernels = _ffi.kernels_on(shards.primaries[0]) if self.accelerator else frozenset[str]()
         self.calling: Node | None = None
+        self.meter = Meter(statistics)
         self._process = os.getpid()
         self.pool = BufferPool()
         self.pool_id = _cpu.pool_create(num_threads)

@@ -20,6 +20,7 @@ from .._pipeline import checkpoint
 from .._pipeline.describe import value
 from .._pipeline.pipeline import Pipeline
 from .._run.executor import Executor
+from .._run.meter import Statistics
 from .._run.prefetch import Prefetch, Turn, close_together
 from .._run.work import BadSample, Batch
 from ..errors import TooFewError
@@ -397,6 +398,10 @@ class BaseIterator:
     def lower(self, segment: int = 0) -> jax.stages.Lowered:
         """JAX's own `Lowered` of the program that ran last; see `Pipeline.lower`."""
         return self._executors[0].lower(segment)
+
+    def statistics(self) -> Statistics:
+        """Seconds, calls, samples and bytes of each stage and step so far, see `Pipeline.statistics`. Beyond DALI."""
+        return Statistics.merged(e.statistics() for e in self._executors)
 
     def bad_samples(self) -> list[BadSample]:
         """The samples that operators with ``on_error="replace"`` replaced so far: file, reason, count."""

@@ -267,6 +267,7 @@ def _executors(pipelines: Sequence[Pipeline], reader_name: str | None, names: Se
                 batch_size=p.batch_size,
                 num_threads=p.num_threads,
                 num_workers=p.py_num_workers,
+                statistics=p.enable_statistics,
                 seed=p.seed,
                 as_arrays=True,
                 reader=reader_name,

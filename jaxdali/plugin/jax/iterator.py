@@ -238,6 +238,7 @@ def _executor(
         batch_size=first.batch_size,
         num_threads=first.num_threads,
         num_workers=first.py_num_workers,
+        statistics=first.enable_statistics,
         seed=first.seed,
         as_arrays=True,
         sharding=shardings,

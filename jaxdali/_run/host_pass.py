@@ -1,0 +1,267 @@
+"""The host pass of one batch: host operators, the setup of those in programs, and eager functions."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from .._core import ffi as _ffi
+from .._core.context import HostContext
+from .._core.operator import EagerOperator, HostOperator, ProgramOperator, SourceOperator
+from .._core.ragged import Packed, pack
+from .._core.values import Spec, Value
+from ..errors import OperatorError
+from . import repair
+from .meter import Meter
+from .outputs import DifferentShapes, Outputs
+from .passes import simplified
+from .plan import Plan, Ref, Step, Surroundings, bound
+from .work import EagerArrays, Work
+from .workplace import Workplace
+
+
+@dataclasses.dataclass(frozen=True)
+class _Alone:
+    """A step of the host pass. `shapes`: of each output of a static shape, ``i64[N, ndim]``."""
+
+    step: Step
+    shapes: tuple[np.ndarray | None, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class _Run:
+    """Steps of the host pass that need no more than their inputs' data, one after the other: see `HostOperator.compute`."""
+
+    steps: list[tuple[Step, Callable[..., np.ndarray], np.ndarray]]  # with what computes it, and the shapes of its output
+
+    def __call__(self, values: dict[Ref, Value], meter: Meter):
+        with np.errstate(all="ignore"), meter.annotation("host", "pointwise"):
+            for step, compute, shapes in self.steps:
+                ref = step.outputs[0]
+                if ref not in values:
+                    try:
+                        if meter.enabled:
+                            with meter.stage("host", step.op.name, step.name):
+                                data = compute(*[values[r].data for r in step.inputs])
+                            meter.count("host", step.name, len(data), data.nbytes)
+                        else:
+                            data = compute(*[values[r].data for r in step.inputs])
+                    except (ValueError, TypeError, ArithmeticError) as e:
+                        raise step.node.error(f"{type(e).__name__}: {e}") from e
+                    values[ref] = Value(step.specs[0], shapes, data)
+
+
+class HostPass:
+    """Runs what of a plan runs on the host.
+
+    Args:
+      plan: nothing of which is bound yet.
+      surroundings: what its steps are bound in.
+      place: where batches are made.
+      capacity: of a ragged value, elements of the buffer that the program reading it has; 0: not known.
+      outputs: gives values the form in which functions take them.
+
+    Attributes:
+      plan: what runs. It grows when an eager function has run for the first time.
+    """
+
+    def __init__(self, plan: Plan, surroundings: Surroundings, place: Workplace, capacity: Callable[[Ref], int], outputs: Outputs):
+        self.plan = plan
+        self._surroundings = surroundings
+        self._place = place
+        self._capacity = capacity
+        self._outputs = outputs
+        self._passes: dict[int, tuple[Plan, list[_Alone | _Run]]] = {}
+
+    def build_sources(self):
+        """Binds the sources; reads first batches where only these tell the types."""
+        self.plan = bound(self.plan, self._surroundings, SourceOperator)
+
+    def build(self):
+        """Binds the steps, as far as no eager function has to run for that."""
+        self._replan(self.plan)
+
+    def _replan(self, plan: Plan):
+        self.plan = simplified(bound(plan, self._surroundings))
+
+    def run(self, number: int, work: Work) -> dict[int, dict[int, int]]:
+        """The host steps of a phase, and the setup of its others. Stops at an eager function when samples have failed: returns these."""
+        failed: dict[int, dict[int, int]] = {}
+        for step in self.plan.steps if work.bad else ():
+            for r in step.inputs if step.id in work.bad else ():
+                failed[r.step] = {**failed.get(r.step, {}), **work.bad[step.id]}
+        done: set[int] = set()
+        plan = None
+        while plan is not self.plan:  # an eager function that runs for the first time makes it longer
+            plan = self.plan
+            for item in self._prepared(number):
+                if isinstance(item, _Run):
+                    item(work.values, self._place.meter)
+                    continue
+                step = item.step
+                if step.id in done:
+                    continue
+                done.add(step.id)
+                if isinstance(step.op, EagerOperator) and (bad := repair.failed(work, self._place.meter)):
+                    return bad
+                with self._place.meter.stage("host" if step.stage == "host" else "setup", step.op.name, step.name):
+                    self._run(item, work, failed.get(step.id, {}))
+                if work.failures:
+                    # A sample fails where it was read or looked at first, so the first failing step is the one to name.
+                    raise repair.sample_error(work.failures[0][0], work, *work.failures[0][1:])
+                if self.plan is not plan:
+                    break
+        return {}
+
+    def _prepared(self, number: int) -> list[_Alone | _Run]:
+        """The host pass of a phase."""
+        plan, prepared = self._passes.get(number, (None, []))
+        if plan is not self.plan:
+            plan, N = self.plan, self._place.N
+            prepared = []
+            for step in plan.steps:
+                if step.phase != number or isinstance(step.op, SourceOperator):
+                    continue
+                compute = None
+                if step.stage == "host" and isinstance(step.op, HostOperator):
+                    compute = step.op.compute(N, *map(plan.spec, step.inputs))
+                shapes = tuple(static_shapes(s, N) for s in step.specs)
+                if compute is None:
+                    prepared.append(_Alone(step, shapes))
+                    continue
+                assert shapes[0] is not None, step.op.name
+                last = prepared[-1] if prepared else None
+                if not isinstance(last, _Run):
+                    last = _Run([])
+                    prepared.append(last)
+                last.steps.append((step, compute, shapes[0]))
+            self._passes[number] = plan, prepared
+        return prepared
+
+    def _run(self, alone: _Alone, work: Work, bad: Mapping[int, int]):
+        step, op = alone.step, alone.step.op
+        ctx = self.context(step, work, bad)
+        try:
+            if isinstance(op, EagerOperator):
+                self._place.calling = step.node
+                self._run_eager(step, op, work, ctx)
+                return
+            values = [work.values[r] for r in step.inputs]
+            if step.stage == "host":
+                assert isinstance(op, HostOperator)
+                self.store(step, work, op.run(ctx, *values))
+                return
+            assert isinstance(op, ProgramOperator)
+            setup = work.setups[step.id] = op.setup(ctx, *values)
+        except OperatorError:
+            raise
+        except (ValueError, TypeError, IndexError, KeyError, ArithmeticError, OSError, MemoryError) as e:
+            raise step.node.error(f"{type(e).__name__}: {e}") from e
+        finally:
+            self._place.calling = None
+        for ref, spec, static, shapes in zip(step.outputs, step.specs, alone.shapes, setup.shapes, strict=True):
+            work.values[ref] = Value(spec, np.asarray(shapes, np.int64) if static is None else static)
+
+    def context(self, step: Step, work: Work, bad: Mapping[int, int]) -> HostContext:
+        """What an operator or source gets in the host pass."""
+        place, ids = self._place, work.ids
+
+        def empty(elements: int, dtype: Any, index: int = 0) -> np.ndarray:
+            return self._buffer(step.outputs[index], elements, dtype)
+
+        def fail(i: int, code: int, reason: str = ""):
+            work.failures.append((step, i, code, reason))
+
+        def report_bad(i: int, code: int, reason: str = ""):
+            work.replaced.append((work.source_of(step.node, i), reason or _ffi.STATUS.get(code, str(code))))
+
+        return HostContext(
+            S=place.S,
+            B=place.B,
+            N=place.N,
+            shard_ids=place.shards.ids,
+            num_shards=place.shards.num,
+            seed=place.seed,
+            num_threads=place.num_threads,
+            pool=place.pool_id,
+            epoch=ids.epoch if ids is not None else place.zeros,
+            position=ids.position if ids is not None else place.zeros,
+            present=ids.present if ids is not None and ids.present is not None else place.everywhere,
+            specs=step.specs,
+            random_index=step.node.random_index,
+            bad=bad,
+            empty=empty,
+            fail=fail,
+            report_bad=report_bad,
+        )
+
+    def store(self, step: Step, work: Work, outputs: Sequence[Any]):
+        """Keeps what a host operator or a source returned."""
+        N = self._place.N
+        for ref, spec, data in zip(step.outputs, step.specs, outputs, strict=True):
+            shapes = static_shapes(spec, N)
+            if shapes is not None:
+                assert data.shape == (N, *(spec.shape or ())) and data.dtype == spec.dtype, (step.op.name, data.shape, data.dtype, spec)
+            else:
+                if isinstance(data, list):
+                    data = pack(data, self._place.S, functools.partial(self._buffer, ref))
+                assert data.data.dtype == spec.dtype and data.shapes.shape == (N, spec.ndim), (step.op.name, data.shapes.shape, spec)
+                shapes = data.shapes
+            work.values[ref] = Value(spec, shapes, data)
+            if self._place.meter.enabled:
+                stage = "read" if isinstance(step.op, SourceOperator) else "host"
+                nbytes = data.data.nbytes if isinstance(data, Packed) else data.nbytes
+                self._place.meter.count(stage, step.name, 0 if ref.index else N, nbytes)
+
+    def _buffer(self, ref: Ref, elements: int, dtype: Any) -> np.ndarray:
+        """A pooled buffer ``[S, capacity]`` for a ragged host value, of the capacity that the program reading it has, if that is enough."""
+        return self._place.pool.empty((self._place.S, max(elements, 1, self._capacity(ref))), dtype)
+
+    def _run_eager(self, step: Step, op: EagerOperator, work: Work, ctx: HostContext):
+        """Calls an eager function on each shard's arrays. Its results are what it returned; later steps see them as host values."""
+        place = self._place
+        inputs = []
+        for i, r in enumerate(step.inputs):
+            try:
+                inputs.append(self._outputs.parts(r, self.plan.maker(r), work, narrowed=not place.settings.x64))
+            except DifferentShapes as e:
+                raise step.node.error(op.not_uniform(i, e.shapes)) from e
+        beside = place.accelerator and step.node.device not in ("mixed", "gpu") and op.sharding is None
+        results = op.call(ctx, inputs, place.cpu_shards if beside else place.shards)
+        specs: list[Spec] = []
+        for i, parts in enumerate(results):
+            ndim = parts[0].ndim - 1
+            specs.append(Spec(parts[0].dtype, ndim, None if ndim else (), op.layout_of(i, ndim)))
+            if step.known and (step.specs[i].dtype, step.specs[i].ndim) != (specs[i].dtype, ndim):
+                before = step.specs[i]
+                raise step.node.error(
+                    f"output {i} had {before.ndim} dimensions of {before.dtype}, now {ndim} of {specs[i].dtype}; these may not change"
+                )
+        for ref, spec, parts in zip(step.outputs, specs, results, strict=True):
+            work.results[ref] = EagerArrays(parts)
+            shape = np.asarray(parts[0].shape[1:], np.int64)
+            value = work.values[ref] = Value(spec, np.broadcast_to(shape, (place.N, spec.ndim)))
+            if ref in self.plan.read:
+                made = iter([row for p in parts for row in np.asarray(p)])
+                missing = np.zeros(parts[0].shape[1:], spec.dtype)
+                rows = [next(made) if here else missing for here in ctx.present.tolist()]
+                if spec.shape is not None:
+                    value.data = np.asarray(rows, spec.dtype)
+                else:
+                    value.data = pack(rows, place.S, functools.partial(self._buffer, ref))
+        if not step.known:
+            self._replan(self.plan.with_specs(step, tuple(specs)))
+
+
+def static_shapes(spec: Spec, N: int) -> np.ndarray | None:
+    """``i64[N, ndim]``, the shapes of samples that all have one; None: they don't."""
+    return None if spec.shape is None else _repeated(spec.shape, N)
+
+
+@functools.lru_cache(maxsize=1024)
+def _repeated(shape: tuple[int, ...], N: int) -> np.ndarray:
+    return np.broadcast_to(np.asarray(shape, np.int64).reshape(1, -1), (N, len(shape)))

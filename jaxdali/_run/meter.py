@@ -1,0 +1,107 @@
+"""What the stages of a pipeline cost: seconds, bytes and samples of each step."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import threading
+import time
+from collections.abc import Iterable, Iterator
+
+from jax.profiler import TraceAnnotation
+
+
+@dataclasses.dataclass(frozen=True)
+class Measured:
+    """What one step cost in one stage.
+
+    Attributes:
+      stage: "read" (sources), "host" (operators on the host), "setup" (the host's part of operators in programs), "launch" (operands,
+        and dispatch of programs), "check" (waiting for programs) or "output" (final form of the outputs).
+      step: name of the operator's node, or which program.
+      seconds: of the thread that did it, waiting included.
+      calls: how many times it ran: once per batch, more often where batches had to be repaired.
+      samples: in these batches; bytes: of what a source or an operator gave, of a program's operands, or of the outputs.
+    """
+
+    stage: str
+    step: str
+    seconds: float = 0.0
+    calls: int = 0
+    samples: int = 0
+    bytes: int = 0
+
+    def __add__(self, other: Measured) -> Measured:
+        """Both together, of one stage and step."""
+        assert (self.stage, self.step) == (other.stage, other.step)
+        numbers = ("seconds", "calls", "samples", "bytes")
+        return Measured(self.stage, self.step, *(getattr(self, n) + getattr(other, n) for n in numbers))
+
+
+class Statistics(tuple[Measured, ...]):
+    """What was measured, in the order of first use. Its `repr` is a table."""
+
+    __slots__ = ()
+
+    @staticmethod
+    def merged(parts: Iterable[Statistics]) -> Statistics:
+        """Those of several executors, added up by stage and step."""
+        found: dict[tuple[str, str], Measured] = {}
+        for row in (row for part in parts for row in part):
+            key = row.stage, row.step
+            found[key] = found[key] + row if key in found else row
+        return Statistics(found.values())
+
+    def __repr__(self) -> str:
+        rows = [("stage", "step", "seconds", "ms / call", "calls", "samples", "MB")]
+        for m in self:
+            each = 1e3 * m.seconds / max(m.calls, 1)
+            rows.append((m.stage, m.step, f"{m.seconds:.3f}", f"{each:.3f}", str(m.calls), str(m.samples), f"{m.bytes / 1e6:.3f}"))
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        lines = ["  ".join(x.ljust(w) if i < 2 else x.rjust(w) for i, (x, w) in enumerate(zip(row, widths, strict=True))) for row in rows]
+        return "\n".join(line.rstrip() for line in lines)
+
+
+class Meter:
+    """Names the stages in JAX's profiles, and measures them where that is wanted.
+
+    Args:
+      enabled: whether it measures.
+    """
+
+    def __init__(self, enabled: bool):
+        self.enabled = enabled
+        self._rows: dict[tuple[str, str], Measured] = {}
+        self._lock = threading.Lock()
+
+    def stage(self, stage: str, operators: str, step: str) -> contextlib.AbstractContextManager[object]:
+        """While active, `stage` runs for a step; in profiles it is called by its `operators`."""
+        annotation = self.annotation(stage, operators)
+        return self._timed(annotation, stage, step) if self.enabled else annotation
+
+    def annotation(self, stage: str, operators: str) -> TraceAnnotation:
+        """Names what steps that are measured one by one, or not at all, are in a profile."""
+        return TraceAnnotation(f"jaxdali {stage} {operators}")
+
+    def count(self, stage: str, step: str, samples: int, nbytes: int):
+        """Adds samples and bytes. To be called only when it is enabled: what they are may take time to find out."""
+        self._add(Measured(stage, step, samples=samples, bytes=nbytes))
+
+    @contextlib.contextmanager
+    def _timed(self, annotation: TraceAnnotation, stage: str, step: str) -> Iterator[None]:
+        start = time.perf_counter()
+        try:
+            with annotation:
+                yield
+        finally:
+            self._add(Measured(stage, step, time.perf_counter() - start, 1))
+
+    def _add(self, more: Measured):
+        key = more.stage, more.step
+        with self._lock:
+            self._rows[key] = self._rows[key] + more if key in self._rows else more
+
+    def statistics(self) -> Statistics:
+        """What was measured so far."""
+        with self._lock:
+            return Statistics(self._rows.values())
