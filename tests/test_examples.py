@@ -74,18 +74,22 @@ def test_readme_operator():
             np.testing.assert_array_equal(got, 255 - x)
 
 
-@pytest.fixture(scope="module")
-def flax_train():
-    pytest.importorskip("flax")
-    pytest.importorskip("optax")
-    pytest.importorskip("tqdm")
-    spec = importlib.util.spec_from_file_location("flax_train", EXAMPLES / "flax_train.py")
+def load(name):
+    """An example as a module."""
+    spec = importlib.util.spec_from_file_location(name, EXAMPLES / f"{name}.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    sys.modules["flax_train"] = module
+    sys.modules[name] = module
     spec.loader.exec_module(module)
     return module
+
+
+@pytest.fixture(scope="module")
+def flax_train():
+    for package in ("flax", "optax", "tqdm"):
+        pytest.importorskip(package)
+    return load("flax_train")
 
 
 def test_flax_train(flax_train, tmp_path):
@@ -102,3 +106,30 @@ def test_flax_train(flax_train, tmp_path):
     assert np.isfinite(result.losses).all()
     assert np.mean(result.losses[-8:]) < 0.7 * np.mean(result.losses[:8])
     assert result.accuracy > 2 * result.chance
+
+
+@pytest.mark.slow
+def test_imagenet_train(flax_train, tmp_path):
+    """Training, exact evaluation, and a checkpoint of model and iterator: a run that was stopped ends like one that was not."""
+    pytest.importorskip("orbax.checkpoint")
+    imagenet = load("imagenet_train")
+    folders = flax_train.make_dataset(tmp_path / "train", per_photo=2), flax_train.make_dataset(tmp_path / "val", per_photo=1, seed=1)
+    small = {"model": "tiny", "size": 32, "width": 4, "epochs": 2, "batch_size": 16, "threads": 2}
+    with jax.numpy_dtype_promotion("standard"):
+        whole = imagenet.train(*folders, **small)
+        first = imagenet.train(*folders, **small, checkpoints=tmp_path / "saved", steps=4)
+        second = imagenet.train(*folders, **small, checkpoints=tmp_path / "saved")
+    assert whole["step"] == second["step"] == 6
+    assert first["losses"] + second["losses"] == whole["losses"]
+    assert second["accuracy"] == whole["accuracy"]
+
+
+def test_mixup(tmp_path):
+    """The labels' weights add up, and the picture has a row of each."""
+    pytest.importorskip("matplotlib")
+    command = [sys.executable, str(EXAMPLES / "mixup.py"), "--output", str(tmp_path / "picture.png")]
+    run = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert run.returncode == 0, run.stdout + run.stderr
+    assert f"add up to {[[1.0] * 6] * 2}" in run.stdout
+    with Image.open(tmp_path / "picture.png") as image:
+        assert np.asarray(image.convert("RGB")).std() > 30

@@ -3,48 +3,40 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Literal, Unpack
+from typing import Any, Literal, Unpack
 
-from ..._core.context import BuildContext
+from ..._core.context import HostContext, LowerContext
 from ..._core.graph import DataNode
-from ..._core.operator import HostOperator, Operator, ProgramOperator
+from ..._core.operator import HostOperator, ProgramOperator, Setup
 from ..._core.operator_function import Hints, Input, operator_function
-from ..._core.values import Spec
+from ..._core.values import Spec, Value
 from .cast import Cast
+from .copy import shapes_of
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CastLike(HostOperator, ProgramOperator):
-    """A cast whose type is known with the inputs'."""
+    """A cast whose type is the second input's, of which nothing else is looked at."""
 
     name = "cast_like"
 
     def run_reads(self, i: int) -> bool:
         return i == 0
 
-    def bind(self, ctx: BuildContext, x: Spec, like: Spec) -> Operator:
-        return _CastTo(dtype=like.dtype)
+    def is_identity(self, x: Spec, like: Spec) -> bool:  # pyright: ignore[reportIncompatibleMethodOverride]
+        return x.dtype == like.dtype
 
+    def infer(self, x: Spec, like: Spec) -> tuple[Spec, ...]:
+        return (dataclasses.replace(x, dtype=like.dtype),)
 
-class _CastTo(Cast):
-    """A cast with a second input, which is not looked at."""
+    def setup(self, ctx: HostContext, x: Value, like: Value) -> Setup:
+        return Setup((shapes_of(x),))
 
-    name = "cast_like"
+    def run(self, ctx: HostContext, x: Value, like: Value) -> tuple[Any, ...]:
+        return Cast(dtype=ctx.spec.dtype).run(ctx, x)
 
-    def run_reads(self, i: int) -> bool:
-        return i == 0
-
-    def infer(self, x, like):  # pyright: ignore[reportIncompatibleMethodOverride]
-        return super().infer(x)
-
-    def setup(self, ctx, x, like):  # pyright: ignore[reportIncompatibleMethodOverride]
-        return super().setup(ctx, x)
-
-    def run(self, ctx, x, like):  # pyright: ignore[reportIncompatibleMethodOverride]
-        return super().run(ctx, x)
-
-    def lower(self, ctx, x, like):  # pyright: ignore[reportIncompatibleMethodOverride]
-        return super().lower(ctx, x)
+    def lower(self, ctx: LowerContext, x: Any, like: Any) -> tuple[Any, ...]:
+        return Cast(dtype=ctx.spec.dtype).lower(ctx, x)
 
 
 @operator_function(CastLike)
