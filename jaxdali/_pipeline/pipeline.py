@@ -30,6 +30,7 @@ from .arguments import OperatorConcurrency, StreamPolicy
 from .definition import Definition
 from .describe import describe
 from .dot import dot
+from .lease import Lease
 from .schedule import Schedule, make_executor, tensor_lists
 
 
@@ -135,6 +136,7 @@ class Pipeline(Definition):
         self._schedule: Schedule | None = None
         self._outputs_checked = False
         self._owned = False  # by an iterator
+        self._lease: Lease | None = None
         self._used_with = ""
         self._api_check = True
 
@@ -345,7 +347,13 @@ class Pipeline(Definition):
         return self._executor.statistics()
 
     def reset(self):
-        """Starts the next epoch after the data were at their end; without effect before that."""
+        """Starts the next epoch after the data were at their end; without effect before that.
+
+        Of a pipeline that an iterator uses: another iterator may take its place, and goes on where it stands; at the end of an epoch
+        with the next one. The same goes when the iterator is gone.
+        """
+        if self._lease is not None:
+            self._lease.released = True
         if self._schedule is not None:
             self._schedule.reset()
 

@@ -75,7 +75,10 @@ class Prefetch:
         self._asked = 0  # batches that were asked for and not taken
         self._met_end = False  # by what was asked for last
         self._work: queue.SimpleQueue[Work | None] = queue.SimpleQueue()  # asked for, not yet read
+        self._unread: Work | None = None  # taken from there when the thread was parked
+        self._at_end_parked = False
         self._stop = False
+        self._depth = depth
         self._slots = threading.Semaphore(depth + 1)
         self._launched: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._launch_room = threading.Semaphore(1)
@@ -159,6 +162,7 @@ class Prefetch:
         if not self.at_end:
             return
         state = self._finished.popleft()[2]
+        self._unread = None
         while not self._work.empty():  # asked for before another source's end was known
             self._work.get()
         # The producing thread waits to be resumed.
@@ -179,12 +183,7 @@ class Prefetch:
             for source in self._executor.sources.values():
                 if source.fed:
                     source.close()  # a thread may wait for data there
-            self._work.put(None)
-            self._slots.release()
-            self._resume.release()
-            self._launch_room.release()
-            with self._ready:
-                self._ready.notify_all()
+            self._wake()
             exits = not threading.main_thread().is_alive()
             deadline = _exit_deadline() if exits else time.monotonic() + PATIENCE
             for t in self._threads:
@@ -194,6 +193,40 @@ class Prefetch:
                 waits = f"{node.op.name} (created at {node.where}), which has not returned" if node is not None else "a batch in the making"
                 _log.warning("close() gave up after %g s waiting for %s; its thread ends when that does", PATIENCE, waits)
         self._finished.clear()
+
+    def _wake(self):
+        """Has threads that wait see that they are to stop."""
+        self._work.put(None)
+        self._slots.release()
+        self._resume.release()
+        self._launch_room.release()
+        with self._ready:
+            self._ready.notify_all()
+
+    def park(self):
+        """Ends the threads and keeps what was asked for and made; they start again when a batch is asked for.
+
+        As `close` where they can't be waited for: one is in a function of the user's.
+        """
+        if self._stop or not self._threads:
+            return
+        self._stop = True
+        self._wake()
+        deadline = time.monotonic() + PATIENCE
+        for t in self._threads:
+            t.join(max(0.0, deadline - time.monotonic()))
+        if self.busy:
+            self.close()
+            return
+        with self._ready:
+            for _ in range(self._work.qsize()):  # all but what woke the thread stays, in order
+                work = self._work.get()
+                if work is not None:
+                    self._work.put(work)
+            self._at_end_parked = bool(self._finished) and self._finished[-1][0] == "end"
+            self._slots = threading.Semaphore(self._depth + 1 - len(self._finished))
+            self._launch_room, self._resume = threading.Semaphore(1), threading.Semaphore(0)
+            self._threads, self._stop = [], False
 
     @property
     def busy(self) -> bool:
@@ -206,6 +239,9 @@ class Prefetch:
             t.join()
 
     def _produce(self):
+        if self._at_end_parked:
+            self._resume.acquire()
+            self._at_end_parked = False
         with self._executor.contexts():
             while not self._stop:
                 if not self._slots.acquire(blocking=False):
@@ -213,8 +249,11 @@ class Prefetch:
                     if not self._stop:
                         threading.Event().wait(HEAD_START)
                 self._launch_room.acquire()
-                asked = self._work.get() if self._asks and not self._stop else None
+                asked, self._unread = self._unread, None
+                if asked is None and self._asks and not self._stop:
+                    asked = self._work.get()
                 if self._stop:
+                    self._unread = asked
                     break
                 item: tuple[str, Any]
                 try:

@@ -18,10 +18,11 @@ import jax
 from .._data.epoch import EpochCounter, EpochPlan
 from .._pipeline import checkpoint
 from .._pipeline.describe import value
+from .._pipeline.lease import Lease
 from .._pipeline.pipeline import Pipeline
 from .._run.executor import Executor
 from .._run.meter import Statistics
-from .._run.prefetch import Prefetch, Turn, close_together
+from .._run.prefetch import Prefetch, Turn, close_aside
 from .._run.work import BadSample, Batch
 from ..errors import TooFewError
 
@@ -64,22 +65,21 @@ def list_of(pipelines: Any) -> list[Pipeline]:
 class BaseIterator:
     """Takes batches from the executors of one or more pipelines, epoch by epoch. Subclasses give them a framework's form.
 
-    A subclass makes the executors, calls `_start`, and implements `__next__` with `_take`. Several threads may take batches: each
+    A subclass calls `_start`, and implements `__next__` with `_take`. Several threads may take batches: each
     gets others.
     """
 
     _pipes: list[Pipeline]
-    _executors: list[Executor]
-    _runners: list[Prefetch]
+    _lease: Lease
     _turn: Turn
-    _counter: EpochCounter | None
     output_map: list[str]
 
     def _start(
         self,
         pipelines: list[Pipeline],
-        executors: list[Executor],
+        make: Callable[[], list[Executor]],
         *,
+        key: Any,
         output_map: list[str],
         size: int,
         reader_name: str | None,
@@ -89,45 +89,56 @@ class BaseIterator:
         prepare_first_batch: bool,
         padded: bool = False,
     ):
-        """Builds the executors and starts to make batches; closes the executors when that fails.
+        """Makes the executors with `make`, builds them and starts to make batches; closes them when that fails.
+
+        Or goes on where an iterator stopped that had the same pipelines and arguments; `key` are those of the subclass.
 
         With `padded`, `reader_name` and the readers that go with it start each epoch at the start of a shard.
         """
         size = int(size)
+        key = (type(self), tuple(output_map), size, reader_name, last_batch_padded, last_batch_policy, padded, key)
         self._pipes = pipelines
-        self._executors = executors
         self.output_map = output_map
         self._given = 0
         self._may_restart = False
         self._turn = Turn("iterator")
+        self._auto_reset = _parse_auto_reset(auto_reset)
+        self._epochs = checkpoint.Epochs(last_batch_policy.name, size, reader_name, last_batch_padded)
+        before = Lease.of(pipelines, key)
+        self._lease = before or Lease(pipelines, make(), key)
+        counted = size > 0 or reader_name is not None
+        restored = None
         try:
-            self._auto_reset = _parse_auto_reset(auto_reset)
-            for e in executors:
-                if prepare_first_batch or all(s.metas for s in e.sources.values()):
-                    e.build()  # else it might call the user's source
-                if padded and reader_name is not None:
-                    _pad_rounds(e, reader_name)
-            self._check_outputs()
-            outputs = len(pipelines[0]._graph.outputs)
-            if len(output_map) > outputs:
-                raise TooFewError(f"output_map has {len(output_map)} names, {output_map}, but the pipeline has {outputs} output(s)")
-            counted = size > 0 or reader_name is not None
-            self._plan = _epoch_plan(pipelines, size, reader_name, last_batch_padded, last_batch_policy) if counted else None
-            self._counter = EpochCounter(self._plan) if self._plan is not None else None
-            self._epochs = checkpoint.Epochs(last_batch_policy.name, size, reader_name, last_batch_padded)
-            starts = [e.initial_state for e in executors]
-            restored = _checkpoints_of(pipelines)
-            if restored is not None:
-                starts = self._go_to(*restored)
-            self._runners = self._made(starts)
+            if before is None:
+                for e in self._executors:
+                    if prepare_first_batch or all(s.metas for s in e.sources.values()):
+                        e.build()  # else it might call the user's source
+                    if padded and reader_name is not None:
+                        _pad_rounds(e, reader_name)
+                self._check_outputs()
+                outputs = len(pipelines[0]._graph.outputs)
+                if len(output_map) > outputs:
+                    raise TooFewError(f"output_map has {len(output_map)} names, {output_map}, but the pipeline has {outputs} output(s)")
+                self._plan = _epoch_plan(pipelines, size, reader_name, last_batch_padded, last_batch_policy) if counted else None
+                self._counter = EpochCounter(self._plan) if self._plan is not None else None
+                starts = [e.initial_state for e in self._executors]
+                restored = _checkpoints_of(pipelines)
+                if restored is not None:
+                    starts = self._go_to(*restored)
+                self._runners[:] = self._made(starts)
+            else:
+                self._plan = self._counter.plan if self._counter is not None else None
+                if self._lease.at_end:
+                    self._reset()
+                if self._plan is not None and last_batch_policy is LastBatchPolicy.FILL:
+                    self._counter = EpochCounter(self._plan)  # a whole epoch from here on, as in DALI
             weak = weakref.WeakMethod(self.checkpoints)
             for i, p in enumerate(pipelines):
                 p._checkpoints, p._checkpoint_index = functools.partial(_call, weak), i
         except BaseException:
-            for e in executors:
-                e.close()
+            self._lease.close()
             raise
-        self._finalizer = weakref.finalize(self, close_together, self._runners, self._executors)
+        self._finalizer = self._lease.lend(self)
         if prepare_first_batch:
             try:
                 over = self._counter is not None and self._counter.is_over
@@ -142,6 +153,27 @@ class BaseIterator:
             except BaseException:
                 self.close()
                 raise
+
+    @property
+    def _executors(self) -> list[Executor]:
+        return self._lease.executors
+
+    @property
+    def _runners(self) -> list[Prefetch]:
+        return self._lease.runners
+
+    @property
+    def _counter(self) -> EpochCounter | None:
+        return self._lease.counter
+
+    @_counter.setter
+    def _counter(self, counter: EpochCounter | None):
+        self._lease.counter = counter
+
+    def _check_turn(self):
+        user = self._lease.user
+        if user is not None and user() is not self:
+            raise RuntimeError("another iterator over the same pipeline has taken the place of this one")
 
     def _made(self, starts: Sequence[dict[str, Any]]) -> list[Prefetch]:
         # As in DALI, a source is asked for the batch that takes the place of the one just taken before the user gets that.
@@ -186,6 +218,7 @@ class BaseIterator:
     def _take(self) -> tuple[list[Batch], tuple[int, ...] | None]:
         """The next batch of each executor, and how many of its first samples belong to this epoch, for each pipeline (None: all)."""
         with self._turn:
+            self._check_turn()
             if self._counter is not None and self._counter.is_over:
                 self._end()
             self._await()
@@ -251,6 +284,7 @@ class BaseIterator:
     def reset(self):
         """Begins the next epoch. Only possible at the end of one: a request before is ignored, with a warning in the log."""
         with self._turn:
+            self._check_turn()
             self._reset()
 
     def _reset(self):
@@ -379,8 +413,12 @@ class BaseIterator:
     # --- life ---------------------------------------------------------------------------------------------------
 
     def close(self):
-        """Stops the threads; no batch can be taken afterwards. Also done when the iterator is garbage, and at exit."""
-        self._finalizer()
+        """Stops the threads; no batch can be taken afterwards, nor another iterator made over the pipelines.
+
+        When the iterator is garbage its threads end, too, and everything else does when the pipelines are.
+        """
+        if self._finalizer.detach() is not None:
+            close_aside(self._lease.close)
 
     def __enter__(self):
         return self

@@ -89,7 +89,8 @@ class DALIGenericIterator(BaseIterator):
         self._kept: dict[torch.device, _Kept] = {}
         self._start(
             pipelines,
-            _executors(pipelines, reader_name, names, bool(dynamic_shape)),
+            lambda: _executors(pipelines, reader_name, names, bool(dynamic_shape)),
+            key=bool(dynamic_shape),
             output_map=names,
             size=size,
             reader_name=reader_name,

@@ -124,24 +124,29 @@ class DALIGenericIterator(BaseIterator):
         any_sharding = next(iter(sharding.values())) if isinstance(sharding, Mapping) else sharding
         self._batch_sharding = None if any_sharding is None else _of_batch_axis(any_sharding)
         self._element_spec: dict[str, jax.ShapeDtypeStruct] | None = None
-        if len(places) == 1:
+
+        def make() -> list[Executor]:
+            if len(places) > 1:
+                executors: list[Executor] = []
+                try:
+                    for p, place in zip(pipelines, places):
+                        executors.append(_executor([p], place, None, options, False))
+                except BaseException:
+                    for e in executors:
+                        e.close()
+                    raise
+                return executors
             outputs = len(pipelines[0]._graph.outputs)  # more than names, when the rest is left out
             each = None if any_sharding is None else [*self._shardings, *[any_sharding] * outputs][:outputs]
             where = _OverBatch(places[0], self._batch_sharding, stacked)
             full = (len(pipelines), pipelines[0].batch_size)
             # Most masks are True throughout: they are made ahead, as the last output.
-            finish = None if self._mask_name is None else lambda plan, arrays: (*arrays, where.put(np.ones(full, bool)))
-            executors = [_executor(pipelines, places[0], each, options, stacked, finish)]
-        else:
-            executors = []
-            try:
-                for p, place in zip(pipelines, places):
-                    executors.append(_executor([p], place, None, options, False))
-            except BaseException:
-                for e in executors:
-                    e.close()
-                raise
-        self._start(pipelines, executors, **{k: v for k, v in options.items() if k != "mask_name"}, padded=self._mask_name is not None)
+            finish = None if options["mask_name"] is None else lambda plan, arrays: (*arrays, where.put(np.ones(full, bool)))
+            return [_executor(pipelines, places[0], each, options, stacked, finish)]
+
+        given = {k: v for k, v in options.items() if k != "mask_name"}
+        key = (self._mask_name, self._shardings, stacked)
+        self._start(pipelines, make, key=key, padded=self._mask_name is not None, **given)
 
     def __next__(self) -> dict[str, jax.Array]:
         return self._form(*self._take())
