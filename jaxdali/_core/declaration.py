@@ -92,11 +92,13 @@ class _Mark(enum.Enum):
     """What a part of an annotation stands for."""
 
     DTYPE = "a numeric type such as types.FLOAT or np.float32"
+    TENSOR = "an array of numbers, of any shape"
     PER_SAMPLE = "a DataNode is allowed"
     INPUT = "an input"
 
 
 DType = Annotated[DALIDataType | np.dtype | type | str, _Mark.DTYPE]  # the operator gets a np.dtype
+Tensor = Annotated[np.ndarray | jax.Array | Sequence, _Mark.TENSOR]  # the operator gets a np.ndarray of float32
 PER_SAMPLE, INPUT = _Mark.PER_SAMPLE, _Mark.INPUT
 
 
@@ -150,6 +152,16 @@ def _float(x: Any) -> float:
         return float(_number(x))
     except OverflowError:
         raise ValueError from None
+
+
+def _tensor(x: Any) -> np.ndarray:
+    try:
+        array = np.asarray(x)
+    except ValueError:  # nested lists of unequal lengths
+        raise TypeError from None
+    if array.dtype.kind not in "biuf":
+        raise TypeError
+    return array.astype(np.float32)
 
 
 def _str(x: Any) -> str:
@@ -206,6 +218,7 @@ def _of_class(kind: type) -> Kind:
 _BOOL = Kind("True or False", "bools", _bool, bool)
 _INT = Kind("a whole number", "whole numbers", _int, int)
 _FLOAT = Kind("a number", "numbers", _float, float)
+_TENSOR = Kind("an array of numbers", "arrays of numbers", _tensor)
 _KINDS = {bool: _BOOL, int: _INT, float: _FLOAT, str: Kind("a text", "texts", _str), os.PathLike: Kind("a path", "paths", _path)}
 
 
@@ -345,6 +358,8 @@ def parse(name: str, annotation: Any, default: Any, skipped: tuple[type, ...] = 
                     found[type(m)] = m
             if _Mark.DTYPE in t.__metadata__:
                 into.append(_Mark.DTYPE)
+            elif _Mark.TENSOR in t.__metadata__:
+                into.append(_Mark.TENSOR)
             elif _Mark.INPUT not in t.__metadata__:
                 walk(t.__origin__, into)
         elif origin in (Union, python_types.UnionType):
@@ -367,6 +382,8 @@ def parse(name: str, annotation: Any, default: Any, skipped: tuple[type, ...] = 
         elif t is _Mark.DTYPE:
             allowed = None if one_of is None else tuple(np.dtype(v) for v in one_of.values)
             kinds[_dtype_kind(allowed)] = None
+        elif t is _Mark.TENSOR:
+            kinds[_TENSOR] = None
         elif t in _KINDS:
             kinds[_KINDS[t]] = None
         elif isinstance(t, type) and issubclass(t, enum.IntEnum):

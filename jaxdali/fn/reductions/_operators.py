@@ -45,6 +45,10 @@ class Reduction(HostOperator, NativeOperator):
         """The result, of the kernel's and how many elements it is of."""
         return total
 
+    def origin(self) -> float:
+        """What differences are squared from, where no input says it."""
+        return 0.0
+
     def result(self, dtype: np.dtype) -> np.dtype:
         """The element type of the result, of that of the input."""
         return np.dtype(np.float32)
@@ -72,7 +76,7 @@ class Reduction(HostOperator, NativeOperator):
         for i in range(ctx.N):
             sample = x.sample(i)
             kept = [1 if d in axes else n for d, n in enumerate(sample.shape)]
-            middle = center[0].sample(i).astype(np.float64).reshape(kept) if center else 0.0
+            middle = center[0].sample(i).astype(np.float64).reshape(kept) if center else self.origin()
             with np.errstate(all="ignore"):
                 total = self.finish(np, _HOST[self.what](sample, middle, axes), float(np.prod([sample.shape[d] for d in axes])))
                 out.append(convert(np, total, ctx.spec.dtype).reshape(shapes[i]))
@@ -95,7 +99,7 @@ class Reduction(HostOperator, NativeOperator):
     def lower(self, ctx: LowerContext, x: Any, *center: Any) -> Any:
         out, spec = ctx.out[0], ctx.spec
         double = dataclasses.replace(spec, dtype=np.dtype(np.float64))
-        middle = self._center(ctx, center[0]) if center else jnp.zeros((0,), jnp.float64)
+        middle = self._center(ctx, *center)
         y, status = _ffi.call("reduce", ctx, x, double, out, middle, reduction=self.what, axes=self._axes(ctx.inputs[0]))
         count = ctx.params["count"]
         if isinstance(y, Ragged):
@@ -104,12 +108,14 @@ class Reduction(HostOperator, NativeOperator):
             return (dataclasses.replace(y, data=convert(jnp, total, spec.dtype).reshape(-1)),), status
         return (convert(jnp, self.finish(jnp, y, count.reshape(-1, *(1,) * (y.ndim - 1))), spec.dtype),), status
 
-    def _center(self, ctx: LowerContext, center: Any) -> Any:
-        """The means, laid out as the output."""
+    def _center(self, ctx: LowerContext, center: Any = None) -> Any:
+        """What differences are squared from, laid out as the output; none: from 0."""
+        out, size = ctx.out[0], int(np.prod(ctx.spec.shape or ()))
+        if center is None:
+            return jnp.full((0 if self.origin() == 0 else ctx.B * size if out is None else out.capacity,), self.origin(), jnp.float64)
         if isinstance(center, Ragged):
-            if ctx.out[0] is not None:
-                return fit(center, ctx.out[0]).data.astype(jnp.float64)
-            size = int(np.prod(ctx.spec.shape or ()))
+            if out is not None:
+                return fit(center, out).data.astype(jnp.float64)
             return center.data[center.offsets[:, None] * ALIGNMENT + jnp.arange(size, dtype=jnp.int32)].reshape(-1).astype(jnp.float64)
         if ctx.out[0] is not None:
             raise ArgumentError("the mean's shape must vary as the result's does")

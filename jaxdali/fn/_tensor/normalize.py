@@ -1,0 +1,347 @@
+"""Elements relative to mean and standard deviation of their sample or batch."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Annotated, Any, Literal, Unpack
+
+import jax.numpy as jnp
+import numpy as np
+
+from ... import types
+from ..._core import ffi as _ffi
+from ..._core.building import add, as_node
+from ..._core.context import BuildContext, HostContext, LowerContext
+from ..._core.declaration import DType, OneOf, Tensor
+from ..._core.graph import DataNode
+from ..._core.operator import HostOperator, NativeOperator, Operator, ProgramOperator, Setup
+from ..._core.operator_function import Hints, Input, OneOrMore, PerSample, operator_function
+from ..._core.ragged import ALIGNMENT, Ragged
+from ..._core.values import Spec, Value
+from ...errors import ArgumentError
+from .._families import call_window, samples_of_blocks
+from ..reductions._operators import Reduction, Variance
+from .cast import convert
+from .copy import fit, shapes_of
+
+_TYPES = ("uint8", "int8", "uint16", "int16", "uint32", "int32", "float32")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Total(Reduction):
+    """The sum over the axes, as float64. A second input that is given in its shape tells the axes where the user doesn't."""
+
+    name = "normalize"
+    keep_dims: bool = True
+
+    def result(self, dtype: np.dtype) -> np.dtype:
+        return np.dtype(np.float64)
+
+    def bind(self, ctx: BuildContext, *specs: Spec) -> Operator:
+        if self.axes is not None or self.axis_names is not None or len(specs) == 1:
+            return self
+        given = specs[1].shape or ctx.first_shape(1)
+        if given is None:
+            raise ArgumentError("the shape of the given mean or stddev is not known when the pipeline is built: give axes")
+        return dataclasses.replace(self, axes=tuple(d for d, n in enumerate(given) if n == 1))
+
+    def infer(self, x: Spec, *given: Spec) -> tuple[Spec, ...]:
+        if self.axes == () or self.axis_names == "":
+            raise ArgumentError("at least one axis must be reduced")
+        return super().infer(x, *given)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Sum(_Total):
+    """Of the elements."""
+
+    def run(self, ctx: HostContext, x: Value, *given: Value) -> tuple[Any, ...]:
+        return super().run(ctx, x)
+
+    def run_reads(self, i: int) -> bool:
+        return i == 0
+
+    def lower(self, ctx: LowerContext, x: Any, *given: Any) -> Any:
+        return super().lower(ctx, x)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Squares(_Total):
+    """Of the squared differences from a mean: a number, or the second input."""
+
+    what = Variance.what
+    mean: float
+
+    def origin(self) -> float:
+        return self.mean
+
+    def setup(self, ctx: HostContext, *values: Value) -> Setup:
+        _check(ctx, values[0], values[1:], self._axes(values[0].spec))
+        return super().setup(ctx, *values)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Statistic(HostOperator, ProgramOperator):
+    """Mean of a sample or of the batch, of their totals; or of squares, the standard deviation. The second input is what was summed."""
+
+    name = "normalize"
+    batch: bool
+    deviation: bool
+    ddof: int
+    epsilon: float
+
+    def infer(self, total: Spec, x: Spec) -> tuple[Spec, ...]:
+        return (dataclasses.replace(total, dtype=np.dtype(np.float32)),)
+
+    def run_reads(self, i: int) -> bool:
+        return i == 0
+
+    def run(self, ctx: HostContext, total: Value, x: Value) -> tuple[Any, ...]:
+        counts, out = self._counts(ctx, total, x), []
+        for shard in np.arange(ctx.N).reshape(ctx.S, ctx.B):
+            here = shard[ctx.present[shard]] if self.batch else shard
+            for i in shard:
+                together = here if self.batch else [i]
+                value = sum((total.sample(k) for k in together), np.zeros(total.shapes[i]))
+                out.append(self._finish(np, value, counts[together].sum()).astype(np.float32))
+        return (np.stack(out) if ctx.spec.shape is not None else out,)
+
+    def setup(self, ctx: HostContext, total: Value, x: Value) -> Setup:
+        return Setup((shapes_of(total),), {"count": self._counts(ctx, total, x)})
+
+    def _counts(self, ctx: HostContext, total: Value, x: Value) -> np.ndarray:
+        """Elements of each total, ``f64[N]``. Raises ValueError where samples can't be put together."""
+        for shard in np.arange(ctx.N).reshape(ctx.S, ctx.B) if self.batch else ():
+            shapes = total.shapes[shard[ctx.present[shard]]]
+            if len(shapes) and (shapes != shapes[0]).any():
+                found = sorted(set(map(tuple, x.shapes[ctx.present].tolist())))
+                raise ValueError(f"with batch=True samples may differ in the reduced axes only, got shapes {found}")
+        return x.shapes.prod(axis=1) / np.maximum(total.shapes.prod(axis=1), 1)
+
+    def lower(self, ctx: LowerContext, total: Any, x: Any) -> tuple[Any]:
+        count, out = ctx.params["count"], ctx.out[0]
+        present = ctx.control[1:] != 0
+        if self.batch:
+            count = jnp.broadcast_to(jnp.where(present, count, 0.0).sum(), count.shape)
+        if out is None:
+            ones = (1,) * (total.ndim - 1)
+            if self.batch:
+                total = jnp.where(present.reshape(-1, *ones), total, 0.0).sum(0, keepdims=True)
+            y = self._finish(jnp, total, count.reshape(-1, *ones))
+            return (jnp.broadcast_to(y, (ctx.B, *y.shape[1:])).astype(np.float32),)
+        sample = samples_of_blocks(out.offsets, out.capacity)
+        data = fit(total, out).data.reshape(-1, ALIGNMENT)
+        if self.batch:  # all samples have as many blocks
+            block = jnp.arange(len(sample), dtype=jnp.int32) - out.offsets[sample]
+            data = jnp.zeros_like(data).at[block].add(jnp.where(present[sample][:, None], data, 0.0))[block]
+        y = self._finish(jnp, data, count[sample][:, None]).astype(np.float32)
+        return (Ragged(y.reshape(-1), out.offsets, out.shapes),)
+
+    def _finish(self, xp: Any, total: Any, count: Any) -> Any:
+        if not self.deviation:
+            return total / xp.maximum(count, 1.0)
+        free = count - self.ddof
+        return xp.sqrt(xp.where(free > 0, total / xp.where(free > 0, free, 1.0), 0.0) + self.epsilon)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Standardize(HostOperator, ProgramOperator):
+    """``(x - mean) / sqrt(stddev**2 + epsilon) * scale + shift``; mean and stddev are numbers, or else further inputs in this order."""
+
+    name = "normalize"
+    mean: float | None
+    stddev: float | None
+    epsilon: float
+    scale: float
+    shift: float
+    dtype: np.dtype
+
+    def infer(self, x: Spec, *statistics: Spec) -> tuple[Spec, ...]:
+        if x.dtype.name not in _TYPES:
+            raise TypeError(f"the input must be {', '.join(_TYPES)}, got {x.dtype}")
+        for s in statistics:
+            if s.ndim != x.ndim or any(s.extent(d) not in (None, 1) and x.extent(d) not in (None, s.extent(d)) for d in range(x.ndim)):
+                raise ArgumentError(f"mean and stddev must have the input's {x.ndim} dimensions, of its extents or 1; got {s.ndim}")
+            if s.dtype != np.float32:
+                raise TypeError(f"mean and stddev must be float32, got {s.dtype}")
+        return (dataclasses.replace(x, dtype=self.dtype),)
+
+    def bind(self, ctx: BuildContext, *specs: Spec) -> Operator:
+        statistics = specs[1:]
+        if ctx.stage == "host" or not statistics or all(s.shape is not None for s in specs):
+            return self
+        by_channel = all(s.shape is not None for s in statistics) and len(_channels(statistics)) < 2
+        kind = _ByChannel if by_channel else _Expanded
+        return kind(**{f.name: getattr(self, f.name) for f in dataclasses.fields(self)})
+
+    def setup(self, ctx: HostContext, *values: Value) -> Setup:
+        _check(ctx, values[0], values[1:])
+        return Setup((shapes_of(values[0]),))
+
+    def run(self, ctx: HostContext, x: Value, *statistics: Value) -> tuple[Any, ...]:
+        _check(ctx, x, statistics)
+        out = []
+        with np.errstate(all="ignore"):
+            for i in range(ctx.N):
+                mean, factor = self._parameters(np, [s.sample(i) for s in statistics])
+                out.append(self._applied(np, x.sample(i), mean, factor))
+        return (np.stack(out) if ctx.spec.shape is not None else out,)
+
+    def lower(self, ctx: LowerContext, x: Any, *statistics: Any) -> Any:
+        if not isinstance(x, Ragged):
+            return (self._applied(jnp, x, *self._parameters(jnp, statistics)),)
+        x = fit(x, ctx.out[0])
+        return (dataclasses.replace(x, data=self._applied(jnp, x.data, *self._parameters(jnp, statistics))),)
+
+    def _parameters(self, xp: Any, statistics: Any) -> tuple[Any, Any]:
+        """Mean and factor."""
+        rest = iter(statistics)
+        mean = np.float32(self.mean) if self.mean is not None else next(rest)
+        if self.stddev is not None:
+            return mean, np.float32(self.scale / np.sqrt(self.stddev**2 + self.epsilon))
+        deviation = next(rest)
+        if self.epsilon:
+            deviation = xp.sqrt(deviation * deviation + np.float32(self.epsilon))
+        zero = deviation == 0
+        return mean, xp.where(zero, np.float32(0), np.float32(self.scale) / xp.where(zero, np.float32(1), deviation))
+
+    def _applied(self, xp: Any, x: Any, mean: Any, factor: Any) -> Any:
+        return convert(xp, (x.astype(np.float32) - mean) * factor + np.float32(self.shift), self.dtype)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _ByChannel(Standardize, NativeOperator):
+    """Of ragged samples, with statistics that vary along one axis of known extent, or none."""
+
+    kernel = "window"
+
+    def setup_reads(self, i: int) -> bool:
+        return False
+
+    def lower(self, ctx: LowerContext, x: Any, *statistics: Any) -> Any:
+        mean, factor = self._parameters(jnp, statistics)
+        factor = jnp.broadcast_to(factor.reshape(-1, 1) if np.ndim(factor) == 0 else factor.reshape(ctx.B, -1), (ctx.B, self._width(ctx)))
+        offset = np.float32(self.shift) - (mean if np.ndim(mean) == 0 else mean.reshape(ctx.B, -1)) * factor
+        zeros = jnp.zeros_like(x.shapes)
+        channel = next(iter(_channels(ctx.inputs[1:])), -1)
+        y, status = call_window(ctx, x, zeros, zeros + np.int32(1), x.shapes, scale=factor, offset=offset, channel=channel)
+        return (y,), status
+
+    def _width(self, ctx: LowerContext) -> int:
+        return max(int(np.prod(s.shape or ())) for s in ctx.inputs[1:])
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Expanded(Standardize, NativeOperator):
+    """Of ragged samples, with statistics of any shape: a native kernel broadcasts them."""
+
+    kernel = "expand"
+
+    def setup_reads(self, i: int) -> bool:
+        return False
+
+    def lower(self, ctx: LowerContext, x: Any, *statistics: Any) -> Any:
+        status, expanded = jnp.zeros((ctx.B,), jnp.int32), []
+        to = dataclasses.replace(ctx.spec, dtype=np.dtype(np.float32))
+        for s in statistics:
+            y, code = _ffi.call("expand", ctx, s, to, ctx.out[0])
+            expanded.append(y.data if isinstance(y, Ragged) else y)
+            status = jnp.where(status == 0, code, status)
+        return super().lower(ctx, x, *expanded), status
+
+
+def _channels(statistics: Any) -> set[int]:
+    """The axes along which statistics of static shapes vary."""
+    return {d for s in statistics for d, n in enumerate(s.shape) if n != 1}
+
+
+def _check(ctx: HostContext, x: Value, statistics: tuple[Value, ...], reduced: tuple[int, ...] | None = None):
+    """Raises ValueError when a sample's statistics are not of its extents or 1; with axes that are reduced, just there 1."""
+    for s in statistics:
+        fits = (s.shapes == x.shapes) | (s.shapes == 1)
+        if reduced is not None:
+            fits = s.shapes == np.where(np.isin(np.arange(x.spec.ndim), reduced), 1, x.shapes)
+        wrong = ~fits.all(axis=1) & ctx.present
+        if wrong.any():
+            i = int(wrong.argmax())
+            have, shape = (tuple(v.shapes[i].tolist()) for v in (x, s))
+            axes = f" reduced over the axes {list(reduced)}" if reduced is not None else ""
+            raise ValueError(f"sample {i} of shape {have}{axes} does not fit a mean or stddev of shape {shape}")
+
+
+@operator_function("normalize")
+def normalize(
+    input: Input,
+    /,
+    *,
+    axes: OneOrMore[int] | None = None,
+    axis_names: str | None = None,
+    batch: bool = False,
+    ddof: int = 0,
+    dtype: Annotated[DType, OneOf(*_TYPES)] = types.FLOAT,
+    epsilon: float = 0.0,
+    mean: PerSample[float | Tensor] | None = None,
+    scale: float = 1.0,
+    shift: float = 0.0,
+    stddev: PerSample[float | Tensor] | None = None,
+    device: Literal["cpu", "gpu"] | None = None,
+    name: str | None = None,
+    **hints: Unpack[Hints],
+) -> DataNode:
+    """Normalises elements: ``(x - mean) / sqrt(stddev**2 + epsilon) * scale + shift``, with mean and stddev of the data or given ones.
+
+    Where the standard deviation of the data, or of a given tensor, is 0, the result is `shift`.
+
+    Differs from DALI: statistics are computed in double precision; axes may be negative; a given number `stddev` that is 0 without an
+    `epsilon` is an error, not a division by 0.
+
+    Args:
+      input: any tensor of integers of at most 32 bits or float32.
+      axes: the axes that mean and stddev are computed over, by number. Default: those of extent 1 of a given tensor `mean` or `stddev`,
+        else all.
+      axis_names: the same, by letter of the layout.
+      batch: mean and stddev are of all samples of a batch (of each shard's), which may differ in the reduced axes only.
+      ddof: what is subtracted from the number of elements in the divisor of the variance.
+      dtype: element type of the result: values are rounded and saturate.
+      epsilon: added to the variance.
+      mean: a number, or a float32 tensor of the input's shape with extent 1 in the reduced axes: an array, or a DataNode with one per
+        sample (not with `batch`); if its shape is not known when the pipeline is built, axes must be given.
+      scale: factor of the result.
+      shift: what is added then.
+      stddev: as `mean`. When only one of both is given, the other is computed; the deviation then is from the given mean.
+
+    Returns:
+      The input's shape and layout.
+
+    Raises:
+      ArgumentError: axes that are not there, or together with both numbers `mean` and `stddev`; tensors with `batch`.
+      OperatorError: a sample does not fit its mean or stddev.
+
+    Example:
+      >>> fn.normalize(spectrograms, axes=[1])
+    """
+    given = {"mean": mean, "stddev": stddev}
+    numbers = {n: x if isinstance(x, float) else None for n, x in given.items()}
+    tensors = {n: as_node(x, "normalize") for n, x in given.items() if x is not None and not isinstance(x, float)}
+    if axes is not None and axis_names is not None:
+        raise ArgumentError("give either axes or axis_names")
+    if None not in numbers.values() and (axes is not None or axis_names is not None):
+        raise ArgumentError("axes have no meaning when mean and stddev are given as numbers")
+    if batch and tensors:
+        raise ArgumentError(f"with batch=True {' and '.join(tensors)} must be a number, not a tensor")
+    if numbers["stddev"] is not None and not numbers["stddev"] ** 2 + epsilon > 0:
+        raise ArgumentError(f"stddev**2 + epsilon must be above 0, got stddev={numbers['stddev']}, epsilon={epsilon}")
+    over: tuple[int, ...] | None = None if axes is None else tuple(np.atleast_1d(np.asarray(axes, np.int64)).tolist())
+    if given["mean"] is None:
+        total = add(_Sum(axes=over, axis_names=axis_names), input, *tensors.values(), device=device)
+        tensors["mean"] = add(_Statistic(batch=batch, deviation=False, ddof=0, epsilon=0.0), total, input, device=device)
+    if given["stddev"] is None:
+        center = (tensors["mean"],) if "mean" in tensors else ()
+        total = add(_Squares(mean=numbers["mean"] or 0.0, axes=over, axis_names=axis_names), input, *center, device=device)
+        tensors["stddev"] = add(_Statistic(batch=batch, deviation=True, ddof=ddof, epsilon=epsilon), total, input, device=device)
+        epsilon = 0.0
+    inputs = (tensors[n] for n in given if n in tensors)
+    op = Standardize(
+        mean=numbers["mean"], stddev=numbers["stddev"], epsilon=epsilon, scale=scale, shift=shift, dtype=types.numpy_dtype(dtype)
+    )
+    return add(op, input, *inputs, device=device, name=name)
