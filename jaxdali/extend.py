@@ -1,9 +1,9 @@
 """What operators and readers in files of one's own are written with; CONTRIBUTING.md has a recipe for each kind.
 
-An operator is a class and a function: the class (`ProgramOperator`, `NativeOperator`, `HostOperator`, or of a family: `Window`, `Warp`,
-`ColorMatrix`, `Separable`) says what happens to a batch; the function's signature, made an operator by `operator_function`, declares
-arguments and checks them. A reader is a list of records: `Records` and `Reader`. A native kernel is compiled with the headers of
-`include_dir`, and made known by `register_kernel`.
+An operator is a class and a function: the class (`ProgramOperator`, `NativeOperator`, `HostOperator`, or of a family: `Elementwise`,
+`Window`, `Warp`, `ColorMatrix`, `Separable`) says what happens to a batch; the function's signature, made an operator by
+`operator_function`, declares arguments and checks them. A reader is a list of records: `Records` and `Reader`. A native kernel is
+compiled with the headers of `include_dir`, and made known by `register_kernel`.
 
 This is what jaxdali's own operators are made of, and changes as they do: between versions names here may change, which CHANGELOG.md says.
 It is imported as such, ``import jaxdali.extend``.
@@ -33,11 +33,11 @@ from ._data.source import SampleIds, Saved, Source
 from .fn._families import (
     UNSUPPORTED,
     ColorMatrix,
+    Elementwise,
     Part,
     Separable,
     Warp,
     Window,
-    elementwise,
     image_layout,
     samples_of_blocks,
     spec_of,
@@ -51,6 +51,7 @@ __all__ = [
     "ColorMatrix",
     "DType",
     "DataNode",
+    "Elementwise",
     "Hints",
     "HostContext",
     "HostOperator",
@@ -89,7 +90,6 @@ __all__ = [
     "Window",
     "add",
     "call",
-    "elementwise",
     "image_layout",
     "include_dir",
     "operator_function",

@@ -8,11 +8,9 @@ import subprocess
 import sys
 
 import jax
-import numpy as np
 import pytest
 
 from jaxdali import extend
-from jaxdali._core.ragged import pack
 
 HEADERS = ("extension", "kernel", "launch", "binding", "batch", "status", "convert", "samples", "thread_pool")
 
@@ -76,22 +74,3 @@ def test_names_and_platforms_of_kernels(tmp_path):
         extend.register_kernel("mine", tmp_path / "mine.so", platform="gpu")
     with pytest.raises(OSError, match="no_such_file"):
         extend.register_kernel("mine", tmp_path / "no_such_file.so")
-
-
-# --- elements -----------------------------------------------------------------------------------------------------
-
-
-def test_elementwise():
-    """A number of each sample meets that sample's elements, of dense and of ragged batches."""
-    shapes = [(3, 70), (0, 4), (1, 1), (64, 1)]
-    samples = [np.arange(np.prod(s), dtype=np.float32).reshape(s) for s in shapes]
-    numbers = np.array([1, 10, 100, 1000], np.float32)
-    p = pack(samples, 1, lambda elements, dtype: np.zeros((1, elements + 256), dtype))
-    batch = extend.Ragged(p.data[0], p.offsets, p.shapes)
-    result = jax.jit(lambda x, n: extend.elementwise(lambda x, n: x * n, x, n))(batch, numbers)
-    for i, (start, shape) in enumerate(zip(p.offsets, shapes, strict=True)):
-        size = int(np.prod(shape))
-        got = np.asarray(result.data)[start * extend.ALIGNMENT :][:size].reshape(shape)
-        np.testing.assert_array_equal(got, samples[i] * numbers[i])
-    dense = np.ones((4, 2, 3), np.float32)
-    np.testing.assert_array_equal(extend.elementwise(lambda x, n: x * n, dense, numbers), dense * numbers[:, None, None])

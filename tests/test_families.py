@@ -1,11 +1,15 @@
 """Operators of the families against their definitions in NumPy: dense and ragged, with numbers per sample, on the host where they can."""
 
+import dataclasses
+from typing import Unpack
+
 import numpy as np
 import pytest
 from pipelines import run
 
 import jaxdali
 from jaxdali import fn, types
+from jaxdali.extend import DataNode, Elementwise, Hints, Input, PerSample, operator_function
 
 RNG = np.random.default_rng(3)
 RAGGED = [RNG.integers(0, 256, (h, w, 3), np.uint8) for h, w in ((30, 41), (17, 60), (52, 9))]
@@ -18,11 +22,35 @@ def images(define, samples, *arguments, layout="HWC", on_device=False):
     def whole(x, *inputs):
         if samples is DENSE:
             x = types.Constant(DENSE[0], layout=layout)
-            x = x.gpu() if on_device else x
-        return define(x, *inputs)
+        return define(x.gpu() if on_device else x, *inputs)
 
     outputs = run(whole, samples, *arguments, layouts=[layout, *[""] * len(arguments)])
     return [[np.array(x) for x in out] for out in outputs]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Solarize(Elementwise):
+    name = "test.solarize"
+
+    def element(self, xp, x, threshold):
+        return xp.where(x.astype(np.int32) < threshold, x, np.uint8(255) - x)
+
+    def numbers(self, ctx, values):
+        return {"threshold": self.arguments(ctx, values).threshold.astype(np.int32)}
+
+
+@operator_function(Solarize)
+def solarize(input: Input, /, *, threshold: PerSample[int] = 128, name: str | None = None, **hints: Unpack[Hints]) -> DataNode: ...
+
+
+@pytest.mark.parametrize("samples", [RAGGED, DENSE], ids=["ragged", "dense"])
+@pytest.mark.parametrize("on_device", [False, True], ids=["host", "program"])
+def test_a_function_of_elements_and_of_numbers_of_their_sample(samples, on_device):
+    thresholds = [np.int32(t) for t in (64, 128, 250)]
+    each, same = images(lambda x, t: (solarize(x, threshold=t), solarize(x, threshold=100)), samples, thresholds, on_device=on_device)
+    for e, s, x, t in zip(each, same, samples, thresholds, strict=True):
+        np.testing.assert_array_equal(e, np.where(x < t, x, 255 - x))
+        np.testing.assert_array_equal(s, np.where(x < 100, x, 255 - x))
 
 
 @pytest.mark.parametrize("samples", [RAGGED, DENSE], ids=["ragged", "dense"])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import jax.numpy as jnp
@@ -14,8 +14,10 @@ from .._core import ffi as _ffi
 from .._core.arguments import Values
 from .._core.context import HostContext, LowerContext
 from .._core.operator import NativeOperator, Setup
-from .._core.ragged import ALIGNMENT, Ragged
 from .._core.values import Spec, Value
+from ._elementwise import Elementwise as Elementwise
+from ._elementwise import samples_of_blocks as samples_of_blocks
+from ._tensor.cast import convert
 
 DEFAULT_LAYOUTS = {3: "HWC", 4: "FHWC", 5: "FDHWC"}
 SPATIAL = "DHW"
@@ -44,33 +46,6 @@ def spec_of(dtype: np.dtype, extents: Sequence[int | None], layout: str) -> Spec
     known = tuple(n for n in extents if n is not None)
     shape, dims = (known, None) if len(known) == len(extents) else (None, tuple(extents))
     return Spec(dtype, len(extents), shape, layout, dims)
-
-
-def samples_of_blocks(offsets: Any, capacity: int) -> Any:
-    """For each `ALIGNMENT` elements of a ragged buffer the number of the sample they belong to, ``i32[capacity // ALIGNMENT]``.
-
-    Numbers of samples reach their elements so without native code: ``data.reshape(-1, ALIGNMENT)`` against ``x[samples][:, None]``.
-    """
-    first = jnp.zeros((capacity // ALIGNMENT,), jnp.int32).at[offsets].add(jnp.ones((), jnp.int32), mode="drop")
-    return jnp.cumsum(first, dtype=jnp.int32) - jnp.ones((), jnp.int32)
-
-
-def elementwise(function: Callable[..., Any], x: Any, *numbers: Any) -> Any:
-    """``function(x, *numbers)`` of each element of a batch in a program, where `numbers` are each one per sample, ``[B]``.
-
-    Args:
-      function: gets the elements as ``[rows, elements of one sample]`` and the numbers as ``[rows, 1]``; elements between samples, too,
-        about which nothing is said.
-      x: dense, ``[B, ...]``, or `Ragged`.
-
-    Returns:
-      A batch of the same shapes.
-    """
-    if not isinstance(x, Ragged):
-        return function(x.reshape(x.shape[0], -1), *(n.reshape(-1, 1) for n in numbers)).reshape(x.shape)
-    sample = samples_of_blocks(x.offsets, x.data.shape[0])
-    data = function(x.data.reshape(-1, ALIGNMENT), *(n[sample][:, None] for n in numbers))
-    return dataclasses.replace(x, data=data.reshape(-1))
 
 
 # --- windows ------------------------------------------------------------------------------------------------------
@@ -324,8 +299,6 @@ class Warp(NativeOperator):
 
     def _fill(self, source: np.dtype, result: np.dtype) -> np.float32:
         """The fill value as a pixel of the result; where it is blended with pixels of the image, first as one of these."""
-        from ._tensor.cast import convert
-
         fill = np.asarray([self.fill_value or 0.0], np.float32)
         for dtype in (source, result) if self.linear else (result,):
             fill = convert(np, fill, dtype).astype(np.float32)

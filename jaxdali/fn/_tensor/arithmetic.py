@@ -22,17 +22,15 @@ from ..._core.building import add
 from ..._core.calls import records
 from ..._core.context import BuildContext, HostContext, LowerContext
 from ..._core.graph import DataNode
-from ..._core.operator import HostOperator, NativeOperator, Operator, ProgramOperator, Setup
-from ..._core.ragged import ALIGNMENT, Ragged
+from ..._core.operator import NativeOperator, Operator, Setup
 from ..._core.values import Spec, Value
-from .._families import samples_of_blocks
+from .._elementwise import Elementwise, aligned
 from .constant import constant_node, narrowed
-from .copy import fit
 from .pointwise import FUNCTIONS, Function
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Pointwise(HostOperator, ProgramOperator):
+class Pointwise(Elementwise):
     """One of `FUNCTIONS`, samples broadcast against each other as NumPy does.
 
     Numbers are attributes, not inputs: XLA folds them into the computation.
@@ -64,6 +62,9 @@ class Pointwise(HostOperator, ProgramOperator):
         if not symbol:
             return f"{self.function}({', '.join(operands)})"
         return f"{symbol}{operands[0]}" if len(operands) == 1 else f" {symbol} ".join(operands)
+
+    def element(self, xp: Any, *inputs: Any) -> Any:
+        return self._function(xp, self._values(inputs))
 
     def infer(self, *specs: Spec) -> tuple[Spec, ...]:
         operands = self._specs(specs)
@@ -104,7 +105,7 @@ class Pointwise(HostOperator, ProgramOperator):
         (out,) = self.infer(*specs)
         if out.shape is not None:
             return [s.shape is None for s in specs]  # dense inputs broadcast in XLA
-        # Numbers of samples reach their elements in XLA, too, see `lower`.
+        # Numbers of samples reach their elements in XLA, too, see `Elementwise`.
         return [s.ndim > 0 and not all(_full(specs, i, d, out.ndim) for d in range(out.ndim)) for i, s in enumerate(specs)]
 
     def is_identity(self, *specs: Spec) -> bool:
@@ -116,10 +117,10 @@ class Pointwise(HostOperator, ProgramOperator):
         (out,) = self.infer(*specs)
         operands = self._specs(specs)
         function = self._function.of([s.dtype for s in operands])
-        aligned = all(s.ndim == out.ndim for s in specs)
+        alike = all(s.ndim == out.ndim for s in specs)
 
         def evaluate(*data: np.ndarray) -> np.ndarray:
-            return function(*self._values(data if aligned else [_aligned(x, out.ndim) for x in data]))
+            return function(*self._values(data if alike else [aligned(x, out.ndim) for x in data]))
 
         return evaluate
 
@@ -138,21 +139,8 @@ class Pointwise(HostOperator, ProgramOperator):
         return Setup((shapes if out.shape is None else None,))
 
     def run(self, ctx: HostContext, *values: Value) -> tuple[Any, ...]:
-        out = ctx.spec
         self.setup(ctx, *values)  # for its error message
-        samples = [self._function(np, [x.sample(i) if isinstance(x, Value) else x for x in self._values(values)]) for i in range(ctx.N)]
-        return (samples if out.shape is None else np.stack(samples),)
-
-    def lower(self, ctx: LowerContext, *arrays: Any) -> Any:
-        out = ctx.spec
-        if out.shape is not None:
-            result = self._function(jnp, self._values([_aligned(x, out.ndim) for x in arrays]))
-            return (jnp.broadcast_to(result, (ctx.B, *out.shape)),)
-        to = ctx.out[0]
-        assert to is not None
-        sample = samples_of_blocks(to.offsets, to.capacity)
-        parts = [fit(x, to).data.reshape(-1, ALIGNMENT) if isinstance(x, Ragged) else x[sample][:, None] for x in arrays]
-        return (Ragged(self._function(jnp, self._values(parts)).reshape(-1), to.offsets, to.shapes),)
+        return super().run(ctx, *values)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -196,11 +184,6 @@ def _show_shape(spec: Spec) -> str:
 
 def _shown_shapes(operands: list[Any], i: int) -> list[str]:
     return [str(tuple(x.shapes[i].tolist())) if isinstance(x, Value) else "()" for x in operands]
-
-
-def _aligned(x: Any, ndim: int) -> Any:
-    """A dense batch with axes of extent 1 inserted behind the batch axis, so that samples are aligned at their last axes."""
-    return x.reshape(x.shape[0], *(1,) * (ndim - (x.ndim - 1)), *x.shape[1:])
 
 
 def is_operand(x: Any) -> bool:

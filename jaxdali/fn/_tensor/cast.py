@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
 from typing import Any, Literal, Unpack
 
-import jax.numpy as jnp
 import numpy as np
 
-from ..._core.context import HostContext, LowerContext
 from ..._core.declaration import DType
 from ..._core.graph import DataNode
-from ..._core.operator import HostOperator, ProgramOperator, Setup
 from ..._core.operator_function import Hints, Input, operator_function
-from ..._core.ragged import Ragged
-from ..._core.values import Spec, Value
-from .copy import fit, shapes_of
+from ..._core.values import Spec
+from .._elementwise import Elementwise
 
 
 def convert(xp: Any, x: Any, dtype: np.dtype) -> Any:
@@ -57,31 +52,20 @@ def convert(xp: Any, x: Any, dtype: np.dtype) -> Any:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Cast(HostOperator, ProgramOperator):
+class Cast(Elementwise):
     """Converts the elements; shapes and layout stay."""
 
     name = "cast"
     dtype: np.dtype
 
-    def infer(self, x: Spec) -> tuple[Spec, ...]:
+    def infer(self, x: Spec, *others: Spec) -> tuple[Spec, ...]:
         return (dataclasses.replace(x, dtype=self.dtype),)
 
-    def is_identity(self, x: Spec) -> bool:  # pyright: ignore[reportIncompatibleMethodOverride]
-        return x.dtype == self.dtype
+    def is_identity(self, *specs: Spec) -> bool:
+        return specs[0].dtype == self.dtype
 
-    def compute(self, N: int, *specs: Spec) -> Callable[[np.ndarray], np.ndarray] | None:
-        return (lambda x: convert(np, x, self.dtype)) if specs[0].shape is not None else None
-
-    def setup(self, ctx: HostContext, x: Value) -> Setup:
-        return Setup((shapes_of(x),))
-
-    def run(self, ctx: HostContext, x: Value) -> tuple[Any, ...]:
-        return ([convert(np, x.sample(i), self.dtype) for i in range(len(x))],)
-
-    def lower(self, ctx: LowerContext, x: Any) -> tuple[Any, ...]:
-        if isinstance(x, Ragged):
-            return (fit(Ragged(convert(jnp, x.data, self.dtype), x.offsets, x.shapes), ctx.out[0]),)
-        return (convert(jnp, x, self.dtype),)
+    def element(self, xp: Any, *inputs: Any) -> Any:
+        return convert(xp, inputs[0], self.dtype)
 
 
 @operator_function(Cast)

@@ -16,7 +16,7 @@ from ..._core.operator import HostOperator, NativeOperator, Operator, ProgramOpe
 from ..._core.ragged import ALIGNMENT, Ragged
 from ..._core.values import Spec, Value
 from ...errors import ArgumentError
-from .._families import samples_of_blocks
+from .._elementwise import samples_of_blocks
 from .cast import convert
 
 

@@ -1,0 +1,88 @@
+"""The family of operators that are a function of elements: written once, for NumPy and for programs."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from .._core.context import HostContext, LowerContext
+from .._core.operator import HostOperator, ProgramOperator, Setup
+from .._core.ragged import ALIGNMENT, Ragged
+from .._core.values import Spec, Value
+from ._tensor.copy import fit, shapes_of
+
+
+def samples_of_blocks(offsets: Any, capacity: int) -> Any:
+    """For each `ALIGNMENT` elements of a ragged buffer the number of the sample they belong to, ``i32[capacity // ALIGNMENT]``.
+
+    Numbers of samples reach their elements so without native code: ``data.reshape(-1, ALIGNMENT)`` against ``x[samples][:, None]``.
+    """
+    first = jnp.zeros((capacity // ALIGNMENT,), jnp.int32).at[offsets].add(jnp.ones((), jnp.int32), mode="drop")
+    return jnp.cumsum(first, dtype=jnp.int32) - jnp.ones((), jnp.int32)
+
+
+def aligned(x: Any, ndim: int) -> Any:
+    """A dense batch with axes of extent 1 inserted behind the batch axis, so that samples are aligned at their last of `ndim` axes."""
+    return x.reshape(x.shape[0], *(1,) * (ndim - (x.ndim - 1)), *x.shape[1:])
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Elementwise(HostOperator, ProgramOperator):
+    """A function of elements. Inputs without axes and the numbers of `numbers` are one per sample, for all its elements.
+
+    The other inputs have the output's shape, or are all dense and broadcast as in NumPy. An operator whose shape is not its first input's
+    has a `setup` that says so.
+    """
+
+    def element(self, xp: Any, *inputs: Any, **numbers: Any) -> Any:
+        """The function, with NumPy (`xp` = numpy) or in a program (jax.numpy), of arrays that broadcast against each other.
+
+        Args:
+          inputs: those that are no arguments.
+          numbers: as `numbers` gave them.
+        """
+        raise NotImplementedError(self.name)
+
+    def numbers(self, ctx: HostContext | None, values: Sequence[Value]) -> Mapping[str, np.ndarray]:
+        """What the function needs to know of each sample, ``[N]`` each, by its `arguments`, which gets the same operands."""
+        return {}
+
+    def infer(self, x: Spec, *others: Spec) -> tuple[Spec, ...]:
+        return (x,)
+
+    def setup_reads(self, i: int) -> bool:
+        return i > 0 and bool(self.args.inputs)
+
+    def compute(self, N: int, *specs: Spec) -> Callable[..., np.ndarray] | None:
+        if self.args.inputs or any(s.shape is None for s in specs):
+            return None
+        ndim = max(s.ndim for s in specs)
+        numbers = {n: x[0] for n, x in self.numbers(None, ()).items()}
+        return lambda *data: self.element(np, *(aligned(x, ndim) for x in data), **numbers)
+
+    def run(self, ctx: HostContext, *values: Value) -> tuple[Any, ...]:
+        numbers = self.numbers(ctx, values)
+        inputs = values[: len(values) - len(self.args.inputs)]
+        with np.errstate(all="ignore"):
+            samples = [
+                self.element(np, *(v.sample(i) for v in inputs), **{n: np.asarray(x[i]) for n, x in numbers.items()}) for i in range(ctx.N)
+            ]
+        return (samples if ctx.spec.shape is None else np.stack(samples),)
+
+    def setup(self, ctx: HostContext, *values: Value) -> Setup:
+        return Setup((shapes_of(values[0]),), self.numbers(ctx, values))
+
+    def lower(self, ctx: LowerContext, *arrays: Any) -> Any:
+        inputs, out, spec = arrays[: len(arrays) - len(self.args.inputs)], ctx.out[0], ctx.spec
+        if out is None:
+            numbers = {n: aligned(x, spec.ndim) for n, x in ctx.params.items()}
+            result = self.element(jnp, *(aligned(x, spec.ndim) for x in inputs), **numbers)
+            return (jnp.broadcast_to(result, (ctx.B, *(spec.shape or ()))),)
+        sample = samples_of_blocks(out.offsets, out.capacity)
+        blocks = [fit(x, out).data.reshape(-1, ALIGNMENT) if isinstance(x, Ragged) else x[sample][:, None] for x in inputs]
+        result = self.element(jnp, *blocks, **{n: x[sample][:, None] for n, x in ctx.params.items()})
+        return (Ragged(result.reshape(-1), out.offsets, out.shapes),)
