@@ -11,6 +11,7 @@ from ._core.graph import DataNode as DataNode
 from ._pipeline.config import show_config as show_config
 from ._pipeline.show import show as show
 from ._run.work import BadSample as BadSample
+from ._version import __version__ as __version__
 from .errors import OperatorError as OperatorError
 from .errors import SampleError as SampleError
 from .fn._decode.jpeg import decode_jpeg as decode_jpeg
@@ -19,8 +20,6 @@ from .pipeline import OperatorConcurrency as OperatorConcurrency
 from .pipeline import Pipeline as Pipeline
 from .pipeline import StreamPolicy as StreamPolicy
 from .pipeline import pipeline_def as pipeline_def
-
-__version__ = "0.1.0"
 
 if not _TYPE_CHECKING:
     __all__, __dir__, __getattr__ = _names.index(__name__, globals())

@@ -24,8 +24,9 @@ def show_config() -> None:
     """
     import jax
 
-    from .. import __version__, _cpu
+    from .. import _cpu
     from .._core import ffi as _ffi
+    from .._version import __version__
 
     info = _cpu.build_info()
     rows = {

@@ -214,7 +214,7 @@ class _PulledSource(_Base):
         self.in_caller = not self._op.parallel
         self._settings = UserSettings()
         self._workers: Workers | None = None
-        self._pulls = [Pull(op) for op in ops]
+        self._pulls = [Pull(op.feeder, op.arguments, op.cycle) for op in ops]
         self._initial: list[Any] | None = None
         self._expected = self.initial()  # the cursors where the sources are
         self._taken: collections.deque[_Taken] = collections.deque()  # for batches that were not committed

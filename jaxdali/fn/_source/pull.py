@@ -8,19 +8,24 @@ import copy
 import inspect
 import json
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from .external_data import NAME
 
-if TYPE_CHECKING:
-    from .external_source import ExternalSource
-
 
 class Pull:
-    """One shard's callable or iterable, item by item: an item is a batch, or with batch=False a sample."""
+    """One shard's callable or iterable, item by item: an item is a batch, or with batch=False a sample.
 
-    def __init__(self, op: ExternalSource):
-        self._op = op
+    Args:
+      feeder: what the user gave.
+      arguments: how many it is called with; None: it is an iterable.
+      cycle: "no", "raise" or "quiet".
+    """
+
+    def __init__(self, feeder: Any, arguments: int | None, cycle: str):
+        self._feeder = feeder
+        self._arguments = arguments
+        self._cycle = cycle
         self._iterator: Any = None
         self._ended = False
         self._kept: collections.deque[tuple[Any, Any]] = collections.deque()  # (argument, item), to be taken before new ones
@@ -43,7 +48,7 @@ class Pull:
 
     def state(self) -> dict[str, Any] | None:
         """What a cursor has to say about the source, JSON-able; None: nothing is known about it."""
-        state = {} if self._op.arguments is not None else {"open": self._iterator is not None and not self._ended, "ended": self._ended}
+        state = {} if self._arguments is not None else {"open": self._iterator is not None and not self._ended, "ended": self._ended}
         target = self._stateful()
         if target is not None:
             try:
@@ -54,9 +59,9 @@ class Pull:
 
     def seek(self, state: dict[str, Any] | None) -> bool:
         """Takes the source where it was in this state. False: that can't be done."""
-        op, fresh = self._op, not inspect.isgenerator(self._op.feeder)
-        if op.arguments is None:
-            own = self._iterator is not None and self._iterator is op.feeder  # its items come once: none that was looked at may be lost
+        fresh = not inspect.isgenerator(self._feeder)
+        if self._arguments is None:
+            own = self._iterator is not None and self._iterator is self._feeder  # its items come once: none that was looked at may be lost
             if fresh and not own:
                 self.restart()
                 if state is not None and state["ended"]:
@@ -67,15 +72,15 @@ class Pull:
         if state is not None and "source" in state:
             target = self._stateful()
             if target is None:
-                raise RuntimeError(f"{NAME}: the checkpoint has a state of the source, but {type(op.feeder).__name__} has no set_state")
+                raise RuntimeError(f"{NAME}: the checkpoint has a state of the source, but {type(self._feeder).__name__} has no set_state")
             target.set_state(_decoded(state["source"]))
             self._kept.clear()
             return True
-        return op.arguments == 1 or (state is not None and fresh and not state["open"])
+        return self._arguments == 1 or (state is not None and fresh and not state["open"])
 
     def _stateful(self) -> Any:
         """The object with get_state and set_state: the source, the one whose method it is, or the iterator over it."""
-        source = self._op.feeder
+        source = self._feeder
         for x in (source, source.__self__ if inspect.ismethod(source) else None, self._iterator):
             if callable(getattr(x, "get_state", None)) and callable(getattr(x, "set_state", None)):
                 return x
@@ -89,21 +94,20 @@ class Pull:
     def take(self, argument: Any) -> Any:
         while self._kept:
             for_argument, item = self._kept.popleft()
-            if self._op.arguments != 1 or for_argument == argument:  # the others have their own order
+            if self._arguments != 1 or for_argument == argument:  # the others have their own order
                 return item
-        op = self._op
-        if op.arguments is not None:
-            return op.feeder(argument) if op.arguments else op.feeder()
+        if self._arguments is not None:
+            return self._feeder(argument) if self._arguments else self._feeder()
         if self._iterator is None:
             self._iterator = self._fresh()
         try:
             item = next(self._iterator)
         except StopIteration:
-            if op.cycle == "no":  # the next epoch asks it again: one that reset itself goes on
+            if self._cycle == "no":  # the next epoch asks it again: one that reset itself goes on
                 self._ended = True
                 raise
             self._iterator = None
-            if op.cycle == "raise":
+            if self._cycle == "raise":
                 raise
             self._iterator = self._fresh()
             return next(self._iterator)  # without data, this ends the epoch instead of looping for ever
@@ -111,7 +115,7 @@ class Pull:
         return item
 
     def _fresh(self) -> Any:
-        source = self._op.feeder
+        source = self._feeder
         return iter(source() if inspect.isgeneratorfunction(unwrapped(source)) else source)
 
 

@@ -1,0 +1,57 @@
+"""How the package's modules hang together, read from their sources."""
+
+import ast
+import graphlib
+import pathlib
+
+import pytest
+
+PACKAGE = pathlib.Path(__file__).parent.parent / "jaxdali"
+MODULES = {  # the compiled module by its stub
+    ".".join(("jaxdali", *p.relative_to(PACKAGE).with_suffix("").parts)).removesuffix(".__init__"): p
+    for p in (*PACKAGE.rglob("*.py"), *PACKAGE.rglob("*.pyi"))
+}
+
+
+def imported_by(name: str, path: pathlib.Path) -> set[str]:
+    """The modules of the package that a module imports: when it is loaded, in functions, and for type checkers."""
+    parts = name.split(".") if path.stem == "__init__" else name.split(".")[:-1]
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            origin = ".".join((*parts[: len(parts) + 1 - node.level], *filter(None, [node.module]))) if node.level else node.module
+            found |= {f"{origin}.{a.name}" if f"{origin}.{a.name}" in MODULES else origin for a in node.names}
+    return found & (MODULES.keys() - {name})
+
+
+def test_no_circle_of_imports():
+    """At no level: not of modules, not in functions, not under TYPE_CHECKING."""
+    imports = {name: imported_by(name, path) for name, path in MODULES.items()}
+    assert imports["jaxdali._run.executor"] >= {"jaxdali._run.launch", "jaxdali._core.graph"}  # they are found
+    try:
+        graphlib.TopologicalSorter(imports).prepare()
+    except graphlib.CycleError as e:
+        pytest.fail(f"a circle of imports: {' <- '.join(e.args[1])}")
+
+
+BELOW = {  # of each package those that it may import
+    "_core": {"_data"},
+    "_data": {"_core"},
+    "fn": {"_core", "_data"},
+    "_run": {"_core", "_data"},
+    "_pipeline": {"_core", "_data", "fn", "_run"},
+    "plugin": {"_core", "_data", "fn", "_run", "_pipeline"},
+}
+
+
+def package(module: str) -> str:
+    return (*module.split("."), "")[1]
+
+
+@pytest.mark.parametrize("name", BELOW)
+def test_packages_know_those_below(name):
+    above = {(m, i) for m, p in MODULES.items() if package(m) == name for i in imported_by(m, p) if package(i) in BELOW.keys() - {name}}
+    assert above
+    assert {(m, i) for m, i in above if package(i) not in BELOW[name]} == set()
