@@ -1,6 +1,9 @@
 """The JAX iterators: epochs, arguments, life."""
 
+import ast
 import copy
+import pathlib
+import re
 import threading
 import time
 
@@ -9,9 +12,9 @@ import numpy as np
 import pytest
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from jaxdali import fn, pipeline_def, types
+from jaxdali import fn, pipeline_def, plugin, types
 from jaxdali.plugin.base_iterator import LastBatchPolicy
-from jaxdali.plugin.jax import DALIGenericIterator, data_iterator
+from jaxdali.plugin.jax import DALIGenericIterator, data_iterator, peekable_data_iterator
 
 
 @pytest.fixture(scope="module")
@@ -246,7 +249,11 @@ def test_several_pipelines_are_stacked_or_sharded(files):
         ({"pipelines": []}, IndexError, "at least one pipeline"),
         ({"pipelines": 3}, TypeError, "pipelines must be a Pipeline or a list of them, got int"),
         ({"output_map": 3}, TypeError, "output_map must be a list of names, got 3"),
-        ({"size": "4", "reader_name": None}, TypeError, "size must be a number of samples, got '4'"),
+        ({"size": "4", "reader_name": None}, TypeError, "size must be a whole number, got '4'"),
+        ({"size": 2.5, "reader_name": None}, TypeError, r"size must be a whole number, got 2\.5"),
+        ({"reader_name": 3}, TypeError, "reader_name must be a text, got 3"),
+        ({"last_batch_padded": "no", "reader_name": None}, TypeError, "last_batch_padded must be True or False, got 'no'"),
+        ({"prepare_first_batch": "no"}, TypeError, "prepare_first_batch must be True or False, got 'no'"),
         ({"pipelines": [3]}, TypeError, "Pipeline objects, got int"),
         ({"pipelines": [{}, {"batch_size": 3}]}, ValueError, r"one batch size, got \[2, 3\]"),
         ({"auto_reset": 1}, ValueError, "auto_reset"),
@@ -277,6 +284,31 @@ def test_wrong_arguments(files, options, error, text):
     with pytest.raises(error, match=text):
         DALIGenericIterator(**arguments)
     assert threading.active_count() == before
+
+
+@pytest.mark.parametrize("factory", [data_iterator, peekable_data_iterator])
+def test_options_are_checked_where_they_are_given(factory):
+    with pytest.raises(TypeError, match="size must be a whole number, got 'all'"):
+        factory(output_map=["x"], size="all")
+
+
+def test_the_warning_about_size_is_of_the_users_line(files):
+    pipes = [pipeline_def(definition)(files[:4], batch_size=2) for _ in range(2)]
+    with pytest.warns(UserWarning, match="size is given") as warned:
+        DALIGenericIterator(pipes, ["x"], size=8).close()
+        data_iterator(definition, ["x"], size=4)(files[:4], batch_size=2).close()
+        data_iterator(definition, ["x"], size=4, sharding=some_devices(2))(files[:4], batch_size=2).close()
+    assert [w.filename for w in warned] == [__file__] * 3
+
+
+def test_plugins_reach_pipelines_by_a_lease_alone(files):
+    pipeline = pipeline_def(definition)(files[:4], batch_size=2)
+    private = {n for n in (*vars(pipeline), *dir(pipeline)) if re.match("_[a-z]", n)}
+    assert {"_graph", "_claim"} <= private
+    for path in pathlib.Path(plugin.__file__).parent.rglob("*.py"):
+        attributes = [x for x in ast.walk(ast.parse(path.read_text())) if isinstance(x, ast.Attribute)]
+        used = {x.attr for x in attributes if not (isinstance(x.value, ast.Name) and x.value.id == "self")}
+        assert not used & private, path
 
 
 def test_no_first_batch():

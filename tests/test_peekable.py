@@ -174,7 +174,7 @@ def test_close_ends_a_waiting_peek():
                 go_on.wait(10)
             return np.zeros(1, np.uint8)
 
-        return fn.external_source(source=source, batch=False)
+        return fn.external_source(source=source, batch=False, parallel=True)
 
     it = DALIGenericPeekableIterator(slow(), ["x"])
     next(it)

@@ -1,19 +1,26 @@
-"""What iterators over the same pipelines hand on to each other."""
+"""`lease`: the one way in which iterators take pipelines over and run them."""
 
 from __future__ import annotations
 
+import functools
 import sys
 import threading
 import weakref
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+from jax.sharding import Sharding
 
 from .._data.epoch import EpochCounter
 from .._run.executor import Executor
+from .._run.plan import Plan
 from .._run.prefetch import Prefetch, close_aside, close_together
+from .._run.sharding import Shards
+from .pipeline import Pipeline
+from .schedule import make_executor
 
-if TYPE_CHECKING:
-    from .pipeline import Pipeline
+Finish = Callable[[Plan, tuple[jax.Array, ...]], tuple[Any, ...]]
 
 
 class Lease:
@@ -22,8 +29,10 @@ class Lease:
     An iterator's end stops the threads and keeps what they made; it all goes when the pipelines do.
 
     Attributes:
+      executors: one for all pipelines, or one for each.
       runners: they and their executors may hold sources of the user's, which may hold the pipelines: so no thread and no finalizer
         holds a lease without an iterator.
+      key: what iterators must have in common to take turns.
       counter: of the epochs, where these are counted.
       user: the iterator that uses it, as a weak reference.
       released: whether `Pipeline.reset` allows another iterator, though this one is there.
@@ -52,7 +61,7 @@ class Lease:
         lease = leases[0]
         if not any(leases):
             return None
-        if lease is None or any(x is not lease for x in leases) or [r() for r in lease._pipelines] != list(pipelines):
+        if lease is None or any(x is not lease for x in leases) or lease.pipelines != list(pipelines):
             raise RuntimeError("these pipelines are in use already, by iterators over others: make one for each")
         if lease._closed:
             raise RuntimeError("this pipeline is in use already, by an iterator that was closed, and its data with it: make one for each")
@@ -65,6 +74,62 @@ class Lease:
                 "of that with reset() of the pipeline"
             )
         return lease
+
+    @property
+    def pipelines(self) -> list[Pipeline]:
+        """One for each local shard. They hold this, so it doesn't hold them."""
+        return [p for r in self._pipelines if (p := r()) is not None]
+
+    @property
+    def depth(self) -> int:
+        """Batches to make ahead."""
+        return self.pipelines[0]._depth
+
+    @property
+    def enable_checkpointing(self) -> bool:
+        """Whether the pipelines were made for checkpoints."""
+        return self.pipelines[0]._given["enable_checkpointing"]
+
+    @property
+    def states(self) -> list[dict[str, Any]]:
+        """Where each executor starts."""
+        return [e.initial_state for e in self.executors]
+
+    @property
+    def restored(self) -> tuple[list[dict[str, Any]], dict[str, Any] | None] | None:
+        """The records that the pipelines were given as checkpoints, and where the iterator stood; None: there are none.
+
+        Raises:
+          RuntimeError: only some have one, or they are of different moments.
+        """
+        restored = [p._restored for p in self.pipelines]
+        if not any(restored):
+            return None
+        if not all(restored):
+            raise RuntimeError("some pipelines have a checkpoint and some have none: pass one to each, or to none")
+        records, positions = zip(*(r for r in restored if r is not None))
+        if any(p != positions[0] for p in positions):
+            raise RuntimeError("the pipelines' checkpoints are of different moments: pass what one call of checkpoints() returned")
+        return list(records), positions[0]
+
+    def check_outputs(self):
+        """That the outputs are as the pipelines' arguments say; pipelines of one executor share its graph."""
+        for p, _ in zip(self.pipelines, self.executors):
+            p._check_outputs()
+
+    def reseed(self, states: Sequence[dict[str, Any]]):
+        """Takes over the seeds of executors' states."""
+        for executor, state in zip(self.executors, states, strict=True):
+            executor.reseed(state["seed"])
+        for p in self.pipelines:
+            assert p._executor is not None
+            p._seed = p._executor.seed
+
+    def checkpoint_with(self, method: Callable[[], list[bytes]]):
+        """Has `Pipeline.checkpoint` ask this bound method, which it doesn't keep alive, for those of all pipelines."""
+        weak = weakref.WeakMethod(method)
+        for i, p in enumerate(self.pipelines):
+            p._checkpoints, p._checkpoint_index = functools.partial(_call, weak), i
 
     @property
     def at_end(self) -> bool:
@@ -80,7 +145,7 @@ class Lease:
         return weakref.finalize(iterator, close_aside, self._park)
 
     def _park(self):
-        if threading.main_thread().is_alive() and any(r() is not None for r in self._pipelines):
+        if threading.main_thread().is_alive() and self.pipelines:
             for r in self.runners:
                 r.park()
         else:
@@ -95,3 +160,91 @@ class Lease:
     def __del__(self):
         if not sys.is_finalizing():
             self.close()
+
+
+def own_places(pipelines: Sequence[Pipeline]) -> list[Shards]:
+    """Each pipeline on its own device."""
+    return [Shards.single(p._device) for p in pipelines]
+
+
+def num_outputs(pipeline: Pipeline) -> int:
+    """How many outputs its definition returns."""
+    return len(pipeline._graph.outputs)
+
+
+def lease(
+    pipelines: Sequence[Pipeline],
+    places: Sequence[Shards],
+    *,
+    key: Any,
+    sharding: Sequence[Sharding] | None = None,
+    stacked: bool = False,
+    padded: bool = False,
+    reader: str | None = None,
+    x64: bool | None = None,
+    finish: Sequence[Finish] | None = None,
+) -> Lease:
+    """Takes pipelines over from their user, and makes what runs them; or from the iterator before, with what ran them then.
+
+    Args:
+      pipelines: at least one, one for each local shard.
+      places: where: one place for all of them, which one executor then runs, or one for each.
+      key: the caller's class and all its arguments on which what it makes depends: an iterator that differs in them can't go on.
+      sharding: of the outputs, in their order; those beyond lie as the first. For one place.
+      stacked, padded, reader, x64: see `Executor`.
+      finish: for each place, what makes of the plan and its arrays what the iterator gives.
+
+    Raises:
+      ValueError: the pipelines differ in batch_size or enable_checkpointing.
+      RuntimeError: one is in use already, and not by an iterator that this one can take the place of.
+    """
+    before = Lease.of(pipelines, key)
+    if before is not None:
+        return before
+    sizes = [p.batch_size for p in pipelines]
+    if len(set(sizes)) > 1:
+        raise ValueError(f"the pipelines must have one batch size, got {sizes}")
+    enabled = [p._given["enable_checkpointing"] for p in pipelines]
+    if len(set(enabled)) > 1:
+        raise ValueError(f"enable_checkpointing must be the same for all pipelines, got {enabled}")
+    groups = [pipelines] if len(places) == 1 else [[p] for p in pipelines]
+    executors: list[Executor] = []
+    try:
+        for group, place, f in zip(groups, places, finish or [None] * len(places), strict=True):
+            first = group[0]
+            sources = [p._claim() for p in group]
+            executor = make_executor(
+                [p._graph for p in group],
+                [f for p in group for f in p._setups()],
+                sources=sources[0] if len(sources) == 1 else None,
+                shards=place,
+                batch_size=first.batch_size,
+                num_threads=first.num_threads,
+                num_workers=first.py_num_workers,
+                statistics=first.enable_statistics,
+                seed=first.seed,
+                as_arrays=True,
+                sharding=None if sharding is None else _for_each(sharding, num_outputs(first)),
+                stacked=stacked,
+                padded=padded,
+                reader=reader,
+                x64=x64,
+                finish=f,
+            )
+            executors.append(executor)
+            for i, p in enumerate(group):
+                p._executor, p._shard_index = executor, i
+    except BaseException:
+        for e in executors:
+            e.close()
+        raise
+    return Lease(pipelines, executors, key)
+
+
+def _for_each(sharding: Sequence[Sharding], outputs: int) -> list[Sharding]:
+    return [*sharding[:outputs], *[sharding[0]] * (outputs - len(sharding))]
+
+
+def _call(method: weakref.WeakMethod[Callable[[], list[bytes]]]) -> list[bytes] | None:
+    found = method()
+    return found() if found is not None else None

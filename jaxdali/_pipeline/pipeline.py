@@ -30,7 +30,6 @@ from .arguments import OperatorConcurrency, StreamPolicy
 from .definition import Definition
 from .describe import describe
 from .dot import dot
-from .lease import Lease
 from .schedule import Schedule, make_executor, tensor_lists
 
 
@@ -136,7 +135,7 @@ class Pipeline(Definition):
         self._schedule: Schedule | None = None
         self._outputs_checked = False
         self._owned = False  # by an iterator
-        self._lease: Lease | None = None
+        self._lease: Any = None  # what iterators over it hand on to each other: a `Lease`
         self._used_with = ""
         self._api_check = True
 

@@ -5,20 +5,20 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import enum
-import functools
 import json
 import logging
+import typing
 import warnings
-import weakref
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NoReturn
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NoReturn, Self
 
 import jax
 
+from .._core.declaration import checked
 from .._data.epoch import EpochCounter, EpochPlan
 from .._pipeline import checkpoint
 from .._pipeline.describe import value
-from .._pipeline.lease import Lease
+from .._pipeline.lease import Lease, num_outputs
 from .._pipeline.pipeline import Pipeline
 from .._run.executor import Executor
 from .._run.meter import Statistics
@@ -44,12 +44,76 @@ class LastBatchPolicy(enum.Enum):
     PARTIAL = 2
 
 
-def names_of(output_map: Any) -> list[str]:
-    """The names in an `output_map`."""
-    try:
-        return list(output_map)
-    except TypeError:
-        raise TypeError(f"output_map must be a list of names, got {output_map!r}") from None
+@dataclasses.dataclass(frozen=True)
+class IteratorOptions:
+    """The arguments that the iterators of all frameworks have, which document them; None stands for a default.
+
+    Raises:
+      ValueError, TypeError: one is wrong, or two exclude each other.
+    """
+
+    output_map: Iterable[str]
+    size: int = -1
+    reader_name: str | None = None
+    auto_reset: str | bool | None = False
+    last_batch_padded: bool = False
+    last_batch_policy: LastBatchPolicy = LastBatchPolicy.FILL
+    prepare_first_batch: bool = True
+
+    def __post_init__(self):
+        self._set("output_map", self._names())
+        self._check("size", "reader_name", "last_batch_padded", "prepare_first_batch")
+        self._set("auto_reset", _parse_auto_reset(self.auto_reset))
+        if not isinstance(self.last_batch_policy, LastBatchPolicy):
+            raise ValueError(f"last_batch_policy must be a LastBatchPolicy, got {self.last_batch_policy!r}")
+        if self.size == 0:
+            raise ValueError("size must be positive, or -1: until a source ends")
+        if self.size > 0 and self.reader_name is not None:
+            raise ValueError(f"size={self.size} and reader_name={self.reader_name!r} exclude each other: the reader tells the size")
+        if self.last_batch_padded and self.reader_name is not None:
+            raise ValueError("last_batch_padded=True and reader_name exclude each other: the reader's pad_last_batch counts")
+
+    def _names(self) -> list[str]:
+        try:
+            names = list(self.output_map)
+        except TypeError:
+            raise TypeError(f"output_map must be a list of names, got {self.output_map!r}") from None
+        for name in names:
+            if not isinstance(name, str):
+                raise TypeError(f"output_map must be a list of names, got {name!r} in it")
+        if len(set(names)) != len(names):
+            raise ValueError(f"the names in output_map must be distinct, got {names}")
+        return names
+
+    def _check(self, *names: str):
+        """Checks arguments by their annotations."""
+        hints = typing.get_type_hints(type(self))
+        defaults = {f.name: f.default for f in dataclasses.fields(self)}
+        for name in names:
+            x = getattr(self, name)
+            self._set(name, defaults[name] if x is None else checked("DALIGenericIterator", name, hints[name], x))
+
+    def _set(self, name: str, x: Any):
+        object.__setattr__(self, name, x)
+
+    @property
+    def lasting(self) -> Self:
+        """All that iterators that take turns over the same pipelines must have in common."""
+        return dataclasses.replace(self, auto_reset=False, prepare_first_batch=True)
+
+    @property
+    def counted(self) -> bool:
+        """Whether the samples of an epoch are counted; if not, it goes on until the data end."""
+        return self.size > 0 or self.reader_name is not None
+
+    def check_number(self, pipelines: int):
+        """That they suit so many pipelines; called by what users' calls call."""
+        if not self.counted and pipelines > 1:
+            raise ValueError("with several pipelines pass reader_name (or size), so that all end their epochs together")
+        if self.size > 0:
+            warnings.warn(
+                "size is given: pass reader_name instead where there is a reader, so that it tells the size and padding", stacklevel=4
+            )
 
 
 def list_of(pipelines: Any) -> list[Pipeline]:
@@ -57,16 +121,22 @@ def list_of(pipelines: Any) -> list[Pipeline]:
     if isinstance(pipelines, Pipeline):
         return [pipelines]
     try:
-        return list(() if pipelines is None else pipelines)
+        several: list[Any] = list(() if pipelines is None else pipelines)
     except TypeError:
         raise TypeError(f"pipelines must be a Pipeline or a list of them, got {type(pipelines).__name__}") from None
+    if not several:
+        raise TooFewError("at least one pipeline is needed, got none")
+    for p in several:
+        if not isinstance(p, Pipeline):
+            raise TypeError(f"pipelines must be Pipeline objects, got {type(p).__name__}")
+    return several
 
 
 class BaseIterator:
     """Takes batches from the executors of one or more pipelines, epoch by epoch. Subclasses give them a framework's form.
 
-    A subclass calls `_start`, and implements `__next__` with `_take`. Several threads may take batches: each
-    gets others.
+    A subclass takes a `lease` of the pipelines, calls `_start`, and implements `__next__` with `_take`. Several threads may take
+    batches: each gets others.
     """
 
     _pipes: list[Pipeline]
@@ -74,72 +144,50 @@ class BaseIterator:
     _turn: Turn
     output_map: list[str]
 
-    def _start(
-        self,
-        pipelines: list[Pipeline],
-        make: Callable[[], list[Executor]],
-        *,
-        key: Any,
-        output_map: list[str],
-        size: int,
-        reader_name: str | None,
-        auto_reset: str | bool | None,
-        last_batch_padded: bool,
-        last_batch_policy: LastBatchPolicy,
-        prepare_first_batch: bool,
-        padded: bool = False,
-    ):
-        """Makes the executors with `make`, builds them and starts to make batches; closes them when that fails.
+    def _start(self, lease: Lease, options: IteratorOptions, *, padded: bool = False):
+        """Builds the executors and starts to make batches, or goes on where the iterator before stopped; closes the lease when that fails.
 
-        Or goes on where an iterator stopped that had the same pipelines and arguments; `key` are those of the subclass.
-
-        With `padded`, `reader_name` and the readers that go with it start each epoch at the start of a shard.
+        With `padded`, the reader and the readers that go with it start each epoch at the start of a shard.
         """
-        size = int(size)
-        key = (type(self), tuple(output_map), size, reader_name, last_batch_padded, last_batch_policy, padded, key)
-        self._pipes = pipelines
-        self.output_map = output_map
+        self._pipes = lease.pipelines
+        self._lease = lease
+        self._options = options
+        self.output_map = list(options.output_map)
         self._given = 0
         self._may_restart = False
         self._turn = Turn("iterator")
-        self._auto_reset = _parse_auto_reset(auto_reset)
-        self._epochs = checkpoint.Epochs(last_batch_policy.name, size, reader_name, last_batch_padded)
-        before = Lease.of(pipelines, key)
-        self._lease = before or Lease(pipelines, make(), key)
-        counted = size > 0 or reader_name is not None
+        self._epochs = checkpoint.Epochs(options.last_batch_policy.name, options.size, options.reader_name, options.last_batch_padded)
         restored = None
         try:
-            if before is None:
-                for e in self._executors:
-                    if prepare_first_batch or all(s.metas for s in e.sources.values()):
+            if not lease.runners:
+                for e in lease.executors:
+                    if options.prepare_first_batch or all(s.metas for s in e.sources.values()):
                         e.build()  # else it might call the user's source
-                    if padded and reader_name is not None:
-                        _pad_rounds(e, reader_name)
-                self._check_outputs()
-                outputs = len(pipelines[0]._graph.outputs)
-                if len(output_map) > outputs:
-                    raise TooFewError(f"output_map has {len(output_map)} names, {output_map}, but the pipeline has {outputs} output(s)")
-                self._plan = _epoch_plan(pipelines, size, reader_name, last_batch_padded, last_batch_policy) if counted else None
+                    if padded and options.reader_name is not None:
+                        _pad_rounds(e, options.reader_name)
+                lease.check_outputs()
+                names, outputs = self.output_map, num_outputs(lease.pipelines[0])
+                if len(names) > outputs:
+                    raise TooFewError(f"output_map has {len(names)} names, {names}, but the pipeline has {outputs} output(s)")
+                self._plan = _epoch_plan(lease.pipelines, options) if options.counted else None
                 self._counter = EpochCounter(self._plan) if self._plan is not None else None
-                starts = [e.initial_state for e in self._executors]
-                restored = _checkpoints_of(pipelines)
+                starts = lease.states
+                restored = lease.restored
                 if restored is not None:
                     starts = self._go_to(*restored)
                 self._runners[:] = self._made(starts)
             else:
                 self._plan = self._counter.plan if self._counter is not None else None
-                if self._lease.at_end:
+                if lease.at_end:
                     self._reset()
-                if self._plan is not None and last_batch_policy is LastBatchPolicy.FILL:
+                if self._plan is not None and options.last_batch_policy is LastBatchPolicy.FILL:
                     self._counter = EpochCounter(self._plan)  # a whole epoch from here on, as in DALI
-            weak = weakref.WeakMethod(self.checkpoints)
-            for i, p in enumerate(pipelines):
-                p._checkpoints, p._checkpoint_index = functools.partial(_call, weak), i
+            lease.checkpoint_with(self.checkpoints)
         except BaseException:
-            self._lease.close()
+            lease.close()
             raise
-        self._finalizer = self._lease.lend(self)
-        if prepare_first_batch:
+        self._finalizer = lease.lend(self)
+        if options.prepare_first_batch:
             try:
                 over = self._counter is not None and self._counter.is_over
                 if over and restored is None:
@@ -177,7 +225,7 @@ class BaseIterator:
 
     def _made(self, starts: Sequence[dict[str, Any]]) -> list[Prefetch]:
         # As in DALI, a source is asked for the batch that takes the place of the one just taken before the user gets that.
-        depth = self._pipes[0]._depth
+        depth = self._lease.depth
         return [Prefetch(e, s, depth=depth, ahead=depth + 1) for e, s in zip(self._executors, starts)]
 
     def __repr__(self) -> str:
@@ -235,13 +283,8 @@ class BaseIterator:
                     raise error
                 finally:
                     del error  # it refers to this frame
-            self._check_outputs()
+            self._lease.check_outputs()
             return batches, valid
-
-    def _check_outputs(self):
-        """That the outputs are as the pipelines' arguments say; pipelines of one executor share its graph."""
-        for p, _ in zip(self._pipes, self._executors):
-            p._check_outputs()
 
     def _look(self) -> tuple[list[Batch], tuple[int, ...] | None]:
         """What `_take` gives or raises next, without taking it."""
@@ -277,7 +320,7 @@ class BaseIterator:
         return self._counter.advance() if self._counter is not None else None
 
     def _end(self) -> NoReturn:
-        if self._auto_reset:
+        if self._options.auto_reset:
             self.reset()
         raise StopIteration
 
@@ -392,11 +435,7 @@ class BaseIterator:
         self._counter = counter
         self._given = position["given"] if position is not None else 0
         self._may_restart = position["may_restart"] if position is not None else False
-        for e, s in zip(self._executors, starts):
-            e.reseed(s["seed"])
-        for p in self._pipes:
-            assert p._executor is not None
-            p._seed = p._executor.seed
+        self._lease.reseed(starts)
         return starts
 
     def checkpoints(self) -> list[bytes]:
@@ -405,7 +444,7 @@ class BaseIterator:
         Raises:
           ValueError: the pipelines were made without ``enable_checkpointing=True``.
         """
-        if not self._pipes[0]._given["enable_checkpointing"]:
+        if not self._lease.enable_checkpointing:
             raise ValueError("checkpoints() needs pipelines with enable_checkpointing=True")
         state = self.get_state()
         return [checkpoint.to_bytes(record, state["iterator"]) for record in state["pipelines"]]
@@ -455,67 +494,6 @@ def _pad_rounds(executor: Executor, reader_name: str):
             source.pad_rounds()
 
 
-def _checkpoints_of(pipelines: Sequence[Pipeline]) -> tuple[list[dict[str, Any]], dict[str, Any] | None] | None:
-    """The records that pipelines were given as checkpoints, and where the iterator stood."""
-    restored = [p._restored for p in pipelines]
-    if not any(restored):
-        return None
-    if not all(restored):
-        raise RuntimeError("some pipelines have a checkpoint and some have none: pass one to each, or to none")
-    records, positions = zip(*(r for r in restored if r is not None))
-    if any(p != positions[0] for p in positions):
-        raise RuntimeError("the pipelines' checkpoints are of different moments: pass what one call of checkpoints() returned")
-    return list(records), positions[0]
-
-
-def _call(method: weakref.WeakMethod) -> Any:
-    found = method()
-    return found() if found is not None else None
-
-
-def check_arguments(
-    pipelines: Sequence[Pipeline],
-    output_map: list[str],
-    size: int,
-    reader_name: str | None,
-    last_batch_padded: bool,
-    last_batch_policy: LastBatchPolicy,
-):
-    """The checks of arguments that all iterators have."""
-    if not pipelines:
-        raise TooFewError("at least one pipeline is needed, got none")
-    for p in pipelines:
-        if not isinstance(p, Pipeline):
-            raise TypeError(f"pipelines must be Pipeline objects, got {type(p).__name__}")
-    if len({p._given["enable_checkpointing"] for p in pipelines}) > 1:
-        raise ValueError(
-            f"enable_checkpointing must be the same for all pipelines, got {[p._given['enable_checkpointing'] for p in pipelines]}"
-        )
-    if len({p.batch_size for p in pipelines}) > 1:
-        raise ValueError(f"the pipelines must have one batch size, got {[p.batch_size for p in pipelines]}")
-    for name in output_map:
-        if not isinstance(name, str):
-            raise TypeError(f"output_map must be a list of names, got {name!r} in it")
-    if len(set(output_map)) != len(output_map):
-        raise ValueError(f"the names in output_map must be distinct, got {output_map}")
-    if not isinstance(last_batch_policy, LastBatchPolicy):
-        raise ValueError(f"last_batch_policy must be a LastBatchPolicy, got {last_batch_policy!r}")
-    if isinstance(size, bool) or not hasattr(size, "__int__") or hasattr(size, "__len__"):
-        raise TypeError(f"size must be a number of samples, got {size!r}")
-    if size == 0:
-        raise ValueError("size must be positive, or -1: until a source ends")
-    if size > 0 and reader_name is not None:
-        raise ValueError(f"size={size} and reader_name={reader_name!r} exclude each other: the reader tells the size")
-    if size < 0 and reader_name is None and len(pipelines) > 1:
-        raise ValueError("with several pipelines pass reader_name (or size), so that all end their epochs together")
-    if last_batch_padded and reader_name is not None:
-        raise ValueError("last_batch_padded=True and reader_name exclude each other: the reader's pad_last_batch counts")
-    if size > 0:
-        warnings.warn(
-            "size is given: pass reader_name instead where there is a reader, so that it tells the size and padding", stacklevel=4
-        )
-
-
 def _parse_auto_reset(x: Any) -> bool:
     if x is None or isinstance(x, bool):
         return bool(x)
@@ -524,9 +502,11 @@ def _parse_auto_reset(x: Any) -> bool:
     raise ValueError(f'auto_reset must be True, "yes", "True", False, None or "no", got {x!r}')
 
 
-def _epoch_plan(pipelines: list[Pipeline], size: int, reader_name: str | None, padded: bool, policy: LastBatchPolicy) -> EpochPlan:
-    batch_size = pipelines[0].batch_size
-    if reader_name is None:
-        return EpochPlan.of_size(size=size, num_pipelines=len(pipelines), batch_size=batch_size, padded=padded, policy=policy.name)
-    metas = [p.reader_meta(reader_name) for p in pipelines]
-    return EpochPlan.of_readers(metas=metas, batch_size=batch_size, policy=policy.name)
+def _epoch_plan(pipelines: Sequence[Pipeline], options: IteratorOptions) -> EpochPlan:
+    batch_size, policy = pipelines[0].batch_size, options.last_batch_policy.name
+    if options.reader_name is None:
+        return EpochPlan.of_size(
+            size=options.size, num_pipelines=len(pipelines), batch_size=batch_size, padded=options.last_batch_padded, policy=policy
+        )
+    metas = [p.reader_meta(options.reader_name) for p in pipelines]
+    return EpochPlan.of_readers(metas=metas, batch_size=batch_size, policy=policy)

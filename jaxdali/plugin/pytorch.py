@@ -5,21 +5,21 @@ from __future__ import annotations
 import collections
 import contextlib
 import ctypes
+import dataclasses
 import warnings
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 import jax
 
+from .._core.declaration import checked
 from .._core.graph import Node
 from .._core.operator import EagerOperator
+from .._pipeline.lease import lease, num_outputs, own_places
 from .._pipeline.pipeline import Pipeline
-from .._pipeline.schedule import make_executor
-from .._run.executor import Executor
 from .._run.plan import Plan, Ref
-from .._run.sharding import Shards
 from ..backend import TensorCPU, TensorGPU
-from .base_iterator import BaseIterator, LastBatchPolicy, check_arguments, list_of, names_of
+from .base_iterator import BaseIterator, IteratorOptions, LastBatchPolicy, list_of
 
 try:
     import torch  # pyright: ignore[reportMissingImports]
@@ -75,30 +75,27 @@ class DALIGenericIterator(BaseIterator):
         last_batch_policy: LastBatchPolicy = LastBatchPolicy.FILL,
         prepare_first_batch: bool = True,
     ):
-        pipelines = list_of(pipelines)
-        names = names_of(output_map)
         policy = last_batch_policy if fill_last_batch is None else _policy_of(fill_last_batch, stacklevel=3)
-        check_arguments(pipelines, names, size, reader_name, last_batch_padded, policy)
-        if reader_name is not None and policy is LastBatchPolicy.FILL:
-            policy = LastBatchPolicy.PARTIAL
-        outputs = len(pipelines[0]._graph.outputs)
+        options = IteratorOptions(output_map, size, reader_name, auto_reset, last_batch_padded, policy, prepare_first_batch)
+        self._begin(pipelines, options, dynamic_shape)
+
+    def _begin(self, pipelines: Pipeline | Sequence[Pipeline], options: IteratorOptions, dynamic_shape: bool):
+        pipelines = list_of(pipelines)
+        options.check_number(len(pipelines))
+        names = list(options.output_map)
+        dynamic_shape = checked("DALIGenericIterator", "dynamic_shape", bool, dynamic_shape or False)
+        if options.reader_name is not None and options.last_batch_policy is LastBatchPolicy.FILL:
+            options = dataclasses.replace(options, last_batch_policy=LastBatchPolicy.PARTIAL)
+        self._partial = options.last_batch_policy is LastBatchPolicy.PARTIAL
+        self._of_size = options.size > 0
+        self._kept: dict[torch.device, _Kept] = {}
+        outputs = num_outputs(pipelines[0])
         if len(names) < outputs:
             raise IndexError(f"output_map has {len(names)} names, {names}, but the pipeline has {outputs} outputs; name each of them")
-        self._partial = policy is LastBatchPolicy.PARTIAL
-        self._of_size = size > 0
-        self._kept: dict[torch.device, _Kept] = {}
-        self._start(
-            pipelines,
-            lambda: _executors(pipelines, reader_name, names, bool(dynamic_shape)),
-            key=bool(dynamic_shape),
-            output_map=names,
-            size=size,
-            reader_name=reader_name,
-            auto_reset=auto_reset,
-            last_batch_padded=last_batch_padded,
-            last_batch_policy=policy,
-            prepare_first_batch=prepare_first_batch,
-        )
+        key = (type(self), options.lasting, dynamic_shape)
+        finish = [_Tensors(names, dynamic_shape) for _ in pipelines]
+        taken = lease(pipelines, own_places(pipelines), key=key, reader=options.reader_name, x64=True, finish=finish)
+        self._start(taken, options)
 
     def __next__(self) -> list[dict[str, torch.Tensor]]:
         batches, valid = self._take()
@@ -130,18 +127,9 @@ class DALIClassificationIterator(DALIGenericIterator):
         last_batch_policy: LastBatchPolicy = LastBatchPolicy.FILL,
         prepare_first_batch: bool = True,
     ):
-        super().__init__(
-            pipelines,
-            ["data", "label"],
-            size,
-            reader_name,
-            auto_reset,
-            None,
-            dynamic_shape,
-            last_batch_padded,
-            last_batch_policy if fill_last_batch is None else _policy_of(fill_last_batch, stacklevel=3),
-            prepare_first_batch,
-        )
+        policy = last_batch_policy if fill_last_batch is None else _policy_of(fill_last_batch, stacklevel=3)
+        options = IteratorOptions(["data", "label"], size, reader_name, auto_reset, last_batch_padded, policy, prepare_first_batch)
+        self._begin(pipelines, options, dynamic_shape)
 
 
 def feed_ndarray(dali_tensor: TensorCPU | TensorGPU, arr: torch.Tensor, cuda_stream: Any = None) -> torch.Tensor:
@@ -253,35 +241,6 @@ class _Kept:
         self._before, self._batch = self._batch, []
         while self._waiting and self._waiting[0][0].query():
             self._waiting.popleft()
-
-
-def _executors(pipelines: Sequence[Pipeline], reader_name: str | None, names: Sequence[str], dynamic_shape: bool) -> list[Executor]:
-    """One for each pipeline."""
-    executors: list[Executor] = []
-    try:
-        for p in pipelines:
-            executor = make_executor(
-                [p._graph],
-                p._setups(),
-                sources=p._claim(),
-                shards=Shards.single(p._device),
-                batch_size=p.batch_size,
-                num_threads=p.num_threads,
-                num_workers=p.py_num_workers,
-                statistics=p.enable_statistics,
-                seed=p.seed,
-                as_arrays=True,
-                reader=reader_name,
-                x64=True,
-                finish=_Tensors(names, dynamic_shape),
-            )
-            executors.append(executor)
-            p._executor = executor
-    except BaseException:
-        for e in executors:
-            e.close()
-        raise
-    return executors
 
 
 def _tensor(array: jax.Array, name: str, node: Node) -> torch.Tensor:

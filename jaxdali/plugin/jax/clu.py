@@ -13,8 +13,8 @@ from typing import Any
 import jax
 from jax.sharding import Sharding
 
-from ..base_iterator import LastBatchPolicy, names_of
-from .iterator import DALIGenericIterator, iterator_factory
+from ..base_iterator import LastBatchPolicy
+from .iterator import DALIGenericIterator, JaxOptions, iterator_factory
 
 
 @dataclasses.dataclass(frozen=True)
@@ -157,17 +157,17 @@ def peekable_data_iterator(
     return iterator_factory(
         DALIGenericPeekableIterator,
         pipeline_fn,
-        sharding,
+        JaxOptions(
+            output_map,
+            size,
+            reader_name,
+            auto_reset,
+            last_batch_padded,
+            last_batch_policy,
+            prepare_first_batch,
+            sharding,
+            mask_name,
+        ),
         devices,
-        {
-            "output_map": names_of(output_map),
-            "size": size,
-            "reader_name": reader_name,
-            "auto_reset": auto_reset,
-            "last_batch_padded": last_batch_padded,
-            "last_batch_policy": last_batch_policy,
-            "prepare_first_batch": prepare_first_batch,
-            "mask_name": mask_name,
-        },
         checkpoints,
     )

@@ -17,12 +17,11 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec, Sharding
 from ..._core.building import user_line
 from ..._pipeline.arguments import whole
 from ..._pipeline.checkpoint import for_pipelines
+from ..._pipeline.lease import lease, own_places
 from ..._pipeline.pipeline import Pipeline, pipeline_def, split_arguments
-from ..._pipeline.schedule import make_executor
-from ..._run.executor import Executor
 from ..._run.sharding import Shards, assemble
 from ..._run.work import Batch
-from ..base_iterator import BaseIterator, LastBatchPolicy, check_arguments, list_of, names_of
+from ..base_iterator import BaseIterator, IteratorOptions, LastBatchPolicy, list_of
 
 
 class DALIGenericIterator(BaseIterator):
@@ -68,20 +67,19 @@ class DALIGenericIterator(BaseIterator):
         mask_name: str | None = None,
     ):
         pipelines = list_of(pipelines)
-        options = {
-            "output_map": names_of(output_map),
-            "size": size,
-            "reader_name": reader_name,
-            "auto_reset": auto_reset,
-            "last_batch_padded": last_batch_padded,
-            "last_batch_policy": last_batch_policy,
-            "prepare_first_batch": prepare_first_batch,
-            "mask_name": mask_name,
-        }
-        check_options(sharding, options)
-        check_arguments(pipelines, *(options[k] for k in _CHECKED))
+        options = JaxOptions(
+            output_map,
+            size,
+            reader_name,
+            auto_reset,
+            last_batch_padded,
+            last_batch_policy,
+            prepare_first_batch,
+            sharding,
+            mask_name,
+        )
         if sharding is None:
-            self._begin(pipelines, [Shards.single(p._device) for p in pipelines], None, options)
+            self._begin(pipelines, own_places(pipelines), options)
             return
         shards = shards_of(sharding, 0)
         if len(shards.ids) != len(pipelines):
@@ -89,71 +87,43 @@ class DALIGenericIterator(BaseIterator):
                 f"{sharding} has {len(shards.ids)} shards in this process, but there are {len(pipelines)} pipelines; pass one for each"
             )
         alone = len(pipelines) == 1
-        self._begin(pipelines, [shards] if alone else [Shards.single(d) for d in shards.primaries], sharding, options, shards)
-
-    @classmethod
-    def _of_shards(
-        cls,
-        pipelines: list[Pipeline],
-        shards: Shards,
-        sharding: Sharding | Mapping[str, Sharding],
-        stacked: bool,
-        options: dict[str, Any],
-    ) -> DALIGenericIterator:
-        """One executor for the pipelines of all local shards."""
-        check_arguments(pipelines, *(options[k] for k in _CHECKED))
-        self = cls.__new__(cls)
-        self._begin(pipelines, [shards], sharding, options, shards, stacked)
-        return self
+        self._begin(pipelines, [shards] if alone else [Shards.single(d) for d in shards.primaries], options, shards)
 
     def _begin(
         self,
-        pipelines: list[Pipeline],
+        pipelines: Sequence[Pipeline],
         places: Sequence[Shards],
-        sharding: Sharding | Mapping[str, Sharding] | None,
-        options: dict[str, Any],
+        options: JaxOptions,
         shards: Shards | None = None,
         stacked: bool = False,
     ):
-        """Makes one executor for each of `places`, and starts."""
-        names = options["output_map"]
-        self._mask_name = options["mask_name"]
+        """Leases the pipelines, with one executor for each of `places`, and starts."""
+        options.check_number(len(pipelines))
+        self._mask_name = options.mask_name
         self._shards = shards
         self._stacked = stacked
-        self._shardings = [sharding[n] for n in names] if isinstance(sharding, Mapping) else [sharding] * len(names)
-        any_sharding = next(iter(sharding.values())) if isinstance(sharding, Mapping) else sharding
-        self._batch_sharding = None if any_sharding is None else _of_batch_axis(any_sharding)
+        self._shardings = options.shardings
+        self._batch_sharding = None if options.any_sharding is None else _of_batch_axis(options.any_sharding)
         self._element_spec: dict[str, jax.ShapeDtypeStruct] | None = None
-
-        def make() -> list[Executor]:
-            if len(places) > 1:
-                executors: list[Executor] = []
-                try:
-                    for p, place in zip(pipelines, places):
-                        executors.append(_executor([p], place, None, options, False))
-                except BaseException:
-                    for e in executors:
-                        e.close()
-                    raise
-                return executors
-            outputs = len(pipelines[0]._graph.outputs)  # more than names, when the rest is left out
-            each = None if any_sharding is None else [*self._shardings, *[any_sharding] * outputs][:outputs]
-            where = _OverBatch(places[0], self._batch_sharding, stacked)
-            full = (len(pipelines), pipelines[0].batch_size)
-            # Most masks are True throughout: they are made ahead, as the last output.
-            finish = None if options["mask_name"] is None else lambda plan, arrays: (*arrays, where.put(np.ones(full, bool)))
-            return [_executor(pipelines, places[0], each, options, stacked, finish)]
-
-        given = {k: v for k, v in options.items() if k != "mask_name"}
-        key = (self._mask_name, self._shardings, stacked)
-        self._start(pipelines, make, key=key, padded=self._mask_name is not None, **given)
+        masked = options.mask_name is not None
+        how: dict[str, Any] = {}
+        if len(places) == 1:
+            if options.any_sharding is not None:
+                how["sharding"] = self._shardings or [options.any_sharding]
+            if masked:  # most masks are True throughout: they are made ahead, as the last output
+                where = _OverBatch(places[0], self._batch_sharding, stacked)
+                full = (len(pipelines), pipelines[0].batch_size)
+                how["finish"] = [lambda plan, arrays: (*arrays, where.put(np.ones(full, bool)))]
+        key = (type(self), options.lasting, stacked)
+        taken = lease(pipelines, places, key=key, stacked=stacked, padded=masked, reader=options.reader_name, **how)
+        self._start(taken, options, padded=masked)
 
     def __next__(self) -> dict[str, jax.Array]:
         return self._form(*self._take())
 
     @property
     def _batch_shape(self) -> tuple[int, ...]:
-        pipelines = self._shards.num if self._shards is not None else len(self._pipes)
+        pipelines = self._shards.num if self._shards is not None else len(self.pipelines)
         stacked = self._stacked or (self._shards is None and pipelines > 1)
         return (pipelines, self.batch_size) if stacked else (pipelines * self.batch_size,)
 
@@ -191,7 +161,7 @@ class DALIGenericIterator(BaseIterator):
     def _mask(self, batches: list[Batch], valid: tuple[int, ...] | None) -> jax.Array:
         """Over the batch axis, on the outputs' sharding: which samples belong to the epoch."""
         B = self.batch_size
-        rows = np.arange(B) < (np.full((len(self._pipes), 1), B) if valid is None else np.array(valid)[:, None])
+        rows = np.arange(B) < (np.full((len(self.pipelines), 1), B) if valid is None else np.array(valid)[:, None])
         at = 0
         for b in batches:
             if b.ids.present is not None:
@@ -212,7 +182,7 @@ class DALIGenericIterator(BaseIterator):
         if sharding is not None:
             assert self._shards is not None
             return assemble(parts, self._shards, sharding)
-        devices = tuple(p._device for p in self._pipes)
+        devices = tuple(e.shards.primaries[0] for e in self._executors)
         rows = [np.asarray(p)[None] for p in parts]
         if len(set(devices)) == 1:
             return jax.device_put(np.concatenate(rows), devices[0])
@@ -222,39 +192,50 @@ class DALIGenericIterator(BaseIterator):
         return assemble(rows, shards, NamedSharding(Mesh(np.array(devices), ("pipelines",)), PartitionSpec("pipelines")))
 
 
-_CHECKED = ("output_map", "size", "reader_name", "last_batch_padded", "last_batch_policy")
+@dataclasses.dataclass(frozen=True)
+class JaxOptions(IteratorOptions):
+    """The arguments that JAX iterators have, checked; see `DALIGenericIterator`."""
 
+    sharding: Sharding | Mapping[str, Sharding] | None = None
+    mask_name: str | None = None
 
-def _executor(
-    pipelines: list[Pipeline],
-    shards: Shards,
-    shardings: Sequence[Sharding] | None,
-    options: dict[str, Any],
-    stacked: bool,
-    finish: Callable[..., tuple[Any, ...]] | None = None,
-) -> Executor:
-    first = pipelines[0]
-    sources = [p._claim() for p in pipelines]
-    executor = make_executor(
-        [p._graph for p in pipelines],
-        [f for p in pipelines for f in p._setups()],
-        sources=sources[0] if len(sources) == 1 else None,
-        shards=shards,
-        batch_size=first.batch_size,
-        num_threads=first.num_threads,
-        num_workers=first.py_num_workers,
-        statistics=first.enable_statistics,
-        seed=first.seed,
-        as_arrays=True,
-        sharding=shardings,
-        stacked=stacked,
-        padded=options["mask_name"] is not None,
-        finish=finish,
-        reader=options["reader_name"],
-    )
-    for i, p in enumerate(pipelines):
-        p._executor, p._shard_index = executor, i
-    return executor
+    def __post_init__(self):
+        super().__post_init__()
+        self._check("mask_name")
+        self._check_sharding()
+        partial = self.last_batch_policy is LastBatchPolicy.PARTIAL
+        if partial and self.mask_name is None:
+            raise ValueError(
+                "JAX needs static shapes, so a JAX iterator has LastBatchPolicy.PARTIAL only with mask_name: a name for the "
+                "output that says which samples are valid; else use FILL or DROP"
+            )
+        if self.mask_name is None:
+            return
+        if not partial:
+            raise ValueError(f"mask_name={self.mask_name!r} is for last_batch_policy=LastBatchPolicy.PARTIAL, got {self.last_batch_policy}")
+        if self.mask_name in self.output_map:
+            raise ValueError(f"mask_name={self.mask_name!r} is a name in output_map: {self.output_map}; use another one")
+
+    def _check_sharding(self):
+        given = self.sharding
+        if given is not None and not isinstance(given, (Sharding, Mapping)):
+            raise TypeError(f"sharding must be a jax.sharding.Sharding, or a dict of one for each output, got {type(given).__name__}")
+        if isinstance(given, Mapping):
+            if not given or set(given) != set(self.output_map):
+                raise ValueError(f"a dict of shardings must have the names in output_map, {self.output_map}, got {list(given)}")
+            for name, s in given.items():
+                if not isinstance(s, Sharding):
+                    raise TypeError(f"sharding[{name!r}] must be a jax.sharding.Sharding, got {type(s).__name__}")
+
+    @property
+    def shardings(self) -> list[Any]:
+        """The sharding of each output that has a name."""
+        return [self.sharding[n] if isinstance(self.sharding, Mapping) else self.sharding for n in self.output_map]
+
+    @property
+    def any_sharding(self) -> Sharding | None:
+        """The sharding of an output; all cut the batch into the same slices."""
+        return next(iter(self.sharding.values())) if isinstance(self.sharding, Mapping) else self.sharding
 
 
 @dataclasses.dataclass(frozen=True)
@@ -298,33 +279,6 @@ def shards_of(sharding: Sharding | Mapping[str, Sharding], batch_size: int) -> S
                 f"holds {list(shards.ids)}, but {name!r} into {other.num}, of which it holds {list(other.ids)}"
             )
     return shards
-
-
-def check_options(sharding: Any, options: dict[str, Any]):
-    """The checks of arguments that only JAX iterators have."""
-    names, mask_name = options["output_map"], options["mask_name"]
-    if sharding is not None and not isinstance(sharding, (Sharding, Mapping)):
-        raise TypeError(f"sharding must be a jax.sharding.Sharding, or a dict of one for each output, got {type(sharding).__name__}")
-    if isinstance(sharding, Mapping):
-        if not names or set(sharding) != set(names):
-            raise ValueError(f"a dict of shardings must have the names in output_map, {names}, got {list(sharding)}")
-        for name, s in sharding.items():
-            if not isinstance(s, Sharding):
-                raise TypeError(f"sharding[{name!r}] must be a jax.sharding.Sharding, got {type(s).__name__}")
-    partial = options["last_batch_policy"] is LastBatchPolicy.PARTIAL
-    if partial and mask_name is None:
-        raise ValueError(
-            "JAX needs static shapes, so a JAX iterator has LastBatchPolicy.PARTIAL only with mask_name: a name for the "
-            "output that says which samples are valid; else use FILL or DROP"
-        )
-    if mask_name is None:
-        return
-    if not isinstance(mask_name, str):
-        raise TypeError(f"mask_name must be a text, got {mask_name!r}")
-    if not partial:
-        raise ValueError(f"mask_name={mask_name!r} is for last_batch_policy=LastBatchPolicy.PARTIAL, got {options['last_batch_policy']}")
-    if mask_name in names:
-        raise ValueError(f"mask_name={mask_name!r} is a name in output_map: {names}; use another one")
 
 
 # --- data_iterator --------------------------------------------------------------------------------------------------
@@ -378,18 +332,18 @@ def data_iterator(
     return iterator_factory(
         DALIGenericIterator,
         pipeline_fn,
-        sharding,
+        JaxOptions(
+            output_map,
+            size,
+            reader_name,
+            auto_reset,
+            last_batch_padded,
+            last_batch_policy,
+            prepare_first_batch,
+            sharding,
+            mask_name,
+        ),
         devices,
-        {
-            "output_map": names_of(output_map),
-            "size": size,
-            "reader_name": reader_name,
-            "auto_reset": auto_reset,
-            "last_batch_padded": last_batch_padded,
-            "last_batch_policy": last_batch_policy,
-            "prepare_first_batch": prepare_first_batch,
-            "mask_name": mask_name,
-        },
         checkpoints,
     )
 
@@ -397,17 +351,15 @@ def data_iterator(
 def iterator_factory(
     cls: type[DALIGenericIterator],
     pipeline_fn: Callable[..., Any] | None,
-    sharding: Sharding | Mapping[str, Sharding] | None,
+    options: JaxOptions,
     devices: Sequence[jax.Device] | None,
-    options: dict[str, Any],
     begin: Sequence[bytes] | None,
 ) -> Any:
     """What `data_iterator` does, for iterators of class `cls`. `begin`: its checkpoints."""
-    if sharding is not None and devices is not None:
+    if options.sharding is not None and devices is not None:
         raise ValueError("sharding and devices exclude each other: pass one of them")
-    check_options(sharding, options)
     if pipeline_fn is None:
-        return lambda fn: iterator_factory(cls, fn, sharding, devices, options, begin)
+        return lambda fn: iterator_factory(cls, fn, options, devices, begin)
     if not callable(pipeline_fn):
         raise TypeError(f"data_iterator takes a pipeline definition, a function; got {type(pipeline_fn).__name__}")
     factory = pipeline_fn if getattr(pipeline_fn, "_is_pipeline_def", False) else pipeline_def(pipeline_fn)
@@ -419,8 +371,11 @@ def iterator_factory(
         if begin is not None and not own and "checkpoints" in kwargs:
             raise TypeError(f"{function.__name__}: checkpoints is given to data_iterator already")
         checkpoints = begin if own else kwargs.pop("checkpoints", begin)
-        if sharding is None and devices is None:
-            return cls(factory(*args, **kwargs, **_from(checkpoints[0] if checkpoints else None)), **options)
+        iterator = cls.__new__(cls)
+        if options.sharding is None and devices is None:
+            pipelines = [factory(*args, **kwargs, **_from(checkpoints[0] if checkpoints else None))]
+            iterator._begin(pipelines, own_places(pipelines), options)
+            return iterator
         split_arguments(function, kwargs)
         for name in ("device_id", "num_shards", "shard_id"):
             if name in kwargs:
@@ -437,9 +392,9 @@ def iterator_factory(
         if batch_size is None:
             raise TypeError(f"{function.__name__}: batch_size is needed; with a sharding it is the size of the global batch")
         whole("batch_size", batch_size)
-        where, stacked = (sharding, False) if sharding is not None else (_of_devices(devices or ()), True)
-        assert where is not None
-        shards = shards_of(where, batch_size)
+        placed = options if devices is None else dataclasses.replace(options, sharding=_of_devices(devices))
+        assert placed.sharding is not None
+        shards = shards_of(placed.sharding, batch_size)
         seed = kwargs.get("seed", defaults.get("seed"))
         common = {**kwargs, "batch_size": batch_size // shards.num, "seed": _agreed_seed(seed)}
         local = jax.local_devices()
@@ -448,7 +403,8 @@ def iterator_factory(
         for i, device, start in zip(shards.ids, shards.primaries, starts):
             place = {"device_id": local.index(device)} if device in local else {}
             pipelines.append(factory(*args, **common, **place, **_from(start), num_shards=shards.num, shard_id=i))
-        return cls._of_shards(pipelines, shards, where, stacked, options)
+        iterator._begin(pipelines, [shards], placed, shards, stacked=devices is not None)
+        return iterator
 
     return make_iterator
 
