@@ -334,3 +334,17 @@ def test_shapes_of_nodes():
     assert [np.asarray(o.as_cpu().at(0)).tolist() for o in outputs] == [[2], [2], [2]]
     with pytest.raises(ValueError, match="device must be 'cpu' or 'gpu', got 'x'"):
         x.shape(device="x")
+
+
+def test_properties(tmp_path):
+    for i in range(2):
+        (tmp_path / f"{i}.bin").write_bytes(bytes([i]))
+    pipe = Pipeline(**ARGUMENTS)
+    data, label = fn.readers.file(files=[str(tmp_path / f"{i}.bin") for i in range(2)])
+    x = fn.external_source(source, layout="X")
+    pipe.set_outputs((data + 1).source_info(), label.property("source_info", device="gpu"), x.property("layout"), data.property("layout"))
+    outputs = pipe.run()
+    assert [bytes(np.asarray(o.as_cpu().at(1))) for o in outputs[:3]] == [str(tmp_path / "1.bin").encode()] * 2 + [b"X"]
+    assert outputs[3].shape() == [(0,), (0,)]
+    with pytest.raises(ValueError, match="key"):
+        data.property("text")

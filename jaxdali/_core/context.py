@@ -52,6 +52,7 @@ class HostContext:
         output `index`.
       fail: ``fail(i, code, reason="")`` marks sample `i` as failed; the batch is not launched.
       report_bad: ``report_bad(i, code, reason="")`` reports that sample `i` was replaced.
+      source_of: ``source_of(i)``: where sample `i` came from, e.g. a path; "" when nobody knows.
     """
 
     S: int
@@ -71,6 +72,7 @@ class HostContext:
     empty: Callable[..., np.ndarray]
     fail: Callable[..., None]
     report_bad: Callable[..., None]
+    source_of: Callable[[int], str]
 
     @property
     def spec(self) -> Spec:

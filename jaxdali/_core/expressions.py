@@ -144,3 +144,16 @@ class Expression:
             raise ValueError(f"shape: device must be 'cpu' or 'gpu', got {device!r}")
         node = language().shapes(self, dtype)
         return node if device == "cpu" else language().copy_to(node, "gpu")
+
+    def property(self, key: str, *, device: str = "cpu") -> Self:
+        """What is known of each sample besides its values, as the bytes of a text: `fn.get_property`.
+
+        Args:
+          key: "layout" or "source_info".
+          device: where the result is: "cpu" or "gpu".
+        """
+        return language().get_property(self, key=key, device=device)
+
+    def source_info(self, *, device: str = "cpu") -> Self:
+        """Where each sample came from, e.g. a path, as bytes."""
+        return self.property("source_info", device=device)

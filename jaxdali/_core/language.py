@@ -30,6 +30,10 @@ class Language(Protocol):
         """The shape of each sample; `dtype` None: INT64."""
         ...
 
+    def get_property(self, node: Any, /, *, key: Any, device: Any) -> Any:
+        """What is known of samples besides their values."""
+        ...
+
     def constant_node(self, x: Any) -> Any:
         """A number, list or array. TypeError when it is none."""
         ...

@@ -197,6 +197,7 @@ class HostPass:
             empty=empty,
             fail=fail,
             report_bad=report_bad,
+            source_of=functools.partial(work.source_of, step.node),
         )
 
     def store(self, step: Step, work: Work, outputs: Sequence[Any]):

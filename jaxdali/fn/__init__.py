@@ -45,6 +45,7 @@ from ._tensor.coord_transform import coord_transform as coord_transform
 from ._tensor.expand_dims import expand_dims as expand_dims
 from ._tensor.full import full as full
 from ._tensor.full import full_like as full_like
+from ._tensor.get_property import get_property as get_property
 from ._tensor.normalize import normalize as normalize
 from ._tensor.one_hot import one_hot as one_hot
 from ._tensor.ones import ones as ones
