@@ -23,7 +23,7 @@ def per_batch(operators: int, batches: int) -> float:
     pipe = pipeline()
     for _ in range(10):
         pipe.run()
-    nodes = len(pipe.graph.nodes)
+    nodes = len(pipe._graph.nodes)
     best = float("inf")
     for _ in range(5):
         start = time.thread_time()
