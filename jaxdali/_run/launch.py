@@ -12,6 +12,7 @@ import numpy as np
 from .._core.graph import Graph
 from .._core.ragged import Capacities, Packed, plan_offsets
 from .._data.source import Source
+from ..errors import OperatorError
 from . import repair
 from .host_pass import HostPass
 from .operands import Layout, Operands
@@ -177,7 +178,12 @@ class Launcher:
         arguments = (operands.packed(layout), tuple(operands.buffers), carried)
         if place.S > 1 and jax.process_count() > 1:  # with several processes JAX takes no NumPy array to be sharded
             arguments = jax.device_put(arguments, shards.local)
-        exports, codes = program.run(*arguments)
+        try:
+            exports, codes = program.run(*arguments)
+        except jax.errors.JaxRuntimeError as e:
+            if not str(e).startswith("RESOURCE_EXHAUSTED"):
+                raise
+            raise _too_large(segment, work, str(e).partition("\n")[0]) from e
         if segment.native:
             codes.copy_to_host_async()
         self.ran[at] = (program, arguments)
@@ -202,3 +208,12 @@ class Launcher:
             program = program_for(segment, layout, shards, place.B, placed, narrowed, bool(direct) and self._stacked)
             found = self._programs[key] = layout, program, shards
         return found
+
+
+def _too_large(segment: Segment, work: Work, reason: str) -> OperatorError:
+    """The error for a program that finds no memory: names the step with the largest output, and its largest sample."""
+    step, shapes = max(((s, work.values[r].shapes) for s in segment.steps for r in s.outputs), key=lambda x: x[1].prod(axis=1).sum())
+    i = int(shapes.prod(axis=1).argmax())
+    return step.node.error(
+        f"{reason} Its output is the largest of the program; the largest is sample {i}, of shape {tuple(shapes[i].tolist())}"
+    )
