@@ -346,8 +346,15 @@ def test_wrong_arguments():
         ({"source": threes(1), "cycle": "often"}, ValueError, "often"),
         ({"source": None, "num_outputs": 2, "name": "in"}, ValueError, "num_outputs"),
         ({"source": threes(1), "num_outputs": 0}, ValueError, "num_outputs"),
-        ({"source": threes(1), "shape": (1.5,)}, ValueError, "shape"),
-        ({"source": threes(1), "shape": 3}, ValueError, "shape"),
+        ({"source": threes(1), "shape": (1.5,)}, TypeError, "shape"),
+        (
+            {"source": threes(1), "shape": 3},
+            TypeError,
+            "shape must be a list of whole numbers at least 0 or None, or a list of such",
+        ),
+        ({"source": threes(1), "shape": (-1,)}, ValueError, "shape"),
+        ({"source": threes(1), "ndim": [1.5]}, TypeError, "argument ndim must be a whole number"),
+        ({"source": threes(1), "batch": "no"}, TypeError, "argument batch must be True or False, got 'no'"),
         ({"source": threes(1), "shape": (None, 3), "ndim": 1}, ValueError, "2 dimensions"),
         ({"source": threes(1), "shape": [(3,), (3,)]}, ValueError, "shape"),
         ({"source": threes(1), "repeat_last": True}, ValueError, "repeat_last"),
@@ -358,6 +365,15 @@ def test_wrong_arguments():
             pipeline(**kwargs).build()
     with pytest.raises(RuntimeError, match="no data"):
         pipeline([]).run()
+
+
+def test_none_among_what_outputs_have():
+    """Of such an output anything is taken; of the others what was said."""
+    pair = [np.zeros(2, np.uint8)] * 3, [np.ones((2, 2), np.float32)] * 3
+    for given in ({"dtype": [types.UINT8, None]}, {"ndim": (1, None)}, {"shape": [(2,), None]}, {"layout": ["A", None]}):
+        assert [x.as_array().dtype for x in pipeline(lambda: pair, num_outputs=2, **given).run()] == [np.uint8, np.float32]
+    with pytest.raises(RuntimeError, match="output 1 has samples"):
+        pipeline(lambda: pair, num_outputs=2, dtype=[None, types.UINT8]).build()
 
 
 def test_hints_change_nothing():

@@ -486,5 +486,5 @@ def test_a_profile_names_the_operators_of_each_stage(files, tmp_path):
         for batch in it:
             jax.block_until_ready(batch)
     found = b"".join(f.read_bytes() for f in tmp_path.rglob("*.xplane.pb"))
-    for name in (b"read readers.file", b"read external_source", b"host random.uniform", b"host resize", b"launch resize", b"check resize"):
+    for name in (b"read readers.file", b"read external_source", b"host random.uniform", b"setup resize", b"launch resize", b"check resize"):
         assert b"jaxdali " + name in found

@@ -231,9 +231,11 @@ class Argument:
       kinds: types of a value, or of the elements of a list; empty: anything.
       single, many: whether one value, and whether a list of them is taken.
       required: whether it must be given.
-      default: what None stands for.
+      default: what None stands for; where the annotation has None and the default is another value, None stands for itself.
       is_input: it is an input of the operator, not an argument.
       per_sample: whether a DataNode is taken, with a value for each sample.
+      gaps, nested: whether None may stand among the elements of a list, and whether they may be lists themselves.
+      takes_none: whether None is a value of its own.
       range, lengths: limits of the numbers, and of a list's length (none: any).
     """
 
@@ -247,6 +249,9 @@ class Argument:
     per_sample: bool
     range: Range
     lengths: tuple[int, ...]
+    gaps: bool = False
+    nested: bool = False
+    takes_none: bool = False
 
     @property
     def expected(self) -> str:
@@ -258,7 +263,10 @@ class Argument:
             forms.append(" or ".join(k.one for k in self.kinds).replace("a number", f"a {finite}number") + limits)
         if self.many:
             count = f"{Len(*self.lengths)} " if self.lengths else ""
-            forms.append(f"a list of {count}{finite}{' or '.join(k.many for k in self.kinds)}{limits}")
+            gaps = " or None" if self.gaps else ""
+            forms.append(f"a list of {count}{finite}{' or '.join(k.many for k in self.kinds)}{limits}{gaps}")
+        if self.nested:
+            forms.append("a list of such lists")
         if self.per_sample:
             forms.append("a DataNode with a value per sample")
         return ", or ".join(forms)
@@ -295,7 +303,8 @@ class Argument:
         """The value; TypeError and ValueError without a text."""
         if self.many:
             if _is_list(x):
-                values = tuple(map(self.element, x))
+                each = dataclasses.replace(self, nested=False).convert if self.nested and any(map(_is_list, x)) else self.element
+                values = tuple(None if e is None and self.gaps else each(e) for e in x)
                 if self.lengths and len(values) not in self.lengths:
                     raise ValueError
                 return values
@@ -347,8 +356,10 @@ def parse(name: str, annotation: Any, default: Any, skipped: tuple[type, ...] = 
     many: list[Any] = []
     found: dict[type, Any] = {}
     marks: set[_Mark] = set()
+    gaps = nested = takes_none = False
 
     def walk(t: Any, into: list[Any]):
+        nonlocal gaps, nested, takes_none
         origin, parts = typing.get_origin(t), typing.get_args(t)
         if origin is Annotated:
             for m in t.__metadata__:
@@ -366,12 +377,15 @@ def parse(name: str, annotation: Any, default: Any, skipped: tuple[type, ...] = 
             for part in parts:
                 walk(part, into)
         elif origin in (collections.abc.Sequence, list, tuple):
+            nested = nested or into is many
             for part in parts:
                 if part is not Ellipsis:
                     walk(part, many)
         elif origin is Literal:
             into.append(parts)
-        elif t not in (type(None), np.ndarray, *skipped):
+        elif t is type(None):
+            gaps, takes_none = gaps or into is many, takes_none or into is single
+        elif t not in (np.ndarray, *skipped):
             into.append(origin or t)
 
     walk(annotation, single)
@@ -405,6 +419,9 @@ def parse(name: str, annotation: Any, default: Any, skipped: tuple[type, ...] = 
         per_sample=_Mark.PER_SAMPLE in marks,
         range=found.get(Range, Range()),
         lengths=found[Len].counts if Len in found else (),
+        gaps=gaps,
+        nested=nested,
+        takes_none=takes_none and not required and default is not None,
     )
     if argument.default is None or argument.is_input or not argument.kinds:
         return argument

@@ -206,8 +206,11 @@ class Declaration:
         values: dict[str, Any] = {}
         for name, a in self.arguments.items():
             if not a.is_input:
-                x = bound.arguments.get(name)
-                values[name] = a.default if x is None and not a.required else self._value(a, x)
+                x = bound.arguments.get(name, a.default)
+                if x is None and not a.required:
+                    values[name] = None if a.takes_none else a.default
+                else:
+                    values[name] = self._value(a, x) if name in bound.arguments or a.required else x
             elif self.signature.parameters[name].kind is inspect.Parameter.VAR_POSITIONAL:
                 inputs += bound.arguments.get(name, ())
             elif name in bound.arguments or not a.required:

@@ -9,20 +9,21 @@ import inspect
 import logging
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal, Unpack
 
 import numpy as np
 
 from ..._core.building import add
-from ..._core.calls import records
 from ..._core.context import HostContext
+from ..._core.declaration import INPUT, DType, Range
 from ..._core.graph import DataNode
 from ..._core.operator import SourceOperator
+from ..._core.operator_function import Hints, operator_function
 from ..._core.settings import UserSettings
 from ..._core.values import Spec
 from ..._data.source import SampleIds, Saved, Source
 from ...errors import ArgumentError
-from ...types import BatchInfo, DALIDataType, SampleInfo, numpy_dtype
+from ...types import BatchInfo, SampleInfo
 from .external_data import NAME, as_array, as_batch, check_alike, kind_of, layout_of, packed, shapes_of
 from .pull import Pull, unwrapped
 from .workers import Workers
@@ -442,42 +443,25 @@ def _how_called(source: Any) -> int | None:
     return len(positional)
 
 
-def _per_output(name: str, x: Any, outputs: int, convert: Callable[[Any], Any]) -> tuple[Any, ...]:
-    many = list(x) if isinstance(x, (list, tuple)) else [x] * outputs
+def _per_output(name: str, x: Any, outputs: int) -> tuple[Any, ...]:
+    many = x if isinstance(x, tuple) else (x,) * outputs
     if len(many) > outputs:
         raise ArgumentError(f"{NAME}: {name} has {len(many)} entries for {outputs} outputs")
-    return tuple(convert(e) for e in many) + (convert(None),) * (outputs - len(many))
+    return many + (None,) * (outputs - len(many))
 
 
-def _shapes(shape: Any, outputs: int) -> tuple[tuple[int | None, ...] | None, ...]:
-    """The argument `shape` for each output."""
-
-    def one(x: Any) -> tuple[int | None, ...] | None:
-        if x is None:
-            return None
-        if any(n is not None and (isinstance(n, bool) or not hasattr(n, "__index__") or n < 0) for n in x):
-            raise ArgumentError(f"{NAME}: shape must have whole numbers that are not negative, or None, got {x!r}")
-        return tuple(None if n is None else n.__index__() for n in x)
-
-    if not isinstance(shape, (list, tuple, type(None))):
-        raise ArgumentError(f"{NAME}: shape must be a list or tuple of extents, got {shape!r}")
-    if shape is None or not any(isinstance(x, (list, tuple)) for x in shape):
-        return (one(shape),) * outputs
-    return _per_output("shape", shape, outputs, one)
-
-
-@records("external_source")
+@operator_function(NAME)
 def external_source(
-    source: Callable[..., Any] | Iterable[Any] | None = None,
-    num_outputs: int | None = None,
+    source: Annotated[Callable[..., Any] | Iterable[Any] | None, INPUT] = None,
+    num_outputs: Annotated[int | None, Range(1)] = None,
     *,
-    cycle: str | bool | None = None,
+    cycle: Literal["no", "quiet", "raise"] | bool | None = None,
     name: str | None = None,
-    device: str = "cpu",
-    layout: str | Sequence[str] | None = None,
-    dtype: Any = None,
-    ndim: int | Sequence[int] | None = None,
-    shape: Sequence[int | None] | Sequence[Sequence[int | None] | None] | None = None,
+    device: Literal["cpu", "gpu"] = "cpu",
+    layout: str | Sequence[str | None] | None = None,
+    dtype: DType | Sequence[DType | None] | None = None,
+    ndim: Annotated[int | Sequence[int | None] | None, Range(0)] = None,
+    shape: Annotated[Sequence[int | None] | Sequence[Sequence[int | None] | None] | None, Range(0)] = None,
     cuda_stream: Any = None,
     use_copy_kernel: bool | None = None,
     blocking: bool | None = None,
@@ -486,8 +470,8 @@ def external_source(
     parallel: bool | None = None,
     no_copy: bool | None = None,
     prefetch_queue_depth: int | None = None,
-    bytes_per_sample_hint: int | None = None,
     batch_info: bool | None = None,
+    **hints: Unpack[Hints],
 ) -> DataNode | tuple[DataNode, ...]:
     """Data from Python: from a callable or an iterable, or fed with `Pipeline.feed_input`.
 
@@ -536,7 +520,6 @@ def external_source(
       no_copy: keep the data that are fed by reference until their batch is read, instead of copying them at once. They must
         not change meanwhile.
       prefetch_queue_depth: no effect (the pipeline's depth decides), accepted as a hint of DALI's.
-      bytes_per_sample_hint: no effect, accepted as a hint of DALI's.
       batch_info: pass a `types.BatchInfo` to a callable that makes batches, not the number alone.
 
     Returns:
@@ -547,13 +530,7 @@ def external_source(
       RuntimeError: data of another type or rank, or too many samples, when the batch is made.
       Exceptions of the source come out as they are.
     """
-    if device not in ("cpu", "gpu"):
-        raise ArgumentError(f"{NAME}: device must be 'cpu' or 'gpu', got {device!r}")
     modes = {None: "no", False: "no", "no": "no", True: "quiet", "quiet": "quiet", "raise": "raise"}
-    if not isinstance(cycle, (str, bool, type(None))) or cycle not in modes:
-        raise ArgumentError(f"{NAME}: cycle must be None, False, 'no', True, 'quiet' or 'raise', got {cycle!r}")
-    if num_outputs is not None and num_outputs < 1:
-        raise ArgumentError(f"{NAME}: num_outputs must be at least 1, got {num_outputs}")
     if num_outputs is not None and source is None and name is not None:
         raise ArgumentError(f"{NAME}: name={name!r} with num_outputs and without a source: each output is fed on its own, by its node")
     if repeat_last and source is not None:
@@ -566,14 +543,15 @@ def external_source(
     if batch is None:
         batch = not parallel
     outputs = num_outputs or 1
-    dtypes = _per_output("dtype", dtype, outputs, lambda x: None if x is None or x == DALIDataType.NO_TYPE else np.dtype(numpy_dtype(x)))
-    layouts = _per_output("layout", layout, outputs, lambda x: x or "")
-    ndims = list(_per_output("ndim", ndim, outputs, lambda x: None if x is None else int(x)))
+    dtypes = _per_output("dtype", dtype, outputs)
+    layouts = tuple(x or "" for x in _per_output("layout", layout, outputs))
+    ndims = list(_per_output("ndim", ndim, outputs))
     for k, text in enumerate(layouts):
         if text and ndims[k] not in (None, len(text)):
             raise ArgumentError(f"{NAME}: layout {text!r} describes {len(text)} dimensions, but ndim is {ndims[k]}")
         ndims[k] = len(text) if text else ndims[k]
-    shapes = _shapes(shape, outputs)
+    each_has_one = isinstance(shape, tuple) and any(isinstance(x, tuple) for x in shape)
+    shapes: tuple[Any, ...] = _per_output("shape", shape, outputs) if each_has_one else (shape,) * outputs
     for k, extents in enumerate(shapes):
         if extents is not None and ndims[k] not in (None, len(extents)):
             raise ArgumentError(f"{NAME}: shape {extents} has {len(extents)} dimensions, layout or ndim say {ndims[k]}")
