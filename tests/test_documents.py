@@ -11,6 +11,7 @@ import importlib.util
 import inspect
 import pathlib
 import re
+import textwrap
 
 import jax
 import numpy as np
@@ -18,6 +19,7 @@ import pytest
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from jaxdali import Pipeline, backend, fn, pipeline_def, types
+from jaxdali.fn.__main__ import group, operators
 from jaxdali.plugin import base_iterator
 from jaxdali.plugin import jax as dax
 from jaxdali.plugin.base_iterator import LastBatchPolicy
@@ -173,10 +175,9 @@ def test_names_and_arguments_of_pytorch():
 
 
 def test_the_readme_names_them_all():
-    text = (ROOT / "README.md").read_text()
-    reference = re.search(r"^## Reference\n(.*?)(?=^## |\Z)", text, re.DOTALL | re.MULTILINE)
-    assert reference is not None
-    words = set(re.findall(r"\w+", reference[1]))
+    readme = ROOT / "jaxdali" / "plugin" / "README.md"
+    text = readme.read_text()
+    words = set(re.findall(r"\w+", text))
     wanted = set()
     for cls, names in [*((c.__name__, n) for c, n in CLASSES.items()), *TORCH_CLASSES.items()]:
         wanted |= {cls, *names}
@@ -186,10 +187,31 @@ def test_the_readme_names_them_all():
         wanted |= {f, *inspect.signature(documented).parameters}
     missing = wanted - words - {"__init__", "arg0", "properties", "members"}
     assert not missing
-    for path in re.findall(r"\]\(([^)]+)\)", reference[1]):
-        assert (ROOT / path).exists()
-    for name in re.findall(r"`(jaxdali[\w.]*)", reference[1]):
+    for path in re.findall(r"\]\(([^)]+)\)", text):
+        assert (readme.parent / path).exists(), path
+    for name in re.findall(r"`(jaxdali[\w.]*)", text):
         resolve(name)
+
+
+def operators_in_words():
+    """The README's list of operators: a paragraph for each group, without deprecated names."""
+    groups = {}
+    for name, operator in sorted(operators().items()):
+        if not (operator.__doc__ or "").startswith("Deprecated name"):
+            groups.setdefault(group(name, operator), []).append(f"`{name}`")
+    lines = (f"* {g}: {', '.join(names)}" for g, names in sorted(groups.items()))
+    return "\n".join(textwrap.fill(line, 140, subsequent_indent="  ", break_on_hyphens=False) for line in lines)
+
+
+def test_the_readme_has_all_operators():
+    wanted = operators_in_words()
+    assert wanted in (ROOT / "README.md").read_text(), f"README.md, Operators, should be:\n{wanted}"
+
+
+def test_the_readme_can_be_read():
+    lines = (ROOT / "README.md").read_text().splitlines()
+    assert len(lines) < 150
+    assert [x for x in lines if len(x) > 160] == []
 
 
 def resolve(name):
