@@ -28,6 +28,7 @@ from ._image.color_twist import hue as hue
 from ._image.color_twist import saturation as saturation
 from ._image.crop import crop as crop
 from ._image.crop_mirror_normalize import crop_mirror_normalize as crop_mirror_normalize
+from ._image.erase import erase as erase
 from ._image.flip import flip as flip
 from ._image.gaussian_blur import gaussian_blur as gaussian_blur
 from ._image.pad import pad as pad

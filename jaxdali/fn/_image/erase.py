@@ -1,0 +1,198 @@
+"""Erasing of regions."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, Literal, Unpack
+
+import jax.numpy as jnp
+import numpy as np
+
+from ..._core.arguments import Values
+from ..._core.context import HostContext, LowerContext
+from ..._core.graph import DataNode
+from ..._core.operator import HostOperator, ProgramOperator, Setup
+from ..._core.operator_function import Hints, Input, OneOrMore, PerSample, operator_function
+from ..._core.ragged import ALIGNMENT, Ragged
+from ..._core.values import Spec, Value
+from ...errors import ArgumentError
+from .._elementwise import samples_of_blocks
+from .._families import DEFAULT_LAYOUTS, UNSUPPORTED
+from .._tensor.cast import convert
+from .._tensor.copy import fit, shapes_of
+from .._windows import axes_of
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Erase(HostOperator, ProgramOperator):
+    """Fills boxes. In a program each element asks whether its coordinates lie in one."""
+
+    name = "erase"
+    axes: tuple[int, ...] | int | None
+    axis_names: str | None
+    centered_anchor: bool
+    normalized: bool | None
+    normalized_anchor: bool | None
+    normalized_shape: bool | None
+
+    def _layout(self, x: Spec) -> str:
+        return x.layout or DEFAULT_LAYOUTS.get(x.ndim, "")
+
+    def _axes(self, x: Spec) -> list[int]:
+        layout = self._layout(x)
+        if self.axes is None and self.axis_names is None:
+            return [d for d in range(x.ndim) if layout[d : d + 1] != "C"]
+        return axes_of(layout, x.ndim, self.axis_names, None if self.axes is None else np.atleast_1d(self.axes).tolist())
+
+    def infer(self, x: Spec, *arguments: Spec) -> tuple[Spec, ...]:
+        if x.dtype.kind not in "iuf":
+            raise ValueError(f"the input must be numbers, got {x.dtype}")
+        if self.normalized is not None and (self.normalized_anchor is not None or self.normalized_shape is not None):
+            raise ArgumentError("give either normalized or normalized_anchor and normalized_shape")
+        self._axes(x)
+        return (x,)
+
+    def setup_reads(self, i: int) -> bool:
+        return i > 0
+
+    def _boxes(self, ctx: HostContext, x: Value, a: Values) -> list[np.ndarray]:
+        """Of each sample first and last indices ``i64[regions, 2, ndim]``, the last one not included, inside the sample."""
+        axes = self._axes(x.spec)
+        relative = [bool(self.normalized) or bool(flag) for flag in (self.normalized_anchor, self.normalized_shape)]
+        sizes = a.ragged("shape") if "shape" in a else None
+        anchors = a.ragged("anchor") if "anchor" in a else None
+        found = []
+        for i, dims in enumerate(x.shapes):
+            size = sizes[i % len(sizes)] if sizes is not None else np.zeros(0)
+            anchor = anchors[i % len(anchors)] if anchors is not None else np.zeros_like(size)
+            if len(anchor) != len(size) or len(size) % max(len(axes), 1):
+                reason = f"anchor and shape must have {len(axes)} numbers for each region, got {len(anchor)} and {len(size)}"
+                ctx.fail(i, UNSUPPORTED, reason)
+                anchor = size = np.zeros(0)
+            # In float32, as DALI.
+            extent = dims[axes].astype(np.float32)
+            first, size = (v.reshape(-1, len(axes)).astype(np.float32) for v in (anchor, size))
+            first, size = first * extent if relative[0] else first, size * extent if relative[1] else size
+            if self.centered_anchor:
+                first = first - size / 2
+            box = np.zeros((len(first), 2, len(dims)), np.int64)
+            box[:, 1] = dims
+            for side, at in enumerate((first, first + size)):
+                box[:, side, axes] = np.floor(np.clip(np.nan_to_num(at), 0, extent)).astype(np.int64)
+            found.append(box)
+        return found
+
+    def _fill(self, ctx: HostContext, x: Value, a: Values) -> np.ndarray:
+        """What each sample is filled with, ``[N, numbers]``, one or one per channel, in the input's type."""
+        fill = np.trunc(a.fill_value) if x.spec.dtype.kind in "iu" else a.fill_value
+        channels = self._layout(x.spec).find("C")
+        if fill.shape[1] > 1:
+            if channels < 0:
+                raise ArgumentError(f"fill_value of several numbers needs a layout with the axis C, got {x.spec.layout!r}")
+            for i in np.flatnonzero((x.shapes[:, channels] != fill.shape[1]) & ctx.present):
+                ctx.fail(int(i), UNSUPPORTED, f"fill_value must be 1 number or {x.shapes[i, channels]}, got {fill.shape[1]}")
+        return convert(np, fill, x.spec.dtype)
+
+    def run(self, ctx: HostContext, *values: Value) -> tuple[Any, ...]:
+        x, a = values[0], self.arguments(ctx, values)
+        fill, channels = self._fill(ctx, x, a), self._layout(x.spec).find("C")
+        out = []
+        for i, boxes in enumerate(self._boxes(ctx, x, a)):
+            sample = x.sample(i).copy()
+            whole = fill[i, 0]
+            if fill.shape[1] > 1 and fill.shape[1] == sample.shape[channels]:
+                whole = np.broadcast_to(fill[i].reshape(-1, *(1,) * (sample.ndim - 1 - channels)), sample.shape)
+            for first, last in boxes.tolist():
+                part = tuple(slice(b, e) for b, e in zip(first, last, strict=True))
+                sample[part] = whole[part] if whole.ndim else whole
+            out.append(sample)
+        return (out if ctx.spec.shape is None else np.stack(out),)
+
+    def setup(self, ctx: HostContext, *values: Value) -> Setup:
+        x, a = values[0], self.arguments(ctx, values)
+        found = self._boxes(ctx, x, a)
+        most = max(map(len, found), default=0)
+        room = 1 << (most - 1).bit_length() if most else 0  # few programs are compiled
+        boxes = np.zeros((ctx.N, room, 2, x.spec.ndim), np.int32)
+        for i, box in enumerate(found):
+            boxes[i, : len(box)] = box
+        return Setup((shapes_of(x),), {"boxes": boxes, "fill": self._fill(ctx, x, a)})
+
+    def lower(self, ctx: LowerContext, *arrays: Any) -> Any:
+        out, boxes, fill = ctx.out[0], ctx.params["boxes"], ctx.params["fill"]
+        channels, ndim = self._layout(ctx.spec).find("C"), ctx.spec.ndim
+        if out is None:
+            data = arrays[0]
+            rows = jnp.arange(ctx.B, dtype=jnp.int32)
+            at = [
+                jnp.arange(n, dtype=jnp.int32).reshape(*(-1 if k == d else 1 for k in range(ndim + 1)))
+                for d, n in enumerate(data.shape)
+                if d
+            ]
+            rows = rows.reshape(-1, *(1,) * ndim)
+        else:
+            data = fit(arrays[0], out).data.reshape(-1, ALIGNMENT)
+            rows = samples_of_blocks(out.offsets, out.capacity)[:, None]
+            place = jnp.arange(out.capacity, dtype=jnp.int32).reshape(-1, ALIGNMENT) - out.offsets[rows] * ALIGNMENT
+            at = []
+            for d in reversed(range(ndim)):
+                extent = jnp.maximum(out.shapes[rows, d], 1)
+                at.insert(0, place % extent if d else place)
+                place = place // extent
+        erased = jnp.zeros(data.shape, bool)
+        for r in range(boxes.shape[1]):
+            inside = jnp.ones((), bool)
+            for d in range(ndim):
+                inside &= (at[d] >= boxes[rows, r, 0, d]) & (at[d] < boxes[rows, r, 1, d])
+            erased |= inside
+        color = fill[rows, at[channels] if fill.shape[1] > 1 else 0]
+        data = jnp.where(erased, color, data)
+        return (data if out is None else Ragged(data.reshape(-1), out.offsets, out.shapes),)
+
+
+@operator_function(Erase)
+def erase(
+    input: Input,
+    /,
+    *,
+    anchor: PerSample[OneOrMore[float]] | None = None,
+    axes: OneOrMore[int] | None = None,
+    axis_names: str | None = None,
+    centered_anchor: bool = False,
+    fill_value: PerSample[OneOrMore[float]] = 0.0,
+    normalized: bool | None = None,
+    normalized_anchor: bool | None = None,
+    normalized_shape: bool | None = None,
+    shape: PerSample[OneOrMore[float]] | None = None,
+    device: Literal["cpu", "gpu"] | None = None,
+    name: str | None = None,
+    **hints: Unpack[Hints],
+) -> DataNode:
+    """Fills regions of tensors with a value.
+
+    A region has along each axis the indices from ``floor(anchor)`` to below ``floor(anchor + shape)``, as far as the data has them; axes
+    that are not meant are taken whole. A fill value that the type can't hold saturates, unlike DALI's, which wraps.
+
+    Args:
+      input: any tensor of numbers.
+      anchor: where regions begin, in elements; along the axes meant, one region after the other. Default: at 0. May be per sample, of
+        another number of regions each.
+      axes: the axes meant, by number. Default: all but C.
+      axis_names: the axes meant, by letter of the layout; goes before `axes`.
+      centered_anchor: `anchor` is where regions have their centre.
+      fill_value: one number, or one per channel; of integers the fraction is cut. May be per sample.
+      normalized: anchors and shapes are fractions of the extents.
+      normalized_anchor, normalized_shape: the one or the other is.
+      shape: extents of the regions, like `anchor`. Default: there are none. May be per sample.
+
+    Returns:
+      A tensor of the same shape, layout and type.
+
+    Raises:
+      ValueError: wrong axes, or arguments that exclude each other. A sample whose anchors and shapes don't match fails when its batch
+        is made.
+
+    Example:
+      >>> fn.erase(images, anchor=(0.25, 0.25), shape=(0.5, 0.5), normalized=True, fill_value=(123, 117, 104))
+    """
+    ...
