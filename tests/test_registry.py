@@ -103,6 +103,7 @@ def needed(name: str) -> dict:
         "readers.numpy": {"file_root": "."},
         "reinterpret": {"shape": [48]},
         "reshape": {"shape": [48]},
+        "resize_crop_mirror": {"size": 4},
         "resize": {"size": 4},
     }
     return {n: example(a) for n, a in declared[name]().items() if a.required and not a.is_input} | least.get(name, {})

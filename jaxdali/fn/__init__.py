@@ -32,7 +32,10 @@ from ._image.erase import erase as erase
 from ._image.flip import flip as flip
 from ._image.gaussian_blur import gaussian_blur as gaussian_blur
 from ._image.pad import pad as pad
+from ._image.random_crop_generator import random_crop_generator as random_crop_generator
+from ._image.random_resized_crop import random_resized_crop as random_resized_crop
 from ._image.resize import resize as resize
+from ._image.resize_crop_mirror import resize_crop_mirror as resize_crop_mirror
 from ._image.rotate import rotate as rotate
 from ._image.slice import slice as slice
 from ._image.warp_affine import warp_affine as warp_affine

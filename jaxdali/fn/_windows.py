@@ -58,33 +58,13 @@ class CropWindow(Bounded):
         """The spatial axes, in the layout's order."""
         return [d for d, letter in enumerate(self.layout(image)) if letter in SPATIAL]
 
-    def crop_sizes(self, image: Spec, a: Values) -> dict[int, np.ndarray]:
-        """The axes that are cropped, with their extents ``i64[N]``."""
-        layout, axes = self.layout(image), self.crop_axes(image)
-        named = {letter: a.get(f"crop_{letter.lower()}") for letter in SPATIAL}
-        named = {letter: x for letter, x in named.items() if x is not None and np.any(x > 0)}
-        if "crop" in a:
-            if named:
-                raise ArgumentError(f"give either crop or {', '.join(f'crop_{x.lower()}' for x in named)}, not both")
-            size = a.crop.reshape(len(a.crop), -1)
-            if size.shape[1] not in (2, len(axes)):
-                raise ArgumentError(f"argument crop must be {len(axes)} numbers for layout {layout}, got {size.shape[1]}")
-            found = dict(zip(axes[-size.shape[1] :], size.T, strict=True))
-        else:
-            if named and not {"H", "W"} <= set(named):
-                raise ArgumentError("crop_h and crop_w must be given together")
-            if "D" in named and "D" not in layout:
-                raise ArgumentError(f"crop_d needs a layout with the axis D, got {layout!r}")
-            found = {layout.index(letter): x for letter, x in named.items()}
-        return {d: x.astype(np.int64) for d, x in found.items()}  # as DALI, which cuts fractions
-
     def crop_extents(self, image: Spec) -> list[int | None]:
         """The extents of the window that are known when the pipeline is built."""
         extents = [image.extent(d) for d in range(image.ndim)]
         sizes = ("crop", *(f"crop_{letter.lower()}" for letter in SPATIAL))
         fixed = all(self.args.is_static(n) for n in sizes)
         if fixed:
-            for d, n in self.crop_sizes(image, self.arguments(None, ())).items():
+            for d, n in crop_sizes(self.layout(image), self.arguments(None, ())).items():
                 extents[d] = int(n[0])
         if not fixed or self.out_of_bounds_policy == "trim_to_shape":
             if not fixed or any(n in self.args for n in sizes):
@@ -96,12 +76,37 @@ class CropWindow(Bounded):
         """The window."""
         layout = self.layout(image.spec)
         start, extent = np.zeros_like(image.shapes), image.shapes.copy()
-        for d, n in self.crop_sizes(image.spec, a).items():
+        for d, n in crop_sizes(layout, a).items():
             extent[:, d] = np.where(n > 0, n, extent[:, d])
-            place = getattr(a, f"crop_pos_{_POSITION[layout[d]]}").astype(np.float32).astype(np.float64)
-            free = (image.shapes[:, d] - extent[:, d]) * place
-            start[:, d] = rounded(free) if self.rounding == "round" else free.astype(np.int64)
+            start[:, d] = crop_start(layout[d], image.shapes[:, d] - extent[:, d], a, self.rounding)
         return self.bounded(ctx, image.shapes, start, extent)
+
+
+def crop_sizes(layout: str, a: Values) -> dict[int, np.ndarray]:
+    """The axes of which `crop` or `crop_h`, `crop_w` and `crop_d` give the extents, with these: ``i64[N]``, 0: all."""
+    axes = [d for d, letter in enumerate(layout) if letter in SPATIAL]
+    named = {letter: a.get(f"crop_{letter.lower()}") for letter in SPATIAL}
+    named = {letter: x for letter, x in named.items() if x is not None and np.any(x > 0)}
+    if "crop" in a:
+        if named:
+            raise ArgumentError(f"give either crop or {', '.join(f'crop_{x.lower()}' for x in named)}, not both")
+        size = a.crop.reshape(len(a.crop), -1)
+        if size.shape[1] not in (2, len(axes)):
+            raise ArgumentError(f"argument crop must be {len(axes)} numbers for layout {layout}, got {size.shape[1]}")
+        found = dict(zip(axes[-size.shape[1] :], size.T, strict=True))
+    else:
+        if named and not {"H", "W"} <= set(named):
+            raise ArgumentError("crop_h and crop_w must be given together")
+        if "D" in named and "D" not in layout:
+            raise ArgumentError(f"crop_d needs a layout with the axis D, got {layout!r}")
+        found = {layout.index(letter): x for letter, x in named.items()}
+    return {d: x.astype(np.int64) for d, x in found.items()}  # as DALI, which cuts fractions
+
+
+def crop_start(letter: str, free: np.ndarray, a: Values, rounding: str) -> np.ndarray:
+    """Where `crop_pos_x`, `crop_pos_y` or `crop_pos_z` puts the window on an axis, of which it leaves `free` elements, ``i64[N]``."""
+    place = getattr(a, f"crop_pos_{_POSITION[letter]}").astype(np.float32).astype(np.float64) * free
+    return rounded(place) if rounding == "round" else place.astype(np.int64)
 
 
 _POSITION = {"W": "x", "H": "y", "D": "z"}

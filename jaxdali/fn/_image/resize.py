@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any, Literal, Unpack
+from typing import Any, ClassVar, Literal, Unpack
 
 import jax.numpy as jnp
 import numpy as np
@@ -99,16 +99,55 @@ def plan(
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Resize(NativeOperator):
-    """Resampling of the spatial axes."""
+class Resampling(NativeOperator):
+    """Resampling of an interval along each spatial axis."""
+
+    kernel = "resize"
+    layouts: ClassVar[tuple[str, ...]] = LAYOUTS
+    antialias: bool
+    dtype: np.dtype | None
+
+    def output(self, image: Spec) -> tuple[str, np.dtype]:
+        """Layout and element type of the output. Raises ValueError or TypeError on images that are not taken."""
+        layout = image.layout or {3: "HWC", 4: "FHWC"}.get(image.ndim, "")
+        if layout not in self.layouts:
+            got = f"layout {layout!r}" if layout else f"{image.ndim}-D samples without a layout"
+            raise ValueError(f"the input must have one of the layouts {', '.join(self.layouts)}, got {got}; external_source takes a layout")
+        if image.dtype not in INPUT_TYPES:
+            raise TypeError(f"the input must be uint8, int16, uint16, float16 or float32, got {image.dtype}; fn.cast converts it")
+        dtype = image.dtype if self.dtype is None else self.dtype
+        if dtype not in (image.dtype, np.dtype(np.float32)):
+            raise TypeError(f"dtype must be the input's ({image.dtype}) or FLOAT, got {dtype}")
+        return layout, dtype
+
+    def setup_of(self, ctx: HostContext, image: Value, a: Values, sizes: np.ndarray, interval: np.ndarray) -> Setup:
+        """What `setup` returns.
+
+        Args:
+          sizes: ``i64[N, axes]``, extents of the outputs. interval: ``f32[N, axes, 2]``, what they are of the images, as of `plan`.
+        """
+        first, count = spatial_axes(ctx.spec.layout)
+        params = {"roi": interval.reshape(len(sizes), -1), "filters": filter_parameter(a)}
+        shapes = image.shapes.astype(np.int64)
+        shapes[:, first : first + count] = sizes
+        return Setup((None if ctx.spec.shape is not None else shapes,), params)
+
+    def lower(self, ctx: LowerContext, image: Any, *arguments: Any) -> Any:
+        first, count = spatial_axes(ctx.spec.layout)
+        attrs = {"first_axis": first, "num_axes": count, "antialias": self.antialias}
+        y, status = _ffi.call("resize", ctx, image, ctx.spec, ctx.out[0], ctx.params["roi"], ctx.params["filters"], **attrs)
+        return (y,), status
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Resize(Resampling):
+    """Of a given size."""
 
     name = "resize"
-    kernel = "resize"
+    sizeless: ClassVar[tuple[str, ...]] = ("interp_type", "min_filter", "mag_filter")  # arguments that the output's size doesn't depend on
     mode: str | None
-    antialias: bool
     subpixel_scale: bool
     roi_relative: bool
-    dtype: np.dtype | None
     save_attrs: bool
 
     def __post_init__(self):
@@ -130,32 +169,24 @@ class Resize(NativeOperator):
         return 2 if self.save_attrs else 1
 
     def infer(self, image: Spec, *arguments: Spec) -> tuple[Spec, ...]:
-        layout = image.layout or {3: "HWC", 4: "FHWC"}.get(image.ndim, "")
-        if layout not in LAYOUTS:
-            got = f"layout {layout!r}" if layout else f"{image.ndim}-D samples without a layout"
-            raise ValueError(f"the input must have one of the layouts {', '.join(LAYOUTS)}, got {got}; external_source takes a layout")
-        if image.dtype not in INPUT_TYPES:
-            raise TypeError(f"the input must be uint8, int16, uint16, float16 or float32, got {image.dtype}; fn.cast converts it")
-        dtype = image.dtype if self.dtype is None else self.dtype
-        if dtype not in (image.dtype, np.dtype(np.float32)):
-            raise TypeError(f"dtype must be the input's ({image.dtype}) or FLOAT, got {dtype}")
+        layout, dtype = self.output(image)
         first, count = spatial_axes(layout)
         if count < 3 and "resize_z" in self.args:
             raise ValueError(f"resize_z needs a layout with a depth axis, got {layout!r}")
         for name in ("size", "max_size", "roi_start", "roi_end"):
             self.args.check_width(name, count, arguments, one_for_all=True)
-        sizes = self._static_sizes([image.extent(first + a) for a in range(count)])
+        sizes = self.static_sizes(layout, [image.extent(first + a) for a in range(count)])
         dims = [image.extent(i) for i in range(image.ndim)]
         dims[first : first + count] = sizes
         outputs = (output_spec(dtype, dims, layout),)
         return (*outputs, Spec(np.dtype(np.int32), 1, (count,))) if self.save_attrs else outputs
 
-    def _static_sizes(self, extents: list[int | None]) -> list[int] | list[None]:
-        """The output extents when they are the same for every sample."""
+    def static_sizes(self, layout: str, extents: Sequence[int | None]) -> Sequence[int | None]:
+        """The output extents when they are the same for every sample; else None."""
         count = len(extents)
-        if set(self.args.inputs) - {"interp_type", "min_filter", "mag_filter"}:
+        if set(self.args.inputs) - set(self.sizeless):
             return [None] * count
-        request, mode, roi, max_size = self._arguments(self.arguments(None, ()), count)
+        request, mode, roi, _ = self._arguments(self.arguments(None, ()), count)
         if not (np.abs(request) <= MAX_EXTENT).all():
             raise ValueError(f"sizes must be finite and at most {MAX_EXTENT}, got {request[0].tolist()}")
         enough = all(n is not None for n in extents)  # all that the sizes depend on is known
@@ -163,11 +194,13 @@ class Resize(NativeOperator):
         enough |= mode in ("default", "stretch") and bool((request != 0).all())
         if not enough:
             return [None] * count
-        known = np.array([[n or 1 for n in extents]])
-        sizes, _ = plan(
-            known, request, roi=roi, roi_relative=self.roi_relative, mode=mode, max_size=max_size, subpixel_scale=self.subpixel_scale
-        )
-        return sizes[0].tolist()
+        return self._planned(np.array([[n or 1 for n in extents]]), self.arguments(None, ()))[0][0].tolist()
+
+    def _planned(self, extents: np.ndarray, a: Values) -> tuple[np.ndarray, np.ndarray]:
+        request, mode, roi, limit = self._arguments(a, extents.shape[1])
+        more = {"roi_relative": self.roi_relative, "mode": mode, "max_size": limit, "subpixel_scale": self.subpixel_scale}
+        with np.errstate(all="ignore"):
+            return plan(extents, request, roi=roi, **more)
 
     def _arguments(self, a: Values, count: int):
         """Request, mode, ROI and limit, each ``[N, count]``."""
@@ -183,36 +216,32 @@ class Resize(NativeOperator):
         roi = None if start is None or end is None else (start, end)
         return request, mode, roi, a.vector("max_size", count, one_for_all=True)
 
+    def parts(self, ctx: HostContext, a: Values, sizes: np.ndarray, interval: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """What is made of the resized images: extents and source intervals of that."""
+        return sizes, interval
+
     def setup(self, ctx: HostContext, image: Value, *values: Value) -> Setup:
-        spec = ctx.spec
-        first, count = spatial_axes(spec.layout)
+        first, count = spatial_axes(ctx.spec.layout)
         a = self.arguments(ctx, values)
-        request, mode, roi, max_size = self._arguments(a, count)
         extents = image.shapes[:, first : first + count]
-        with np.errstate(all="ignore"):
-            sizes, interval = plan(
-                extents, request, roi=roi, roi_relative=self.roi_relative, mode=mode, max_size=max_size, subpixel_scale=self.subpixel_scale
-            )
+        request = self._arguments(a, count)[0]
+        sizes, interval = self._planned(extents, a)
         bad = ~np.isfinite(request).all(axis=1) | ~np.isfinite(interval).all(axis=(1, 2)) | (sizes > MAX_EXTENT).any(axis=1)
         for i in np.flatnonzero(bad & ctx.present):
             ctx.fail(int(i), _TOO_LARGE, f"the output size asked for is {request[i].tolist()}, of an input of size {extents[i].tolist()}")
-        sizes = np.where(np.reshape(bad, (-1, 1)), 1, sizes)
-        params = {"roi": interval.reshape(len(sizes), -1), "filters": filter_parameter(a)}
-        shapes = image.shapes.astype(np.int64)
-        shapes[:, first : first + count] = sizes
-        outputs = (None if spec.shape is not None else shapes,)
-        return Setup((*outputs, None) if self.save_attrs else outputs, params)
+        setup = self.setup_of(ctx, image, a, *self.parts(ctx, a, np.where(np.reshape(bad, (-1, 1)), 1, sizes), interval))
+        return dataclasses.replace(setup, shapes=(*setup.shapes, None)) if self.save_attrs else setup
 
     def lower(self, ctx: LowerContext, image: Any, *arguments: Any) -> Any:
-        first, count = spatial_axes(ctx.spec.layout)
-        resized, status = call(ctx, image, antialias=self.antialias)
+        outputs, status = super().lower(ctx, image)
         if not self.save_attrs:
-            return (resized,), status
+            return outputs, status
+        first, count = spatial_axes(ctx.spec.layout)
         if isinstance(image, Ragged):
             extents = image.shapes[:, first : first + count]
         else:
             extents = jnp.broadcast_to(jnp.asarray(image.shape[1 + first : 1 + first + count], jnp.int32), (ctx.B, count))
-        return (resized, extents), status
+        return (*outputs, extents), status
 
 
 def output_spec(dtype: np.dtype, dims: Sequence[int | None], layout: str) -> Spec:
@@ -232,13 +261,6 @@ def filter_parameter(a: Values) -> np.ndarray:
     """The kernel's operand ``filters i32[N, 2]`` (shrinking, enlarging), from interp_type, min_filter and mag_filter."""
     chosen = [a.interp_type if name not in a else getattr(a, name) for name in ("min_filter", "mag_filter")]
     return np.column_stack(chosen).astype(np.int32)
-
-
-def call(ctx: LowerContext, image: Any, *, antialias: bool) -> tuple[Any, Any]:
-    """The kernel on one shard's batch, with the parameters "roi" and "filters" from setup; (output, status)."""
-    first, count = spatial_axes(ctx.spec.layout)
-    attrs = {"first_axis": first, "num_axes": count, "antialias": antialias}
-    return _ffi.call("resize", ctx, image, ctx.spec, ctx.out[0], ctx.params["roi"], ctx.params["filters"], **attrs)
 
 
 class ResizeHints(Hints, total=False):

@@ -1,0 +1,110 @@
+"""A random window, resized."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Annotated, Literal, Unpack
+
+import numpy as np
+
+from ... import types
+from ..._core.context import HostContext
+from ..._core.declaration import DType, Len, Range
+from ..._core.graph import DataNode
+from ..._core.operator import Setup
+from ..._core.operator_function import Input, OneOrMore, PerSample, SeededHints, operator_function
+from ..._core.values import Spec, Value
+from .._decode.region import random_range, random_windows
+from ..random._draw import uniforms
+from .resize import MAX_EXTENT, Resampling, output_spec, plan, spatial_axes
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RandomResizedCrop(Resampling):
+    """The window is the source interval."""
+
+    name = "random_resized_crop"
+    random = True
+    layouts = ("HWC", "CHW", "FHWC", "FCHW", "CFHW")
+    random_area: tuple[float, ...] | float
+    random_aspect_ratio: tuple[float, ...] | float
+    num_attempts: int
+    seed: int
+
+    def __post_init__(self):
+        self._ranges()
+
+    def _ranges(self) -> tuple[tuple[float, float], tuple[float, float]]:
+        return random_range("random_area", self.random_area), random_range("random_aspect_ratio", self.random_aspect_ratio)
+
+    def infer(self, image: Spec, *arguments: Spec) -> tuple[Spec, ...]:
+        layout, dtype = self.output(image)
+        self.args.check_width("size", 2, arguments, one_for_all=True)
+        dims = [image.extent(d) for d in range(image.ndim)]
+        size = np.broadcast_to(np.asarray(self.args.get("size"), np.int64), 2).tolist() if self.args.is_static("size") else (None, None)
+        first, _ = spatial_axes(layout)
+        dims[first : first + 2] = size
+        return (output_spec(dtype, dims, layout),)
+
+    def setup(self, ctx: HostContext, image: Value, *values: Value) -> Setup:
+        first, _ = spatial_axes(ctx.spec.layout)
+        a = self.arguments(ctx, values)
+        extents = image.shapes[:, first : first + 2]
+        start, size = random_windows(uniforms(ctx, self.seed, 2 + 2 * self.num_attempts), extents, *self._ranges())
+        request = a.vector("size", 2, one_for_all=True)
+        assert request is not None
+        return self.setup_of(ctx, image, a, *plan(extents, np.floor(request), roi=(start, start + size)))
+
+
+class RandomResizedCropHints(SeededHints, total=False):
+    """Hints to DALI's resize."""
+
+    minibatch_size: int | None
+    temp_buffer_hint: int | None
+
+
+@operator_function(RandomResizedCrop)
+def random_resized_crop(
+    input: Input,
+    /,
+    *,
+    size: Annotated[PerSample[OneOrMore[float]], Range(1, MAX_EXTENT)],
+    antialias: bool = True,
+    dtype: DType | None = None,
+    interp_type: PerSample[types.DALIInterpType] = types.INTERP_LINEAR,
+    mag_filter: PerSample[types.DALIInterpType] | None = None,
+    min_filter: PerSample[types.DALIInterpType] | None = None,
+    num_attempts: Annotated[int, Range(1)] = 10,
+    random_area: Annotated[float | Sequence[float], Len(2), Range(0)] = (0.08, 1.0),
+    random_aspect_ratio: Annotated[float | Sequence[float], Len(2), Range(1e-6)] = (3 / 4, 4 / 3),
+    seed: int = -1,
+    device: Literal["cpu", "gpu"] | None = None,
+    name: str | None = None,
+    **hints: Unpack[RandomResizedCropHints],
+) -> DataNode:
+    """Resizes a random window of each image, as usual for training.
+
+    Filters read pixels around the window, too, as in DALI: for those of the window alone, decode it by `decoders.image_random_crop`.
+    Differs from DALI: a seed gives other numbers.
+
+    Args:
+      input: as of `resize`, with layout HWC, CHW, FHWC, FCHW or CFHW; all frames of a sequence get the same window.
+      size: (height, width) of the result, or one number for both; fractions are cut. May be per sample.
+      antialias, dtype, interp_type, mag_filter, min_filter: as of `resize`.
+      num_attempts: how many windows may be drawn until one fits into the image. After that it is the largest of the nearest allowed
+        aspect ratio, at a random place.
+      random_area: range of the window's area, as a fraction of the image's, uniformly distributed.
+      random_aspect_ratio: range of its width by height; the logarithm is uniformly distributed.
+      seed: fixes the numbers, whatever the pipeline's seed and the operator's place; negative: not given.
+
+    Returns:
+      Images of the given size, in the input's layout.
+
+    Raises:
+      ValueError, TypeError: an empty range; an input type or layout that is not supported.
+
+    Example:
+      >>> fn.random_resized_crop(images, size=(224, 224))
+    """
+    ...

@@ -1,0 +1,114 @@
+"""Resampling of a window of what the resized image would be."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Annotated, Literal, Unpack
+
+import numpy as np
+
+from ... import types
+from ..._core.arguments import Values
+from ..._core.context import HostContext
+from ..._core.declaration import DType, Range
+from ..._core.graph import DataNode
+from ..._core.operator_function import Input, OneOrMore, PerSample, operator_function
+from .._windows import crop_sizes, crop_start
+from .resize import Resize, ResizeHints, spatial_axes
+
+_CROP = ("crop", "crop_h", "crop_w", "crop_d")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ResizeCropMirror(Resize):
+    """Only the window is computed. The bits of `mirror` are the axes W, H, D."""
+
+    name = "resize_crop_mirror"
+    sizeless = (*Resize.sizeless, "mirror", "crop_pos_x", "crop_pos_y", "crop_pos_z")
+    rounding: str
+    save_attrs: bool = False
+
+    def static_sizes(self, layout: str, extents: Sequence[int | None]) -> Sequence[int | None]:
+        if not all(map(self.args.is_static, _CROP)):
+            return [None] * len(extents)
+        sizes = list(super().static_sizes(layout, extents))
+        for d, n in crop_sizes(layout, self.arguments(None, ())).items():
+            sizes[d - spatial_axes(layout)[0]] = int(n[0]) or sizes[d - spatial_axes(layout)[0]]
+        return sizes
+
+    def parts(self, ctx: HostContext, a: Values, sizes: np.ndarray, interval: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        layout = ctx.spec.layout
+        first, count = spatial_axes(layout)
+        start, extent = np.zeros_like(sizes), sizes.copy()
+        for d, n in crop_sizes(layout, a).items():
+            extent[:, d - first] = np.where(n > 0, n, sizes[:, d - first])
+            start[:, d - first] = crop_start(layout[d], sizes[:, d - first] - extent[:, d - first], a, self.rounding)
+        step = (interval[..., 1] - interval[..., 0]) / sizes.astype(np.float32)  # in DALI's precision: nearest pixels depend on it
+        low = interval[..., 0] + start.astype(np.float32) * step
+        window = np.stack([low, low + extent.astype(np.float32) * step], axis=-1)
+        bits = np.array(["WHD".index(layout[first + k]) for k in range(count)])
+        mirrored = (a.mirror[:, None] >> bits) & 1 != 0
+        return extent, np.where(mirrored[..., None], window[..., ::-1], window)
+
+
+@operator_function(ResizeCropMirror)
+def resize_crop_mirror(
+    input: Input,
+    /,
+    *,
+    antialias: bool = True,
+    crop: PerSample[OneOrMore[float]] | None = None,
+    crop_d: PerSample[float] | None = None,
+    crop_h: PerSample[float] | None = None,
+    crop_pos_x: Annotated[PerSample[float], Range(0, 1)] = 0.5,
+    crop_pos_y: Annotated[PerSample[float], Range(0, 1)] = 0.5,
+    crop_pos_z: Annotated[PerSample[float], Range(0, 1)] = 0.5,
+    crop_w: PerSample[float] | None = None,
+    dtype: DType | None = None,
+    interp_type: PerSample[types.DALIInterpType] = types.INTERP_LINEAR,
+    mag_filter: PerSample[types.DALIInterpType] | None = None,
+    max_size: PerSample[OneOrMore[float]] | None = None,
+    min_filter: PerSample[types.DALIInterpType] | None = None,
+    mirror: PerSample[int] = 0,
+    mode: Literal["default", "stretch", "not_larger", "not_smaller"] | None = None,
+    resize_longer: PerSample[float] | None = None,
+    resize_shorter: PerSample[float] | None = None,
+    resize_x: PerSample[float] | None = None,
+    resize_y: PerSample[float] | None = None,
+    resize_z: PerSample[float] | None = None,
+    roi_end: PerSample[OneOrMore[float]] | None = None,
+    roi_relative: bool = False,
+    roi_start: PerSample[OneOrMore[float]] | None = None,
+    rounding: Literal["round", "truncate"] = "round",
+    size: PerSample[OneOrMore[float]] | None = None,
+    subpixel_scale: bool = True,
+    device: Literal["cpu", "gpu"] | None = None,
+    name: str | None = None,
+    **hints: Unpack[ResizeHints],
+) -> DataNode:
+    """Resizes, cuts a window out and mirrors it: as `resize`, `crop` and `flip`, with the work of the window alone.
+
+    Where the window reaches outside of the resized image, the edge is repeated. Differs from DALI: `crop_d` of images without depth is an
+    error; `mirror` means the same axes in all layouts, where DALI mirrors others unless the spatial axes come first.
+
+    Args:
+      input: as of `resize`.
+      crop, crop_d, crop_h, crop_w: extents of the window, as of `crop`. Default: the whole. May be per sample.
+      crop_pos_x, crop_pos_y, crop_pos_z: where it is, from 0 to 1, as of `crop`. May be per sample.
+      mirror: sum of 1: left and right are exchanged; 2: top and bottom; 4: front and back. May be per sample.
+      rounding: how the window's place becomes a whole number: "round" (halves up) or "truncate".
+      antialias, dtype, interp_type, mag_filter, max_size, min_filter, mode: as of `resize`.
+      resize_longer, resize_shorter, resize_x, resize_y, resize_z, size, subpixel_scale: as of `resize`.
+      roi_start, roi_end, roi_relative: as of `resize`.
+
+    Returns:
+      The window, in the input's layout.
+
+    Raises:
+      ValueError, TypeError: as of `resize` and `crop`.
+
+    Example:
+      >>> fn.resize_crop_mirror(images, resize_shorter=256, crop=(224, 224), mirror=fn.random.coin_flip())
+    """
+    ...

@@ -1,0 +1,91 @@
+"""resize_crop_mirror and random_resized_crop against resize; the windows of random_crop_generator."""
+
+import numpy as np
+import pytest
+from pipelines import run
+
+from jaxdali import OperatorError, fn, types
+
+rng = np.random.default_rng(5)
+IMAGES = [rng.integers(0, 256, (h, w, 3)).astype(np.uint8) for h, w in ((40, 61), (77, 30), (25, 25))]
+
+
+def close(x, y, most):
+    for a, b in zip(map(np.asarray, x), map(np.asarray, y), strict=True):
+        assert a.shape == b.shape
+        assert a.dtype == b.dtype
+        assert np.abs(a.astype(float) - b).max() <= most
+
+
+@pytest.mark.parametrize("how", [{"resize_shorter": 32}, {"size": (50.5, 41)}, {"resize_x": 33, "roi_start": (3, 4), "roi_end": (20, 24)}])
+def test_resize_crop_mirror(how):
+    place, mirror = [np.float32(p) for p in (0.1, 0.9, 0.5)], [np.int32(m) for m in (0, 3, 1)]
+    got, whole, cut = run(
+        lambda x, p, m: (
+            fn.resize_crop_mirror(x, crop=(22, 19), crop_pos_x=p, mirror=m, dtype=types.FLOAT, **how),
+            fn.resize_crop_mirror(x, mirror=2, **how),
+            fn.crop(fn.resize(x, dtype=types.FLOAT, **how), crop=(22, 19), crop_pos_x=p),
+        ),
+        IMAGES,
+        place,
+        mirror,
+        layouts=("HWC", "", ""),
+    )
+    close(got, [x[:: -1 if m & 2 else 1, :: -1 if m & 1 else 1] for x, m in zip(map(np.asarray, cut), mirror)], 2e-2)
+    (resized,) = run(lambda x: fn.resize(x, **how), IMAGES, layouts=("HWC",))
+    close(whole, [np.asarray(x)[::-1] for x in resized], 1)
+
+
+def test_outside_the_edge_is_repeated():
+    (got,) = run(lambda x: fn.resize_crop_mirror(x, size=(10, 10), crop=(20, 10), interp_type=types.INTERP_NN), IMAGES, layouts=("HWC",))
+    for x in map(np.asarray, got):
+        assert x.shape == (20, 10, 3)
+        assert (x[:5] == x[0]).all()
+        assert (x[15:] == x[19]).all()
+        assert (x[6] != x[0]).any()
+
+
+@pytest.mark.parametrize("layout", ["HWC", "CHW"])
+def test_random_resized_crop(layout):
+    """The same window as the generator draws, resized; of per-sample sizes."""
+    images = [x if layout == "HWC" else x.transpose(2, 0, 1) for x in IMAGES]
+    sizes = [np.int32(s) for s in ((13, 20), (64, 7), (9, 9))]
+    axes = [layout.index("H"), layout.index("W")]
+
+    def define(x, size):
+        start, extent = fn.random_crop_generator(x.shape()[axes[0] : axes[1] + 1], seed=9, random_area=(0.1, 0.6))
+        region = fn.resize(x, size=size, roi_start=start, roi_end=start + extent)
+        return (
+            fn.random_resized_crop(x, size=size, seed=9, random_area=(0.1, 0.6)),
+            region,
+            start,
+            extent,
+            fn.random_resized_crop(x, size=8),
+        )
+
+    got, region, start, extent, fixed = run(define, images, sizes, layouts=(layout, ""))
+    close(got, region, 0)
+    for x, (y, left), (height, width) in zip(IMAGES, map(np.asarray, start), map(np.asarray, extent), strict=True):
+        assert 0 <= y <= y + height <= x.shape[0]
+        assert 0 <= left <= left + width <= x.shape[1]
+        assert 0.08 < height * width / (x.shape[0] * x.shape[1]) < 0.65
+    assert got.layout() == layout
+    assert len({np.asarray(x).shape for x in fixed}) == 1
+
+
+@pytest.mark.parametrize(
+    ("define", "message"),
+    [
+        (lambda x: fn.random_resized_crop(x, size=(0, 3)), "argument size must be"),
+        (lambda x: fn.random_resized_crop(x, size=3, random_area=(0.5, 0.2)), "random_area must be .lowest, highest."),
+        (lambda x: fn.random_resized_crop(x, size=(3, 3, 3)), "argument size must have 1 or 2 numbers"),
+        (lambda x: fn.random_resized_crop(fn.cast(x, dtype=types.INT32), size=3), "must be uint8, int16"),
+        (lambda x: fn.random_crop_generator(x), "must be shapes .H, W."),
+        (lambda x: fn.resize_crop_mirror(x, size=3, crop_h=3), "crop_h and crop_w must be given together"),
+        (lambda x: fn.resize_crop_mirror(x, size=3, crop=(2, 2), crop_pos_x=2.0), "argument crop_pos_x must be"),
+        (lambda x: fn.resize_crop_mirror(x, crop=(2, 2)), "exactly one of size"),
+    ],
+)
+def test_bad_arguments(define, message):
+    with pytest.raises((OperatorError, ValueError, TypeError), match=message):
+        run(define, IMAGES, layouts=("HWC",))
