@@ -98,6 +98,7 @@ def inputs_of(name: str) -> list:
 def needed(name: str) -> dict:
     """The least that the operator must be given besides its inputs."""
     least = {
+        "color_space_conversion": {"image_type": dali_types.RGB, "output_type": dali_types.BGR},
         "decoders.image_slice": {"start": 0},
         "readers.file": {"file_root": "."},
         "readers.numpy": {"file_root": "."},

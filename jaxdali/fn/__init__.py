@@ -22,6 +22,7 @@ from ._deprecated import uniform as uniform
 from ._image.brightness_contrast import brightness as brightness
 from ._image.brightness_contrast import brightness_contrast as brightness_contrast
 from ._image.brightness_contrast import contrast as contrast
+from ._image.color_space_conversion import color_space_conversion as color_space_conversion
 from ._image.color_twist import color_twist as color_twist
 from ._image.color_twist import hsv as hsv
 from ._image.color_twist import hue as hue
@@ -50,6 +51,7 @@ from ._tensor.expand_dims import expand_dims as expand_dims
 from ._tensor.full import full as full
 from ._tensor.full import full_like as full_like
 from ._tensor.get_property import get_property as get_property
+from ._tensor.lookup_table import lookup_table as lookup_table
 from ._tensor.normalize import normalize as normalize
 from ._tensor.one_hot import one_hot as one_hot
 from ._tensor.ones import ones as ones
@@ -59,6 +61,7 @@ from ._tensor.reshape import reshape as reshape
 from ._tensor.shapes import shapes as shapes
 from ._tensor.squeeze import squeeze as squeeze
 from ._tensor.stack import stack as stack
+from ._tensor.transpose import transpose as transpose
 from ._tensor.zeros import zeros as zeros
 from ._tensor.zeros import zeros_like as zeros_like
 

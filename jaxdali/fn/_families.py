@@ -169,6 +169,10 @@ class ColorMatrix(NativeOperator):
             )
         if self.colors == 1:
             return (dataclasses.replace(image, dtype=dtype),)
+        return self.pixels(image, dtype)
+
+    def pixels(self, image: Spec, dtype: np.dtype) -> tuple[Spec, ...]:
+        """The image in another element type, with its layout. Raises ValueError for another number of channels."""
         layout = image_layout(image, ("HWC", "FHWC", "DHWC", "FDHWC"))
         if image.extent(image.ndim - 1) not in (None, self.colors):
             raise ValueError(f"the input must have {self.colors} channels, got {image.extent(image.ndim - 1)}")

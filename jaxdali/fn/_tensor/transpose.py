@@ -1,0 +1,83 @@
+"""Axes in another order."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Literal, Unpack
+
+from ..._core.arguments import Values
+from ..._core.context import HostContext
+from ..._core.graph import DataNode
+from ..._core.operator_function import Hints, Input, OneOrMore, operator_function
+from ..._core.values import Spec, Value
+from ...errors import ArgumentError
+from .._families import Part, Window, spec_of
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Transpose(Window):
+    """The whole of each sample, its axes permuted."""
+
+    name = "transpose"
+    perm: tuple[int, ...] | int | None
+    output_layout: str | None
+    transpose_layout: bool
+
+    def layout(self, image: Spec) -> str:
+        return image.layout
+
+    def _permutation(self, image: Spec, out: Spec) -> list[int]:
+        if self.perm is None:
+            return list(range(image.ndim))[::-1]
+        perm = [self.perm] if isinstance(self.perm, int) else list(self.perm)
+        if sorted(perm) != list(range(image.ndim)):
+            raise ArgumentError(f"perm must have each of the axes 0 ... {image.ndim - 1} once, got {perm}")
+        return perm
+
+    def infer(self, x: Spec, *arguments: Spec) -> tuple[Spec, ...]:
+        if x.ndim == 0:
+            raise ArgumentError("the input must have axes")
+        perm = self._permutation(x, x)
+        layout = self.output_layout
+        if layout is None:
+            layout = "".join(x.layout[d] for d in perm) if self.transpose_layout and x.layout else x.layout
+        if self.output_layout is not None and len(layout) != x.ndim:
+            raise ArgumentError(f"output_layout must have a letter for each of the {x.ndim} axes, got {layout!r}")
+        return (spec_of(x.dtype, [x.extent(d) for d in perm], layout),)
+
+    def part(self, ctx: HostContext, image: Value, a: Values) -> Part:
+        return Part.whole(image.shapes)
+
+
+@operator_function(Transpose)
+def transpose(
+    input: Input,
+    /,
+    *,
+    output_layout: str | None = None,
+    perm: OneOrMore[int] | None = None,
+    transpose_layout: bool = True,
+    device: Literal["cpu", "gpu"] | None = None,
+    name: str | None = None,
+    **hints: Unpack[Hints],
+) -> DataNode:
+    """Puts the axes of each sample in another order.
+
+    Differs from DALI: scalars are an error.
+
+    Args:
+      input: any tensor of one or more dimensions.
+      output_layout: of the result, whatever the input's is.
+      perm: for each axis of the result the input's. Default: the reverse order.
+      transpose_layout: the letters of the layout are permuted, too; else it stays as it is.
+
+    Returns:
+      A tensor of the same type and number of dimensions.
+
+    Raises:
+      ArgumentError: `perm` is no permutation of the axes; `output_layout` is of another length.
+
+    Example:
+      >>> channels_first = fn.transpose(images, perm=[2, 0, 1])
+    """
+    ...
