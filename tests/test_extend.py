@@ -8,9 +8,10 @@ import subprocess
 import sys
 
 import jax
+import numpy as np
 import pytest
 
-from jaxdali import extend
+from jaxdali import Pipeline, extend, fn, pipeline_def
 
 HEADERS = ("extension", "kernel", "launch", "binding", "batch", "status", "convert", "samples", "thread_pool")
 
@@ -40,6 +41,36 @@ def test_the_headers_need_no_others():
 def test_a_compilers_arguments():
     out = subprocess.run([sys.executable, "-m", "jaxdali.extend"], capture_output=True, text=True, check=True).stdout.split()
     assert out == [f"-I{extend.include_dir()}", "-isystem", jax.ffi.include_dir()]
+
+
+# --- operators ----------------------------------------------------------------------------------------------------
+
+
+def test_an_operators_name_is_its_own():
+    """One that takes another's would change what that one checks. The same file may be run again."""
+
+    def flip(input, /, *, device=None):
+        """Mirrors."""
+
+    with pytest.raises(ValueError, match=r"there is an operator 'flip' already, of jaxdali\.fn\._image\.flip"):
+        extend.operator_function("flip")(flip)
+    for _ in range(2):
+        extend.operator_function("my.flip")(flip)
+
+
+def test_a_serialized_pipeline_has_operators_of_ones_own():
+    @extend.operator_function("my.twice")
+    def twice(input: extend.Input, /, *, device: str | None = None, name: str | None = None) -> extend.DataNode:
+        """Doubles."""
+        return input + input  # pyright: ignore[reportOperatorIssue, reportReturnType]
+
+    @pipeline_def(batch_size=1, num_threads=1)
+    def define():
+        return twice(fn.cast(np.int32([1, 2]), dtype=np.int64))
+
+    text = define().serialize()
+    assert b"my.twice" in text
+    assert np.asarray(Pipeline.deserialize(text).run()[0][0]).tolist() == [2, 4]
 
 
 # --- kernels ------------------------------------------------------------------------------------------------------

@@ -67,7 +67,7 @@ import numpy as np
 from ..errors import ArgumentError, ArgumentTypeError
 from .arguments import Arguments, declared
 from .building import add, drawing_as, is_node, user_line
-from .calls import records
+from .calls import functions, records
 from .declaration import INPUT, PER_SAMPLE, Argument, arguments_of
 from .graph import DataNode
 from .language import language
@@ -133,6 +133,8 @@ class Declaration:
         self.function = f
         self.name = what if isinstance(what, str) else what.name
         self._kind = None if isinstance(what, str) else what
+        if self.name in functions and (other := functions[self.name].__module__) != f.__module__:
+            raise ValueError(f"there is an operator {self.name!r} already, of {other}: an operator's name must be its own")
         self._hints, self.signature = _expanded(f)
         own = f.__code__.co_varnames[: f.__code__.co_argcount + f.__code__.co_kwonlyargcount]
         self.hints = frozenset(n for n in (self._hints.__annotations__ if self._hints is not None else ()) if n not in own)
