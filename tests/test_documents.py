@@ -198,8 +198,9 @@ def operators_in_words():
     groups = {}
     for name, operator in sorted(operators().items()):
         if not (operator.__doc__ or "").startswith("Deprecated name"):
-            groups.setdefault(group(name, operator), []).append(f"`{name}`")
-    lines = (f"* {g}: {', '.join(names)}" for g, names in sorted(groups.items()))
+            title = f"`fn.{group(name, operator)}`" if "." in name else group(name, operator)
+            groups.setdefault(title, []).append(f"`{name.rpartition('.')[2]}`")
+    lines = (f"* {title}: {', '.join(names)}" for title, names in sorted(groups.items()))
     return "\n".join(textwrap.fill(line, 140, subsequent_indent="  ", break_on_hyphens=False) for line in lines)
 
 
