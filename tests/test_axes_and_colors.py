@@ -1,4 +1,4 @@
-"""transpose, lookup_table and color_space_conversion against NumPy: ragged and dense, on the host and in programs."""
+"""transpose, element_extract, lookup_table and color_space_conversion against NumPy: ragged and dense, on the host and in programs."""
 
 import numpy as np
 import pytest
@@ -76,6 +76,9 @@ def test_color_spaces(samples):
         (lambda x: fn.transpose(x, perm=[0, 0, 1]), "perm must have each of the axes 0 ... 2 once"),
         (lambda x: fn.transpose(x, perm=[1, 0]), "perm must have each of the axes 0 ... 2 once"),
         (lambda x: fn.transpose(x, output_layout="AB"), "output_layout must have a letter for each of the 3 axes"),
+        (lambda x: fn.element_extract(x, element_map=[]), "element_map must have at least one number"),
+        (lambda x: fn.element_extract(x, element_map=-1), "argument element_map must be"),
+        (lambda x: fn.element_extract(x, element_map=7), "element_extract.*sample 1.*index 7 is out of range for axis 0 of extent 7"),
         (lambda x: fn.lookup_table(x, keys=[1, 2], values=[3.0]), "must be a value for each key, got 2 keys and 1 values"),
         (lambda x: fn.lookup_table(x, keys=[-1], values=[3.0]), "argument keys must be"),
         (lambda x: fn.lookup_table(fn.cast(x, dtype=types.FLOAT), keys=[1], values=[3.0]), "must be integers, got float32"),
@@ -91,3 +94,14 @@ def test_color_spaces(samples):
 def test_bad_arguments(define, message):
     with pytest.raises((OperatorError, ValueError, TypeError), match=message):
         run(define, RAGGED, layouts=("HWC",))
+
+
+@pytest.mark.parametrize("samples", [RAGGED, DENSE], ids=["ragged", "dense"])
+def test_element_extract(samples):
+    for outs in outputs(
+        lambda x: (*fn.element_extract(fn.transpose(x), element_map=[2, 0]), fn.element_extract(x, element_map=0)), samples
+    ):
+        assert [o.layout() for o in outs] == ["WH", "WH", "WC"]
+        for i, x in enumerate(samples):
+            for y, want in zip(outs, (x[..., 2].T, x[..., 0].T, x[0]), strict=True):
+                np.testing.assert_array_equal(np.asarray(y[i]), want)

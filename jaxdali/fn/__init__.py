@@ -47,6 +47,7 @@ from ._tensor.cast_like import cast_like as cast_like
 from ._tensor.cat import cat as cat
 from ._tensor.coord_flip import coord_flip as coord_flip
 from ._tensor.coord_transform import coord_transform as coord_transform
+from ._tensor.element_extract import element_extract as element_extract
 from ._tensor.expand_dims import expand_dims as expand_dims
 from ._tensor.full import full as full
 from ._tensor.full import full_like as full_like

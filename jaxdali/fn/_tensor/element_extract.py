@@ -1,0 +1,57 @@
+"""Elements of a sequence, one by one."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, Unpack
+
+from ..._core.building import add
+from ..._core.declaration import Range
+from ..._core.graph import DataNode
+from ..._core.operator_function import Hints, Input, OneOrMore, operator_function
+from ...errors import ArgumentError
+from .subscript import At, Subscript
+
+
+class ElementExtract(Subscript):
+    """An integer subscript, under the name that users know."""
+
+    name = "element_extract"
+
+
+@operator_function("element_extract")
+def element_extract(
+    input: Input,
+    /,
+    *,
+    element_map: Annotated[OneOrMore[int], Range(0)],
+    device: Literal["cpu", "gpu"] | None = None,
+    name: str | None = None,
+    **hints: Unpack[Hints],
+) -> DataNode | tuple[DataNode, ...]:
+    """Takes elements of sequences: ``x[i]`` for each ``i``.
+
+    Differs from DALI: the first axis need not be F, and elements may be scalars.
+
+    Args:
+      input: sequences, e.g. FHWC.
+      element_map: numbers of the elements along the first axis, from 0.
+      device: "cpu", "gpu" or None: where the input is.
+      name: of the node; of several, of the first.
+
+    Returns:
+      A tensor without the first axis for each number; one by itself, several as a tuple.
+
+    Raises:
+      ArgumentError: no number is given.
+      OperatorError: a sequence is too short.
+
+    Example:
+      >>> first, third = fn.element_extract(video, element_map=[0, 2])
+    """
+    places = (element_map,) if isinstance(element_map, int) else tuple(element_map)
+    if not places:
+        raise ArgumentError("element_map must have at least one number")
+    elements = []
+    for i in places:
+        elements.append(add(ElementExtract(axes=(At(i),), new=()), input, device=device, name=None if elements else name))
+    return tuple(elements) if len(elements) > 1 else elements[0]
