@@ -1,7 +1,7 @@
 """The recipes of CONTRIBUTING.md, run as they stand there: as files of a user's, outside of the package."""
 
 import ast
-import importlib.util
+import importlib
 import os
 import pathlib
 import re
@@ -40,13 +40,11 @@ def recipe(request, tmp_path_factory):
         end = block.end()
     imports = [n.module for n in ast.walk(ast.parse((folder / module).read_text())) if isinstance(n, ast.ImportFrom)]
     assert [m for m in imports if m and m.startswith("jaxdali")] == ["jaxdali.extend"]
-    spec = importlib.util.spec_from_file_location(f"recipe_{pathlib.Path(module).stem}", folder / module)
-    assert spec is not None
-    assert spec.loader is not None
-    found = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(found)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(folder)
+        found = importlib.import_module(pathlib.Path(module).stem)
     yield found
-    del sys.modules[spec.name]
+    del sys.modules[found.__name__]
 
 
 def images(shapes):

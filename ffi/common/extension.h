@@ -1,9 +1,9 @@
 // Kernels in a library of their own, beside jaxdali's module. Included first; then as ffi/common/kernel.h has it:
 //
-//   c++ -std=c++20 -O3 -fPIC -shared $(python -m jaxdali.extend) threshold.cc -o threshold.so
+//   c++ -std=c++20 -O3 -fPIC -shared $(python -m jaxdali.extend) threshold.cc -o libthreshold.so
 //
-// and in Python `jaxdali.extend.register_kernel("threshold", "threshold.so")`, which hands the library what it needs of
-// the module: the threads of the pipeline. With -DJAXDALI_CUDA the same binding is that of the CUDA kernel.
+// and in Python `jaxdali.extend.register_kernel("threshold", "libthreshold.so")`, which hands the library what it needs
+// of the module: the threads of the pipeline. With -DJAXDALI_CUDA the same binding is that of the CUDA kernel.
 #ifndef JAXDALI_FFI_COMMON_EXTENSION_H_
 #define JAXDALI_FFI_COMMON_EXTENSION_H_
 
