@@ -28,7 +28,7 @@ def test_coord_transform(samples):
     check(
         lambda x, m: fn.coord_transform(x, M=fn.reshape(m, shape=[6]), T=1.0), [p @ m.T + 1 for p, m in zip(samples, M)], samples, matrices
     )
-    turn = np.float32([[0, -1, 3], [1, 0, 1]])
+    turn = np.array([[0, -1, 3], [1, 0, 1]], np.float32)
     expected = [p @ turn[:, :2].T + turn[:, 2] for p in samples]
     check(
         lambda x: fn.coord_transform(x, MT=fn.transforms.translation(fn.transforms.rotation(angle=90.0), offset=[3.0, 1])),

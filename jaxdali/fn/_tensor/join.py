@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
+import operator
 from typing import Any
 
 import jax.numpy as jnp
@@ -119,7 +121,7 @@ class _Windows(NativeOperator):
         axis, new = self.join.joined(ctx.inputs[0])
         first, extent = ctx.params["first"], ctx.params["extent"]
         status = jnp.zeros((ctx.B,), jnp.int32)
-        union = None
+        parts = []
         for i, x in enumerate(arrays):
             if new and isinstance(x, Ragged):
                 x = Ragged(x.data, x.offsets, jnp.insert(x.shapes, axis, 1, axis=1))
@@ -128,9 +130,8 @@ class _Windows(NativeOperator):
             start = jnp.zeros_like(extent).at[:, axis].set(-first[:, i])
             part, code = call_window(ctx, x, start, jnp.ones_like(extent), extent, fill=jnp.zeros((ctx.B, 1), jnp.float32))
             status = jnp.where(status == 0, code, status)
-            data = _bits(part.data if isinstance(part, Ragged) else part)
-            union = data if union is None else union | data
-        dtype = ctx.spec.dtype
+            parts.append(_bits(part.data if isinstance(part, Ragged) else part))
+        dtype, union = ctx.spec.dtype, functools.reduce(operator.or_, parts)
         data = union if dtype.kind in "biu" else lax.bitcast_convert_type(union, dtype)
         out = ctx.out[0]
         return (data if out is None else Ragged(data, out.offsets, out.shapes),), status
