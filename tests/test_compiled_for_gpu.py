@@ -5,6 +5,7 @@ JAXDALI_EMULATED builds: its bindings are those of the CUDA kernels. Where somet
 JAXDALI_REQUIRE_AOT=1 they fail.
 """
 
+import collections
 import dataclasses
 import functools
 import importlib
@@ -27,7 +28,7 @@ from PIL import Image
 
 from jaxdali import fn
 from jaxdali._core import ffi
-from jaxdali._run import lowering
+from jaxdali._run import program
 from jaxdali._run.sharding import Shards
 from jaxdali.plugin.jax import data_iterator
 from jaxdali.plugin.jax.fn import jax_function
@@ -84,17 +85,22 @@ class Recorded(Exception):
     """A program was about to be made."""
 
 
-def record(define, batch_size: int, devices: int) -> dict[str, Any]:
-    """The arguments with which an iterator makes its first program, GPUs played by CPU devices."""
+def record(define, batch_size: int, devices: int) -> tuple[dict[str, Any], Any]:
+    """Of an iterator's first program, GPUs played by CPU devices: how it is made, and its operands' shapes and types."""
     sharding = NamedSharding(Mesh(np.array(jax.devices()[:devices]), ("batch",)), PartitionSpec("batch")) if devices > 1 else None
-    make, made = lowering._jit, []
+    signature, made = inspect.signature(program._jit), []
 
     def jit(*args, **options):
-        made.append(inspect.signature(make).bind(*args, **options).arguments)
-        raise Recorded
+        def run(*operands):
+            shapes = jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape, a.dtype), operands)
+            made.append((signature.bind(*args, **options).arguments, shapes))
+            raise Recorded
+
+        return run
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(lowering, "_jit", jit)
+        patch.setattr(program, "_programs", collections.OrderedDict())
+        patch.setattr(program, "_jit", jit)
         patch.setattr(ffi, "kernels_on", lambda device: frozenset(TARGETS))
         patch.setattr(Shards, "accelerator", property(lambda self: True))
         iterator = data_iterator(define, ["images", "labels"], sharding=sharding, reader_name="reader")
@@ -104,17 +110,11 @@ def record(define, batch_size: int, devices: int) -> dict[str, Any]:
 
 
 def compiled_for_h100(define, batch_size: int, devices: int, folder: pathlib.Path) -> Compiled:
-    arguments = record(define, batch_size, devices)
+    arguments, operands = record(define, batch_size, devices)
     shards = Shards(devices, tuple(range(devices)), tuple((d,) for d in gpus(devices)))
     arguments |= {"shards": shards, "out_shardings": tuple(shards.local for _ in arguments["out_shardings"])}
-    layout = arguments["layout"]
-    operands = (
-        jax.ShapeDtypeStruct((devices, layout.words), np.int32),
-        tuple(jax.ShapeDtypeStruct((devices, *shape), dtype) for _, dtype, shape in layout.buffers),
-        (),
-    )
     with jax.enable_x64(True):
-        compiled = lowering._jit(**arguments).lower(*operands).compile(compiler_options={"xla_dump_to": str(folder)})
+        compiled = program._jit(**arguments).lower(*operands).compile(compiler_options={"xla_dump_to": str(folder)})
     thunks = sorted(folder.glob("*thunk_sequence*.txt"))[-1]  # after XLA's passes over them, where any did something
     return Compiled(thunks.read_text().splitlines(), compiled.as_text() or "", compiled.memory_analysis())
 
