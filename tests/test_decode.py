@@ -256,7 +256,7 @@ def test_header_parser_takes_any_prefix():
     [
         ({"output_type": 7}, ValueError, "output_type must be one of"),
         ({"dtype": types.INT64}, TypeError, "dtype must be one of"),
-        ({"on_error": "skip"}, ValueError, "'raise' or 'replace'"),
+        ({"on_error": "skip"}, ValueError, "'raise', 'replace'"),
         ({"replace_shape": (2, 2, 3)}, ValueError, "on_error='replace'"),
         ({"replace_shape": (2, 2, 3), "on_error": "replace", "output_type": types.GRAY}, ValueError, r"\(height, width, 1\)"),
         ({"device": "tpu"}, ValueError, "device must be"),
