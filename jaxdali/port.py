@@ -87,6 +87,18 @@ def _pipeline_keywords() -> frozenset[str]:
     return keywords(jaxdali.Pipeline) or frozenset()
 
 
+@functools.cache
+def _refuses(argument: str, value: Any) -> bool:
+    """Whether a pipeline says of this value that it is not there yet."""
+    try:
+        jaxdali.Pipeline(**{argument: value})
+    except NotImplementedError:
+        return True
+    except Exception:  # wrong here and in DALI: the user will hear of it
+        return False
+    return False
+
+
 @dataclasses.dataclass(frozen=True)
 class Use:
     """A name or an argument of DALI's in a file, with the line; `works`: it is here."""
@@ -279,6 +291,10 @@ class _Reader(ast.NodeVisitor):
         for k in node.keywords:
             if k.arg is not None and k.arg not in takes:
                 self._use(f"{to.name}({k.arg}=)", k.value, works=False)
+            elif (
+                k.arg is not None and isinstance(k.value, ast.Constant) and takes >= _pipeline_keywords() and _refuses(k.arg, k.value.value)
+            ):
+                self._use(f"{to.name}({k.arg}={k.value.value!r})", k.value, works=False)
 
 
 def _joined(of: str, name: str) -> str:

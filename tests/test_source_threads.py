@@ -179,6 +179,19 @@ def test_an_iterator_that_starts_again_by_itself_gives_each_epoch():
         assert [[int(b["x"][0]) for b in it] for _ in range(3)] == [[1, 2, 3]] * 3
 
 
+@pytest.mark.parametrize("first", [False, True])
+@pytest.mark.parametrize("second", [False, True])
+def test_two_that_start_again_by_themselves_stay_in_step(first, second):
+    with Pipeline(batch_size=2, num_threads=1) as pipe:
+        pipe.set_outputs(*(fn.external_source(StartsAgain(), parallel=parallel) for parallel in (first, second)))
+    for _ in range(3):
+        assert [[int(x.as_array()[0]) for x in pipe.run()] for _ in range(3)] == [[1, 1], [2, 2], [3, 3]]
+        with pytest.raises(StopIteration):
+            pipe.run()
+        pipe.reset()
+    pipe.close()
+
+
 @pytest.mark.parametrize("parallel", [False, True])
 def test_an_end_of_one_source_loses_nothing_of_another(parallel):
     """Also of what was asked for ahead: the end of a parallel source shows later."""

@@ -87,8 +87,6 @@ class Reader:
           SourceError: a source failed otherwise; carries the state to go on from.
         """
         work = asked or Work(state, state)
-        if work.ended:
-            raise StopIteration
         before, work.before, work.after = work.after, state, _following(state)
         here = []
         for node in self._nodes:
@@ -112,7 +110,7 @@ class Reader:
         return work
 
     def _read(self, nodes: Sequence[Node], work: Work):
-        """Reads a batch of some sources. All of them, also when one fails: they stay in step."""
+        """Reads a batch of some sources. All of them, also when one fails or is at its end: they stay in step."""
         for k, node in enumerate(nodes):
             entry = work.after["sources"][node.name]
             source, before, step = self._sources[node.id], entry["cursors"], self._launcher.plan.step(node.id)
@@ -127,8 +125,7 @@ class Reader:
                 if node is self.primary or work.ids is None:
                     work.ids = ids
             except StopIteration:
-                work.ended = True
-                return
+                work.ended = True  # the others are asked all the same: iterators that start again by themselves stay in step
             except BaseException as e:
                 if source.in_caller and not isinstance(e, Exception):  # meant for this thread, and for now
                     for n in nodes[: k + 1]:
