@@ -486,6 +486,7 @@ def external_source(
     iterator or built the pipeline, while the loop goes on: right where it waits, or works in libraries that release the GIL. Measured
     with batches of 32 images (4.8 MB) on a loop of 40 ms, 2 cores: ``next()`` takes 3 ms to fetch a batch from memory, 0.2 ms with
     ``parallel=True``; for samples that wait 1 ms each 46 ms, with ``parallel=True`` 7.5 ms, and with ``py_num_workers=4`` 0.2 ms.
+    The first item tells the types, so it is asked for by the thread that builds the pipeline.
     Differs from DALI: no processes are started, and what a source returns is not copied between them.
 
     A checkpoint goes on with the right index where the source is a callable that takes one. A source with methods ``get_state`` and
