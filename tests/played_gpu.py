@@ -5,7 +5,8 @@
 Needs the module that JAXDALI_EMULATED builds. Not for tests that count programs or ask where arrays are.
 """
 
-import functools
+import inspect
+from typing import Any
 
 import emulated
 import numpy as np
@@ -20,9 +21,11 @@ def pytest_configure(config):
     _ffi.call = lambda kernel, *args, **options: call(targets[kernel], *args, **options)
     _ffi.kernels_on = lambda device: frozenset(targets)
     Shards.accelerator = property(lambda self: True)  # pyright: ignore[reportAttributeAccessIssue]
-    decoders = fn.decoders
-    for name in ("image", "image_crop", "image_slice", "image_random_crop"):
-        setattr(decoders, name, functools.partial(getattr(decoders, name), device="mixed"))  # no frame between a test and its line
+    for decoder in (fn.decoders.image, fn.decoders.image_crop, fn.decoders.image_slice, fn.decoders.image_random_crop):
+        declaration: Any = inspect.getclosurevars(inspect.getattr_static(decoder, "__wrapped__")).nonlocals["declaration"]
+        parameters = declaration.signature.parameters
+        device = parameters["device"].replace(default="mixed")
+        declaration.signature = declaration.signature.replace(parameters=[*{**parameters, "device": device}.values()])
     # Tests read outputs as NumPy arrays; those on an accelerator refuse that.
     for kind in (backend.TensorGPU, backend.TensorListGPU):
         kind.__array__ = lambda self, dtype=None, copy=None: np.asarray(self.as_cpu(), dtype)
