@@ -168,12 +168,6 @@ class BufferPool:
         flat = np.asarray(_Memory(raw, free))
         return flat[:size].view(dtype).reshape(shape)
 
-    def trim(self, keep: int):
-        """Forgets free buffers smaller than `keep` bytes, after capacities have grown past them."""
-        with self._lock:
-            for room in [r for r in self._free if r < keep]:
-                self._free[room].clear()
-
 
 def pack(samples: list[np.ndarray], num_shards: int, empty) -> Packed:
     """Copies samples of one rank and dtype into a packed batch.
