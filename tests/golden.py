@@ -5,16 +5,16 @@ import fnmatch
 import functools
 import importlib.util
 import json
-import pathlib
 import re
 from typing import Any
 
 import numpy as np
+import places
 
 import jaxdali
 from jaxdali import fn, math, types
 
-ROOT = pathlib.Path(__file__).parent / "data" / "golden"
+ROOT = places.DATA / "golden"
 
 
 @dataclasses.dataclass(frozen=True)

@@ -12,14 +12,14 @@ from typing import Any
 
 import jpeg_encoder
 import numpy as np
+import places
 from images import decode, encode, picture, png
 from PIL import Image
 
 from jaxdali import SampleError
 
-ROOT = pathlib.Path(__file__).parent
-PHOTOS = sorted((ROOT.parent / "examples" / "images").glob("*/*.jpg"))
-GOLDEN = sorted((ROOT / "data" / "golden" / "files").glob("*.jpg"))
+PHOTOS = sorted(places.PHOTOS.glob("*/*.jpg"))
+GOLDEN = sorted((places.DATA / "golden" / "files").glob("*.jpg"))
 
 # (horizontal, vertical) factors of each component: at most 10 blocks in an MCU.
 SAMPLINGS = {

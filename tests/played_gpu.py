@@ -1,6 +1,6 @@
 """A pytest plugin: CPU devices play GPUs with the emulated kernels, and decoders decode on them unless a test says where.
 
-    PYTHONPATH=tests pytest -p played_gpu tests/test_golden.py ...
+    PYTHONPATH=tests pytest -p played_gpu tests/fn/test_golden.py ...
 
 Needs the module that JAXDALI_EMULATED builds. Not for tests that count programs or ask where arrays are.
 """

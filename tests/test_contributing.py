@@ -11,12 +11,13 @@ import sys
 
 import numpy as np
 import pipelines
+import places
 import pytest
 
 from jaxdali import SampleError, fn, pipeline_def
 from jaxdali.plugin.jax import data_iterator
 
-TEXT = (pathlib.Path(__file__).parent.parent / "CONTRIBUTING.md").read_text()
+TEXT = (places.ROOT / "CONTRIBUTING.md").read_text()
 SHAPES = {"one size": [(7, 5, 3)] * 4, "sizes": [(3, 9, 3), (40, 30, 3), (1, 1, 1), (5, 2, 3)]}
 
 

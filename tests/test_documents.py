@@ -9,12 +9,12 @@ import ctypes
 import importlib
 import importlib.util
 import inspect
-import pathlib
 import re
 import textwrap
 
 import jax
 import numpy as np
+import places
 import pytest
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
@@ -24,8 +24,7 @@ from jaxdali.plugin import base_iterator
 from jaxdali.plugin import jax as dax
 from jaxdali.plugin.base_iterator import LastBatchPolicy
 
-ROOT = pathlib.Path(__file__).parent.parent
-IMAGES = str(ROOT / "examples" / "images")
+IMAGES = str(places.PHOTOS)
 FILL = LastBatchPolicy.FILL
 
 # --- names ----------------------------------------------------------------------------------------------------------
@@ -175,7 +174,7 @@ def test_names_and_arguments_of_pytorch():
 
 
 def test_the_readme_names_them_all():
-    readme = ROOT / "jaxdali" / "plugin" / "README.md"
+    readme = places.ROOT / "jaxdali" / "plugin" / "README.md"
     text = readme.read_text()
     words = set(re.findall(r"\w+", text))
     wanted = set()
@@ -206,11 +205,11 @@ def operators_in_words():
 
 def test_the_readme_has_all_operators():
     wanted = operators_in_words()
-    assert wanted in (ROOT / "README.md").read_text(), f"README.md, Operators, should be:\n{wanted}"
+    assert wanted in (places.ROOT / "README.md").read_text(), f"README.md, Operators, should be:\n{wanted}"
 
 
 def test_the_readme_can_be_read():
-    lines = (ROOT / "README.md").read_text().splitlines()
+    lines = (places.ROOT / "README.md").read_text().splitlines()
     assert len(lines) < 150
     assert [x for x in lines if len(x) > 160] == []
 

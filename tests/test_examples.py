@@ -2,17 +2,15 @@
 
 import importlib.util
 import os
-import pathlib
 import re
 import subprocess
 import sys
 
 import jax
 import numpy as np
+import places
 import pytest
 from PIL import Image
-
-EXAMPLES = pathlib.Path(__file__).parent.parent / "examples"
 
 
 def test_getting_started(tmp_path):
@@ -20,7 +18,7 @@ def test_getting_started(tmp_path):
     pytest.importorskip("matplotlib")
     env = {k: v for k, v in os.environ.items() if k != "XLA_FLAGS"}  # it asks for its 8 CPU devices itself
     picture = tmp_path / "picture.png"
-    command = [sys.executable, str(EXAMPLES / "getting_started.py"), "--output", str(picture)]
+    command = [sys.executable, str(places.EXAMPLES / "getting_started.py"), "--output", str(picture)]
     run = subprocess.run(command, env=env, capture_output=True, text=True, timeout=300)
     assert run.returncode == 0, run.stdout + run.stderr
     assert "Iterator size: 21\nbatches: " + " ".join(map(str, range(21))) + "\n" in run.stdout
@@ -39,7 +37,7 @@ def test_augment_with_jax(tmp_path):
     """MixUp and colour jitter run, and the picture has a row of each."""
     pytest.importorskip("matplotlib")
     picture = tmp_path / "picture.png"
-    command = [sys.executable, str(EXAMPLES / "augment_with_jax.py"), "--output", str(picture)]
+    command = [sys.executable, str(places.EXAMPLES / "augment_with_jax.py"), "--output", str(picture)]
     run = subprocess.run(command, capture_output=True, text=True, timeout=300)
     assert run.returncode == 0, run.stdout + run.stderr
     assert "in one program: jaxdali_decode, jaxdali_resize, stablehlo.dot_general" in run.stdout
@@ -49,11 +47,11 @@ def test_augment_with_jax(tmp_path):
 
 def readme_code(number):
     """A Python block of the README."""
-    return re.findall(r"```python\n(.*?)```", (EXAMPLES.parent / "README.md").read_text(), re.DOTALL)[number]
+    return re.findall(r"```python\n(.*?)```", (places.ROOT / "README.md").read_text(), re.DOTALL)[number]
 
 
 def test_readme_example(monkeypatch, capsys):
-    monkeypatch.chdir(EXAMPLES.parent)
+    monkeypatch.chdir(places.ROOT)
     space = {}
     exec(readme_code(0), space)
     printed = capsys.readouterr().out.splitlines()
@@ -67,7 +65,7 @@ def test_readme_example(monkeypatch, capsys):
 
 def load(name):
     """An example as a module."""
-    spec = importlib.util.spec_from_file_location(name, EXAMPLES / f"{name}.py")
+    spec = importlib.util.spec_from_file_location(name, places.EXAMPLES / f"{name}.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -118,7 +116,7 @@ def test_imagenet_train(flax_train, tmp_path):
 def test_mixup(tmp_path):
     """The labels' weights add up, and the picture has a row of each."""
     pytest.importorskip("matplotlib")
-    command = [sys.executable, str(EXAMPLES / "mixup.py"), "--output", str(tmp_path / "picture.png")]
+    command = [sys.executable, str(places.EXAMPLES / "mixup.py"), "--output", str(tmp_path / "picture.png")]
     run = subprocess.run(command, capture_output=True, text=True, timeout=300)
     assert run.returncode == 0, run.stdout + run.stderr
     assert f"add up to {[[1.0] * 6] * 2}" in run.stdout

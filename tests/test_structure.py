@@ -4,9 +4,10 @@ import ast
 import graphlib
 import pathlib
 
+import places
 import pytest
 
-PACKAGE = pathlib.Path(__file__).parent.parent / "jaxdali"
+PACKAGE = places.ROOT / "jaxdali"
 MODULES = {  # the compiled module by its stub
     ".".join(("jaxdali", *p.relative_to(PACKAGE).with_suffix("").parts)).removesuffix(".__init__"): p
     for p in (*PACKAGE.rglob("*.py"), *PACKAGE.rglob("*.pyi"))

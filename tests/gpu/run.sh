@@ -75,7 +75,7 @@ build() {
 
 tests() {
   if [ -n "$dry" ]; then
-    run tests 500 "$python" -m pytest -q tests/test_emulated.py tests/test_jpeg_kernels.py tests/gpu
+    run tests 500 "$python" -m pytest -q tests/ffi/test_emulated.py tests/ffi/test_jpeg_kernels.py tests/gpu
   else
     JAXDALI_REQUIRE_CUDA=1 run tests 500 "$python" -m pytest -q -W default --durations=10 tests/gpu
   fi
@@ -84,12 +84,9 @@ tests() {
 
 # The operators' tests once more, with JAX's default device a GPU. Left out: what needs several devices.
 suite() {
-  local files=() name parallel=()
-  for name in arithmetic cast copy decode decode_region external_source golden peek_image_shape resize rotate shapes subscript window; do
-    if [ -e "tests/test_$name.py" ]; then files+=("tests/test_$name.py"); fi
-  done
+  local parallel=()
   if [ -z "$dry" ] && "$python" -c 'import xdist' 2>/dev/null; then parallel=(-n 6); fi
-  run suite 500 "$python" -m pytest -q -W default --durations=5 "${parallel[@]}" "${files[@]}"
+  run suite 500 "$python" -m pytest -q -W default --durations=5 "${parallel[@]}" tests/fn tests/ffi/test_window.py
   closing suite
 }
 

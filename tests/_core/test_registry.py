@@ -2,13 +2,13 @@
 
 import contextlib
 import inspect
-import pathlib
 import re
 import sys
 import types
 
 import jax
 import numpy as np
+import places
 import pytest
 
 import jaxdali
@@ -18,8 +18,6 @@ from jaxdali._core import ffi as _ffi
 from jaxdali._core.arguments import declared
 from jaxdali._core.calls import functions as CALLS
 from jaxdali._core.declaration import Argument
-
-ROOT = pathlib.Path(__file__).parent.parent
 
 
 def functions(module: types.ModuleType, prefix: str = "") -> dict:
@@ -156,7 +154,7 @@ def test_public_names():
 
 
 def test_kernels_are_registered():
-    kernels = re.findall(r"^JAXDALI_KERNEL(?:_CUDA)?\((\w+)\)", (ROOT / "ffi" / "ops.def").read_text(), re.M)
+    kernels = re.findall(r"^JAXDALI_KERNEL(?:_CUDA)?\((\w+)\)", (places.ROOT / "ffi" / "ops.def").read_text(), re.M)
     assert kernels
     assert set(_cpu.targets()) == {f"jaxdali_{k}" for k in kernels}
     for kernel in kernels:
@@ -167,7 +165,7 @@ def test_kernels_are_registered():
 
 def test_cuda_module():
     """Where it was built it imports, with or without a GPU, and has its kernels."""
-    kernels = set(re.findall(r"^JAXDALI_KERNEL_CUDA\((\w+)\)", (ROOT / "ffi" / "ops.def").read_text(), re.M))
+    kernels = set(re.findall(r"^JAXDALI_KERNEL_CUDA\((\w+)\)", (places.ROOT / "ffi" / "ops.def").read_text(), re.M))
     assert _ffi.CUDA.split(":")[0] in ("loaded", "not built", "not used")
     assert _ffi.CUDA_KERNELS in (kernels, set())
 
@@ -195,5 +193,5 @@ def test_the_stub_of_the_compiled_module_is_what_it_says():
     stubgen = pytest.importorskip("nanobind.stubgen")
     generator = stubgen.StubGen(_cpu)
     generator.put(_cpu)
-    text = (ROOT / "jaxdali" / "_cpu.pyi").read_text()
+    text = (places.ROOT / "jaxdali" / "_cpu.pyi").read_text()
     assert text.partition("\n")[2] == generator.get(), text.partition("\n")[0]

@@ -2,10 +2,10 @@
 
 import importlib
 import inspect
-import pathlib
 import pkgutil
 
 import numpy as np
+import places
 import pytest
 
 from jaxdali import Pipeline, fn, ops, types
@@ -13,7 +13,7 @@ from jaxdali import Pipeline, fn, ops, types
 
 @pytest.fixture
 def sample_photos():
-    return sorted(map(str, (pathlib.Path(__file__).parents[1] / "examples" / "images").rglob("*.jpg")))
+    return sorted(map(str, places.PHOTOS.rglob("*.jpg")))
 
 
 class Simple(Pipeline):

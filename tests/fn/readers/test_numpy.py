@@ -1,16 +1,16 @@
 """readers.numpy: files, types, regions (as real DALI cuts them), order, errors."""
 
 import json
-import pathlib
 
 import numpy as np
+import places
 import pytest
 
 from jaxdali import fn, pipeline_def, types
 from jaxdali.errors import SampleError
 
 # [arguments, result of NVIDIA DALI 2.4 or null where it refuses]: of the 5x7 array that tests/data/readers_numpy.py writes
-REGIONS = json.loads((pathlib.Path(__file__).parent / "data" / "readers_numpy.json").read_text())
+REGIONS = json.loads((places.DATA / "readers_numpy.json").read_text())
 
 
 def read(batch_size=1, batches=1, **kwargs):

@@ -1,9 +1,9 @@
 """Pipelines as text, and back."""
 
 import json
-import pathlib
 
 import numpy as np
+import places
 import pytest
 
 from jaxdali import Pipeline, fn, newaxis, pipeline_def, types
@@ -146,7 +146,7 @@ def test_damaged_text(name, value):
 
 def test_a_file_of_this_version_stays_readable(folder, monkeypatch):
     """Stored with the first release. Whoever has to change it raises VERSION, and still reads it."""
-    stored = pathlib.Path(__file__).parent / "data" / "pipeline_2.json"
+    stored = places.DATA / "pipeline_2.json"
     monkeypatch.chdir(folder)
     assert batches(Pipeline.deserialize(filename=stored)) == batches(drawn("."))
     then, now = (json.loads(text) for text in (stored.read_bytes(), drawn(".").serialize()))

@@ -21,6 +21,7 @@ import emulated
 import jax
 import jax.numpy as jnp
 import numpy as np
+import places
 import pytest
 from jax.experimental import topologies
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
@@ -43,7 +44,7 @@ elif not HAS_PLUGIN:
     pytest.skip("needs jax-cuda13-plugin and jax-cuda13-pjrt", allow_module_level=True)
 TARGETS = emulated.required()
 
-PHOTOS = sorted((pathlib.Path(__file__).parent.parent / "examples" / "images").glob("*/*.jpg"))
+PHOTOS = sorted(places.PHOTOS.glob("*/*.jpg"))
 # Without the versions XLA lets no native call into a command buffer.
 H100 = """
 gpu_device_info {

@@ -1,10 +1,9 @@
 """Accelerators that lack native kernels, played by CPU devices: their operators run beside them, on the first CPU device."""
 
-import pathlib
-
 import jax
 import jpeg_checks
 import numpy as np
+import places
 import pytest
 from jax.sharding import Mesh, NamedSharding, PartitionSpec, SingleDeviceSharding
 
@@ -14,7 +13,7 @@ from jaxdali._run.sharding import Shards
 from jaxdali.plugin.jax import data_iterator
 from jaxdali.plugin.jax.fn import jax_function
 
-PHOTOS = str(pathlib.Path(__file__).parent.parent / "examples" / "images")
+PHOTOS = str(places.PHOTOS)
 
 
 def second_batch(sharding):

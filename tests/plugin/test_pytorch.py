@@ -3,7 +3,6 @@
 import contextlib
 import importlib
 import json
-import pathlib
 import subprocess
 import sys
 import types as python_types
@@ -12,6 +11,7 @@ from collections.abc import Iterator
 import jax
 import jax.numpy as jnp
 import numpy as np
+import places
 import pytest
 
 from jaxdali import fn, pipeline_def, types
@@ -393,7 +393,7 @@ def test_feed_ndarray_refuses(source, target, error, message):
 
 @pytest.mark.slow
 def test_example():
-    script = pathlib.Path(__file__).parent.parent / "examples" / "torch_train.py"
+    script = places.EXAMPLES / "torch_train.py"
     run = subprocess.run([sys.executable, str(script), "--epochs", "4"], capture_output=True, text=True, timeout=300)
     assert run.returncode == 0, run.stdout + run.stderr
     first, last = (float(x) for x in run.stdout.split("loss ")[1].split("\n")[0].split(" -> "))
