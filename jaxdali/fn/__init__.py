@@ -6,6 +6,7 @@ from .._core import names as _names
 from .._core.language import set_language as _set_language
 from . import _language
 from . import decoders as decoders
+from . import experimental as experimental
 from . import random as random
 from . import readers as readers
 from . import reductions as reductions

@@ -12,22 +12,24 @@ from . import decoders, random, readers
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-def _renamed(old: str, new: str, function: F) -> F:
+def renamed(old: str, new: str, function: F) -> F:
+    """The function `new` under its `old` name, both without the `fn.` before them."""
+
     @functools.wraps(function)
     def deprecated(*inputs: Any, **arguments: Any) -> Any:
         warnings.warn(f"fn.{old} is deprecated: it is fn.{new} now", DeprecationWarning, stacklevel=2)
         return function(*inputs, **arguments)
 
-    deprecated.__name__ = deprecated.__qualname__ = old
+    deprecated.__name__ = deprecated.__qualname__ = old.rpartition(".")[2]
     deprecated.__doc__ = f"Deprecated name of `fn.{new}`.\n\n{function.__doc__}"
     return cast(F, deprecated)
 
 
-coin_flip = _renamed("coin_flip", "random.coin_flip", random.coin_flip)
-file_reader = _renamed("file_reader", "readers.file", readers.file)
-image_decoder = _renamed("image_decoder", "decoders.image", decoders.image)
-image_decoder_crop = _renamed("image_decoder_crop", "decoders.image_crop", decoders.image_crop)
-image_decoder_random_crop = _renamed("image_decoder_random_crop", "decoders.image_random_crop", decoders.image_random_crop)
-image_decoder_slice = _renamed("image_decoder_slice", "decoders.image_slice", decoders.image_slice)
-normal_distribution = _renamed("normal_distribution", "random.normal", random.normal)
-uniform = _renamed("uniform", "random.uniform", random.uniform)
+coin_flip = renamed("coin_flip", "random.coin_flip", random.coin_flip)
+file_reader = renamed("file_reader", "readers.file", readers.file)
+image_decoder = renamed("image_decoder", "decoders.image", decoders.image)
+image_decoder_crop = renamed("image_decoder_crop", "decoders.image_crop", decoders.image_crop)
+image_decoder_random_crop = renamed("image_decoder_random_crop", "decoders.image_random_crop", decoders.image_random_crop)
+image_decoder_slice = renamed("image_decoder_slice", "decoders.image_slice", decoders.image_slice)
+normal_distribution = renamed("normal_distribution", "random.normal", random.normal)
+uniform = renamed("uniform", "random.uniform", random.uniform)

@@ -171,7 +171,13 @@ def test_cuda_module():
 
 
 @pytest.mark.parametrize(
-    ("old", "new"), [("uniform", "random.uniform"), ("file_reader", "readers.file"), ("image_decoder", "decoders.image")]
+    ("old", "new"),
+    [
+        ("uniform", "random.uniform"),
+        ("file_reader", "readers.file"),
+        ("image_decoder", "decoders.image"),
+        ("experimental.peek_image_shape", "peek_image_shape"),
+    ],
 )
 def test_deprecated_names(old, new):
     text = f"fn.{old} is deprecated: it is fn.{new}"

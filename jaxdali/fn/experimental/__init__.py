@@ -1,0 +1,9 @@
+"""``fn.experimental``: what DALI calls experimental, and old names of what no longer is. This file is the index."""
+
+from typing import TYPE_CHECKING as _TYPE_CHECKING
+
+from ..._core import names as _names
+from ._deprecated import peek_image_shape as peek_image_shape
+
+if not _TYPE_CHECKING:
+    __all__, __dir__, __getattr__ = _names.index(__name__, globals())

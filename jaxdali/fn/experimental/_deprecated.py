@@ -1,0 +1,8 @@
+"""Old names of operators that are no longer experimental."""
+
+from __future__ import annotations
+
+from .._decode.peek_image_shape import peek_image_shape as _peek_image_shape
+from .._deprecated import renamed
+
+peek_image_shape = renamed("experimental.peek_image_shape", "peek_image_shape", _peek_image_shape)
