@@ -6,7 +6,7 @@ import dataclasses
 import warnings
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -19,6 +19,8 @@ from .epoch import Order, Walk
 from .source import SampleIds, Saved, Source, check_fingerprints
 
 READ_ERROR = 9  # kReadError of ffi/common/status.h
+
+OnError = Literal["raise", "replace"]  # what becomes of a record that can't be read
 
 
 class Records:
@@ -81,14 +83,19 @@ class ReaderHints(SeededHints, total=False):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Reader(SourceOperator, Order):
-    """An operator that reads a list. Its fields besides those of `Order` say which list, and what of its records."""
+    """An operator that reads a list. Its fields besides those of `Order` say which list, and what of its records.
+
+    Attributes:
+      on_error: what becomes of a record that can't be read: "raise": its batch is a `SampleError`. "replace": a later record of the
+        list takes its place, and it is reported (`bad_samples`).
+    """
+
+    on_error: OnError = "raise"
 
     def __post_init__(self):
         super().__post_init__()
         if self.shuffle_after_epoch_seed is not None and not self.shuffle_after_epoch:
-            file, _, line = user_line().rpartition(":")
-            text = f"{self.name}: shuffle_after_epoch_seed has no effect without shuffle_after_epoch=True"
-            warnings.warn_explicit(text, UserWarning, file, int(line or 0))
+            warn(f"{self.name}: shuffle_after_epoch_seed has no effect without shuffle_after_epoch=True")
 
     def open(self) -> Records:
         """Makes the list, when the pipeline is built. Raises RuntimeError where there is nothing to list."""
@@ -103,7 +110,13 @@ class Reader(SourceOperator, Order):
             if which not in lists:  # shards that read the same share one list
                 lists[which] = op.open()
             found.append(lists[which])
-        return ListSource(found, ops, seed)
+        return ListSource(found, ops, seed, ops[0].on_error)
+
+
+def warn(text: str):
+    """A UserWarning at the user's line."""
+    file, _, line = user_line().rpartition(":")
+    warnings.warn_explicit(text, UserWarning, file, int(line or 0))
 
 
 class _Names(Sequence):
@@ -130,13 +143,15 @@ class ListSource(Source):
       records: the list of each local shard.
       orders: the order of each.
       seed: the pipeline's, for a reader that has none of its own.
+      on_error: see `Reader`.
     """
 
-    def __init__(self, records: Sequence[Records], orders: Sequence[Order], seed: int):
+    def __init__(self, records: Sequence[Records], orders: Sequence[Order], seed: int, on_error: OnError = "raise"):
         first = records[0]
         if any(r.specs != first.specs for r in records):
             raise ValueError(f"the lists of the shards differ in type or dimensions: {[r.specs for r in records]}")
         self._records = records
+        self._on_error = on_error
         self._own_seed = orders[0].seed
         self.walks = [order.walk(len(r), seed) for r, order in zip(records, orders, strict=True)]
         self.metas = tuple(w.meta() for w in self.walks)
@@ -172,11 +187,42 @@ class ListSource(Source):
             part = slice(s * B, (s + 1) * B)
             index[part], epoch[part], position[part], cursor = walk.take(cursor, B, B)
             after.append(cursor)
+        outputs, failed = self._read(ctx, index)
+        replaced: dict[int, str] = {}
+        if failed and self._on_error == "replace":
+            outputs, failed, replaced = self._replaced(ctx, index, failed)
+        for i, (code, reason) in failed.items():
+            ctx.fail(i, code, reason)
+        return outputs, after, SampleIds(epoch, position, _Names(self._records, index), replaced=replaced)
+
+    def _read(self, ctx: HostContext, index: np.ndarray) -> tuple[tuple[Any, ...], dict[int, tuple[int, str]]]:
+        """The records of these numbers, and which of them failed: code and reason."""
+        failed: dict[int, tuple[int, str]] = {}
+
+        def fail(i: int, code: int, reason: str = ""):
+            failed[i] = code, reason
+
         one_list = all(r is self._records[0] for r in self._records)
-        parts = [(self._records[0], index)] if one_list else list(zip(self._records, index.reshape(-1, B)))
+        parts = [(self._records[0], index)] if one_list else list(zip(self._records, index.reshape(-1, ctx.B)))
         self._threads = self._threads or ThreadPoolExecutor(ctx.num_threads, "jaxdali-reader")
-        outputs = self._records[0].read_batch(ctx, parts, self._threads)
-        return outputs, after, SampleIds(epoch, position, _Names(self._records, index))
+        return self._records[0].read_batch(dataclasses.replace(ctx, fail=fail), parts, self._threads), failed
+
+    def _replaced(self, ctx: HostContext, index: np.ndarray, failed: dict[int, tuple[int, str]]):
+        """Reads the batch again, for each record that failed the one 1, 3, 7, ... behind it in the list: few tries, whatever is damaged.
+
+        Returns:
+          (outputs, those for which none was found, why the others were replaced).
+        """
+        why = {i: reason for i, (_, reason) in failed.items()}
+        index, step, outputs = index.copy(), 1, ()
+        while failed and step <= max(map(len, self._records)):
+            for i in failed:
+                index[i] = (index[i] + step) % len(self._records[i * len(self._records) // ctx.N])
+            step *= 2
+            outputs, failed = self._read(ctx, index)
+            why |= {i: reason for i, (_, reason) in failed.items() if i not in why}
+        lost = {i: (code, f"{why[i]}; no record that could replace it was found") for i, (code, _) in failed.items()}
+        return outputs, lost, {i: reason for i, reason in why.items() if i not in lost}
 
     def close(self) -> None:
         if self._threads is not None:

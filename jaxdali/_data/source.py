@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -24,12 +24,14 @@ class SampleIds:
       position: ``i64[N]``; (epoch, position) depends neither on the number of shards nor on the batch size.
       names: N texts, e.g. paths; ``""`` where a sample has none.
       present: ``bool[N]``, False for the places a smaller batch leaves empty. None: all are present.
+      replaced: the samples in whose place others were read, and why.
     """
 
     epoch: np.ndarray
     position: np.ndarray
     names: Sequence[str]
     present: np.ndarray | None = None
+    replaced: Mapping[int, str] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass(frozen=True)

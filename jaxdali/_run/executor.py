@@ -200,9 +200,9 @@ class Executor:
         plan = self.plan
         if self._place.as_arrays:
             arrays = tuple(self._outputs.array(r, plan.maker(r), s, work) for r, s in zip(plan.outputs, self._shardings, strict=True))
-            return Batch(self._finish(plan, arrays), work.after, ids, (), work.replaced)
+            return Batch(self._finish(plan, arrays), work.after, ids, (), [*work.unread, *work.replaced])
         names = tuple([work.source_of(x.node, i) for i in range(self.B)] for x in self.graph.outputs)
-        return Batch(tuple(self._outputs.value(r, work) for r in plan.outputs), work.after, ids, names, work.replaced)
+        return Batch(tuple(self._outputs.value(r, work) for r in plan.outputs), work.after, ids, names, [*work.unread, *work.replaced])
 
     def taken(self, batch: Batch):
         """Counts what was replaced in a batch: when the user takes it, not when it is made ahead."""

@@ -121,6 +121,7 @@ class Reader:
                     outputs, entry["cursors"], ids = source.read(self._launcher.host.context(step, work, {}), before)
                     self._launcher.host.store(step, work, outputs)
                 work.names[node.id] = ids.names
+                work.unread += [(ids.names[i], reason) for i, reason in ids.replaced.items()]
                 _check_alike(node, ids, work.ids)
                 if node is self.primary or work.ids is None:
                     work.ids = ids

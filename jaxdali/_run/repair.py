@@ -44,7 +44,7 @@ def again(work: Work, bad: dict[int, dict[int, int]]) -> Work:
         if samples.keys() <= known.get(step, {}).keys():
             raise AssertionError(f"step {step}: samples {sorted(samples)} failed again")
     merged = {s: {**known.get(s, {}), **bad.get(s, {})} for s in {*known, *bad}}
-    return Work(work.before, work.after, work.read, dict(work.read), names=work.names, ids=work.ids, bad=merged)
+    return Work(work.before, work.after, work.read, dict(work.read), names=work.names, ids=work.ids, bad=merged, unread=work.unread)
 
 
 def sample_error(step: Step, work: Work, i: int, code: int, reason: str) -> SampleError:

@@ -17,7 +17,7 @@ from .plan import Ref, Step
 
 @dataclasses.dataclass(frozen=True)
 class BadSample:
-    """A sample that was replaced because it could not be decoded (``on_error="replace"``).
+    """A sample that was replaced because it could not be read or decoded (``on_error="replace"``).
 
     Attributes:
       file: where it came from; reason: why it was replaced; count: how often that happened so far.
@@ -46,6 +46,7 @@ class Work:
       results: what programs and eager functions made: arrays, `Ragged` or `EagerArrays`.
       status: of each program that has native steps: (the program, they, codes ``i32[S*B, steps]``).
       failures: samples that failed in the host pass: (step, sample, code, reason); replaced: (file, reason) of those replaced.
+      unread: the same of samples that sources replaced: it stays when the batch is made again.
       bad: after a launch, by native step, the samples that failed and their codes, see `HostContext.bad`.
       error: what a source raised; ended: whether one is at its end. Both stop the batch when the other sources have been read.
     """
@@ -61,6 +62,7 @@ class Work:
     status: list[tuple[str, tuple[Step, ...], Any]] = dataclasses.field(default_factory=list)
     failures: list[tuple[Step, int, int, str]] = dataclasses.field(default_factory=list)
     replaced: list[tuple[str, str]] = dataclasses.field(default_factory=list)
+    unread: list[tuple[str, str]] = dataclasses.field(default_factory=list)
     bad: Mapping[int, Mapping[int, int]] = dataclasses.field(default_factory=dict)
     error: BaseException | None = None
     ended: bool = False

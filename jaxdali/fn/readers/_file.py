@@ -18,7 +18,7 @@ from ..._core.operator_function import operator_function
 from ..._core.ragged import ALIGNMENT, Packed, plan_offsets
 from ..._core.values import Spec
 from ..._data.files import Files, Path, Paths, as_list, check_which, in_directories, matcher, read_lines, root_of
-from ..._data.listed import READ_ERROR, Reader, ReaderHints, Records
+from ..._data.listed import READ_ERROR, OnError, Reader, ReaderHints, Records
 from ...errors import ArgumentError
 
 _SIZE_CHANGED = -1  # kSizeChanged of ffi/host/files.h
@@ -163,6 +163,7 @@ def file(
     stick_to_shard: bool = False,
     pad_last_batch: bool = False,
     seed: int = -1,
+    on_error: OnError = "raise",
     device: Literal["cpu"] | None = None,
     name: str | None = None,
     **hints: Unpack[FileHints],
@@ -192,6 +193,8 @@ def file(
       stick_to_shard: read this part in every epoch, not the next one.
       pad_last_batch: repeat a shard's last sample until all shards are equally long and the last batch is full.
       seed: seed of `random_shuffle`; negative: the pipeline's.
+      on_error: what becomes of a file that can't be read: "raise": its batch fails. "replace": a later one of the list takes its place,
+        and `Pipeline.bad_samples` reports it.
       device: "cpu" or None.
       name: of the reader, for ``reader_name`` and error messages.
 

@@ -20,7 +20,7 @@ from ..._core.operator import HostOperator
 from ..._core.operator_function import OneOrMore, PerSample, operator_function
 from ..._core.values import Spec, Value
 from ..._data.files import Files, Path, Paths, as_list, check_which, in_directories, matcher, read_lines, root_of
-from ..._data.listed import READ_ERROR, Reader, ReaderHints, Records
+from ..._data.listed import READ_ERROR, OnError, Reader, ReaderHints, Records
 from ...errors import ArgumentError
 from .._tensor.cast import convert
 
@@ -261,6 +261,7 @@ def numpy(
     stick_to_shard: bool = False,
     pad_last_batch: bool = False,
     seed: int = -1,
+    on_error: OnError = "raise",
     device: Literal["cpu"] | None = None,
     name: str | None = None,
     **hints: Unpack[NumpyHints],
@@ -300,6 +301,8 @@ def numpy(
       stick_to_shard: read this part in every epoch, not the next one.
       pad_last_batch: repeat a shard's last sample until all shards are equally long and the last batch is full.
       seed: seed of `random_shuffle`; negative: the pipeline's.
+      on_error: what becomes of a file that can't be read: "raise": its batch fails. "replace": a later one of the list takes its place,
+        and `Pipeline.bad_samples` reports it.
       device: "cpu" or None; ``.gpu()`` moves the result.
       name: of the reader, for ``reader_name`` and error messages.
 
@@ -345,6 +348,7 @@ def numpy(
         stick_to_shard=stick_to_shard,
         pad_last_batch=pad_last_batch,
         seed=seed,
+        on_error=on_error,
     )
     arrays = add(op, device="cpu", name=name)
     return add(CutRegion(region=region, args=args), arrays, *nodes) if nodes else arrays

@@ -204,3 +204,26 @@ def test_hints_change_nothing(root):
         "tensor_init_bytes": 1,
     }
     assert read(file_root=root, **hints) == read(file_root=root)
+
+
+def test_unreadable_files_can_be_replaced_and_are_reported(tmp_path):
+    data = many(tmp_path, 12)
+    for i in (1, 2, 5, 11):
+        os.remove(tmp_path / f"{i:03d}")
+
+    @pipeline_def(batch_size=4, num_threads=2, prefetch_queue_depth=1)
+    def pipeline(on_error):
+        return fn.readers.file(**data, on_error=on_error)
+
+    pipe = pipeline("replace")
+    labels = [pipe.run()[1].as_array()[:, 0].tolist() for _ in range(3)]
+    assert labels == [[0, 4, 3, 3], [4, 6, 6, 7], [8, 9, 10, 0]]  # 1 -> 2 -> 4, 2 -> 3, 5 -> 6, 11 -> 0
+    assert [(b.file, b.count) for b in pipe.bad_samples()] == [("001", 1), ("002", 1), ("005", 1), ("011", 1)]
+    assert f"{tmp_path}/001: No such file" in pipe.bad_samples()[0].reason
+
+    with pytest.raises(SampleError, match="001"):
+        pipeline("raise").run()
+    for i in range(12):
+        (tmp_path / f"{i:03d}").unlink(missing_ok=True)
+    with pytest.raises(SampleError, match=r"000: No such file.*no record that could replace it"):
+        pipeline("replace").run()
