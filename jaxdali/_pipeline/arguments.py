@@ -78,9 +78,9 @@ def one_of(name: str, x: Any, kind: type) -> Any:
     return x
 
 
-def workers(number: Any, start_method: Any, pickler: Any) -> dict[str, Any]:
-    """The arguments about Python workers."""
-    if whole("py_num_workers", number) < 0:
+def workers(number: int, start_method: Any, pickler: Any):
+    """ValueError, TypeError: an argument about Python workers is wrong."""
+    if number < 0:
         raise ValueError(f"py_num_workers must not be negative, got {number}")
     if start_method not in ("fork", "spawn"):
         raise ValueError(f"py_start_method must be 'fork' or 'spawn', got {start_method!r}")
@@ -90,7 +90,6 @@ def workers(number: Any, start_method: Any, pickler: Any) -> dict[str, Any]:
         first = pickler[0] if isinstance(pickler, tuple) and pickler else pickler
         if not (hasattr(first, "dumps") and hasattr(first, "loads")):
             raise TypeError(f"py_callback_pickler must have dumps and loads, or be a tuple that begins with what has, got {pickler!r}")
-    return {"py_num_workers": number.__index__(), "py_start_method": start_method, "py_callback_pickler": pickler}
 
 
 def missing_modes(enable_conditionals: Any, debug: Any):

@@ -1,137 +1,28 @@
-"""What a pipeline is before it runs: its arguments and its graph."""
+"""What a pipeline is before it runs: its graph."""
 
 from __future__ import annotations
 
 import contextlib
-import functools
-import secrets
 from collections.abc import Callable, Sequence
 from typing import Any, Self
-
-import jax
 
 from .._core.building import Scope, as_node, building, current_scope, user_line
 from .._core.graph import DataNode, Graph, Node
 from ..types import DALIDataType, dali_type_of
 from . import arguments as check
-
-DEFAULT_NUM_THREADS = 4
-MAX_DEPTH = 4096  # of batches made ahead, all of which are in memory
+from .settings import Configured, Settings
 
 
-class Definition:
-    """The arguments of a `Pipeline` and the graph that its definition describes.
+class Definition(Configured):
+    """The graph that a user's code describes, and how it describes it."""
 
-    Args:
-      given: the arguments by name, of the right types; None: not given.
-    """
-
-    def __init__(self, given: dict[str, Any]):
-        self._given = given
-        self._seed: int = given["seed"] if given["seed"] is not None else secrets.randbits(31)
+    def __init__(self, settings: Settings):
+        super().__init__(settings)
         self._made: list[Node] = []  # while it was current
         self._outputs: tuple[DataNode, ...] | None = None
         self._sinks: list[DataNode] = []
         self._collected: Graph | None = None
         self._contexts: list[contextlib.AbstractContextManager[None]] = []
-
-    @property
-    def batch_size(self) -> int:
-        """Samples per batch; -1 when it was not given."""
-        given = self._given["batch_size"]
-        return -1 if given is None else given
-
-    @property
-    def max_batch_size(self) -> int:
-        """The same as `batch_size`."""
-        return self.batch_size
-
-    @property
-    def num_threads(self) -> int:
-        """CPU threads of the native operators."""
-        given = self._given["num_threads"]
-        return DEFAULT_NUM_THREADS if given is None else given
-
-    @property
-    def device_id(self) -> int | None:
-        """Place of the device in ``jax.local_devices()``; None: the first."""
-        return self._given["device_id"]
-
-    @property
-    def seed(self) -> int:
-        """The seed, given or drawn."""
-        return self._seed
-
-    @property
-    def exec_pipelined(self) -> bool:
-        """Whether batches are made ahead."""
-        return self._given["exec_pipelined"]
-
-    @property
-    def exec_async(self) -> bool:
-        """As given; without effect."""
-        return self._given["exec_async"]
-
-    @property
-    def prefetch_queue_depth(self) -> int | dict[str, int]:
-        """Batches made ahead, as given: a number or a dict."""
-        return self._given["prefetch_queue_depth"]
-
-    @property
-    def set_affinity(self) -> bool:
-        """As given; without effect."""
-        return self._given["set_affinity"]
-
-    @property
-    def max_streams(self) -> int:
-        """As given, -1: no limit; without effect."""
-        return self._given["max_streams"]
-
-    @property
-    def default_cuda_stream_priority(self) -> int:
-        """As given; without effect."""
-        return self._given["default_cuda_stream_priority"]
-
-    @property
-    def exec_dynamic(self) -> bool | None:
-        """As given; else True where DALI's default would be that; without effect."""
-        given = self._given["exec_dynamic"]
-        return given if given is not None else (self.exec_pipelined and self.exec_async and not self.exec_separated) or None
-
-    @property
-    def exec_separated(self) -> bool:
-        """Whether `prefetch_queue_depth` is a dict."""
-        return isinstance(self.prefetch_queue_depth, dict)
-
-    @property
-    def stream_policy(self) -> check.StreamPolicy | None:
-        """As given; without effect."""
-        return self._given["stream_policy"]
-
-    @property
-    def concurrency(self) -> check.OperatorConcurrency | None:
-        """As given; without effect."""
-        return self._given["concurrency"]
-
-    @property
-    def enable_statistics(self) -> bool:
-        """Whether `Pipeline.statistics` may be called."""
-        return self._given["enable_statistics"]
-
-    @property
-    def enable_memory_stats(self) -> bool:
-        """As given; without effect."""
-        return self._given["enable_memory_stats"]
-
-    @property
-    def py_num_workers(self) -> int:
-        """Threads for sources with ``parallel=True``."""
-        return self._given["py_num_workers"]
-
-    @property
-    def py_start_method(self) -> str:
-        """As given; without effect: the workers are threads."""
-        return self._given["py_start_method"]
 
     @property
     def num_outputs(self) -> int:
@@ -140,40 +31,16 @@ class Definition:
 
     def output_dtype(self) -> list[DALIDataType | None]:
         """The type that each output must have, as the argument of this name says; None: any."""
-        each = check.per_output(self._graph, "output_dtype", self._given["output_dtype"])
+        each = check.per_output(self._graph, "output_dtype", self._settings.output_dtype)
         return [None if x is None else dali_type_of(x) for x in each]
 
     def output_ndim(self) -> list[int | None]:
         """The number of dimensions that each output must have, as the argument of this name says; None: any."""
-        return list(check.per_output(self._graph, "output_ndim", self._given["output_ndim"]))
+        return list(check.per_output(self._graph, "output_ndim", self._settings.output_ndim))
 
     def output_layout(self) -> list[str | None]:
         """The layout that each output must have, as the argument of this name says; None: any. Not in DALI."""
-        return list(check.per_output(self._graph, "output_layout", self._given["output_layout"]))
-
-    def executor_statistics(self) -> dict[str, Any]:
-        """Empty, as from DALI's default executor: memory is XLA's."""
-        return {}
-
-    def external_source_shm_statistics(self) -> dict[str, list[int]]:
-        """Empty lists: sources run in threads, and share no memory between processes."""
-        return {"capacities": [], "per_sample_capacities": []}
-
-    def start_py_workers(self):
-        """Without effect: workers are threads, which start with the pipeline, and need no care before CUDA is used."""
-
-    @property
-    def _depth(self) -> int:
-        """Batches made ahead, as one number."""
-        depth = self.prefetch_queue_depth
-        return max(depth.values()) if isinstance(depth, dict) else depth
-
-    @functools.cached_property
-    def _device(self) -> jax.Device:
-        """The device of "mixed" and "gpu" operators, and of the outputs."""
-        return check.local_device(self.device_id)
-
-    # --- definition ---------------------------------------------------------------------------------------------
+        return list(check.per_output(self._graph, "output_layout", self._settings.output_layout))
 
     def define_graph(self) -> Any:
         """Overridden by subclasses: creates operators and returns the outputs, one DataNode or several."""
@@ -257,19 +124,9 @@ class Definition:
         return self._collected
 
     def _check_arguments(self):
-        if self._given["batch_size"] is None:
-            raise ValueError("batch_size must be at least 1, and none was given")
-        check.check_range("batch_size", self.batch_size)
-        check.check_range("num_threads", self.num_threads)
-        depth = self.prefetch_queue_depth
-        for x in depth.values() if isinstance(depth, dict) else [depth]:
-            check.check_range("prefetch_queue_depth", x, MAX_DEPTH)
-        if isinstance(depth, dict) and not self.exec_async:
-            raise ValueError(f"prefetch_queue_depth={depth} needs exec_async=True; pass a number instead")
-        if isinstance(depth, dict) and self._given["exec_dynamic"]:
-            raise RuntimeError(f"prefetch_queue_depth={depth} and exec_dynamic=True exclude each other; pass a number instead")
-        for name in check.OUTPUTS:
-            check.per_output(self._graph, name, self._given[name])
+        self._settings.check_to_run()
+        for name, wanted in self._settings.outputs.items():
+            check.per_output(self._graph, name, wanted)
 
 
 def _as_outputs(outputs: Sequence[Any]) -> tuple[DataNode, ...]:

@@ -48,7 +48,7 @@ class Lease:
         self.released = False
         self._closed = False
         for p in pipelines:
-            p._lease = self
+            p._session.lease = self
 
     @staticmethod
     def of(pipelines: Sequence[Pipeline], key: Any) -> Lease | None:
@@ -57,7 +57,7 @@ class Lease:
         Raises:
           RuntimeError: another iterator uses them, or was closed, or had other arguments.
         """
-        leases = [p._lease for p in pipelines]
+        leases = [p._session.lease for p in pipelines]
         lease = leases[0]
         if not any(leases):
             return None
@@ -83,12 +83,12 @@ class Lease:
     @property
     def depth(self) -> int:
         """Batches to make ahead."""
-        return self.pipelines[0]._depth
+        return self.pipelines[0]._settings.depth
 
     @property
     def enable_checkpointing(self) -> bool:
         """Whether the pipelines were made for checkpoints."""
-        return self.pipelines[0]._given["enable_checkpointing"]
+        return self.pipelines[0]._settings.enable_checkpointing
 
     @property
     def states(self) -> list[dict[str, Any]]:
@@ -102,7 +102,7 @@ class Lease:
         Raises:
           RuntimeError: only some have one, or they are of different moments.
         """
-        restored = [p._restored for p in self.pipelines]
+        restored = [p._session.start for p in self.pipelines]
         if not any(restored):
             return None
         if not all(restored):
@@ -115,21 +115,21 @@ class Lease:
     def check_outputs(self):
         """That the outputs are as the pipelines' arguments say; pipelines of one executor share its graph."""
         for p, _ in zip(self.pipelines, self.executors):
-            p._check_outputs()
+            p._session.check_outputs()
 
     def reseed(self, states: Sequence[dict[str, Any]]):
         """Takes over the seeds of executors' states."""
         for executor, state in zip(self.executors, states, strict=True):
             executor.reseed(state["seed"])
         for p in self.pipelines:
-            assert p._executor is not None
-            p._seed = p._executor.seed
+            assert p._session.executor is not None
+            p._seed = p._session.executor.seed
 
     def checkpoint_with(self, method: Callable[[], list[bytes]]):
         """Has `Pipeline.checkpoint` ask this bound method, which it doesn't keep alive, for those of all pipelines."""
         weak = weakref.WeakMethod(method)
         for i, p in enumerate(self.pipelines):
-            p._checkpoints, p._checkpoint_index = functools.partial(_call, weak), i
+            p._session.checkpoint_of_iterator = functools.partial(_call, weak, i)
 
     @property
     def at_end(self) -> bool:
@@ -204,7 +204,7 @@ def lease(
     sizes = [p.batch_size for p in pipelines]
     if len(set(sizes)) > 1:
         raise ValueError(f"the pipelines must have one batch size, got {sizes}")
-    enabled = [p._given["enable_checkpointing"] for p in pipelines]
+    enabled = [p._settings.enable_checkpointing for p in pipelines]
     if len(set(enabled)) > 1:
         raise ValueError(f"enable_checkpointing must be the same for all pipelines, got {enabled}")
     groups = [pipelines] if len(places) == 1 else [[p] for p in pipelines]
@@ -233,7 +233,7 @@ def lease(
             )
             executors.append(executor)
             for i, p in enumerate(group):
-                p._executor, p._shard_index = executor, i
+                p._session.run_by(executor, i, p._graph)
     except BaseException:
         for e in executors:
             e.close()
@@ -245,6 +245,6 @@ def _for_each(sharding: Sequence[Sharding], outputs: int) -> list[Sharding]:
     return [*sharding[:outputs], *[sharding[0]] * (outputs - len(sharding))]
 
 
-def _call(method: weakref.WeakMethod[Callable[[], list[bytes]]]) -> list[bytes] | None:
+def _call(method: weakref.WeakMethod[Callable[[], list[bytes]]], i: int) -> bytes | None:
     found = method()
-    return found() if found is not None else None
+    return found()[i] if found is not None else None

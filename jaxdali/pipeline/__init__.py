@@ -4,5 +4,5 @@ from .._core.graph import DataNode as DataNode
 from .._pipeline.arguments import OperatorConcurrency as OperatorConcurrency
 from .._pipeline.arguments import StreamPolicy as StreamPolicy
 from .._pipeline.pipeline import Pipeline as Pipeline
-from .._pipeline.pipeline import pipeline_def as pipeline_def
+from .._pipeline.pipeline_def import pipeline_def as pipeline_def
 from . import experimental as experimental

@@ -31,7 +31,7 @@ def planned(make):
 
     pipe = pipeline()
     outputs = [x.as_cpu().as_array().tolist() for x in pipe.run()]
-    names = [s.op.name for s in pipe._executor.plan.steps]
+    names = [s.op.name for s in pipe._session.executor.plan.steps]
     pipe.close()
     return names, outputs
 

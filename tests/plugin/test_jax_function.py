@@ -53,7 +53,7 @@ def run(define, n=2, **options):
 
 
 def is_inline(pipe):
-    return pipe._executor.programs() == 1 and "custom_call @jaxdali_resize" in pipe.lower().as_text()
+    return pipe._session.executor.programs() == 1 and "custom_call @jaxdali_resize" in pipe.lower().as_text()
 
 
 @pytest.mark.parametrize(
@@ -394,7 +394,7 @@ def test_eager_results_go_on_into_later_programs():
     for got, want in zip(batches, inline):
         for g, w in zip(got, want):
             np.testing.assert_array_equal(g, w)
-    assert pipe._executor.programs() == 3
+    assert pipe._session.executor.programs() == 3
     pipe.close()
     other.close()
 

@@ -18,7 +18,8 @@ from ..._core.building import user_line
 from ..._pipeline.arguments import whole
 from ..._pipeline.checkpoint import for_pipelines
 from ..._pipeline.lease import lease, own_places
-from ..._pipeline.pipeline import Pipeline, pipeline_def, split_arguments
+from ..._pipeline.pipeline import Pipeline
+from ..._pipeline.pipeline_def import pipeline_def, split_arguments
 from ..._run.sharding import Shards, assemble
 from ..._run.work import Batch
 from ..base_iterator import BaseIterator, IteratorOptions, LastBatchPolicy, list_of

@@ -264,7 +264,7 @@ def test_known_sizes_are_static():
     def shapes(make):
         pipeline = decode_pipeline([coordinates(97, 131)], make)
         pipeline.run()
-        (spec,) = pipeline._executor.plan.output_specs
+        (spec,) = pipeline._session.executor.plan.output_specs
         return spec.shape, spec.dims
 
     assert shapes(lambda x: crop(x, crop=(40, 50))) == ((40, 50, 3), None)

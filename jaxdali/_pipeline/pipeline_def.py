@@ -1,0 +1,70 @@
+"""`pipeline_def`: makes a factory of pipelines of a function."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+from .pipeline import ARGUMENTS, Pipeline
+
+
+def pipeline_def(fn: Callable[..., Any] | None = None, **pipeline_kwargs: Any) -> Any:
+    """Turns a function that creates operators and returns outputs into a factory of pipelines.
+
+    Usable bare or with arguments. The factory takes the function's arguments and those of `Pipeline`; the latter override the decorator's.
+
+    Example:
+      >>> @pipeline_def(batch_size=8, num_threads=4)
+      ... def pipe(image_dir):
+      ...     jpegs, labels = fn.readers.file(file_root=image_dir)
+      ...     images = fn.decoders.image(jpegs)
+      ...     return fn.resize(images, size=(256, 256)), labels
+      >>> images, labels = pipe("photos").run()
+
+    Args:
+      fn: the function.
+      **pipeline_kwargs: arguments of `Pipeline`.
+
+    Raises:
+      TypeError: an argument that is neither the function's nor the Pipeline's.
+    """
+    if fn is None:
+        return functools.partial(pipeline_def, **pipeline_kwargs)
+    for name in pipeline_kwargs:
+        if name not in ARGUMENTS:
+            raise TypeError(f"pipeline_def: unknown argument {name!r}; Pipeline takes {', '.join(ARGUMENTS)}")
+
+    @functools.wraps(fn)
+    def factory(*args: Any, **kwargs: Any) -> Pipeline:
+        of_pipeline, of_function = split_arguments(fn, kwargs)
+        pipeline = Pipeline(**{**pipeline_kwargs, **of_pipeline})
+        pipeline._define(functools.partial(fn, *args, **of_function))
+        return pipeline
+
+    factory._is_pipeline_def = True  # pyright: ignore[reportAttributeAccessIssue]
+    factory._pipeline_kwargs = pipeline_kwargs  # pyright: ignore[reportAttributeAccessIssue]
+    return factory
+
+
+def split_arguments(fn: Callable[..., Any], kwargs: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Keyword arguments of a call of a pipeline definition, as (the Pipeline's, the function's).
+
+    A parameter of the function that has the name of a Pipeline argument takes it away from the Pipeline.
+    """
+    parameters = inspect.signature(fn).parameters
+    if any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
+        raise TypeError(
+            f"the pipeline definition {fn.__name__} takes **{[p.name for p in parameters.values() if p.kind is p.VAR_KEYWORD][0]}: "
+            "name its arguments instead, so that they can be told from those of Pipeline"
+        )
+    of_function = {k: v for k, v in kwargs.items() if k in parameters}
+    of_pipeline = {k: v for k, v in kwargs.items() if k not in parameters}
+    for name in of_pipeline:
+        if name not in ARGUMENTS:
+            raise TypeError(
+                f"{fn.__name__}: unknown argument {name!r}; the function takes ({', '.join(parameters)}), "
+                f"Pipeline takes ({', '.join(ARGUMENTS)})"
+            )
+    return of_pipeline, of_function

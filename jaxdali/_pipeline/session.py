@@ -1,0 +1,176 @@
+"""`Session`: what runs a pipeline."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+
+from .._core.graph import DataNode, Graph
+from .._data.source import Source
+from .._run.executor import Executor
+from .._run.prefetch import close_aside
+from .._run.sharding import Shards
+from ..backend import TensorListCPU, TensorListGPU
+from . import arguments as check
+from . import checkpoint as checkpoints
+from .schedule import Schedule, make_executor, tensor_lists
+from .settings import Settings
+
+
+class Session:
+    """An executor and what it works for: a schedule of the pipeline's own, or an iterator that has leased the pipeline.
+
+    Holds nothing of the pipeline, so that this becomes garbage, and stops, when its user lets go of it.
+
+    Attributes:
+      executor: None: nothing is built yet.
+      lease: what iterators over the pipeline hand on to each other, a `Lease`; None: there was none.
+      start: what to start from, as `checkpoint.from_bytes` returns it; None: anew.
+      checkpoint_of_iterator: that of the iterator, for this pipeline; None when it is gone.
+      mixing: whether the ways to take batches may be mixed.
+    """
+
+    def __init__(self, settings: Settings):
+        self._settings = settings
+        self.start: tuple[dict[str, Any], dict[str, Any] | None] | None = None
+        self.executor: Executor | None = None
+        self.lease: Any = None
+        self.checkpoint_of_iterator: Callable[[], bytes | None] | None = None
+        self.mixing = False
+        self._graph: Graph | None = None
+        self._schedule: Schedule | None = None
+        self._shard = 0  # among those of the executor
+        self._outputs_checked = False
+        self._owned = False  # by an iterator
+        self._used_with = ""
+
+    @property
+    def built(self) -> bool:
+        """Whether there is something that gives batches."""
+        return self._owned or self._schedule is not None
+
+    def build(self, graph: Graph, setups: Sequence[Callable[[], None]], device: jax.Device, seed: int):
+        """Makes the executor, and the schedule for a pipeline that its user runs; `setups` are called before each batch."""
+        settings = self._settings
+        assert settings.batch_size is not None
+        executor = make_executor(
+            [graph],
+            setups,
+            shards=Shards.single(device),
+            batch_size=settings.batch_size,
+            num_threads=settings.threads,
+            num_workers=settings.py_num_workers,
+            statistics=settings.enable_statistics,
+            seed=seed,
+            as_arrays=False,
+        )
+        self.executor, self._graph = executor, graph
+        by_user = bool(setups) or any(s.fed for s in executor.sources.values())
+        try:
+            if not by_user:
+                executor.build()
+                self.check_outputs()
+            start = checkpoints.state_of(executor, [self.start[0]], [(0, 1)]) if self.start else executor.initial_state
+        except BaseException:
+            self.executor = None
+            executor.close()
+            raise
+        self._schedule = Schedule(executor, start, settings.depth, pipelined=settings.exec_pipelined, by_user=by_user)
+        self._finalizer = weakref.finalize(self, close_aside, self._schedule.close)
+
+    def claim(self) -> dict[int, Source]:
+        """Leaves the pipeline to an iterator, with the sources that `build` has opened."""
+        if self._owned or (self._schedule is not None and self._schedule.started):
+            raise RuntimeError("this pipeline is in use already, by run() or by another iterator: make one for each")
+        self._owned = True
+        if self._schedule is None:
+            return {}
+        self._finalizer.detach()
+        schedule, self._schedule = self._schedule, None
+        return schedule.hand_over()
+
+    def run_by(self, executor: Executor, shard: int, graph: Graph):
+        """Says what runs the pipeline that was claimed, and as which of its shards."""
+        self.executor, self._shard, self._graph = executor, shard, graph
+
+    def check_outputs(self):
+        """That the outputs are as the arguments say; once all types are known, never again."""
+        if not self._outputs_checked:
+            assert self.executor is not None and self._graph is not None
+            specs = self.executor.plan.output_specs
+            self._outputs_checked = check.check_outputs(self._graph, specs, self._settings.outputs)
+
+    # --- batches ------------------------------------------------------------------------------------------------
+
+    def check_use(self, api: str):
+        """RuntimeError when batches are taken in this way and in another one."""
+        if self._owned:
+            raise RuntimeError(f"this pipeline is used by an iterator: take batches from that, not with {api}")
+        if not self.mixing:
+            if self._used_with not in ("", api):
+                raise RuntimeError(
+                    f"this pipeline is used with {self._used_with} already, not to be mixed with {api}; enable_api_check(False) allows it"
+                )
+            self._used_with = api
+
+    def schedule(self):
+        """Schedules a batch; the first time as many as are made ahead."""
+        assert self._schedule is not None
+        self._schedule.schedule()
+
+    def take(self) -> tuple[TensorListCPU | TensorListGPU, ...]:
+        """The batch that was scheduled first."""
+        assert self._schedule is not None
+        batch = self._schedule.take()
+        self.check_outputs()
+        return tensor_lists(batch)
+
+    @property
+    def empty(self) -> bool:
+        """Whether all batches that were scheduled have been taken."""
+        return self._schedule is None or self._schedule.empty
+
+    def reset(self):
+        """Starts the next epoch at the data's end; lets another iterator take the place of the one there is."""
+        if self.lease is not None:
+            self.lease.released = True
+        if self._schedule is not None:
+            self._schedule.reset()
+
+    def close(self):
+        """Stops the threads of a schedule. Those of an iterator are its own."""
+        if self._schedule is not None:
+            self._finalizer()
+
+    # --- sources ------------------------------------------------------------------------------------------------
+
+    def feed(self, handle: DataNode | str, data: Any, layout: str | None):
+        """Gives an external_source, found by its DataNode or name, the data of a batch. KeyError when there is none."""
+        assert self.executor is not None and self._graph is not None
+        node = self._graph.find(handle)
+        if node is None or node.op.name != "external_source":
+            name = handle if isinstance(handle, str) else handle.name
+            there = [n.name for n in self._graph.nodes if n.op.name == "external_source"]
+            raise KeyError(f"there is no external_source named {name!r}; there are {there}")
+        self.executor.sources[node.id].feed(data, layout, self._shard)
+
+    def metas(self) -> dict[str, dict[str, int]]:
+        """What each reader says about its data, by its name."""
+        assert self.executor is not None and self._graph is not None
+        sources = {n.name: self.executor.sources[n.id] for n in self._graph.nodes if n.id in self.executor.sources}
+        return {name: dict(s.metas[self._shard]) for name, s in sources.items() if s.metas}
+
+    # --- state --------------------------------------------------------------------------------------------------
+
+    def checkpoint(self) -> bytes:
+        """Where the pipeline, or the iterator over it, stands after the batch that was taken last."""
+        if self.checkpoint_of_iterator is not None:
+            data = self.checkpoint_of_iterator()
+            if data is None:
+                raise RuntimeError("the iterator of this pipeline is gone")
+            return data
+        assert self.executor is not None and self._schedule is not None
+        return checkpoints.to_bytes(checkpoints.records_of(self.executor, self._schedule.state, [(0, 1)])[0], None)

@@ -1,0 +1,219 @@
+"""The arguments of a pipeline, checked, and under their names."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import secrets
+from collections.abc import Callable
+from typing import Any
+
+import jax
+
+from . import arguments as check
+from .arguments import OperatorConcurrency, StreamPolicy
+
+DEFAULT_NUM_THREADS = 4
+MAX_DEPTH = 4096  # of batches made ahead, all of which are in memory
+_OF_THIS_PROCESS = ("py_callback_pickler", "stream_policy", "concurrency")  # arguments that are not written to files
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Settings:
+    """The arguments of `Pipeline`, which documents them; None: not given.
+
+    Raises:
+      TypeError, ValueError: one has a wrong type, or none of the values it may have.
+    """
+
+    batch_size: int | None = None
+    num_threads: int | None = None
+    device_id: int | None = None
+    seed: int | None = None
+    exec_pipelined: bool = True
+    prefetch_queue_depth: int | dict[str, int] = 2
+    exec_async: bool = True
+    set_affinity: bool = False
+    max_streams: int = -1
+    default_cuda_stream_priority: int = 0
+    enable_checkpointing: bool = False
+    output_dtype: Any = None
+    output_ndim: Any = None
+    output_layout: Any = None
+    enable_memory_stats: bool = False
+    enable_statistics: bool = False
+    py_num_workers: int = 1
+    py_start_method: str = "fork"
+    py_callback_pickler: Any = None
+    exec_dynamic: bool | None = None
+    stream_policy: StreamPolicy | None = None
+    concurrency: OperatorConcurrency | None = None
+
+    def __post_init__(self):
+        self._convert(check.optional, "batch_size", "num_threads")
+        self._convert(check.not_negative, "device_id", "seed")
+        self._convert(check.flag, "exec_pipelined", "exec_async", "set_affinity")
+        self._convert(check.flag, "enable_checkpointing", "enable_memory_stats", "enable_statistics")
+        self._convert(check.whole, "max_streams", "default_cuda_stream_priority", "py_num_workers")
+        self._convert(lambda _, x: check.depth(x), "prefetch_queue_depth")
+        self._convert(lambda _, x: check.output_dtypes(x), "output_dtype")
+        self._convert(lambda _, x: check.output_ndims(x), "output_ndim")
+        self._convert(lambda _, x: check.output_layouts(x), "output_layout")
+        self._convert(lambda name, x: None if x is None else check.flag(name, x), "exec_dynamic")
+        check.one_of("stream_policy", self.stream_policy, StreamPolicy)
+        check.one_of("concurrency", self.concurrency, OperatorConcurrency)
+        check.workers(self.py_num_workers, self.py_start_method, self.py_callback_pickler)
+
+    def _convert(self, checked: Callable[[str, Any], Any], *names: str):
+        for name in names:
+            object.__setattr__(self, name, checked(name, getattr(self, name)))
+
+    @property
+    def threads(self) -> int:
+        """CPU threads of the native operators."""
+        return DEFAULT_NUM_THREADS if self.num_threads is None else self.num_threads
+
+    @property
+    def depth(self) -> int:
+        """Batches made ahead, as one number."""
+        depth = self.prefetch_queue_depth
+        return max(depth.values()) if isinstance(depth, dict) else depth
+
+    @property
+    def outputs(self) -> dict[str, Any]:
+        """What they say about the outputs."""
+        return {name: getattr(self, name) for name in check.OUTPUTS}
+
+    @property
+    def for_file(self) -> dict[str, Any]:
+        """What a serialized pipeline holds of them."""
+        return {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name not in _OF_THIS_PROCESS}
+
+    @property
+    def given(self) -> dict[str, Any]:
+        """Those that are not as when nothing is given."""
+        return {f.name: x for f in dataclasses.fields(self) if (x := getattr(self, f.name)) != f.default}
+
+    def check_to_run(self):
+        """What a pipeline may lack while it is defined, but not when it runs; and what can't run together."""
+        if self.batch_size is None:
+            raise ValueError("batch_size must be at least 1, and none was given")
+        check.check_range("batch_size", self.batch_size)
+        check.check_range("num_threads", self.threads)
+        depth = self.prefetch_queue_depth
+        for x in depth.values() if isinstance(depth, dict) else [depth]:
+            check.check_range("prefetch_queue_depth", x, MAX_DEPTH)
+        if isinstance(depth, dict) and not self.exec_async:
+            raise ValueError(f"prefetch_queue_depth={depth} needs exec_async=True; pass a number instead")
+        if isinstance(depth, dict) and self.exec_dynamic:
+            raise RuntimeError(f"prefetch_queue_depth={depth} and exec_dynamic=True exclude each other; pass a number instead")
+
+
+class Configured:
+    """What has the arguments of a pipeline as its properties."""
+
+    def __init__(self, settings: Settings):
+        self._settings = settings
+        self._seed: int = settings.seed if settings.seed is not None else secrets.randbits(31)
+
+    @property
+    def batch_size(self) -> int:
+        """Samples per batch; -1 when it was not given."""
+        given = self._settings.batch_size
+        return -1 if given is None else given
+
+    @property
+    def max_batch_size(self) -> int:
+        """The same as `batch_size`."""
+        return self.batch_size
+
+    @property
+    def num_threads(self) -> int:
+        """CPU threads of the native operators."""
+        return self._settings.threads
+
+    @property
+    def device_id(self) -> int | None:
+        """Place of the device in ``jax.local_devices()``; None: the first."""
+        return self._settings.device_id
+
+    @property
+    def seed(self) -> int:
+        """The seed, given or drawn."""
+        return self._seed
+
+    @property
+    def exec_pipelined(self) -> bool:
+        """Whether batches are made ahead."""
+        return self._settings.exec_pipelined
+
+    @property
+    def exec_async(self) -> bool:
+        """As given; without effect."""
+        return self._settings.exec_async
+
+    @property
+    def prefetch_queue_depth(self) -> int | dict[str, int]:
+        """Batches made ahead, as given: a number or a dict."""
+        return self._settings.prefetch_queue_depth
+
+    @property
+    def set_affinity(self) -> bool:
+        """As given; without effect."""
+        return self._settings.set_affinity
+
+    @property
+    def max_streams(self) -> int:
+        """As given, -1: no limit; without effect."""
+        return self._settings.max_streams
+
+    @property
+    def default_cuda_stream_priority(self) -> int:
+        """As given; without effect."""
+        return self._settings.default_cuda_stream_priority
+
+    @property
+    def exec_dynamic(self) -> bool | None:
+        """As given; else True where DALI's default would be that; without effect."""
+        given = self._settings.exec_dynamic
+        return given if given is not None else (self.exec_pipelined and self.exec_async and not self.exec_separated) or None
+
+    @property
+    def exec_separated(self) -> bool:
+        """Whether `prefetch_queue_depth` is a dict."""
+        return isinstance(self.prefetch_queue_depth, dict)
+
+    @property
+    def stream_policy(self) -> check.StreamPolicy | None:
+        """As given; without effect."""
+        return self._settings.stream_policy
+
+    @property
+    def concurrency(self) -> check.OperatorConcurrency | None:
+        """As given; without effect."""
+        return self._settings.concurrency
+
+    @property
+    def enable_statistics(self) -> bool:
+        """Whether `Pipeline.statistics` may be called."""
+        return self._settings.enable_statistics
+
+    @property
+    def enable_memory_stats(self) -> bool:
+        """As given; without effect."""
+        return self._settings.enable_memory_stats
+
+    @property
+    def py_num_workers(self) -> int:
+        """Threads for sources with ``parallel=True``."""
+        return self._settings.py_num_workers
+
+    @property
+    def py_start_method(self) -> str:
+        """As given; without effect: the workers are threads."""
+        return self._settings.py_start_method
+
+    @functools.cached_property
+    def _device(self) -> jax.Device:
+        """The device of "mixed" and "gpu" operators, and of the outputs."""
+        return check.local_device(self.device_id)

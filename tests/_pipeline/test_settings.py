@@ -1,0 +1,30 @@
+"""The arguments of a pipeline by themselves."""
+
+import numpy as np
+import pytest
+
+from jaxdali import types
+from jaxdali._pipeline.settings import Configured, Settings
+
+
+def test_settings_are_converted_once():
+    s = Settings(
+        batch_size=np.int32(4), num_threads=-1, seed=-5, prefetch_queue_depth={"cpu_size": 2, "gpu_size": 3}, output_dtype=types.UINT8
+    )
+    assert (type(s.batch_size), s.batch_size, s.threads, s.seed, s.depth) == (int, 4, 4, None, 3)
+    assert s.outputs == {"output_dtype": np.dtype(np.uint8), "output_ndim": None, "output_layout": None}
+    assert s.given.keys() == {"batch_size", "prefetch_queue_depth", "output_dtype"}
+    assert Settings(**s.given) == Settings(**s.for_file) == s
+
+
+def test_what_may_be_missing_until_a_pipeline_runs():
+    with pytest.raises(ValueError, match="none was given"):
+        Settings().check_to_run()
+    with pytest.raises(ValueError, match="num_threads must be at least 1, got 0"):
+        Settings(batch_size=1, num_threads=0).check_to_run()
+    Settings(batch_size=1).check_to_run()
+
+
+def test_each_draws_a_seed_of_its_own():
+    assert Configured(Settings()).seed != Configured(Settings()).seed
+    assert Configured(Settings(seed=3)).seed == 3
