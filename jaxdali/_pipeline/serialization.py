@@ -37,7 +37,8 @@ from ..errors import ArgumentError
 from ..fn._tensor.subscript import NewAxis
 
 FORMAT = "jaxdali pipeline"
-VERSION = 2
+VERSION = 3
+_RENAMED = {2: {"copy": "copy_to", "constant": "array"}}  # functions that files of older versions call otherwise
 _WIDTH = 120
 _ENUMS = {kind.__name__: kind for kind in vars(types).values() if isinstance(kind, type) and issubclass(kind, enum.Enum)}
 
@@ -78,13 +79,16 @@ def load(text: bytes | str) -> tuple[Graph, dict[str, Any]]:
             "the serialized pipeline has version 1, of a jaxdali before its first release, which held the library's own classes: "
             "define the pipeline in Python and serialize it again"
         )
-    if tree.get("version") != VERSION:
-        raise RuntimeError(f"the serialized pipeline has version {tree.get('version')!r}; this jaxdali reads version {VERSION}")
+    if tree.get("version") not in (VERSION, *_RENAMED):
+        raise RuntimeError(
+            f"the serialized pipeline has version {tree.get('version')!r}; this jaxdali reads versions {min(_RENAMED)} to {VERSION}"
+        )
     try:
+        renamed = _RENAMED.get(tree["version"], {})
         made, returned = list[Node](), list[list[DataNode]]()
         with building(Scope(None, made)):
             for item in tree["calls"]:
-                returned.append(_call(item, returned))
+                returned.append(_call({**item, "function": renamed.get(item["function"], item["function"])}, returned))
         needed = [x for item, outputs in zip(tree["calls"], returned) for x in _needed(item, outputs)]
         graph = Graph.collect(made, [_node(x, returned) for x in tree["outputs"]], needed)
         for item, outputs in zip(tree["calls"], returned, strict=True):

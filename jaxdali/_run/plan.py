@@ -158,6 +158,14 @@ def bound(plan: Plan, where: Surroundings, kind: type[Operator] = Operator) -> P
     return plan if same else dataclasses.replace(plan, steps=tuple(steps.values()))
 
 
+def _check_arguments(op: Operator, inputs: Sequence[Spec]):
+    """ValueError where an argument has values for each frame of a sample."""
+    names = op.args.inputs
+    for name, spec in zip(names, inputs[len(inputs) - len(names) :], strict=True):
+        if spec.layout.startswith("F"):
+            raise ValueError(f"argument {name} is a sequence, of layout {spec.layout!r}: it may come per sample, but not per frame")
+
+
 def _bound(step: Step, makers: Sequence[Step], where: Surroundings) -> Step:
     node, op = step.node, step.op
     inputs = tuple(m.specs[r.index] for m, r in zip(makers, step.inputs, strict=True))
@@ -170,6 +178,7 @@ def _bound(step: Step, makers: Sequence[Step], where: Surroundings) -> Step:
     try:
         of_shards = where.of_shards[node.id]
         ctx = BuildContext(where.B, step.stage, node.where, where.kernels, where.settings, of_shards, first_shape)
+        _check_arguments(op, inputs)
         op = op.bind(ctx, *inputs)
         if isinstance(op, SourceOperator):
             specs = tuple(where.sources[node.id].specs())

@@ -1,4 +1,4 @@
-"""``node.gpu()`` and ``node.cpu()``. Without an accelerator both are the CPU, but the graph keeps them apart."""
+"""``fn.copy``, ``node.gpu()`` and ``node.cpu()``. Without an accelerator both are the CPU, but the graph keeps them apart."""
 
 import numpy as np
 from pipelines import run
@@ -37,3 +37,19 @@ def test_device_and_name_arguments():
     assert [(n.device, n.name) for n in seen[::2]] == [("gpu", "wide"), ("cpu", "extents")]
     assert seen[1].device == "gpu"
     assert [x.at(0).tolist() for x in out[1:]] == [[2, 3], [2, 3]]
+
+
+def test_copy():
+    seen = []
+
+    def define(x):
+        seen.extend([fn.copy(x), fn.copy(x, device="gpu", name="there"), fn.copy(x.gpu()), fn.copy(x.gpu(), device="cpu")])
+        return tuple(seen)
+
+    samples = [np.full((n, 3), n, np.uint8) for n in (1, 50)]
+    for got in run(define, samples, layouts=("HW",)):
+        assert got.layout() == "HW"
+        for i, x in enumerate(samples):
+            np.testing.assert_array_equal(got.at(i), x)
+    assert [n.device for n in seen] == ["cpu", "gpu", "gpu", "cpu"]
+    assert seen[1].name == "there"

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Annotated, Any, Literal, Unpack
 
 import jax.numpy as jnp
 import numpy as np
@@ -13,9 +14,13 @@ from ... import types
 from ..._core.building import add
 from ..._core.calls import records
 from ..._core.context import LowerContext
+from ..._core.declaration import DType, Range
 from ..._core.graph import DataNode
 from ..._core.operator import HostOperator, ProgramOperator
+from ..._core.operator_function import Hints, OneOrMore, operator_function
 from ..._core.values import Spec
+from ...errors import ArgumentError
+from .cast import convert
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -114,7 +119,7 @@ def constant_node(x: Any) -> DataNode:
     return array_node(narrowed(x))
 
 
-@records("constant")
+@records("array")
 def array_node(array: np.ndarray, *, layout: str = "", device: str | None = None, name: str | None = None) -> DataNode:
     """An array, as it is, as a DataNode: the same tensor for every sample.
 
@@ -134,3 +139,43 @@ def stack_nodes(elements: Sequence[Any]) -> DataNode:
     """Numbers and scalar DataNodes as one 1-D host value per sample."""
     constants = tuple(None if isinstance(x, DataNode) else narrowed(x).item() for x in elements)
     return add(StackScalars(constants=constants), *(x for x in elements if isinstance(x, DataNode)))
+
+
+@operator_function("constant")
+def constant(
+    *,
+    fdata: OneOrMore[float] | None = None,
+    idata: OneOrMore[int] | None = None,
+    shape: Annotated[OneOrMore[int] | None, Range(0)] = None,
+    dtype: DType | None = None,
+    layout: str | None = None,
+    device: Literal["cpu", "gpu"] | None = None,
+    name: str | None = None,
+    **hints: Unpack[Hints],
+) -> DataNode:
+    """The same tensor for every sample; `types.Constant` makes one of an array.
+
+    Args:
+      fdata: the elements, float32. Either this or `idata`.
+      idata: the elements, int32.
+      shape: extents; one element fills any shape. Default: a vector.
+      dtype: element type, to which the elements are rounded and saturate. Default: FLOAT with `fdata`, INT32 with `idata`.
+      layout: of the result.
+      device: "gpu" makes it inside the compiled program; "cpu" or None on the host.
+
+    Raises:
+      ArgumentError: none or both of `fdata` and `idata`; elements or a layout that don't fit the shape.
+
+    Example:
+      >>> mean = fn.constant(fdata=[123.7, 116.3, 103.5])
+    """
+    if (fdata is None) == (idata is None):
+        raise ArgumentError(f"give either fdata or idata, got {'both' if fdata is not None else 'none'}")
+    data = np.atleast_1d(np.asarray(fdata, np.float32) if fdata is not None else np.asarray(idata, np.int64))
+    extents = data.shape if shape is None else tuple(np.atleast_1d(np.asarray(shape, np.int64)).tolist())
+    if data.size not in (1, math.prod(extents)):
+        raise ArgumentError(f"{data.size} elements don't fill the shape {extents}")
+    own: Any = dtype if dtype is not None else np.dtype(np.float32 if fdata is not None else np.int32)
+    array = convert(np, data, own)
+    array = np.full(extents, array[0]) if data.size == 1 else array.reshape(extents)
+    return array_node(array, layout=layout or "", device=device, name=name)

@@ -1,19 +1,20 @@
-"""Moving values between the host and the accelerator: ``node.gpu()``, ``node.cpu()``; and re-fitting ragged buffers."""
+"""Copies: `fn.copy`, ``node.gpu()``, ``node.cpu()``; and re-fitting ragged buffers."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal, Unpack
 
 import jax.numpy as jnp
 import numpy as np
 
-from ..._core.building import add
+from ..._core.building import add, as_node
 from ..._core.calls import records
 from ..._core.context import HostContext, LowerContext, Out
 from ..._core.graph import DataNode
 from ..._core.operator import HostOperator, ProgramOperator, Setup
+from ..._core.operator_function import Hints, Input, operator_function
 from ..._core.ragged import Ragged
 from ..._core.values import Spec, Value
 
@@ -26,6 +27,9 @@ class Copy(HostOperator, ProgramOperator):
 
     def is_on_device(self, asked: str, follows: bool) -> bool:
         return asked == "gpu"  # wherever the input is
+
+    def is_identity(self, *specs: Spec) -> bool:
+        return True
 
     def infer(self, x: Spec) -> tuple[Spec, ...]:
         return (x,)
@@ -43,7 +47,29 @@ class Copy(HostOperator, ProgramOperator):
         return (fit(x, ctx.out[0]) if isinstance(x, Ragged) else x,)
 
 
-@records("copy")
+@operator_function("copy")
+def copy(
+    input: Input,
+    /,
+    *,
+    device: Literal["cpu", "gpu"] | None = None,
+    name: str | None = None,
+    **hints: Unpack[Hints],
+) -> DataNode:
+    """The same tensors; on another device, when that is asked for. Values of a pipeline never change, so nothing is copied in place.
+
+    Args:
+      input: any tensor.
+      device: "cpu", "gpu" or None: where the input is.
+
+    Example:
+      >>> labels = fn.copy(labels, device="gpu")
+    """
+    node = as_node(input, Copy.name)
+    return add(Copy(), node, device=device or node.device, name=name)
+
+
+@records("copy_to")
 def copy_to(node: DataNode, device: str) -> DataNode:
     """`node` on `device` ("cpu" or "gpu"); itself when it is there."""
     return node if node.device == device else add(Copy(), node, device=device)

@@ -107,7 +107,7 @@ class Subscript(HostOperator, ProgramOperator):
         return (Spec(x.dtype, len(extents), tuple(n for n in extents if n is not None), layout),)
 
     def bind(self, ctx: BuildContext, x: Spec, *indices: Spec) -> Operator:
-        return self if ctx.stage == "host" or self._static(x) else _PerSampleSubscript(axes=self.axes, new=self.new)
+        return self if ctx.stage == "host" or self._static(x) else _PerSampleSubscript(axes=self.axes, new=self.new, called=self.name)
 
     def is_identity(self, *specs: Spec) -> bool:
         return not self.new and all(isinstance(a, Range) and a.whole for a in self.axes)
@@ -187,6 +187,11 @@ class _PerSampleSubscript(Subscript, NativeOperator):
     """A subscript in a program, of samples that differ in shape or with indices per sample: the native kernel takes the parts."""
 
     kernel = "window"
+    called: str
+
+    @property
+    def name(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return self.called
 
     def setup(self, ctx: HostContext, x: Value, *indices: Value) -> Setup:
         start, step, extent = self.window(ctx, x, (x, *indices))

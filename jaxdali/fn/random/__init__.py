@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING as _TYPE_CHECKING
 
 from ..._core import names as _names
+from ._operators import beta as beta
 from ._operators import choice as choice
 from ._operators import coin_flip as coin_flip
 from ._operators import normal as normal

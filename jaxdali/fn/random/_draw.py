@@ -17,7 +17,7 @@ def stream(ctx: HostContext, seed: int) -> int:
     return _cpu.stream_key(ctx.seed % 2**64, ctx.random_index)
 
 
-def draw(ctx: HostContext, seed: int, sizes: np.ndarray, *, normal: bool = False) -> tuple[np.ndarray, np.ndarray]:
+def draw(ctx: HostContext, seed: int, sizes: np.ndarray, *, normal: bool = False, part: int = 0) -> tuple[np.ndarray, np.ndarray]:
     """Random numbers for every sample of a batch.
 
     Args:
@@ -25,6 +25,7 @@ def draw(ctx: HostContext, seed: int, sizes: np.ndarray, *, normal: bool = False
       seed: the operator's own seed; negative: none.
       sizes: ``i64[N]``, how many numbers each sample needs.
       normal: normally distributed (mean 0, deviation 1) instead of uniformly in [0, 1).
+      part: of an operator that draws several times for a batch, which time it is: each gives other numbers.
 
     Returns:
       (``f64[sum(sizes)]``, ``i64[N]``: where each sample's numbers start).
@@ -34,7 +35,9 @@ def draw(ctx: HostContext, seed: int, sizes: np.ndarray, *, normal: bool = False
     starts = ends - sizes
     out = np.empty(int(ends[-1]) if len(ends) else 0)
     epoch, position = np.ascontiguousarray(ctx.epoch, np.int64), np.ascontiguousarray(ctx.position, np.int64)
-    _cpu.random_fill(stream(ctx, seed), int(normal), epoch, position, starts, sizes, out, ctx.pool)
+    key = stream(ctx, seed)
+    key = _cpu.stream_key(key, part) if part else key
+    _cpu.random_fill(key, int(normal), epoch, position, starts, sizes, out, ctx.pool)
     return out, starts
 
 

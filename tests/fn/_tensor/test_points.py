@@ -1,4 +1,4 @@
-"""coord_transform, coord_flip and bb_flip against NumPy: on the host and in programs, ragged and dense."""
+"""coord_transform, coord_flip, bb_flip and bbox_paste against NumPy: on the host and in programs, ragged and dense."""
 
 import numpy as np
 import pytest
@@ -80,6 +80,18 @@ def test_bb_flip(ltrb):
     check(lambda x, m: fn.bb_flip(x, horizontal=m, vertical=1, ltrb=ltrb), expected, boxes, mirror)
 
 
+@pytest.mark.parametrize("ltrb", [False, True])
+def test_bbox_paste(ltrb):
+    """Against the formula of DALI's documentation."""
+    boxes = [np.sort(rng.uniform(0, 1, (n, 4)).astype(np.float32)) for n in (3, 20, 1)]
+    ratio, x, y = np.float32([1.0, 2.5, 4.0]), np.float32([0.5, 0.0, 0.8]), 0.3
+    expected = []
+    for b, r, px in zip(boxes, ratio, x):
+        shift = np.float32([px, y]) * (r - 1) / r
+        expected.append(b / r + np.concatenate([shift, shift if ltrb else [0, 0]]).astype(np.float32))
+    check(lambda b, r, px: fn.bbox_paste(b, ratio=r, paste_x=px, paste_y=y, ltrb=ltrb), expected, boxes, list(ratio), list(x))
+
+
 @pytest.mark.parametrize(
     ("define", "message"),
     [
@@ -89,6 +101,8 @@ def test_bb_flip(ltrb):
         (lambda x: fn.coord_transform(x, T=1.0, dtype=types.INT32), "the same or float32; got float32 to int32"),
         (lambda x: fn.coord_flip(x, layout="ab"), "must consist of x, y, got 'ab'"),
         (lambda x: fn.coord_flip(fn.cast(x, dtype=types.INT32)), "must be float32 points"),
+        (lambda x: fn.bbox_paste(x, ratio=2.0), "boxes have 4 coordinates, got 2"),
+        (lambda x: fn.bbox_paste(x, ratio=0.0), "argument ratio must be .*above 0"),
         (lambda x: fn.bb_flip(x), "boxes have 4 coordinates, got 2"),
     ],
 )

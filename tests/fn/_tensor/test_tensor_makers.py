@@ -1,4 +1,4 @@
-"""cat, stack, one_hot, zeros, ones, full, cast_like: against NumPy, on the host and in programs, ragged and dense."""
+"""constant, cat, stack, one_hot, zeros, ones, full, cast_like: against NumPy, on the host and in programs, ragged and dense."""
 
 import numpy as np
 import pytest
@@ -96,3 +96,29 @@ def test_cast_like():
 def test_bad_arguments(define, message):
     with pytest.raises((OperatorError, ValueError), match=message):
         run(define, RAGGED, layouts=("HWC",))
+
+
+def test_constant():
+    cases = [
+        ({"fdata": 1.5}, np.float32([1.5])),
+        ({"fdata": [2.5, 300.0, -1.5], "dtype": types.UINT8}, np.uint8([3, 255, 0])),
+        ({"idata": [300, -5], "dtype": types.UINT8}, np.uint8([255, 0])),
+        ({"idata": range(6), "shape": (2, 3), "dtype": types.INT64, "layout": "HW"}, np.arange(6).reshape(2, 3)),
+        ({"idata": 7, "shape": (2, 2)}, np.full((2, 2), 7, np.int32)),
+        ({"idata": [1], "shape": []}, np.int32(1)),
+        ({"fdata": [], "shape": [0, 2]}, np.zeros((0, 2), np.float32)),
+    ]
+    for device in ("cpu", "gpu"):
+        outputs = run(lambda x, d=device: tuple(fn.constant(**c, device=d) for c, _ in cases), DENSE)
+        for out, (arguments, want) in zip(outputs, cases, strict=True):
+            assert out.layout() == arguments.get("layout", "")
+            for x in map(np.asarray, out):
+                assert (x.dtype, x.shape, x.tolist()) == (want.dtype, want.shape, want.tolist())
+    for bad, message in [
+        ({}, "either fdata or idata, got none"),
+        ({"fdata": 1, "idata": 1}, "got both"),
+        ({"idata": [1, 2], "shape": [3]}, r"2 elements don't fill the shape \(3,\)"),
+        ({"idata": [1, 2], "layout": "HW"}, "layout 'HW' does not fit"),
+    ]:
+        with pytest.raises(ValueError, match=f"^constant: .*{message}"):
+            fn.constant(**bad)

@@ -114,6 +114,33 @@ def test_normal():
     np.testing.assert_allclose(np.stack(got), np.repeat(np.stack(mean)[:, None], 4, 1), atol=0.01)
 
 
+def test_beta():
+    n = 40_000
+    u = np.linspace(0, 1, 2001)[1:]
+    for a, b, cdf in (
+        (1, 1, lambda x: x),
+        (3, 1, lambda x: x**3),
+        (1, 0.25, lambda x: 1 - (1 - x) ** 0.25),
+        (2, 2, lambda x: 3 * x**2 - 2 * x**3),
+        (0.5, 0.5, lambda x: 2 / math.pi * np.arcsin(np.sqrt(x))),
+    ):
+        x = one(lambda a=a, b=b: R.beta(alpha=a, beta=b, shape=n, dtype=types.FLOAT64))
+        assert np.abs(np.searchsorted(np.sort(x), u, side="right") / n - cdf(u)).max() * math.sqrt(n) < 1.63
+    x = one(lambda: R.beta(alpha=1e-5, beta=1e-5, shape=500))  # nearly all are 0 or 1
+    assert (np.abs(x - 0.5) <= 0.5).all()
+    assert (x * (1 - x)).mean() < 1e-3
+    alpha = np.stack(draw(lambda: R.uniform(range=(1, 9)), batch_size=4))
+    x = np.stack(draw(lambda: R.beta(alpha=R.uniform(range=(1, 9)), beta=2, shape=(100, 100)), batch_size=4))
+    assert x.dtype == np.float32
+    np.testing.assert_allclose(x.mean((1, 2)), alpha / (alpha + 2), atol=0.02)
+    like = [np.zeros((2, 1), np.uint8), np.zeros((3, 1), np.uint8)]
+    assert [x.shape for x in draw(lambda: R.beta(fn.external_source(lambda: like)), batch_size=2)] == [(2, 1), (3, 1)]
+    with pytest.raises(ValueError, match=r"random.beta: argument alpha must be a number above 0"):
+        R.beta(alpha=0.0)
+    with pytest.raises(RuntimeError, match=r"random.beta .*argument beta must be above 0, got"):
+        one(lambda: R.beta(beta=R.uniform(range=(-2, -1))))
+
+
 def test_choice():
     x = one(lambda: R.choice(5, shape=20_000))
     assert x.dtype == np.int32

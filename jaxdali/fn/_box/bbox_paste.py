@@ -1,25 +1,26 @@
-"""Mirrored bounding boxes."""
+"""Bounding boxes of images that were pasted on a canvas."""
 
 from __future__ import annotations
 
 import dataclasses
-from typing import Literal, Unpack
+from typing import Annotated, Literal, Unpack
 
 import numpy as np
 
 from ..._core.arguments import Values
+from ..._core.declaration import Range
 from ..._core.graph import DataNode
 from ..._core.operator_function import Hints, Input, PerSample, operator_function
 from ..._core.values import Spec
 from ...errors import ArgumentError
-from .points import PointMap, mapped
+from .._tensor.points import PointMap, mapped
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class BbFlip(PointMap):
+class BBoxPaste(PointMap):
     """A box is a point of four coordinates."""
 
-    name = "bb_flip"
+    name = "bbox_paste"
     ltrb: bool
 
     def infer(self, x: Spec, *arguments: Spec) -> tuple[Spec, ...]:
@@ -30,37 +31,32 @@ class BbFlip(PointMap):
     def affine(self, a: Values, dims: int) -> tuple[np.ndarray, np.ndarray]:
         if dims != 4:
             raise ValueError(f"boxes have 4 coordinates, got {dims}")
-        m, t = np.tile(np.eye(4), (a.samples, 1, 1)), np.zeros((a.samples, 4))
-        for flip, first in ((a.horizontal, 0), (a.vertical, 1)):
-            # Corners: the new left is 1 - right. Left and width: it is 1 - left - width.
-            turned = np.zeros((2, 4))
-            turned[0, first], turned[0, first + 2] = (0, -1) if self.ltrb else (-1, -1)
-            turned[1, first], turned[1, first + 2] = (-1, 0) if self.ltrb else (0, 1)
-            on = flip != 0
-            m[on, first], m[on, first + 2] = turned
-            t[on, first], t[on, first + 2] = 1, float(self.ltrb)
-        return m, t
+        place = np.stack([a.paste_x, a.paste_y], axis=1) * ((a.ratio - 1) / a.ratio)[:, None]
+        t = np.concatenate([place, place if self.ltrb else np.zeros_like(place)], axis=1)
+        return np.eye(4) / a.ratio[:, None, None], t
 
 
-@operator_function(BbFlip)
-def bb_flip(
+@operator_function(BBoxPaste)
+def bbox_paste(
     input: Input,
     /,
     *,
-    horizontal: PerSample[int] = 1,
-    vertical: PerSample[int] = 0,
+    ratio: Annotated[PerSample[float], Range(0, above=True)],
+    paste_x: PerSample[float] = 0.5,
+    paste_y: PerSample[float] = 0.5,
     ltrb: bool = False,
     device: Literal["cpu", "gpu"] | None = None,
     name: str | None = None,
     **hints: Unpack[Hints],
 ) -> DataNode:
-    """Mirrors bounding boxes, in coordinates relative to the image.
+    """Moves bounding boxes as `paste` moves what they are around, in coordinates relative to the image and then to the canvas.
 
     Differs from DALI: boxes of another length than 4 are an error.
 
     Args:
       input: boxes ``[..., 4]``, float32, in 0 ... 1.
-      horizontal, vertical: whether to mirror: 0 or 1. May be per sample.
+      ratio: extents of the canvas by those of the image. May be per sample.
+      paste_x, paste_y: where the image is: from 0, at the left and top, to 1, at the right and bottom. May be per sample.
       ltrb: whether a box is (left, top, right, bottom). Default: (x, y, width, height).
 
     Returns:
@@ -70,6 +66,6 @@ def bb_flip(
       ArgumentError: the input is no such tensor.
 
     Example:
-      >>> boxes = fn.bb_flip(boxes, ltrb=True, horizontal=mirror)
+      >>> boxes = fn.bbox_paste(boxes, ratio=2.0, paste_x=x, paste_y=y, ltrb=True)
     """
     ...

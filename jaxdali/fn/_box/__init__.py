@@ -1,0 +1,1 @@
+"""Operators of bounding boxes, one file each."""

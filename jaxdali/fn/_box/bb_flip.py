@@ -1,0 +1,75 @@
+"""Mirrored bounding boxes."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Literal, Unpack
+
+import numpy as np
+
+from ..._core.arguments import Values
+from ..._core.graph import DataNode
+from ..._core.operator_function import Hints, Input, PerSample, operator_function
+from ..._core.values import Spec
+from ...errors import ArgumentError
+from .._tensor.points import PointMap, mapped
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class BbFlip(PointMap):
+    """A box is a point of four coordinates."""
+
+    name = "bb_flip"
+    ltrb: bool
+
+    def infer(self, x: Spec, *arguments: Spec) -> tuple[Spec, ...]:
+        if x.dtype != np.float32 or x.ndim < 1 or x.extent(x.ndim - 1) not in (4, None):
+            raise ArgumentError(f"the input must be float32 boxes [..., 4], got {x.dtype} of shape {x.shape or f'{x.ndim}-D'}")
+        return mapped(x, 4, x.dtype)
+
+    def affine(self, a: Values, dims: int) -> tuple[np.ndarray, np.ndarray]:
+        if dims != 4:
+            raise ValueError(f"boxes have 4 coordinates, got {dims}")
+        m, t = np.tile(np.eye(4), (a.samples, 1, 1)), np.zeros((a.samples, 4))
+        for flip, first in ((a.horizontal, 0), (a.vertical, 1)):
+            # Corners: the new left is 1 - right. Left and width: it is 1 - left - width.
+            turned = np.zeros((2, 4))
+            turned[0, first], turned[0, first + 2] = (0, -1) if self.ltrb else (-1, -1)
+            turned[1, first], turned[1, first + 2] = (-1, 0) if self.ltrb else (0, 1)
+            on = flip != 0
+            m[on, first], m[on, first + 2] = turned
+            t[on, first], t[on, first + 2] = 1, float(self.ltrb)
+        return m, t
+
+
+@operator_function(BbFlip)
+def bb_flip(
+    input: Input,
+    /,
+    *,
+    horizontal: PerSample[int] = 1,
+    vertical: PerSample[int] = 0,
+    ltrb: bool = False,
+    device: Literal["cpu", "gpu"] | None = None,
+    name: str | None = None,
+    **hints: Unpack[Hints],
+) -> DataNode:
+    """Mirrors bounding boxes, in coordinates relative to the image.
+
+    Differs from DALI: boxes of another length than 4 are an error.
+
+    Args:
+      input: boxes ``[..., 4]``, float32, in 0 ... 1.
+      horizontal, vertical: whether to mirror: 0 or 1. May be per sample.
+      ltrb: whether a box is (left, top, right, bottom). Default: (x, y, width, height).
+
+    Returns:
+      Boxes of the same shape.
+
+    Raises:
+      ArgumentError: the input is no such tensor.
+
+    Example:
+      >>> boxes = fn.bb_flip(boxes, ltrb=True, horizontal=mirror)
+    """
+    ...

@@ -1,0 +1,59 @@
+"""Tensors marked as sequences."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Literal, Unpack
+
+from ..._core.graph import DataNode
+from ..._core.operator_function import Hints, Input, operator_function
+from ..._core.values import Spec
+from .copy import Copy
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PerFrame(Copy):
+    """The same value with a layout that begins with F."""
+
+    name = "per_frame"
+    replace: bool
+
+    def is_on_device(self, asked: str, follows: bool) -> bool:
+        return follows or asked == "gpu"
+
+    def infer(self, x: Spec) -> tuple[Spec, ...]:
+        if not x.ndim:
+            raise ValueError("a scalar can't be a sequence")
+        if x.layout and x.layout[0] != "F" and not self.replace:
+            raise ValueError(f"the layout must begin with F, got {x.layout!r}; replace=True replaces the first letter")
+        return (dataclasses.replace(x, layout="F" + (x.layout[1:] or "*" * (x.ndim - 1))),)
+
+
+@operator_function(PerFrame)
+def per_frame(
+    input: Input,
+    /,
+    *,
+    replace: bool = False,
+    device: Literal["cpu", "gpu"] | None = None,
+    name: str | None = None,
+    **hints: Unpack[Hints],
+) -> DataNode:
+    """Marks tensors as sequences: their layout begins with F, for frames. The values stay.
+
+    Differs from DALI: operators take no arguments per frame; one given such a tensor refuses it.
+
+    Args:
+      input: any tensor with at least one axis.
+      replace: whether another first letter of the layout is replaced. Default: it is an error.
+
+    Returns:
+      The same tensor; a layout that was empty becomes "F" and a "*" for each other axis.
+
+    Raises:
+      ArgumentError: a scalar, or a layout with another first letter.
+
+    Example:
+      >>> frames = fn.per_frame(fn.stack(first, second))
+    """
+    ...
