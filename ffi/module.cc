@@ -261,6 +261,28 @@ NB_MODULE(_cpu, m) {
       },
       "the files' bytes, each at its place in a buffer");
   m.def(
+      "read_ranges",
+      [](const jaxdali::FileTable& table, Vector<const int64_t> files, Vector<const int64_t> offsets,
+         Vector<uint8_t> data, Vector<const int64_t> starts, Vector<const int64_t> sizes,
+         Vector<const int64_t> file_sizes, Vector<int32_t> error, int pool_id) {
+        size_t n = files.size();
+        if (offsets.size() != n || starts.size() != n || sizes.size() != n || error.size() != n ||
+            static_cast<int64_t>(file_sizes.size()) != table.size())
+          throw nb::value_error("lengths differ");
+        for (size_t i = 0; i < n; i++) {
+          if (files.data()[i] < 0 || files.data()[i] >= table.size() || offsets.data()[i] < 0)
+            throw nb::value_error("there is no such range");
+          if (starts.data()[i] < 0 || sizes.data()[i] < 0 ||
+              starts.data()[i] > static_cast<int64_t>(data.size()) - sizes.data()[i])
+            throw nb::value_error("a range's place lies outside the buffer");
+        }
+        auto pool = Pool(pool_id);
+        nb::gil_scoped_release release;
+        jaxdali::ReadRanges(table, files.data(), offsets.data(), static_cast<int>(n), data.data(), starts.data(),
+                            sizes.data(), file_sizes.data(), error.data(), pool.get());
+      },
+      "the bytes of ranges of files, each at its place in a buffer");
+  m.def(
       "philox",
       [](Vector<const uint32_t> counter, uint64_t key) {
         if (counter.size() != 4) throw nb::value_error("a counter is 4 words");

@@ -8,6 +8,7 @@ from . import math as math
 from . import types as types
 from ._core import names as _names
 from ._core.graph import DataNode as DataNode
+from ._data.storage import Storage as Storage
 from ._pipeline.config import show_config as show_config
 from ._pipeline.show import show as show
 from ._run.work import BadSample as BadSample

@@ -61,6 +61,9 @@ def file_sizes(arg0: FileTable, arg1: Annotated[NDArray[numpy.int64], dict(shape
 def read_files(arg0: FileTable, arg1: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], arg2: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu')], arg3: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], arg4: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], arg5: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu')], arg6: int, /) -> None:
     """the files' bytes, each at its place in a buffer"""
 
+def read_ranges(arg0: FileTable, arg1: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], arg2: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], arg3: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu')], arg4: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], arg5: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], arg6: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], arg7: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu')], arg8: int, /) -> None:
+    """the bytes of ranges of files, each at its place in a buffer"""
+
 def philox(arg0: Annotated[NDArray[numpy.uint32], dict(shape=(None,), order='C', device='cpu', writable=False)], arg1: int, /) -> tuple:
     """one block of Philox4x32-10"""
 

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <numeric>
 #include <utility>
 
 namespace jaxdali {
@@ -14,29 +15,45 @@ namespace {
 // Linux transfers at most this much in one read().
 constexpr int64_t kMostAtOnce = int64_t{1} << 30;
 
-int32_t ReadOne(const std::string& path, uint8_t* data, int64_t size) {
-  int fd;
-  do {
-    fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  } while (fd < 0 && errno == EINTR);
-  if (fd < 0) return errno;
-  int32_t error = 0;
-  struct stat st;
-  if (fstat(fd, &st) != 0)
-    error = errno;
-  else if (st.st_size != size)
-    error = kSizeChanged;
-  for (int64_t done = 0; error == 0 && done < size;) {
-    ssize_t got = read(fd, data + done, static_cast<size_t>(std::min(size - done, kMostAtOnce)));
-    if (got > 0)
-      done += got;
-    else if (got == 0)
-      error = kSizeChanged;
-    else if (errno != EINTR)
+// A file that is open, or the reason why it is not.
+struct OpenFile {
+  // size: what it must have.
+  OpenFile(const std::string& path, int64_t size) {
+    do {
+      fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+    } while (fd < 0 && errno == EINTR);
+    struct stat st;
+    if (fd < 0 || fstat(fd, &st) != 0)
       error = errno;
+    else if (st.st_size != size)
+      error = kSizeChanged;
   }
-  close(fd);
-  return error;
+  ~OpenFile() {
+    if (fd >= 0) close(fd);
+  }
+  OpenFile(const OpenFile&) = delete;
+  OpenFile& operator=(const OpenFile&) = delete;
+
+  int32_t Read(int64_t offset, uint8_t* data, int64_t size) const {
+    for (int64_t done = 0; done < size;) {
+      ssize_t got = pread(fd, data + done, static_cast<size_t>(std::min(size - done, kMostAtOnce)), offset + done);
+      if (got > 0)
+        done += got;
+      else if (got == 0)
+        return kSizeChanged;
+      else if (errno != EINTR)
+        return errno;
+    }
+    return 0;
+  }
+
+  int fd;
+  int32_t error = 0;
+};
+
+int32_t ReadOne(const std::string& path, uint8_t* data, int64_t size) {
+  OpenFile file(path, size);
+  return file.error != 0 ? file.error : file.Read(0, data, size);
 }
 
 }  // namespace
@@ -78,6 +95,36 @@ void ReadFiles(const FileTable& table, const int64_t* index, int n, uint8_t* dat
         if (error[i] == 0) error[i] = ReadOne(table.path(index[i]), data + starts[i], sizes[i]);
       },
       LargestFirst(cost));
+}
+
+void ReadRanges(const FileTable& table, const int64_t* files, const int64_t* offsets, int n, uint8_t* data,
+                const int64_t* starts, const int64_t* sizes, const int64_t* file_sizes, int32_t* error,
+                ThreadPool* pool) {
+  constexpr int kMostRanges = 64;            // of a part,
+  constexpr int64_t kMostBytes = 256 << 10;  // so that few files keep all threads busy, too
+  std::vector<int> order(n);
+  std::iota(order.begin(), order.end(), 0);
+  std::sort(order.begin(), order.end(), [&](int a, int b) {
+    return files[a] != files[b] ? files[a] < files[b] : offsets[a] != offsets[b] ? offsets[a] < offsets[b] : a < b;
+  });
+  std::vector<int> parts;  // where in `order` each begins
+  int64_t bytes = 0;
+  for (int k = 0; k < n; k++) {
+    if (k == 0 || files[order[k]] != files[order[k - 1]] || k - parts.back() == kMostRanges || bytes >= kMostBytes) {
+      parts.push_back(k);
+      bytes = 0;
+    }
+    bytes += sizes[order[k]];
+  }
+  parts.push_back(n);
+  pool->Run(static_cast<int>(parts.size()) - 1, [&](int p) {
+    int64_t f = files[order[parts[p]]];
+    OpenFile file(table.path(f), file_sizes[f]);
+    for (int k = parts[p]; k < parts[p + 1]; k++) {
+      int i = order[k];
+      error[i] = file.error != 0 ? file.error : file.Read(offsets[i], data + starts[i], sizes[i]);
+    }
+  });
 }
 
 }  // namespace jaxdali

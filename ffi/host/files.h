@@ -1,4 +1,4 @@
-// Reading whole files, many at once, without the GIL.
+// Reading files and ranges of files, many at once, without the GIL.
 #ifndef JAXDALI_FFI_COMMON_FILES_H_
 #define JAXDALI_FFI_COMMON_FILES_H_
 
@@ -32,6 +32,13 @@ void FileSizes(const FileTable& table, const int64_t* index, int n, int64_t* siz
 // more. Samples whose error is set already are skipped.
 void ReadFiles(const FileTable& table, const int64_t* index, int n, uint8_t* data, const int64_t* starts,
                const int64_t* sizes, int32_t* error, ThreadPool* pool);
+
+// Reads sizes[i] bytes from offsets[i] on of file files[i] to data + starts[i]; file_sizes[f]: what file f had when its
+// list was made. error[i] as above; kSizeChanged also where a range lies outside of its file. A file is opened once for
+// each of its parts that a thread reads, and none stays open: data sets have more files than a process may open.
+void ReadRanges(const FileTable& table, const int64_t* files, const int64_t* offsets, int n, uint8_t* data,
+                const int64_t* starts, const int64_t* sizes, const int64_t* file_sizes, int32_t* error,
+                ThreadPool* pool);
 
 }  // namespace jaxdali
 

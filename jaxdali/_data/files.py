@@ -1,4 +1,4 @@
-"""Lists of files: in directories, or named in a text file."""
+"""Lists of files: in directories, or named in a text file; paths or URLs."""
 
 from __future__ import annotations
 
@@ -13,24 +13,33 @@ import numpy as np
 
 from .. import _cpu
 from ..errors import ArgumentError
-
-Path = str | os.PathLike[str]
-Paths = Path | Sequence[Path]
+from .storage import Path as Path
+from .storage import Paths as Paths
+from .storage import Range, Storage, Store, is_url, join, plain
 
 
 class Files:
-    """A list of files: names relative to `root` (or absolute).
+    """A list of files: names relative to `root`, absolute, or URLs.
+
+    Args:
+      root: where relative names start.
+      names: of the files.
+      store: of what they are read; None: a new one.
+      sizes: bytes of each as far as they are known, -1 otherwise.
 
     Attributes:
-      digest: of the names; table: the same list for the native code.
+      digest: of the names; remote: whether there are URLs; table: the same list for the native code, where there are none.
     """
 
-    def __init__(self, root: Path, names: Sequence[bytes]):
-        self.root = os.fspath(root)
-        self.names = names
+    def __init__(self, root: Path, names: Sequence[bytes], store: Store | None = None, sizes: Sequence[int] | None = None):
+        self.root = plain(root)
+        self.names = names = [os.fsencode(plain(os.fsdecode(n))) if n.startswith((b"file:", b"local:")) else n for n in names]
+        self.store = store or Store()
+        self.sizes = sizes
+        self.remote = is_url(self.root) or any(is_url(os.fsdecode(name)) for name in names if b"://" in name)
         blob = b"".join(names)
         ends = np.cumsum(np.fromiter(map(len, names), np.int64, len(names)))
-        self.table = _cpu.FileTable(os.fsencode(root), blob, ends)
+        self.table = _cpu.FileTable(os.fsencode(self.root), blob, ends)
         self.digest = hashlib.sha256(blob + ends.tobytes())
 
     def __len__(self) -> int:
@@ -40,7 +49,37 @@ class Files:
         return os.fsdecode(self.names[i])
 
     def path(self, i: int) -> str:
-        return os.path.join(self.root, self.name(i))
+        return join(self.root, self.name(i))
+
+    def read(self, i: int) -> bytes:
+        """A whole file. Raises OSError, whose `filename` is its path."""
+        return self.store.read(*self._range(i))
+
+    def ahead(self, index: np.ndarray, now: int) -> None:
+        """Files that are read next, `now` of them at once; see `Records.ahead`."""
+        self.store.ahead(map(self._range, index.tolist()), now)
+
+    def _range(self, i: int) -> Range:
+        return Range(self.path(i), 0, None if self.sizes is None or self.sizes[i] < 0 else self.sizes[i])
+
+    @property
+    def read_ahead(self) -> int:
+        """As `Records.read_ahead`: what is here needs none, the operating system reads ahead."""
+        return self.store.settings.read_ahead if self.remote else 0
+
+    @staticmethod
+    def of(paths: Paths, storage: Storage | None) -> Files:
+        """The files that paths and patterns (``*``, ``?``, ``[``) name, in this order, with their sizes: those of containers.
+
+        Raises:
+          RuntimeError: there is no such file.
+        """
+        store = Store(storage)
+        found = store.expand(paths)
+        try:
+            return Files("", [os.fsencode(p) for p in found], store, store.sizes(found))
+        except OSError as e:
+            raise RuntimeError(f"can't open {e.filename}: {e.strerror}") from e
 
 
 def as_list(x: Any) -> tuple[Any, ...]:
@@ -58,11 +97,10 @@ def check_which(file_root: Any, file_list: Any, files: Any):
         raise ArgumentError("files is empty")
 
 
-def read_lines(path: Path) -> list[tuple[int, bytes]]:
+def read_lines(path: Path, store: Store) -> list[tuple[int, bytes]]:
     """Number and text of the lines of a file list that are not empty, without white space at their end."""
     try:
-        with open(path, "rb") as f:
-            lines = [(number, line.rstrip()) for number, line in enumerate(f.read().split(b"\n"), 1)]
+        lines = [(number, line.rstrip()) for number, line in enumerate(store.read(plain(path)).split(b"\n"), 1)]
     except OSError as e:
         raise RuntimeError(f"can't read file_list {path}: {e.strerror}") from e
     lines = [(number, line) for number, line in lines if line]
@@ -73,17 +111,26 @@ def read_lines(path: Path) -> list[tuple[int, bytes]]:
 
 def root_of(file_list: Path, file_root: Path | None) -> Path:
     """Where the relative paths in a file list start."""
-    return os.path.dirname(os.path.abspath(file_list)) if file_root is None else file_root
+    if file_root is not None:
+        return file_root
+    path = plain(file_list)
+    return path.rpartition("/")[0] if is_url(path) else os.path.dirname(os.path.abspath(path))
 
 
 def in_directories(
-    root: Path, keep_file: Callable[[bytes], bool], keep_dir: Callable[[bytes], bool] = lambda name: True, own: bool = False
-) -> list[list[bytes]]:
+    root: Path, store: Store, keep_file: Callable[[bytes], bool], keep_dir: Callable[[bytes], bool] = lambda name: True, own: bool = False
+) -> tuple[list[list[bytes]], list[int] | None]:
     """The files of each sub-directory of `root`, both in byte order; deeper levels are not entered.
 
     Args:
       own: whether the files of `root` itself come first, as those of a directory ``.``.
+
+    Returns:
+      (names relative to `root`, directory by directory; the sizes of all of them where listing told them).
     """
+    root = plain(root)
+    if is_url(root):
+        return _in_remote_directories(root, store, keep_file, keep_dir, own)
     directory = os.fsencode(root)
     try:
         with os.scandir(directory) as entries:
@@ -96,7 +143,24 @@ def in_directories(
                 found.append(sorted(name + b"/" + n for n in kept))
     except OSError as e:
         raise RuntimeError(f"can't list file_root {root}: {os.fsdecode(e.filename or root)}: {e.strerror}") from e
-    return found
+    return found, None
+
+
+def _in_remote_directories(
+    root: str, store: Store, keep_file: Callable[[bytes], bool], keep_dir: Callable[[bytes], bool], own: bool
+) -> tuple[list[list[bytes]], list[int] | None]:
+    try:
+        (top,) = store.entries([root])
+        folders = [e.name for e in top if e.is_dir and keep_dir(os.fsencode(e.name))]
+        inside = store.entries([join(root, name) for name in folders])
+    except OSError as e:
+        raise RuntimeError(f"can't list file_root {root}: {e.filename}: {e.strerror}") from e
+    found, sizes = [], []
+    for folder, entries in [(".", top)] * own + list(zip(folders, inside)):
+        kept = [e for e in entries if not e.is_dir and keep_file(os.fsencode(e.name))]
+        found.append([os.fsencode(e.name if folder == "." else f"{folder}/{e.name}") for e in kept])
+        sizes += [e.size for e in kept]
+    return found, sizes
 
 
 def matcher(patterns: Sequence[str], case_sensitive: bool) -> Callable[[bytes], bool]:

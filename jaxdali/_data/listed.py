@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import warnings
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Literal
 
@@ -16,9 +17,11 @@ from .._core.operator import SourceOperator
 from .._core.operator_function import SeededHints
 from .._core.values import Spec
 from .epoch import Order, Walk
+from .files import Files
+from .ranges import Ranges
+from .source import READ_ERROR as READ_ERROR
 from .source import SampleIds, Saved, Source, check_fingerprints
-
-READ_ERROR = 9  # kReadError of ffi/common/status.h
+from .storage import Storage
 
 OnError = Literal["raise", "replace"]  # what becomes of a record that can't be read
 
@@ -29,10 +32,12 @@ class Records:
     Attributes:
       specs: of what `read` returns.
       digest: another one for another list. A checkpoint made with another list is refused.
+      stored: where the records' bytes are: record i is file, or range, i of these. None: the list gets at its data by itself.
     """
 
     specs: tuple[Spec, ...]
     digest: str
+    stored: Files | Ranges | None = None
 
     def __len__(self) -> int:
         raise NotImplementedError(type(self).__name__)
@@ -44,6 +49,25 @@ class Records:
     def read(self, i: int) -> Sequence[np.ndarray]:
         """One record: an array for each output. Called in any thread; raises OSError or ValueError where it can't be read."""
         raise NotImplementedError(type(self).__name__)
+
+    @property
+    def read_ahead(self) -> int:
+        """How many records beyond a batch `ahead` is told of, at least; 0: it is not called."""
+        return 0 if self.stored is None else self.stored.read_ahead
+
+    def ahead(self, index: np.ndarray, now: int) -> None:
+        """Which records are read next, in this order, `now` of them at once, whatever was said before: what is far away can be fetched."""
+        if self.stored is not None:
+            self.stored.ahead(index, now)
+
+    def counts(self) -> Mapping[str, int]:
+        """What storage did so far, for `Pipeline.statistics`: see `Store.counts`."""
+        return {} if self.stored is None else self.stored.store.counts
+
+    def close(self) -> None:
+        """Lets go of what was fetched, and of threads. The list may be used again."""
+        if self.stored is not None:
+            self.stored.store.close()
 
     @classmethod
     def read_batch(cls, ctx: HostContext, parts: Sequence[tuple[Any, np.ndarray]], threads: ThreadPoolExecutor) -> tuple[Any, ...]:
@@ -88,9 +112,11 @@ class Reader(SourceOperator, Order):
     Attributes:
       on_error: what becomes of a record that can't be read: "raise": its batch is a `SampleError`. "replace": a later record of the
         list takes its place, and it is reported (`bad_samples`).
+      storage: how paths that are URLs are read; `open` gives it to its `Files`.
     """
 
     on_error: OnError = "raise"
+    storage: Storage | None = None
 
     def __post_init__(self):
         super().__post_init__()
@@ -187,6 +213,7 @@ class ListSource(Source):
             part = slice(s * B, (s + 1) * B)
             index[part], epoch[part], position[part], cursor = walk.take(cursor, B, B)
             after.append(cursor)
+        self._ahead(index, after, B)
         outputs, failed = self._read(ctx, index)
         replaced: dict[int, str] = {}
         if failed and self._on_error == "replace":
@@ -224,10 +251,31 @@ class ListSource(Source):
         lost = {i: (code, f"{why[i]}; no record that could replace it was found") for i, (code, _) in failed.items()}
         return outputs, lost, {i: reason for i, reason in why.items() if i not in lost}
 
+    def _ahead(self, index: np.ndarray, cursors: Sequence[Any], B: int):
+        """Tells the lists what is read next: this batch, and at least as much as the next one."""
+        lists = {id(r): r for r in self._records}
+        more = max(r.read_ahead for r in lists.values())
+        if not more:
+            return
+        each = max(-(-more // len(self.walks)), B)
+        now = index.reshape(len(self.walks), B)
+        then = np.stack([walk.take(cursor, each, B)[0] for walk, cursor in zip(self.walks, cursors)])
+        for key, records in lists.items():
+            which = [id(r) == key for r in self._records]
+            records.ahead(np.concatenate([now[which].reshape(-1), then[which].T.reshape(-1)]), B * sum(which))
+
+    def counts(self) -> Mapping[str, int]:
+        total: Counter[str] = Counter()
+        for records in {id(r): r for r in self._records}.values():
+            total.update(records.counts())
+        return total
+
     def close(self) -> None:
         if self._threads is not None:
             self._threads.shutdown(wait=False)
             self._threads = None
+        for records in self._records:
+            records.close()
 
 
 def _cursor(walk: Walk, saved: Sequence[Saved]) -> dict[str, Any]:

@@ -14,6 +14,8 @@ from .._core.values import Spec
 if TYPE_CHECKING:
     from .epoch import Walk
 
+READ_ERROR = 9  # kReadError of ffi/common/status.h
+
 
 @dataclasses.dataclass(frozen=True)
 class SampleIds:
@@ -142,6 +144,10 @@ class Source:
     def pad_rounds(self) -> None:
         """Has every round of a reader filled up to full batches, as with ``pad_last_batch=True``. Before anything is read."""
         raise RuntimeError("mask_name needs a reader that can pad its rounds; pass size instead of reader_name")
+
+    def counts(self) -> Mapping[str, int]:
+        """What storage did so far, for `Pipeline.statistics`: see `Store.counts`."""
+        return {}
 
     def close(self) -> None:
         """Lets go of what the source holds, and of threads that wait for data; it is not used any more, unless `reopen` is called."""

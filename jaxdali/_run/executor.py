@@ -17,7 +17,7 @@ from .._data.source import SampleIds, Source
 from ..errors import OperatorError
 from . import repair
 from .launch import Launcher
-from .meter import Statistics
+from .meter import Statistics, storage_rows
 from .outputs import Outputs
 from .plan import Plan
 from .reading import Reader
@@ -217,7 +217,8 @@ class Executor:
         """What the stages cost so far. RuntimeError when they are not measured."""
         if not self._place.meter.enabled:
             raise RuntimeError("statistics() needs enable_statistics=True, an argument of the pipeline")
-        return self._place.meter.statistics()
+        fetched = [storage_rows(name, source.counts()) for name, source in self.named_sources.items()]
+        return Statistics((*self._place.meter.statistics(), *(row for rows in fetched for row in rows)))
 
     def programs(self) -> int:
         """How many programs have run."""

@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 from jax.profiler import TraceAnnotation
 
@@ -17,10 +17,12 @@ class Measured:
 
     Attributes:
       stage: "read" (sources), "host" (operators on the host), "setup" (the host's part of operators in programs), "launch" (operands,
-        and dispatch of programs), "check" (waiting for programs) or "output" (final form of the outputs).
+        and dispatch of programs), "check" (waiting for programs) or "output" (final form of the outputs). Of readers of URLs also
+        "fetch" (requests, in threads of their own: no seconds), "retry" (those that had failed before) and "cache" (reads that the cache
+        on disk served).
       step: name of the operator's node, or which program.
       seconds: of the thread that did it, waiting included.
-      calls: how many times it ran: once per batch, more often where batches had to be repaired.
+      calls: how many times it ran: once per batch, more often where batches had to be repaired; requests.
       samples: in these batches; bytes: of what a source or an operator gave, of a program's operands, or of the outputs.
     """
 
@@ -60,6 +62,17 @@ class Statistics(tuple[Measured, ...]):
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         lines = ["  ".join(x.ljust(w) if i < 2 else x.rjust(w) for i, (x, w) in enumerate(zip(row, widths, strict=True))) for row in rows]
         return "\n".join(line.rstrip() for line in lines)
+
+
+def storage_rows(step: str, counts: Mapping[str, int]) -> list[Measured]:
+    """What the storage of a reader did, from `Source.counts`."""
+    if not counts:
+        return []
+    return [
+        Measured("fetch", step, calls=counts["requests"], bytes=counts["bytes"]),
+        Measured("retry", step, calls=counts["retries"]),
+        Measured("cache", step, calls=counts["cached"]),
+    ]
 
 
 class Meter:

@@ -19,6 +19,7 @@ from ..._core.ragged import ALIGNMENT, Packed, plan_offsets
 from ..._core.values import Spec
 from ..._data.files import Files, Path, Paths, as_list, check_which, in_directories, matcher, read_lines, root_of
 from ..._data.listed import READ_ERROR, OnError, Reader, ReaderHints, Records
+from ..._data.storage import Storage, Store
 from ...errors import ArgumentError
 
 _SIZE_CHANGED = -1  # kSizeChanged of ffi/host/files.h
@@ -33,10 +34,10 @@ class _LabelledFiles(Records):
 
     specs = (Spec(np.dtype(np.uint8), 1, None), Spec(np.dtype(np.int32), 1, (1,)))
 
-    def __init__(self, root: Path, names: Sequence[bytes], labels: Any, what: str):
-        self.files = Files(root, names)
+    def __init__(self, files: Files, labels: Any, what: str):
+        self.files = self.stored = files
         numbers = np.asarray(labels)
-        if len(names) and not (-(2**31) <= min(numbers) and max(numbers) < 2**31):
+        if len(files) and not (-(2**31) <= min(numbers) and max(numbers) < 2**31):
             raise RuntimeError(f"{what} must fit 32-bit integers, got {min(numbers)} .. {max(numbers)}")
         self.labels = numbers.astype(np.int32)
         digest = self.files.digest.copy()
@@ -49,8 +50,13 @@ class _LabelledFiles(Records):
     def name(self, i: int) -> str:
         return self.files.name(i)
 
+    def read(self, i: int) -> tuple[np.ndarray, np.ndarray]:
+        return np.frombuffer(self.files.read(i), np.uint8), self.labels[i : i + 1]
+
     @classmethod
     def read_batch(cls, ctx: HostContext, parts: Sequence[tuple[_LabelledFiles, np.ndarray]], threads: Any) -> tuple[Any, ...]:
+        if any(records.files.remote for records, _ in parts):
+            return super().read_batch(ctx, parts, threads)
         sizes, error = np.empty(ctx.N, np.int64), np.empty(ctx.N, np.int32)
         ends = np.cumsum([len(index) for _, index in parts]).tolist()
         places = [slice(end - len(index), end) for end, (_, index) in zip(ends, parts)]
@@ -105,16 +111,17 @@ class ReadFile(Reader):
     def open(self) -> _LabelledFiles:
         if self.files is not None:
             names = [os.fsencode(f) for f in as_list(self.files)]
-            return _LabelledFiles(self.file_root or "", names, range(len(names)) if self.labels is None else as_list(self.labels), "labels")
+            labels = range(len(names)) if self.labels is None else as_list(self.labels)
+            return _LabelledFiles(Files(self.file_root or "", names, Store(self.storage)), labels, "labels")
         if self.file_list is not None:
-            return _listed(self.file_list, self.file_root)
+            return _listed(self.file_list, self.file_root, Store(self.storage))
         assert self.file_root is not None
-        return self._found(self.file_root)
+        return self._found(self.file_root, Store(self.storage))
 
-    def _found(self, root: Path) -> _LabelledFiles:
+    def _found(self, root: Path, store: Store) -> _LabelledFiles:
         filters = self.dir_filters
         keep_dir = (lambda name: True) if filters is None else matcher(as_list(filters), self.case_sensitive_filter)
-        classes = in_directories(root, matcher(as_list(self.file_filters), self.case_sensitive_filter), keep_dir)
+        classes, sizes = in_directories(root, store, matcher(as_list(self.file_filters), self.case_sensitive_filter), keep_dir)
         if not classes:
             raise RuntimeError(
                 f"file_root {root} has no sub-directories"
@@ -124,18 +131,19 @@ class ReadFile(Reader):
         names = [name for found in classes for name in found]
         if not names:
             raise RuntimeError(f"no files in the sub-directories of file_root {root} match file_filters {list(as_list(self.file_filters))}")
-        return _LabelledFiles(root, names, np.repeat(np.arange(len(classes)), [len(found) for found in classes]), "labels")
+        labels = np.repeat(np.arange(len(classes)), [len(found) for found in classes])
+        return _LabelledFiles(Files(root, names, store, sizes), labels, "labels")
 
 
-def _listed(path: Path, root: Path | None) -> _LabelledFiles:
+def _listed(path: Path, root: Path | None, store: Store) -> _LabelledFiles:
     names, labels = [], []
-    for number, line in read_lines(path):
+    for number, line in read_lines(path, store):
         name, _, label = line.replace(b"\t", b" ").rpartition(b" ")
         if not name.strip() or not re.fullmatch(rb"\d+", label):
             raise RuntimeError(f"{path}, line {number}: expected a file name, white space and a label (an integer >= 0), got {line!r}")
         names.append(line[: len(name)].rstrip())
         labels.append(int(label))
-    return _LabelledFiles(root_of(path, root), names, np.array(labels, object), f"labels in {path}")
+    return _LabelledFiles(Files(root_of(path, root), names, store), np.array(labels, object), f"labels in {path}")
 
 
 class FileHints(ReaderHints, total=False):
@@ -162,6 +170,7 @@ def file(
     shard_id: Annotated[int, Range(0)] = 0,
     stick_to_shard: bool = False,
     pad_last_batch: bool = False,
+    storage: Storage | None = None,
     seed: int = -1,
     on_error: OnError = "raise",
     device: Literal["cpu"] | None = None,
@@ -192,6 +201,7 @@ def file(
       shard_id: the part to read, ``0 .. num_shards - 1``.
       stick_to_shard: read this part in every epoch, not the next one.
       pad_last_batch: repeat a shard's last sample until all shards are equally long and the last batch is full.
+      storage: how URLs are read: `jaxdali.Storage`. Beyond DALI; all paths may be URLs.
       seed: seed of `random_shuffle`; negative: the pipeline's.
       on_error: what becomes of a file that can't be read: "raise": its batch fails. "replace": a later one of the list takes its place,
         and `Pipeline.bad_samples` reports it.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import io
 import math
 import os
 import re
@@ -21,6 +22,7 @@ from ..._core.operator_function import OneOrMore, PerSample, operator_function
 from ..._core.values import Spec, Value
 from ..._data.files import Files, Path, Paths, as_list, check_which, in_directories, matcher, read_lines, root_of
 from ..._data.listed import READ_ERROR, OnError, Reader, ReaderHints, Records
+from ..._data.storage import Storage, Store
 from ...errors import ArgumentError
 from .._tensor.cast import convert
 
@@ -122,14 +124,16 @@ class _Arrays(Records):
     """The arrays in a list of files; all have the type and the number of dimensions of the first."""
 
     def __init__(self, files: Files, op: ReadNumpy):
-        self._files = files
+        self._files = self.stored = files
         self._op = op
         self._given = dict(op.args.static)
         self._headers: dict[int, Any] = {}
         self.digest = files.digest.hexdigest()[:16]
         try:
-            shape, _, dtype, _ = self._header(0)
-        except (OSError, ValueError) as e:
+            shape, _, dtype, _ = self._header(0, files.read(0) if files.remote else None)
+        except OSError as e:
+            raise RuntimeError(f"{files.path(0)}: {e.strerror}") from e
+        except ValueError as e:
             raise RuntimeError(f"{files.path(0)}: {e}") from e
         self.whole = Spec(dtype.newbyteorder("="), len(shape), None if shape else ())
         self.specs = (self.whole if op.region is None else op.region.spec(self.whole, op.args),)
@@ -140,28 +144,31 @@ class _Arrays(Records):
     def name(self, i: int) -> str:
         return self._files.name(i)
 
-    def _header(self, i: int) -> tuple[tuple[int, ...], bool, np.dtype, int]:
+    def _header(self, i: int, fetched: bytes | None) -> tuple[tuple[int, ...], bool, np.dtype, int]:
         """(shape, whether in Fortran's order, dtype, where the elements begin)."""
         if i in self._headers:
             return self._headers[i]
-        with open(self._files.path(i), "rb") as f:
+        with io.BytesIO(fetched) if fetched is not None else open(self._files.path(i), "rb") as f:
             shape, fortran, dtype = _header(f)
             header = shape, fortran, dtype, f.tell()
-            if os.fstat(f.fileno()).st_size < f.tell() + math.prod(shape) * dtype.itemsize:
+            if f.seek(0, os.SEEK_END) < header[-1] + math.prod(shape) * dtype.itemsize:
                 raise ValueError("it is shorter than its header says")
         if self._op.cache_header_information:
             self._headers[i] = header
         return header
 
     def read(self, i: int) -> tuple[np.ndarray]:
-        shape, fortran, dtype, start = self._header(i)
+        fetched = self._files.read(i) if self._files.remote else None
+        shape, fortran, dtype, start = self._header(i, fetched)
         path, order, region = self._files.path(i), "F" if fortran else "C", self._op.region
         if (dtype.newbyteorder("="), len(shape)) != (self.whole.dtype, self.whole.ndim):
             raise ValueError(
                 f"it has {len(shape)} dimensions of {dtype.name}, the first file {self.whole.ndim} of {self.whole.dtype}; "
                 "all files must have one type and one number of dimensions"
             )
-        if region is None or self._op.dont_use_mmap or not math.prod(shape):
+        if fetched is not None:
+            x = np.frombuffer(fetched, dtype, math.prod(shape), start).reshape(shape, order=order)
+        elif region is None or self._op.dont_use_mmap or not math.prod(shape):
             x = np.fromfile(path, dtype, math.prod(shape), offset=start).reshape(shape, order=order)
         else:
             x = np.memmap(path, dtype, "r", start, shape, order)
@@ -189,15 +196,17 @@ class ReadNumpy(Reader):
         check_which(self.file_root, self.file_list, self.files)
 
     def open(self) -> _Arrays:
+        store = Store(self.storage)
         if self.files is not None:
-            return _Arrays(Files(self.file_root or "", [os.fsencode(f) for f in as_list(self.files)]), self)
+            return _Arrays(Files(self.file_root or "", [os.fsencode(f) for f in as_list(self.files)], store), self)
         if self.file_list is not None:
-            return _Arrays(Files(root_of(self.file_list, self.file_root), [name for _, name in read_lines(self.file_list)]), self)
+            names = [name for _, name in read_lines(self.file_list, store)]
+            return _Arrays(Files(root_of(self.file_list, self.file_root), names, store), self)
         assert self.file_root is not None
-        found = in_directories(self.file_root, matcher([self.file_filter], True), own=True)
+        found, sizes = in_directories(self.file_root, store, matcher([self.file_filter], True), own=True)
         if not any(found):
             raise RuntimeError(f"no files in file_root {self.file_root} or its sub-directories match file_filter {self.file_filter!r}")
-        return _Arrays(Files(self.file_root, [name for names in found for name in names]), self)
+        return _Arrays(Files(self.file_root, [name for names in found for name in names], store, sizes), self)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -260,6 +269,7 @@ def numpy(
     shard_id: Annotated[int, Range(0)] = 0,
     stick_to_shard: bool = False,
     pad_last_batch: bool = False,
+    storage: Storage | None = None,
     seed: int = -1,
     on_error: OnError = "raise",
     device: Literal["cpu"] | None = None,
@@ -300,6 +310,7 @@ def numpy(
       shard_id: the part to read, ``0 .. num_shards - 1``.
       stick_to_shard: read this part in every epoch, not the next one.
       pad_last_batch: repeat a shard's last sample until all shards are equally long and the last batch is full.
+      storage: how URLs are read: `jaxdali.Storage`. Beyond DALI; all paths may be URLs.
       seed: seed of `random_shuffle`; negative: the pipeline's.
       on_error: what becomes of a file that can't be read: "raise": its batch fails. "replace": a later one of the list takes its place,
         and `Pipeline.bad_samples` reports it.
@@ -347,6 +358,7 @@ def numpy(
         shard_id=shard_id,
         stick_to_shard=stick_to_shard,
         pad_last_batch=pad_last_batch,
+        storage=storage,
         seed=seed,
         on_error=on_error,
     )

@@ -1,0 +1,108 @@
+"""Ranges of files: what the records of containers are."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+import numpy as np
+
+from .. import _cpu
+from .._core.context import HostContext
+from .._core.ragged import ALIGNMENT, Packed, plan_offsets
+from .files import Files
+from .source import READ_ERROR
+from .storage import Range, Store
+
+_CHECKED = 1 << 20  # at once
+_SIZE_CHANGED = -1  # kSizeChanged of ffi/host/files.h
+
+
+class Ranges:
+    """N ranges of bytes in a list of files.
+
+    Args:
+      files: with sizes, as `Files.of` gives them.
+      file: ``i64[N]``, which of the files each is in.
+      start, size: ``i64[N]``, in bytes.
+
+    Raises:
+      RuntimeError: a range lies outside of its file, which is what the index of another file looks like.
+    """
+
+    def __init__(self, files: Files, file: np.ndarray, start: np.ndarray, size: np.ndarray):
+        assert files.sizes is not None
+        self.files = files
+        self._file_sizes = np.array(files.sizes, np.int64)
+        for first in range(0, len(file), _CHECKED):
+            here = slice(first, first + _CHECKED)
+            a, n = np.asarray(start[here], np.int64), np.asarray(size[here], np.int64)
+            wrong = (a < 0) | (n < 0) | (a > self._file_sizes[file[here]] - n)
+            if wrong.any():
+                i = int(wrong.argmax())
+                path, most = files.path(int(file[first + i])), self._file_sizes[file[first + i]]
+                raise RuntimeError(f"{path}: {n[i]} bytes from {a[i]} on are none of its {most}; is the index that of another file?")
+        # Ten million records are no rarity: as few bytes for each as will do.
+        self.file, self.start, self.size = (np.asarray(a, np.min_scalar_type(int(a.max(initial=0)))) for a in (file, start, size))
+
+    def __len__(self) -> int:
+        return len(self.file)
+
+    @property
+    def store(self) -> Store:
+        """Of what the files are read."""
+        return self.files.store
+
+    @property
+    def read_ahead(self) -> int:
+        """As `Records.read_ahead`."""
+        return self.files.read_ahead
+
+    def name(self, i: int) -> str:
+        """File and place, for messages."""
+        return f"{self.files.path(int(self.file[i]))}, {self.size[i]} bytes from {self.start[i]} on"
+
+    def read(self, i: int) -> bytes:
+        """One range. Raises OSError, whose `filename` is the file's path."""
+        return self.store.read(*self._range(i))
+
+    def ahead(self, index: np.ndarray, now: int) -> None:
+        """Ranges that are read next; see `Records.ahead`."""
+        self.store.ahead(map(self._range, index.tolist()), now)
+
+    def _range(self, i: int) -> Range:
+        return Range(self.files.path(int(self.file[i])), int(self.start[i]), int(self.size[i]))
+
+    @staticmethod
+    def read_batch(ctx: HostContext, parts: Sequence[tuple[Ranges, np.ndarray]]) -> Packed:
+        """A batch of ranges as one packed value ``uint8``: local ones are read by native threads, straight to their place.
+
+        Args:
+          parts: (ranges, which of them), one list after another, as in `Records.read_batch`.
+        """
+        sizes = np.concatenate([ranges.size[index] for ranges, index in parts]).astype(np.int64)
+        offsets, need = plan_offsets(sizes[:, None], ctx.S)
+        packed = Packed(ctx.empty(need, np.uint8, 0), offsets, sizes[:, None])
+        data = packed.data.reshape(-1)
+        places = offsets * np.int64(ALIGNMENT) + np.repeat(np.arange(ctx.S, dtype=np.int64), ctx.B) * packed.data.shape[1]
+        first = 0
+        for ranges, index in parts:
+            here = slice(first, first + len(index))
+            ranges._read_to(ctx, index, data, places[here], sizes[here], first)
+            first += len(index)
+        return packed
+
+    def _read_to(self, ctx: HostContext, index: np.ndarray, data: np.ndarray, places: np.ndarray, sizes: np.ndarray, first: int):
+        if self.files.remote:
+            for k, (i, place, size) in enumerate(zip(index.tolist(), places.tolist(), sizes.tolist())):
+                try:
+                    data[place : place + size] = np.frombuffer(self.read(i), np.uint8)
+                except OSError as e:
+                    ctx.fail(first + k, READ_ERROR, f"{self.name(i)}: {e.strerror}")
+            return
+        error = np.zeros(len(index), np.int32)
+        file, start = self.file[index].astype(np.int64), self.start[index].astype(np.int64)
+        _cpu.read_ranges(self.files.table, file, start, data, places, sizes, self._file_sizes, error, ctx.pool)
+        for k in np.flatnonzero(error).tolist():
+            why = "its size changed after it was opened" if error[k] == _SIZE_CHANGED else os.strerror(int(error[k]))
+            ctx.fail(first + k, READ_ERROR, f"{self.name(int(index[k]))}: {why}")

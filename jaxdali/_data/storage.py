@@ -1,0 +1,398 @@
+"""Storage: bytes of files that are named by paths or by fsspec's URLs.
+
+A reader's argument ``storage=`` is a `Storage`, the user's settings; the reader's list opens it as a `Store`, which lists, tells sizes,
+and reads whole files or ranges, local ones at once, others with retries, a cache on disk, and ahead of their use. What records are made of:
+
+* whole files: `Files` of ``files.py``;
+* ranges of a few files (containers): `Ranges` of ``ranges.py``, of which a local batch is read by native threads, straight to its place;
+* anything else: `Store.read` in `Records.read`.
+
+All that a list has to do for its records to be fetched ahead is `Records.ahead`: it is told which records come next, and passes on
+to `Files.ahead` or `Ranges.ahead`, or to `Store.ahead`, which ranges these are. What is read without that is fetched when it is read.
+"""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import errno
+import functools
+import glob
+import os
+import queue
+import random
+import re
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeoutError
+from typing import Any, NamedTuple
+
+from ..errors import ArgumentError
+from .disk_cache import DiskCache
+
+Path = str | os.PathLike[str]
+Paths = Path | Sequence[Path]
+
+_URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)(::|://)")
+_AHEAD_BYTES = 512 << 20  # of what is held for batches to come
+_FIRST_WAIT, _LONGEST_WAIT = 0.1, 5.0  # seconds before a request is repeated: the first time, and at most
+_IDLE = 10.0  # seconds after which a thread with nothing to do ends
+_END_WAIT = 5.0  # seconds that `close` waits for requests under way
+
+# What another attempt does not change. Anything else, of whatever class a filesystem makes it, may pass.
+_PERMANENT = (
+    FileNotFoundError, PermissionError, IsADirectoryError, NotADirectoryError, NotImplementedError, ImportError, TypeError, ValueError,
+)  # fmt: skip
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Storage:
+    """How readers get at files that are given as URLs (fsspec's: ``s3://``, ``gs://``, ``hf://``, ``memory://``, ...). Beyond DALI.
+
+    The order in which records are read is known, so the next ones are fetched while a batch is made, many at a time. Requests that
+    fail for a reason that may pass are repeated, after 0.1 s and then ever longer; `Pipeline.statistics` counts them.
+
+    Args:
+      read_ahead: records that are fetched ahead of the batch at hand (at least one batch is, unless it is 0), and how many requests
+        may be under way. 128 hide 50 ms of latency at 1000 records a second with room to spare.
+      cache_dir: a local directory in which what was fetched is kept. Several processes may share it. Files are taken not to change: the
+        cache is to be emptied, or another one used, where they do.
+      cache_size: bytes of that directory; what was not used for the longest time makes room.
+      retries: how often a request is repeated before the sample fails.
+      timeout: seconds that one request may take.
+      options: keyword arguments of the fsspec filesystem: credentials, ``endpoint_url``, ``anon``, ...
+
+    Example:
+      >>> storage = jaxdali.Storage(cache_dir="/tmp/cache", cache_size=50 << 30, options={"anon": True})
+      >>> jpegs, labels = fn.readers.file(file_root="s3://bucket/train", storage=storage)
+    """
+
+    read_ahead: int = 128
+    cache_dir: Path | None = None
+    cache_size: int = 10 << 30
+    retries: int = 5
+    timeout: float = 30.0
+    options: Mapping[str, Any] = dataclasses.field(default_factory=dict, hash=False)
+
+    def __post_init__(self):
+        for name, least in (("read_ahead", 0), ("cache_size", 1), ("retries", 0)):
+            value = getattr(self, name)
+            if not isinstance(value, int) or value < least:
+                raise ArgumentError(f"Storage: {name} must be a whole number, at least {least}, got {value!r}")
+        if not self.timeout > 0:
+            raise ArgumentError(f"Storage: timeout must be above 0 seconds, got {self.timeout!r}")
+
+    def open(self) -> Store:
+        """The storage, to be read from."""
+        return Store(self)
+
+
+class Range(NamedTuple):
+    """Bytes of a file: `size` of them from `start` on; None: to its end."""
+
+    path: str
+    start: int = 0
+    size: int | None = None
+
+
+class Entry(NamedTuple):
+    """What a directory holds."""
+
+    name: str
+    is_dir: bool
+    size: int
+
+
+def is_url(path: str) -> bool:
+    """Whether fsspec has to find what is there; ``file://`` is as good as a path."""
+    return _URL.match(path) is not None and not path.startswith(("file://", "local://"))
+
+
+def plain(path: Path) -> str:
+    """A path without ``file://``, which is how native code can read it; a URL as it is."""
+    path = os.fsdecode(path)
+    return re.sub(r"^(file|local)://", "", path)
+
+
+def join(root: str, name: str) -> str:
+    """`name`, relative to `root` unless it is absolute or a URL."""
+    if is_url(name) or not root:
+        return name
+    return f"{root.rstrip('/')}/{name}" if is_url(root) else os.path.join(root, name)
+
+
+class Store:
+    """An open `Storage`: see the module's docstring. Its threads begin with the first URL and end with `close`; it may be used again then.
+
+    Attributes:
+      counts: what it did with URLs so far: "requests", "bytes", "retries", "cached" (reads that the cache on disk served).
+    """
+
+    def __init__(self, settings: Storage | None = None):
+        self.settings = settings or Storage()
+        self.counts: collections.Counter[str] = collections.Counter()
+        self._lock = threading.Lock()
+        self._threads: _Threads | None = None
+        self._held: dict[Range, Future[bytes]] = {}
+        self._filesystem = functools.lru_cache(maxsize=1024)(self._new_filesystem)
+        self._cache = None
+        if self.settings.cache_dir is not None:
+            self._cache = DiskCache(plain(self.settings.cache_dir), self.settings.cache_size)
+
+    # --- what there is ------------------------------------------------------------------------------------------
+
+    def size(self, path: str) -> int:
+        """Bytes of a file. OSError where it can't be found out."""
+        if not is_url(path):
+            return os.stat(path).st_size
+        return self.sizes([path])[0]
+
+    def sizes(self, paths: Sequence[str]) -> list[int]:
+        """Those of many files, asked for at the same time."""
+        if not any(map(is_url, paths)):
+            return list(map(self.size, paths))
+        infos = self._ask(paths, lambda fs, name, **kw: fs.info(name, **kw))
+        for path, info in zip(paths, infos):
+            if info["size"] is None:
+                raise OSError(errno.EINVAL, "its size is unknown", path)
+        return [int(info["size"]) for info in infos]
+
+    def entries(self, directories: Sequence[str]) -> list[list[Entry]]:
+        """What is in directories given by URLs, by name."""
+
+        def ls(fs: Any, name: str, **kw: Any) -> list[Entry]:
+            fs.invalidate_cache(name)
+            found = [(i["name"].rstrip("/"), i["type"] == "directory", i["size"]) for i in fs.ls(name, detail=True, **kw)]
+            inside = [x for x in found if x[0] != name.rstrip("/")]  # some stores list the directory itself
+            entries = [Entry(x.rpartition("/")[2], is_dir, -1 if size is None else size) for x, is_dir, size in inside]
+            return sorted(entries, key=lambda e: os.fsencode(e.name))
+
+        return self._ask(directories, ls)
+
+    def expand(self, paths: Paths) -> list[str]:
+        """One path or several; those with ``*``, ``?`` or ``[`` stand for the files that match, in byte order.
+
+        Raises:
+          RuntimeError: nothing matches.
+        """
+        found = []
+        for path in map(plain, (paths,) if isinstance(paths, (str, os.PathLike)) else paths):
+            if not re.search(r"[*?\[]", path):
+                found.append(path)
+                continue
+            if is_url(path):
+                (matches,) = self._ask([path], lambda fs, name, **kw: [fs.unstrip_protocol(m) for m in fs.glob(name, **kw)])
+            else:
+                matches = [m for m in glob.glob(path, recursive=True) if not os.path.isdir(m)]
+            if not matches:
+                raise RuntimeError(f"no file matches {path}")
+            found += sorted(matches, key=os.fsencode)
+        return found
+
+    # --- what is in it ------------------------------------------------------------------------------------------
+
+    def read(self, path: str, start: int = 0, size: int | None = None) -> bytes:
+        """Bytes of a file: `size` from `start` on; None: to its end.
+
+        Raises:
+          OSError: its `filename` is the path, also of a URL; `strerror` the reason, also that the file ends before the range does.
+        """
+        if not is_url(path):
+            with open(path, "rb") as f:
+                f.seek(start)
+                data = f.read() if size is None else f.read(size)
+            if size is not None and len(data) < size:
+                raise OSError(errno.EIO, _short(len(data), size, start), path)
+            return data
+        range = Range(path, start, size)
+        return self._wait(path, self._held.get(range) or self._submit(range))
+
+    def ahead(self, ranges: Iterable[Range], now: int = 0) -> None:
+        """Begins to fetch ranges, in this order, and lets go of what it held besides.
+
+        Args:
+          now: how many of them are needed at once; of the rest only as much is fetched as memory is meant for.
+        """
+        held: dict[Range, Future[bytes]] = {}
+        guess = self.counts["bytes"] // max(self.counts["requests"], 1)
+        bytes = 0
+        for k, range in enumerate(ranges):
+            if range in held or not is_url(range.path):
+                continue
+            bytes += guess if range.size is None else range.size
+            if k >= now and bytes > _AHEAD_BYTES:
+                break
+            held[range] = self._held.pop(range, None) or self._submit(range)
+        for future in self._held.values():
+            future.cancel()
+        self._held = held
+
+    def close(self) -> None:
+        """Lets go of what was fetched, and ends the threads."""
+        self._held = {}
+        with self._lock:
+            threads, self._threads = self._threads, None
+        if threads is not None:
+            threads.close()
+
+    # --- requests -----------------------------------------------------------------------------------------------
+
+    def _submit(self, range: Range) -> Future[bytes]:
+        with self._lock:
+            self._threads = self._threads or _Threads(max(self.settings.read_ahead, 8))
+        return self._threads.submit(self._fetch, range)
+
+    def _ask(self, paths: Sequence[str], f: Callable[..., Any]) -> list[Any]:
+        """``f(filesystem, name, **timeout)`` of each path, at the same time, repeated like any request; in threads that end with it."""
+        if not paths:
+            return []
+        with _Threads(min(32, len(paths))) as threads:
+            futures = [(path, threads.submit(lambda path, ended: self._repeated(path, f, ended), path)) for path in paths]
+            return [self._wait(path, future) for path, future in futures]
+
+    def _wait(self, path: str, future: Future[Any]) -> Any:
+        settings = self.settings
+        try:
+            # Requests have a timeout of their own where the filesystem knows one; where it does not, this is it.
+            return future.result((settings.timeout + _LONGEST_WAIT) * (settings.retries + 1))
+        except FutureTimeoutError:
+            text = f"no answer in {settings.timeout:g} s, nor to {settings.retries} more requests"
+            raise TimeoutError(errno.ETIMEDOUT, text, path) from None
+
+    def _fetch(self, range: Range, ended: threading.Event) -> bytes:
+        path, start, size = range
+        if self._cache is not None and (data := self._cache.get(range)) is not None:
+            self._count(cached=1)
+            return data
+
+        def request(fs: Any, name: str, **kw: Any) -> bytes:
+            if size == 0:
+                return b""
+            data = fs.cat_file(name, start=start or None, end=None if size is None else start + size, **kw)
+            self._count(bytes=len(data))
+            if size is not None and len(data) != size:
+                raise OSError(errno.EIO, _short(len(data), size, start), path)
+            return data
+
+        data = self._repeated(path, request, ended)
+        if self._cache is not None:
+            self._cache.put(range, data)
+        return data
+
+    def _repeated(self, path: str, f: Callable[..., Any], ended: threading.Event) -> Any:
+        settings = self.settings
+        wait = _FIRST_WAIT
+        for attempt in range(settings.retries + 1):
+            try:
+                self._count(requests=1)
+                fs, name = self._filesystem(path)
+                return f(fs, name, **({"timeout": settings.timeout} if fs.async_impl else {}))
+            except _PERMANENT as e:
+                raise _named(e, path) from e
+            except Exception as e:
+                if attempt == settings.retries:
+                    raise _named(e, path, f" (after {attempt + 1} attempts)") from e
+            self._count(retries=1)
+            if ended.wait(wait * random.uniform(0.5, 1)):  # those that failed together don't come again together
+                break
+            wait = min(2 * wait, _LONGEST_WAIT)
+        raise OSError(errno.ECANCELED, "the reader was closed", path)
+
+    def _count(self, **more: int):
+        with self._lock:
+            self.counts.update(more)
+
+    def _new_filesystem(self, url: str) -> tuple[Any, str]:
+        """The filesystem of a URL, and what it calls the file."""
+        try:
+            import fsspec.core
+        except ImportError as e:
+            raise ImportError('URLs need fsspec: pip install "jaxdali[remote]"') from e
+        options = dict(self.settings.options)
+        if url.startswith(("s3://", "s3a://")):  # whose connections are limited to 10
+            options["config_kwargs"] = {"max_pool_connections": max(self.settings.read_ahead, 10), **options.get("config_kwargs", {})}
+        return fsspec.core.url_to_fs(url, **options)
+
+
+def _short(got: int, size: int, start: int) -> str:
+    return f"{got} bytes from {start} on where {size} were expected"
+
+
+def _named(e: Exception, path: str, more: str = "") -> Exception:
+    """The error of a request, with the path."""
+    if isinstance(e, ImportError):
+        return e
+    kind = type(e) if isinstance(e, (FileNotFoundError, PermissionError)) else OSError
+    number = {FileNotFoundError: errno.ENOENT, PermissionError: errno.EACCES}.get(kind, errno.EIO)
+    text = os.strerror(number) if kind is not OSError else (e.strerror if isinstance(e, OSError) and e.strerror else repr(e))
+    return kind(number, f"{text}{more}", path)
+
+
+class _Threads:
+    """At most `most` threads for requests, begun when they are needed.
+
+    They are daemons, so that one that hangs keeps nobody from leaving, and end by themselves when there was nothing to do for a while.
+    """
+
+    def __init__(self, most: int):
+        self._most = most
+        self._todo: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self._threads: list[threading.Thread] = []
+        self._ended = threading.Event()
+        self._lock = threading.Lock()
+        self._open = 0  # requests that were not answered yet
+
+    def submit(self, f: Callable[..., Any], x: Any) -> Future[Any]:
+        """``f(x, ended)`` in one of the threads; `ended` is set when it is not needed any more."""
+        future: Future[Any] = Future()
+        with self._lock:
+            self._open += 1
+            self._todo.put((future, f, x))
+            if len(self._threads) < min(self._open, self._most):
+                self._threads.append(threading.Thread(target=self._work, name="jaxdali-storage", daemon=True))
+                self._threads[-1].start()
+        return future
+
+    def _work(self):
+        while (item := self._next()) is not None:
+            future, f, x = item
+            if self._ended.is_set():
+                future.cancel()
+            if future.set_running_or_notify_cancel():
+                try:
+                    future.set_result(f(x, self._ended))
+                except BaseException as e:
+                    future.set_exception(e)
+            with self._lock:
+                self._open -= 1
+            del item, future, f, x  # a thread that waits holds nothing
+
+    def _next(self) -> Any:
+        try:
+            return self._todo.get(timeout=_IDLE)
+        except queue.Empty:
+            with self._lock:  # with which requests are handed in: either there is one now, or the next one begins a thread
+                try:
+                    return self._todo.get_nowait()
+                except queue.Empty:
+                    self._threads.remove(threading.current_thread())
+                    return None
+
+    def close(self):
+        """Ends the threads: those that wait at once, those with a request under way after it, for which this waits for a bounded time."""
+        self._ended.set()
+        with self._lock:
+            threads = list(self._threads)
+        for _ in threads:
+            self._todo.put(None)
+        until = time.monotonic() + _END_WAIT
+        for thread in threads:
+            thread.join(max(until - time.monotonic(), 0))
+
+    def __enter__(self) -> _Threads:
+        return self
+
+    def __exit__(self, *_: object):
+        self.close()

@@ -1,0 +1,290 @@
+"""Storage: listing, reading, retries, read-ahead, the cache on disk; what readers make of it."""
+
+import multiprocessing
+import os
+import threading
+import time
+
+import numpy as np
+import pytest
+
+import jaxdali
+from jaxdali import fn, pipeline_def
+from jaxdali._data.disk_cache import DiskCache
+from jaxdali._data.files import Files
+from jaxdali._data.ranges import Ranges
+from jaxdali._data.storage import Range, Store
+from jaxdali.errors import SampleError
+
+fsspec = pytest.importorskip("fsspec")
+Faulty = __import__("faulty").Faulty
+
+NAMES = [f"{c}/{i:02}.jpg" for c in "ab" for i in range(20)]
+CONTENT = {f"data/{n}": f"content of {n}".encode() * (1 + i % 3) for i, n in enumerate(NAMES)}
+
+
+def storage_threads():
+    return [t for t in threading.enumerate() if t.name == "jaxdali-storage"]
+
+
+@pytest.fixture(autouse=True)
+def no_thread_is_left():
+    yield
+    assert not storage_threads()
+
+
+def reader(batch_size=4, seed=7, **kwargs):
+    @pipeline_def(batch_size=batch_size, num_threads=2, seed=seed, enable_statistics=True)
+    def pipeline():
+        return fn.readers.file(name="reader", **{"file_root": "faulty://data"} | kwargs)
+
+    return pipeline()
+
+
+def taken(pipe, batches):
+    found = []
+    for _ in range(batches):
+        data, labels = pipe.run()
+        found += [(x.source_info(), np.asarray(x).tobytes(), int(np.asarray(y)[0])) for x, y in zip(data, labels)]
+    return found
+
+
+def closed(pipe, batches):
+    try:
+        return taken(pipe, batches)
+    finally:
+        pipe.close()
+
+
+@pytest.mark.parametrize("url", ["memory://bucket", "file://", ""])
+def test_a_folder_reads_alike_wherever_it_is(tmp_path, url):
+    """file_root, file_list and files; the order is that of the local folder."""
+    root = url if url.startswith("memory") else f"{url}{tmp_path}"
+    fs, folder = fsspec.url_to_fs(root or str(tmp_path))
+    for name, data in CONTENT.items():
+        fs.makedirs(os.path.dirname(f"{folder}/{name}"), exist_ok=True)
+        fs.pipe_file(f"{folder}/{name}", data)
+    fs.pipe_file(f"{folder}/data/list.txt", b"b/03.jpg 5\na/01.jpg 6\n")
+    assert closed(reader(file_root=f"{root}/data"), 10) == [(n, CONTENT[f"data/{n}"], int(n[0] == "b")) for n in NAMES]
+    listed = closed(reader(file_root=None, file_list=f"{root}/data/list.txt", batch_size=2), 1)
+    assert listed == [(n, CONTENT[f"data/{n}"], k) for n, k in (("b/03.jpg", 5), ("a/01.jpg", 6))]
+    name = f"{root}/data/b/03.jpg"
+    found = closed(reader(file_root=None, files=[name], batch_size=1), 1)
+    assert found == [(name.removeprefix("file://"), CONTENT["data/b/03.jpg"], 0)]
+
+
+def test_arrays_are_read_from_urls():
+    fs = fsspec.filesystem("memory")
+    arrays = [np.arange(12, dtype=np.float32).reshape(3, 4) + i for i in range(4)]
+    for i, x in enumerate(arrays):
+        with fs.open(f"/arrays/{i}.npy", "wb") as f:
+            np.save(f, np.asfortranarray(x) if i == 2 else x)
+
+    @pipeline_def(batch_size=4, num_threads=2)
+    def pipeline():
+        return fn.readers.numpy(file_root="memory://arrays"), fn.readers.numpy(
+            file_root="memory://arrays", roi_start=(1, 1), roi_end=(3, 3)
+        )
+
+    pipe = pipeline()
+    whole, part = (np.asarray(x.as_array()) for x in pipe.run())
+    pipe.close()
+    assert (whole == arrays).all()
+    assert (part == np.stack(arrays)[:, 1:3, 1:3]).all()
+
+
+@pytest.mark.parametrize(
+    "order", [{}, {"random_shuffle": True, "initial_fill": 9}, {"shuffle_after_epoch": True}, {"pad_last_batch": True}]
+)
+def test_the_order_is_that_without_latency(order):
+    def fault(name, number):
+        return ConnectionResetError("reset") if number == 0 and name.endswith("1.jpg") else None
+
+    Faulty.start(CONTENT)
+    expected = closed(reader(batch_size=3, storage=jaxdali.Storage(read_ahead=0), **order), 30)
+    Faulty.start(CONTENT, latency=0.002, fault=fault)
+    assert closed(reader(batch_size=3, storage=jaxdali.Storage(read_ahead=11), **order), 30) == expected
+
+
+def test_what_is_next_is_fetched_together():
+    Faulty.start(CONTENT, latency=0.05)
+    store = Store(jaxdali.Storage(read_ahead=16))
+    files = Files("faulty://data", [n.encode() for n in NAMES], store)
+    files.ahead(np.arange(16), 4)
+    begin = time.monotonic()
+    assert [files.read(i) for i in range(16)] == [CONTENT[f"data/{n}"] for n in NAMES[:16]]
+    assert time.monotonic() - begin < 16 * 0.05 / 2
+    assert Faulty.most > 8
+    files.ahead(np.arange(8, 24), 4)
+    files.read(20)
+    assert len(Faulty.requests) == 24  # 8 .. 15 were held
+    store.close()
+
+
+def test_read_ahead_is_bounded(monkeypatch):
+    monkeypatch.setattr("jaxdali._data.storage._AHEAD_BYTES", 300)
+    Faulty.start({"big": bytes(1000)})
+    store = Store()
+    store.ahead((Range("faulty://big", 100 * i, 100) for i in range(10)), now=1)
+    assert len(store._held) == 3
+    store.ahead((Range("faulty://big", 100 * i, 100) for i in range(10)), now=5)
+    assert len(store._held) == 5  # what is needed is fetched whatever it takes
+    store.close()
+
+
+def quick(monkeypatch):
+    monkeypatch.setattr("jaxdali._data.storage._FIRST_WAIT", 0.001)
+
+
+@pytest.mark.parametrize("fault", [ConnectionResetError("reset by peer"), TimeoutError(), Exception("503 Slow Down"), 3])
+def test_what_may_pass_is_tried_again_and_counted(monkeypatch, fault):
+    quick(monkeypatch)
+    Faulty.start(CONTENT, fault=lambda name, number: fault if number < 2 and name == "data/a/01.jpg" else None)
+    pipe = reader()
+    assert closed(pipe, 1)[1][1] == CONTENT["data/a/01.jpg"]
+    rows = {m.stage: m for m in pipe.statistics() if m.step == "reader"}
+    assert rows["retry"].calls == 2
+    assert rows["fetch"].calls >= 4
+    assert rows["fetch"].bytes >= sum(len(CONTENT[f"data/{n}"]) for n in NAMES[:4])
+
+
+@pytest.mark.parametrize(
+    ("fault", "text", "requests"),
+    [
+        (FileNotFoundError("gone"), "No such file", 1),
+        (PermissionError("403"), "Permission denied", 1),
+        (ConnectionResetError(104, "reset by peer"), r"reset by peer \(after 3 attempts\)", 3),
+        (3, r"3 bytes from 0 on where \d+ were expected \(after 3 attempts\)", 3),
+    ],
+)
+def test_what_stays_names_url_and_record(monkeypatch, fault, text, requests):
+    quick(monkeypatch)
+    Faulty.start(CONTENT, fault=lambda name, number: fault if name == "data/a/01.jpg" else None)
+    pipe = reader(storage=jaxdali.Storage(retries=2))
+    with pytest.raises(SampleError, match=rf"(?s)faulty://data/a/01\.jpg: {text}") as e:
+        pipe.run()
+    assert "a/01.jpg" in str(e.value)
+    assert [x[0] for x in taken(pipe, 1)] == NAMES[4:8]  # it goes on with the next batch
+    pipe.close()
+    assert [r[0] for r in Faulty.requests].count("data/a/01.jpg") == requests
+
+
+def test_what_never_answers_is_given_up():
+    hanging = threading.Event()
+    Faulty.start(CONTENT, fault=lambda name, number: hanging.wait(20) and None)
+    pipe = reader(storage=jaxdali.Storage(timeout=0.01, retries=0))
+    monkey = pytest.MonkeyPatch()
+    monkey.setattr("jaxdali._data.storage._LONGEST_WAIT", 0.05)
+    monkey.setattr("jaxdali._data.storage._END_WAIT", 0.05)
+    with pytest.raises(SampleError, match=r"no answer in 0\.01 s"):
+        pipe.run()
+    pipe.close()
+    monkey.undo()
+    hanging.set()
+    for t in storage_threads():
+        t.join(5)
+
+
+def test_closing_interrupts_retries():
+    Faulty.start(CONTENT, fault=lambda name, number: ConnectionResetError())
+    store = Store(jaxdali.Storage(retries=50))
+    store.ahead([Range(f"faulty://{n}") for n in CONTENT])
+    while len(Faulty.requests) < 5:
+        time.sleep(0.001)
+    begin = time.monotonic()
+    store.close()
+    assert time.monotonic() - begin < 2
+
+
+def test_going_on_from_a_checkpoint_does_not_depend_on_read_ahead():
+    @pipeline_def(batch_size=3, num_threads=2, seed=3, enable_checkpointing=True)
+    def pipeline(read_ahead):
+        return fn.readers.file(file_root="faulty://data", random_shuffle=True, storage=jaxdali.Storage(read_ahead=read_ahead))
+
+    Faulty.start(CONTENT, latency=0.001)
+    first = pipeline(20)
+    taken(first, 5)
+    saved = first.checkpoint()
+    then = closed(first, 20)
+    assert closed(pipeline(0, checkpoint=saved), 20) == then
+    assert closed(pipeline(7, checkpoint=saved), 20) == then
+
+
+# --- ranges ---------------------------------------------------------------------------------------------------------
+
+
+def test_ranges_outside_of_their_file_are_refused(tmp_path):
+    (tmp_path / "x").write_bytes(bytes(10))
+    files = Files.of(tmp_path / "x", None)
+    for start, size in ((0, 11), (11, 0), (-1, 5), (5, -1)):
+        with pytest.raises(RuntimeError, match=rf"/x: {size} bytes from {start} on are none of its 10"):
+            Ranges(files, np.zeros(2, np.int64), np.array([0, start]), np.array([10, size]))
+
+
+def test_patterns_name_files(tmp_path):
+    fs = fsspec.filesystem("memory")
+    for name in ("b.rec", "a.rec", "c.txt"):
+        (tmp_path / name).write_bytes(name.encode())
+        fs.pipe_file(f"/patterns/{name}", name.encode())
+    for root in (str(tmp_path), "memory://patterns"):
+        files = Files.of([f"{root}/*.rec", f"{root}/c.txt"], None)
+        assert [files.read(i) for i in range(len(files))] == [b"a.rec", b"b.rec", b"c.txt"]
+        assert files.sizes == [5, 5, 5]
+        with pytest.raises(RuntimeError, match=r"no file matches .*\.tar"):
+            Files.of(f"{root}/*.tar", None)
+        with pytest.raises(RuntimeError, match=r"can't open .*/missing: No such file"):
+            Files.of(f"{root}/missing", None)
+        files.store.close()
+
+
+# --- the cache on disk ----------------------------------------------------------------------------------------------
+
+
+def test_the_second_epoch_comes_from_the_cache(tmp_path):
+    Faulty.start(CONTENT)
+    storage = jaxdali.Storage(cache_dir=tmp_path / "cache")
+    first = closed(reader(storage=storage), 10)
+    Faulty.start(CONTENT, fault=lambda name, number: ConnectionResetError())
+    assert closed(reader(storage=storage), 20) == first * 2
+    assert not Faulty.requests
+
+
+def size_of(folder):
+    return sum(p.stat().st_size for p in folder.rglob("*") if p.is_file() and p.name != ".total")
+
+
+def test_the_cache_keeps_its_limit_and_what_was_used_last(tmp_path):
+    cache = DiskCache(str(tmp_path), 1000)
+    for i in range(9):
+        cache.put((i,), bytes([i]) * 100)
+        os.utime(cache._path((i,)), (i, i))
+    assert cache.get((0,)) == bytes(100)  # used: 1 is the oldest now
+    cache.put((9,), bytes(100))
+    cache.put((10,), bytes(100))
+    assert size_of(tmp_path) <= 1000
+    assert [i for i in range(11) if cache.get((i,)) is None] == [1, 2]
+    cache.put((11,), bytes(1001))
+    assert cache.get((11,)) is None
+
+
+def _fill(folder, seed):
+    cache = DiskCache(folder, 20_000)
+    for i in np.random.default_rng(seed).integers(0, 60, 300).tolist():
+        data = cache.get((i,))
+        if data is None:
+            cache.put((i,), bytes([i]) * 900)
+        elif data != bytes([i]) * 900:
+            raise AssertionError("damaged")
+
+
+def test_processes_share_a_cache(tmp_path):
+    context = multiprocessing.get_context("forkserver")
+    processes = [context.Process(target=_fill, args=(str(tmp_path), seed)) for seed in range(2)]
+    for p in processes:
+        p.start()
+    _fill(str(tmp_path), 9)
+    for p in processes:
+        p.join(30)
+    assert [p.exitcode for p in processes] == [0, 0]
+    assert size_of(tmp_path) <= 20_000
+    assert int((tmp_path / ".total").read_text()) == size_of(tmp_path)
