@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import threading
+import typing
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -14,19 +16,43 @@ from .arguments import NO_ARGUMENTS, Arguments, Values
 from .context import BuildContext, HostContext, LowerContext
 from .values import Spec, Value
 
+_lock = threading.RLock()
 
+
+@typing.dataclass_transform(frozen_default=True, kw_only_default=True)
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Operator:
     """One call of a function of `jaxdali.fn`. Its fields are static attributes: they stand in the key of compiled programs.
 
     What it does depends on its kind: `HostOperator` and `ProgramOperator` (one with both forms inherits both), `SourceOperator`,
     `EagerOperator`. `bind` and `infer` are called when the pipeline is built.
+
+    Every kind of operator is a frozen dataclass, with keywords alone, without saying so: it is made one when it is first used, as that
+    takes a millisecond each, and most programs use few of the operators that they import.
     """
 
     name: ClassVar[str]  # as users know it: "decoders.image"
     random: ClassVar[bool] = False  # draws random numbers: is numbered among the random operators of its pipeline
 
     args: Arguments = NO_ARGUMENTS  # those that may come per sample
+
+    def __init_subclass__(cls):
+        super().__init_subclass__()
+        for base in cls.__bases__:
+            if issubclass(base, Operator):
+                base.fields()  # must be known before those of `cls`
+
+    def __new__(cls, **_: Any):
+        cls.fields()
+        return super().__new__(cls)
+
+    @classmethod
+    def fields(cls) -> tuple[dataclasses.Field[Any], ...]:
+        """The fields, `args` among them."""
+        with _lock:
+            if "__dataclass_fields__" not in vars(cls):
+                dataclasses.dataclass(frozen=True, kw_only=True)(cls)
+        return dataclasses.fields(cls)
 
     def arguments(self, ctx: HostContext | None, inputs: Sequence[Value]) -> Values:
         """The arguments that may come per sample, for a batch.
@@ -73,7 +99,6 @@ class Operator:
         raise NotImplementedError(self.name)
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class HostOperator(Operator):
     """Runs with NumPy, once per batch, on all local shards' samples."""
 
@@ -109,7 +134,6 @@ class Setup:
     scratch: int = 0
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class ProgramOperator(Operator):
     """Is part of a compiled program: `setup` is called once per batch on the host, `lower` once per compilation."""
 
@@ -126,7 +150,6 @@ class ProgramOperator(Operator):
         raise NotImplementedError(self.name)
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class NativeOperator(ProgramOperator):
     """Lowers to a native call: `lower` returns ``(outputs, status i32[B])``. Runs on the CPU where an accelerator has no such kernel."""
 
@@ -140,7 +163,6 @@ class NativeOperator(ProgramOperator):
         return False
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class SourceOperator(Operator):
     """A reader or external_source: one instance and one state per shard."""
 
@@ -149,7 +171,6 @@ class SourceOperator(Operator):
         raise NotImplementedError(self.name)
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class EagerOperator(Operator):
     """Runs between programs, on arrays of each shard. Its outputs' specs are those of its results."""
 

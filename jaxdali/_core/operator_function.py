@@ -2,7 +2,6 @@
 
 A complete operator::
 
-    @dataclasses.dataclass(frozen=True, kw_only=True)
     class Gain(HostOperator):
         \"\"\"Multiplies by a number of each sample.\"\"\"
 
@@ -97,6 +96,7 @@ class Hints(SeededHints, total=False):
 
 
 STACKLEVEL = 6  # of a warning in the body of an operator's function: the line that calls it
+_ARGUMENTS = re.compile(r"^  (\w[\w, *]*):", re.MULTILINE)  # of a docstring
 _COMMON = {"device": 'device: "cpu", "gpu" or None: where the input is.', "name": "name: of the node."}
 
 
@@ -151,7 +151,7 @@ class Declaration:
     def fields(self) -> tuple[str, ...]:
         """The arguments that are fields of the operator."""
         assert self._kind is not None
-        fields = {f.name: f.default for f in dataclasses.fields(self._kind) if f.name != "args"}
+        fields = {f.name: f.default for f in self._kind.fields() if f.name != "args"}
         given = {n for n, a in self.arguments.items() if not a.per_sample and not a.is_input and n not in _COMMON and n not in self.hints}
         needed = {n for n, default in fields.items() if default is dataclasses.MISSING}
         assert needed <= given <= {*fields}, (
@@ -167,8 +167,9 @@ class Declaration:
             return text
         end = text.find("\n\n", begin)
         end = len(text) if end < 0 else end
-        lines = [f"  {line}" for n, line in _COMMON.items() if n in self.signature.parameters and not _documented(n, text)]
-        hints = [h for h in self.hints if not _documented(h, text)]
+        documented = {n for names in _ARGUMENTS.findall(text) for n in names.split(", ")}
+        lines = [f"  {line}" for n, line in _COMMON.items() if n in self.signature.parameters and n not in documented]
+        hints = self.hints - documented
         if hints:
             lines.append(f"  {', '.join(sorted(hints))}: hints to DALI's executor, without effect here.")
         return "\n".join([text[:end], *lines]) + text[end:]
@@ -259,10 +260,6 @@ class Declaration:
     def _required(self, i: int) -> bool:
         inputs = [a for a in self.arguments.values() if a.is_input]
         return i < len(inputs) and inputs[i].required
-
-
-def _documented(name: str, text: str) -> bool:
-    return re.search(rf"^  [^:]*\b{name}\b", text, re.M) is not None
 
 
 def _holds_nodes(x: Any) -> bool:

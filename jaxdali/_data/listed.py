@@ -105,7 +105,6 @@ class ReaderHints(SeededHints, total=False):
     tensor_init_bytes: int | None
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class Reader(SourceOperator, Order):
     """An operator that reads a list. Its fields besides those of `Order` say which list, and what of its records.
 

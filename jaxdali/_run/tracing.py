@@ -27,7 +27,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.extend.core import jaxpr_as_fun
 
 MAX_OBJECTS = 100_000  # that are saved and put back
 MAX_BYTES = 1 << 30  # of one array
@@ -47,10 +46,17 @@ class Trace:
     fingerprint: str
 
 
+def function_of(jaxpr: Any) -> Callable[..., Any]:
+    """A computation as a function."""
+    from jax.extend.core import jaxpr_as_fun  # not before one is needed: it comes with Pallas, 50 ms
+
+    return jaxpr_as_fun(jaxpr)
+
+
 @functools.lru_cache(MAX_PROGRAMS)
 def compiled(trace: Trace) -> Callable[..., Any]:
     """The computation as a program. Equal computations share it, whichever function and pipeline they come from."""
-    return jax.jit(jaxpr_as_fun(trace.jaxpr))
+    return jax.jit(function_of(trace.jaxpr))
 
 
 class NotFaithful(Exception):

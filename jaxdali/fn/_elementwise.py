@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -30,7 +29,6 @@ def aligned(x: Any, ndim: int) -> Any:
     return x.reshape(x.shape[0], *(1,) * (ndim - (x.ndim - 1)), *x.shape[1:])
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class Elementwise(HostOperator, ProgramOperator):
     """A function of elements. Inputs without axes and the numbers of `numbers` are one per sample, for all its elements.
 

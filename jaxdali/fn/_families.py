@@ -80,7 +80,6 @@ class Part:
         self.step[:, axis] = np.where(which, -self.step[:, axis], self.step[:, axis])
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class Window(NativeOperator):
     """A strided window of each sample, with fill, scale and offset by channel; the output's layout may permute the input's."""
 
@@ -149,7 +148,6 @@ def call_window(
 # --- colours ------------------------------------------------------------------------------------------------------
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class ColorMatrix(NativeOperator):
     """A linear map of the channels of each pixel, with an offset."""
 
@@ -194,7 +192,6 @@ class ColorMatrix(NativeOperator):
 # --- filters ------------------------------------------------------------------------------------------------------
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class Separable(NativeOperator):
     """A window along each spatial axis; at borders the image is mirrored about the centre of its outermost pixel."""
 
@@ -251,7 +248,6 @@ class Separable(NativeOperator):
 # --- affine maps --------------------------------------------------------------------------------------------------
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class Warp(NativeOperator):
     """An affine map of images or volumes."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 from typing import Literal
 
@@ -22,7 +21,6 @@ def rounded(x: np.ndarray) -> np.ndarray:
     return (np.sign(x) * np.floor(np.abs(x) + 0.5)).astype(np.int64)
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class Bounded(Window):
     """A window that may reach outside the image."""
 
@@ -48,7 +46,6 @@ class Bounded(Window):
         return part
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class CropWindow(Bounded):
     """The window of the arguments `crop`, `crop_h`, `crop_w`, `crop_d`, `crop_pos_x`, `crop_pos_y`, `crop_pos_z` and `rounding`."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import inspect
 from collections.abc import Sequence
 from typing import Annotated, Literal, Unpack
@@ -20,7 +19,6 @@ from jaxdali._core.values import Spec, Value
 from jaxdali.errors import ArgumentError, ArgumentTypeError
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class Report(HostOperator):
     """Gives what it was called with, as one vector."""
 

@@ -14,7 +14,6 @@ from jaxdali._core.ragged import Ragged
 from jaxdali._core.values import Spec, Value
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class Numbered(ProgramOperator):
     """Adds to each sample its number, which `setup` hands to `lower`."""
 
@@ -48,3 +47,26 @@ def test_setup_is_called_for_outputs_of_any_kind(dense):
     pipe.close()
     expected = [[n] * 4 for n in range(3)] if dense else [[3] * 4] * 3
     np.testing.assert_allclose([got.at(i) for i in range(3)], expected, atol=1e-6)
+
+
+def test_a_kind_of_operator_becomes_a_dataclass_when_it_is_first_used():
+    class Family(ProgramOperator):
+        name = "family"
+        level: int
+
+    class Kind(Family):
+        size: int = 2
+
+    @dataclasses.dataclass(frozen=True, kw_only=True)  # saying so changes nothing
+    class Said(Family):
+        size: int = 2
+
+    assert "__dataclass_fields__" not in vars(Kind)
+    assert Kind(level=1) == Kind(level=1, size=2) != Kind(level=1, size=3)
+    assert hash(Kind(level=1)) == hash(Kind(level=1))
+    assert [f.name for f in Kind.fields()] == [f.name for f in Said.fields()] == ["args", "level", "size"]
+    assert dataclasses.replace(Said(level=1), level=4).level == 4
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        Kind(level=1).size = 3  # pyright: ignore[reportAttributeAccessIssue]
+    with pytest.raises(TypeError, match="level"):
+        Kind(size=1)  # pyright: ignore[reportCallIssue]

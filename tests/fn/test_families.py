@@ -1,6 +1,5 @@
 """Operators of the families against their definitions in NumPy: dense and ragged, with numbers per sample, on the host where they can."""
 
-import dataclasses
 from typing import Unpack
 
 import numpy as np
@@ -28,7 +27,6 @@ def images(define, samples, *arguments, layout="HWC", on_device=False):
     return [[np.array(x) for x in out] for out in outputs]
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class Solarize(Elementwise):
     name = "test.solarize"
 

@@ -110,7 +110,6 @@ class _Samples:
         return self.data[i] if i in self.data else self.source[i]
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class DecodeImage(NativeOperator):
     """What `ImageHeaders` gives -> images HWC."""
 
@@ -177,7 +176,6 @@ class DecodeImage(NativeOperator):
         return [code or pixels for code, pixels in zip(codes, out, strict=True)]
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class ImageHeaders(HostOperator):
     """Encoded images -> (what the kernel decodes, info rows, tables for GPU kernels). Bad samples are reported or replaced here."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Annotated, Literal, Unpack
 
 import numpy as np
@@ -19,7 +18,6 @@ from . import decode as _decode
 DTYPES = tuple(np.dtype(t) for t in (np.int32, np.uint32, np.int64, np.uint64, np.float32, np.float64))
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class PeekImageShape(HostOperator):
     """Shapes that `decoders.image` would give."""
 

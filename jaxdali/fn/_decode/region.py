@@ -6,7 +6,6 @@ pixel outside is written anywhere.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -82,7 +81,6 @@ def random_windows(
     return np.floor(u[:, :2] * (extents - size + 1)), size
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class _RegionHeaders(ImageHeaders):
     """Chooses windows. Inputs: the encoded images, then what `windows` takes."""
 
@@ -107,7 +105,6 @@ class _RegionHeaders(ImageHeaders):
         return {int(i): _outside(start[i], size[i], extents[i]) for i in bad}
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class CropHeaders(_RegionHeaders):
     """Windows of a given size. `args`: crop, or crop_h and crop_w, or neither; crop_pos_x, crop_pos_y.
 
@@ -132,7 +129,6 @@ class CropHeaders(_RegionHeaders):
         return np.trunc(start) if self.truncate else _round(start), size
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class SliceHeaders(_RegionHeaders):
     """Windows between given coordinates. `args`: start or rel_start; end, rel_end, shape or rel_shape; axes.
 
@@ -196,7 +192,6 @@ class SliceHeaders(_RegionHeaders):
         return start, start + size
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class RandomCropHeaders(_RegionHeaders):
     """Random windows."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Literal, Unpack
 
 import numpy as np
@@ -16,7 +15,6 @@ from ..._core.values import Spec
 from .._families import ColorMatrix
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class BrightnessContrast(ColorMatrix):
     """``brightness_shift * range + brightness * (center + contrast * (x - center))``; arguments that are not given change nothing."""
 

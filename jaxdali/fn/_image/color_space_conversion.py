@@ -45,7 +45,6 @@ def _matrix(source: types.DALIImageType, result: types.DALIImageType) -> np.ndar
     return m[::-1] if result == _BGR else m
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class ColorSpaceConversion(ColorMatrix):
     """Of uint8 pixels, perhaps to another number of channels."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Literal, Unpack
 
 import numpy as np
@@ -20,7 +19,6 @@ _YIQ_OF_RGB = np.array([[0.299, 0.587, 0.114], [0.596, -0.274, -0.321], [0.211, 
 _RGB_OF_YIQ = np.linalg.inv(_YIQ_OF_RGB)
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class ColorTwist(ColorMatrix):
     """Hue and saturation in YIQ, then brightness and contrast; arguments that an operator has not change nothing."""
 

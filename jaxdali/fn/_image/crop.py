@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Annotated, Literal, Unpack
 
 import numpy as np
@@ -17,7 +16,6 @@ from .._families import Part, spec_of
 from .._windows import CropWindow, Policy
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class Crop(CropWindow):
     """The window, in another element type perhaps."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Annotated, Literal, Unpack
 
 import numpy as np
@@ -19,7 +18,6 @@ from .._families import Part, spec_of
 from .._windows import CropWindow, Policy
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class CropMirrorNormalize(CropWindow):
     """The window, mirrored, its channels shifted, scaled and padded, its axes permuted."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any, Literal, Unpack
 
 import jax.numpy as jnp
@@ -23,7 +22,6 @@ from .._tensor.copy import fit, shapes_of
 from .._windows import axes_of
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class Erase(HostOperator, ProgramOperator):
     """Fills boxes. In a program each element asks whether its coordinates lie in one."""
 

@@ -13,7 +13,6 @@ from ..._core.values import Spec, Value
 from .._families import Part, Window
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class Flip(Window):
     """Mirrors spatial axes."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Annotated, Literal, Unpack
 
 import numpy as np
@@ -15,7 +14,6 @@ from ..._core.operator_function import Hints, Input, OneOrMore, PerSample, opera
 from .._families import UNSUPPORTED, Separable
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class GaussianBlur(Separable):
     """Windows of Gaussian weights."""
 

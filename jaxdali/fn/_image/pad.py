@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Annotated, Literal, Unpack
 
 import numpy as np
@@ -17,7 +16,6 @@ from .._families import DEFAULT_LAYOUTS, Part, Window, spec_of
 from .._windows import axes_of
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class Pad(Window):
     """Grows axes at their ends."""
 

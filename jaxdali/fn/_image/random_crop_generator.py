@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal, Unpack
 
@@ -18,7 +17,6 @@ from .._decode.region import random_range, random_windows
 from ..random._draw import uniforms
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class RandomCropGenerator(HostOperator):
     """Start and size of a window, of the shape of an image."""
 

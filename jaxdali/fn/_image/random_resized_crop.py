@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 from typing import Annotated, Literal, Unpack
 
@@ -20,7 +19,6 @@ from ..random._draw import uniforms
 from .resize import MAX_EXTENT, Resampling, output_spec, plan, spatial_axes
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class RandomResizedCrop(Resampling):
     """The window is the source interval."""
 

@@ -98,7 +98,6 @@ def plan(
     return np.where(np.isfinite(sizes), sizes, 1).astype(np.int64), interval
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class Resampling(NativeOperator):
     """Resampling of an interval along each spatial axis."""
 
@@ -139,7 +138,6 @@ class Resampling(NativeOperator):
         return (y,), status
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class Resize(Resampling):
     """Of a given size."""
 

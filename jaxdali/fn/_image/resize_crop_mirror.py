@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 from typing import Annotated, Literal, Unpack
 
@@ -20,7 +19,6 @@ from .resize import Resize, ResizeHints, spatial_axes
 _CROP = ("crop", "crop_h", "crop_w", "crop_d")
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class ResizeCropMirror(Resize):
     """Only the window is computed. The bits of `mirror` are the axes W, H, D."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Annotated, Literal, Unpack
 
 import numpy as np
@@ -92,7 +91,6 @@ def source_map(size: np.ndarray, out: np.ndarray, degrees: np.ndarray, axis: np.
     return np.concatenate([turn, origin[:, :, None]], axis=2)
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class Rotate(Warp):
     """Rotation about the centre."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Annotated, Literal, Unpack
 
 import numpy as np
@@ -20,7 +19,6 @@ from .._windows import Bounded, Policy, axes_of, rounded
 _NAMED = ("start", "rel_start", "end", "rel_end", "shape", "rel_shape")
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class Slice(Bounded):
     """Anchor and shape as inputs, or start, end and shape as arguments."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Annotated, Any, Literal, Unpack
 
 import numpy as np
@@ -18,7 +17,6 @@ from ...errors import ArgumentError
 from .._families import UNSUPPORTED, Warp
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class WarpAffine(Warp):
     """By a given matrix."""
 

@@ -31,7 +31,6 @@ from .workers import Workers
 _log = logging.getLogger("jaxdali")
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class ExternalSource(SourceOperator):
     """One external_source. `source` is what the user gave; `arguments` is how many it is called with, None for an iterable."""
 

@@ -7,7 +7,6 @@ and bfloat16 are computed with.
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -29,7 +28,6 @@ from .constant import constant_node, narrowed
 from .pointwise import FUNCTIONS, Function
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class Pointwise(Elementwise):
     """One of `FUNCTIONS`, samples broadcast against each other as NumPy does.
 
@@ -143,7 +141,6 @@ class Pointwise(Elementwise):
         return super().run(ctx, *values)
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class _Broadcast(Pointwise, NativeOperator):
     """A pointwise function in a program, some of whose inputs a native kernel broadcasts, because a ragged value is involved."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Literal, Unpack
 
 import numpy as np
@@ -15,7 +14,6 @@ from ..._core.values import Spec
 from ..random._draw import uniforms
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class BatchPermutation(HostOperator):
     """For each sample the number of a sample of its shard."""
 

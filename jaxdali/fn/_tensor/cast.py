@@ -51,7 +51,6 @@ def convert(xp: Any, x: Any, dtype: np.dtype) -> Any:
         return result
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class Cast(Elementwise):
     """Converts the elements; shapes and layout stay."""
 

@@ -14,7 +14,6 @@ from .cast import Cast
 from .copy import shapes_of
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class CastLike(HostOperator, ProgramOperator):
     """A cast whose type is the second input's, of which nothing else is looked at."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Callable, Sequence
 from typing import Annotated, Any, Literal, Unpack
@@ -23,7 +22,6 @@ from ...errors import ArgumentError
 from .cast import convert
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class Constant(HostOperator, ProgramOperator):
     """One array for every sample. On the host by default; inside the program when it is asked for on the accelerator."""
 
@@ -48,7 +46,6 @@ class Constant(HostOperator, ProgramOperator):
         return (jnp.broadcast_to(jnp.asarray(self.array, self.dtype), (ctx.B, *self.shape)),)
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class StackScalars(HostOperator):
     """Scalars, some per sample and some constant, as one vector per sample."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Literal, Unpack
 
 import numpy as np
@@ -19,7 +18,6 @@ from .points import PointMap, mapped
 _TYPES = ("uint8", "int8", "uint16", "int16", "uint32", "int32", "float32")
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class CoordTransform(PointMap):
     """By a matrix and an offset."""
 

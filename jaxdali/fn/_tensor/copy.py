@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable
 from typing import Any, Literal, Unpack
 
@@ -19,7 +18,6 @@ from ..._core.ragged import Ragged
 from ..._core.values import Spec, Value
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class Copy(HostOperator, ProgramOperator):
     """The same value, somewhere else. Without an accelerator nothing is copied."""
 

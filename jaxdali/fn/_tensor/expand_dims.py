@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Literal, Unpack
 
 import numpy as np
@@ -15,7 +14,6 @@ from ...errors import ArgumentError
 from .reshaped import Reshaped
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class ExpandDims(Reshaped):
     """With further axes of extent 1."""
 

@@ -20,7 +20,6 @@ from .._elementwise import samples_of_blocks
 from .cast import convert
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class Filled(HostOperator, ProgramOperator):
     """A value, which an input may be, in a shape that an argument gives, or has an input."""
 
@@ -118,7 +117,6 @@ class Filled(HostOperator, ProgramOperator):
         return _Expanded(filled=self)
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class _Expanded(NativeOperator):
     """In a program, of a value or a result whose shapes differ: the native kernel broadcasts."""
 

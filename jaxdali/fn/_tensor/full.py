@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Literal, Unpack
 
 from ..._core.graph import DataNode
@@ -10,7 +9,6 @@ from ..._core.operator_function import Hints, Input, OneOrMore, PerSample, opera
 from .filled import Filled
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class Full(Filled):
     """Of a shape given."""
 
@@ -18,7 +16,6 @@ class Full(Filled):
     layout: str | None
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class FullLike(Filled):
     """Of an input's shape and type."""
 

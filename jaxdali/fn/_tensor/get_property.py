@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Literal, Unpack
 
 import numpy as np
@@ -15,7 +14,6 @@ from ..._core.operator_function import Hints, Input, operator_function
 from ..._core.values import Spec, Value
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class GetProperty(HostOperator):
     """A text for each sample, as bytes. Runs on the host whatever the input, whose values it does not read."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import operator
 from typing import Any
@@ -19,7 +18,6 @@ from ...errors import ArgumentError
 from .._families import call_window, spec_of
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class Join(HostOperator, ProgramOperator):
     """Inputs one after the other. Subclasses say along which axis, and with which axes of extent 1 inserted before."""
 
@@ -90,7 +88,6 @@ class Join(HostOperator, ProgramOperator):
         return (jnp.stack(arrays, axis + 1) if new else jnp.concatenate(arrays, axis + 1),)
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class _Windows(NativeOperator):
     """Inputs of which some are ragged: a window around each, as large as the output and zero outside of it, and then their union."""
 

@@ -23,7 +23,6 @@ from .copy import fit, shapes_of
 _MAX_KEY = 0xFFFF
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class LookupTable(HostOperator, ProgramOperator):
     """The value of each element's key."""
 

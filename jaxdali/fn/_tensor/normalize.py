@@ -27,7 +27,6 @@ from .copy import fit, shapes_of
 _TYPES = ("uint8", "int8", "uint16", "int16", "uint32", "int32", "float32")
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class _Total(Reduction):
     """The sum over the axes, as float64. A second input that is given in its shape tells the axes where the user doesn't."""
 
@@ -51,7 +50,6 @@ class _Total(Reduction):
         return super().infer(x, *given)
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class _Sum(_Total):
     """Of the elements."""
 
@@ -65,7 +63,6 @@ class _Sum(_Total):
         return super().lower(ctx, x)
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class _Squares(_Total):
     """Of the squared differences from a mean: a number, or the second input."""
 
@@ -80,7 +77,6 @@ class _Squares(_Total):
         return super().setup(ctx, *values)
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class _Statistic(HostOperator, ProgramOperator):
     """Mean of a sample or of the batch, of their totals; or of squares, the standard deviation. The second input is what was summed."""
 
@@ -144,7 +140,6 @@ class _Statistic(HostOperator, ProgramOperator):
         return xp.sqrt(xp.where(free > 0, total / xp.where(free > 0, free, 1.0), 0.0) + self.epsilon)
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class Standardize(HostOperator, ProgramOperator):
     """``(x - mean) / sqrt(stddev**2 + epsilon) * scale + shift``; mean and stddev are numbers, or else further inputs in this order."""
 
@@ -209,7 +204,6 @@ class Standardize(HostOperator, ProgramOperator):
         return convert(xp, (x.astype(np.float32) - mean) * factor + np.float32(self.shift), self.dtype)
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class _ByChannel(Standardize, NativeOperator):
     """Of ragged samples, with statistics that vary along one axis of known extent, or none."""
 
@@ -231,7 +225,6 @@ class _ByChannel(Standardize, NativeOperator):
         return max(int(np.prod(s.shape or ())) for s in ctx.inputs[1:])
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class _Expanded(Standardize, NativeOperator):
     """Of ragged samples, with statistics of any shape: a native kernel broadcasts them."""
 

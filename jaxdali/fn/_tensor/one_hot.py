@@ -21,7 +21,6 @@ from .._families import samples_of_blocks, spec_of
 from .cast import convert
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class OneHot(HostOperator, ProgramOperator):
     """A new axis, along which all elements but one have the off value."""
 
@@ -102,7 +101,6 @@ class OneHot(HostOperator, ProgramOperator):
         return (Ragged(jnp.where(hot, on, off), out.offsets, out.shapes),)
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class _OfScalars(OneHot):
     """Of a source of vectors whose first sample has one element."""
 

@@ -11,7 +11,6 @@ from ..._core.values import Spec
 from .copy import Copy
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class PerFrame(Copy):
     """The same value with a layout that begins with F."""
 

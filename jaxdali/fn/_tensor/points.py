@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 
 import jax.numpy as jnp
@@ -16,7 +15,6 @@ from ..._core.values import Spec, Value
 from .cast import convert
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class PointMap(HostOperator, ProgramOperator):
     """Maps points ``[..., D]`` of each sample to points ``[..., R]``. Subclasses say with which matrix."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any, Literal, Unpack
 
 import numpy as np
@@ -18,7 +17,6 @@ from ...errors import ArgumentError
 from .reshaped import Reshaped, same_volume
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class Reshape(Reshaped):
     """Extents given, or by those of the input; a negative one is what is left."""
 
@@ -121,7 +119,6 @@ def _scaled(extent: int, factor: float) -> int:
     return int(np.floor(extent * factor + 0.5))
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class Reinterpret(Reshape):
     """The same, of another element type."""
 

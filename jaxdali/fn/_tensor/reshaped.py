@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 
 import jax.numpy as jnp
@@ -15,7 +14,6 @@ from ..._core.ragged import ALIGNMENT, Packed, Ragged
 from ..._core.values import Spec, Value
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class Reshaped(HostOperator, ProgramOperator):
     """An operator whose output has the bytes of its first input. Subclasses say the shapes."""
 

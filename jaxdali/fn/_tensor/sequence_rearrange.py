@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any, Literal, Unpack
 
 import jax.numpy as jnp
@@ -18,7 +17,6 @@ from ...errors import ArgumentError
 from .._families import OUT_OF_BOUNDS, samples_of_blocks, spec_of
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class SequenceRearrange(HostOperator, ProgramOperator):
     """Takes elements along the first axis. In a program each element of the result asks where it comes from."""
 

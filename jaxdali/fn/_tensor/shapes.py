@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Annotated, Literal, Unpack
 
 import numpy as np
@@ -18,7 +17,6 @@ from ..._core.values import Spec, Value
 from .cast import convert
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class Shapes(HostOperator):
     """The shape of each sample. Runs on the host whatever the input: shapes are known there before anything is launched."""
 

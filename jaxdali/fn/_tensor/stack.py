@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Literal, Unpack
 
 from ..._core.graph import DataNode
@@ -12,7 +11,6 @@ from ...errors import ArgumentError
 from .join import Join
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class Stack(Join):
     """Along a new axis."""
 

@@ -73,7 +73,6 @@ class Range:
         return self.start is None and self.stop is None and self.step in (None, 1)
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class Subscript(HostOperator, ProgramOperator):
     """A part of each sample by Python's indexing rules."""
 
@@ -182,7 +181,6 @@ class Subscript(HostOperator, ProgramOperator):
         return (y.reshape(ctx.B, *(ctx.spec.shape or ())),)
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class _PerSampleSubscript(Subscript, NativeOperator):
     """A subscript in a program, of samples that differ in shape or with indices per sample: the native kernel takes the parts."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Literal, Unpack
 
 from ..._core.arguments import Values
@@ -14,7 +13,6 @@ from ...errors import ArgumentError
 from .._families import Part, Window, spec_of
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class Transpose(Window):
     """The whole of each sample, its axes permuted."""
 

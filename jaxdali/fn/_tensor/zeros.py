@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Literal, Unpack
 
 import numpy as np
@@ -14,7 +13,6 @@ from ..._core.operator_function import Hints, Input, OneOrMore, PerSample, opera
 from .filled import Filled
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class Zeros(Filled):
     """Of a shape given."""
 
@@ -24,7 +22,6 @@ class Zeros(Filled):
     layout: str | None
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class ZerosLike(Filled):
     """Of an input's shape."""
 

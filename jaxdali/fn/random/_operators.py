@@ -32,7 +32,6 @@ _NUMBERS = ("uint8", "int8", "uint16", "int16", "uint32", "int32", "uint64", "in
 _UNSUPPORTED = 4  # kUnsupported of ffi/common/status.h
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class _Random(HostOperator):
     """What all distributions share: the shape of a sample's numbers, and who draws them.
 
@@ -100,7 +99,6 @@ class _Random(HostOperator):
         return (packed,)
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class _Distribution(_Random):
     """A distribution of numbers, element by element."""
 
@@ -127,7 +125,6 @@ class _Distribution(_Random):
         return first if (per_sample == first).all() else np.repeat(per_sample, sizes, axis=0)
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class Uniform(_Distribution):
     """Continuous in ``[low, high)``, or one of some values."""
 
@@ -169,7 +166,6 @@ class Uniform(_Distribution):
         return np.concatenate(choices)[np.repeat(starts, sizes) + (u * np.repeat(counts, sizes)).astype(np.int64)]
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class CoinFlip(_Distribution):
     """1 with some probability, else 0."""
 
@@ -180,7 +176,6 @@ class CoinFlip(_Distribution):
         return (u < self._each(probability, sizes)).astype(self.dtype)
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class Normal(_Distribution):
     """Normally distributed."""
 
@@ -192,7 +187,6 @@ class Normal(_Distribution):
         return convert(np, mean + stddev * u, self.dtype)
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class Choice(_Random):
     """Elements of an array, each with its probability. `count`: draws from 0 .. count-1, instead of from an input."""
 
@@ -256,7 +250,6 @@ class Choice(_Random):
         return np.concatenate(parts) if parts else np.zeros(0, np.int64)
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class Beta(_Distribution):
     """Beta-distributed: x / (x + y) of two numbers that are gamma-distributed, by Marsaglia and Tsang (2000)."""
 

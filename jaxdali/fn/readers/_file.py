@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import re
 from collections.abc import Sequence
@@ -77,7 +76,6 @@ class _LabelledFiles(Records):
         return packed, np.concatenate([records.labels[index] for records, index in parts])[:, None]
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class ReadFile(Reader):
     """`readers.file`; the fields are its arguments."""
 

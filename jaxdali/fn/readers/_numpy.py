@@ -177,7 +177,6 @@ class _Arrays(Records):
         return (np.array(x, self.whole.dtype, order="C", copy=None),)
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class ReadNumpy(Reader):
     """`readers.numpy`; `region` is what of a file is read, by the values in `args`, or None."""
 
@@ -209,7 +208,6 @@ class ReadNumpy(Reader):
         return _Arrays(Files(self.file_root, [name for names in found for name in names], store, sizes), self)
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class CutRegion(HostOperator):
     """The region of each array, where its arguments differ from sample to sample."""
 

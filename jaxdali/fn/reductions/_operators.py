@@ -31,7 +31,6 @@ _HOST = {
 }
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class Reduction(HostOperator, NativeOperator):
     """A number, computed in double, of the elements over some axes; `finish` makes the result of it."""
 
@@ -122,7 +121,6 @@ class Reduction(HostOperator, NativeOperator):
         return center.reshape(-1).astype(jnp.float64)
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class Sum(Reduction):
     """The sum."""
 
@@ -133,7 +131,6 @@ class Sum(Reduction):
         return self.dtype or np.dtype({"u": np.uint64, "i": np.int64}.get(dtype.kind, np.float32))
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class Mean(Reduction):
     """The mean."""
 
@@ -149,7 +146,6 @@ class Mean(Reduction):
         return xp.trunc(total.astype(np.int64).astype(self.dtype).astype(np.float64) / count)  # as DALI, which sums in this type
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class Min(Reduction):
     """The least element."""
 
@@ -160,7 +156,6 @@ class Min(Reduction):
         return dtype
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class Max(Min):
     """The greatest element."""
 
@@ -168,7 +163,6 @@ class Max(Min):
     what = _MAX
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class MeanSquare(Reduction):
     """The mean of the squares."""
 
@@ -183,7 +177,6 @@ class MeanSquare(Reduction):
         return total / count
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class Rms(MeanSquare):
     """The root of the mean of the squares."""
 
@@ -194,7 +187,6 @@ class Rms(MeanSquare):
         return xp.sqrt(total / count)
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class Variance(Reduction):
     """The mean of the squared distances from a given mean."""
 
@@ -206,7 +198,6 @@ class Variance(Reduction):
         return total / xp.maximum(count - float(self.ddof), 0.0)
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class StdDev(Variance):
     """Its root."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any, Literal, Unpack
 
 import numpy as np
@@ -16,7 +15,6 @@ from ...errors import ArgumentError
 from .._families import OUT_OF_BOUNDS
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class SelectMasks(HostOperator):
     """Rows of polygons, and their vertices one behind the other."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Literal, Unpack
 
 import numpy as np
@@ -16,7 +15,6 @@ from ...errors import ArgumentError
 from ._transform import LAYOUT, check_transform, then
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class Combine(HostOperator):
     """All inputs, the first one first."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Literal, Unpack
 
 import numpy as np
@@ -15,7 +14,6 @@ from ...errors import ArgumentError
 from ._transform import Transform, known_width
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class Crop(Transform):
     """Maps a box onto a box."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Annotated, Literal, Unpack
 
 import numpy as np
@@ -16,7 +15,6 @@ from .._image.rotate import rotation as about_axis
 from ._transform import Transform
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class Rotation(Transform):
     """Turns about a point, or a line through it."""
 

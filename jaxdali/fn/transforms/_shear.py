@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Annotated, Literal, Unpack
 
 import numpy as np
@@ -16,7 +15,6 @@ from ...errors import ArgumentError
 from ._transform import Transform, known_width
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class Shear(Transform):
     """Adds to each coordinate multiples of the others."""
 

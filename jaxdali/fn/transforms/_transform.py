@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 import numpy as np
 
 from ..._core.arguments import Values
@@ -15,7 +13,6 @@ from ...errors import ArgumentError
 LAYOUT = "**"  # as DALI has it: axes without a meaning
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class Transform(HostOperator):
     """A new transform, perhaps combined with one that comes as an input. Subclasses say its number of dimensions and its matrix."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Literal, Unpack
 
 import numpy as np
@@ -14,7 +13,6 @@ from ..._core.values import Spec
 from ._transform import Transform, known_width
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class Translation(Transform):
     """Adds an offset."""
 

@@ -10,7 +10,6 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax.extend.core import jaxpr_as_fun
 from jax.sharding import NamedSharding, PartitionSpec, Sharding
 
 from ..._core.building import add, as_node, current_scope
@@ -19,7 +18,7 @@ from ..._core.operator import EagerOperator, Operator, ProgramOperator
 from ..._core.values import Spec, narrow
 from ..._run.outputs import by_shard
 from ..._run.sharding import Shards, assemble
-from ..._run.tracing import NotFaithful, Trace, compiled, describe, trace, trace_again
+from ..._run.tracing import NotFaithful, Trace, compiled, describe, function_of, trace, trace_again
 from ...errors import ArgumentError, OperatorError
 
 _log = logging.getLogger(__name__)
@@ -133,7 +132,6 @@ def jax_function(
     return operator
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class _Function(Operator):
     """What both kinds share. The function itself is not part of the key: each shard's definition makes one of its own."""
 
@@ -180,7 +178,6 @@ class _Function(Operator):
         return arrays
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class TraceableFunction(_Function, ProgramOperator):
     """A function before it is known whether it can be traced; `bind` finds out."""
 
@@ -224,7 +221,6 @@ def _traces(functions, arguments, flatten, jit):
     return first
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class TracedFunction(ProgramOperator):
     """A function that was traced: a computation inside the program."""
 
@@ -248,10 +244,9 @@ class TracedFunction(ProgramOperator):
 
     def lower(self, ctx: LowerContext, *arrays: Any) -> tuple[Any, ...]:
         inputs = [a if self.x64 else a.astype(narrow(a.dtype)) for a in arrays]
-        return tuple(jaxpr_as_fun(self.jaxpr)(*inputs))
+        return tuple(function_of(self.jaxpr)(*inputs))
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class EagerFunction(_Function, EagerOperator):
     """A function that is called with real arrays, between two programs."""
 
