@@ -241,6 +241,29 @@ def filter_cases(rng: np.random.Generator) -> Iterator[Case]:
             yield Case("filter", samples, np.dtype(result), shapes, (window, taps), attrs, False, f"{source} {result} {attrs}")
 
 
+def equalize_cases(rng: np.random.Generator) -> Iterator[Case]:
+    from jaxdali.fn._image.clahe import lab_tables
+
+    shapes = [
+        (0, 2, 1, 1, 0),
+        (1, 4, 1, 1, 0),
+        (0, 3, 3, 4, 0),
+        (1, 3, 2, 5, 0),
+        (2, 4, 1, 3, 0),
+        (0, 3, 8, 8, 0),
+        (0, 3, 2, 2, 1),
+        (1, 4, 3, 2, 1),
+    ]
+    for height_axis, rank, tiles_y, tiles_x, lab in shapes:
+        for stretch in (False, True):
+            samples = [noise(rng, (*extents(rng, rank - 1, 50 if rank < 4 else 9), 3), np.uint8) // (i + 1) for i in range(4)]
+            first = np.array([100 * i * tiles_y * tiles_x for i in range(4)], np.int32)
+            tables = lab_tables() if lab else np.zeros(0, np.int32)
+            attrs = {"height_axis": height_axis, "tiles_y": tiles_y, "tiles_x": tiles_x, "stretch": stretch, "scratch": 1 << 24}
+            params = (np.array([0, 2, 0.1, 40], np.float32), first, tables)
+            yield Case("equalize", samples, np.dtype(np.uint8), [x.shape for x in samples], params, attrs, True, f"{attrs}")
+
+
 def reduce_cases(rng: np.random.Generator) -> Iterator[Case]:
     for source in (np.uint8, np.int32, np.float16, np.float32, np.bool_):
         for axes in [(), (0,), (0, 1), (1,), (2,), (0, 2), (0, 1, 2)]:
@@ -275,7 +298,7 @@ def run(case: Case, target: str = "", dense: bool = False, present: Any = None, 
         with jax.enable_x64(True), jax.default_device(device):
             ctx: Any = types.SimpleNamespace(B=n, control=jnp.asarray([pool, *present], jnp.int32))
             shapes = np.array(case.shapes[:n], np.int64).reshape(n, -1)
-            params = [jnp.asarray(p[:n]) for p in case.params]
+            params = [jnp.asarray(p[:n] if len(p) == len(case.samples) else p) for p in case.params]
             if dense:
                 spec = Spec(case.dtype, shapes.shape[1], tuple(shapes[0].tolist()))
                 y, status = _ffi.call(target or case.kernel, ctx, jnp.asarray(case.samples[0][None]), spec, None, *params, **case.attrs)

@@ -4,19 +4,13 @@
 #define JAXDALI_FFI_FILTER_H_
 
 #include "ffi/common/batch.h"
+#include "ffi/common/border.h"
 #include "ffi/common/convert.h"
 #include "ffi/common/hd.h"
 #include "ffi/common/samples.h"
 #include "ffi/common/status.h"
 
 namespace jaxdali {
-
-// The element in [0, n) that stands for element i; n > 0.
-JAXDALI_HD inline int64_t Reflect(int64_t i, int64_t n) {
-  if (n == 1) return 0;
-  while (i < 0 || i >= n) i = i < 0 ? -i : 2 * (n - 1) - i;
-  return i;
-}
 
 // One sample: [outer, n[0], n[1], n[2], inner]; axes that are not filtered have a window of one tap, of weight 1.
 struct FilterArgs {

@@ -26,6 +26,7 @@ from ._deprecated import uniform as uniform
 from ._image.brightness_contrast import brightness as brightness
 from ._image.brightness_contrast import brightness_contrast as brightness_contrast
 from ._image.brightness_contrast import contrast as contrast
+from ._image.clahe import clahe as clahe
 from ._image.color_space_conversion import color_space_conversion as color_space_conversion
 from ._image.color_twist import color_twist as color_twist
 from ._image.color_twist import hsv as hsv
@@ -33,6 +34,7 @@ from ._image.color_twist import hue as hue
 from ._image.color_twist import saturation as saturation
 from ._image.crop import crop as crop
 from ._image.crop_mirror_normalize import crop_mirror_normalize as crop_mirror_normalize
+from ._image.equalize import equalize as equalize
 from ._image.erase import erase as erase
 from ._image.flip import flip as flip
 from ._image.gaussian_blur import gaussian_blur as gaussian_blur

@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING as _TYPE_CHECKING
 
 from ..._core import names as _names
+from ._deprecated import equalize as equalize
 from ._deprecated import peek_image_shape as peek_image_shape
 
 if not _TYPE_CHECKING:

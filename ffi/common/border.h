@@ -1,0 +1,49 @@
+// What stands beyond the border of an image.
+#ifndef JAXDALI_FFI_COMMON_BORDER_H_
+#define JAXDALI_FFI_COMMON_BORDER_H_
+
+#include <cstdint>
+
+#include "ffi/common/hd.h"
+
+namespace jaxdali {
+
+// jaxdali/fn/_families.py has the same.
+enum class Border : int32_t {
+  kConstant,   // another value
+  kReflect,    // dcb|abcd|cba: mirrored at the centre of the outermost element ("reflect 101")
+  kMirror,     // cba|abcd|dcb: mirrored at its edge ("reflect 1001")
+  kWrap,       // bcd|abcd|abc
+  kReplicate,  // aaa|abcd|ddd
+  kCount
+};
+
+// The element in [0, n) that stands for element i; n > 0.
+JAXDALI_HD inline int64_t Reflect(int64_t i, int64_t n) {
+  if (n == 1) return 0;
+  while (i < 0 || i >= n) i = i < 0 ? -i : 2 * (n - 1) - i;
+  return i;
+}
+
+// The same of any border; -1: none.
+JAXDALI_HD inline int64_t Inside(Border border, int64_t i, int64_t n) {
+  if (i >= 0 && i < n) return i;
+  switch (border) {
+    case Border::kReflect:
+      return Reflect(i, n);
+    case Border::kMirror:
+      while (i < 0 || i >= n) i = i < 0 ? -1 - i : 2 * n - 1 - i;
+      return i;
+    case Border::kWrap:
+      i %= n;
+      return i < 0 ? i + n : i;
+    case Border::kReplicate:
+      return i < 0 ? 0 : n - 1;
+    default:
+      return -1;
+  }
+}
+
+}  // namespace jaxdali
+
+#endif  // JAXDALI_FFI_COMMON_BORDER_H_

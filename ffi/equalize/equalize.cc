@@ -1,0 +1,38 @@
+// Binding of histogram equalization.
+#include "ffi/equalize/equalize.h"
+
+#include "ffi/common/kernel.h"
+
+namespace jaxdali {
+namespace {
+
+ffi::Error SetUp(EqualizeBatch* b, F32 limit, I32 first_table, I32 lab, int32_t height_axis, int32_t tiles_y,
+                 int32_t tiles_x, bool stretch) {
+  if (b->in.dtype != DType::kU8 || b->out.dtype != DType::kU8 || b->out.ndim != b->in.ndim || height_axis < 0 ||
+      height_axis + 2 > b->in.ndim)
+    return ffi::Error::InvalidArgument("equalize: images must be u8, with two axes from height_axis on");
+  if (tiles_y < 1 || tiles_x < 1 || !HasRows(limit, *b, 1) || !HasRows(first_table, *b, 1))
+    return ffi::Error::InvalidArgument("equalize: tiles, and a limit and a place for each sample");
+  if (lab.element_count() != 0 && lab.element_count() != Lab::kTables)
+    return ffi::Error::InvalidArgument("equalize: tables of L*a*b*");
+  b->limit = limit.typed_data();
+  b->first_table = first_table.typed_data();
+  b->lab = lab.element_count() == 0 ? nullptr : lab.typed_data();
+  b->height_axis = height_axis;
+  b->tiles_y = tiles_y;
+  b->tiles_x = tiles_x;
+  b->stretch = stretch;
+  return ffi::Error::Success();
+}
+
+}  // namespace
+}  // namespace jaxdali
+
+JAXDALI_DEFINE_KERNEL_WITH_SCRATCH(equalize, jaxdali::SetUp, jaxdali::Equalize, jaxdali::LaunchEqualize,
+                                   .Arg<jaxdali::F32>()      // limits of the histograms [N]
+                                       .Arg<jaxdali::I32>()  // a sample's first table [N]
+                                       .Arg<jaxdali::I32>()  // tables of L*a*b*, or none
+                                       .Attr<int32_t>("height_axis")
+                                       .Attr<int32_t>("tiles_y")
+                                       .Attr<int32_t>("tiles_x")
+                                       .Attr<bool>("stretch"));

@@ -1,0 +1,206 @@
+// Histogram equalization of uint8 images: a histogram of each tile of a plane, a table of each histogram, and every
+// pixel looked up in the tables of the tiles around it, blended. With one tile: equalization of whole planes.
+#ifndef JAXDALI_FFI_EQUALIZE_H_
+#define JAXDALI_FFI_EQUALIZE_H_
+
+#include <cmath>
+
+#include "ffi/common/batch.h"
+#include "ffi/common/hd.h"
+#include "ffi/common/samples.h"
+#include "ffi/common/status.h"
+
+namespace jaxdali {
+
+inline constexpr int kBins = 256;
+
+// The lightness of sRGB pixels (CIE L*a*b* in 8 bits), and back, in the whole numbers that OpenCV defines. The tables
+// are made by jaxdali/fn/_image/clahe.py.
+struct Lab {
+  static constexpr int kLinear = 256, kRoot = 3072, kLightness = 256, kGamma = 4096;  // lengths of the tables
+  static constexpr int kTables = kLinear + kRoot + 2 * kLightness + kGamma;
+
+  const int32_t* linear;     // linear light of a channel, 8 + 3 bits
+  const int32_t* root;       // f(t), 15 bits, for t of 8 + 3 bits
+  const int32_t* lightness;  // Y of L, 14 bits
+  const int32_t* root_of;    // f(Y) of L, 14 bits
+  const int32_t* gamma;      // a channel, for linear light of 12 bits
+
+  JAXDALI_HD explicit Lab(const int32_t* tables)
+      : linear(tables),
+        root(linear + kLinear),
+        lightness(root + kRoot),
+        root_of(lightness + kLightness),
+        gamma(root_of + kLightness) {}
+
+  struct Pixel {
+    int l, a, b;
+  };
+  JAXDALI_HD Pixel FromRgb(const uint8_t* rgb) const {
+    const int r = linear[rgb[0]], g = linear[rgb[1]], b = linear[rgb[2]];
+    const int x = root[Scaled(1777 * r + 1541 * g + 778 * b, 12)];
+    const int y = root[Scaled(871 * r + 2929 * g + 296 * b, 12)];
+    const int z = root[Scaled(73 * r + 448 * g + 3575 * b, 12)];
+    return {Limited(Scaled(296 * y - 1336934, 15), 255), Limited(Scaled(500 * (x - y) + (128 << 15), 15), 255),
+            Limited(Scaled(200 * (y - z) + (128 << 15), 15), 255)};
+  }
+  JAXDALI_HD void ToRgb(Pixel p, uint8_t* rgb) const {
+    const int y = lightness[p.l], f = root_of[p.l];
+    const int x = Cube(f + ((5 * p.a * 53687 + 128) >> 13) - 4194), z = Cube(f - ((p.b * 41943 + 16) >> 9) + 10484);
+    rgb[0] = Channel(12615 * x - 6296 * y - 2223 * z);
+    rgb[1] = Channel(-3773 * x + 7684 * y + 185 * z);
+    rgb[2] = Channel(217 * x - 836 * y + 4715 * z);
+  }
+
+ private:
+  JAXDALI_HD static int Limited(int v, int most) { return v < 0 ? 0 : v > most ? most : v; }
+  JAXDALI_HD static int Scaled(int v, int bits) { return (v + (1 << (bits - 1))) >> bits; }
+  JAXDALI_HD static int Cube(int f) {  // the inverse of f(t)
+    return f <= 3390 ? f * 108 / 841 - 290 : f * f / 16384 * f / 16384;
+  }
+  JAXDALI_HD uint8_t Channel(int v) const { return static_cast<uint8_t>(gamma[Limited(Scaled(v, 14), kGamma - 1)]); }
+};
+
+// One sample: [outer, height, width, inner], and its planes, for each (outer, inner) or for each outer.
+struct EqualizeArgs {
+  const uint8_t* in;
+  uint8_t* out;
+  int64_t height, width, inner, planes;
+  int channels;                     // 3: a plane is the lightness of all; 1: it is a channel
+  int64_t tile_height, tile_width;  // those at the lower and right border reach beyond, into the mirrored image
+  float limit;
+
+  // The first channel of a pixel of a plane.
+  JAXDALI_HD int64_t At(int64_t plane, int64_t y, int64_t x) const {
+    const int64_t each = inner / channels;
+    return ((plane / each * height + y) * width + x) * inner + plane % each;
+  }
+};
+
+// A batch, as the custom call gets it.
+struct EqualizeBatch {
+  Batch in, out;               // of one shape
+  const float* limit;          // [n] the most pixels of one value in a tile, in units of their mean; 0: any number
+  const int32_t* first_table;  // [n] a sample's, among those in the working memory
+  const int32_t* lab;          // Lab::kTables numbers: three channels are one plane; null: each is a plane
+  int height_axis, tiles_y, tiles_x;
+  bool stretch;    // of a table: its first value becomes 0, as in equalization of planes; else its share of the tile
+  float* scratch;  // CUDA only: tables, kBins bytes each
+  int64_t scratch_size;
+
+  JAXDALI_HD int Tiles() const { return tiles_y * tiles_x; }
+
+  JAXDALI_NOINLINE JAXDALI_HD Status Sample(int i, EqualizeArgs* a) const {
+    int64_t outer = 1;
+    a->inner = 1;
+    for (int d = 0; d < in.ndim; d++) {
+      if (out.dim(i, d) != in.dim(i, d)) return kInternal;
+      if (d < height_axis) outer *= in.dim(i, d);
+      if (d > height_axis + 1) a->inner *= in.dim(i, d);
+    }
+    a->in = in.bytes(i);
+    a->out = out.bytes(i);
+    a->height = in.dim(i, height_axis);
+    a->width = in.dim(i, height_axis + 1);
+    a->channels = lab && a->inner == 3 ? 3 : 1;
+    a->planes = a->height * a->width == 0 ? 0 : outer * (a->inner / a->channels);
+    const bool whole = a->height % tiles_y == 0 && a->width % tiles_x == 0;
+    a->tile_height = a->height / tiles_y + (whole ? 0 : 1);
+    a->tile_width = a->width / tiles_x + (whole ? 0 : 1);
+    a->limit = limit[i];
+    return kOk;
+  }
+
+  // The same, and where its tables are in the working memory.
+  JAXDALI_HD Status Sample(int i, EqualizeArgs* a, uint8_t** tables) const {
+    const int64_t first = first_table[i], bytes = scratch_size * static_cast<int64_t>(sizeof(float));
+    *tables = reinterpret_cast<uint8_t*>(scratch) + first * kBins;
+    const Status s = Sample(i, a);
+    return s != kOk || (first >= 0 && (first + a->planes * Tiles()) * kBins <= bytes) ? s : kInternal;
+  }
+
+  // The value of a plane at a pixel.
+  JAXDALI_HD int Value(const EqualizeArgs& a, int64_t at) const {
+    return a.channels == 3 ? Lab(lab).FromRgb(a.in + at).l : a.in[at];
+  }
+
+  // The table of a histogram, which is changed.
+  JAXDALI_HD void Table(const EqualizeArgs& a, uint32_t* histogram, uint8_t* table) const {
+    const uint32_t area = static_cast<uint32_t>(a.tile_height * a.tile_width);
+    uint32_t skipped = 0;
+    if (stretch) {
+      int first = 0;
+      while (histogram[first] == 0) first++;
+      if (histogram[first] == area) {  // one value, which stays
+        for (int k = 0; k < kBins; k++) table[k] = static_cast<uint8_t>(k);
+        return;
+      }
+      skipped = histogram[first];
+      histogram[first] = 0;
+    }
+    if (a.limit > 0) Clip(static_cast<uint32_t>(static_cast<double>(a.limit) * area / kBins), histogram);
+    const float scale = 255.0f / static_cast<float>(area - skipped);
+    uint32_t sum = 0;
+    for (int k = 0; k < kBins; k++) {
+      sum += histogram[k];
+      table[k] = Rounded(static_cast<float>(sum) * scale);
+    }
+  }
+
+  // The tiles whose centres are around a coordinate, and how near the second is.
+  struct Between {
+    int before, after;
+    float weight;
+  };
+  JAXDALI_HD static Between Around(int64_t at, int64_t tile, int tiles) {
+    const float place = static_cast<float>(at) * (1.0f / static_cast<float>(tile)) - 0.5f, floor = std::floor(place);
+    const int before = static_cast<int>(floor);
+    return {before > 0 ? before : 0, before + 1 < tiles ? before + 1 : tiles - 1, place - floor};
+  }
+
+  // Writes the pixel whose first channel is `at`, whose value in its plane becomes another by the tables of the plane.
+  JAXDALI_HD void Put(const EqualizeArgs& a, const uint8_t* tables, int64_t at, Between v, Between h) const {
+    if (a.channels == 1) {
+      a.out[at] = Blend(tables + a.in[at], v, h);
+      return;
+    }
+    Lab::Pixel pixel = Lab(lab).FromRgb(a.in + at);
+    pixel.l = Blend(tables + pixel.l, v, h);
+    Lab(lab).ToRgb(pixel, a.out + at);
+  }
+
+ private:
+  JAXDALI_HD uint8_t Blend(const uint8_t* found, Between v, Between h) const {
+    if (Tiles() == 1) return *found;
+    const uint8_t *above = found + v.before * tiles_x * kBins, *below = found + v.after * tiles_x * kBins;
+    const float top = above[h.before * kBins] * (1 - h.weight) + above[h.after * kBins] * h.weight;
+    const float bottom = below[h.before * kBins] * (1 - h.weight) + below[h.after * kBins] * h.weight;
+    return Rounded(top * (1 - v.weight) + bottom * v.weight);
+  }
+  JAXDALI_HD static uint8_t Rounded(float v) {  // halves to even
+    const float r = std::rint(v);
+    return static_cast<uint8_t>(r > 255 ? 255 : r);
+  }
+  // Cuts off what is above the limit, and spreads it over all bins.
+  JAXDALI_HD static void Clip(uint32_t limit, uint32_t* histogram) {
+    if (limit < 1) limit = 1;
+    uint32_t cut = 0;
+    for (int k = 0; k < kBins; k++) {
+      if (histogram[k] <= limit) continue;
+      cut += histogram[k] - limit;
+      histogram[k] = limit;
+    }
+    const uint32_t each = cut / kBins, rest = cut % kBins, step = rest > 0 ? kBins / rest : 1;
+    for (uint32_t k = 0; k < kBins; k++) histogram[k] += each + (k % step == 0 && k / step < rest ? 1 : 0);
+  }
+};
+
+// The CPU kernel.
+Status Equalize(const EqualizeBatch& batch, int i);
+
+// The CUDA kernel; null or what went wrong.
+const char* LaunchEqualize(const EqualizeBatch& batch, const Samples& samples, void* stream);
+
+}  // namespace jaxdali
+
+#endif  // JAXDALI_FFI_EQUALIZE_H_

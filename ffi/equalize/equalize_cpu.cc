@@ -1,0 +1,58 @@
+// CPU kernel of histogram equalization.
+#include <algorithm>
+#include <new>
+#include <vector>
+
+#include "ffi/common/border.h"
+#include "ffi/equalize/equalize.h"
+
+namespace jaxdali {
+namespace {
+
+// Of the tile (row, column) of a plane.
+void Count(const EqualizeBatch& b, const EqualizeArgs& a, int64_t plane, int row, int column, uint32_t* histogram) {
+  uint32_t parts[4][kBins] = {};  // neighbours are often equal: they are counted apart
+  const int64_t first = column * a.tile_width, most = first + a.tile_width;
+  const int64_t inside = most < a.width ? most : a.width;
+  for (int64_t y = row * a.tile_height; y < (row + 1) * a.tile_height; y++) {
+    const int64_t line = a.At(plane, Reflect(y, a.height), 0);
+    for (int64_t x = first; x < inside; x++) parts[x & 3][b.Value(a, line + x * a.inner)]++;
+    for (int64_t x = std::max(first, inside); x < most; x++)
+      parts[x & 3][b.Value(a, line + Reflect(x, a.width) * a.inner)]++;
+  }
+  for (int k = 0; k < kBins; k++) histogram[k] = parts[0][k] + parts[1][k] + parts[2][k] + parts[3][k];
+}
+
+void Run(const EqualizeBatch& b, const EqualizeArgs& a) {
+  std::vector<uint8_t> tables(static_cast<size_t>(b.Tiles()) * kBins);
+  std::vector<EqualizeBatch::Between> columns(static_cast<size_t>(a.width));
+  for (int64_t x = 0; x < a.width; x++) columns[static_cast<size_t>(x)] = b.Around(x, a.tile_width, b.tiles_x);
+  for (int64_t plane = 0; plane < a.planes; plane++) {
+    for (int t = 0; t < b.Tiles(); t++) {
+      uint32_t histogram[kBins];
+      Count(b, a, plane, t / b.tiles_x, t % b.tiles_x, histogram);
+      b.Table(a, histogram, tables.data() + t * kBins);
+    }
+    for (int64_t y = 0; y < a.height; y++) {
+      const EqualizeBatch::Between v = b.Around(y, a.tile_height, b.tiles_y);
+      const int64_t line = a.At(plane, y, 0);
+      for (int64_t x = 0; x < a.width; x++)
+        b.Put(a, tables.data(), line + x * a.inner, v, columns[static_cast<size_t>(x)]);
+    }
+  }
+}
+
+}  // namespace
+
+Status Equalize(const EqualizeBatch& batch, int i) {
+  EqualizeArgs a;
+  if (Status s = batch.Sample(i, &a); s != kOk) return s;
+  try {
+    Run(batch, a);
+  } catch (const std::bad_alloc&) {
+    return kOutOfMemory;
+  }
+  return kOk;
+}
+
+}  // namespace jaxdali

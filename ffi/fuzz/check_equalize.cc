@@ -1,0 +1,45 @@
+#include "ffi/equalize/equalize.cu"
+#include "ffi/fuzz/check_kernels.h"
+
+namespace jaxdali {
+namespace {
+
+void TryEqualize(Random& random) {
+  const bool lab = random(3) == 0;
+  const int n = 1 + random(4), height_axis = random(3), rank = height_axis + 2 + (lab ? 1 : random(2));
+  const int tiles_y = 1 + random(4), tiles_x = 1 + random(4);
+  Shapes shapes;
+  std::vector<float> limit;
+  std::vector<int32_t> first_table, tables;
+  int places = 0;
+  for (int i = 0; i < n; i++) {
+    std::vector<int> shape;
+    int planes = 1;
+    for (int d = 0; d < rank; d++) {
+      const bool channel = d > height_axis + 1, spatial = d >= height_axis && !channel;
+      shape.push_back(random.Extent(spatial ? 60 : 4));
+      if (channel && lab && random(4)) shape.back() = 3;
+      if (!spatial) planes *= shape.back();
+    }
+    shapes.push_back(shape);
+    limit.push_back(random(2) ? 0 : static_cast<float>(random.Uniform(0, 5)));
+    first_table.push_back(places);
+    places += planes * tiles_y * tiles_x;
+  }
+  for (int k = 0; k < Lab::kTables; k++)  // of the tables' ranges
+    tables.push_back(random(k < Lab::kLinear                 ? 2041
+                            : k < Lab::kLinear + Lab::kRoot  ? 37000
+                            : k < Lab::kTables - Lab::kGamma ? 16384
+                                                             : 256));
+  Memory memory(DType::kU8, shapes, false, random(10) ? -1 : 0, random);
+  std::vector<float> scratch(static_cast<size_t>(places) * kBins / sizeof(float));
+  const EqualizeBatch b{
+      memory.batch, {},      limit.data(),   first_table.data(), lab ? tables.data() : nullptr,       height_axis,
+      tiles_y,      tiles_x, random(2) == 0, scratch.data(),     static_cast<int64_t>(scratch.size())};
+  Run("equalize", b, DType::kU8, shapes, false, -1, random, LaunchEqualize, Equalize);
+}
+
+JAXDALI_CHECK(equalize, TryEqualize)
+
+}  // namespace
+}  // namespace jaxdali

@@ -1,0 +1,121 @@
+"""Contrast limited adaptive histogram equalization."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from typing import Annotated, Literal, Unpack
+
+import numpy as np
+
+from ..._core.context import HostContext
+from ..._core.declaration import Range
+from ..._core.graph import DataNode
+from ..._core.operator import Setup
+from ..._core.operator_function import Hints, Input, operator_function
+from ..._core.values import Spec, Value
+from ...errors import ArgumentError
+from .._families import UNSUPPORTED, image_layout
+from .equalize import Equalize
+
+
+@functools.cache
+def lab_tables() -> np.ndarray:
+    """The tables of ffi/equalize/equalize.h: sRGB to CIE L*a*b* in 8 bits and back, in OpenCV's fixed point. ``i32[7936]``."""
+    channel = np.arange(256) / 255
+    linear = 255 * 8 * np.where(channel <= 0.04045, channel / 12.92, ((channel + 0.055) / 1.055) ** 2.4)
+    t = np.arange(3072, dtype=np.float32) * np.float32(1 / (255 * 8))
+    root = np.float32(1 << 15) * np.where(t < np.float32(216 / 24389), t * np.float32(841 / 108) + np.float32(16 / 116), np.cbrt(t))
+    lightness = np.arange(256) * (100 / 255)
+    root_of = np.where(lightness <= 8, 16 / 116 + lightness * (841 / 108) / (29 / 3) ** 3, (lightness + 16) / 116)
+    y = np.where(lightness <= 8, lightness / (29 / 3) ** 3, root_of**3)
+    light = np.arange(4096) / 4096
+    gamma = 255 * np.where(light <= 0.0031308, light * 12.92, 1.055 * light ** (1 / 2.4) - 0.055)
+    return np.concatenate([np.rint(x).astype(np.int32) for x in (linear, root, y * (1 << 14), root_of * (1 << 14), gamma)])
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Clahe(Equalize):
+    """Of tiles, blended."""
+
+    name = "clahe"
+    tiles_x: int
+    tiles_y: int
+    clip_limit: float
+    bins: int
+    luma_only: bool
+
+    def __post_init__(self):
+        if self.bins != 256:
+            raise ArgumentError(f"bins must be 256: DALI's CPU operator has no others either, whatever it is asked for; got {self.bins}")
+
+    @property
+    def tiles(self) -> tuple[int, int]:
+        return self.tiles_y, self.tiles_x
+
+    @property
+    def stretch(self) -> bool:
+        return False
+
+    @property
+    def lightness(self) -> np.ndarray:
+        return lab_tables() if self.luma_only else super().lightness
+
+    def layout(self, image: Spec) -> str:
+        return image_layout(image, ("HWC",))
+
+    def limit(self, ctx: HostContext) -> np.ndarray:
+        return np.full(ctx.N, self.clip_limit)
+
+    def infer(self, image: Spec, *arguments: Spec) -> tuple[Spec, ...]:
+        out = super().infer(image)
+        if image.extent(2) not in (None, 1, 3):
+            raise ValueError(f"the input must have 1 or 3 channels, got {image.extent(2)}")
+        return out
+
+    def setup(self, ctx: HostContext, *values: Value) -> Setup:
+        channels = values[0].shapes[:, 2]
+        for i in np.flatnonzero((channels != 1) & (channels != 3) & ctx.present):
+            ctx.fail(int(i), UNSUPPORTED, f"the input must have 1 or 3 channels, got {channels[i]}")
+        return super().setup(ctx, *values)
+
+
+@operator_function(Clahe)
+def clahe(
+    input: Input,
+    /,
+    *,
+    tiles_x: Annotated[int, Range(1, 4096)],
+    tiles_y: Annotated[int, Range(1, 4096)],
+    clip_limit: float,
+    bins: int = 256,
+    luma_only: bool = True,
+    device: Literal["cpu", "gpu"] | None = None,
+    name: str | None = None,
+    **hints: Unpack[Hints],
+) -> DataNode:
+    """Contrast limited adaptive histogram equalization.
+
+    The image is cut into tiles. In the histogram of each, no value counts more than `clip_limit` times the mean, and what is cut off is
+    spread over all values; then each pixel gets its share in the tiles around it, blended by distance. The numbers are those of DALI's
+    CPU operator (OpenCV's ``CLAHE``) on every device.
+
+    Args:
+      input: uint8 images, HWC, of one or three channels. Three are taken for RGB.
+      tiles_x, tiles_y: how many tiles there are along the width and the height.
+      clip_limit: the most pixels of one value, in units of their mean in the tile: 1 changes least; 0 or less: any number.
+      bins: 256, of the histograms; DALI's CPU operator takes other numbers, without effect.
+      luma_only: of RGB images the lightness is equalized (L of CIE L*a*b* in 8 bits); else each channel.
+
+    Returns:
+      The input's shape and layout.
+
+    Raises:
+      ArgumentError: `bins` is another number.
+      TypeError: the input is not uint8.
+      ValueError: wrong layout or number of channels.
+
+    Example:
+      >>> fn.clahe(images, tiles_x=8, tiles_y=8, clip_limit=2.0)
+    """
+    ...

@@ -1,0 +1,114 @@
+"""Histogram equalization."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, Literal, Unpack
+
+import jax.numpy as jnp
+import numpy as np
+
+from ..._core import ffi as _ffi
+from ..._core.context import HostContext, LowerContext
+from ..._core.graph import DataNode
+from ..._core.operator import NativeOperator, Setup
+from ..._core.operator_function import Hints, Input, operator_function
+from ..._core.values import Spec, Value
+from .._families import image_layout
+
+_BINS = 256
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Equalize(NativeOperator):
+    """Of each channel of each frame: tables of histograms, of the whole plane or of its tiles."""
+
+    name = "equalize"
+    kernel = "equalize"
+
+    @property
+    def tiles(self) -> tuple[int, int]:
+        """How many tiles a plane has, vertically and horizontally."""
+        return 1, 1
+
+    @property
+    def stretch(self) -> bool:
+        """Whether the smallest value becomes 0."""
+        return True
+
+    @property
+    def lightness(self) -> np.ndarray:
+        """Tables of L*a*b*, when of three channels the lightness is the only plane; else empty."""
+        return np.zeros(0, np.int32)
+
+    def layout(self, image: Spec) -> str:
+        """Of the input. Raises ValueError when it is not taken."""
+        return "HW" if image.ndim == 2 and not image.layout else image_layout(image, ("HW", "HWC", "CHW", "FHW", "FHWC", "FCHW"))
+
+    def limit(self, ctx: HostContext) -> np.ndarray:
+        """The most pixels of one value in a tile, in units of their mean, ``[N]``; 0: any number."""
+        return np.zeros(ctx.N)
+
+    def infer(self, image: Spec, *arguments: Spec) -> tuple[Spec, ...]:
+        if image.dtype != np.uint8:
+            raise TypeError(f"the input must be uint8, got {image.dtype}")
+        return (dataclasses.replace(image, layout=self.layout(image)),)
+
+    def setup(self, ctx: HostContext, *values: Value) -> Setup:
+        image = values[0]
+        spatial = [self.layout(image.spec).index(letter) for letter in "HW"]
+        planes = np.delete(image.shapes, spatial, axis=1).prod(axis=1)
+        tables = (planes * np.prod(self.tiles)).reshape(ctx.S, ctx.B)
+        first = np.cumsum(tables, axis=1) - tables
+        limit = self.limit(ctx).astype(np.float32)
+        params = {"limit": limit, "first": first.reshape(-1).astype(np.int32)}
+        scratch = _BINS * int(tables.sum(axis=1).max(initial=1))
+        return Setup((None if ctx.spec.shape is not None else image.shapes,), params, scratch=scratch)
+
+    def lower(self, ctx: LowerContext, *arrays: Any) -> Any:
+        y, status = _ffi.call(
+            "equalize",
+            ctx,
+            arrays[0],
+            ctx.spec,
+            ctx.out[0],
+            ctx.params["limit"],
+            ctx.params["first"],
+            jnp.asarray(self.lightness),
+            scratch=ctx.scratch,  # the CPU kernel leaves it untouched
+            height_axis=self.layout(ctx.inputs[0]).index("H"),
+            tiles_y=self.tiles[0],
+            tiles_x=self.tiles[1],
+            stretch=self.stretch,
+        )
+        return (y,), status
+
+
+@operator_function(Equalize)
+def equalize(
+    input: Input,
+    /,
+    *,
+    device: Literal["cpu", "gpu"] | None = None,
+    name: str | None = None,
+    **hints: Unpack[Hints],
+) -> DataNode:
+    """Equalizes the histogram of each channel, in each frame.
+
+    The smallest value becomes 0, the largest 255, and those between their share of the pixels; a channel of one value stays. The numbers
+    are those of DALI's CPU operator (OpenCV's ``equalizeHist``) on every device.
+
+    Args:
+      input: uint8 images or sequences, HW, HWC, CHW, FHW, FHWC or FCHW; without a layout HW, HWC or FHWC.
+
+    Returns:
+      The input's shape and layout.
+
+    Raises:
+      TypeError: the input is not uint8.
+      ValueError: wrong layout.
+
+    Example:
+      >>> fn.equalize(images)
+    """
+    ...
