@@ -13,7 +13,9 @@ JAXDALI_HD inline void AtomicMin(uint32_t* p, uint32_t v) {
 #if defined(__CUDA_ARCH__)
   atomicMin(p, v);
 #else
-  *p = *p < v ? *p : v;
+  uint32_t seen = __atomic_load_n(p, __ATOMIC_RELAXED);
+  while (v < seen && !__atomic_compare_exchange_n(p, &seen, v, true, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
+  }
 #endif
 }
 
@@ -21,7 +23,9 @@ JAXDALI_HD inline void AtomicMax(int32_t* p, int32_t v) {
 #if defined(__CUDA_ARCH__)
   atomicMax(p, v);
 #else
-  *p = *p > v ? *p : v;
+  int32_t seen = __atomic_load_n(p, __ATOMIC_RELAXED);
+  while (v > seen && !__atomic_compare_exchange_n(p, &seen, v, true, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
+  }
 #endif
 }
 
@@ -29,9 +33,7 @@ JAXDALI_HD inline uint32_t AtomicAdd(uint32_t* p, uint32_t v) {
 #if defined(__CUDA_ARCH__)
   return atomicAdd(p, v);
 #else
-  const uint32_t before = *p;
-  *p += v;
-  return before;
+  return __atomic_fetch_add(p, v, __ATOMIC_RELAXED);
 #endif
 }
 

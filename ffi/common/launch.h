@@ -14,12 +14,15 @@
 // the number of samples and the capacities alone, and a block finds its work itself.
 //
 // Included by the .cu files only. Compiled as C++ (the tests' module `_emulated`) the same blocks and threads run in a
-// loop on the host, in random order, with garbage in shared memory.
+// loop on the host, in random order, with garbage in shared memory. With JAXDALI_REAL_THREADS (tests under
+// ThreadSanitizer) each thread of a block is a thread of the host, and neighbouring blocks run at once.
 #ifndef JAXDALI_FFI_COMMON_LAUNCH_H_
 #define JAXDALI_FFI_COMMON_LAUNCH_H_
 
 #include <algorithm>
 #include <cstdint>
+#include <cstdio>
+#include <cstring>
 #include <type_traits>
 
 #include "ffi/common/batch.h"
@@ -28,11 +31,13 @@
 #include "ffi/common/status.h"
 
 #if !defined(__CUDACC__)
-#include <cstring>
 #include <memory>
 #include <numeric>
 #include <random>
 #include <vector>
+#endif
+#if defined(JAXDALI_REAL_THREADS)
+#include "ffi/common/real_threads.h"
 #endif
 
 namespace jaxdali {
@@ -80,14 +85,31 @@ __global__ void __launch_bounds__(kThreads, BlocksPerSm<Kernel>::value) Run(cons
   kernel(DeviceBlock{static_cast<int>(blockIdx.x)}, shared);
 }
 
+// `what` with the kernel's type before it; until the thread's next error.
+template <class Kernel>
+const char* LaunchError(const char* what) {
+  static thread_local char text[512];
+  const char* kernel = std::strstr(__PRETTY_FUNCTION__, "Kernel = ");  // in [with Kernel = ...]
+  std::snprintf(text, sizeof text, "[%s: %s", kernel ? kernel : "", what);
+  return text;
+}
+
 // Null, or what went wrong.
 template <class Kernel>
 const char* LaunchBlocks(const Kernel& kernel, int64_t blocks, void* stream) {
   if (blocks <= 0) return nullptr;
-  if (blocks > 0x7FFFFFFF) return "too many blocks for one launch";
+  if (blocks > 0x7FFFFFFF) return LaunchError<Kernel>("too many blocks for one launch");
   Run<<<static_cast<unsigned>(blocks), kThreads, 0, static_cast<cudaStream_t>(stream)>>>(kernel);
   cudaError_t error = cudaGetLastError();
-  return error == cudaSuccess ? nullptr : cudaGetErrorString(error);
+  return error == cudaSuccess ? nullptr : LaunchError<Kernel>(cudaGetErrorString(error));
+}
+
+#elif defined(JAXDALI_REAL_THREADS)
+
+template <class Kernel>
+const char* LaunchBlocks(const Kernel& kernel, int64_t blocks, void*) {
+  RunOnThreads<kThreads>(kernel, blocks);
+  return nullptr;
 }
 
 #else

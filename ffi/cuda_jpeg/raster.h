@@ -40,10 +40,10 @@ struct IdctKernel {
     uint8_t* plane;
     int32_t first, columns;  // the unit's first block among the component's, which are `columns` across
     int16_t block_dc[kIdctBlocks];
-    uint8_t is_flat[kIdctBlocks];        // rows 1 to 7 are zero
     uint32_t place[kIdctBlocks];         // of a block's first sample in the plane, which may have more than 2^31
     alignas(16) uint16_t quantizer[64];  // column by column, as coefficients are
     alignas(16) int16_t values[kAtOnce * kStride];
+    alignas(8) uint8_t is_uneven[kAtOnce * 8];  // columns of which not all rows below the first are zero
   };
 
   template <class Block>
@@ -59,10 +59,10 @@ struct IdctKernel {
       for (int at = 0; at < s.count; at += kAtOnce) {
         const int last = s.count - at;
         block.Phase([&](int thread) {
-          if (thread / 8 < last) Column(at + thread / 8, thread % 8, s.values + thread / 8 * kStride, &s);
+          if (thread / 8 < last) Column(at, thread, &s);
         });
         block.Phase([&](int thread) {
-          if (thread / 8 < last) Row(s, at + thread / 8, thread % 8, s.values + thread / 8 * kStride);
+          if (thread / 8 < last) Row(s, at, thread);
         });
       }
     }
@@ -91,16 +91,18 @@ struct IdctKernel {
     for (int i = thread; i < s->count; i += kThreads) {
       const int32_t y = (s->first + i) / s->columns, x = (s->first + i) % s->columns;
       s->block_dc[i] = s->dc[s->scan->DcIndex(c, c.x0 + x, c.y0 + y)];
-      s->is_flat[i] = 1;
       s->place[i] = static_cast<uint32_t>(y * s->columns * 8 + x) * 8;
     }
     for (int i = thread; i < 64; i += kThreads) s->quantizer[i] = c.quantizer[i % 8 * 8 + i / 8];
   }
 
-  JAXDALI_HD static void Column(int i, int column, int16_t* values, Shared* s) {
+  // Eight threads for each of the blocks from `at` on.
+  JAXDALI_HD static void Column(int at, int thread, Shared* s) {
+    const int i = at + thread / 8, column = thread % 8;
+    int16_t* values = s->values + thread / 8 * kStride;
     const Words4 c = Load4(s->coefficients + static_cast<int64_t>(s->first + i) * 64 + column * 8);
     const Words4 q = Load4(s->quantizer + column * 8);
-    if ((c.word[0] >> 16 | c.word[1] | c.word[2] | c.word[3]) != 0) s->is_flat[i] = 0;
+    s->is_uneven[thread] = (c.word[0] >> 16 | c.word[1] | c.word[2] | c.word[3]) != 0;
     int32_t v[8], out[8];
     for (int y = 0; y < 8; y++)
       v[y] = Dequantize(static_cast<int16_t>(c.word[y / 2] >> 16 * (y % 2)),
@@ -111,8 +113,11 @@ struct IdctKernel {
     values[64 + column] = static_cast<int16_t>(IdctFlatColumn(v[0]));
   }
 
-  JAXDALI_HD static void Row(const Shared& s, int i, int row, const int16_t* values) {
-    const Words4 w = Load4(values + (s.is_flat[i] ? 8 : row) * 8);
+  JAXDALI_HD static void Row(const Shared& s, int at, int thread) {
+    const int block = thread / 8, row = thread % 8;
+    const Words2 uneven = Load2(s.is_uneven + block * 8);
+    const bool is_flat = (uneven.word[0] | uneven.word[1]) == 0;
+    const Words4 w = Load4(s.values + block * kStride + (is_flat ? 8 : row) * 8);
     int32_t v[8], out[8];
     for (int x = 0; x < 8; x++) v[x] = static_cast<int16_t>(w.word[x / 2] >> 16 * (x % 2));
     IdctRow(v, out);
@@ -120,7 +125,7 @@ struct IdctKernel {
     for (int k = 0; k < 2; k++)
       samples.word[k] = static_cast<uint32_t>(out[4 * k] | out[4 * k + 1] << 8 | out[4 * k + 2] << 16) |
                         static_cast<uint32_t>(out[4 * k + 3]) << 24;
-    Store2(s.plane + s.place[i] + row * s.columns * 8, samples);
+    Store2(s.plane + s.place[at + block] + row * s.columns * 8, samples);
   }
 };
 

@@ -15,7 +15,11 @@ namespace jaxdali {
 namespace {
 
 // Blocks enough to fill any GPU, where each may do more than one part of the work.
+#if defined(JAXDALI_REAL_THREADS)
+constexpr int64_t kEnough = 3;
+#else
 constexpr int64_t kEnough = 4096;
+#endif
 
 int32_t Grid(int64_t parts, int64_t slots) {
   return static_cast<int32_t>(std::min<int64_t>(parts + slots, int64_t{1} << 30));

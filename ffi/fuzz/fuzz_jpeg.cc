@@ -1,12 +1,12 @@
 // The CUDA decoder of JPEG files, emulated: its pixels are those of the CPU's decoder, and no mutation of a file leads
 // it outside the data, the working memory or the output.
 //
-//   fuzz_jpeg FOLDER [MUTATIONS [SEED]]
+//   fuzz_jpeg FOLDER [MUTATIONS [SEED [DECODINGS]]]
 //
-// Every *.jpg and *.jpeg of FOLDER is a seed file. Those that the kernels take are decoded first: whole and in parts,
-// with short and long subsequences, to all image types and several element types. Then come mutations. All arrays are
-// heap blocks of exactly the right size. Exits with 1 when pixels differ from libjpeg-turbo's, or when a seed is
-// refused.
+// Every *.jpg and *.jpeg of FOLDER is a seed file. Those that the kernels take are decoded first, DECODINGS times (12):
+// whole and in parts, with short and long subsequences, to all image types and several element types. Then come
+// mutations. All arrays are heap blocks of exactly the right size. Exits with 1 when pixels differ from
+// libjpeg-turbo's, or when a seed is refused.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -116,7 +116,7 @@ class Fuzzer {
   Fuzzer(std::vector<SeedFile> seeds, uint64_t seed) : seeds_(std::move(seeds)), mutate_(seed) {}
 
   // Every seed whole and in parts.
-  void CheckSeeds() {
+  void CheckSeeds(int decodings) {
     int taken = 0, decoded = 0, refused = 0;
     for (const SeedFile& seed : seeds_) {
       Sample sample{&seed.data, Parse(seed.data)};
@@ -124,8 +124,8 @@ class Fuzzer {
       if (sample.info.status != kOk || !MakeTable(sample, &row)) continue;
       if (ByCpu(sample, {ImageType::kRgb, true, DType::kU8, 0}).status != kOk) continue;  // a damaged file
       taken++;
-      for (int k = 0; k < kPerSeed; k++) {
-        if (k > 3) ChooseRegion(&sample.info);
+      for (int k = 0; k < decodings; k++) {
+        if (k > decodings / 3) ChooseRegion(&sample.info);
         MakeTable(sample, &row);
         // A finished image beside it, which is copied.
         Settings settings = ChooseSettings(k == 0);
@@ -183,7 +183,6 @@ class Fuzzer {
   int failures() const { return failures_; }
 
  private:
-  static constexpr int kPerSeed = 12;
   static constexpr int64_t kMaxPixels = 1 << 16;  // larger ones cost time and find nothing else
 
   static ImageInfo Parse(const Data& data) { return ParseHeader(data.data(), static_cast<int64_t>(data.size())); }
@@ -229,7 +228,7 @@ class Fuzzer {
 
 int main(int argc, char** argv) {
   if (argc < 2) {
-    std::fprintf(stderr, "usage: fuzz_jpeg FOLDER [MUTATIONS [SEED]]\n");
+    std::fprintf(stderr, "usage: fuzz_jpeg FOLDER [MUTATIONS [SEED [DECODINGS]]]\n");
     return 2;
   }
   auto seeds = jaxdali::ReadSeeds(argv[1], {".jpg", ".jpeg"});
@@ -238,7 +237,7 @@ int main(int argc, char** argv) {
     return 2;
   }
   jaxdali::Fuzzer fuzzer(std::move(seeds), argc > 3 ? std::strtoull(argv[3], nullptr, 10) : 1);
-  fuzzer.CheckSeeds();
+  fuzzer.CheckSeeds(argc > 4 ? std::atoi(argv[4]) : 12);
   fuzzer.Mutate(argc > 2 ? std::atoi(argv[2]) : 2000);
   return fuzzer.failures() != 0;
 }

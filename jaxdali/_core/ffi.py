@@ -54,13 +54,21 @@ _kernels = {"cpu": {name.removeprefix("jaxdali_") for name in _cpu.targets()}, "
 _libraries: dict[tuple[str, str], str] = {}  # of the kernels that users registered, by platform and name
 
 
+def _is_cuda(device: jax.Device) -> bool:
+    # AMD's platform is called "gpu" too.
+    return device.platform == "cuda" or (device.platform == "gpu" and "cuda" in device.client.platform_version.lower())
+
+
 def kernels_on(device: jax.Device) -> frozenset[str]:
     """The native kernels that JAX programs on a device can call. Where one is missing, its operators run on the CPU."""
     if device.platform == "cpu":
         return frozenset(_kernels["cpu"])
-    # AMD's platform is called "gpu" too.
-    is_cuda = device.platform == "cuda" or (device.platform == "gpu" and "cuda" in device.client.platform_version.lower())
-    return frozenset(_kernels["CUDA"] if is_cuda else ())
+    return frozenset(_kernels["CUDA"] if _is_cuda(device) else ())
+
+
+def why_no_kernels(device: jax.Device) -> str:
+    """Why programs on a GPU of NVIDIA's can't call the kernels; "" when they can, and for other devices."""
+    return f"jaxdali's CUDA module is {CUDA}" if _is_cuda(device) and not CUDA_KERNELS else ""
 
 
 def register_kernel(name: str, library: str | os.PathLike[str], *, platform: Literal["cpu", "CUDA"] = "cpu") -> None:

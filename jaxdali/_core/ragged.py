@@ -91,6 +91,12 @@ def plan_offsets(shapes: np.ndarray, num_shards: int) -> tuple[np.ndarray, int]:
 MOST_ROOM = 1.9
 
 
+def rounded_up(n: int) -> int:
+    """`n` elements and up to an eighth more: eight sizes for each power of two, so that few programs are compiled."""
+    step = max(ALIGNMENT, 1 << max(n - 1, 1).bit_length() >> 4)
+    return -(-n // step) * step
+
+
 class Capacities:
     """Sizes of the ragged buffers of one program, in elements.
 

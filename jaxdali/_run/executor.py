@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import threading
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
 from jax.sharding import Sharding
 
+from .._core import ffi as _ffi
 from .._core.graph import Graph, Node, check_same_structure
-from .._core.operator import SourceOperator
+from .._core.operator import NativeOperator, SourceOperator
 from .._core.ragged import Packed
 from .._core.values import Value
 from .._data.source import SampleIds, Source
@@ -80,6 +83,7 @@ class Executor:
         self._bad: dict[tuple[str, str], int] = {}
         self.sources: dict[int, Source] = {}
         self._built = False
+        self._launching = threading.Lock()
         self._place = Workplace(shards, batch_size, num_threads=num_threads, seed=seed, as_arrays=as_arrays, x64=x64, statistics=statistics)
         try:
             self._open(graphs, sources or {}, num_workers)
@@ -109,6 +113,18 @@ class Executor:
             with self.contexts():
                 self._launcher.host.build()
             self._built = True
+            if reason := _ffi.why_no_kernels(self.shards.primaries[0]):
+                self._warn(reason)
+
+    def _warn(self, reason: str):
+        names = sorted({s.op.name for s in self.plan.steps if s.stage == "device" and isinstance(s.op, NativeOperator)})
+        if names:
+            warnings.warn(
+                f"{', '.join(names)} will run on the CPU, and what they make is copied to the GPU, since {reason} "
+                "(see jaxdali.show_config())",
+                RuntimeWarning,
+                stacklevel=2,
+            )
 
     @property
     def plan(self) -> Plan:
@@ -180,9 +196,19 @@ class Executor:
         """Reads the sources: the batch as yet without anything else, see `Reader.read`."""
         return self._reader.read(state, asked)
 
+    @property
+    def launches(self) -> int:
+        """Batches that may be launched and not yet finished.
+
+        While an accelerator computes one, the next is read, packed and launched, so that it never waits for the host. On the CPU
+        both would want the same cores.
+        """
+        return 2 if self._place.accelerator else 1
+
     def launch(self, work: Work) -> Work:
         """Everything but the last wait, see `Launcher.launch`."""
-        return self._launcher.launch(work)
+        with self._launching:  # a batch that `check` repairs may be launched again while the next one is launched
+            return self._launcher.launch(work)
 
     def check(self, work: Work) -> Batch:
         """Waits for a batch, repairs or raises where samples failed, and gives its outputs their final form."""

@@ -10,7 +10,7 @@ import jax
 import numpy as np
 
 from .._core.graph import Graph
-from .._core.ragged import Capacities, Packed, plan_offsets
+from .._core.ragged import Capacities, Packed, plan_offsets, rounded_up
 from .._data.source import Source
 from ..errors import OperatorError
 from . import repair
@@ -151,18 +151,20 @@ class Launcher:
         capacities = phase.capacities.fit(needs)
         for at, segment in enumerate(phase.segments, phase.first):
             label = f"{at}: {segment.name}"
+            # What crosses to an accelerator is cut to what is needed, and so is working memory there; results keep their capacity.
+            cut = {k: rounded_up(n) for k, n in needs.items()} if segment.on_device else capacities
             with place.meter.stage("launch", segment.name, label):
                 operands = Operands(place.S, place.B, place.pool)
                 operands.control(place.pool_id, work.present)
                 for ref in segment.operands:
-                    operands.value(work.values[ref], capacities[phase.ragged[ref]] if ref in phase.ragged else 0)
+                    operands.value(work.values[ref], cut[phase.ragged[ref]] if ref in phase.ragged else 0)
                 for step in segment.steps:
                     setup = work.setups[step.id]
                     made = [
                         (capacities[phase.ragged[r]], offsets[r], work.values[r].shapes) if r in phase.ragged else None
                         for r in step.outputs
                     ]
-                    operands.step(made, setup.params, capacities[phase.scratch[step.id]] if setup.scratch else 0)
+                    operands.step(made, setup.params, cut[phase.scratch[step.id]] if setup.scratch else 0)
                 codes = self._dispatch(at, segment, phase, operands, work)
             if segment.native:
                 work.status.append((label, segment.native, codes))

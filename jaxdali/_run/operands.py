@@ -258,8 +258,8 @@ class Operands:
 
     def _resized(self, packed: Packed, capacity: int) -> np.ndarray:
         data = packed.data
-        if data.shape[1] == capacity:
-            return data
+        if data.shape[1] >= capacity:
+            return data[:, :capacity]
         grown = self._pool.empty((data.shape[0], capacity), data.dtype)
         used = min(packed.used, data.shape[1])
         grown[:, :used] = data[:, :used]

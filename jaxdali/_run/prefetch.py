@@ -53,7 +53,7 @@ class Turn:
 
 
 class Prefetch:
-    """Makes batches ahead of `get`, `depth` finished ones at most and one launched.
+    """Makes batches ahead of `get`: `depth` finished ones at most, and as many launched as the executor says.
 
     The threads start when a batch is first asked for. Sources that must be called in the thread that takes the batches are read
     there, `ahead` batches in all: before one is taken, as many are read as were taken since.
@@ -81,7 +81,7 @@ class Prefetch:
         self._depth = depth
         self._slots = threading.Semaphore(depth + 1)
         self._launched: queue.SimpleQueue[Any] = queue.SimpleQueue()
-        self._launch_room = threading.Semaphore(1)
+        self._launch_room = threading.Semaphore(executor.launches)
         self._finished: collections.deque[Any] = collections.deque()
         self._ready = threading.Condition()
         self._resume = threading.Semaphore(0)
@@ -225,7 +225,7 @@ class Prefetch:
                     self._work.put(work)
             self._at_end_parked = bool(self._finished) and self._finished[-1][0] == "end"
             self._slots = threading.Semaphore(self._depth + 1 - len(self._finished))
-            self._launch_room, self._resume = threading.Semaphore(1), threading.Semaphore(0)
+            self._launch_room, self._resume = threading.Semaphore(self._executor.launches), threading.Semaphore(0)
             self._threads, self._stop = [], False
 
     @property

@@ -1,5 +1,7 @@
 """Accelerators that lack native kernels, played by CPU devices: their operators run beside them, on the first CPU device."""
 
+import types
+
 import jax
 import jpeg_checks
 import numpy as np
@@ -84,3 +86,29 @@ def test_function_of_global_arrays_stays_on_the_accelerators(monkeypatch):
         batch = next(iterator)
     np.testing.assert_allclose(batch["y"], batch["x"] - 3.5)
     assert seen[-1] == sharding == batch["y"].sharding
+
+
+def test_warning_where_kernels_are_missing(monkeypatch):
+    """A GPU is there, and the module with its kernels is not: said once for a pipeline, with the reason, and only where it matters."""
+    gpu = types.SimpleNamespace(platform="gpu", client=types.SimpleNamespace(platform_version="cuda 13000"))
+    other = types.SimpleNamespace(platform="gpu", client=types.SimpleNamespace(platform_version="rocm 6"))
+    monkeypatch.setattr(_ffi, "CUDA", "failed to load: libcudart.so.13: no such file")
+    monkeypatch.setattr(_ffi, "CUDA_KERNELS", frozenset())
+    assert "failed to load: libcudart.so.13" in _ffi.why_no_kernels(gpu)
+    assert _ffi.why_no_kernels(other) == _ffi.why_no_kernels(jax.devices()[0]) == ""
+
+    def batch(device):
+        @data_iterator(output_map=["images"], reader_name="reader")
+        def define():
+            jpegs, _ = fn.readers.file(file_root=PHOTOS, name="reader")
+            return fn.resize(fn.decoders.image(jpegs, device=device), size=(8, 8))
+
+        return next(define(batch_size=2))
+
+    monkeypatch.setattr(Shards, "accelerator", property(lambda self: True))
+    monkeypatch.setattr(_ffi, "kernels_on", lambda device: frozenset())
+    monkeypatch.setattr(_ffi, "_is_cuda", lambda device: True)
+    with pytest.warns(RuntimeWarning, match=r"decoders\.image, resize will run on the CPU.* failed to load: libcudart") as warned:
+        batch("mixed")
+    assert len(warned) == 1
+    batch("cpu")  # silent: pytest makes errors of warnings

@@ -1,12 +1,17 @@
 """The threads of an iterator end, wherever it becomes garbage."""
 
+import contextlib
 import gc
 import threading
+import types
 
 import numpy as np
+import pytest
 
 from jaxdali import fn
-from jaxdali._run.prefetch import close_aside
+from jaxdali._core.ragged import ALIGNMENT, rounded_up
+from jaxdali._run.prefetch import Prefetch, close_aside
+from jaxdali._run.work import Work
 from jaxdali.plugin.jax import data_iterator
 
 
@@ -59,3 +64,67 @@ def test_collected_in_a_thread_of_a_source():
     thread.join()
     assert done.wait(10)
     assert closed_in == ["jaxdali-close"]
+
+
+@pytest.mark.parametrize("launches", [1, 2])
+def test_reading_overlaps_with_an_accelerator(launches):
+    """While a device is at work on a batch the next one is read and launched, and no more: memory stays bounded."""
+    read, launched, taken = [], [], []
+    computed = [threading.Event() for _ in range(6)]
+    as_many = threading.Condition()
+
+    def note(where, k):
+        with as_many:
+            where.append(k)
+            as_many.notify_all()
+
+    class Device:
+        """An executor whose batches are done when the test says so."""
+
+        asks, sources, calling = False, {}, None
+
+        def __init__(self):
+            self.launches = launches
+
+        def build(self):
+            pass
+
+        def contexts(self):
+            return contextlib.nullcontext()
+
+        def read(self, state, asked):
+            note(read, state["k"])
+            return types.SimpleNamespace(k=state["k"], after={"k": state["k"] + 1})
+
+        def launch(self, work):
+            note(launched, work.k)
+            made = Work.__new__(Work)
+            made.k = work.k
+            return made
+
+        def check(self, work):
+            assert computed[work.k].wait(10)
+            return work.k
+
+        def taken(self, batch):
+            taken.append(batch)
+
+    runner = Prefetch(Device(), {"k": 0}, depth=10, ahead=10)
+    runner.ask()
+    for done in range(4):
+        with as_many:
+            assert as_many.wait_for(lambda done=done: len(launched) == done + launches, 10)
+        assert (len(read), len(launched)) == (done + launches, done + launches)
+        computed[done].set()
+        assert runner.get() == done
+    for event in computed:
+        event.set()
+    runner.close()
+
+
+def test_sizes_of_what_is_moved():
+    """At most an eighth more than needed, and few sizes, so that few programs are compiled."""
+    sizes = [rounded_up(n) for n in range(1 << 16, 1 << 17)]
+    assert all(n <= size <= n * 9 / 8 and size % ALIGNMENT == 0 for n, size in zip(range(1 << 16, 1 << 17), sizes, strict=True))
+    assert len(set(sizes)) == 9
+    assert [rounded_up(n) for n in (0, 1, 64, 65)] == [0, 64, 64, 128]

@@ -1,39 +1,59 @@
 #!/usr/bin/env bash
 # The CUDA kernels on an NVIDIA GPU, without network: builds them, compares them with the CPU's, looks for bad memory accesses, measures.
-#   tests/gpu/run.sh [--dry-run] [PART ...]       parts: build tests sanitizer timings bench suite; default: all, in this order
+#
+#   tests/gpu/run.sh [--dry-run] PART ...
+#
+# Each call ends within 10 minutes, and is of use alone; these four are all there is:
+#   run.sh build tests      compiles for the GPU at hand; the kernels beside the CPU's, pipelines on the GPU
+#   run.sh timings bench    times beside the traffic of memory; decoding beside nvJPEG; a whole pipeline
+#   run.sh sanitizer        compute-sanitizer: memcheck, racecheck
+#   run.sh suite            the operators' tests with the GPU as the default device
+# A call that finds no modules in the source folder compiles first. What XLA compiled is kept in build/gpu/cache for the next call.
+#
+# --dry-run   shows on a machine without GPU that all this runs: emulated kernels, small sizes, no sanitizer
+# --help      prints this
+#
+# Prints Markdown for tests/benchmarks/RESULTS.md. Into $OUT, or else build/gpu, go results.md, logs.tar.gz, and from `build` modules.tar,
+# which a fresh machine unpacks in the source folder instead of compiling. A part that fails does not stop the next; then the exit status is 1.
+#
 # Needs nvcc, a C++ compiler, and in the Python that $PYTHON names (default: python3) jax with its CUDA plugin, nanobind, cmake,
 # ninja, Pillow and pytest; for the comparison with nvJPEG torchvision; for the sanitizer compute-sanitizer. Headers of libjpeg-turbo,
-# libpng and zlib may be missing when tests/gpu/carry.sh has put their sources, and nasm, into build/carry. Modules are built into
-# the source folder.
-# A part that fails or takes too long does not stop the next; the exit status is 1 if one did. What it prints is Markdown, for
-# tests/benchmarks/RESULTS.md; it is also written to results.md in $OUT or else build/gpu, where the parts' logs lie, too.
-# --dry-run: shows on a machine without GPU that all this runs: emulated kernels, small sizes, no sanitizer.
+# libpng and zlib may be missing when tests/gpu/carry.sh has put their sources, and nasm, into build/carry.
 # So far no GPU was at hand: the CUDA kernels never ran on one.
 set -uo pipefail
-cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 dry=""
 if [ "${1:-}" = --dry-run ]; then
   dry=--dry-run
   shift
 fi
-if [ $# = 0 ]; then set -- build tests sanitizer timings bench suite; fi
+case ${1:---help} in
+  -h | --help)
+    sed -n '2,/^set /{/^set /d;s/^# \{0,1\}//p}' "$0"
+    exit
+    ;;
+esac
+cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 python=$(command -v "${PYTHON:-python3}")
 export PATH="$(dirname "$python"):$PATH:/usr/local/cuda/bin:$PWD/build/carry"  # there: nasm
 out=${OUT:-build/gpu}
-mkdir -p build/gpu "$out"
+logs=build/gpu/logs
+rm -rf "$logs"
+mkdir -p "$logs" "$out"
 results=$out/results.md
 : >"$results"
 failed=()
 
 # Several processes and libraries share the card: XLA must not take all memory for itself.
 export PYTHONPATH="$PWD" PYTHONUNBUFFERED=1 XLA_PYTHON_CLIENT_PREALLOCATE=false TF_CPP_MIN_LOG_LEVEL=2
+export JAX_COMPILATION_CACHE_DIR=$PWD/build/gpu/cache JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS=0.2
 if [ -n "$dry" ]; then export JAX_PLATFORMS=cpu; else export JAX_PLATFORMS=cuda,cpu; fi
 
 say() { printf '%s\n' "$@" | tee -a "$results"; }
 
 # run NAME SECONDS COMMAND ...: the whole output to NAME.log; what belongs into the report is printed by the caller.
 run() {
-  local name=$1 limit=$2 log=$out/$1.log start=$SECONDS status
+  local name=$1 limit=$2 log=$logs/$1.log start=$SECONDS status
+  if ((limit > 580 - SECONDS)); then limit=$((580 > SECONDS ? 580 - SECONDS : 1)); fi  # the call's ten minutes
   shift 2
   timeout --kill-after=20 "$limit" "$@" >"$log" 2>&1
   status=$?
@@ -47,11 +67,11 @@ run() {
   return $status
 }
 
-report() { tee -a "$results" <"$out/$1.log"; }
+report() { tee -a "$results" <"$logs/$1.log"; }
 
 closing() {  # of a pytest run
-  say "" "$1: $(grep -E '(passed|failed|error|skipped).* in [0-9.]+s' "$out/$1.log" | tail -n 1 | tr -d '=')"
-  grep -E '^(SKIPPED|FAILED|ERROR)' "$out/$1.log" | cut -c 1-300 | tee -a "$results"
+  say "" "$1: $(grep -E '(passed|failed|error|skipped).* in [0-9.]+s' "$logs/$1.log" | tail -n 1 | tr -d '=')"
+  grep -E '^(SKIPPED|FAILED|ERROR)' "$logs/$1.log" | cut -c 1-300 | tee -a "$results"
 }
 
 build() {
@@ -70,6 +90,7 @@ build() {
   run configure 180 cmake -G Ninja -S . -B build/gpu/cmake -DCMAKE_BUILD_TYPE=Release "-DPython_EXECUTABLE=$python" "-DJAXDALI_OUTPUT=$PWD/jaxdali" \
     "${options[@]}" ${JAXDALI_CMAKE_OPTIONS:-} || return
   run build 420 cmake --build build/gpu/cmake -- -k 0 || return
+  tar --create --file "$out/modules.tar" jaxdali/*.so
   say "" "Built in $seconds s."
 }
 
@@ -102,7 +123,7 @@ sanitizer() {
   run racecheck 240 "${check[@]}" --tool racecheck "$python" tests/gpu/sanitized.py --cases 3 --files 8
   unset XLA_PYTHON_CLIENT_ALLOCATOR
   local name
-  for name in memcheck racecheck; do say "" "$name: $(grep -E '^=+ (ERROR SUMMARY|RACECHECK SUMMARY)' "$out/$name.log" | tail -n 1)"; done
+  for name in memcheck racecheck; do say "" "$name: $(grep -E '^=+ (ERROR SUMMARY|RACECHECK SUMMARY)' "$logs/$name.log" | tail -n 1)"; done
 }
 
 timings() {
@@ -128,6 +149,11 @@ for name in ("jax", "jaxlib", "jax-cuda13-plugin", "torch", "torchvision", "nump
         print("no", name, end=", ")
 ')"
 
+case " $* " in
+  *" build "*) ;;
+  *) compgen -G "jaxdali/_$([ -n "$dry" ] && echo emulated || echo cuda)*.so" >/dev/null || set -- build "$@" ;;
+esac
+
 for part in "$@"; do
   case $part in
     build | tests | suite | sanitizer | timings | bench)
@@ -148,4 +174,5 @@ for part in "$@"; do
   esac
 done
 say "" "Failed: ${failed[*]:-nothing}"
+tar --create --gzip --file "$out/logs.tar.gz" --directory "$logs" .
 [ ${#failed[@]} = 0 ]
