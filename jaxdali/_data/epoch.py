@@ -24,8 +24,9 @@ def _whole_round(walk: Walk, number: int) -> tuple[np.ndarray, np.ndarray]:
         # Keyed by the shard read, not by the reader: an epoch is the same however many readers share it out.
         position = first + buffer_order(behind - first, walk.initial_fill, walk.seed, number, shard)
         return list_order(walk.size, LIST_SEED, Draw.LIST, 0)[position], position
-    if walk.shuffle_after_epoch:
-        return list_order(walk.size, walk.shuffle_after_epoch_seed, Draw.EPOCH, number)[first:behind], position
+    if walk.anew:
+        seed = walk.seed if walk.shuffle == "global" else walk.shuffle_after_epoch_seed
+        return list_order(walk.size, seed, Draw.EPOCH, number)[first:behind], position
     return position, position
 
 
@@ -63,7 +64,8 @@ class Order:
       initial_fill: places of the shuffle buffer. 1 leaves the order of the shuffled list, the same in every epoch.
       shuffle_after_epoch: instead of moving on to the next shard, every round takes its part of a newly shuffled list.
       shuffle_after_epoch_seed: seed of that, the same for all shards; None: a fixed one.
-      seed: of the shuffle buffer; negative: the pipeline's.
+      shuffle: "global": as `shuffle_after_epoch`, by `seed`. Beyond DALI.
+      seed: of the shuffle buffer or of "global"; negative: the pipeline's.
     """
 
     num_shards: int = 1
@@ -74,6 +76,7 @@ class Order:
     initial_fill: int = 1024
     shuffle_after_epoch: bool = False
     shuffle_after_epoch_seed: int | None = None
+    shuffle: str | None = None
     seed: int = -1
 
     def __post_init__(self):
@@ -86,6 +89,14 @@ class Order:
         if self.shuffle_after_epoch and (self.random_shuffle or self.stick_to_shard):
             other = "random_shuffle" if self.random_shuffle else "stick_to_shard"
             raise ArgumentError(f"shuffle_after_epoch can't be used together with {other}: pass one of them")
+        for other in ("random_shuffle", "shuffle_after_epoch", "stick_to_shard"):
+            if self.shuffle is not None and getattr(self, other):
+                raise ArgumentError(f'shuffle="{self.shuffle}" can\'t be used together with {other}: pass one of them')
+
+    @property
+    def anew(self) -> bool:
+        """Whether every round takes its part of a newly shuffled list."""
+        return self.shuffle_after_epoch or self.shuffle == "global"
 
     def walk(self, size: int, seed: int) -> Walk:
         """The way through a list of `size` records, in a pipeline with that seed."""
@@ -109,7 +120,7 @@ class Walk(Order):
 
     Attributes:
       size: N, entries of the list.
-      seed: of the shuffle buffer.
+      seed: of the shuffle buffer, or of ``shuffle="global"``.
     """
 
     size: int
@@ -133,11 +144,11 @@ class Walk(Order):
             "number_of_shards": self.num_shards,
             "shard_id": self.shard_id,
             "pad_last_batch": int(self.pad_last_batch),
-            "stick_to_shard": int(self.stick_to_shard or self.shuffle_after_epoch),
+            "stick_to_shard": int(self.stick_to_shard or self.anew),
         }
 
     def _shard(self, number: int) -> int:
-        stays = self.stick_to_shard or self.shuffle_after_epoch
+        stays = self.stick_to_shard or self.anew
         return self.shard_id if stays else (self.shard_id + number) % self.num_shards
 
     def _left(self, number: int, rest: dict[str, Any] | None) -> tuple[np.ndarray, np.ndarray] | None:
@@ -240,7 +251,7 @@ class Walk(Order):
 
     def _period(self, number: int) -> tuple[int, int]:
         """After how many rounds, and samples, a shard comes again."""
-        if self.stick_to_shard or self.shuffle_after_epoch:
+        if self.stick_to_shard or self.anew:
             return 1, self._count(number, None)
         return self.num_shards, self.size
 

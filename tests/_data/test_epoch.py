@@ -1,6 +1,7 @@
 """The arithmetic of shards and epochs: DALI 2.4.0's tables, and a brute-force model."""
 
 import ast
+import dataclasses
 import inspect
 import json
 
@@ -163,6 +164,7 @@ def test_walk_against_brute_force(N, S, B, stick, pad, shuffle, fill, seed):
         "pad_last_batch": pad,
         "random_shuffle": shuffle == "random",
         "shuffle_after_epoch": shuffle == "after",
+        "shuffle": "global" if shuffle == "global" else None,
     }
     for shard in range(S):
         walk = Walk(size=N, num_shards=S, shard_id=shard, initial_fill=fill, seed=seed, **options)
@@ -222,6 +224,19 @@ def test_shuffle_buffer_against_a_loop():
     assert buffer_order(n, fill, seed, 2, 1).tolist() == order
 
 
+def test_global_shuffle_is_a_permutation_by_epoch_and_seed():
+    walk = Walk(size=1000, shuffle="global", seed=5)
+    orders = [_round(walk, r)[0] for r in range(3)]
+    for order in orders:
+        assert sorted(order) == list(range(1000))
+        assert np.abs(np.array(order) - np.arange(1000)).mean() > 250  # of the whole list: a third of its length on average
+    assert len({*map(tuple, orders)}) == 3
+    assert _round(dataclasses.replace(walk, seed=6))[0] != orders[0]
+    for S in (2, 7):  # one order, however many shards share it
+        shards = [dataclasses.replace(walk, num_shards=S, shard_id=i) for i in range(S)]
+        assert [i for w in shards for i in _round(w, 2)[0]] == orders[2]
+
+
 def test_shuffle_after_epoch():
     walks = [Walk(size=12, num_shards=2, shard_id=i, shuffle_after_epoch=True, seed=i) for i in range(2)]
     orders = []
@@ -267,6 +282,8 @@ def test_wrong_arguments():
         ({"num_shards": 11}, "10 samples for 11 shards"),
         ({"initial_fill": 0}, "initial_fill"),
         ({"shuffle_after_epoch": True, "random_shuffle": True}, "random_shuffle"),
+        ({"shuffle": "global", "random_shuffle": True}, "random_shuffle"),
+        ({"shuffle": "global", "shuffle_after_epoch": True}, "shuffle_after_epoch"),
         ({"shuffle_after_epoch": True, "stick_to_shard": True}, "stick_to_shard"),
     ]:
         with pytest.raises(ValueError, match=text):

@@ -50,9 +50,10 @@ class Shards:
 
 walks = st.builds(
     lambda size, pad, shuffle: Walk(
-        size=size, pad_last_batch=pad, random_shuffle=shuffle == "random", shuffle_after_epoch=shuffle == "after"
+        size=size, pad_last_batch=pad, random_shuffle=shuffle == "random", shuffle_after_epoch=shuffle == "after",
+        shuffle="global" if shuffle == "global" else None,
     ),
-    size=st.integers(6, 40), pad=st.booleans(), shuffle=st.sampled_from(["no", "random", "after"]),
+    size=st.integers(6, 40), pad=st.booleans(), shuffle=st.sampled_from(["no", "random", "after", "global"]),
 )  # fmt: skip
 
 
@@ -82,7 +83,7 @@ def test_each_sample_is_read_once_in_each_epoch(walk, S, B, batches, changes, of
             reason = str(e)
         if reason:  # shards of unequal size that keep their place, and wrap around
             assert "drifted" in reason
-            assert walk.shuffle_after_epoch
+            assert walk.anew
             assert not walk.pad_last_batch
             return
         go(more)
@@ -99,7 +100,7 @@ def test_each_sample_is_read_once_in_each_epoch(walk, S, B, batches, changes, of
 @settings(max_examples=100, deadline=None)
 @given(walk=walks, stick=st.booleans(), S=st.integers(1, 6), B=st.integers(1, 5), batches=st.integers(0, 90), of=st.integers(0, 5))
 def test_one_shard_tells_where_the_others_are(walk, stick, S, B, batches, of):
-    walk = dataclasses.replace(walk, stick_to_shard=stick and not walk.shuffle_after_epoch)
+    walk = dataclasses.replace(walk, stick_to_shard=stick and not walk.anew)
     shards = Shards(walk, S, B, "FILL")
     for _ in range(batches):
         for i, w in enumerate(shards.walks):

@@ -164,6 +164,7 @@ def file(
     initial_fill: Annotated[int, Range(1)] = 1024,
     shuffle_after_epoch: bool = False,
     shuffle_after_epoch_seed: int | None = None,
+    shuffle: Literal["global"] | None = None,
     num_shards: Annotated[int, Range(1)] = 1,
     shard_id: Annotated[int, Range(0)] = 0,
     stick_to_shard: bool = False,
@@ -195,6 +196,8 @@ def file(
         holds numbers, not files: a large one costs nothing.
       shuffle_after_epoch: shuffle the whole list anew in each epoch, alike for all shards, and read the same part of it.
       shuffle_after_epoch_seed: another seed for this than the fixed one.
+      shuffle: "global": the same by `seed`, which must be one for all shards: the order of each epoch is a new permutation of the whole
+        list. Beyond DALI.
       num_shards: parts that the list is split into: part i of S begins at entry ``floor(i*N/S)``.
       shard_id: the part to read, ``0 .. num_shards - 1``.
       stick_to_shard: read this part in every epoch, not the next one.

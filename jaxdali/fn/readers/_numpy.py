@@ -263,6 +263,7 @@ def numpy(
     initial_fill: Annotated[int, Range(1)] = 1024,
     shuffle_after_epoch: bool = False,
     shuffle_after_epoch_seed: int | None = None,
+    shuffle: Literal["global"] | None = None,
     num_shards: Annotated[int, Range(1)] = 1,
     shard_id: Annotated[int, Range(0)] = 0,
     stick_to_shard: bool = False,
@@ -304,6 +305,8 @@ def numpy(
       initial_fill: places of the buffer that this order is drawn with: small ones shuffle only locally, 1 not at all.
       shuffle_after_epoch: shuffle the whole list anew in each epoch, alike for all shards, and read the same part of it.
       shuffle_after_epoch_seed: another seed for this than the fixed one.
+      shuffle: "global": the same by `seed`, which must be one for all shards: the order of each epoch is a new permutation of the whole
+        list. Beyond DALI.
       num_shards: parts that the list is split into: part i of S begins at entry ``floor(i*N/S)``.
       shard_id: the part to read, ``0 .. num_shards - 1``.
       stick_to_shard: read this part in every epoch, not the next one.
@@ -352,6 +355,7 @@ def numpy(
         initial_fill=initial_fill,
         shuffle_after_epoch=shuffle_after_epoch,
         shuffle_after_epoch_seed=shuffle_after_epoch_seed,
+        shuffle=shuffle,
         num_shards=num_shards,
         shard_id=shard_id,
         stick_to_shard=stick_to_shard,

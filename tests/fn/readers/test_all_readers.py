@@ -1,0 +1,245 @@
+"""What all readers have in common: each record once in an epoch, orders, shards, padding, going on, storage.
+
+`MAKERS` has a function for each reader of `fn.readers`: it writes a data set of n different records and returns the reader's arguments.
+A new reader gets one.
+"""
+
+import collections
+import dataclasses
+import json
+import pathlib
+import tempfile
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from faulty import Faulty
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import jaxdali
+from jaxdali import _cpu, fn, pipeline_def
+from jaxdali._core.context import HostContext
+from jaxdali._core.graph import DataNode
+from jaxdali._data.source import Saved
+
+SIZE = 23  # records: a prime, so that no number of shards divides it
+
+
+@dataclasses.dataclass(frozen=True)
+class Maker:
+    """Makes a data set; `urls`: whether its paths may be URLs."""
+
+    make: Callable[[pathlib.Path, int], dict[str, Any]]
+    urls: bool = True
+
+
+def payload(i: int) -> bytes:
+    return f"record {i} ".encode() * (1 + i % 5)
+
+
+def make_file(folder: pathlib.Path, n: int) -> dict[str, Any]:
+    for i in range(n):
+        path = folder / f"class {i % 3}" / f"{i:03}.jpg"
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(payload(i))
+    return {"file_root": str(folder)}
+
+
+def make_numpy(folder: pathlib.Path, n: int) -> dict[str, Any]:
+    for i in range(n):
+        np.save(folder / f"{i:03}.npy", np.full((1 + i % 4, 2), i, np.float32))
+    return {"file_root": str(folder)}
+
+
+MAKERS = {
+    "file": Maker(make_file),
+    "numpy": Maker(make_numpy),
+}
+READERS = sorted(dir(fn.readers))
+
+
+class DataSets:
+    """One for each reader, made when it is asked for."""
+
+    def __init__(self, top: str):
+        self._top = pathlib.Path(top)
+        self._made: dict[str, dict[str, Any]] = {}
+
+    def __call__(self, name: str) -> dict[str, Any]:
+        """The reader's arguments."""
+        if name not in self._made:
+            assert name in MAKERS, f"readers.{name} has no maker of a data set here"
+            (self._top / name).mkdir()
+            self._made[name] = MAKERS[name].make(self._top / name, SIZE)
+        return self._made[name]
+
+    def remote(self, name: str) -> dict[str, Any]:
+        """Those with ``faulty://`` paths, where one request in five is reset."""
+        chance = np.random.default_rng(1)
+        files = {str(p.relative_to(self._top)): p.read_bytes() for p in (self._top / name).rglob("*") if p.is_file()}
+        Faulty.start(files, 0.001, lambda file, number: ConnectionResetError() if number == 0 and chance.random() < 0.2 else None)
+        return replaced(self(name), str(self._top), "faulty:/")
+
+
+@pytest.fixture(scope="module")
+def data_sets():
+    with tempfile.TemporaryDirectory() as top:
+        yield DataSets(top)
+
+
+def replaced(x: Any, old: str, new: str) -> Any:
+    """Arguments with other paths."""
+    if isinstance(x, dict):
+        return {k: replaced(v, old, new) for k, v in x.items()}
+    if isinstance(x, (list, tuple)):
+        return [replaced(e, old, new) for e in x]
+    return new + x.removeprefix(old) if isinstance(x, str) and x.startswith(old) else x
+
+
+def nodes_in(x: Any) -> list[DataNode]:
+    if isinstance(x, DataNode):
+        return [x]
+    return [n for e in (x.values() if isinstance(x, dict) else x) for n in nodes_in(e)]
+
+
+@pytest.fixture(scope="module")
+def pool():
+    number = _cpu.pool_create(2)
+    yield number
+    _cpu.pool_destroy(number)
+
+
+class Shards:
+    """All shards of a reader, read side by side."""
+
+    def __init__(self, name: str, arguments: dict[str, Any], pool: int, S: int, seed: int = 1):
+        function = getattr(fn.readers, name)
+        ops = [nodes_in(function(**arguments, num_shards=S, shard_id=i))[0].node.op for i in range(S)]
+        self.source, self.S, self.pool = ops[0].make_source(ops, seed), S, pool
+        self.cursors = self.source.initial()
+
+    def read(self, B: int) -> list[list[tuple[int, int, tuple[bytes, ...]]]]:
+        """The next batch of each shard: (epoch, position, what was read) of each sample."""
+        N, failed = self.S * B, {}
+        ctx = HostContext(
+            S=self.S, B=B, N=N, shard_ids=tuple(range(self.S)), num_shards=self.S, seed=1, num_threads=2, pool=self.pool,
+            epoch=np.zeros(N, np.int64), position=np.zeros(N, np.int64), present=np.ones(N, bool), specs=self.source.specs(),
+            random_index=-1, bad={}, source_of=lambda i: "", report_bad=lambda *x: None,
+            empty=lambda n, dtype, index=0: np.empty((self.S, n), dtype), fail=lambda i, code, reason="": failed.update({i: reason}),
+        )  # fmt: skip
+        outputs, self.cursors, ids = self.source.read(ctx, self.cursors)
+        assert not failed
+        rows = [
+            (epoch, position, tuple(np.asarray(x[i]).tobytes() for x in outputs))
+            for i, (epoch, position) in enumerate(zip(ids.epoch.tolist(), ids.position.tolist()))
+        ]
+        return [rows[s * B : (s + 1) * B] for s in range(self.S)]
+
+    def epochs(self, B: int, n: int) -> list[list[tuple[int, int, tuple[bytes, ...]]]]:
+        """Batches until each shard is at least in epoch n: all that each shard has read."""
+        found: list[list[Any]] = [[] for _ in range(self.S)]
+        while min(c["round"] for c in self.cursors) < n:
+            for have, more in zip(found, self.read(B)):
+                have += more
+        return found
+
+    def saved(self) -> list[Saved]:
+        """What a checkpoint holds."""
+        return [Saved(json.loads(json.dumps(s.fingerprint)), json.loads(json.dumps(s.cursor))) for s in self.source.saved(self.cursors)]
+
+    def close(self):
+        self.source.close()
+
+
+orders = st.sampled_from(
+    [{}, {"random_shuffle": True}, {"random_shuffle": True, "initial_fill": 4}, {"shuffle_after_epoch": True}, {"shuffle": "global"}]
+)
+some = settings(max_examples=15, deadline=None)
+
+
+@pytest.mark.parametrize("name", READERS)
+@some
+@given(order=orders, S=st.integers(1, 4), B=st.integers(1, 7), pad=st.booleans(), seed=st.integers(0, 3))
+def test_each_record_is_read_once_in_an_epoch(data_sets, pool, name, order, S, B, pad, seed):
+    arguments = {**data_sets(name), **order, "pad_last_batch": pad}
+    shards = Shards(name, arguments, pool, S, seed)
+    found = shards.epochs(B, 2)
+    shards.close()
+    records = set()
+    for epoch in range(2):
+        samples = [[x for x in shard if x[0] == epoch] for shard in found]
+        if pad:  # all shards are equally long, in full batches; what is added repeats their last sample
+            most = -(-SIZE // S)
+            assert {len(shard) for shard in samples} == {-(-most // B) * B}
+            assert all(x == shard[len({*shard}) - 1] for shard in samples for x in shard[len({*shard}) :])
+            samples = [shard[: len({*shard})] for shard in samples]
+        count = collections.Counter(x[2] for shard in samples for x in shard)
+        assert len(count) == SIZE
+        assert set(count.values()) == {1}
+        assert sorted(x[1] for shard in samples for x in shard) == list(range(SIZE))
+        records |= count.keys()
+    assert len(records) == SIZE
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_orders_follow_from_seed_and_epoch(data_sets, pool, name):
+    def read(seed: int, **order: Any) -> tuple[list[Any], list[Any]]:
+        shards = Shards(name, {**data_sets(name), **order}, pool, 1, seed)
+        (found,) = shards.epochs(SIZE, 2)
+        shards.close()
+        return [x[2] for x in found[:SIZE]], [x[2] for x in found[SIZE:]]
+
+    first, second = read(1)
+    assert first == second
+    for order in ({"random_shuffle": True}, {"shuffle": "global"}):
+        one, two = read(1, **order)
+        assert (one, two) == read(1, **order)
+        assert len({*map(tuple, (first, one, two, *read(2, **order)))}) == 5
+
+
+@pytest.mark.parametrize("name", READERS)
+@some
+@given(order=orders, S=st.integers(1, 3), B=st.integers(1, 5), pad=st.booleans(), batches=st.integers(0, 12), then=st.integers(1, 4))
+def test_reading_goes_on_anywhere(data_sets, pool, name, order, S, B, pad, batches, then):
+    arguments = {**data_sets(name), **order, "pad_last_batch": pad}
+    shards = Shards(name, arguments, pool, S)
+    before = [x for _ in range(batches) for shard in shards.read(B) for x in shard]
+    saved = shards.saved()
+    again, others = Shards(name, arguments, pool, S), Shards(name, arguments, pool, then)
+    again.cursors = again.source.resume(saved, True)
+    assert [again.read(B) for _ in range(3)] == [shards.read(B) for _ in range(3)]
+    if not (order == {"shuffle_after_epoch": True} or order == {"shuffle": "global"}) or pad:  # shards that differ in size drift apart
+        others.cursors = others.source.resume(saved, False)
+        begun = max(c["round"] for c in others.cursors) + 2
+        count = collections.Counter(before + [x for shard in others.epochs(B, begun) for x in shard])
+        for epoch in range(begun):
+            samples = {x[1]: n for x, n in count.items() if x[0] == epoch}
+            assert sorted(samples) == list(range(SIZE))
+            assert pad or set(samples.values()) == {1}
+    for x in (shards, again, others):
+        x.close()
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_threads_depth_and_storage_change_nothing(data_sets, name):
+    def read(num_threads: int, depth: int, arguments: dict[str, Any]) -> list[Any]:
+        @pipeline_def(batch_size=5, num_threads=num_threads, prefetch_queue_depth=depth, seed=3)
+        def pipeline():
+            return tuple(nodes_in(getattr(fn.readers, name)(**arguments, shuffle="global")))
+
+        pipe = pipeline()
+        found = [[np.asarray(x).tobytes() for x in output] for _ in range(8) for output in pipe.run()]
+        pipe.close()
+        return found
+
+    expected = read(1, 1, data_sets(name))
+    assert read(3, 3, data_sets(name)) == expected
+    if MAKERS[name].urls:
+        for ahead in (0, 9):
+            assert read(2, 2, {**data_sets.remote(name), "storage": jaxdali.Storage(read_ahead=ahead)}) == expected
+
+
+def test_a_reader_without_a_maker_is_noticed():
+    assert [name for name in READERS if name not in MAKERS] == []
