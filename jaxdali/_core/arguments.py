@@ -41,8 +41,12 @@ class Arguments:
         nodes = {name: x for name, x in given.items() if is_node(x)}
         return Arguments(tuple((n, x) for n, x in given.items() if n not in nodes), tuple(nodes)), tuple(nodes.values())
 
+    @functools.cached_property
+    def _by_name(self) -> dict[str, Any]:
+        return dict(self.static)
+
     def __contains__(self, name: str) -> bool:
-        return name in self.inputs or any(n == name for n, _ in self.static)
+        return name in self.inputs or name in self._by_name
 
     def without(self, name: str) -> Arguments:
         """The others, after one that is the same for all samples was left out."""
@@ -55,7 +59,7 @@ class Arguments:
     def get(self, name: str) -> Any:
         """The value for all samples; None: it is not given."""
         assert name not in self.inputs, name
-        return next((v for n, v in self.static if n == name), None)
+        return self._by_name.get(name)
 
     def width(self, name: str, specs: Sequence[Spec]) -> int | None:
         """How many numbers a sample has of an argument; None: unknown until a batch is there.
@@ -85,23 +89,22 @@ class Values:
 
     An argument of one value per sample is ``[N]``, of a list ``[N, length]``; of type float64, int64 or bool, as it was declared. What
     comes per sample is checked here: a sample with a value outside of the declared range fails, and gets one of the range.
+
+    Attributes:
+      samples: N, how many the batch has.
     """
 
-    def __init__(self, operator: str, arguments: Arguments, ctx: HostContext | None, inputs: Sequence[Value]):
-        """`ctx` None: all that will be asked for is static, and N is 1. The last of `inputs` are the arguments'."""
+    def __init__(self, operator: str, arguments: Arguments, N: int, ctx: HostContext | None = None, inputs: Sequence[Value] = ()):
+        """`ctx` None: all that will be asked for is static. The last of `inputs` are the arguments'."""
+        self.samples = N
         self._declared = declared[operator]()
         self._arguments = arguments
         self._ctx = ctx
         self._inputs = inputs
-        self._found: dict[str, np.ndarray] = {}
+        self._found: dict[Any, np.ndarray] = {}
 
     def __contains__(self, name: str) -> bool:
         return name in self._arguments
-
-    @property
-    def samples(self) -> int:
-        """N, how many samples the batch has."""
-        return 1 if self._ctx is None else self._ctx.N
 
     def __getattr__(self, name: str) -> np.ndarray:
         x = self.get(name)
@@ -123,13 +126,16 @@ class Values:
         Args:
           one_for_all: one number stands for all `width`.
         """
-        x = self.get(name)
-        if x is None:
-            return None
-        x = x.reshape(len(x), -1)
-        if x.shape[1] != width and not (one_for_all and x.shape[1] == 1):
-            raise ArgumentError(_wrong_width(name, width, one_for_all, x.shape[1]))
-        return np.broadcast_to(x, (len(x), width))
+        key = name, width, one_for_all
+        if key not in self._found:
+            x = self.get(name)
+            if x is None:
+                return None
+            x = x.reshape(len(x), -1)
+            if x.shape[1] != width and not (one_for_all and x.shape[1] == 1):
+                raise ArgumentError(_wrong_width(name, width, one_for_all, x.shape[1]))
+            self._found[key] = np.broadcast_to(x, (len(x), width))
+        return self._found[key]
 
     def ragged(self, name: str) -> list[np.ndarray]:
         """The values of an argument of which each sample may have another number: a vector for each sample."""
@@ -141,7 +147,7 @@ class Values:
 
     def _static(self, name: str) -> np.ndarray:
         a = self._declared[name]
-        x = _repeated(self._arguments.get(name), 1 if self._ctx is None else self._ctx.N, a.kinds[0].dtype or float)
+        x = _repeated(self._arguments.get(name), self.samples, a.kinds[0].dtype or float)
         return x if a.many else x[:, 0]
 
     def _input(self, name: str) -> Value:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import threading
 import typing
 from collections.abc import Callable, Mapping, Sequence
@@ -61,7 +62,17 @@ class Operator:
           ctx: of the batch; None: those that are the same for all samples, for one sample.
           inputs: of the operator, all or only those that are arguments.
         """
-        return Values(self.name, self.args, ctx, inputs)
+        N = 1 if ctx is None else ctx.N
+        if self.args.inputs:
+            return Values(self.name, self.args, N, ctx, inputs)
+        if N not in self._same_for_all:
+            self._same_for_all[N] = Values(self.name, self.args, N)
+        return self._same_for_all[N]
+
+    @functools.cached_property
+    def _same_for_all(self) -> dict[int, Values]:
+        """Arguments of which none comes per sample, by the number of samples: the same in every batch."""
+        return {}
 
     @property
     def num_outputs(self) -> int:

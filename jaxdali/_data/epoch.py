@@ -186,7 +186,9 @@ class Walk(Order):
         entries, places = self._round(number, rest)
         if offset + n < len(entries):  # nearly always: inside of one round
             here = slice(offset, offset + n)
-            return entries[here], np.full(n, number), places[here], self._cursor(number, offset + n, rest)
+            epoch = np.empty(n, np.int64)
+            epoch.fill(number)
+            return entries[here], epoch, places[here], self._cursor(number, offset + n, rest)
         index, epoch, position = np.empty(n, np.int64), np.empty(n, np.int64), np.empty(n, np.int64)
         done = 0
         while done < n:

@@ -75,6 +75,7 @@ class HostPass:
         self._place = place
         self._capacity = capacity
         self._outputs = outputs
+        self._passed_on: dict[Ref, Ref] = {}  # ragged values that an operator gave as it got them
         self._passes: dict[int, tuple[Plan, list[_Alone | _Run]]] = {}
 
     def build_sources(self):
@@ -212,6 +213,9 @@ class HostPass:
                     data = pack(data, self._place.S, functools.partial(self._buffer, ref))
                 assert data.data.dtype == spec.dtype and data.shapes.shape == (N, spec.ndim), (step.op.name, data.shapes.shape, spec)
                 shapes = data.shapes
+                for r in step.inputs:
+                    if work.values[r].data is data:
+                        self._passed_on[r] = ref
             work.values[ref] = Value(spec, shapes, data)
             if self._place.meter.enabled:
                 stage = "read" if isinstance(step.op, SourceOperator) else "host"
@@ -220,6 +224,8 @@ class HostPass:
 
     def _buffer(self, ref: Ref, elements: int, dtype: Any) -> np.ndarray:
         """A pooled buffer ``[S, capacity]`` for a ragged host value, of the capacity that the program reading it has, if that is enough."""
+        while ref in self._passed_on:
+            ref = self._passed_on[ref]
         return self._place.pool.empty((self._place.S, max(elements, 1, self._capacity(ref))), dtype)
 
     def _run_eager(self, step: Step, op: EagerOperator, work: Work, ctx: HostContext):

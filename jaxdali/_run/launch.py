@@ -186,7 +186,7 @@ class Launcher:
             if not str(e).startswith("RESOURCE_EXHAUSTED"):
                 raise
             raise _too_large(segment, work, str(e).partition("\n")[0]) from e
-        if segment.native:
+        if segment.native and place.accelerator and segment.on_device:
             codes.copy_to_host_async()
         self.ran[at] = (program, arguments)
         work.results |= zip(segment.exports, exports, strict=True)

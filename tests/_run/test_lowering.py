@@ -11,8 +11,9 @@ import pytest
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from PIL import Image
 
-from jaxdali import fn, pipeline_def
+from jaxdali import _cpu, fn, pipeline_def
 from jaxdali._core.ragged import Capacities
+from jaxdali._run.operands import Operands
 from jaxdali.plugin.jax import data_iterator
 
 COLLECTIVES = ("all-gather", "all-reduce", "all-to-all", "collective-permute", "reduce-scatter", "collective-broadcast")
@@ -159,6 +160,20 @@ def test_buffers_return_to_the_pool(spread):
         np.testing.assert_array_equal(kept["images"], before)
         free = sum(len(d) for d in it._executors[0]._place.pool._free.values())
     assert 1 <= free <= 40
+
+
+def test_what_is_read_is_not_copied_again(spread, monkeypatch):
+    """Files are read into a buffer of the program's capacity; of a batch without bad images the decoder hands it on."""
+    read, buffers, read_files, packed = [], [], _cpu.read_files, Operands.packed
+    monkeypatch.setattr(_cpu, "read_files", lambda *args: [read.append(args[2]), read_files(*args)][1])
+    monkeypatch.setattr(Operands, "packed", lambda self, layout: [buffers.append(self.buffers), packed(self, layout)][1])
+    make = data_iterator(definition, ["images", "labels"], reader_name="reader")
+    with make(spread[:8] * 4, batch_size=8, seed=3) as it:
+        for _ in it:
+            pass
+    assert len(buffers) == len(read) == 4
+    shared = [np.shares_memory(data, b[0]) for data, b in zip(read, buffers, strict=True)]
+    assert shared[1:] == [True] * 3  # the first batch tells the capacity
 
 
 def test_capacities_have_little_room_for_many_samples_and_few_programs():

@@ -200,10 +200,12 @@ class ImageHeaders(HostOperator):
 
     def _refuse_large(self, info: np.ndarray) -> dict[int, str]:
         """Sets the status of images of too many pixels, and says why."""
-        pixels = info[:, [HEIGHT, WIDTH]].astype(np.int64).prod(axis=1)
-        large = np.flatnonzero((info[:, STATUS] == 0) & (pixels > self.max_pixels))
+        large = info[:, HEIGHT].astype(np.int64) * info[:, WIDTH] > self.max_pixels
+        if not large.any():
+            return {}
+        large &= info[:, STATUS] == 0
         info[large, STATUS] = _TOO_LARGE
-        return {int(i): f"{info[i, WIDTH]} x {info[i, HEIGHT]} pixels, max_pixels is {self.max_pixels}" for i in large}
+        return {int(i): f"{info[i, WIDTH]} x {info[i, HEIGHT]} pixels, max_pixels is {self.max_pixels}" for i in np.flatnonzero(large)}
 
     def choose_regions(self, ctx: HostContext, info: np.ndarray, values: Sequence[Value]) -> dict[int, str]:
         """Writes into `info` which region to decode of each image: by default the whole.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Sequence
 from typing import Any, ClassVar, Literal, Unpack
 
@@ -54,9 +55,10 @@ def plan(
     """
     if roi is None and max_size is None and mode in ("default", "stretch") and (request == np.floor(request)).all() and request.all():
         # Nothing to work out: the usual case, in a function that runs for every batch.
-        zero, mirrored = np.zeros_like(extents), request < 0
-        ends = np.where(mirrored, extents, zero), np.where(mirrored, zero, extents)
-        return np.abs(request).astype(np.int64), np.stack(ends, axis=-1).astype(np.float32)
+        interval, mirrored = np.zeros((*extents.shape, 2), np.float32), request < 0
+        interval[..., 1] = extents
+        interval[mirrored] = interval[mirrored][:, ::-1]
+        return np.abs(request).astype(np.int64), interval
     single = np.float32  # DALI holds these in float32; which way a size rounds depends on it
     extents = extents.astype(np.float64)
     request = request.astype(single).astype(np.float64)
@@ -127,9 +129,11 @@ class Resampling(NativeOperator):
         """
         first, count = spatial_axes(ctx.spec.layout)
         params = {"roi": interval.reshape(len(sizes), -1), "filters": filter_parameter(a)}
+        if ctx.spec.shape is not None:
+            return Setup((None,), params)
         shapes = image.shapes.astype(np.int64)
         shapes[:, first : first + count] = sizes
-        return Setup((None if ctx.spec.shape is not None else shapes,), params)
+        return Setup((shapes,), params)
 
     def lower(self, ctx: LowerContext, image: Any, *arguments: Any) -> Any:
         first, count = spatial_axes(ctx.spec.layout)
@@ -192,13 +196,14 @@ class Resize(Resampling):
         enough |= mode in ("default", "stretch") and bool((request != 0).all())
         if not enough:
             return [None] * count
-        return self._planned(np.array([[n or 1 for n in extents]]), self.arguments(None, ()))[0][0].tolist()
+        return self._planned(np.array([[n or 1 for n in extents]]), self.arguments(None, ()))[1][0].tolist()
 
-    def _planned(self, extents: np.ndarray, a: Values) -> tuple[np.ndarray, np.ndarray]:
+    def _planned(self, extents: np.ndarray, a: Values) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """What is asked for, output extents and source intervals."""
         request, mode, roi, limit = self._arguments(a, extents.shape[1])
         more = {"roi_relative": self.roi_relative, "mode": mode, "max_size": limit, "subpixel_scale": self.subpixel_scale}
         with np.errstate(all="ignore"):
-            return plan(extents, request, roi=roi, **more)
+            return request, *plan(extents, request, roi=roi, **more)
 
     def _arguments(self, a: Values, count: int):
         """Request, mode, ROI and limit, each ``[N, count]``."""
@@ -222,12 +227,14 @@ class Resize(Resampling):
         first, count = spatial_axes(ctx.spec.layout)
         a = self.arguments(ctx, values)
         extents = image.shapes[:, first : first + count]
-        request = self._arguments(a, count)[0]
-        sizes, interval = self._planned(extents, a)
-        bad = ~np.isfinite(request).all(axis=1) | ~np.isfinite(interval).all(axis=(1, 2)) | (sizes > MAX_EXTENT).any(axis=1)
-        for i in np.flatnonzero(bad & ctx.present):
-            ctx.fail(int(i), _TOO_LARGE, f"the output size asked for is {request[i].tolist()}, of an input of size {extents[i].tolist()}")
-        setup = self.setup_of(ctx, image, a, *self.parts(ctx, a, np.where(np.reshape(bad, (-1, 1)), 1, sizes), interval))
+        request, sizes, interval = self._planned(extents, a)
+        good = np.isfinite(request) & np.isfinite(interval).all(axis=2) & (sizes <= MAX_EXTENT)
+        if not good.all():
+            for i in np.flatnonzero(~good.all(axis=1) & ctx.present):
+                asked = f"the output size asked for is {request[i].tolist()}, of an input of size {extents[i].tolist()}"
+                ctx.fail(int(i), _TOO_LARGE, asked)
+            sizes = np.where(good.all(axis=1, keepdims=True), sizes, 1)
+        setup = self.setup_of(ctx, image, a, *self.parts(ctx, a, sizes, interval))
         return dataclasses.replace(setup, shapes=(*setup.shapes, None)) if self.save_attrs else setup
 
     def lower(self, ctx: LowerContext, image: Any, *arguments: Any) -> Any:
@@ -249,6 +256,7 @@ def output_spec(dtype: np.dtype, dims: Sequence[int | None], layout: str) -> Spe
     return Spec(dtype, len(dims), static, layout, None if static is not None else tuple(dims))
 
 
+@functools.lru_cache
 def spatial_axes(layout: str) -> tuple[int, int]:
     """Index of the first spatial axis of one of `LAYOUTS`, and how many there are."""
     count = sum(axis in "DHW" for axis in layout)
@@ -257,8 +265,10 @@ def spatial_axes(layout: str) -> tuple[int, int]:
 
 def filter_parameter(a: Values) -> np.ndarray:
     """The kernel's operand ``filters i32[N, 2]`` (shrinking, enlarging), from interp_type, min_filter and mag_filter."""
-    chosen = [a.interp_type if name not in a else getattr(a, name) for name in ("min_filter", "mag_filter")]
-    return np.column_stack(chosen).astype(np.int32)
+    filters = np.empty((a.samples, 2), np.int32)
+    for column, name in enumerate(("min_filter", "mag_filter")):
+        filters[:, column] = getattr(a, name if name in a else "interp_type")
+    return filters
 
 
 class ResizeHints(Hints, total=False):
