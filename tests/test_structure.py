@@ -43,7 +43,8 @@ BELOW = {  # of each package those that it may import
     "fn": {"_core", "_data"},
     "_run": {"_core", "_data"},
     "_pipeline": {"_core", "_data", "fn", "_run"},
-    "plugin": {"_core", "_data", "fn", "_run", "_pipeline"},
+    "_iterator": {"_core", "_data", "_run", "_pipeline"},
+    "plugin": {"_core", "_data", "fn", "_run", "_pipeline", "_iterator"},
 }
 
 

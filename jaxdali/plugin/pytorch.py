@@ -15,11 +15,12 @@ import jax
 from .._core.declaration import checked
 from .._core.graph import Node
 from .._core.operator import EagerOperator
+from .._iterator.base import BaseIterator
+from .._iterator.options import IteratorOptions, LastBatchPolicy, list_of
 from .._pipeline.lease import lease, num_outputs, own_places
 from .._pipeline.pipeline import Pipeline
 from .._run.plan import Plan, Ref
 from ..backend import TensorCPU, TensorGPU
-from .base_iterator import BaseIterator, IteratorOptions, LastBatchPolicy, list_of
 
 try:
     import torch  # pyright: ignore[reportMissingImports]
@@ -98,8 +99,8 @@ class DALIGenericIterator(BaseIterator):
         self._start(taken, options)
 
     def __next__(self) -> list[dict[str, torch.Tensor]]:
-        batches, valid = self._take()
-        self._check_full(batches)
+        batches, valid = self._stream.take()
+        self._stream.check_full(batches)
         result = [dict(zip(self.output_map, b.outputs)) for b in batches]
         for tensors in result:
             for t in tensors.values():

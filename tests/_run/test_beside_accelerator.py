@@ -33,7 +33,7 @@ def second_batch(sharding):
     with define(batch_size=4, seed=0) as iterator:
         next(iterator)
         batch = next(iterator)
-        programs = iterator._executors[0].programs()
+        programs = iterator._stream.executors[0].programs()
     return batch, programs
 
 

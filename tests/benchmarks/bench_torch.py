@@ -52,7 +52,7 @@ def main():
     times: dict[str, list[float]] = {name: [] for name in made}
     for _ in range(args.batches):
         for name, it in made.items():
-            while not it._runners[0].full:
+            while not it._stream.lease.runners[0].full:
                 time.sleep(0.001)
             time.sleep(0.005)
             start = time.perf_counter()

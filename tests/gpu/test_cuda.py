@@ -93,7 +93,7 @@ def test_pipeline(gpu):
             return fn.resize(images, size=(48, 64)), labels
 
         with define(batch_size=4, seed=0) as iterator:
-            return next(iterator), iterator._executors[0]._launcher.ran
+            return next(iterator), iterator._stream.executors[0]._launcher.ran
 
     (got, programs), (want, _) = batch(gpu), batch(jax.devices("cpu")[0])
     assert len(programs) == 1

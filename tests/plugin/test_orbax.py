@@ -87,7 +87,7 @@ def training_process(root, checkpoints, log, kill_after):
                 manager.save(step, args=parts)
             if step == kill_after:
                 manager.wait_until_finished()
-                assert iterator._runners[0].wait()  # a batch is in flight
+                assert iterator._stream.lease.runners[0].wait()  # a batch is in flight
                 os.kill(os.getpid(), signal.SIGKILL)
 
         with open(log, "a", encoding="utf-8") as f:

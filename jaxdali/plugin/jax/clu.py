@@ -13,7 +13,7 @@ from typing import Any
 import jax
 from jax.sharding import Sharding
 
-from ..base_iterator import LastBatchPolicy
+from ..._iterator.options import LastBatchPolicy
 from .iterator import DALIGenericIterator, JaxOptions, iterator_factory
 
 
@@ -50,28 +50,28 @@ class DALIGenericPeekableIterator(DALIGenericIterator):
         super()._start(*args, **kwargs)
 
     def __iter__(self):
-        with self._turn:
+        with self._stream.turn:
             return self if self._peeked is not None else super().__iter__()
 
     def __next__(self) -> dict[str, jax.Array]:
-        with self._turn:
-            batches, self._last_valid = self._take()
+        with self._stream.turn:
+            batches, self._last_valid = self._stream.take()
             batch, self._peeked = self._peeked, None
             return self._checked(self._form(batches, self._last_valid)) if batch is None else batch
 
     def reset(self):
         """Begins the next epoch; see `DALIGenericIterator`."""
-        with self._turn:
+        with self._stream.turn:
             super().reset()
 
     def get_state(self) -> dict[str, Any]:
         """Where the iterator stands after the batch taken last; one that was only peeked at comes again."""
-        with self._turn:
+        with self._stream.turn:
             return super().get_state()
 
     def set_state(self, state: Mapping[str, Any]):
         """Goes to a state of `get_state`; see `DALIGenericIterator`. What was peeked at is forgotten."""
-        with self._turn:
+        with self._stream.turn:
             super().set_state(state)
             self._peeked = None
             self._last_valid = None
@@ -82,9 +82,9 @@ class DALIGenericPeekableIterator(DALIGenericIterator):
         Raises:
           StopIteration: at the end of an epoch, as ``next()``.
         """
-        with self._turn:
+        with self._stream.turn:
             if self._peeked is None:
-                self._peeked = self._checked(self._form(*self._look()))
+                self._peeked = self._checked(self._form(*self._stream.look()))
             return dict(self._peeked)
 
     def peek_async(self) -> Future[dict[str, jax.Array]]:
@@ -104,7 +104,7 @@ class DALIGenericPeekableIterator(DALIGenericIterator):
     @property
     def element_spec(self) -> dict[str, Any]:
         """Type and shape of each entry: ``{name: ArraySpec(dtype, shape)}``, CLU's class where clu is installed. Peeks if need be."""
-        with self._turn:
+        with self._stream.turn:
             if self._expected is None:
                 self.peek()
             assert self._expected is not None
@@ -116,7 +116,7 @@ class DALIGenericPeekableIterator(DALIGenericIterator):
 
         False for samples that repeat a shard's last one, or come from the next epoch.
         """
-        with self._turn:
+        with self._stream.turn:
             return self._mask([], self._last_valid)
 
     def _checked(self, batch: dict[str, jax.Array]) -> dict[str, jax.Array]:

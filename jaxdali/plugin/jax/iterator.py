@@ -15,6 +15,8 @@ from jax.experimental import multihost_utils
 from jax.sharding import Mesh, NamedSharding, PartitionSpec, Sharding
 
 from ..._core.building import user_line
+from ..._iterator.base import BaseIterator
+from ..._iterator.options import IteratorOptions, LastBatchPolicy, list_of
 from ..._pipeline.arguments import whole
 from ..._pipeline.checkpoint import for_pipelines
 from ..._pipeline.lease import lease, own_places
@@ -22,7 +24,6 @@ from ..._pipeline.pipeline import Pipeline
 from ..._pipeline.pipeline_def import pipeline_def, split_arguments
 from ..._run.sharding import Shards, assemble
 from ..._run.work import Batch
-from ..base_iterator import BaseIterator, IteratorOptions, LastBatchPolicy, list_of
 
 
 class DALIGenericIterator(BaseIterator):
@@ -120,7 +121,7 @@ class DALIGenericIterator(BaseIterator):
         self._start(taken, options, padded=masked)
 
     def __next__(self) -> dict[str, jax.Array]:
-        return self._form(*self._take())
+        return self._form(*self._stream.take())
 
     @property
     def _batch_shape(self) -> tuple[int, ...]:
@@ -139,8 +140,7 @@ class DALIGenericIterator(BaseIterator):
         """
         if self._element_spec is None:
             try:
-                with self._turn:
-                    self._element_spec = _specs(self._form([r.peek() for r in self._runners], None))
+                self._element_spec = _specs(self._form(self._stream.peek(), None))
             except StopIteration:
                 raise RuntimeError("the data are at their end: ask for element_spec before that, or after reset()") from None
         return dict(self._element_spec)
@@ -148,11 +148,11 @@ class DALIGenericIterator(BaseIterator):
     def _form(self, batches: list[Batch], valid: tuple[int, ...] | None) -> dict[str, jax.Array]:
         """The dict that the user gets."""
         if self._mask_name is None:
-            self._check_full(batches, " (or pass mask_name)")
+            self._stream.check_full(batches, " (or pass mask_name)")
         if len(batches) == 1:
             outputs: Sequence[Any] = batches[0].outputs
         else:
-            with self._executors[0].contexts():
+            with self._stream.executors[0].contexts():
                 outputs = [self._combined(x, s) for x, s in zip(zip(*(b.outputs for b in batches)), self._shardings)]
         result = dict(zip(self.output_map, outputs))
         if self._mask_name is not None:
@@ -172,9 +172,9 @@ class DALIGenericIterator(BaseIterator):
         if len(batches) == 1 and rows.all():
             return batches[0].outputs[-1]
         with jax.transfer_guard("allow"):
-            if len(self._executors) > 1:
+            if len(self._stream.executors) > 1:
                 return self._combined(list(rows), self._batch_sharding)
-            return _OverBatch(self._executors[0].shards, self._batch_sharding, self._stacked).put(rows)
+            return _OverBatch(self._stream.executors[0].shards, self._batch_sharding, self._stacked).put(rows)
 
     def _combined(self, parts: Sequence[Any], sharding: Sharding | None) -> jax.Array:
         """The outputs of separate pipelines as one array."""
@@ -183,7 +183,7 @@ class DALIGenericIterator(BaseIterator):
         if sharding is not None:
             assert self._shards is not None
             return assemble(parts, self._shards, sharding)
-        devices = tuple(e.shards.primaries[0] for e in self._executors)
+        devices = tuple(e.shards.primaries[0] for e in self._stream.executors)
         rows = [np.asarray(p)[None] for p in parts]
         if len(set(devices)) == 1:
             return jax.device_put(np.concatenate(rows), devices[0])

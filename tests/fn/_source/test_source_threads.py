@@ -286,7 +286,7 @@ def test_close_gives_up_on_a_source_that_waits_and_says_which(monkeypatch, caplo
     with caplog.at_level(logging.WARNING, "jaxdali"):
         it = DALIGenericIterator(pipeline(source, parallel=True, batch=True), ["x"])
         waits.wait(10)
-        threads = it._runners[0]._threads
+        threads = it._stream.lease.runners[0]._threads
         it.close()
     assert "external_source (created at" in caplog.text
     assert os.path.basename(__file__) in caplog.text

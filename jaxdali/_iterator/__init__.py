@@ -1,0 +1,1 @@
+"""Iterators over pipelines, whatever framework they are for."""

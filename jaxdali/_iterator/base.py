@@ -1,0 +1,161 @@
+"""`BaseIterator`: what the iterators of all frameworks offer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+
+from .._pipeline import checkpoint
+from .._pipeline.describe import value
+from .._pipeline.lease import Lease
+from .._pipeline.pipeline import Pipeline
+from .._run.meter import Statistics
+from .._run.work import BadSample
+from .options import IteratorOptions
+from .stream import BatchStream
+
+
+class BaseIterator:
+    """An iterator as its user sees it. Its `BatchStream` makes the batches; subclasses give them a framework's form.
+
+    A subclass takes a `lease` of the pipelines, calls `_start`, and implements `__next__` with ``_stream.take``.
+    """
+
+    _stream: BatchStream
+    output_map: list[str]
+
+    def _start(self, lease: Lease, options: IteratorOptions, *, padded: bool = False):
+        """Starts to make batches, or goes on where the iterator before stopped; closes the lease when that fails."""
+        self.output_map = list(options.output_map)
+        self._stream = BatchStream(lease, options, type(self).__name__)
+        self._pipes = lease.pipelines  # they keep their lease
+        lease.checkpoint_with(self.checkpoints)
+        self._stream.begin(padded=padded)
+
+    def __repr__(self) -> str:
+        if self._stream.closed:
+            return f"{type(self).__name__}: closed"
+        stream = self._stream
+        of = f" of {len(self)}" if stream.length is not None else ""
+        pipelines = f"{len(self.pipelines)} pipelines" if len(self.pipelines) > 1 else "1 pipeline"
+        taken = f"{stream.given} batches{of} taken, {self.batch_size} samples of each of {pipelines}"
+        lines = [f"{type(self).__name__}: epoch {stream.epoch}, {taken}"]
+        executor = stream.executors[0]
+        for i, (name, x, spec) in enumerate(zip(self.output_map, executor.graph.outputs, executor.plan.output_specs)):
+            lines.append(f"  {name}: {value(x, spec, self._batch_shape)}{self._placed(i)}")
+        return "\n".join(lines)
+
+    @property
+    def _batch_shape(self) -> tuple[int, ...]:
+        """The leading axes of a batch."""
+        return (self.batch_size,)
+
+    def _placed(self, i: int) -> str:
+        """What `repr` adds to output `i`."""
+        return ""
+
+    # --- iteration ----------------------------------------------------------------------------------------------
+
+    def __iter__(self):
+        if self._stream.given:
+            self.reset()
+        return self
+
+    def __next__(self) -> Any:
+        raise NotImplementedError(type(self).__name__)
+
+    def next(self) -> Any:
+        """The next batch. Raises StopIteration at the end of an epoch."""
+        return next(self)
+
+    def reset(self):
+        """Begins the next epoch. Only possible at the end of one: a request before is ignored, with a warning in the log."""
+        self._stream.reset()
+
+    def __len__(self) -> int:
+        """Batches in an epoch; 0 when only the data's end tells."""
+        return self._stream.length or 0
+
+    @property
+    def size(self) -> int:
+        """Samples in an epoch, per shard where a reader tells; -1 when only the data's end tells."""
+        size = self._stream.size
+        return -1 if size is None else size
+
+    _size = size  # DALI's scripts read this
+
+    @property
+    def batch_size(self) -> int:
+        """Samples per batch of one shard."""
+        return self._stream.executors[0].B
+
+    # --- state --------------------------------------------------------------------------------------------------
+
+    def get_state(self) -> dict[str, Any]:
+        """Where the iterator stands after the batch that was taken last, however many were made ahead; for `set_state`.
+
+        Small and JSON-able. It tells where the shards of other processes stand, too.
+
+        Raises:
+          TypeError: a source of the user's returned a state that JSON can't hold.
+        """
+        return self._stream.get_state()
+
+    def set_state(self, state: Mapping[str, Any]):
+        """Goes on from where `get_state` was called, with its seed: exactly as the iterator it is of did, on another batch size from
+        the same sample on, and with another number of shards so that each sample is still read once in the epoch.
+
+        Data that were fed (`Pipeline.feed_input`), and of which batches were made ahead, must be fed again.
+
+        Raises:
+          RuntimeError: the state is of another pipeline or iterator (the message says what differs), or what is left of its epoch
+            can't be shared out among this number of shards; the iterator stays where it is.
+        """
+        self._stream.set_state(state)
+
+    def checkpoints(self) -> list[bytes]:
+        """`get_state` as bytes, one for each pipeline: for ``checkpoints=`` of a data_iterator function, or a `Pipeline`'s ``checkpoint=``.
+
+        Raises:
+          ValueError: the pipelines were made without ``enable_checkpointing=True``.
+        """
+        if not self._stream.lease.enable_checkpointing:
+            raise ValueError("checkpoints() needs pipelines with enable_checkpointing=True")
+        state = self.get_state()
+        return [checkpoint.to_bytes(record, state["iterator"]) for record in state["pipelines"]]
+
+    # --- life ---------------------------------------------------------------------------------------------------
+
+    def close(self):
+        """Stops the threads; no batch can be taken afterwards, nor another iterator made over the pipelines.
+
+        When the iterator is garbage its threads end, too, and everything else does when the pipelines are.
+        """
+        self._stream.close()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exc: Any):
+        self.close()
+
+    # --- beyond DALI --------------------------------------------------------------------------------------------
+
+    @property
+    def pipelines(self) -> tuple[Pipeline, ...]:
+        """The pipelines, one per local shard."""
+        return tuple(self._pipes)
+
+    def lower(self, segment: int = 0) -> jax.stages.Lowered:
+        """JAX's own `Lowered` of the program that ran last; see `Pipeline.lower`."""
+        return self._stream.executors[0].lower(segment)
+
+    def statistics(self) -> Statistics:
+        """Seconds, calls, samples and bytes of each stage and step so far, see `Pipeline.statistics`. Beyond DALI."""
+        return Statistics.merged(e.statistics() for e in self._stream.executors)
+
+    def bad_samples(self) -> list[BadSample]:
+        """The samples that operators with ``on_error="replace"`` replaced so far: file, reason, count."""
+        return [b for e in self._stream.executors for b in e.bad_samples()]

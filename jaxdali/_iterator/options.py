@@ -1,0 +1,128 @@
+"""What users say about an iterator, checked."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import typing
+import warnings
+from collections.abc import Iterable
+from typing import Any, Self
+
+from .._core.declaration import checked
+from .._pipeline.pipeline import Pipeline
+from ..errors import TooFewError
+
+_AUTO_RESET = {"no": False, "yes": True, "True": True}
+
+
+class LastBatchPolicy(enum.Enum):
+    """What an iterator does when the samples of an epoch don't fill its last batch.
+
+    Attributes:
+      FILL: the batch is filled, with the last sample again (padded) or with the first ones of the next epoch.
+      DROP: an incomplete batch is left out.
+      PARTIAL: the batch is shorter. Not for JAX iterators, as JAX needs static shapes.
+    """
+
+    __module__ = "jaxdali.plugin.base_iterator"  # where users find it
+
+    FILL = 0
+    DROP = 1
+    PARTIAL = 2
+
+
+@dataclasses.dataclass(frozen=True)
+class IteratorOptions:
+    """The arguments that the iterators of all frameworks have, which document them; None stands for a default.
+
+    Raises:
+      ValueError, TypeError: one is wrong, or two exclude each other.
+    """
+
+    output_map: Iterable[str]
+    size: int = -1
+    reader_name: str | None = None
+    auto_reset: str | bool | None = False
+    last_batch_padded: bool = False
+    last_batch_policy: LastBatchPolicy = LastBatchPolicy.FILL
+    prepare_first_batch: bool = True
+
+    def __post_init__(self):
+        self._set("output_map", self._names())
+        self._check("size", "reader_name", "last_batch_padded", "prepare_first_batch")
+        self._set("auto_reset", _parse_auto_reset(self.auto_reset))
+        if not isinstance(self.last_batch_policy, LastBatchPolicy):
+            raise ValueError(f"last_batch_policy must be a LastBatchPolicy, got {self.last_batch_policy!r}")
+        if self.size == 0:
+            raise ValueError("size must be positive, or -1: until a source ends")
+        if self.size > 0 and self.reader_name is not None:
+            raise ValueError(f"size={self.size} and reader_name={self.reader_name!r} exclude each other: the reader tells the size")
+        if self.last_batch_padded and self.reader_name is not None:
+            raise ValueError("last_batch_padded=True and reader_name exclude each other: the reader's pad_last_batch counts")
+
+    def _names(self) -> list[str]:
+        try:
+            names = list(self.output_map)
+        except TypeError:
+            raise TypeError(f"output_map must be a list of names, got {self.output_map!r}") from None
+        for name in names:
+            if not isinstance(name, str):
+                raise TypeError(f"output_map must be a list of names, got {name!r} in it")
+        if len(set(names)) != len(names):
+            raise ValueError(f"the names in output_map must be distinct, got {names}")
+        return names
+
+    def _check(self, *names: str):
+        """Checks arguments by their annotations."""
+        hints = typing.get_type_hints(type(self))
+        defaults = {f.name: f.default for f in dataclasses.fields(self)}
+        for name in names:
+            x = getattr(self, name)
+            self._set(name, defaults[name] if x is None else checked("DALIGenericIterator", name, hints[name], x))
+
+    def _set(self, name: str, x: Any):
+        object.__setattr__(self, name, x)
+
+    @property
+    def lasting(self) -> Self:
+        """All that iterators that take turns over the same pipelines must have in common."""
+        return dataclasses.replace(self, auto_reset=False, prepare_first_batch=True)
+
+    @property
+    def counted(self) -> bool:
+        """Whether the samples of an epoch are counted; if not, it goes on until the data end."""
+        return self.size > 0 or self.reader_name is not None
+
+    def check_number(self, pipelines: int):
+        """That they suit so many pipelines; called by what users' calls call."""
+        if not self.counted and pipelines > 1:
+            raise ValueError("with several pipelines pass reader_name (or size), so that all end their epochs together")
+        if self.size > 0:
+            warnings.warn(
+                "size is given: pass reader_name instead where there is a reader, so that it tells the size and padding", stacklevel=4
+            )
+
+
+def list_of(pipelines: Any) -> list[Pipeline]:
+    """One pipeline or several, as a list."""
+    if isinstance(pipelines, Pipeline):
+        return [pipelines]
+    try:
+        several: list[Any] = list(() if pipelines is None else pipelines)
+    except TypeError:
+        raise TypeError(f"pipelines must be a Pipeline or a list of them, got {type(pipelines).__name__}") from None
+    if not several:
+        raise TooFewError("at least one pipeline is needed, got none")
+    for p in several:
+        if not isinstance(p, Pipeline):
+            raise TypeError(f"pipelines must be Pipeline objects, got {type(p).__name__}")
+    return several
+
+
+def _parse_auto_reset(x: Any) -> bool:
+    if x is None or isinstance(x, bool):
+        return bool(x)
+    if isinstance(x, str) and x in _AUTO_RESET:
+        return _AUTO_RESET[x]
+    raise ValueError(f'auto_reset must be True, "yes", "True", False, None or "no", got {x!r}')

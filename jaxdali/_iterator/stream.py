@@ -1,0 +1,293 @@
+"""`BatchStream`: batches epoch by epoch, and where they stand."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import logging
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NoReturn
+
+from .._data.epoch import EpochCounter, EpochPlan
+from .._pipeline import checkpoint
+from .._pipeline.lease import Lease, num_outputs
+from .._pipeline.pipeline import Pipeline
+from .._run.executor import Executor
+from .._run.prefetch import Prefetch, Turn, close_aside
+from .._run.work import Batch
+from ..errors import TooFewError
+from .in_step import InStep
+from .options import IteratorOptions, LastBatchPolicy
+
+_log = logging.getLogger(__name__)
+
+
+class BatchStream:
+    """The batches that the executors of a lease make, all in step, cut into epochs. Several threads may take them: each gets others.
+
+    Attributes:
+      lease: of the pipelines; what it holds goes on when another stream takes the place of this one.
+      given: batches taken in this epoch.
+      turn: who takes batches, or looks at them, holds it.
+    """
+
+    def __init__(self, lease: Lease, options: IteratorOptions, user: str):
+        self.lease = lease
+        self.given = 0
+        self.turn = Turn("iterator")
+        self._runners = InStep(lease.runners)
+        self._options = options
+        self._user = user  # for messages
+        self._may_restart = False
+        self._epochs = checkpoint.Epochs(options.last_batch_policy.name, options.size, options.reader_name, options.last_batch_padded)
+        self._plan: EpochPlan | None = None
+        self._finalizer: weakref.finalize | None = None
+
+    # --- life ---------------------------------------------------------------------------------------------------
+
+    def begin(self, *, padded: bool = False):
+        """Builds the executors and starts to make batches, or goes on where the stream before stopped; closes the lease when that fails.
+
+        With `padded`, the reader and the readers that go with it start each epoch at the start of a shard.
+        """
+        options, lease = self._options, self.lease
+        restored = None
+        try:
+            if lease.runners:
+                self._take_over()
+            else:
+                for e in lease.executors:
+                    if options.prepare_first_batch or all(s.metas for s in e.sources.values()):
+                        e.build()  # else it might call the user's source
+                    if padded and options.reader_name is not None:
+                        _pad_rounds(e, options.reader_name)
+                lease.check_outputs()
+                names, outputs = list(options.output_map), num_outputs(lease.pipelines[0])
+                if len(names) > outputs:
+                    raise TooFewError(f"output_map has {len(names)} names, {names}, but the pipeline has {outputs} output(s)")
+                self._plan = _epoch_plan(lease.pipelines, options) if options.counted else None
+                self._counter = EpochCounter(self._plan) if self._plan is not None else None
+                starts = lease.states
+                restored = lease.restored
+                if restored is not None:
+                    starts = self._go_to(*restored)
+                self.lease.runners[:] = self._made(starts)
+        except BaseException:
+            lease.close()
+            raise
+        self._finalizer = lease.lend(self)
+        if options.prepare_first_batch:
+            self._prepare(may_be_at_end=restored is not None)
+
+    def _take_over(self):
+        self._plan = self._counter.plan if self._counter is not None else None
+        if self.lease.at_end:
+            self._reset()
+        if self._plan is not None and self._options.last_batch_policy is LastBatchPolicy.FILL:
+            self._counter = EpochCounter(self._plan)  # a whole epoch from here on, as in DALI
+
+    def _prepare(self, may_be_at_end: bool):
+        """Makes the first batch. One that was restored may be at an epoch's end."""
+        try:
+            if not may_be_at_end and self._counter is not None and self._counter.is_over:
+                raise StopIteration
+            if not may_be_at_end or self._runners.wait():
+                self._runners.peek()
+        except StopIteration:
+            self.close()
+            raise RuntimeError("there are no data in the pipeline: its source ended before the first full batch") from None
+        except BaseException:
+            self.close()
+            raise
+
+    def _made(self, starts: Sequence[dict[str, Any]]) -> list[Prefetch]:
+        # As in DALI, a source is asked for the batch that takes the place of the one just taken before the user gets that.
+        depth = self.lease.depth
+        return [Prefetch(e, s, depth=depth, ahead=depth + 1) for e, s in zip(self.executors, starts)]
+
+    @property
+    def closed(self) -> bool:
+        """Whether it was closed, or another one has taken its place."""
+        return self._finalizer is None or not self._finalizer.alive
+
+    def close(self):
+        """Stops the threads, for good."""
+        if self._finalizer is not None and self._finalizer.detach() is not None:
+            close_aside(self.lease.close)
+
+    def _check_turn(self):
+        user = self.lease.user
+        if user is not None and user() is not self:
+            raise RuntimeError("another iterator over the same pipeline has taken the place of this one")
+
+    @property
+    def executors(self) -> list[Executor]:
+        """One for all pipelines, or one for each."""
+        return self.lease.executors
+
+    @property
+    def _counter(self) -> EpochCounter | None:
+        return self.lease.counter
+
+    @_counter.setter
+    def _counter(self, counter: EpochCounter | None):
+        self.lease.counter = counter
+
+    @property
+    def epoch(self) -> int:
+        """Number of the epoch."""
+        return self._counter.epoch if self._counter is not None else self.lease.runners[0].state["epoch"]
+
+    @property
+    def length(self) -> int | None:
+        """Batches in an epoch; None when only the data's end tells."""
+        return self._counter.length if self._counter is not None else None
+
+    @property
+    def size(self) -> int | None:
+        """Samples in an epoch, per shard where a reader tells; None when only the data's end tells."""
+        return self._counter.size if self._counter is not None else None
+
+    # --- batches ------------------------------------------------------------------------------------------------
+
+    def take(self) -> tuple[list[Batch], tuple[int, ...] | None]:
+        """The next batch of each executor, and how many of its first samples belong to this epoch, for each pipeline (None: all)."""
+        with self.turn:
+            self._check_turn()
+            if self._counter is not None and self._counter.is_over:
+                self._end()
+            self._await()
+            valid = self._count()  # a failure consumes its batch
+            batches = self._runners.get()
+            self.lease.check_outputs()
+            return batches, valid
+
+    def look(self) -> tuple[list[Batch], tuple[int, ...] | None]:
+        """What `take` gives or raises next, without taking it."""
+        with self.turn:
+            if self._counter is not None and self._counter.is_over:
+                self._end()
+            self._await()
+            return self._runners.peek(), self._counter.valid() if self._counter is not None else None
+
+    def peek(self) -> list[Batch]:
+        """The next batch of each executor, also one that only the next epoch gives."""
+        with self.turn:
+            return self._runners.peek()
+
+    def _await(self):
+        """Waits for the next batch, or the end."""
+        self._runners.ask()
+        while not self._runners.wait():
+            if not self._may_restart or self.given:
+                self._end()
+            # Where an epoch's end is counted, the data may end with it too, which shows only now.
+            self._may_restart = False
+            self._runners.restart()
+
+    def check_full(self, batches: Sequence[Batch], instead: str = ""):
+        """Where the samples of an epoch are counted, batches must be full. `instead`: what the user may do."""
+        for b in batches if self._counter is not None else ():
+            if b.ids.present is not None and not b.ids.present.all():
+                raise ValueError(
+                    f"a source gave {int(b.ids.present.sum())} of {len(b.ids.present)} samples; where size or reader_name is given, "
+                    f"batches must be full{instead}"
+                )
+
+    def _count(self) -> tuple[int, ...] | None:
+        self.given += 1
+        return self._counter.advance() if self._counter is not None else None
+
+    def _end(self) -> NoReturn:
+        if self._options.auto_reset:
+            self.reset()
+        raise StopIteration
+
+    def reset(self):
+        """Begins the next epoch. Only possible at the end of one: a request before is ignored, with a warning in the log."""
+        with self.turn:
+            self._check_turn()
+            self._reset()
+
+    def _reset(self):
+        if self._counter is not None:
+            if self._counter.can_reset:
+                for _ in range(self._counter.reset()):
+                    self._runners.drop()
+            elif any(self._runners.at_end):  # the data ended before the epoch
+                self._counter = EpochCounter(self._counter.plan)
+            else:
+                _log.warning("reset() of %s before the end of the epoch is ignored", self._user)
+                return
+            self._runners.restart()
+            self._may_restart = True
+        elif all(self._runners.at_end):
+            self._runners.restart()
+        else:
+            _log.warning("reset() of %s before the end of the data is ignored", self._user)
+            return
+        self.given = 0
+
+    # --- state --------------------------------------------------------------------------------------------------
+
+    def get_state(self) -> dict[str, Any]:
+        """After the batch that was taken last; JSON-able."""
+        with self.turn:
+            records = [
+                record
+                for executor, runner, places in zip(self.executors, self.lease.runners, checkpoint.shard_places(self.executors))
+                for record in checkpoint.records_of(executor, runner.state, places)
+            ]
+            state = {"version": checkpoint.STATE_VERSION, "iterator": self._position(), "pipelines": records}
+        return json.loads(json.dumps(state))  # a copy
+
+    def _position(self) -> dict[str, Any]:
+        return {
+            **dataclasses.asdict(self._epochs),
+            "given": self.given,
+            "may_restart": self._may_restart,
+            "counter": self._counter.get_state() if self._counter is not None else None,
+        }
+
+    def set_state(self, state: Mapping[str, Any]):
+        """Goes on from where `get_state` was called, also of a stream of other shards or another batch size."""
+        if self.closed:
+            raise RuntimeError("the iterator is closed")
+        records, position = checkpoint.parts_of(state)
+        with self.turn:
+            starts = self._go_to(records, position, self._runners.stop)
+            for source in (s for e in self.executors for s in e.sources.values()):
+                source.reopen()  # what closed the runners closed it, so that they need not wait for data
+            self.lease.runners[:] = self._made(starts)  # in place: what closes the iterator holds this list
+
+    def _go_to(
+        self, records: list[dict[str, Any]], position: dict[str, Any] | None, stop: Callable[[], Any] = lambda: None
+    ) -> list[dict[str, Any]]:
+        """Takes everything but the threads to a state; returns the executors'. Calls `stop` when it is sure that this works."""
+        starts, counter = checkpoint.resume(self.executors, records, position, self._epochs, self._plan)
+        stop()
+        self._counter = counter
+        self.given = position["given"] if position is not None else 0
+        self._may_restart = position["may_restart"] if position is not None else False
+        self.lease.reseed(starts)
+        return starts
+
+
+def _pad_rounds(executor: Executor, reader_name: str):
+    """Has a reader, and those that read lists of the same size beside it, fill each round up to full batches."""
+    sources = {n.name: executor.sources[n.id] for n in executor.graph.nodes if n.id in executor.sources}
+    metas = sources[reader_name].metas if reader_name in sources else ()
+    for source in sources.values():
+        if source.metas and source.metas == metas:
+            source.pad_rounds()
+
+
+def _epoch_plan(pipelines: Sequence[Pipeline], options: IteratorOptions) -> EpochPlan:
+    batch_size, policy = pipelines[0].batch_size, options.last_batch_policy.name
+    if options.reader_name is None:
+        return EpochPlan.of_size(
+            size=options.size, num_pipelines=len(pipelines), batch_size=batch_size, padded=options.last_batch_padded, policy=policy
+        )
+    metas = [p.reader_meta(options.reader_name) for p in pipelines]
+    return EpochPlan.of_readers(metas=metas, batch_size=batch_size, policy=policy)
