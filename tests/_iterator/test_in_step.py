@@ -32,7 +32,7 @@ class Runner:
 
 
 def test_all_are_taken_when_one_fails():
-    a, b, c = runners = [Runner(1, 2), Runner(ValueError("b"), 3), Runner(KeyError("c"), 4)]
+    runners = [Runner(1, 2), Runner(ValueError("b"), 3), Runner(KeyError("c"), 4)]
     together = InStep(runners)
     with pytest.raises(ValueError, match="b"):
         together.get()
