@@ -7,14 +7,14 @@ from . import fn as fn
 from . import math as math
 from . import types as types
 from ._core import names as _names
+from ._core.errors import OperatorError as OperatorError
+from ._core.errors import SampleError as SampleError
 from ._core.graph import DataNode as DataNode
 from ._data.storage import Storage as Storage
 from ._pipeline.config import show_config as show_config
 from ._pipeline.show import show as show
 from ._run.work import BadSample as BadSample
 from ._version import __version__ as __version__
-from .errors import OperatorError as OperatorError
-from .errors import SampleError as SampleError
 from .fn._decode.jpeg import decode_jpeg as decode_jpeg
 from .fn._tensor.subscript import newaxis as newaxis
 from .pipeline import OperatorConcurrency as OperatorConcurrency

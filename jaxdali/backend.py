@@ -11,8 +11,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ._core.errors import ArgumentError
 from ._run.cuda_driver import copy_to_pointer
-from .errors import ArgumentError
 from .types import DALIDataType, dali_type_of, numpy_dtype
 
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import ArgumentError
 from .context import HostContext
 from .declaration import Argument
+from .errors import ArgumentError
 from .values import Spec, Value
 
 # What the signature of an operator's function says of its arguments, by the operator's name. Called when somebody asks, as it takes time.

@@ -27,8 +27,8 @@ from typing import Annotated, Any, Literal, Union
 import jax
 import numpy as np
 
-from ..errors import ArgumentError, ArgumentTypeError
 from ..types import NO_TYPE, DALIDataType, ScalarConstant, dali_type_of, numpy_dtype
+from .errors import ArgumentError, ArgumentTypeError
 
 
 @dataclasses.dataclass(frozen=True)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator, Sequence
 
-from ..errors import OperatorError
 from .calls import Call
+from .errors import OperatorError
 from .expressions import Expression
 from .operator import HostOperator, Operator, ProgramOperator, SourceOperator
 

@@ -63,11 +63,11 @@ from typing import Annotated, Any, TypedDict, TypeVar
 import jax
 import numpy as np
 
-from ..errors import ArgumentError, ArgumentTypeError
 from .arguments import Arguments, declared
 from .building import add, drawing_as, is_node, user_line
 from .calls import functions, records
 from .declaration import INPUT, PER_SAMPLE, Argument, arguments_of
+from .errors import ArgumentError, ArgumentTypeError
 from .graph import DataNode
 from .language import language
 from .operator import Operator

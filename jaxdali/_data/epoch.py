@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import ArgumentError
+from .._core.errors import ArgumentError
 from .shuffle import LIST_SEED, Draw, buffer_order, list_order
 
 

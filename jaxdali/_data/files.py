@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from .. import _cpu
-from ..errors import ArgumentError
+from .._core.errors import ArgumentError
 from .storage import Path as Path
 from .storage import Paths as Paths
 from .storage import Range, Storage, Store, is_url, join, plain

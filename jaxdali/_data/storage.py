@@ -29,7 +29,7 @@ from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from typing import Any, NamedTuple
 
-from ..errors import ArgumentError
+from .._core.errors import ArgumentError
 from .disk_cache import DiskCache
 
 Path = str | os.PathLike[str]

@@ -10,8 +10,8 @@ from collections.abc import Iterable
 from typing import Any, Self
 
 from .._core.declaration import checked
+from .._core.errors import TooFewError
 from .._pipeline.pipeline import Pipeline
-from ..errors import TooFewError
 
 _AUTO_RESET = {"no": False, "yes": True, "True": True}
 

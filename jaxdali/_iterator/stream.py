@@ -9,6 +9,7 @@ import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn
 
+from .._core.errors import TooFewError
 from .._data.epoch import EpochCounter, EpochPlan
 from .._pipeline import checkpoint
 from .._pipeline.lease import Lease, num_outputs
@@ -16,7 +17,6 @@ from .._pipeline.pipeline import Pipeline
 from .._run.executor import Executor
 from .._run.prefetch import Prefetch, Turn, close_aside
 from .._run.work import Batch
-from ..errors import TooFewError
 from .in_step import InStep
 from .options import IteratorOptions, LastBatchPolicy
 

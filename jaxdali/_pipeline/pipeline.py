@@ -9,8 +9,8 @@ import pathlib
 import warnings
 from typing import Any
 
+from .._core.errors import OperatorError
 from .._core.graph import Graph
-from ..errors import OperatorError
 from . import arguments as check
 from . import checkpoint as checkpoints
 from . import serialization

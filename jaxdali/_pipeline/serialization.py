@@ -32,8 +32,8 @@ from .. import fn as fn  # whose functions a text may call
 from .. import types
 from .._core.building import Scope, building
 from .._core.calls import Call, flat, functions, made_at
+from .._core.errors import ArgumentError
 from .._core.graph import DataNode, Graph, Node
-from ..errors import ArgumentError
 from ..fn._tensor.subscript import NewAxis
 
 FORMAT = "jaxdali pipeline"

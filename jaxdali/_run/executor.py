@@ -12,12 +12,12 @@ import jax
 from jax.sharding import Sharding
 
 from .._core import ffi as _ffi
+from .._core.errors import OperatorError
 from .._core.graph import Graph, Node, check_same_structure
 from .._core.operator import NativeOperator, SourceOperator
 from .._core.ragged import Packed
 from .._core.values import Value
 from .._data.source import SampleIds, Source
-from ..errors import OperatorError
 from . import repair
 from .launch import Launcher
 from .meter import Statistics, storage_rows

@@ -11,10 +11,10 @@ import numpy as np
 
 from .._core import ffi as _ffi
 from .._core.context import HostContext
+from .._core.errors import OperatorError
 from .._core.operator import EagerOperator, HostOperator, ProgramOperator, SourceOperator
 from .._core.ragged import Packed, pack
 from .._core.values import Spec, Value
-from ..errors import OperatorError
 from . import repair
 from .meter import Meter
 from .outputs import DifferentShapes, Outputs

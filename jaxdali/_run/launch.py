@@ -9,10 +9,10 @@ from typing import Any
 import jax
 import numpy as np
 
+from .._core.errors import OperatorError
 from .._core.graph import Graph
 from .._core.ragged import Capacities, Packed, plan_offsets, rounded_up
 from .._data.source import Source
-from ..errors import OperatorError
 from . import repair
 from .host_pass import HostPass
 from .operands import Layout, Operands

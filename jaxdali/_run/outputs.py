@@ -9,10 +9,10 @@ import jax
 import numpy as np
 from jax.sharding import Sharding
 
+from .._core.errors import OperatorError
 from .._core.graph import Node
 from .._core.ragged import ALIGNMENT, Packed, Ragged, plan_offsets
 from .._core.values import Value, narrow
-from ..errors import OperatorError
 from .plan import Ref, Step
 from .sharding import Shards, assemble, cpu_device
 from .work import EagerArrays, Work

@@ -8,12 +8,12 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from .._core.context import BuildContext
+from .._core.errors import ArgumentError, InputTypeError, OperatorError
 from .._core.graph import Graph, Node
 from .._core.operator import EagerOperator, HostOperator, Operator, ProgramOperator, SourceOperator
 from .._core.settings import UserSettings
 from .._core.values import Spec
 from .._data.source import Source
-from ..errors import ArgumentError, InputTypeError, OperatorError
 
 
 class Ref(NamedTuple):

@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from .._core.errors import ArgumentError, OperatorError
 from .._core.graph import Graph, Node
 from .._core.operator import SourceOperator
 from .._data.source import SampleIds, Source
-from ..errors import ArgumentError, OperatorError
 from .launch import Launcher
 from .work import SourceError, Work
 from .workplace import Workplace

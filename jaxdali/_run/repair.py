@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from .._core import ffi as _ffi
+from .._core.errors import SampleError
 from .._core.operator import NativeOperator
-from ..errors import SampleError
 from .meter import Meter
 from .plan import Step
 from .work import Work

@@ -9,8 +9,8 @@ import numpy as np
 
 from .._core.arguments import Values
 from .._core.context import HostContext
+from .._core.errors import ArgumentError
 from .._core.values import Spec, Value
-from ..errors import ArgumentError
 from ._families import OUT_OF_BOUNDS, SPATIAL, Part, Window
 
 Policy = Literal["error", "pad", "trim_to_shape"]

@@ -12,11 +12,11 @@ import pytest
 from jaxdali import Pipeline, fn, types
 from jaxdali._core.context import HostContext
 from jaxdali._core.declaration import DType, Len, Range
+from jaxdali._core.errors import ArgumentError, ArgumentTypeError
 from jaxdali._core.graph import DataNode
 from jaxdali._core.operator import HostOperator
 from jaxdali._core.operator_function import Hints, Input, ListOf, OneOrMore, PerSample, operator_function
 from jaxdali._core.values import Spec, Value
-from jaxdali.errors import ArgumentError, ArgumentTypeError
 
 
 class Report(HostOperator):

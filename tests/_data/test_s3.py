@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 import jaxdali
-from jaxdali import fn, pipeline_def
-from jaxdali.errors import SampleError
+from jaxdali import SampleError, fn, pipeline_def
 
 pytest.importorskip("s3fs")
 server = pytest.importorskip("moto.server")

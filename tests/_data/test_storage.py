@@ -9,12 +9,11 @@ import numpy as np
 import pytest
 
 import jaxdali
-from jaxdali import fn, pipeline_def
+from jaxdali import SampleError, fn, pipeline_def
 from jaxdali._data.disk_cache import DiskCache
 from jaxdali._data.files import Files
 from jaxdali._data.ranges import Ranges
 from jaxdali._data.storage import Range, Store
-from jaxdali.errors import SampleError
 
 fsspec = pytest.importorskip("fsspec")
 Faulty = __import__("faulty").Faulty

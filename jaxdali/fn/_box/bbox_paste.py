@@ -8,10 +8,10 @@ import numpy as np
 
 from ..._core.arguments import Values
 from ..._core.declaration import Range
+from ..._core.errors import ArgumentError
 from ..._core.graph import DataNode
 from ..._core.operator_function import Hints, Input, PerSample, operator_function
 from ..._core.values import Spec
-from ...errors import ArgumentError
 from .._tensor.points import PointMap, mapped
 
 

@@ -14,9 +14,9 @@ import numpy as np
 from ..._core.arguments import Arguments, Values
 from ..._core.building import is_node
 from ..._core.context import HostContext
+from ..._core.errors import ArgumentError
 from ..._core.graph import DataNode
 from ..._core.values import Spec, Value
-from ...errors import ArgumentError
 from ..random._draw import uniforms
 from .decode import HEIGHT, ORIENTATION, REGION_HEIGHT, REGION_WIDTH, REGION_X, REGION_Y, STATUS, WIDTH, DecodeImage, ImageHeaders
 

@@ -10,11 +10,11 @@ import numpy as np
 
 from ..._core.context import HostContext
 from ..._core.declaration import Range
+from ..._core.errors import ArgumentError
 from ..._core.graph import DataNode
 from ..._core.operator import Setup
 from ..._core.operator_function import Hints, Input, operator_function
 from ..._core.values import Spec, Value
-from ...errors import ArgumentError
 from .._families import UNSUPPORTED, image_layout
 from .equalize import Equalize
 

@@ -11,11 +11,11 @@ from ... import types
 from ..._core.arguments import Values
 from ..._core.context import HostContext
 from ..._core.declaration import OneOf
+from ..._core.errors import ArgumentError
 from ..._core.graph import DataNode
 from ..._core.operator import Setup
 from ..._core.operator_function import Hints, Input, operator_function
 from ..._core.values import Spec, Value
-from ...errors import ArgumentError
 from .._families import ColorMatrix, spec_of
 
 # Affine maps, an offset in the last column. YCbCr is that of ITU-R BT.601, of the studio's range: Y 16 ... 235, Cb and Cr 16 ... 240.

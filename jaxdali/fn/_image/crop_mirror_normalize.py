@@ -10,10 +10,10 @@ from ... import types
 from ..._core.arguments import Values
 from ..._core.context import HostContext
 from ..._core.declaration import DType, OneOf, Range
+from ..._core.errors import ArgumentError
 from ..._core.graph import DataNode
 from ..._core.operator_function import Hints, Input, OneOrMore, PerSample, operator_function
 from ..._core.values import Spec, Value
-from ...errors import ArgumentError
 from .._families import Part, spec_of
 from .._windows import CropWindow, Policy
 

@@ -9,12 +9,12 @@ import numpy as np
 
 from ..._core.arguments import Values
 from ..._core.context import HostContext, LowerContext
+from ..._core.errors import ArgumentError
 from ..._core.graph import DataNode
 from ..._core.operator import HostOperator, ProgramOperator, Setup
 from ..._core.operator_function import Hints, Input, OneOrMore, PerSample, operator_function
 from ..._core.ragged import ALIGNMENT, Ragged
 from ..._core.values import Spec, Value
-from ...errors import ArgumentError
 from .._elementwise import samples_of_blocks
 from .._families import DEFAULT_LAYOUTS, UNSUPPORTED
 from .._tensor.cast import convert

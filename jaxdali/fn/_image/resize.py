@@ -15,12 +15,12 @@ from ..._core import ffi as _ffi
 from ..._core.arguments import Values
 from ..._core.context import HostContext, LowerContext
 from ..._core.declaration import DType
+from ..._core.errors import ArgumentError
 from ..._core.graph import DataNode
 from ..._core.operator import NativeOperator, Setup
 from ..._core.operator_function import Hints, Input, OneOrMore, PerSample, operator_function
 from ..._core.ragged import Ragged
 from ..._core.values import Spec, Value
-from ...errors import ArgumentError
 
 LAYOUTS = ("HWC", "CHW", "FHWC", "FCHW", "CFHW", "DHWC", "CDHW", "FDHWC", "FCDHW", "CFDHW")
 INPUT_TYPES = tuple(np.dtype(t) for t in (np.uint8, np.int16, np.uint16, np.float16, np.float32))

@@ -8,11 +8,11 @@ import numpy as np
 
 from ..._core.context import HostContext
 from ..._core.declaration import DType, OneOf
+from ..._core.errors import ArgumentError
 from ..._core.graph import DataNode
 from ..._core.operator import Setup
 from ..._core.operator_function import Hints, Input, OneOrMore, PerSample, operator_function
 from ..._core.values import Spec, Value
-from ...errors import ArgumentError
 from .._families import DEFAULT_LAYOUTS, OUT_OF_BOUNDS, spec_of
 from .._windows import Bounded, Policy, axes_of, rounded
 

@@ -9,11 +9,11 @@ import numpy as np
 from ... import types
 from ..._core.context import HostContext
 from ..._core.declaration import DType, OneOf, Range
+from ..._core.errors import ArgumentError
 from ..._core.graph import DataNode
 from ..._core.operator import Setup
 from ..._core.operator_function import Hints, Input, ListOf, OneOrMore, PerSample, operator_function
 from ..._core.values import Spec, Value
-from ...errors import ArgumentError
 from .._families import UNSUPPORTED, Warp
 
 

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from ..._core.context import HostContext
+from ..._core.errors import ArgumentError
 from ..._core.ragged import ALIGNMENT, Packed, plan_offsets
 from ..._core.values import Spec
-from ...errors import ArgumentError
 from ...types import to_dali_type
 
 NAME = "external_source"

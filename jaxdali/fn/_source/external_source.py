@@ -16,13 +16,13 @@ import numpy as np
 from ..._core.building import add
 from ..._core.context import HostContext
 from ..._core.declaration import INPUT, DType, Range
+from ..._core.errors import ArgumentError
 from ..._core.graph import DataNode
 from ..._core.operator import SourceOperator
 from ..._core.operator_function import Hints, operator_function
 from ..._core.settings import UserSettings
 from ..._core.values import Spec
 from ..._data.source import SampleIds, Saved, Source
-from ...errors import ArgumentError
 from ...types import BatchInfo, SampleInfo
 from .external_data import NAME, as_array, as_batch, check_alike, kind_of, layout_of, packed, shapes_of
 from .pull import Pull, unwrapped

@@ -14,11 +14,11 @@ from ..._core.building import add
 from ..._core.calls import records
 from ..._core.context import LowerContext
 from ..._core.declaration import DType, Range
+from ..._core.errors import ArgumentError
 from ..._core.graph import DataNode
 from ..._core.operator import HostOperator, ProgramOperator
 from ..._core.operator_function import Hints, OneOrMore, operator_function
 from ..._core.values import Spec
-from ...errors import ArgumentError
 from .cast import convert
 
 

@@ -7,10 +7,10 @@ from typing import Literal, Unpack
 import numpy as np
 
 from ..._core.arguments import Values
+from ..._core.errors import ArgumentError
 from ..._core.graph import DataNode
 from ..._core.operator_function import Hints, Input, PerSample, operator_function
 from ..._core.values import Spec
-from ...errors import ArgumentError
 from .points import PointMap, mapped
 
 

@@ -9,10 +9,10 @@ import numpy as np
 from ... import types
 from ..._core.arguments import Values
 from ..._core.declaration import DType
+from ..._core.errors import ArgumentError
 from ..._core.graph import DataNode
 from ..._core.operator_function import Hints, Input, OneOrMore, PerSample, operator_function
 from ..._core.values import Spec
-from ...errors import ArgumentError
 from .points import PointMap, mapped
 
 _TYPES = ("uint8", "int8", "uint16", "int16", "uint32", "int32", "float32")

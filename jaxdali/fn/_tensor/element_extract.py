@@ -6,9 +6,9 @@ from typing import Annotated, Literal, Unpack
 
 from ..._core.building import add
 from ..._core.declaration import Range
+from ..._core.errors import ArgumentError
 from ..._core.graph import DataNode
 from ..._core.operator_function import Hints, Input, OneOrMore, operator_function
-from ...errors import ArgumentError
 from .subscript import At, Subscript
 
 

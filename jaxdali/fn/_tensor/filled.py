@@ -12,10 +12,10 @@ import numpy as np
 from ..._core import ffi as _ffi
 from ..._core.arguments import Values
 from ..._core.context import BuildContext, HostContext, LowerContext
+from ..._core.errors import ArgumentError
 from ..._core.operator import HostOperator, NativeOperator, Operator, ProgramOperator, Setup
 from ..._core.ragged import ALIGNMENT, Ragged
 from ..._core.values import Spec, Value
-from ...errors import ArgumentError
 from .._elementwise import samples_of_blocks
 from .cast import convert
 

@@ -11,10 +11,10 @@ import numpy as np
 from jax import lax
 
 from ..._core.context import BuildContext, HostContext, LowerContext
+from ..._core.errors import ArgumentError
 from ..._core.operator import HostOperator, NativeOperator, Operator, ProgramOperator, Setup
 from ..._core.ragged import Ragged
 from ..._core.values import Spec, Value
-from ...errors import ArgumentError
 from .._families import call_window, spec_of
 
 

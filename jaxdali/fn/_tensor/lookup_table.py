@@ -11,12 +11,12 @@ import numpy as np
 from ... import types
 from ..._core.context import HostContext, LowerContext
 from ..._core.declaration import DType, Range
+from ..._core.errors import ArgumentError
 from ..._core.graph import DataNode
 from ..._core.operator import HostOperator, ProgramOperator, Setup
 from ..._core.operator_function import Hints, Input, OneOrMore, operator_function
 from ..._core.ragged import Ragged
 from ..._core.values import Spec, Value
-from ...errors import ArgumentError
 from .cast import convert
 from .copy import fit, shapes_of
 

@@ -13,12 +13,12 @@ from ..._core import ffi as _ffi
 from ..._core.building import add, as_node
 from ..._core.context import BuildContext, HostContext, LowerContext
 from ..._core.declaration import DType, OneOf, Tensor
+from ..._core.errors import ArgumentError
 from ..._core.graph import DataNode
 from ..._core.operator import HostOperator, NativeOperator, Operator, ProgramOperator, Setup
 from ..._core.operator_function import Hints, Input, OneOrMore, PerSample, operator_function
 from ..._core.ragged import ALIGNMENT, Ragged
 from ..._core.values import Spec, Value
-from ...errors import ArgumentError
 from .._families import call_window, samples_of_blocks
 from ..reductions._operators import Reduction, Variance
 from .cast import convert

@@ -11,12 +11,12 @@ import numpy as np
 from ... import types
 from ..._core.context import BuildContext, HostContext, LowerContext
 from ..._core.declaration import DType, Range
+from ..._core.errors import ArgumentError
 from ..._core.graph import DataNode
 from ..._core.operator import HostOperator, Operator, ProgramOperator, Setup
 from ..._core.operator_function import Hints, Input, operator_function
 from ..._core.ragged import ALIGNMENT, Ragged
 from ..._core.values import Spec, Value
-from ...errors import ArgumentError
 from .._families import samples_of_blocks, spec_of
 from .cast import convert
 

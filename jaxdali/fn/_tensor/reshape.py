@@ -10,10 +10,10 @@ from ..._core.arguments import Arguments
 from ..._core.building import add, is_node
 from ..._core.context import HostContext
 from ..._core.declaration import DType
+from ..._core.errors import ArgumentError
 from ..._core.graph import DataNode
 from ..._core.operator_function import Hints, Input, OneOrMore, PerSample, operator_function
 from ..._core.values import Spec, Value
-from ...errors import ArgumentError
 from .reshaped import Reshaped, same_volume
 
 

@@ -8,12 +8,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..._core.context import HostContext, LowerContext
+from ..._core.errors import ArgumentError
 from ..._core.graph import DataNode
 from ..._core.operator import HostOperator, ProgramOperator, Setup
 from ..._core.operator_function import Hints, Input, OneOrMore, PerSample, operator_function
 from ..._core.ragged import ALIGNMENT, Ragged
 from ..._core.values import Spec, Value
-from ...errors import ArgumentError
 from .._families import OUT_OF_BOUNDS, samples_of_blocks, spec_of
 
 

@@ -7,10 +7,10 @@ from typing import Literal, Unpack
 import numpy as np
 
 from ..._core.context import HostContext
+from ..._core.errors import ArgumentError
 from ..._core.graph import DataNode
 from ..._core.operator_function import Hints, Input, OneOrMore, operator_function
 from ..._core.values import Spec, Value
-from ...errors import ArgumentError
 from .reshaped import Reshaped
 
 

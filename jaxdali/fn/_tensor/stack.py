@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Literal, Unpack
 
+from ..._core.errors import ArgumentError
 from ..._core.graph import DataNode
 from ..._core.operator_function import Hints, Input, operator_function
 from ..._core.values import Spec
-from ...errors import ArgumentError
 from .join import Join
 
 

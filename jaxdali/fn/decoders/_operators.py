@@ -9,9 +9,9 @@ from typing import Annotated, Any, Literal, Unpack
 from ... import types
 from ..._core.building import add
 from ..._core.declaration import DType, Len, OneOf, Range
+from ..._core.errors import ArgumentError
 from ..._core.graph import DataNode
 from ..._core.operator_function import Hints, Input, ListOf, OneOrMore, PerSample, SeededHints, operator_function
-from ...errors import ArgumentError
 from .._decode.decode import DTYPES, DecodeImage, ImageHeaders, num_channels
 from .._decode.region import (
     CropHeaders,

@@ -18,12 +18,12 @@ from ..._core.arguments import Arguments
 from ..._core.building import add, is_node
 from ..._core.context import BuildContext, HostContext
 from ..._core.declaration import DType, Len, OneOf, Range
+from ..._core.errors import ArgumentError
 from ..._core.graph import DataNode
 from ..._core.operator import HostOperator, Operator
 from ..._core.operator_function import Input, ListOf, OneOrMore, PerSample, SeededHints, operator_function
 from ..._core.ragged import Packed, plan_offsets
 from ..._core.values import Spec, Value
-from ...errors import ArgumentError
 from .._tensor.cast import convert
 from .._tensor.constant import narrowed
 from ._draw import draw

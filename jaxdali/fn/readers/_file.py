@@ -12,6 +12,7 @@ import numpy as np
 from ... import _cpu
 from ..._core.context import HostContext
 from ..._core.declaration import Range
+from ..._core.errors import ArgumentError
 from ..._core.graph import DataNode
 from ..._core.operator_function import operator_function
 from ..._core.ragged import ALIGNMENT, Packed, plan_offsets
@@ -19,7 +20,6 @@ from ..._core.values import Spec
 from ..._data.files import Files, Path, Paths, as_list, check_which, in_directories, matcher, read_lines, root_of
 from ..._data.listed import READ_ERROR, OnError, Reader, ReaderHints, Records
 from ..._data.storage import Storage, Store
-from ...errors import ArgumentError
 
 _SIZE_CHANGED = -1  # kSizeChanged of ffi/host/files.h
 

@@ -16,6 +16,7 @@ from ..._core.arguments import Arguments
 from ..._core.building import add, is_node
 from ..._core.context import HostContext
 from ..._core.declaration import Range
+from ..._core.errors import ArgumentError
 from ..._core.graph import DataNode
 from ..._core.operator import HostOperator
 from ..._core.operator_function import OneOrMore, PerSample, operator_function
@@ -23,7 +24,6 @@ from ..._core.values import Spec, Value
 from ..._data.files import Files, Path, Paths, as_list, check_which, in_directories, matcher, read_lines, root_of
 from ..._data.listed import READ_ERROR, OnError, Reader, ReaderHints, Records
 from ..._data.storage import Storage, Store
-from ...errors import ArgumentError
 from .._tensor.cast import convert
 
 

@@ -11,12 +11,12 @@ import numpy as np
 from ..._core import ffi as _ffi
 from ..._core.context import HostContext, LowerContext
 from ..._core.declaration import DType, Range
+from ..._core.errors import ArgumentError
 from ..._core.graph import DataNode
 from ..._core.operator import HostOperator, NativeOperator, Setup
 from ..._core.operator_function import Hints, Input, OneOrMore, operator_function
 from ..._core.ragged import ALIGNMENT, Ragged
 from ..._core.values import Spec, Value
-from ...errors import ArgumentError
 from .._families import samples_of_blocks, spec_of
 from .._tensor.cast import convert
 from .._tensor.copy import fit

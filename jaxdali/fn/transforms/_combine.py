@@ -7,11 +7,11 @@ from typing import Literal, Unpack
 import numpy as np
 
 from ..._core.context import HostContext
+from ..._core.errors import ArgumentError
 from ..._core.graph import DataNode
 from ..._core.operator import HostOperator
 from ..._core.operator_function import Hints, Input, operator_function
 from ..._core.values import Spec, Value
-from ...errors import ArgumentError
 from ._transform import LAYOUT, check_transform, then
 
 

@@ -6,9 +6,9 @@ import numpy as np
 
 from ..._core.arguments import Values
 from ..._core.context import HostContext
+from ..._core.errors import ArgumentError
 from ..._core.operator import HostOperator
 from ..._core.values import Spec, Value
-from ...errors import ArgumentError
 
 LAYOUT = "**"  # as DALI has it: axes without a meaning
 

@@ -14,12 +14,12 @@ from jax.sharding import NamedSharding, PartitionSpec, Sharding
 
 from ..._core.building import add, as_node, current_scope
 from ..._core.context import BuildContext, HostContext, LowerContext
+from ..._core.errors import ArgumentError, OperatorError
 from ..._core.operator import EagerOperator, Operator, ProgramOperator
 from ..._core.values import Spec, narrow
 from ..._run.outputs import by_shard
 from ..._run.sharding import Shards, assemble
 from ..._run.tracing import NotFaithful, Trace, compiled, describe, function_of, trace, trace_again
-from ...errors import ArgumentError, OperatorError
 
 _log = logging.getLogger(__name__)
 

@@ -5,8 +5,7 @@ import os
 import numpy as np
 import pytest
 
-from jaxdali import fn, pipeline_def
-from jaxdali.errors import SampleError
+from jaxdali import SampleError, fn, pipeline_def
 
 NAMES = ["2/b.jpg", "10/a.png", "10/B.JPG", "10/notes.txt", "a/x.gif", "a/c.tiff", "a/deep/d.jpg", "beside.jpg"]
 

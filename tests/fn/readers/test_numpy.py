@@ -6,8 +6,7 @@ import numpy as np
 import places
 import pytest
 
-from jaxdali import fn, pipeline_def, types
-from jaxdali.errors import SampleError
+from jaxdali import SampleError, fn, pipeline_def, types
 
 # [arguments, result of NVIDIA DALI 2.4 or null where it refuses]: of the 5x7 array that tests/data/readers_numpy.py writes
 REGIONS = json.loads((places.DATA / "readers_numpy.json").read_text())

@@ -1,4 +1,7 @@
-"""The exceptions that jaxdali raises besides Python's own ``ValueError`` and ``TypeError``."""
+"""The exceptions that jaxdali raises besides Python's own ``ValueError`` and ``TypeError``.
+
+Users catch ``jaxdali.OperatorError`` and ``jaxdali.SampleError``, and the others as the exceptions of Python's that they are.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,8 @@ class OperatorError(RuntimeError):
       operator: name of the operator, e.g. ``"decoders.image"``.
       where: ``"file:line"`` of the user's code that created it.
     """
+
+    __module__ = "jaxdali"  # where users find it
 
     def __init__(self, operator: str, where: str, reason: str):
         super().__init__(f"{operator} (created at {where}): {reason}")
@@ -25,6 +30,8 @@ class SampleError(OperatorError):
       source: where the sample came from, e.g. a file's path; ``""`` when unknown.
       code: the status code of ``ffi/common/status.h``.
     """
+
+    __module__ = "jaxdali"
 
     def __init__(self, operator: str, where: str, source: str, reason: str, code: int = 0):
         super().__init__(operator, where, f"{source}: {reason}" if source else reason)
