@@ -7,6 +7,7 @@ from .._core.language import set_language as _set_language
 from . import _language
 from . import decoders as decoders
 from . import experimental as experimental
+from . import noise as noise
 from . import random as random
 from . import readers as readers
 from . import reductions as reductions
@@ -38,6 +39,7 @@ from ._image.equalize import equalize as equalize
 from ._image.erase import erase as erase
 from ._image.flip import flip as flip
 from ._image.gaussian_blur import gaussian_blur as gaussian_blur
+from ._image.laplacian import laplacian as laplacian
 from ._image.pad import pad as pad
 from ._image.random_crop_generator import random_crop_generator as random_crop_generator
 from ._image.random_resized_crop import random_resized_crop as random_resized_crop

@@ -221,28 +221,22 @@ class Separable(NativeOperator):
 
     def setup(self, ctx: HostContext, *values: Value) -> Setup:
         weights, taps = self.windows(ctx, self.axes(values[0].spec)[1], self.arguments(ctx, values))
-        room = 1 << int(weights.shape[2] - 1).bit_length()  # few programs are compiled
-        weights = np.pad(weights, ((0, 0), (0, 0), (0, room - weights.shape[2])))
+        room = 1 << int(weights.shape[-1] - 1).bit_length()  # few programs are compiled
+        weights = np.pad(weights, (*((0, 0),) * (weights.ndim - 1), (0, room - weights.shape[-1])))
         params = {"weights": weights.astype(np.float32), "taps": taps.astype(np.int32)}
         return Setup((None if ctx.spec.shape is not None else values[0].shapes,), params)
 
     def lower(self, ctx: LowerContext, *arrays: Any) -> Any:
+        y, status = self.filtered(ctx, arrays[0], ctx.spec, **ctx.params)
+        return (y,), status
+
+    def filtered(self, ctx: LowerContext, x: Any, spec: Spec, weights: Any, taps: Any) -> tuple[Any, Any]:
+        """A batch filtered, by windows as `setup` gives them; `spec` is that of the result."""
         first, axes = self.axes(ctx.inputs[0])
         out = ctx.out[0]
-        elements = out.capacity if out is not None else ctx.B * int(np.prod(ctx.spec.shape or ()))
-        y, status = _ffi.call(
-            "filter",
-            ctx,
-            arrays[0],
-            ctx.spec,
-            out,
-            ctx.params["weights"],
-            ctx.params["taps"],
-            scratch=4 * elements * (axes - 1),  # the CPU kernel leaves it untouched
-            first=first,
-            axes=axes,
-        )
-        return (y,), status
+        elements = out.capacity if out is not None else ctx.B * int(np.prod(spec.shape or ()))
+        scratch = 4 * elements * (axes - 1)  # the CPU kernel leaves it untouched
+        return _ffi.call("filter", ctx, x, spec, out, weights, taps, scratch=scratch, first=first, axes=axes)
 
 
 # --- affine maps --------------------------------------------------------------------------------------------------

@@ -1,0 +1,121 @@
+"""The Laplacian."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Annotated, Any, Literal, Unpack
+
+import jax.numpy as jnp
+import numpy as np
+
+from ..._core.arguments import Values
+from ..._core.context import HostContext, LowerContext
+from ..._core.declaration import DType, OneOf, Range
+from ..._core.errors import ArgumentError
+from ..._core.graph import DataNode
+from ..._core.operator_function import Hints, Input, OneOrMore, PerSample, operator_function
+from ..._core.ragged import Ragged
+from .._families import UNSUPPORTED, Separable
+from .._tensor.cast import convert
+
+_MOST = 23
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Laplacian(Separable):
+    """The sum of second derivatives, each a separable filter: its window along one axis, binomial ones along the others."""
+
+    name = "laplacian"
+    normalized_kernel: bool
+
+    def __post_init__(self):
+        if self.normalized_kernel and (not self.args.is_static("scale") or self.args.get("scale") != (1.0,)):
+            raise ArgumentError("scale must not be given with normalized_kernel=True")
+
+    def windows(self, ctx: HostContext, axes: int, a: Values) -> tuple[np.ndarray, np.ndarray]:
+        """``f64[N, axes of derivatives, axes, most]``, the scale in the first window of each, and ``i64[N, derivatives, axes]``."""
+        derivative = self._sizes(ctx, a, "window_size", axes, 3)
+        smoothing = self._sizes(ctx, a, "smoothing_size", axes, 1) if "smoothing_size" in a else None
+        scale = a.vector("scale", axes, one_for_all=True)
+        assert scale is not None
+        taps = np.repeat(derivative[:, :, None] if smoothing is None else smoothing[:, None, :], axes, axis=2 if smoothing is None else 1)
+        own = np.arange(axes)
+        taps[:, own, own] = derivative
+        if self.normalized_kernel:
+            scale = 2.0 ** (axes + 2 - taps.sum(axis=2))
+        weights = np.zeros((*taps.shape, int(taps.max())))
+        for n in np.unique(taps):
+            weights[taps == n, :n] = binomial(n)
+            seconds = (taps == n) & np.eye(axes, dtype=bool)
+            if n >= 3:
+                weights[seconds, :n] = np.convolve(binomial(n - 2), [1, -2, 1])
+        weights[:, :, 0] *= scale[:, :, None]
+        return weights, taps
+
+    def _sizes(self, ctx: HostContext, a: Values, name: str, axes: int, least: int) -> np.ndarray:
+        sizes = a.vector(name, axes, one_for_all=True)
+        assert sizes is not None
+        sizes = sizes.astype(np.int64)
+        wrong = (sizes % 2 == 0) | (sizes < least) | (sizes > _MOST)
+        for i in np.flatnonzero(wrong.any(axis=1) & ctx.present):
+            ctx.fail(int(i), UNSUPPORTED, f"{name} must be odd and in {least} ... {_MOST}, got {sizes[i].tolist()}")
+        return np.where(wrong, least, sizes)
+
+    def lower(self, ctx: LowerContext, *arrays: Any) -> Any:
+        middle = dataclasses.replace(ctx.spec, dtype=np.float32)
+        weights, taps = ctx.params["weights"], ctx.params["taps"]
+        parts = [self.filtered(ctx, arrays[0], middle, weights[:, k], taps[:, k]) for k in range(weights.shape[1])]
+        data = [y.data if isinstance(y, Ragged) else y for y, _ in parts]
+        total = convert(jnp, sum(data[1:], data[0]), ctx.spec.dtype)
+        out, status = parts[0]  # of all parts the same
+        return (dataclasses.replace(out, data=total) if isinstance(out, Ragged) else total,), status
+
+
+def binomial(n: int) -> np.ndarray:
+    """The binomial coefficients of n - 1: a smoothing window."""
+    row = np.ones(1)
+    for _ in range(n - 1):
+        row = np.convolve(row, [1, 1])
+    return row
+
+
+@operator_function(Laplacian)
+def laplacian(
+    input: Input,
+    /,
+    *,
+    dtype: Annotated[DType, OneOf(np.float32)] | None = None,
+    normalized_kernel: bool = False,
+    scale: PerSample[OneOrMore[float]] = (1.0,),
+    smoothing_size: PerSample[OneOrMore[int]] | None = None,
+    window_size: Annotated[PerSample[OneOrMore[int]], Range(0)] = (3,),
+    device: Literal["cpu", "gpu"] | None = None,
+    name: str | None = None,
+    **hints: Unpack[Hints],
+) -> DataNode:
+    """The Laplacian of images, sequences or volumes: the sum of their second derivatives along all spatial axes.
+
+    Each derivative is a separable filter: ``[1, -2, 1]``, widened by binomial smoothing to `window_size`, along its own axis, and
+    binomial windows along the others. Sums are computed in float32; borders are mirrored about the centre of the outermost pixel.
+
+    Args:
+      input: a layout whose spatial axes are neighbours: HWC, CHW, FHWC, FCHW, DHWC, ...; without one
+        all axes are spatial, at most three.
+      dtype: element type of the result: the input's (default; integers are rounded and saturate) or FLOAT.
+      normalized_kernel: divide each derivative by the sum of its windows' weights, ``2 ** (sum of window sizes - axes - 2)``.
+      scale: factors of the derivatives, one or one per spatial axis. May be per sample.
+      smoothing_size: odd lengths of the windows across the derivative's axis, 1 to 23, one or one per spatial axis; 1: no smoothing.
+        Default: as long as the derivative's. May be per sample.
+      window_size: odd lengths of the derivatives' windows, 3 to 23, one or one per spatial axis. May be per sample.
+
+    Returns:
+      The input's shape and layout.
+
+    Raises:
+      ArgumentError: `scale` together with `normalized_kernel`.
+      ValueError: wrong layout or type. A sample whose window sizes are even or out of range fails when its batch is made.
+
+    Example:
+      >>> edges = fn.laplacian(images, window_size=5, normalized_kernel=True, dtype=types.FLOAT)
+    """
+    ...

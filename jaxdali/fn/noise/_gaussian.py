@@ -1,0 +1,64 @@
+"""Gaussian noise."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Literal, Unpack
+
+import jax.numpy as jnp
+import numpy as np
+
+from ..._core.context import HostContext
+from ..._core.declaration import Range
+from ..._core.graph import DataNode
+from ..._core.operator_function import Input, PerSample, SeededHints, operator_function
+from ..._core.values import Value
+from .._tensor.cast import convert
+from ._noise import Noise, normal
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Gaussian(Noise):
+    """Adds normally distributed numbers."""
+
+    name = "noise.gaussian"
+
+    def numbers(self, ctx: HostContext, values: Sequence[Value]) -> Mapping[str, np.ndarray]:
+        a = self.arguments(ctx, values)
+        return {"mean": a.mean.astype(np.float32), "stddev": a.stddev.astype(np.float32)}
+
+    def element(self, x: Any, keys: Any, mean: Any, stddev: Any) -> Any:
+        return convert(jnp, x.astype(jnp.float32) + (mean + stddev * normal(keys)), np.dtype(x.dtype))
+
+
+@operator_function(Gaussian)
+def gaussian(
+    input: Input,
+    /,
+    *,
+    mean: PerSample[float] = 0.0,
+    stddev: Annotated[PerSample[float], Range(0)] = 1.0,
+    seed: int = -1,
+    device: Literal["cpu", "gpu"] | None = None,
+    name: str | None = None,
+    **hints: Unpack[SeededHints],
+) -> DataNode:
+    """Adds Gaussian noise, of each element another.
+
+    Args:
+      input: any tensor of integers or floats. Sums are computed in float32; integers are rounded and saturate.
+      mean: of the noise. May be per sample.
+      stddev: standard deviation of the noise, at least 0. May be per sample.
+      seed: of this operator alone; default: of the pipeline. The noise of a seed is other than DALI's.
+
+    Returns:
+      The input's shape, type and layout.
+
+    Raises:
+      TypeError: the input is of bools.
+
+    Example:
+      >>> fn.noise.gaussian(images, stddev=fn.random.uniform(range=(0.0, 10.0)))
+    """
+    ...

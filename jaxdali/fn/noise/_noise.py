@@ -1,0 +1,86 @@
+"""The family of noises: functions of elements and of random keys, a function of seed, operator, epoch, position and element each."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ..._core.context import HostContext, LowerContext
+from ..._core.operator import ProgramOperator, Setup
+from ..._core.ragged import ALIGNMENT, Ragged
+from ..._core.values import Spec, Value
+from .._elementwise import samples_of_blocks
+from .._tensor.copy import fit, shapes_of
+from ..random._draw import uniforms
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Noise(ProgramOperator):
+    """Drawn in the program, from one key for each sample, which the host draws as `fn.random` draws its numbers."""
+
+    random: ClassVar[bool] = True
+    seed: int
+
+    def element(self, x: Any, keys: Any, **numbers: Any) -> Any:
+        """The elements with noise.
+
+        Args:
+          x: ``[R, C]``.
+          keys: a key of JAX's for each of them.
+          numbers: as `numbers` gave them, ``[R, 1]``.
+        """
+        raise NotImplementedError(self.name)
+
+    def numbers(self, ctx: HostContext, values: Sequence[Value]) -> Mapping[str, np.ndarray]:
+        """What the function needs to know of each sample, ``[N]`` each."""
+        raise NotImplementedError(self.name)
+
+    def place(self, index: Any, **numbers: Any) -> Any:
+        """Which key an element gets, by its index in the sample."""
+        return index
+
+    def infer(self, x: Spec, *arguments: Spec) -> tuple[Spec, ...]:
+        if x.dtype.kind not in "iuf":
+            raise TypeError(f"the input must be of integers or floats, got {x.dtype}")
+        return (x,)
+
+    def setup_reads(self, i: int) -> bool:
+        return i > 0
+
+    def setup(self, ctx: HostContext, *values: Value) -> Setup:
+        keys = (uniforms(ctx, self.seed, 2) * 2.0**32).astype(np.uint32)
+        return Setup((shapes_of(values[0]),), {"keys": keys, **self.numbers(ctx, values)})
+
+    def lower(self, ctx: LowerContext, *arrays: Any) -> tuple[Any, ...]:
+        x, out, params = arrays[0], ctx.out[0], dict(ctx.params)
+        if out is None:
+            flat, rows = x.reshape(ctx.B, -1), {n: p[:, None] for n, p in params.items()}
+            index = jnp.arange(flat.shape[1], dtype=jnp.int32)[None]
+        else:
+            sample = samples_of_blocks(out.offsets, out.capacity)
+            flat, rows = fit(x, out).data.reshape(-1, ALIGNMENT), {n: p[sample][:, None] for n, p in params.items()}
+            first = jnp.arange(len(flat), dtype=jnp.int32) - out.offsets[sample]
+            index = first[:, None] * ALIGNMENT + jnp.arange(ALIGNMENT, dtype=jnp.int32)
+        place = jnp.broadcast_to(self.place(index, **rows), flat.shape).astype(jnp.uint32)
+        words = jnp.broadcast_to(rows.pop("keys"), (*flat.shape, 2))
+        keys = jax.vmap(jax.vmap(jax.random.fold_in))(jax.random.wrap_key_data(words, impl="threefry2x32"), place)
+        result = self.element(flat, keys, **rows)
+        return (result.reshape(x.shape) if out is None else Ragged(result.reshape(-1), out.offsets, out.shapes),)
+
+
+def uniform(keys: Any) -> tuple[Any, Any]:
+    """Two random numbers of a key, f32 in (0, 1]."""
+    bits = jax.random.key_data(keys).astype(jnp.float32)
+    numbers = (bits + jnp.float32(1)) * jnp.float32(2.0**-32)
+    return numbers[..., 0], numbers[..., 1]
+
+
+def normal(keys: Any) -> Any:
+    """A normally distributed number of a key, f32 of mean 0 and deviation 1 (Box and Muller's)."""
+    radius, turn = uniform(keys)
+    return jnp.sqrt(jnp.float32(-2) * jnp.log(radius)) * jnp.cos(jnp.float32(2 * np.pi) * turn)

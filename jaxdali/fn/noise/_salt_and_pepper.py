@@ -1,0 +1,102 @@
+"""Salt-and-pepper noise."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Literal, Unpack
+
+import jax.numpy as jnp
+import numpy as np
+
+from ..._core.context import HostContext
+from ..._core.declaration import Range
+from ..._core.graph import DataNode
+from ..._core.operator_function import Input, PerSample, SeededHints, operator_function
+from ..._core.values import Spec, Value
+from .._tensor.cast import convert
+from ._noise import Noise, uniform
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SaltAndPepper(Noise):
+    """Replaces elements, or whole pixels."""
+
+    name = "noise.salt_and_pepper"
+    per_channel: bool
+
+    def channel(self, x: Spec) -> int:
+        """The axis of channels; -1: there is none."""
+        return x.layout.find("C") if x.layout else x.ndim - 1
+
+    def infer(self, x: Spec, *arguments: Spec) -> tuple[Spec, ...]:
+        if self.per_channel and self.channel(x) < 0:
+            raise ValueError(f"per_channel needs a layout with an axis C, or none; got {x.layout!r}")
+        return super().infer(x)
+
+    def numbers(self, ctx: HostContext, values: Sequence[Value]) -> Mapping[str, np.ndarray]:
+        a, image = self.arguments(ctx, values), values[0]
+        dtype, axis = image.spec.dtype, self.channel(image.spec)
+        lowest, highest = (-1, 1) if dtype.kind == "f" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
+
+        def value(name: str, default: float) -> np.ndarray:
+            given = a.get(name)
+            return np.full(ctx.N, default, dtype) if given is None else convert(np, given, dtype)
+
+        inner = image.shapes[:, axis + 1 :].prod(axis=1)
+        channels = image.shapes[:, axis] if axis >= 0 and not self.per_channel else np.ones_like(inner)
+        return {
+            "prob": a.prob.astype(np.float32),
+            "salt_vs_pepper": a.salt_vs_pepper.astype(np.float32),
+            "salt": value("salt_val", highest),
+            "pepper": value("pepper_val", lowest),
+            "inner": np.maximum(inner, 1).astype(np.int32),
+            "channels": np.maximum(channels, 1).astype(np.int32),
+        }
+
+    def place(self, index: Any, inner: Any, channels: Any, **numbers: Any) -> Any:
+        return index // (channels * inner) * inner + index % inner
+
+    def element(self, x: Any, keys: Any, prob: Any, salt_vs_pepper: Any, salt: Any, pepper: Any, **numbers: Any) -> Any:
+        changed, which = uniform(keys)
+        return jnp.where(changed <= prob, jnp.where(which <= salt_vs_pepper, salt, pepper), x)
+
+
+@operator_function(SaltAndPepper)
+def salt_and_pepper(
+    input: Input,
+    /,
+    *,
+    prob: Annotated[PerSample[float], Range(0, 1)] = 0.05,
+    salt_vs_pepper: Annotated[PerSample[float], Range(0, 1)] = 0.5,
+    salt_val: PerSample[float] | None = None,
+    pepper_val: PerSample[float] | None = None,
+    per_channel: bool = False,
+    seed: int = -1,
+    device: Literal["cpu", "gpu"] | None = None,
+    name: str | None = None,
+    **hints: Unpack[SeededHints],
+) -> DataNode:
+    """Replaces random pixels by one of two values.
+
+    Args:
+      input: any tensor of integers or floats.
+      prob: probability that a pixel is replaced. May be per sample.
+      salt_vs_pepper: probability that a replaced pixel is salt. May be per sample.
+      salt_val: default: the largest value of the input's type, 1 for floats; rounded and saturating. May be per sample.
+      pepper_val: default: the smallest value of the input's type, -1 for floats; likewise. May be per sample.
+      per_channel: the channels of a pixel are replaced each on its own; default: all of them. Channels are the layout's axis C; without
+        a layout the last axis. A layout without C has pixels of one channel.
+      seed: of this operator alone; default: of the pipeline. The noise of a seed is other than DALI's.
+
+    Returns:
+      The input's shape, type and layout.
+
+    Raises:
+      TypeError: the input is of bools.
+      ValueError: `per_channel`, and a layout without C.
+
+    Example:
+      >>> fn.noise.salt_and_pepper(images, prob=0.1)
+    """
+    ...

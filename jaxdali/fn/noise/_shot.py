@@ -1,0 +1,92 @@
+"""Shot noise."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Literal, Unpack
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ..._core.context import HostContext
+from ..._core.declaration import Range
+from ..._core.graph import DataNode
+from ..._core.operator_function import Input, PerSample, SeededHints, operator_function
+from ..._core.values import Value
+from .._tensor.cast import convert
+from ._noise import Noise, normal, uniform
+
+_FEW, _MANY = 16, 1e6  # expected events: below, they are counted up; above, the distribution is normal
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Shot(Noise):
+    """Replaces elements by Poisson-distributed numbers of which they are the means."""
+
+    name = "noise.shot"
+
+    def numbers(self, ctx: HostContext, values: Sequence[Value]) -> Mapping[str, np.ndarray]:
+        return {"factor": self.arguments(ctx, values).factor.astype(np.float32)}
+
+    def element(self, x: Any, keys: Any, factor: Any) -> Any:
+        step = jnp.where(factor > 0, factor, jnp.float32(1))
+        mean = x.astype(jnp.float32) / step
+        known = jnp.isfinite(mean) & (factor > 0)
+        events = poisson(keys, jnp.maximum(jnp.where(known, mean, jnp.float32(0)), jnp.float32(0)))
+        return jnp.where(known, convert(jnp, events * step, np.dtype(x.dtype)), x)
+
+
+def poisson(keys: Any, mean: Any) -> Any:
+    """Poisson-distributed numbers, f32, of finite means of at least 0."""
+    few, many = mean < jnp.float32(_FEW), mean > jnp.float32(_MANY)
+    u = uniform(keys)[0]
+    rate = jnp.where(few, mean, jnp.float32(0))
+
+    def up(state: Any) -> Any:  # while the distribution function is below u; it ends where another term changes nothing
+        k, term, total, count = state
+        return k + 1, term * rate / (k + 1), total + term * rate / (k + 1), count + (total < u).astype(jnp.float32)
+
+    first = jnp.exp(-rate)
+    state = (jnp.float32(0), first, first, jnp.zeros_like(rate))
+    events = jax.lax.while_loop(lambda s: jnp.any((s[2] < u) & (s[1] > 0)) & (s[0] < 80), up, state)[3]
+
+    def rejection(_: Any) -> Any:
+        rates = jnp.where(few, jnp.float32(_FEW), jnp.minimum(mean, jnp.float32(_MANY)))
+        numbers = jax.vmap(jax.vmap(lambda key, rate: jax.random.poisson(key, rate, dtype=jnp.int32)))(keys, rates)
+        above = jnp.floor(mean + jnp.sqrt(mean) * normal(keys) + jnp.float32(0.5))
+        return jnp.where(few, events, jnp.where(many, above, numbers.astype(jnp.float32)))
+
+    return jax.lax.cond(jnp.all(few), lambda _: events, rejection, None)
+
+
+@operator_function(Shot)
+def shot(
+    input: Input,
+    /,
+    *,
+    factor: Annotated[PerSample[float], Range(0)] = 20.0,
+    seed: int = -1,
+    device: Literal["cpu", "gpu"] | None = None,
+    name: str | None = None,
+    **hints: Unpack[SeededHints],
+) -> DataNode:
+    """Shot noise: each element becomes `factor` times a Poisson-distributed number, whose mean is ``max(0, element / factor)``.
+
+    Args:
+      input: any tensor of integers or floats. Results are computed in float32; integers are rounded and saturate. Elements that are not
+        finite stay.
+      factor: what one event adds to an element: the larger, the more noise. 0: none. May be per sample.
+      seed: of this operator alone; default: of the pipeline. The noise of a seed is other than DALI's.
+
+    Returns:
+      The input's shape, type and layout.
+
+    Raises:
+      TypeError: the input is of bools.
+
+    Example:
+      >>> fn.noise.shot(images, factor=fn.random.uniform(range=(1.0, 40.0)))
+    """
+    ...

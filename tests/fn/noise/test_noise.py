@@ -1,0 +1,132 @@
+"""noise.*: distributions, and what the random numbers depend on."""
+
+import math
+
+import numpy as np
+import pytest
+from pipelines import run
+
+import jaxdali
+from jaxdali import fn, types
+
+FLAT = [np.full((90, 100, 3), 100, np.float32)] * 2
+RAGGED = [np.full((90, 100, 3), 100, np.float32), np.full((60, 80, 3), 100, np.float32)]
+
+
+def arrays(make, samples, layout="HWC"):
+    return list(map(np.array, run(make, samples, layouts=[layout])[0]))
+
+
+@pytest.mark.parametrize("samples", [FLAT, RAGGED], ids=["dense", "ragged"])
+def test_gaussian(samples):
+    y = arrays(lambda x: fn.noise.gaussian(x, mean=np.float32(3), stddev=[5.0]), samples)
+    for got, x in zip(y, samples, strict=True):
+        noise = (got - x).reshape(-1)
+        assert got.shape == x.shape
+        deviation = 5 / math.sqrt(noise.size)
+        assert abs(noise.mean() - 3) < 5 * deviation
+        assert abs(noise.std() - 5) < 5 * deviation
+        for sigmas, share in ((1, 0.6827), (2, 0.9545), (3, 0.9973)):
+            assert abs(np.mean(np.abs(noise - 3) < sigmas * 5) - share) < 5 * math.sqrt(share * (1 - share) / noise.size)
+        neighbours = np.corrcoef(noise[:-1], noise[1:])[0, 1]
+        assert abs(neighbours) < 5 / math.sqrt(noise.size)
+    size = min(map(np.size, y))
+    assert abs(np.corrcoef(y[0].reshape(-1)[:size], y[1].reshape(-1)[:size])[0, 1]) < 0.05  # samples have noises of their own
+
+
+def test_gaussian_rounds_and_saturates():
+    samples = [np.full((50, 50), v, np.uint8) for v in (0, 255)]
+    low, high = arrays(lambda x: fn.noise.gaussian(x, stddev=0.7), samples, "HW")
+    assert low.dtype == np.uint8
+    assert set(np.unique(low)) <= {0, 1, 2, 3}
+    assert set(np.unique(high)) <= {252, 253, 254, 255}
+    share = 0.5 * math.erfc(0.5 / 0.7 / math.sqrt(2))  # above 0.5
+    assert abs((low > 0).mean() - share) < 0.05
+
+
+@pytest.mark.parametrize("mean", [0.05, 3.0, 15.0, 40.0, 2500.0, 4e6])
+def test_shot(mean):
+    """Mean and variance of a Poisson distribution are the same, and small numbers have its probabilities."""
+    (y,) = arrays(lambda x: fn.noise.shot(x, factor=0.5), [np.full((200, 200), mean / 2, np.float32)], "HW")
+    events = y.astype(np.float64) / 0.5
+    np.testing.assert_array_equal(events, np.rint(events))
+    spread = math.sqrt(mean / events.size)
+    assert abs(events.mean() - mean) < 5 * spread
+    assert abs(events.var() / mean - 1) < 5 * math.sqrt((2 + 1 / mean) / events.size)
+    for k in range(6):
+        share = math.exp(-mean) * mean**k / math.factorial(k) if mean < 100 else 0
+        assert abs((events == k).mean() - share) <= 5 * math.sqrt(share / events.size)
+
+
+def test_shot_of_what_has_no_mean():
+    x = np.array([-5, 0, np.inf, np.nan], np.float32)
+    assert np.array_equal(arrays(lambda x: fn.noise.shot(x), [x], "W")[0], [0, 0, np.inf, np.nan], equal_nan=True)
+    y = arrays(lambda x: fn.noise.shot(x, factor=0.0), [x], "W")[0]
+    assert np.array_equal(y, x, equal_nan=True)
+
+
+@pytest.mark.parametrize(("layout", "shape"), [("HWC", (80, 90, 3)), ("CHW", (3, 80, 90)), ("", (80, 90, 3)), ("FCHW", (2, 3, 40, 90))])
+@pytest.mark.parametrize("ragged", [False, True])
+def test_salt_and_pepper(layout, shape, ragged):
+    samples = [np.full(shape, 100, np.int16), np.full(shape[::-1] if ragged and shape[0] != 3 else shape, 100, np.int16)]
+    if ragged and layout == "HWC":
+        samples[1] = np.full((33, 44, 3), 100, np.int16)
+    axis = layout.find("C") if layout else -1
+
+    def make(x, **arguments):
+        return fn.noise.salt_and_pepper(x, prob=0.3, salt_vs_pepper=0.8, pepper_val=-7.4, **arguments)
+
+    y = arrays(make, samples, layout or None)[0]
+    changed = y != 100
+    assert np.all(changed == changed.take([0], axis=axis))  # all channels of a pixel
+    pixels = changed.take(0, axis=axis)
+    assert abs(pixels.mean() - 0.3) < 5 * math.sqrt(0.21 / pixels.size)
+    assert set(np.unique(y)) == {-7, 100, 32767}
+    assert abs((y == 32767).sum() / changed.sum() - 0.8) < 5 * math.sqrt(0.16 / pixels.sum())
+    each = arrays(lambda x: make(x, per_channel=True), samples, layout or None)[0] != 100
+    assert not np.all(each == each.take([0], axis=axis))
+    assert abs(each.mean() - 0.3) < 5 * math.sqrt(0.21 / each.size)
+
+
+def test_salt_and_pepper_of_floats_and_per_sample():
+    x = [np.full((20, 30), 0.5, np.float32)] * 2
+    y = arrays(lambda x: fn.noise.salt_and_pepper(x, prob=fn.external_source(source=[[np.float32(0), np.float32(1)]], batch=True)), x, "HW")
+    assert np.all(y[0] == 0.5)
+    assert set(np.unique(y[1])) == {-1.0, 1.0}
+
+
+def test_numbers_depend_on_the_sample_alone():
+    """Not on batch size, nor on whether the batch is ragged; on the seed, and on the operator."""
+
+    def noises(batch_size, samples, **arguments):
+        @jaxdali.pipeline_def(batch_size=batch_size, num_threads=1, device_id=None, seed=5)
+        def pipeline():
+            x = fn.external_source(source=lambda i: samples[i.idx_in_epoch], batch=False, dtype=types.FLOAT, layout="HW")
+            return fn.noise.gaussian(x, **arguments), fn.noise.gaussian(x, **arguments)
+
+        p = pipeline()
+        return [np.array(a) for _ in range(4 // batch_size) for pair in zip(*(o.as_cpu() for o in p.run()), strict=True) for a in pair]
+
+    flat, mixed = [np.zeros((5, 30), np.float32)] * 4, [np.zeros((5 + (i == 3), 30), np.float32) for i in range(4)]
+    want = noises(4, flat)
+    for got, x in zip(noises(2, flat), want, strict=True):
+        np.testing.assert_array_equal(got, x)
+    for got, x in list(zip(noises(4, mixed), want, strict=True))[:6]:
+        np.testing.assert_array_equal(got, x)
+    assert len({x.tobytes() for x in want}) == 8  # samples and operators have noises of their own
+    own = noises(4, flat, seed=9)
+    assert own[0].tobytes() == own[1].tobytes() != want[0].tobytes()
+
+
+@pytest.mark.parametrize(
+    ("make", "text"),
+    [
+        (lambda x: fn.noise.gaussian(x, stddev=-1.0), "argument stddev must be a number at least 0, or .* got -1.0"),
+        (lambda x: fn.noise.salt_and_pepper(x, prob=1.5), "argument prob must be a number in 0 ... 1"),
+        (lambda x: fn.noise.salt_and_pepper(x, per_channel=True), "per_channel needs a layout with an axis C, or none; got 'HW'"),
+        (lambda x: fn.noise.shot(fn.cast(x, dtype=types.BOOL)), "the input must be of integers or floats, got bool"),
+    ],
+)
+def test_errors(make, text):
+    with pytest.raises(Exception, match=text):
+        run(make, [np.zeros((4, 4), np.uint8)], layouts=["HW"])
