@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Sequence
 
-from .._run.prefetch import Prefetch
+from .._run.prefetch import Prefetch, Synchronous
 from .._run.work import Batch
 
 
@@ -16,7 +16,7 @@ class InStep:
       runners: one for each executor; who made the list may put others into it.
     """
 
-    def __init__(self, runners: Sequence[Prefetch]):
+    def __init__(self, runners: Sequence[Prefetch | Synchronous]):
         self._runners = runners
 
     def ask(self):

@@ -15,7 +15,7 @@ from .._pipeline import checkpoint
 from .._pipeline.lease import Lease, num_outputs
 from .._pipeline.pipeline import Pipeline
 from .._run.executor import Executor
-from .._run.prefetch import Prefetch, Turn, close_aside
+from .._run.prefetch import Prefetch, Synchronous, Turn, close_aside
 from .._run.work import Batch
 from .in_step import InStep
 from .options import IteratorOptions, LastBatchPolicy
@@ -101,10 +101,10 @@ class BatchStream:
             self.close()
             raise
 
-    def _made(self, starts: Sequence[dict[str, Any]]) -> list[Prefetch]:
+    def _made(self, starts: Sequence[dict[str, Any]]) -> list[Prefetch | Synchronous]:
         # As in DALI, a source is asked for the batch that takes the place of the one just taken before the user gets that.
         depth = self.lease.depth
-        return [Prefetch(e, s, depth=depth, ahead=depth + 1) for e, s in zip(self.executors, starts)]
+        return [Synchronous(e, s) if e.in_turn else Prefetch(e, s, depth=depth, ahead=depth + 1) for e, s in zip(self.executors, starts)]
 
     @property
     def closed(self) -> bool:

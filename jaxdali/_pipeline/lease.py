@@ -15,7 +15,7 @@ from jax.sharding import Sharding
 from .._data.epoch import EpochCounter
 from .._run.executor import Executor
 from .._run.plan import Plan
-from .._run.prefetch import Prefetch, close_aside, close_together
+from .._run.prefetch import Prefetch, Synchronous, close_aside, close_together
 from .._run.sharding import Shards
 from .pipeline import Pipeline
 from .schedule import make_executor
@@ -41,7 +41,7 @@ class Lease:
     def __init__(self, pipelines: Sequence[Pipeline], executors: list[Executor], key: Any):
         self._pipelines = [weakref.ref(p) for p in pipelines]
         self.executors = executors
-        self.runners: list[Prefetch] = []
+        self.runners: list[Prefetch | Synchronous] = []
         self.counter: EpochCounter | None = None
         self.key = key
         self.user: weakref.ref[Any] | None = None

@@ -14,7 +14,7 @@ from jax.sharding import Sharding
 from .._core import ffi as _ffi
 from .._core.errors import OperatorError
 from .._core.graph import Graph, Node, check_same_structure
-from .._core.operator import NativeOperator, SourceOperator
+from .._core.operator import EagerOperator, NativeOperator, SourceOperator
 from .._core.ragged import Packed
 from .._core.values import Value
 from .._data.source import SampleIds, Source
@@ -195,6 +195,16 @@ class Executor:
     def read(self, state: dict, asked: Work | None = None) -> Work:
         """Reads the sources: the batch as yet without anything else, see `Reader.read`."""
         return self._reader.read(state, asked)
+
+    @property
+    def in_turn(self) -> bool:
+        """Whether batches must be made in the thread that takes them.
+
+        A function that works on devices of several processes has collectives, as the user's own steps may have. Where processes
+        begin collectives in different orders, each waits for the other for ever; the user's thread has one order.
+        """
+        shardings = (n.op.sharding for n in self.graph.nodes if isinstance(n.op, EagerOperator))
+        return any(s is not None and not s.is_fully_addressable for s in shardings)
 
     @property
     def launches(self) -> int:

@@ -384,22 +384,50 @@ class Synchronous:
         if not self.no_more:
             self._items.append((*self._launch(), self._state))
 
+    def ask(self):
+        """Builds the executor. Nothing is made ahead."""
+        self._turn.check()
+        if self._closed:
+            raise RuntimeError("the iterator is closed")
+        self._executor.build()
+
     def get(self) -> Batch:
         """The batch requested first, or a new one. Raises what making it raised; StopIteration at the end of the data."""
+        kind, item, state = self._head()
+        if kind != "end":
+            self._items.popleft()
+            self.state = state
+        batch = _opened(kind, item)
+        self._executor.taken(batch)
+        return batch
+
+    def peek(self) -> Batch:
+        """What the next `get` gives or raises, without taking it."""
+        kind, item, _ = self._head()
+        return _opened(kind, item)
+
+    def wait(self) -> bool:
+        """Returns False when the data are at their end, True for a batch or an error."""
+        return self._head()[0] != "end"
+
+    def _head(self) -> tuple[str, Any, dict]:
+        """What was requested first, waited for."""
         if self._closed:
             raise RuntimeError("the pipeline is closed")
         if not self._items:
             self.request()
         kind, item, state = self._items[0]
-        if kind != "end":
-            self._items.popleft()
-            self.state = state
-        if not isinstance(item, Work):
-            return _opened(kind, item)
-        with self._executor.contexts():
-            batch = self._executor.check(item)
-        self._executor.taken(batch)
-        return batch
+        if isinstance(item, Work):
+            try:
+                with self._executor.contexts():
+                    item = self._executor.check(item)
+            except Exception as e:
+                kind, item = "error", e
+            self._items[0] = kind, item, state
+        return self._items[0]
+
+    def park(self):
+        """Without effect: it has no thread."""
 
     def restart(self):
         """Goes on with the next epoch after the end of the data was reached by `get`."""

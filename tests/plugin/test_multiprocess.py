@@ -20,7 +20,7 @@ from jaxdali.plugin.jax import data_iterator
 
 # Each process runs this and prints what it saw.
 SCRIPT = """
-import json, sys
+import json, sys, threading
 import jax
 jax.config.update("jax_platforms", "cpu")
 jax.config.update("jax_num_cpu_devices", 4)
@@ -32,6 +32,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
 from jaxdali import _cpu, fn
 from jaxdali.plugin.base_iterator import LastBatchPolicy
 from jaxdali.plugin.jax import data_iterator
+from jaxdali.plugin.jax.fn import jax_function
 
 read = 0
 original = _cpu.read_files
@@ -75,6 +76,25 @@ def saved(sharding, files):
         next(it)
         return {"state": it.get_state(), "next": {name: parts(x) for name, x in next(it).items()}}
 
+def shared_function(sharding, files):
+    # Over the devices of both processes, between steps of the user's that have collectives too.
+    threads = set()
+
+    def less_the_mean(x):
+        threads.add(threading.current_thread() is threading.main_thread())
+        return x.astype(jnp.float32) - jnp.mean(x.astype(jnp.float32))
+
+    def define(num_shards=1, shard_id=0):
+        _, label = fn.readers.file(file_root=folder, files=files, name="reader", num_shards=num_shards, shard_id=shard_id)
+        return label, jax_function(less_the_mean, sharding=sharding)(label)
+
+    out = []
+    with data_iterator(define, ["id", "centred"], reader_name="reader", sharding=sharding)(batch_size=16) as it:
+        for batch in it:
+            total = jax.jit(jnp.sum, out_shardings=NamedSharding(sharding.mesh, P()))(batch["id"])
+            out.append({name: parts(x) for name, x in batch.items()} | {"total": int(total)})
+    return {"batches": out, "in the user's thread": threads == {True}}
+
 files = [str(i) for i in range(32)]
 devices = np.array(jax.devices())
 flat = NamedSharding(Mesh(devices, ("batch",)), P("batch"))
@@ -88,6 +108,7 @@ print(json.dumps({
     "inside": run(inside, files, 16),
     "mask": run(flat, files[:19], 16, epochs=3, **mask),
     "saved": saved(flat, files),
+    "function": shared_function(flat, files),
     "in order": run(flat, files, 16, epochs=1, shuffle=False),
 }))
 """
@@ -175,6 +196,16 @@ def test_each_process_works_on_its_own_samples_once(seen, case, local):
 
 def test_shards_are_numbered_by_place(seen):
     assert [i for v in slices(seen, "in order", 0, 0, "id").values() for (i,) in v[0]] == [x for s in range(8) for x in (4 * s, 4 * s + 1)]
+
+
+def test_a_function_over_all_devices_runs_in_the_users_thread(seen):
+    """Its collectives and those of the user's steps begin in one order in all processes."""
+    assert all(r["function"]["in the user's thread"] for r in seen)
+    for step in range(2):
+        parts = {name: {k: v for r in seen for k, v in r["function"]["batches"][step][name]} for name in ("id", "centred")}
+        ids = np.array([x for _, v in sorted(parts["id"].items()) for x in v])
+        assert len(ids) == 16
+        np.testing.assert_allclose([x for _, v in sorted(parts["centred"].items()) for x in v], ids - ids.mean(), rtol=1e-6)
 
 
 def test_masked_tail_over_processes(seen):

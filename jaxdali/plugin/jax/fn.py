@@ -57,7 +57,9 @@ def jax_function(
       function: the function. 64-bit inputs come as 32-bit ones unless the user has x64 on.
       num_outputs: how many arrays it returns. 0: it is called for its effect, and eagerly.
       output_layouts: a layout for each output, or one for all. Default: that of the input of the same number, if it has as many dimensions.
-      sharding: the function sees global arrays on this sharding, of all shards, and runs as a program of its own.
+      sharding: the function sees global arrays on this sharding, of all shards, and runs as a program of its own. Where that has
+        devices of several processes, batches are made in the thread that takes them and none ahead: collectives of the function and of the
+        training step must begin in one order in all processes.
       device: "cpu" or "gpu": where all inputs must be; None: where they are.
       preserve: it runs even when no output of the pipeline depends on it.
       jit: True: traced without a trial; False: eager; None: as found out. Beyond DALI.
