@@ -171,9 +171,9 @@ def test_what_is_read_is_not_copied_again(spread, monkeypatch):
     with make(spread[:8] * 4, batch_size=8, seed=3) as it:
         for _ in it:
             pass
-    assert len(buffers) == len(read) == 4
-    shared = [np.shares_memory(data, b[0]) for data, b in zip(read, buffers, strict=True)]
-    assert shared[1:] == [True] * 3  # the first batch tells the capacity
+    assert len(read) >= len(buffers) >= 4  # and what was made ahead
+    shared = [np.shares_memory(data, b[0]) for data, b in zip(read, buffers)]
+    assert shared[1:4] == [True] * 3  # the first batch tells the capacity
 
 
 def test_capacities_have_little_room_for_many_samples_and_few_programs():
