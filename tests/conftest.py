@@ -14,9 +14,19 @@ if not list((ROOT / "jaxdali").glob("_cpu*.so")):
     os.environ["PYTHONSAFEPATH"] = "1"
 
 import jax  # noqa: E402
+import pytest  # noqa: E402
 
 jax.config.update("jax_num_cpu_devices", 8)
 jax.config.update("jax_numpy_dtype_promotion", "strict")
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    """32 files whose content is their number, from 1."""
+    folder = tmp_path_factory.mktemp("files")
+    for i in range(32):
+        (folder / f"{i:02}").write_bytes(bytes([i + 1]))
+    return sorted(str(f) for f in folder.iterdir())
 
 
 def pytest_terminal_summary(terminalreporter):

@@ -281,12 +281,21 @@ CASES = {
 }
 
 
-def run(case: Case, target: str = "", dense: bool = False, present: Any = None, broken: int | None = None, device: Any = None):
+def run(
+    case: Case,
+    target: str = "",
+    dense: bool = False,
+    stacked: bool = False,
+    present: Any = None,
+    broken: int | None = None,
+    device: Any = None,
+):
     """The outputs and the status of each sample.
 
     Args:
       target: instead of the case's kernel.
       dense: the first sample alone, as a dense batch with a dense result.
+      stacked: the samples, which have one shape, as a dense batch with a ragged result.
       present: which samples are; default: all.
       broken: a sample that is said to lie outside its buffer.
       device: where to run; default: JAX's.
@@ -308,7 +317,8 @@ def run(case: Case, target: str = "", dense: bool = False, present: Any = None, 
             offsets, need = plan_offsets(shapes, 1)
             if broken is not None:
                 starts[broken] = 1 << 24
-            x = Ragged(jnp.asarray(p.data[0]), jnp.asarray(starts), jnp.asarray(p.shapes.astype(np.int32)))
+            x: Any = Ragged(jnp.asarray(p.data[0]), jnp.asarray(starts), jnp.asarray(p.shapes.astype(np.int32)))
+            x = jnp.asarray(np.stack(case.samples)) if stacked else x
             out = _ffi.Out(max(need, 1), jnp.asarray(offsets), jnp.asarray(shapes.astype(np.int32)))
             y, status = _ffi.call(target or case.kernel, ctx, x, Spec(case.dtype, shapes.shape[1], None), out, *params, **case.attrs)
             data = np.asarray(y.data)

@@ -5,10 +5,9 @@ import itertools
 import json
 import logging
 
-import jax
 import numpy as np
 import pytest
-from jax.sharding import Mesh, NamedSharding, PartitionSpec
+import shardings
 
 from jaxdali import fn, pipeline_def, types
 from jaxdali.plugin.base_iterator import LastBatchPolicy
@@ -18,21 +17,13 @@ N = 23
 
 
 @pytest.fixture(scope="module")
-def files(tmp_path_factory):
-    """Files whose content is their number."""
-    folder = tmp_path_factory.mktemp("files")
-    for i in range(N):
-        (folder / f"{i:02}").write_bytes(bytes([i + 1]))
-    return sorted(str(f) for f in folder.iterdir())
+def files(files):
+    return files[:N]
 
 
 def definition(files, num_shards=1, shard_id=0, order=None):
     data, _ = fn.readers.file(files=files, name="reader", num_shards=num_shards, shard_id=shard_id, **(order or {}))
     return data, fn.random.uniform(range=[0.0, 1.0]), fn.random.coin_flip()
-
-
-def sharding(shards):
-    return NamedSharding(Mesh(np.array(jax.devices()[:shards]), ("batch",)), PartitionSpec("batch"))
 
 
 def make(files, shards=1, policy="FILL", auto_reset=False, mask_name=None, **order):
@@ -43,7 +34,7 @@ def make(files, shards=1, policy="FILL", auto_reset=False, mask_name=None, **ord
         reader_name="reader",
         auto_reset=auto_reset,
         last_batch_policy=LastBatchPolicy[policy],
-        sharding=sharding(shards) if shards > 1 else None,
+        sharding=shardings.of_batch(shards) if shards > 1 else None,
         mask_name=mask_name,
     )
 

@@ -23,8 +23,8 @@ import jax.numpy as jnp
 import numpy as np
 import places
 import pytest
+import shardings
 from jax.experimental import topologies
-from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from PIL import Image
 
 from jaxdali import fn
@@ -88,7 +88,7 @@ class Recorded(Exception):
 
 def record(define, batch_size: int, devices: int) -> tuple[dict[str, Any], Any]:
     """Of an iterator's first program, GPUs played by CPU devices: how it is made, and its operands' shapes and types."""
-    sharding = NamedSharding(Mesh(np.array(jax.devices()[:devices]), ("batch",)), PartitionSpec("batch")) if devices > 1 else None
+    sharding = shardings.of_batch(devices) if devices > 1 else None
     signature, made = inspect.signature(program._jit), []
 
     def jit(*args, **options):

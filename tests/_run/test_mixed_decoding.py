@@ -9,8 +9,9 @@ import jpeg_checks
 import jpeg_encoder
 import numpy as np
 import pytest
+import shardings
 from images import decode, picture
-from jax.sharding import Mesh, NamedSharding, PartitionSpec, SingleDeviceSharding
+from jax.sharding import SingleDeviceSharding
 from jpeg_corpus import GOLDEN, Contents, by_pillow, is_covered, of_all_kinds
 
 from jaxdali import SampleError, _cpu, fn, types
@@ -229,10 +230,6 @@ def test_replacement_of_another_type(played, options):
         jpeg_checks.assert_same(x, y, f"file {i}")
 
 
-def on(devices):
-    return NamedSharding(Mesh(np.array(jax.devices()[:devices]), ("batch",)), PartitionSpec("batch"))
-
-
 def test_truncated_file_raises_and_the_next_batch_is_good(played, folder):
     device = SingleDeviceSharding(jax.devices()[0])
     with iterator(folder, "cpu", sharding=device)() as it:
@@ -253,11 +250,11 @@ def test_replace(played, folder, devices):
     for name in ("class0/03.jpg", "class1/08.jpg", "class2/17.jpg"):
         truncate(folder / name)
     (folder / "class2" / "19.jpg").write_bytes(b"this is no image")
-    with iterator(folder, "cpu", sharding=on(devices))(on_error="replace") as it:
+    with iterator(folder, "cpu", sharding=shardings.of_batch(devices))(on_error="replace") as it:
         want = numpy(it)
         bad = [(b.file, b.count, b.reason) for b in it.bad_samples()]
     assert len(bad) == 4
-    with played() as spy, iterator(folder, sharding=on(devices))(on_error="replace") as it:
+    with played() as spy, iterator(folder, sharding=shardings.of_batch(devices))(on_error="replace") as it:
         got = numpy(it)
         assert [(b.file, b.count, b.reason) for b in it.bad_samples()] == bad
     assert sum(len(r) for r in spy.refused) >= 3
@@ -268,7 +265,7 @@ def test_replace(played, folder, devices):
 @pytest.mark.parametrize("devices", [1, 2, 3])
 @pytest.mark.parametrize("policy", [LastBatchPolicy.FILL, LastBatchPolicy.PARTIAL])
 def test_shards_and_a_short_last_batch(played, folder, devices, policy):
-    options = {"sharding": on(devices), "last_batch_policy": policy}
+    options = {"sharding": shardings.of_batch(devices), "last_batch_policy": policy}
     options |= {"mask_name": "valid"} if policy is LastBatchPolicy.PARTIAL else {}
     with iterator(folder, "cpu", **options)() as it:
         want = numpy(it)

@@ -10,20 +10,12 @@ import time
 import jax
 import numpy as np
 import pytest
+import shardings
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from jaxdali import fn, pipeline_def, plugin, types
 from jaxdali.plugin.base_iterator import LastBatchPolicy
 from jaxdali.plugin.jax import DALIGenericIterator, data_iterator, peekable_data_iterator
-
-
-@pytest.fixture(scope="module")
-def files(tmp_path_factory):
-    """Files whose content is their number."""
-    folder = tmp_path_factory.mktemp("files")
-    for i in range(32):
-        (folder / f"{i:02}").write_bytes(bytes([i + 1]))
-    return sorted(str(f) for f in folder.iterdir())
 
 
 def definition(files, num_shards=1, shard_id=0, pad=False, stick=False, shuffle=False):
@@ -51,10 +43,6 @@ def epochs(it, n, shards=1):
     return found
 
 
-def some_devices(n):
-    return NamedSharding(Mesh(np.array(jax.devices()[:n]), ("b",)), PartitionSpec("b"))
-
-
 @pytest.mark.parametrize(
     ("policy", "pad", "want"),
     [
@@ -64,7 +52,7 @@ def some_devices(n):
         ("DROP", False, ["12 34 56", "23 45 67", "34 56 71"]),
     ],
 )
-@pytest.mark.parametrize("sharding", [None, some_devices(1)], ids=["", "sharding"])
+@pytest.mark.parametrize("sharding", [None, shardings.of_batch(1)], ids=["", "sharding"])
 def test_seven_samples_in_batches_of_two(files, policy, pad, want, sharding):
     policy = LastBatchPolicy[policy]
     with data_iterator(definition, ["x"], reader_name="reader", last_batch_policy=policy, sharding=sharding)(
@@ -98,7 +86,7 @@ def test_three_shards(files, policy, pad, stick, want):
             assert epochs(it, 3) == want[shard]
     if policy == "FILL" and not pad:  # here all shards of one iterator go by the slowest
         return
-    with data_iterator(definition, ["x"], **options, sharding=some_devices(3))(files[:10], batch_size=6, pad=pad, stick=stick) as it:
+    with data_iterator(definition, ["x"], **options, sharding=shardings.of_batch(3))(files[:10], batch_size=6, pad=pad, stick=stick) as it:
         assert epochs(it, 3, 3) == ["|".join(shard[e] for shard in want) for e in range(3)]
 
 
@@ -118,7 +106,7 @@ def test_two_shards_in_one_iterator(files, policy, pad, want, how):
         pipes = [pipeline_def(definition)(files[:11], 2, i, pad, batch_size=2) for i in range(2)]
         it = DALIGenericIterator(pipes, ["x"], **options)
     else:
-        where = {"devices": jax.devices()[:2]} if how == "devices" else {"sharding": some_devices(2)}
+        where = {"devices": jax.devices()[:2]} if how == "devices" else {"sharding": shardings.of_batch(2)}
         it = data_iterator(definition, ["x"], **options, **where)(files[:11], batch_size=4, pad=pad)
     with it:
         assert next(it)["x"].shape == ((4, 1) if how == "sharding" else (2, 2, 1))
@@ -131,7 +119,7 @@ def test_shuffle_after_epoch(files):
     def shuffled(num_shards=1, shard_id=0):
         return fn.readers.file(files=files, name="reader", num_shards=num_shards, shard_id=shard_id, shuffle_after_epoch=True)[0]
 
-    with data_iterator(shuffled, ["x"], reader_name="reader", sharding=some_devices(2))(batch_size=8) as it:
+    with data_iterator(shuffled, ["x"], reader_name="reader", sharding=shardings.of_batch(2))(batch_size=8) as it:
         seen = [[np.ravel(b["x"]).reshape(2, 4) for b in it] for _ in range(2)]
     with data_iterator(shuffled, ["x"], reader_name="reader")(batch_size=4, seed=5) as it:
         alone = [[x for b in it for x in np.ravel(b["x"]).tolist()] for _ in range(2)]
@@ -196,7 +184,7 @@ def test_shuffled_shards_read_each_sample_once_and_draw_the_same_numbers(files, 
     @data_iterator(
         output_map=["x", "r"],
         reader_name="reader",
-        sharding=NamedSharding(Mesh(np.array(jax.devices()[:num_shards]), ("b",)), PartitionSpec("b")),
+        sharding=shardings.of_batch(num_shards),
     )
     def shuffled(num_shards=1, shard_id=0):
         return definition(files, num_shards, shard_id, shuffle=True), fn.random.uniform(range=(0.0, 1.0))
@@ -223,7 +211,7 @@ def test_several_pipelines_are_stacked_or_sharded(files):
         x = next(it)["x"]
         assert [s.device.id for s in x.addressable_shards] == [0, 1]
         assert x[1].tolist() == [[5], [6]]
-    sharding = some_devices(2)
+    sharding = shardings.of_batch(2)
     with DALIGenericIterator(pipes([0, 1]), ["x"], reader_name="reader", sharding=sharding) as it:
         x = next(it)["x"]
         assert x.sharding == sharding
@@ -238,9 +226,9 @@ def test_several_pipelines_are_stacked_or_sharded(files):
         ({"output_map": ["x", "y"]}, IndexError, "output_map has 2 names"),
         ({"output_map": [3]}, TypeError, "output_map must be a list of names"),
         ({"sharding": "batch"}, TypeError, "Sharding"),
-        ({"sharding": {"y": some_devices(1)}}, ValueError, r"names in output_map, \['x'\], got \['y'\]"),
+        ({"sharding": {"y": shardings.of_batch(1)}}, ValueError, r"names in output_map, \['x'\], got \['y'\]"),
         ({"sharding": {"x": 3}}, TypeError, r"sharding\['x'\]"),
-        ({"sharding": some_devices(2)}, ValueError, "2 shards in this process, but there are 1 pipelines"),
+        ({"sharding": shardings.of_batch(2)}, ValueError, "2 shards in this process, but there are 1 pipelines"),
         ({"last_batch_policy": LastBatchPolicy.PARTIAL}, ValueError, "PARTIAL only with mask_name"),
         ({"mask_name": "mask"}, ValueError, "for last_batch_policy=LastBatchPolicy.PARTIAL"),
         ({"mask_name": "x", "last_batch_policy": LastBatchPolicy.PARTIAL}, ValueError, "a name in output_map"),
@@ -297,7 +285,7 @@ def test_the_warning_about_size_is_of_the_users_line(files):
     with pytest.warns(UserWarning, match="size is given") as warned:
         DALIGenericIterator(pipes, ["x"], size=8).close()
         data_iterator(definition, ["x"], size=4)(files[:4], batch_size=2).close()
-        data_iterator(definition, ["x"], size=4, sharding=some_devices(2))(files[:4], batch_size=2).close()
+        data_iterator(definition, ["x"], size=4, sharding=shardings.of_batch(2))(files[:4], batch_size=2).close()
     assert [w.filename for w in warned] == [__file__] * 3
 
 
@@ -327,7 +315,7 @@ def test_fewer_names_than_outputs(files):
         x = definition(files, num_shards, shard_id)
         return x, x * 2
 
-    for sharding in (None, some_devices(2), {"x": some_devices(2)}):
+    for sharding in (None, shardings.of_batch(2), {"x": shardings.of_batch(2)}):
         with data_iterator(two, "x", reader_name="reader", sharding=sharding)(batch_size=2) as it:
             assert list(next(it)) == ["x"]
     with data_iterator(two, reader_name="reader")(batch_size=2) as it:
@@ -370,9 +358,7 @@ def test_wrong_use_of_data_iterator(files):
 
 
 def test_graphs_of_shards_must_agree(files):
-    @data_iterator(
-        output_map=["x"], reader_name="reader", sharding=NamedSharding(Mesh(np.array(jax.devices()[:2]), ("b",)), PartitionSpec("b"))
-    )
+    @data_iterator(output_map=["x"], reader_name="reader", sharding=shardings.of_batch(2))
     def differing(num_shards, shard_id):
         x = definition(files, num_shards, shard_id)
         return x + 1 if shard_id == 0 else x * 2
@@ -449,7 +435,7 @@ def test_batches_are_made_ahead(files):
 
 
 def test_element_spec(files):
-    sharding = some_devices(4)
+    sharding = shardings.of_batch(4)
 
     def define(num_shards=1, shard_id=0):
         images = fn.external_source(source=lambda: [np.zeros((5, 6, 3), np.uint8)] * (8 // num_shards), layout="HWC")

@@ -16,14 +16,6 @@ P = PartitionSpec
 PARTIAL = {"last_batch_policy": LastBatchPolicy.PARTIAL, "mask_name": "mask"}
 
 
-@pytest.fixture(scope="module")
-def files(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("files")
-    for i in range(16):
-        (folder / f"{i:02}").write_bytes(bytes([i + 1]))
-    return sorted(str(f) for f in folder.iterdir())
-
-
 def definition(files, num_shards=1, shard_id=0, order=None):
     return fn.readers.file(files=files, name="reader", num_shards=num_shards, shard_id=shard_id, **(order or {}))[0]
 

@@ -27,15 +27,6 @@ from jaxdali.plugin.pytorch import DALIClassificationIterator, DALIGenericIterat
 LINE = r"\(created at .*test_pytorch\.py:\d+\)"
 
 
-@pytest.fixture(scope="module")
-def files(tmp_path_factory):
-    """Files whose content is their number."""
-    folder = tmp_path_factory.mktemp("files")
-    for i in range(32):
-        (folder / f"{i:02}").write_bytes(bytes([i + 1]))
-    return sorted(str(f) for f in folder.iterdir())
-
-
 @pipeline_def(batch_size=2, num_threads=1)
 def numbers(files, num_shards=1, shard_id=0, pad=False):
     data, labels = fn.readers.file(files=files, name="reader", num_shards=num_shards, shard_id=shard_id, pad_last_batch=pad)

@@ -2,11 +2,10 @@
 
 import functools
 
-import jax
 import numpy as np
 import pytest
+import shardings
 from images import decode, decode_pipeline, encode, picture, png
-from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 import jaxdali
 from jaxdali import fn, types
@@ -202,17 +201,13 @@ def folder(tmp_path_factory):
 
 
 def iterator(folder, shards, batch_size):
-    @data_iterator(output_map=["images", "shapes"], reader_name="reader", sharding=sharding(shards))
+    @data_iterator(output_map=["images", "shapes"], reader_name="reader", sharding=shardings.of_batch(shards))
     def define(num_shards=1, shard_id=0):
         files, _ = fn.readers.file(file_root=folder, random_shuffle=True, name="reader", num_shards=num_shards, shard_id=shard_id)
         images = random_crop(files)
         return fn.resize(images, size=(8, 8), interp_type=types.INTERP_NN), images.shape()
 
     return define(batch_size=batch_size, seed=4, enable_checkpointing=True)
-
-
-def sharding(shards):
-    return NamedSharding(Mesh(np.array(jax.devices()[:shards]), ("batch",)), PartitionSpec("batch"))
 
 
 def windows_by_image(batches):
