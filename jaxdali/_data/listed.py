@@ -13,11 +13,12 @@ import numpy as np
 
 from .._core.building import user_line
 from .._core.context import HostContext
+from .._core.errors import ArgumentError
 from .._core.operator import SourceOperator
 from .._core.operator_function import SeededHints
 from .._core.values import Spec
 from .epoch import Order, Walk
-from .files import Files
+from .files import Files, as_list
 from .ranges import Ranges
 from .source import READ_ERROR as READ_ERROR
 from .source import SampleIds, Saved, Source, check_fingerprints
@@ -32,12 +33,14 @@ class Records:
     Attributes:
       specs: of what `read` returns.
       digest: another one for another list. A checkpoint made with another list is refused.
+      bounds: ``i64[containers + 1]``, the first record of each container, and the one behind the last; empty where `weights` are not taken.
       stored: where the records' bytes are: record i is file, or range, i of these. None: the list gets at its data by itself.
     """
 
     specs: tuple[Spec, ...]
     digest: str
     stored: Files | Ranges | None = None
+    bounds: np.ndarray = np.zeros(0, np.int64)
 
     def __len__(self) -> int:
         raise NotImplementedError(type(self).__name__)
@@ -95,6 +98,55 @@ class Records:
         return tuple(np.stack(column) if s.shape is not None else list(column) for s, column in zip(specs, zip(*rows), strict=True))
 
 
+class Mixed(Records):
+    """A list in which the records of containers come in given proportions, evenly mixed.
+
+    Each record comes at least once; those of a container that is too small for its weight come again, in their order.
+
+    Args:
+      records: with `bounds`; weights: of the containers, above 0.
+    """
+
+    def __init__(self, records: Records, weights: Sequence[float]):
+        bounds = records.bounds
+        sizes = np.diff(bounds)
+        if len(weights) != len(sizes):
+            raise ArgumentError(f"weights must be as many as the containers, which are {len(sizes)}, got {len(weights)}")
+        share = np.array(weights) / sum(weights)
+        counts = np.maximum(np.rint(share * (sizes / share).max()).astype(np.int64), sizes)
+        # Record k of n comes at (k + 0.5) / n of the list, which is even and the same everywhere.
+        which = np.repeat(np.arange(len(sizes)), counts)
+        k = np.arange(len(which)) - np.repeat(np.cumsum(counts) - counts, counts)
+        order = np.argsort((k + 0.5) / counts[which], kind="stable")
+        self._records = records
+        self._index = (bounds[:-1][which] + k % sizes[which])[order]
+        self.specs, self.stored = records.specs, records.stored
+        self.digest = f"{records.digest}, weights {share.tolist()}"
+
+    def __len__(self) -> int:
+        return len(self._index)
+
+    def name(self, i: int) -> str:
+        return self._records.name(int(self._index[i]))
+
+    @property
+    def read_ahead(self) -> int:
+        return self._records.read_ahead
+
+    def ahead(self, index: np.ndarray, now: int) -> None:
+        self._records.ahead(self._index[index], now)
+
+    def counts(self) -> Mapping[str, int]:
+        return self._records.counts()
+
+    def close(self) -> None:
+        self._records.close()
+
+    @classmethod
+    def read_batch(cls, ctx: HostContext, parts: Sequence[tuple[Mixed, np.ndarray]], threads: ThreadPoolExecutor) -> tuple[Any, ...]:
+        return parts[0][0]._records.read_batch(ctx, [(m._records, m._index[index]) for m, index in parts], threads)
+
+
 class ReaderHints(SeededHints, total=False):
     """Hints to DALI's readers: accepted by every one, without effect."""
 
@@ -111,14 +163,18 @@ class Reader(SourceOperator, Order):
     Attributes:
       on_error: what becomes of a record that can't be read: "raise": its batch is a `SampleError`. "replace": a later record of the
         list takes its place, and it is reported (`bad_samples`).
+      weights: of the containers, by which they are mixed, see `Mixed`; for lists with `bounds`.
       storage: how paths that are URLs are read; `open` gives it to its `Files`.
     """
 
     on_error: OnError = "raise"
     storage: Storage | None = None
+    weights: float | tuple[float, ...] | None = None
 
     def __post_init__(self):
         super().__post_init__()
+        if self.weights is not None and min(as_list(self.weights), default=0) <= 0:
+            raise ArgumentError(f"weights must be above 0, got {list(as_list(self.weights))}")
         if self.shuffle_after_epoch_seed is not None and not self.shuffle_after_epoch:
             warn(f"{self.name}: shuffle_after_epoch_seed has no effect without shuffle_after_epoch=True")
 
@@ -133,7 +189,7 @@ class Reader(SourceOperator, Order):
         for op in ops:
             which = tuple(getattr(op, f.name) for f in dataclasses.fields(op) if f.name not in order)
             if which not in lists:  # shards that read the same share one list
-                lists[which] = op.open()
+                lists[which] = op.open() if op.weights is None else Mixed(op.open(), as_list(op.weights))
             found.append(lists[which])
         return ListSource(found, ops, seed, ops[0].on_error)
 

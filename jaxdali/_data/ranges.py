@@ -104,5 +104,9 @@ class Ranges:
         file, start = self.file[index].astype(np.int64), self.start[index].astype(np.int64)
         _cpu.read_ranges(self.files.table, file, start, data, places, sizes, self._file_sizes, error, ctx.pool)
         for k in np.flatnonzero(error).tolist():
-            why = "its size changed after it was opened" if error[k] == _SIZE_CHANGED else os.strerror(int(error[k]))
-            ctx.fail(first + k, READ_ERROR, f"{self.name(int(index[k]))}: {why}")
+            ctx.fail(first + k, READ_ERROR, f"{self.name(int(index[k]))}: {why(int(error[k]))}")
+
+
+def why(error: int) -> str:
+    """What an error of `_cpu.read_ranges` means."""
+    return "its size changed after it was opened" if error == _SIZE_CHANGED else os.strerror(error)

@@ -3,8 +3,11 @@
 from typing import TYPE_CHECKING as _TYPE_CHECKING
 
 from ..._core import names as _names
+from ._array_record import array_record as array_record
 from ._file import file as file
 from ._numpy import numpy as numpy
+from ._parquet import parquet as parquet
+from ._zip import zip as zip
 
 if not _TYPE_CHECKING:
     __all__, __dir__, __getattr__ = _names.index(__name__, globals())

@@ -6,14 +6,17 @@ A new reader gets one.
 
 import collections
 import dataclasses
+import inspect
 import json
 import pathlib
 import tempfile
+import zipfile
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
+import riegeli
 from faulty import Faulty
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -53,9 +56,47 @@ def make_numpy(folder: pathlib.Path, n: int) -> dict[str, Any]:
     return {"file_root": str(folder)}
 
 
+def parts(n: int) -> list[list[int]]:
+    """Numbers 0 .. n - 1 for three containers, of which one is small."""
+    return [list(range(2)), list(range(2, n // 2)), list(range(n // 2, n))]
+
+
+def make_array_record(folder: pathlib.Path, n: int) -> dict[str, Any]:
+    for k, part in enumerate(parts(n)):
+        riegeli.array_record(folder / f"{k}.array_record", [payload(i) for i in part], group=1 + k, zstd=k == 2)
+    return {"path": [f"{folder}/0.array_record", f"{folder}/[12].array_record"]}
+
+
+def make_parquet(folder: pathlib.Path, n: int) -> dict[str, Any]:
+    pa = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    for k, part in enumerate(parts(n)):
+        images = [{"bytes": payload(i), "path": None} for i in part]
+        table = pa.table(
+            {"image": images, "label": part, "name": [f"name {i}" for i in part], "boxes": [[0.5 * i] * (i % 4) for i in part]}
+        )
+        if k < 2:
+            parquet.write_table(table, folder / f"{k}.parquet", row_group_size=3)
+        else:
+            with pa.OSFile(str(folder / "2.arrow"), "wb") as f, pa.ipc.new_stream(f, table.schema) as writer:
+                writer.write_table(table, max_chunksize=4)
+    return {"path": [f"{folder}/*.parquet", f"{folder}/2.arrow"], "columns": ["image", "label", "name", "boxes"]}
+
+
+def make_zip(folder: pathlib.Path, n: int) -> dict[str, Any]:
+    for k, part in enumerate(parts(n)):
+        with zipfile.ZipFile(folder / f"{k}.zip", "w", (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)[k % 2]) as archive:
+            for i in part:
+                archive.writestr(f"class {i % 3}/{i}.txt", payload(i))
+    return {"path": f"{folder}/*.zip"}
+
+
 MAKERS = {
+    "array_record": Maker(make_array_record),
     "file": Maker(make_file),
     "numpy": Maker(make_numpy),
+    "parquet": Maker(make_parquet),
+    "zip": Maker(make_zip),
 }
 READERS = sorted(dir(fn.readers))
 
@@ -239,6 +280,31 @@ def test_threads_depth_and_storage_change_nothing(data_sets, name):
     if MAKERS[name].urls:
         for ahead in (0, 9):
             assert read(2, 2, {**data_sets.remote(name), "storage": jaxdali.Storage(read_ahead=ahead)}) == expected
+
+
+@pytest.mark.parametrize("name", [name for name in READERS if "weights" in inspect.signature(getattr(fn.readers, name)).parameters])
+def test_containers_are_mixed_by_weights(data_sets, pool, name):
+    (plain,) = Shards(name, data_sets(name), pool, 1).epochs(1, 1)
+    container = {x[2]: k for x, k in zip(plain, [k for k, part in enumerate(parts(SIZE)) for _ in part])}
+    weights = (0.5, 0.3, 0.2)  # of 2, 9 and 12 records: the last ones need 60 for all to come
+    for order in ({}, {"shuffle": "global"}):
+        shards = Shards(name, {**data_sets(name), "weights": weights, **order}, pool, 1)
+        found = [x for _ in range(5) for x in shards.read(6)[0]]
+        saved = shards.saved()
+        found += [x for _ in range(5) for x in shards.read(6)[0]]
+        again = Shards(name, {**data_sets(name), "weights": weights, **order}, pool, 1)
+        again.cursors = again.source.resume(saved, True)
+        assert [x for _ in range(5) for x in again.read(6)[0]] == found[30:]
+        assert {x[2] for x in found} == {*container}
+        mixed = [container[x[2]] for x in found]
+        assert [mixed.count(k) for k in range(3)] == [30, 18, 12]
+        if not order:  # evenly: as many as the weight says, everywhere
+            assert all(abs(mixed[:n].count(k) - n * w) <= 1 for n in range(61) for k, w in enumerate(weights))
+        shards.close()
+        again.close()
+    for wrong, text in (((0.5, 0.5), "weights must be as many as the containers, which are 3, got 2"), ((1, 0, 1), "must be above 0")):
+        with pytest.raises(ValueError, match=text):
+            Shards(name, {**data_sets(name), "weights": wrong}, pool, 1)
 
 
 def test_a_reader_without_a_maker_is_noticed():

@@ -1,0 +1,190 @@
+"""readers.array_record: the records of ArrayRecord files."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import threading
+from collections.abc import Sequence
+from typing import Annotated, Any, ClassVar, Literal, Unpack
+
+import numpy as np
+
+from ..._core.context import HostContext
+from ..._core.declaration import Range
+from ..._core.graph import DataNode
+from ..._core.operator_function import operator_function
+from ..._core.values import Spec
+from ..._data.array_record import CHUNK_HEADER, BlockedRanges, chunk_table, logical, records_of
+from ..._data.files import Files, Paths
+from ..._data.listed import OnError, Reader, ReaderHints, Records
+from ..._data.storage import Storage
+
+_KEPT = 8  # chunks of several records that are kept decoded
+
+
+class _ArrayRecords(Records):
+    """Records that lie in the files as they are, which are read straight to their place, or chunks of them, which are decoded."""
+
+    specs = (Spec(np.dtype(np.uint8), 1, None),)
+
+    def __init__(self, op: ReadArrayRecord):
+        files = Files.of(op.path, op.storage)
+        tables, ends, plain, per_file = [], [], True, []
+        for i in range(len(files)):
+            try:
+                table, footer, uncompressed = chunk_table(files, i)
+            except (ValueError, KeyError, IndexError, AttributeError, OSError) as e:  # the middle ones: of messages that are others
+                raise RuntimeError(f"{files.path(i)}: {e}") from e
+            tables.append(table)
+            ends.append(np.append(table[1:, 0], footer))
+            plain = plain and uncompressed
+            per_file.append(int(table[:, 2].sum()))
+        table = np.concatenate(tables)
+        self.bounds = np.cumsum([0, *per_file])
+        if not self.bounds[-1]:
+            raise RuntimeError(f"there are no records in {', '.join(map(files.path, range(len(files))))}")
+        file = np.repeat(np.arange(len(files)), [len(t) for t in tables])
+        start, size, counts = logical(table[:, 0]), table[:, 1], table[:, 2]
+        self._direct = plain and bool((counts == 1).all())
+        self._first = None  # record of each chunk, where they have several
+        if self._direct:  # header, kind of compression, one byte for the length of the sizes, the size, then the record
+            digits = np.maximum(-(-np.ceil(np.log2(size + 1)) // 7), 1).astype(np.int64)
+            start = start + CHUNK_HEADER + 2 + digits
+        else:
+            size = logical(np.concatenate(ends)) - start
+            if (counts != 1).any():
+                self._first = np.append(0, np.cumsum(counts))
+        self.stored = BlockedRanges(files, file, start, size)
+        digest = files.digest.copy()
+        digest.update(table.tobytes())
+        self.digest = digest.hexdigest()[:16]
+        self._decoded: collections.OrderedDict[int, list[memoryview]] = collections.OrderedDict()
+        self._lock = threading.Lock()
+
+    def __len__(self) -> int:
+        return int(self.bounds[-1])
+
+    def name(self, i: int) -> str:
+        file = int(np.searchsorted(self.bounds, i, "right")) - 1
+        return f"{self._ranges.files.path(file)}, record {i - int(self.bounds[file])}"
+
+    @property
+    def _ranges(self) -> BlockedRanges:
+        assert isinstance(self.stored, BlockedRanges)
+        return self.stored
+
+    def _chunk(self, i: Any) -> Any:
+        """The chunk that a record, or each of several, is in."""
+        return i if self._first is None else np.searchsorted(self._first, i, "right") - 1
+
+    def ahead(self, index: np.ndarray, now: int) -> None:
+        chunks = self._chunk(index)
+        self._ranges.ahead(np.array(list(dict.fromkeys(chunks.tolist())), np.int64), len({*chunks[:now].tolist()}))
+
+    def read(self, i: int) -> tuple[np.ndarray]:
+        chunk = int(self._chunk(i))
+        if self._direct:
+            return (np.frombuffer(self._ranges.read(chunk), np.uint8),)
+        with self._lock:
+            records = self._decoded.get(chunk)
+        if records is None:
+            records = self._records_of(chunk, self._ranges.read(chunk))
+        return (np.frombuffer(records[i - (chunk if self._first is None else int(self._first[chunk]))], np.uint8),)
+
+    def _records_of(self, chunk: int, data: Any) -> list[memoryview]:
+        try:
+            records = records_of(data)
+            if len(records) != (1 if self._first is None else self._first[chunk + 1] - self._first[chunk]):
+                raise ValueError(f"a chunk has {len(records)} records, the file's table says another number")
+        except ValueError as e:
+            raise ValueError(f"{self._ranges.name(chunk)}: {e}") from e
+        if self._first is not None:
+            with self._lock:
+                self._decoded[chunk] = records
+                if len(self._decoded) > _KEPT:
+                    self._decoded.popitem(last=False)
+        return records
+
+    def close(self) -> None:
+        self._decoded.clear()
+        super().close()
+
+    @classmethod
+    def read_batch(cls, ctx: HostContext, parts: Sequence[tuple[_ArrayRecords, np.ndarray]], threads: Any) -> tuple[Any, ...]:
+        if all(records._direct for records, _ in parts):
+            return (BlockedRanges.read_batch(ctx, [(records._ranges, index) for records, index in parts]),)
+        return super().read_batch(ctx, parts, threads)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ReadArrayRecord(Reader):
+    """`readers.array_record`; the fields are its arguments."""
+
+    name: ClassVar[str] = "readers.array_record"
+
+    path: Paths
+
+    def open(self) -> _ArrayRecords:
+        return _ArrayRecords(self)
+
+
+@operator_function(ReadArrayRecord)
+def array_record(
+    *,
+    path: Paths,
+    weights: float | Sequence[float] | None = None,
+    random_shuffle: bool = False,
+    initial_fill: Annotated[int, Range(1)] = 1024,
+    shuffle_after_epoch: bool = False,
+    shuffle_after_epoch_seed: int | None = None,
+    shuffle: Literal["global"] | None = None,
+    num_shards: Annotated[int, Range(1)] = 1,
+    shard_id: Annotated[int, Range(0)] = 0,
+    stick_to_shard: bool = False,
+    pad_last_batch: bool = False,
+    storage: Storage | None = None,
+    seed: int = -1,
+    on_error: OnError = "raise",
+    device: Literal["cpu"] | None = None,
+    name: str | None = None,
+    **hints: Unpack[ReaderHints],
+) -> DataNode:
+    """Reads the records of ArrayRecord files. Beyond DALI.
+
+    Files written with ``group_size:1,uncompressed`` are read without a detour; of others whole groups are decoded.
+
+    Args:
+      path: of the files, which are read one after another; patterns (``*``, ``?``, ``[``) stand for the files that match, in byte order.
+      weights: how often the files' records come, in proportion, e.g. ``(0.7, 0.3)``: one number for each file that `path` names. They are
+        mixed evenly, and an epoch has each record at least once: those of a file that is too small for its weight come again.
+      random_shuffle: shuffle the list before it is split into shards, and each epoch of a shard in a new order.
+      initial_fill: places of the buffer that this order is drawn with: small ones shuffle only locally, 1 not at all.
+      shuffle_after_epoch: shuffle the whole list anew in each epoch, alike for all shards, and read the same part of it.
+      shuffle_after_epoch_seed: another seed for this than the fixed one.
+      shuffle: "global": the same by `seed`, which must be one for all shards: the order of each epoch is a new permutation of the whole
+        list.
+      num_shards: parts that the list is split into: part i of S begins at entry ``floor(i*N/S)``.
+      shard_id: the part to read, ``0 .. num_shards - 1``.
+      stick_to_shard: read this part in every epoch, not the next one.
+      pad_last_batch: repeat a shard's last sample until all shards are equally long and the last batch is full.
+      storage: how URLs are read: `jaxdali.Storage`.
+      seed: seed of the shuffling; negative: the pipeline's.
+      on_error: what becomes of a record that can't be read: "raise": its batch fails. "replace": a later one of the list takes its place,
+        and `Pipeline.bad_samples` reports it.
+      device: "cpu" or None.
+      name: of the reader, for ``reader_name`` and error messages.
+
+    Returns:
+      The records, ``uint8[bytes]``. Their source_info is the file's path and the number of the record in it.
+
+    Raises:
+      ValueError, TypeError: arguments that contradict each other or are out of range.
+      RuntimeError: at build, a file that can't be read or is none of ArrayRecord's. A record that can't be read fails when its batch runs.
+
+    Checksums are not checked. Files written with ``transpose:true``, or compressed by Brotli or Snappy, are refused.
+
+    Example:
+      >>> records = fn.readers.array_record(path="gs://bucket/train-*.array_record", shuffle="global")
+    """
+    ...

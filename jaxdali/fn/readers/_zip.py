@@ -1,0 +1,211 @@
+"""readers.zip: the members of ZIP archives."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import zipfile
+import zlib
+from collections.abc import Sequence
+from typing import Annotated, Any, ClassVar, Literal, Unpack
+
+import numpy as np
+
+from ..._core.declaration import Range
+from ..._core.graph import DataNode
+from ..._core.operator_function import operator_function
+from ..._core.values import Spec
+from ..._data.files import Files, Paths, as_list, matcher
+from ..._data.listed import OnError, Reader, ReaderHints, Records
+from ..._data.ranges import Ranges
+from ..._data.storage import Storage, Store
+
+_LOCAL_HEADER = 30  # bytes, without name and extra field
+_MOST_TRAILER = (1 << 16) + 22 + 20 + 56  # of an archive's end: comment, end records
+
+
+class _StoredFile(io.RawIOBase):
+    """A file of a store, for `zipfile`: the end of it is fetched at once, where the table of contents is."""
+
+    def __init__(self, store: Store, path: str, size: int):
+        self._store, self._path, self._size, self._at = store, path, size, 0
+        self._begin = max(size - _MOST_TRAILER, 0)
+        self._end = store.read(path, self._begin, size - self._begin)
+
+    def seekable(self) -> bool:
+        return True
+
+    def readable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        self._at = offset + {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._size}[whence]
+        return self._at
+
+    def tell(self) -> int:
+        return self._at
+
+    def readinto(self, buffer: Any) -> int:
+        data = self.read(len(buffer))
+        buffer[: len(data)] = data
+        return len(data)
+
+    def read(self, size: int = -1) -> bytes:
+        size = max(self._size - self._at, 0) if size < 0 else min(size, max(self._size - self._at, 0))
+        if self._at >= self._begin:
+            data = self._end[self._at - self._begin : self._at - self._begin + size]
+        else:
+            data = self._store.read(self._path, self._at, size)
+        self._at += len(data)
+        return data
+
+
+class _Members(Records):
+    """Members of archives, each with the number of its directory."""
+
+    specs = (Spec(np.dtype(np.uint8), 1, None), Spec(np.dtype(np.int32), 1, (1,)))
+
+    def __init__(self, op: ReadZip):
+        files = Files.of(op.path, op.storage)
+        assert files.sizes is not None
+        keep = matcher(as_list(op.file_filter), True)
+        self._names: list[str] = []
+        self._info: list[tuple[int, int, int, int]] = []  # (bytes in the archive, kind of compression, bytes, checksum)
+        file, start, size, per_file = [], [], [], []
+        for i in range(len(files)):
+            path = files.path(i)
+            try:
+                with zipfile.ZipFile(_StoredFile(files.store, path, files.sizes[i])) as archive:  # pyright: ignore[reportArgumentType]
+                    members, end = archive.infolist(), archive.start_dir
+            except (zipfile.BadZipFile, OSError, NotImplementedError, ValueError) as e:
+                raise RuntimeError(f"{path}: {e}") from e
+            # What comes between a member's data and the next header belongs to the member: the range holds it all, wherever the data begin.
+            places = np.array(sorted({m.header_offset for m in members} | {end}), np.int64)
+            kept = [m for m in members if not m.is_dir() and keep(m.filename.rpartition("/")[2].encode())]
+            for m in kept:
+                if m.flag_bits & 1 or m.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+                    what = "encrypted" if m.flag_bits & 1 else f"compressed by method {m.compress_type}"
+                    raise RuntimeError(f"{path}: {m.filename} is {what}; members that are stored or deflated are read")
+                self._names.append(m.filename)
+                self._info.append((m.compress_size, m.compress_type, m.file_size, m.CRC))
+                file.append(i)
+                start.append(m.header_offset)
+                size.append(int(places[np.searchsorted(places, m.header_offset) + 1]) - m.header_offset)
+            per_file.append(len(kept))
+        if not self._names:
+            raise RuntimeError(
+                f"no member of {', '.join(map(files.path, range(len(files))))} matches file_filter {list(as_list(op.file_filter))}"
+            )
+        folders = [name.rpartition("/")[0] for name in self._names]
+        number = {folder: k for k, folder in enumerate(sorted({*folders}, key=str.encode))}
+        self._labels = np.array([number[f] for f in folders], np.int32)
+        self.bounds = np.cumsum([0, *per_file])
+        self.stored = self._ranges = Ranges(files, np.array(file), np.array(start), np.array(size))
+        digest = files.digest.copy()
+        digest.update("\0".join(self._names).encode() + np.array([i[3] for i in self._info], np.int64).tobytes())
+        self.digest = digest.hexdigest()[:16]
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    def name(self, i: int) -> str:
+        return f"{self._ranges.files.path(int(self._ranges.file[i]))}/{self._names[i]}"
+
+    def read(self, i: int) -> tuple[np.ndarray, np.ndarray]:
+        try:
+            return np.frombuffer(self._member(i, self._ranges.read(i)), np.uint8), self._labels[i : i + 1]
+        except (ValueError, zlib.error) as e:
+            raise ValueError(f"{self.name(i)} (at {self._ranges.start[i]}): {e}") from e
+
+    def _member(self, i: int, data: bytes) -> bytes | memoryview:
+        packed, kind, size, checksum = self._info[i]
+        if data[:4] != b"PK\3\4":
+            raise ValueError("there is no member where the archive's table says")
+        begin = _LOCAL_HEADER + int.from_bytes(data[26:28], "little") + int.from_bytes(data[28:30], "little")
+        content: bytes | memoryview = memoryview(data)[begin : begin + packed]
+        if kind == zipfile.ZIP_DEFLATED:
+            content = zlib.decompressobj(-zlib.MAX_WBITS).decompress(content, size + 1)
+        if len(content) != size:
+            raise ValueError(f"it has {len(content)} bytes, the archive's table says {size}")
+        if zlib.crc32(content) != checksum:
+            raise ValueError("its checksum is wrong")
+        return content
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ReadZip(Reader):
+    """`readers.zip`; the fields are its arguments."""
+
+    name: ClassVar[str] = "readers.zip"
+
+    path: Paths
+    file_filter: str | tuple[str, ...]
+
+    @property
+    def num_outputs(self) -> int:
+        return 2
+
+    def open(self) -> _Members:
+        return _Members(self)
+
+
+@operator_function(ReadZip)
+def zip(
+    *,
+    path: Paths,
+    file_filter: str | Sequence[str] = "*",
+    weights: float | Sequence[float] | None = None,
+    random_shuffle: bool = False,
+    initial_fill: Annotated[int, Range(1)] = 1024,
+    shuffle_after_epoch: bool = False,
+    shuffle_after_epoch_seed: int | None = None,
+    shuffle: Literal["global"] | None = None,
+    num_shards: Annotated[int, Range(1)] = 1,
+    shard_id: Annotated[int, Range(0)] = 0,
+    stick_to_shard: bool = False,
+    pad_last_batch: bool = False,
+    storage: Storage | None = None,
+    seed: int = -1,
+    on_error: OnError = "raise",
+    device: Literal["cpu"] | None = None,
+    name: str | None = None,
+    **hints: Unpack[ReaderHints],
+) -> tuple[DataNode, DataNode]:
+    """Reads the members of ZIP archives, each with a label. Beyond DALI.
+
+    Args:
+      path: of the archives, which are read one after another; patterns (``*``, ``?``, ``[``) stand for the files that match, in byte order.
+        Members come in the order of their archive's table.
+      file_filter: glob patterns, one of which a member's name, without its directory, must match; they mind the case.
+      weights: how often the archives' members come, in proportion: one number for each file that `path` names. They are mixed evenly, and
+        an epoch has each member at least once: those of an archive that is too small for its weight come again.
+      random_shuffle: shuffle the list before it is split into shards, and each epoch of a shard in a new order.
+      initial_fill: places of the buffer that this order is drawn with: small ones shuffle only locally, 1 not at all.
+      shuffle_after_epoch: shuffle the whole list anew in each epoch, alike for all shards, and read the same part of it.
+      shuffle_after_epoch_seed: another seed for this than the fixed one.
+      shuffle: "global": the same by `seed`, which must be one for all shards: the order of each epoch is a new permutation of the whole
+        list.
+      num_shards: parts that the list is split into: part i of S begins at entry ``floor(i*N/S)``.
+      shard_id: the part to read, ``0 .. num_shards - 1``.
+      stick_to_shard: read this part in every epoch, not the next one.
+      pad_last_batch: repeat a shard's last sample until all shards are equally long and the last batch is full.
+      storage: how URLs are read: `jaxdali.Storage`.
+      seed: seed of the shuffling; negative: the pipeline's.
+      on_error: what becomes of a record that can't be read: "raise": its batch fails. "replace": a later one of the list takes its place,
+        and `Pipeline.bad_samples` reports it.
+      device: "cpu" or None.
+      name: of the reader, for ``reader_name`` and error messages.
+
+    Returns:
+      (contents ``uint8[bytes]``, label ``int32[1]``) of each member. Labels number the directories within the archives, in byte order.
+      Their source_info is the path of the archive and of the member in it.
+
+    Raises:
+      ValueError, TypeError: arguments that contradict each other or are out of range.
+      RuntimeError: at build, an archive that can't be read, or members that are encrypted or compressed otherwise than by "deflate". A
+        member that is damaged or whose checksum is wrong fails when its batch runs.
+
+    Example:
+      >>> jpegs, labels = fn.readers.zip(path="s3://bucket/train.zip", file_filter="*.jpg", shuffle="global")
+    """
+    ...

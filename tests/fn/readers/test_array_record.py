@@ -1,0 +1,135 @@
+"""readers.array_record: files that the array_record package wrote (tests/data/array_record.json), damaged ones, large tables."""
+
+import base64
+import json
+import zlib
+
+import numpy as np
+import places
+import pytest
+import riegeli
+
+from jaxdali import SampleError, fn, pipeline_def
+from jaxdali._data.array_record import _entries, chunk_table, joined, logical, physical, records_of
+from jaxdali._data.files import Files
+
+FILES = {k: zlib.decompress(base64.b64decode(v)) for k, v in json.loads((places.ROOT / "tests/data/array_record.json").read_text()).items()}
+RECORDS = [b"", b"one", *(bytes([i]) * (i * 37 % 300) for i in range(60)), bytes(range(256)) * 600, b"x" * 65000, b"last"]
+
+
+def read(path, n, batch_size=None, **kwargs):
+    @pipeline_def(batch_size=batch_size or n, num_threads=2, seed=1)
+    def pipeline():
+        return fn.readers.array_record(path=path, **kwargs)
+
+    pipe = pipeline()
+    found = [x for _ in range(n // (batch_size or n)) for x in pipe.run()[0]]
+    pipe.close()
+    return [np.asarray(x).tobytes() for x in found], [x.source_info() for x in found]
+
+
+@pytest.mark.parametrize("options", [o for o in FILES if "brotli" not in o and "transpose" not in o])
+def test_what_the_package_wrote_is_read(tmp_path, options):
+    if "uncompressed" not in options:
+        pytest.importorskip("zstandard")
+    path = tmp_path / "x.array_record"
+    path.write_bytes(FILES[options])
+    records, names = read(path, len(RECORDS))
+    assert records == RECORDS
+    assert names[3] == f"{path}, record 3"
+    shuffled, names = read([path, path], 2 * len(RECORDS), shuffle="global")
+    assert shuffled == [RECORDS[int(name.rsplit(" ", 1)[1])] for name in names]
+    assert sorted(shuffled) == sorted(2 * RECORDS)
+
+
+@pytest.mark.parametrize(("options", "text"), [("brotli", "compressed by Brotli; zstd and none are read"), ("transpose", "transpose:true")])
+def test_what_is_not_read_is_said(tmp_path, options, text):
+    path = tmp_path / "x.array_record"
+    path.write_bytes(next(data for o, data in FILES.items() if options in o))
+    with pytest.raises((RuntimeError, SampleError), match=f"x.array_record.*{text}"):
+        read(path, 4)
+
+
+def test_positions():
+    data = bytearray()
+    for position in range(3 * 65536 + 100):
+        if position % 65536 >= 24:
+            assert logical(position) == len(data)
+            assert physical(len(data)) == position
+            data.append(position % 251)
+    raw = bytes(position % 251 for position in range(3 * 65536 + 100))
+    for start, size in ((0, 100), (70, 10), (65536, 65536), (65530, 40), (100, 3 * 65536)):
+        end = start + size
+        assert joined(raw[start:end], start) == bytes(data[int(logical(np.int64(start))) : int(logical(np.int64(end)))])
+
+
+def damaged(tmp_path, change):
+    data = bytearray(FILES["group_size:16,zstd:5"])
+    change(data)
+    path = tmp_path / "x.array_record"
+    path.write_bytes(data)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        (lambda d: d.__delitem__(slice(1000, None)), "it has 1000 bytes: it is no ArrayRecord file, or cut off"),
+        (lambda d: d.__delitem__(slice(-65536, None)), "x.array_record: "),
+        (lambda d: d.__setitem__(slice(-65536, None), bytes(65536)), "a chunk of 0 bytes is cut off"),
+        (lambda d: d.__setitem__(slice(0, None), bytes(65536)), "a chunk of 0 bytes is cut off"),
+    ],
+)
+def test_files_that_are_none(tmp_path, change, text):
+    with pytest.raises(RuntimeError, match=text):
+        read(damaged(tmp_path, change), 4)
+
+
+def test_a_damaged_chunk_is_named(tmp_path):
+    pytest.importorskip("zstandard")
+    path = damaged(tmp_path, lambda d: d.__setitem__(slice(120, 140), bytes(20)))
+    with pytest.raises(SampleError, match=r"x\.array_record, \d+ bytes from 64 on: a chunk"):
+        read(path, 4)
+
+
+def test_a_file_that_changes_is_noticed(tmp_path):
+    path = tmp_path / "x.array_record"
+    riegeli.array_record(path, [b"a" * 10] * 20)
+
+    @pipeline_def(batch_size=4, num_threads=2, prefetch_queue_depth=1)
+    def pipeline():
+        return fn.readers.array_record(path=path)
+
+    pipe = pipeline()
+    pipe.build()
+    path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(SampleError, match=r"x\.array_record.*its size changed after it was opened"):
+        pipe.run()
+    pipe.close()
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_damage_never_does_more_than_an_error(tmp_path, seed):
+    rng = np.random.default_rng(seed)
+    whole = FILES["group_size:7,uncompressed"]
+    for k in range(60):
+        data = bytearray(whole)
+        places = rng.integers(0, len(data), 4) if k % 2 else np.concatenate([rng.integers(len(data) - 65536, len(data) - 65400, 2)])
+        for at in places.tolist():
+            data[at] = rng.integers(256)
+        path = tmp_path / "x"
+        path.write_bytes(data)
+        try:
+            table, end, _ = chunk_table(Files.of(path, None), 0)
+            for start in table[:, 0].tolist():
+                records_of(joined(bytes(data[start:end]), start))
+        except (ValueError, KeyError, IndexError, AttributeError):
+            pass
+
+
+def test_large_tables_are_parsed_in_parts(monkeypatch):
+    monkeypatch.setattr("jaxdali._data.array_record._AT_ONCE", 7)
+    entries = [(64 + 1000 * i, i % 3 * 100, 1 + i % 2) for i in range(40)]
+    messages = [riegeli.field(1, a) + (riegeli.field(2, b) if b else b"") + riegeli.field(3, c) for a, b, c in entries]
+    table = _entries(np.array([len(m) for m in messages]), memoryview(b"".join(messages)))
+    assert [tuple(row) for row in table.tolist()] == entries

@@ -1,0 +1,102 @@
+"""readers.parquet: types of columns, images as Hugging Face writes them, Arrow files, errors."""
+
+import numpy as np
+import pytest
+
+from jaxdali import SampleError, fn, pipeline_def
+
+pa = pytest.importorskip("pyarrow")
+pq = pytest.importorskip("pyarrow.parquet")
+
+
+def read(n, columns, path, **kwargs):
+    @pipeline_def(batch_size=n, num_threads=2)
+    def pipeline():
+        nodes = fn.readers.parquet(path=path, columns=columns, **kwargs)
+        return nodes if isinstance(nodes, tuple) else (nodes,)
+
+    pipe = pipeline()
+    outputs = pipe.run()
+    pipe.close()
+    return [[np.asarray(x) for x in output] for output in outputs]
+
+
+COLUMNS = {
+    "i8": pa.array([1, -2, 3, 4, 5], pa.int8()),
+    "u64": pa.array([1, 2, 2**63, 4, 5], pa.uint64()),
+    "f16": pa.array(np.array([1, 2, 3, 4, 0.5], np.float16)),
+    "f64": pa.array([1.5, 2, 3, 4, 5], pa.float64()),
+    "bool": pa.array([True, False, True, True, False]),
+    "text": pa.array(["", "a", "ä", "b" * 1000, "c"]),
+    "large": pa.array([b"1", b"22", b"", b"4", b"5"], pa.large_binary()),
+    "category": pa.array(["x", "y", "x", "x", "y"]).dictionary_encode(),
+    "list": pa.array([[1], [], [2, 3], [4], [5, 6, 7]], pa.list_(pa.int32())),
+    "three": pa.array([[i, i + 0.5, -i] for i in range(5)], pa.list_(pa.float32(), 3)),
+    "bits": pa.array([[True], [], [False, True], [True], [False]], pa.list_(pa.bool_())),
+}
+
+
+def expected(column):
+    for x in column.to_pylist():
+        if isinstance(x, str):
+            x = x.encode()
+        kind = getattr(column.type, "value_type", column.type)
+        yield np.frombuffer(x, np.uint8) if isinstance(x, bytes) else np.array(x, kind.to_pandas_dtype())
+
+
+@pytest.mark.parametrize("form", ["parquet", "file", "stream"])
+def test_types(tmp_path, form):
+    table, path = pa.table(COLUMNS), str(tmp_path / "x")
+    if form == "parquet":
+        pq.write_table(table, path, row_group_size=2)
+    else:
+        with pa.OSFile(path, "wb") as f, {"file": pa.ipc.new_file, "stream": pa.ipc.new_stream}[form](f, table.schema) as writer:
+            writer.write_table(table, max_chunksize=2)
+    outputs = read(5, list(COLUMNS), path)
+    for (name, column), output in zip(COLUMNS.items(), outputs):
+        for x, y in zip(output, expected(column), strict=True):
+            assert x.dtype == y.dtype, name
+            assert x.shape == y.shape
+            assert (x == y).all()
+
+
+def test_images_have_bytes_or_a_path(tmp_path):
+    (tmp_path / "images").mkdir()
+    (tmp_path / "images/1.jpg").write_bytes(b"from the path")
+    images = [{"bytes": b"inside", "path": "0.jpg"}, {"bytes": None, "path": "images/1.jpg"}]
+    pq.write_table(pa.table({"image": images, "label": [7, 8]}), tmp_path / "x.parquet")
+    images, labels = read(2, ["image", "label"], tmp_path / "*.parquet")
+    assert [x.tobytes() for x in images] == [b"inside", b"from the path"]
+    assert [(int(x), x.shape, x.dtype) for x in labels] == [(7, (), np.int64), (8, (), np.int64)]
+
+
+def test_errors(tmp_path):
+    path = tmp_path / "x.parquet"
+    pq.write_table(pa.table({"n": [1, None, 3, 4], "when": pa.array([0, 1, 2, 3], pa.timestamp("s"))}), path)
+    with pytest.raises(SampleError, match=r"x\.parquet, row 1: column 'n': it is null"):
+        read(2, "n", path)
+    with pytest.raises(RuntimeError, match=r"x\.parquet: there is no column 'm'; it has n, when"):
+        read(2, "m", path)
+    with pytest.raises(RuntimeError, match=r"x\.parquet: column 'when' is of type timestamp\[ms\]; numbers, texts"):
+        read(2, "when", path)
+    other = tmp_path / "y.parquet"
+    pq.write_table(pa.table({"n": [1.5]}), other)
+    with pytest.raises(RuntimeError, match=r"y\.parquet: its columns differ in type from those of .*x\.parquet"):
+        read(2, "n", [path, other])
+    for damaged in (path.read_bytes()[:-20], b"PAR1" + bytes(40), b"", b"nothing of the kind"):
+        path.write_bytes(damaged)
+        with pytest.raises(RuntimeError, match=r"x\.parquet: "):
+            read(2, "n", path)
+
+
+def test_a_damaged_group_is_named(tmp_path):
+    path = tmp_path / "x.parquet"
+    pq.write_table(
+        pa.table({"data": [bytes([i]) * 1000 for i in range(8)]}), path, row_group_size=4, use_dictionary=False, compression="zstd"
+    )
+    data = bytearray(path.read_bytes())
+    place = pq.ParquetFile(path).metadata.row_group(1).column(0).data_page_offset
+    data[place : place + 30] = bytes(30)
+    path.write_bytes(data)
+    with pytest.raises(SampleError, match=r"x\.parquet, row 4: "):
+        read(8, "data", path)

@@ -1,0 +1,71 @@
+"""Writes ArrayRecord files, byte by byte as their format says, but for checksums."""
+
+import pathlib
+import struct
+from collections.abc import Sequence
+
+BLOCK = 1 << 16
+
+
+def varint(x: int) -> bytes:
+    out = bytearray()
+    while x > 127:
+        out.append(x & 127 | 128)
+        x >>= 7
+    return bytes([*out, x])
+
+
+def field(number: int, x: int | bytes) -> bytes:
+    return varint(number << 3) + varint(x) if isinstance(x, int) else varint(number << 3 | 2) + varint(len(x)) + x
+
+
+def chunk(records: Sequence[bytes], zstd: bool = False) -> bytes:
+    """A chunk of records: header, sizes, values."""
+    parts = [b"".join(varint(len(r)) for r in records), b"".join(records)]
+    if zstd:
+        import zstandard
+
+        parts = [varint(len(p)) + zstandard.ZstdCompressor().compress(p) for p in parts]
+    data = (b"z" if zstd else b"\0") + varint(len(parts[0])) + b"".join(parts)
+    return struct.pack("<QQQQQ", 0, len(data), 0, ord("r") | len(records) << 8, sum(map(len, records))) + data
+
+
+class Blocks:
+    """A file of blocks that begin with headers."""
+
+    def __init__(self):
+        self.data = bytearray()
+
+    def add(self, data: bytes) -> int:
+        """Where it begins."""
+        begin = None
+        for byte in range(0, len(data)):
+            if len(self.data) % BLOCK == 0:
+                begin = len(self.data) if begin is None else begin
+                self.data += bytes(24)
+            begin = len(self.data) if begin is None else begin
+            self.data.append(data[byte])
+        assert begin is not None
+        return begin
+
+    def fill(self):
+        """To the end of the block."""
+        self.data += bytes(-len(self.data) % BLOCK)
+
+
+def array_record(path: pathlib.Path, records: Sequence[bytes], group: int = 1, zstd: bool = False):
+    """An ArrayRecord file, with `group` records in a chunk."""
+    out = Blocks()
+    out.add(struct.pack("<QQQQQ", 0, 0, 0, ord("s"), 0))
+    groups = [records[i : i + group] for i in range(0, len(records), group)]
+    entries = []
+    for g in groups:
+        n = sum(map(len, g))
+        entries.append(field(1, out.add(chunk(g, zstd))) + (field(2, n) if n else b"") + field(3, len(g)))
+    options = f"group_size:{group},transpose:false,{'zstd:3' if zstd else 'uncompressed'}".encode()
+    metadata = field(1, field(1, 1) + field(2, len(groups)) + field(3, len(records)) + field(4, options))
+    footer = out.add(chunk([metadata, *entries], zstd))
+    out.fill()
+    out.add(chunk([field(1, footer) + field(2, 0x71930E704FDAE05E)]))
+    out.fill()
+    path.write_bytes(out.data)
