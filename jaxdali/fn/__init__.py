@@ -15,6 +15,9 @@ from . import segmentation as segmentation
 from . import transforms as transforms
 from ._box.bb_flip import bb_flip as bb_flip
 from ._box.bbox_paste import bbox_paste as bbox_paste
+from ._box.box_encoder import box_encoder as box_encoder
+from ._box.random_bbox_crop import random_bbox_crop as random_bbox_crop
+from ._box.roi_random_crop import roi_random_crop as roi_random_crop
 from ._decode.peek_image_shape import peek_image_shape as peek_image_shape
 from ._deprecated import coin_flip as coin_flip
 from ._deprecated import file_reader as file_reader

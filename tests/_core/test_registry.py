@@ -97,6 +97,7 @@ def needed(name: str) -> dict:
     """The least that the operator must be given besides its inputs."""
     least = {
         "bbox_paste": {"ratio": 2.0},
+        "box_encoder": {"anchors": [0, 0, 1, 1]},
         "color_space_conversion": {"image_type": dali_types.RGB, "output_type": dali_types.BGR},
         "constant": {"idata": 1},
         "decoders.image_slice": {"start": 0},
@@ -106,6 +107,7 @@ def needed(name: str) -> dict:
         "reshape": {"shape": [48]},
         "resize_crop_mirror": {"size": 4},
         "resize": {"size": 4},
+        "roi_random_crop": {"crop_shape": 1, "roi_start": 0, "roi_end": 1},
     }
     return {n: example(a) for n, a in declared[name]().items() if a.required and not a.is_input} | least.get(name, {})
 

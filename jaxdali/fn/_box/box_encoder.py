@@ -1,0 +1,131 @@
+"""Bounding boxes as offsets from anchors, for single-shot detectors."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal, Unpack
+
+import numpy as np
+
+from ..._core.context import HostContext
+from ..._core.declaration import Len, Range
+from ..._core.errors import ArgumentError
+from ..._core.graph import DataNode
+from ..._core.operator import HostOperator
+from ..._core.operator_function import Hints, Input, operator_function
+from ..._core.values import Spec, Value
+from .._families import UNSUPPORTED
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class BoxEncoder(HostOperator):
+    """For each anchor a box and its label."""
+
+    name = "box_encoder"
+    num_outputs = 2  # pyright: ignore[reportAssignmentType]
+    anchors: tuple[float, ...]
+    criteria: float
+    offset: bool
+    scale: float
+    means: tuple[float, ...]
+    stds: tuple[float, ...]
+
+    def __post_init__(self):
+        if not self.anchors or len(self.anchors) % 4:
+            raise ArgumentError(f"argument anchors must have 4 numbers for each anchor, got {len(self.anchors)}")
+
+    def infer(self, boxes: Spec, labels: Spec) -> tuple[Spec, ...]:
+        if boxes.dtype != np.float32 or boxes.ndim != 2 or boxes.extent(1) not in (4, None):
+            raise ArgumentError(f"the boxes must be float32 [n, 4], got {boxes.ndim}-D {boxes.dtype}")
+        if labels.dtype != np.int32 or labels.ndim not in (1, 2) or (labels.ndim == 2 and labels.extent(1) not in (1, None)):
+            raise ArgumentError(f"the labels must be int32 [n] or [n, 1], got {labels.ndim}-D {labels.dtype}")
+        count = len(self.anchors) // 4
+        return Spec(np.dtype(np.float32), 2, (count, 4)), Spec(np.dtype(np.int32), 1, (count,))
+
+    def run(self, ctx: HostContext, boxes: Value, labels: Value) -> tuple[Any, ...]:
+        anchors = np.asarray(self.anchors, np.float32).reshape(-1, 4)
+        centers = _centers(anchors)
+        encoded = np.tile(np.zeros_like(centers) if self.offset else centers, (ctx.N, 1, 1))
+        classes = np.zeros((ctx.N, len(anchors)), np.int32)
+        for i in np.flatnonzero(ctx.present).tolist():
+            b, label = boxes.sample(i), labels.sample(i).reshape(-1)
+            if b.shape[1] != 4 or len(b) != len(label):
+                ctx.fail(i, UNSUPPORTED, f"each box must have 4 coordinates and a label, got boxes {b.shape} and {len(label)} labels")
+            elif len(b):
+                anchor, box = self._matches(b, anchors)
+                encoded[i, anchor] = self._offsets(b[box], anchors[anchor]) if self.offset else _centers(b[box])
+                classes[i, anchor] = label[box]
+        return encoded, classes
+
+    def _matches(self, boxes: np.ndarray, anchors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Anchors that stand for a box, and which. Of equal ones the last, as by DALI."""
+        low, high = (edge(boxes[:, None, k : k + 2], anchors[:, k : k + 2]) for edge, k in ((np.maximum, 0), (np.minimum, 2)))
+        common = np.clip(high - low, 0, None).prod(axis=2)
+        area, own = ((x[:, 2:] - x[:, :2]).prod(axis=1) for x in (boxes, anchors))
+        union = area[:, None] + own - common
+        overlap = np.divide(common, union, out=np.zeros_like(union), where=union > 0)
+        box = len(boxes) - 1 - overlap[::-1].argmax(axis=0)
+        matched = overlap.max(axis=0) > np.float32(self.criteria)
+        best = len(anchors) - 1 - overlap[:, ::-1].argmax(axis=1)  # a box has its best anchor, however little they overlap
+        for b, a in enumerate(best.tolist()):
+            box[a] = b
+        matched[best] = True
+        anchor = np.flatnonzero(matched)
+        return anchor, box[anchor]
+
+    def _offsets(self, boxes: np.ndarray, anchors: np.ndarray) -> np.ndarray:
+        b, a = _centers(boxes * np.float32(self.scale)), _centers(anchors * np.float32(self.scale))
+        with np.errstate(divide="ignore", invalid="ignore"):
+            raw = np.concatenate([(b[:, :2] - a[:, :2]) / a[:, 2:], np.log(b[:, 2:] / a[:, 2:])], axis=1)
+            return (raw - np.asarray(self.means, np.float32)) / np.asarray(self.stds, np.float32)
+
+
+def _centers(boxes: np.ndarray) -> np.ndarray:
+    """(left, top, right, bottom) as (x and y of the centre, width, height)."""
+    return np.concatenate([(boxes[:, :2] + boxes[:, 2:]) * np.float32(0.5), boxes[:, 2:] - boxes[:, :2]], axis=1)
+
+
+@operator_function(BoxEncoder)
+def box_encoder(
+    input_0: Input,
+    input_1: Input,
+    /,
+    *,
+    anchors: Sequence[float],
+    criteria: Annotated[float, Range(0, 1)] = 0.5,
+    offset: bool = False,
+    scale: float = 1.0,
+    means: Annotated[Sequence[float], Len(4)] = (0.0, 0.0, 0.0, 0.0),
+    stds: Annotated[Sequence[float], Len(4)] = (1.0, 1.0, 1.0, 1.0),
+    device: Literal["cpu", "gpu"] | None = None,
+    name: str | None = None,
+    **hints: Unpack[Hints],
+) -> tuple[DataNode, DataNode]:
+    """Assigns boxes to the anchors of a detector, as SSD (Liu et al., 2016) does.
+
+    An anchor gets the box it overlaps most, if the intersection is more than `criteria` of the union; and each box the anchor that it
+    overlaps most. Runs on the host: the inputs are host values.
+
+    Args:
+      input_0: boxes ``[n, 4]``, float32: left, top, right, bottom, in 0 ... 1.
+      input_1: their labels, int32, ``[n]`` or ``[n, 1]``.
+      anchors: four numbers for each anchor: left, top, right, bottom.
+      criteria: see above, 0 ... 1.
+      offset: of a box the offset from its anchor: ``((x - ax) / aw, (y - ay) / ah, log(w / aw), log(h / ah))``, of the centres, minus
+        `means` and by `stds`; 0 where an anchor has no box. Default: the box itself, or the anchor where it has none.
+      scale: factor of boxes and anchors before offsets are calculated.
+      means, stds: 4 numbers each, see `offset`.
+      device: "gpu": the results are moved to the accelerator.
+
+    Returns:
+      (boxes, labels): ``[anchors, 4]`` float32, x and y of the centre, width and height; ``[anchors]`` int32, 0 where there is no box.
+
+    Raises:
+      ArgumentError: anchors that are not 4 numbers each, or inputs of other types.
+      OperatorError: a sample has not as many labels as boxes.
+
+    Example:
+      >>> boxes, labels = fn.box_encoder(boxes, labels, anchors=anchors, offset=True, stds=(0.1, 0.1, 0.2, 0.2))
+    """
+    ...

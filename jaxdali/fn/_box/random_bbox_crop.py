@@ -1,0 +1,374 @@
+"""Random windows of images that suit the bounding boxes on them."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import logging
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal, Unpack
+
+import numpy as np
+
+from ..._core.arguments import Arguments
+from ..._core.building import add, is_node
+from ..._core.context import HostContext
+from ..._core.declaration import Range
+from ..._core.errors import ArgumentError
+from ..._core.graph import DataNode
+from ..._core.operator import HostOperator
+from ..._core.operator_function import Input, OneOrMore, PerSample, SeededHints, operator_function
+from ..._core.values import Spec, Value
+from .._families import UNSUPPORTED
+from ..random._draw import draw
+
+_log = logging.getLogger("jaxdali")
+_Columns = tuple[list[int], list[int], bool]  # of starts, of ends or extents, and whether they are extents
+_MOST = 1 << 17  # attempts, where the user sets no limit
+_FIRST = 32  # of which so many are made at once; then twice as many
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RandomBBoxCrop(HostOperator):
+    """Draws windows until one suits."""
+
+    name = "random_bbox_crop"
+    random = True
+    has_labels: bool
+    all_boxes_above_threshold: bool
+    allow_no_crop: bool
+    aspect_ratio: tuple[float, ...]
+    bbox_layout: str | None
+    bbox_prune_threshold: float | None
+    ltrb: bool | None
+    num_attempts: int
+    output_bbox_indices: bool
+    quiet: bool
+    scaling: tuple[float, ...]
+    shape_layout: str | None
+    threshold_type: str
+    thresholds: tuple[float, ...]
+    total_num_attempts: int | None
+    seed: int
+
+    @property
+    def num_outputs(self) -> int:
+        return 3 + self.has_labels + self.output_bbox_indices
+
+    def infer(self, boxes: Spec, *others: Spec) -> tuple[Spec, ...]:
+        f32, i32 = np.dtype(np.float32), np.dtype(np.int32)
+        if boxes.dtype != f32 or boxes.ndim != 2 or boxes.extent(1) not in (4, 6, None):
+            raise ArgumentError(f"the boxes must be float32 [n, 4], or [n, 6] of volumes, got {boxes.ndim}-D {boxes.dtype}")
+        ndim = self._ndim(boxes.extent(1))
+        self._columns(ndim)
+        self._shape_order(ndim)
+        if len(self.aspect_ratio) != 2 and (ndim, len(self.aspect_ratio)) != (3, 6):
+            raise ArgumentError(f"aspect_ratio must be 2 numbers, or 6 of volumes, got {len(self.aspect_ratio)}")
+        for name in ("crop_shape", "input_shape"):
+            self.args.check_width(name, ndim, (boxes, *others))
+        outputs = [Spec(f32, 1, (ndim,)), Spec(f32, 1, (ndim,)), Spec(f32, 2, None, dims=(None, 2 * ndim))]
+        if self.has_labels:
+            labels = others[0]
+            if labels.dtype != i32 or labels.ndim not in (1, 2):
+                raise ArgumentError(f"the labels must be int32 [n] or [n, 1], got {labels.ndim}-D {labels.dtype}")
+            outputs.append(Spec(i32, labels.ndim, None, dims=(None, *map(labels.extent, range(1, labels.ndim)))))
+        if self.output_bbox_indices:
+            outputs.append(Spec(i32, 1, None))
+        return tuple(outputs)
+
+    def _ndim(self, columns: int | None) -> int:
+        """Axes of the boxes; where it is not known how many columns they have, what else says it: else 2."""
+        return columns // 2 if columns is not None else 3 if len(self.bbox_layout or "") == 6 or len(self.aspect_ratio) == 6 else 2
+
+    def _columns(self, ndim: int) -> _Columns:
+        """The columns of starts, and of ends or extents, by axis; and whether they are extents."""
+        layout = self.bbox_layout or ("xyz"[:ndim] + ("WHD" if self.ltrb is False else "XYZ")[:ndim])
+        for second, extents in (("XYZ"[:ndim], False), ("WHD"[:ndim], True)):
+            if sorted(layout) == sorted("xyz"[:ndim] + second):
+                return [layout.index(c) for c in "xyz"[:ndim]], [layout.index(c) for c in second], extents
+        raise ArgumentError(f"bbox_layout must be made of {'xyz'[:ndim]} and {'XYZ'[:ndim]} or {'WHD'[:ndim]}, got {layout!r}")
+
+    def _shape_order(self, ndim: int) -> list[int]:
+        """Where `crop_shape` and `input_shape` have width, height and depth."""
+        layout = self.shape_layout or "WHD"[:ndim]
+        if sorted(layout) != sorted("WHD"[:ndim]):
+            raise ArgumentError(f"shape_layout must be made of {'WHD'[:ndim]}, got {layout!r}")
+        return [layout.index(c) for c in "WHD"[:ndim]]
+
+    def run(self, ctx: HostContext, boxes: Value, *others: Value) -> tuple[Any, ...]:
+        ndim = self._ndim(boxes.spec.extent(1))
+        starts, ends, extents = self._columns(ndim)
+        order, a = self._shape_order(ndim), self.arguments(ctx, others)
+        shapes = {n: x[:, order].astype(np.float64) for n in ("crop_shape", "input_shape") if (x := a.vector(n, ndim)) is not None}
+        samples: dict[int, _Sample] = {}
+        for i in np.flatnonzero(ctx.present).tolist():
+            b = boxes.sample(i)
+            wrong = self._wrong(b, ndim, others[0].sample(i) if self.has_labels else None)
+            if not wrong:
+                low = b[:, starts]
+                high = low + b[:, ends] if extents else b[:, ends]
+                if not ((low >= 0) & (low <= high) & (high <= 1 + (1e-6 if extents else 0))).all():
+                    wrong = f"boxes must lie in 0 ... 1, their ends behind their starts, got {b.tolist()}"
+            if wrong:
+                ctx.fail(i, UNSUPPORTED, wrong)
+                continue
+            given = {n: x[i] for n, x in shapes.items()}
+            samples[i] = _Sample(low.astype(np.float64), high.astype(np.float64), given.get("crop_shape"), given.get("input_shape"))
+        self._search(ctx, ndim, samples)
+        return self._outputs(ctx, samples, boxes, others, (starts, ends, extents))
+
+    def _wrong(self, boxes: np.ndarray, ndim: int, labels: np.ndarray | None) -> str:
+        if boxes.shape[1] != 2 * ndim:
+            return f"boxes must have {2 * ndim} coordinates, got {boxes.shape[1]}"
+        return f"there are {len(boxes)} boxes, but {len(labels)} labels" if labels is not None and len(labels) != len(boxes) else ""
+
+    def _search(self, ctx: HostContext, ndim: int, samples: dict[int, _Sample]):
+        """Finds a window for each sample."""
+        limit = _MOST if self.total_num_attempts is None else self.total_num_attempts
+        left, done, count = dict(samples), 0, _FIRST
+        for part in itertools.count(1):
+            count = -(-count // self.num_attempts) * self.num_attempts  # the attempts at a threshold together
+            sizes = np.zeros(ctx.N, np.int64)
+            sizes[[*left]] = count * (1 + 2 * ndim)
+            numbers, first = draw(ctx, self.seed, sizes, part=part)
+            for i, sample in [*left.items()]:
+                u = numbers[first[i] : first[i] + sizes[i]].reshape(count, -1)[: limit - done]
+                if self._attempt(sample, u, ndim):
+                    del left[i]
+            done, count = done + count, 2 * count
+            if not left or done >= limit:
+                break
+        for i, sample in left.items():
+            if self.total_num_attempts is None:
+                ctx.fail(i, UNSUPPORTED, f"no window was found in {_MOST} attempts; pass total_num_attempts to take the best one then")
+            elif not self.quiet:
+                _log.warning("random_bbox_crop: no window was found in %d attempts, the best one is used (%s)", limit, sample.best)
+
+    def _attempt(self, sample: _Sample, u: np.ndarray, ndim: int) -> bool:
+        """Tries windows in turn, each of a row of numbers; whether one suits."""
+        fixed = sample.crop_shape is not None
+        no_crop = self.allow_no_crop and not fixed
+        # For each `num_attempts` of them a threshold is drawn, or that nothing is cropped.
+        option = np.repeat((u[:: self.num_attempts, 0] * (len(self.thresholds) + no_crop)).astype(int), self.num_attempts)[: len(u)]
+        whole = option == len(self.thresholds)
+        threshold = np.asarray([*self.thresholds, 0.0])[option]
+        if fixed:
+            assert sample.input_shape is not None
+            free = sample.input_shape - sample.crop_shape
+            place = np.minimum(free, 0) + np.floor(u[:, 1 : 1 + ndim] * (np.abs(free) + 1))
+            start = place / sample.input_shape
+            size = np.broadcast_to(sample.crop_shape / sample.input_shape, start.shape)
+            valid = np.ones(len(u), bool)
+        else:
+            low, high = self.scaling
+            size, valid = self._proportioned(low + (high - low) * u[:, 1 : 1 + ndim], sample.input_shape)
+            start = place = u[:, 1 + ndim :] * (1 - size)
+        size, start = np.where(whole[:, None], 1.0, size), np.where(whole[:, None], 0.0, start)
+        metric, kept = self._compared(sample, start, size)
+        if len(sample.low):
+            worst = metric.min(axis=1) if self.all_boxes_above_threshold else metric.max(axis=1)
+            suits = whole | (valid & (worst >= threshold) & kept.any(axis=1))
+        else:
+            worst, suits = np.zeros(len(u)), valid | whole
+        k = int(suits.argmax()) if suits.any() else int(np.where(valid, worst, -1.0).argmax())
+        score = np.inf if suits[k] else worst[k] if valid[k] else -1.0
+        if score > sample.best:
+            sample.best, sample.start, sample.size, sample.kept = score, start[k], size[k], kept[k] | whole[k]
+            sample.anchor = place[k] if fixed else start[k]
+        return bool(suits[k])
+
+    def _proportioned(self, size: np.ndarray, shape: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
+        """Extents with the aspect ratios, where these are numbers; and which have them, where they are ranges."""
+        scale = np.ones(size.shape[1]) if shape is None else shape
+        size, valid = size * scale, np.ones(len(size), bool)
+        pairs = [*itertools.combinations(range(size.shape[1]), 2)]
+        ratios = np.asarray(self.aspect_ratio).reshape(-1, 2)
+        fixed = ratios[:, 0] == ratios[:, 1]
+        for (i, j), k in zip(pairs, itertools.cycle(range(len(ratios)))):
+            if fixed[k]:
+                longer = np.maximum(size[:, i], size[:, j])
+                size[:, i], size[:, j] = longer * min(ratios[k, 0], 1), longer / max(ratios[k, 0], 1)
+        for (i, j), k in zip(pairs, itertools.cycle(range(len(ratios)))):
+            with np.errstate(divide="ignore", invalid="ignore"):
+                ratio = size[:, i] / size[:, j]
+            slack = 1e-6 * fixed[k]
+            valid &= (ratio >= ratios[k, 0] * (1 - slack)) & (ratio <= ratios[k, 1] * (1 + slack))
+        return size / scale, valid
+
+    def _compared(self, sample: _Sample, start: np.ndarray, size: np.ndarray) -> tuple[Any, Any]:
+        """The metric of each window and box, and whether the box is kept, ``[windows, boxes]``."""
+        first, last = start[:, None], (start + size)[:, None]
+        common = np.clip(np.minimum(sample.high, last) - np.maximum(sample.low, first), 0, None).prod(axis=2)
+        area = (sample.high - sample.low).prod(axis=1)
+        share = np.divide(common, area, out=np.zeros_like(common), where=area > 0)
+        if self.threshold_type == "overlap":
+            metric = share
+        else:
+            union = area + size.prod(axis=1)[:, None] - common
+            metric = np.divide(common, union, out=np.zeros_like(common), where=union > 0)
+        if self.bbox_prune_threshold is not None:
+            return metric, np.logical_and(share >= self.bbox_prune_threshold, share > 0)
+        center = (sample.low + sample.high) / 2
+        return metric, ((first <= center) & (center <= last)).all(axis=2)
+
+    def _outputs(
+        self,
+        ctx: HostContext,
+        samples: dict[int, _Sample],
+        boxes: Value,
+        others: Sequence[Value],
+        columns: tuple[list[int], list[int], bool],
+    ) -> tuple[Any, ...]:
+        ndim = len(columns[0])
+        anchor, size = np.zeros((ctx.N, ndim), np.float32), np.zeros((ctx.N, ndim), np.float32)
+        mapped, labels, indices = [], [], []
+        for i in range(ctx.N):
+            sample, rows = samples.get(i), np.zeros(0, np.int32)
+            out = np.zeros((0, 2 * ndim), np.float32)
+            if sample is not None:
+                rows = np.flatnonzero(sample.kept).astype(np.int32)
+                anchor[i], size[i] = sample.anchor, sample.size if sample.crop_shape is None else sample.crop_shape
+                low, high = ((x[rows] - sample.start) / sample.size for x in (sample.low, sample.high))
+                low, high = np.clip(low, 0, 1), np.clip(high, 0, 1)
+                out = np.zeros((len(rows), 2 * ndim), np.float32)
+                out[:, columns[0]], out[:, columns[1]] = low, high - low if columns[2] else high
+            mapped.append(out)
+            indices.append(rows)
+            if self.has_labels:
+                labels.append(others[0].sample(i)[rows])
+        outputs = [anchor, size, mapped]
+        outputs += [labels] if self.has_labels else []
+        outputs += [indices] if self.output_bbox_indices else []
+        return tuple(outputs)
+
+
+@dataclasses.dataclass
+class _Sample:
+    """A sample, and the best window that was found for it; first the whole image.
+
+    Attributes:
+      low, high: starts and ends of the boxes, ``[n, ndim]``, x first.
+      crop_shape, input_shape: as given, x first.
+      start, size: of the window, relative to the image; anchor: its start as the result has it.
+      kept: the boxes that are kept.
+      best: how well it suits.
+    """
+
+    low: np.ndarray
+    high: np.ndarray
+    crop_shape: np.ndarray | None
+    input_shape: np.ndarray | None
+    best: float = -1.0
+
+    def __post_init__(self):
+        self.start = self.anchor = np.zeros(self.low.shape[1])
+        self.size, self.kept = np.ones(self.low.shape[1]), np.ones(len(self.low), bool)
+
+
+@operator_function("random_bbox_crop")
+def random_bbox_crop(
+    boxes: Input,
+    labels: Input | None = None,
+    /,
+    *,
+    all_boxes_above_threshold: bool = True,
+    allow_no_crop: bool = True,
+    aspect_ratio: Annotated[Sequence[float] | None, Range(0)] = None,
+    bbox_layout: str | None = None,
+    bbox_prune_threshold: Annotated[float | None, Range(0, 1)] = None,
+    crop_shape: Annotated[PerSample[OneOrMore[int]] | None, Range(1)] = None,
+    input_shape: Annotated[PerSample[OneOrMore[int]] | None, Range(1)] = None,
+    ltrb: bool | None = None,
+    num_attempts: Annotated[int, Range(1)] = 1,
+    output_bbox_indices: bool = False,
+    quiet: bool = False,
+    scaling: Annotated[Sequence[float] | None, Range(0)] = None,
+    seed: int = -1,
+    shape_layout: str | None = None,
+    threshold_type: Literal["iou", "overlap"] = "iou",
+    thresholds: Annotated[float | Sequence[float], Range(0, 1)] = (0.0,),
+    total_num_attempts: int = -1,
+    device: Literal["cpu"] | None = None,
+    name: str | None = None,
+    **hints: Unpack[SeededHints],
+) -> tuple[DataNode, ...]:
+    """Draws a window of each image that overlaps the boxes on it enough, and gives the boxes as they lie in the window.
+
+    Windows are drawn in turn, until one suits: it has the aspect ratio, its metric with the boxes is at least the threshold, and at
+    least one box is kept. Boxes and labels are host values.
+
+    Differs from DALI: a seed gives other numbers; without a limit, a sample fails after 131072 attempts; where with a limit no window had
+    the aspect ratio, nothing is cropped.
+
+    Args:
+      boxes: ``[n, 4]``, or of volumes ``[n, 6]``, float32 in 0 ... 1.
+      labels: ``[n]`` or ``[n, 1]``, int32. May be left out.
+      all_boxes_above_threshold: all boxes must reach the threshold. Otherwise one must.
+      allow_no_crop: not to crop is one more of the thresholds to draw from.
+      aspect_ratio: range of the width by the height, in pixels with `input_shape`, else relative to the image; of volumes also
+        three ranges, of x by y, x by z and y by z. Default: 1.
+      bbox_layout: the meaning of the columns: xyXY starts and ends, xyWH starts and extents, in any order; with z, Z and D of volumes.
+        Default: xyXY.
+      bbox_prune_threshold: boxes are kept of which at least this part lies in the window, 0 ... 1. Default: those whose centre does.
+      crop_shape: the window's extents in pixels, instead of `aspect_ratio` and `scaling`; needs `input_shape`. May be per sample.
+      input_shape: extents of the image in pixels. May be per sample.
+      ltrb: former name of ``bbox_layout="xyXY"`` (True) and "xyWH" (False).
+      num_attempts: how many windows are drawn for a threshold; then another threshold is drawn.
+      output_bbox_indices: whether the numbers of the boxes that are kept are a result.
+      quiet: not to warn, when the best of `total_num_attempts` is used.
+      scaling: range of the window's extents, relative to the image. Default: 1.
+      seed: fixes the numbers, whatever the pipeline's seed and the operator's place; negative: not given.
+      shape_layout: the order of `crop_shape` and `input_shape`. Default: WH, WHD of volumes.
+      threshold_type: the metric: "iou", of a box and the window the intersection by the union, or "overlap", by the box.
+      thresholds: one of which is drawn.
+      total_num_attempts: after so many windows the one with the best metric is used. Default: there is no limit.
+      device: "cpu" or None.
+
+    Returns:
+      (anchor, shape, boxes), then labels where there are some, then indices (int32) where asked for. Anchor and shape are float32, x first:
+      for `slice`, relative to the image, with `crop_shape` in pixels.
+
+    Raises:
+      ArgumentError: arguments that exclude each other, wrong ranges, inputs of other types.
+      OperatorError: boxes outside of 0 ... 1, not as many labels; no window was found.
+
+    Example:
+      >>> start, shape, boxes, labels = fn.random_bbox_crop(boxes, labels, scaling=(0.3, 1.0), thresholds=(0.1, 0.5))
+      >>> images = fn.slice(images, start, shape)
+    """
+    if bbox_layout is not None and ltrb is not None:
+        raise ArgumentError("give either bbox_layout or ltrb")
+    if crop_shape is not None and (aspect_ratio is not None or scaling is not None):
+        raise ArgumentError("crop_shape excludes aspect_ratio and scaling")
+    if crop_shape is not None and input_shape is None:
+        raise ArgumentError("crop_shape needs input_shape")
+    limits = (thresholds,) if isinstance(thresholds, (int, float)) else tuple(thresholds)
+    if not limits:
+        raise ArgumentError("thresholds is empty")
+    if total_num_attempts == 0 or total_num_attempts < -1:
+        raise ArgumentError(f"total_num_attempts must be at least 1, or -1 for any number, got {total_num_attempts}")
+    aspect, scale = tuple(aspect_ratio or (1.0, 1.0)), tuple(scaling or (1.0, 1.0))
+    for what, given, counts in (("aspect_ratio", aspect, (2, 6)), ("scaling", scale, (2,))):
+        if len(given) not in counts or any(low > high for low, high in zip(given[::2], given[1::2])):
+            raise ArgumentError(f"{what} must be (least, most){' or three such ranges' if 6 in counts else ''}, got {given}")
+    args, nodes = Arguments.of({"crop_shape": crop_shape, "input_shape": input_shape}, is_node)
+    op = RandomBBoxCrop(
+        has_labels=labels is not None,
+        all_boxes_above_threshold=all_boxes_above_threshold,
+        allow_no_crop=allow_no_crop,
+        aspect_ratio=aspect,
+        bbox_layout=bbox_layout,
+        bbox_prune_threshold=bbox_prune_threshold,
+        ltrb=ltrb,
+        num_attempts=num_attempts,
+        output_bbox_indices=output_bbox_indices,
+        quiet=quiet,
+        scaling=scale,
+        shape_layout=shape_layout,
+        threshold_type=threshold_type,
+        thresholds=limits,
+        total_num_attempts=None if total_num_attempts < 0 else total_num_attempts,
+        seed=seed,
+        args=args,
+    )
+    return add(op, boxes, *(() if labels is None else (labels,)), *nodes, device=device, name=name)

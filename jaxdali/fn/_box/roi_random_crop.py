@@ -1,0 +1,125 @@
+"""Random windows that show as much as they can of a region."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Literal, Unpack
+
+import numpy as np
+
+from ..._core.arguments import Arguments
+from ..._core.building import add, is_node
+from ..._core.context import BuildContext, HostContext
+from ..._core.errors import ArgumentError
+from ..._core.graph import DataNode
+from ..._core.operator import HostOperator, Operator
+from ..._core.operator_function import Input, OneOrMore, PerSample, SeededHints, operator_function
+from ..._core.values import Spec, Value
+from .._families import OUT_OF_BOUNDS
+from ..random._draw import uniforms
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RoiRandomCrop(HostOperator):
+    """The first indices of a window, of that of a region and the extents of both."""
+
+    name = "roi_random_crop"
+    random = True
+    of_data: bool  # the first input is what the window is taken of
+    seed: int
+    learned: int = 1  # axes that the arguments' sources have in their first sample
+
+    def __post_init__(self):
+        if ("roi_end" in self.args) == ("roi_shape" in self.args):
+            raise ArgumentError("give either roi_end or roi_shape")
+        if self.of_data and "in_shape" in self.args:
+            raise ArgumentError("give either an input or in_shape")
+
+    def run_reads(self, i: int) -> bool:
+        return i > 0 or not self.of_data
+
+    def bind(self, ctx: BuildContext, *inputs: Spec) -> Operator:
+        firsts = (ctx.first_shape(i) for i in range(len(inputs) - len(self.args.inputs), len(inputs)))
+        known = [math.prod(s) for s in firsts if s is not None]
+        return dataclasses.replace(self, learned=max(known)) if known else self
+
+    def _axes(self, inputs: tuple[Spec, ...]) -> int:
+        widths = {n: self.args.width(n, inputs) for n in ("crop_shape", "roi_start", "roi_end", "roi_shape", "in_shape") if n in self.args}
+        if self.of_data:
+            widths["the input"] = inputs[0].ndim
+        axes = max([w for w in widths.values() if w is not None] + [self.learned])
+        if any(w not in (1, axes, None) for w in widths.values()) or widths.get("the input", axes) != axes:
+            raise ArgumentError(f"crop_shape, the region and the input must have one number of axes, got {widths}")
+        return axes
+
+    def infer(self, *inputs: Spec) -> tuple[Spec, ...]:
+        return (Spec(np.dtype(np.int64), 1, (self._axes(inputs),)),)
+
+    def run(self, ctx: HostContext, *inputs: Value) -> tuple[np.ndarray]:
+        a, axes = self.arguments(ctx, inputs), self._axes(tuple(x.spec for x in inputs))
+
+        def vector(name: str) -> np.ndarray:
+            found = a.vector(name, axes, one_for_all=True)
+            assert found is not None, name
+            return found.astype(np.int64)
+
+        crop, first = vector("crop_shape"), vector("roi_start")
+        last = vector("roi_end") if "roi_end" in a else first + vector("roi_shape")
+        # From where the window still ends with the region to where it begins with it; or, if it is smaller, inside.
+        low, high = np.minimum(first, last - crop), np.maximum(first, last - crop)
+        whole = inputs[0].shapes if self.of_data else vector("in_shape") if "in_shape" in a else None
+        if whole is not None:
+            wrong = (crop > whole) | (first < 0) | (last > whole)
+            for i in np.flatnonzero(wrong.any(axis=1) & ctx.present):
+                d = int(wrong[i].argmax())
+                what = f"the region {first[i, d]} ... {last[i, d]} and crop_shape {crop[i, d]}"
+                ctx.fail(int(i), OUT_OF_BOUNDS, f"{what} must be inside of the extent {whole[i, d]} of axis {d}")
+            low, high = np.maximum(low, 0), np.minimum(high, whole - crop)
+        return (low + (uniforms(ctx, self.seed, axes) * (high - low + 1)).astype(np.int64),)
+
+
+@operator_function("roi_random_crop")
+def roi_random_crop(
+    input: Input | None = None,
+    /,
+    *,
+    crop_shape: PerSample[OneOrMore[int]],
+    roi_start: PerSample[OneOrMore[int]],
+    roi_end: PerSample[OneOrMore[int]] | None = None,
+    roi_shape: PerSample[OneOrMore[int]] | None = None,
+    in_shape: PerSample[OneOrMore[int]] | None = None,
+    seed: int = -1,
+    device: Literal["cpu"] | None = None,
+    name: str | None = None,
+    **hints: Unpack[SeededHints],
+) -> DataNode:
+    """Draws where a window of a given shape begins that shows as much of a region of interest as it can.
+
+    Along an axis where the region is larger the window lies inside of it, elsewhere the region inside of the window; all places are
+    equally likely. Differs from DALI: a seed gives other numbers.
+
+    Args:
+      input: data inside of which the window is to lie, of which only the shapes are looked at. May be left out.
+      crop_shape: extents of the window, in elements; one number, or one per axis. May be per sample, as the others.
+      roi_start: first indices of the region.
+      roi_end, roi_shape: the one or the other: the indices after its last, or its extents.
+      in_shape: extents inside of which the window is to lie, instead of those of an input. Default: there are no limits.
+      seed: fixes the numbers, whatever the pipeline's seed and the operator's place; negative: not given.
+      device: "cpu" or None.
+
+    Returns:
+      The first indices of the window, 1-D int64.
+
+    Raises:
+      ArgumentError: arguments that exclude each other, or of different numbers of axes.
+      OperatorError: the window is larger than the data, or the region lies outside of them.
+
+    Example:
+      >>> start = fn.roi_random_crop(images, crop_shape=(224, 224, 3), roi_start=start, roi_end=end)
+      >>> images = fn.slice(images, start=start, shape=(224, 224, 3))
+    """
+    arguments = {"crop_shape": crop_shape, "roi_start": roi_start, "roi_end": roi_end, "roi_shape": roi_shape, "in_shape": in_shape}
+    args, nodes = Arguments.of(arguments, is_node)
+    op = RoiRandomCrop(of_data=input is not None, seed=seed, args=args)
+    return add(op, *(() if input is None else (input,)), *nodes, device=device, name=name)

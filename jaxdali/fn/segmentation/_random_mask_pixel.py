@@ -1,0 +1,90 @@
+"""Random pixels of masks."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, Literal, Unpack
+
+import numpy as np
+
+from ..._core.arguments import Arguments
+from ..._core.building import add, is_node
+from ..._core.context import HostContext
+from ..._core.errors import ArgumentError
+from ..._core.graph import DataNode
+from ..._core.operator import HostOperator
+from ..._core.operator_function import Input, PerSample, SeededHints, operator_function
+from ..._core.values import Spec, Value
+from .._families import UNSUPPORTED
+from ..random._draw import uniforms
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RandomMaskPixel(HostOperator):
+    """Indices of one element."""
+
+    name = "segmentation.random_mask_pixel"
+    random = True
+    seed: int
+
+    def infer(self, mask: Spec, *arguments: Spec) -> tuple[Spec, ...]:
+        if mask.dtype.kind not in "biuf" or not mask.ndim:
+            raise ArgumentError(f"the input must be masks of numbers with at least one axis, got {mask.ndim}-D {mask.dtype}")
+        return (Spec(np.dtype(np.int64), 1, (mask.ndim,)),)
+
+    def run(self, ctx: HostContext, mask: Value, *arguments: Value) -> tuple[Any, ...]:
+        a, u = self.arguments(ctx, arguments), uniforms(ctx, self.seed, 1)[:, 0]
+        out = np.zeros((ctx.N, mask.spec.ndim), np.int64)
+        for i in np.flatnonzero(ctx.present).tolist():
+            x = mask.sample(i)
+            if not x.size:
+                ctx.fail(i, UNSUPPORTED, f"the mask is empty, of shape {x.shape}")
+                continue
+            pixels = np.zeros(0, np.int64)
+            if a.foreground[i]:
+                pixels = np.flatnonzero(x == a.value[i] if "value" in a else x > a.threshold[i])
+            k = pixels[int(u[i] * len(pixels))] if len(pixels) else int(u[i] * x.size)  # where there is no foreground, any pixel
+            out[i] = np.unravel_index(k, x.shape)
+        return (out,)
+
+
+@operator_function("segmentation.random_mask_pixel")
+def random_mask_pixel(
+    input: Input,
+    /,
+    *,
+    foreground: PerSample[int] = 0,
+    threshold: PerSample[float] | None = None,
+    value: PerSample[int] | None = None,
+    seed: int = -1,
+    device: Literal["cpu"] | None = None,
+    name: str | None = None,
+    **hints: Unpack[SeededHints],
+) -> DataNode:
+    """Draws a pixel of a mask: of the foreground, or of all.
+
+    Differs from DALI: a seed gives other numbers; an empty mask is an error.
+
+    Args:
+      input: masks of numbers, of any number of axes. A host value.
+      foreground: whether to draw from the foreground, where there is one; 0: from all pixels. May be per sample.
+      threshold: foreground is what is above it. Default: 0. May be per sample.
+      value: foreground is what is equal to it, instead. May be per sample.
+      seed: fixes the numbers, whatever the pipeline's seed and the operator's place; negative: not given.
+      device: "cpu" or None.
+
+    Returns:
+      The indices of the pixel, 1-D int64, as many as the mask has axes.
+
+    Raises:
+      ArgumentError: both `threshold` and `value`; a scalar.
+      OperatorError: a mask has no pixels.
+
+    Example:
+      >>> center = fn.segmentation.random_mask_pixel(masks, foreground=1)
+    """
+    if threshold is not None and value is not None:
+        raise ArgumentError("give either threshold or value")
+    threshold = 0.0 if threshold is None and value is None else threshold
+    args, nodes = Arguments.of({"foreground": foreground, "threshold": threshold, "value": value}, is_node)
+    return add(RandomMaskPixel(seed=seed, args=args), input, *nodes, device=device, name=name)

@@ -1,0 +1,223 @@
+"""Random objects of segmentation maps, as boxes."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import hashlib
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal, Unpack
+
+import numpy as np
+
+from ..._core.arguments import Values
+from ..._core.context import HostContext
+from ..._core.declaration import Range
+from ..._core.errors import ArgumentError
+from ..._core.graph import DataNode
+from ..._core.operator import HostOperator
+from ..._core.operator_function import Input, OneOrMore, PerSample, SeededHints, operator_function
+from ..._core.values import Spec, Value
+from .._families import UNSUPPORTED
+from ..random._draw import uniforms
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RandomObjectBBox(HostOperator):
+    """A class, and then one of its blobs; or a blob of any class."""
+
+    name = "segmentation.random_object_bbox"
+    random = True
+    format: str
+    ignore_class: bool
+    output_class: bool
+    k_largest: int | None
+    cache_objects: bool
+    seed: int
+
+    def __post_init__(self):
+        if self.ignore_class and (self.output_class or "classes" in self.args or "class_weights" in self.args):
+            raise ArgumentError("ignore_class excludes classes, class_weights and output_class")
+
+    @functools.cached_property
+    def _cache(self) -> dict[bytes, np.ndarray]:
+        """Boxes that were found, by the digest of the map and the class."""
+        return {}
+
+    @property
+    def num_outputs(self) -> int:
+        return (1 if self.format == "box" else 2) + self.output_class
+
+    def infer(self, labels: Spec, *arguments: Spec) -> tuple[Spec, ...]:
+        if labels.dtype.kind not in "biu" or not labels.ndim:
+            raise ArgumentError(f"the input must be a map of integer labels with at least one axis, got {labels.ndim}-D {labels.dtype}")
+        self.args.check_width("threshold", labels.ndim, (labels, *arguments), one_for_all=True)
+        int32 = np.dtype(np.int32)
+        box = [Spec(int32, 1, (2 * labels.ndim,))] if self.format == "box" else [Spec(int32, 1, (labels.ndim,))] * 2
+        return (*box, Spec(int32, 0, ())) if self.output_class else tuple(box)
+
+    def run(self, ctx: HostContext, labels: Value, *arguments: Value) -> tuple[Any, ...]:
+        a, u = self.arguments(ctx, arguments), uniforms(ctx, self.seed, 3)
+        classes = a.ragged("classes") if "classes" in a else None
+        weights = a.ragged("class_weights") if "class_weights" in a else None
+        least = a.vector("threshold", labels.spec.ndim, one_for_all=True)
+        boxes = np.zeros((ctx.N, 2, labels.spec.ndim), np.int64)
+        found = np.zeros(ctx.N, np.int64)
+        for i in np.flatnonzero(ctx.present).tolist():
+            mine, weight, background, wrong = self._foreground(a, i, classes, weights)
+            if wrong:
+                ctx.fail(i, UNSUPPORTED, wrong)
+                continue
+            boxes[i, 1], found[i] = labels.shapes[i], background
+            if u[i, 0] < a.foreground_prob[i]:
+                objects = _Objects(labels.sample(i), self._cache if self.cache_objects else None)
+                pick = self._pick(objects, mine, weight, background, None if least is None else least[i], u[i])
+                if pick is not None:
+                    found[i], boxes[i] = pick
+        if self.format == "anchor_shape":
+            boxes[:, 1] -= boxes[:, 0]
+        parts = [boxes.reshape(ctx.N, -1)] if self.format == "box" else [boxes[:, 0], boxes[:, 1]]
+        return tuple(x.astype(np.int32) for x in (*parts, found)[: self.num_outputs])
+
+    @staticmethod
+    def _foreground(
+        a: Values, i: int, classes: Sequence[np.ndarray] | None, weights: Sequence[np.ndarray] | None
+    ) -> tuple[np.ndarray | None, np.ndarray | None, int, str]:
+        """The classes of a sample (None: all) with their weights, the background, and what is wrong with them."""
+        weight = weights[i % len(weights)] if weights is not None else None
+        mine = classes[i % len(classes)].astype(np.int64) if classes is not None else None
+        if mine is None and weight is not None:
+            mine = np.arange(1, len(weight) + 1)
+        if mine is not None and weight is not None and len(mine) != len(weight):
+            return None, None, 0, f"class_weights must have a number for each of {len(mine)} classes, got {len(weight)}"
+        if "background" in a:
+            background = int(a.background[i])
+            if mine is not None and background in mine:
+                return None, None, 0, f"class {background} is the background: give another background, or leave it out of classes"
+            return mine, weight, background, ""
+        return mine, weight, int(mine.min()) - 1 if mine is not None and 0 in mine else 0, ""
+
+    def _pick(
+        self,
+        objects: _Objects,
+        classes: np.ndarray | None,
+        weights: np.ndarray | None,
+        background: int,
+        least: np.ndarray | None,
+        u: np.ndarray,
+    ) -> tuple[int, np.ndarray] | None:
+        """A class and the box of one of its objects; None: there is none."""
+        there = objects.classes[objects.classes != background]
+        if classes is not None:
+            kept = np.isin(classes, there)
+            there, weights = classes[kept], weights[kept] if weights is not None else None
+        if self.ignore_class:
+            boxes = self._kept(np.concatenate([objects.boxes(c) for c in there.tolist()] or [np.zeros((0, 2, 1), np.int64)]), least)
+            return (background, boxes[int(u[2] * len(boxes))]) if len(boxes) else None
+        left = {int(c): float(w) for c, w in zip(there, np.ones(len(there)) if weights is None else weights, strict=True) if w > 0}
+        x = u[1]
+        while left:  # a class without such an object is left out, and the number scaled to what it was in its place: uniform again
+            names, edges = [*left], np.cumsum([0.0, *left.values()])
+            k = min(int(np.searchsorted(edges, x * edges[-1], side="right")) - 1, len(names) - 1)
+            boxes = self._kept(objects.boxes(names[k]), least)
+            if len(boxes):
+                return names[k], boxes[int(u[2] * len(boxes))]
+            x = (x * edges[-1] - edges[k]) / left.pop(names[k])
+        return None
+
+    def _kept(self, boxes: np.ndarray, least: np.ndarray | None) -> np.ndarray:
+        """Those that are large enough, and of these the largest."""
+        extents = boxes[:, 1] - boxes[:, 0]
+        if least is not None:
+            large = (extents >= least).all(axis=1)
+            boxes, extents = boxes[large], extents[large]
+        if self.k_largest is not None:
+            boxes = boxes[np.argsort(-extents.prod(axis=1), kind="stable")[: self.k_largest]]
+        return boxes
+
+
+class _Objects:
+    """The blobs of a map: neighbours along an axis that have one label.
+
+    Args:
+      labels: the map.
+      cache: boxes that were found in maps, by digest and class; None: they are not kept.
+    """
+
+    def __init__(self, labels: np.ndarray, cache: dict[bytes, np.ndarray] | None):
+        self._labels, self._cache = labels, cache
+        self._digest = hashlib.sha256(repr((labels.dtype, labels.shape)).encode() + labels.tobytes()).digest() if cache is not None else b""
+        self.classes = self._of("classes", lambda: np.unique(labels).astype(np.int64))
+
+    def boxes(self, label: int) -> np.ndarray:
+        """The boxes of a class, ``i64[n, 2, ndim]``, start and end."""
+        return self._of(str(label), lambda: self._found(label))
+
+    def _of(self, what: str, find: Any) -> np.ndarray:
+        if self._cache is None:
+            return find()
+        key = self._digest + what.encode()
+        if key not in self._cache:
+            self._cache[key] = find()
+        return self._cache[key]
+
+    def _found(self, label: int) -> np.ndarray:
+        from scipy import ndimage  # takes a second to import
+
+        blobs, _ = ndimage.label(self._labels == label)  # pyright: ignore[reportGeneralTypeIssues]
+        found = [[[s.start for s in box], [s.stop for s in box]] for box in ndimage.find_objects(blobs)]
+        return np.array(found, np.int64).reshape(-1, 2, self._labels.ndim)
+
+
+@operator_function(RandomObjectBBox)
+def random_object_bbox(
+    input: Input,
+    /,
+    *,
+    background: PerSample[int] | None = None,
+    cache_objects: bool = False,
+    class_weights: Annotated[PerSample[OneOrMore[float]] | None, Range(0)] = None,
+    classes: PerSample[OneOrMore[int]] | None = None,
+    foreground_prob: Annotated[PerSample[float], Range(0, 1)] = 1.0,
+    format: Literal["anchor_shape", "start_end", "box"] = "anchor_shape",
+    ignore_class: bool = False,
+    k_largest: Annotated[int | None, Range(1)] = None,
+    output_class: bool = False,
+    seed: int = -1,
+    threshold: PerSample[OneOrMore[int]] | None = None,
+    device: Literal["cpu"] | None = None,
+    name: str | None = None,
+    **hints: Unpack[SeededHints],
+) -> DataNode | tuple[DataNode, ...]:
+    """Draws an object of a segmentation map: a class, and then one of its blobs, whose bounding box is the result.
+
+    A blob is connected along axes, not diagonally. Where there is no object, or by chance (`foreground_prob`), the box is the whole map.
+    Differs from DALI: a seed gives other numbers; a probability outside of 0 ... 1 is an error, and so is a negative weight.
+
+    Args:
+      input: maps of integer labels, of any number of axes. Host values.
+      background: the label that is no object. Default: 0, or if that is one of `classes`, one less than the least of them. May be per
+        sample.
+      cache_objects: keep the boxes of all maps seen, to find them when a map comes again.
+      class_weights: relative probabilities of `classes`, or of the classes from 1. Default: all are equally likely. May be per sample.
+      classes: labels that are objects. Default: all but the background. May be per sample.
+      foreground_prob: probability of an object. May be per sample.
+      format: "anchor_shape": first indices, and extents; "start_end": first indices, and those after the last; "box": these in one vector.
+      ignore_class: all blobs are equally likely, whatever their class.
+      k_largest: only so many of the largest boxes are drawn from, of a class, or with `ignore_class` of all.
+      output_class: whether the label is a result, too.
+      seed: fixes the numbers, whatever the pipeline's seed and the operator's place; negative: not given.
+      threshold: least extents of boxes, one number or one per axis. Default: any. May be per sample.
+      device: "cpu" or None.
+
+    Returns:
+      One or two 1-D int32, see `format`; with `output_class` also an int32 scalar, the background where there is no object.
+
+    Raises:
+      ArgumentError: arguments that exclude each other; a map that is not of integers.
+      OperatorError: the background is one of the classes, or there are not as many weights as classes.
+
+    Example:
+      >>> start, end = fn.segmentation.random_object_bbox(labels, format="start_end", foreground_prob=0.5)
+    """
+    ...
