@@ -3,6 +3,7 @@
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/map.h>
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
@@ -10,6 +11,7 @@
 #include <array>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -22,6 +24,7 @@
 #include "ffi/decode/decode.h"
 #include "ffi/host/files.h"
 #include "ffi/host/philox.h"
+#include "ffi/host/records.h"
 #include "xla/ffi/api/c_api.h"
 
 #ifdef JAXDALI_CUDA
@@ -187,6 +190,78 @@ std::vector<int> DecodeImages(const std::vector<Vector<const uint8_t> >& data, R
   return status;
 }
 
+using jaxdali::RecordBatch;
+
+void ScanMemory(RecordBatch& batch, const std::vector<Vector<const uint8_t> >& records, int pool_id) {
+  if (static_cast<int>(records.size()) != batch.n()) throw nb::value_error("scan_memory: number of records");
+  std::vector<std::string_view> views;
+  for (const auto& r : records) views.emplace_back(reinterpret_cast<const char*>(r.data()), r.size());
+  auto pool = Pool(pool_id);
+  nb::gil_scoped_release release;
+  batch.ScanMemory(views, pool.get());
+}
+
+void ScanFiles(RecordBatch& batch, const jaxdali::FileTable& table, Vector<const int64_t> stamps,
+               Vector<const int64_t> index, Vector<const int64_t> offsets, Vector<const int64_t> sizes,
+               Vector<uint8_t> checked, int pool_id) {
+  const auto n = static_cast<size_t>(batch.n());
+  if (index.size() != n || offsets.size() != n || sizes.size() != n || checked.size() != n ||
+      static_cast<int64_t>(stamps.size()) != 2 * table.size())
+    throw nb::value_error("scan_files: lengths differ");
+  for (size_t i = 0; i < n; i++)
+    if (index.data()[i] < 0 || index.data()[i] >= table.size()) throw nb::value_error("scan_files: no such file");
+  auto pool = Pool(pool_id);
+  nb::gil_scoped_release release;
+  batch.ScanFiles(table, stamps.data(), index.data(), offsets.data(), sizes.data(), checked.data(), pool.get());
+}
+
+void Describe(const RecordBatch& batch, nb::ndarray<int32_t, nb::ndim<2>, nb::c_contig, nb::device::cpu> types,
+              nb::ndarray<int64_t, nb::ndim<2>, nb::c_contig, nb::device::cpu> counts,
+              nb::ndarray<int64_t, nb::ndim<3>, nb::c_contig, nb::device::cpu> dims) {
+  const auto n = static_cast<size_t>(batch.n()), fields = static_cast<size_t>(batch.fields());
+  if (types.shape(0) != n || types.shape(1) != fields || counts.shape(0) != n || counts.shape(1) != fields ||
+      dims.shape(0) != n || dims.shape(1) != fields || dims.shape(2) != 3)
+    throw nb::value_error("describe: shapes");
+  for (int i = 0; i < batch.n(); i++)
+    for (int k = 0; k < batch.fields(); k++) {
+      const jaxdali::FieldInfo& info = batch.info(i, k);
+      const size_t at = static_cast<size_t>(i) * fields + static_cast<size_t>(k);
+      types.data()[at] = static_cast<int32_t>(info.type);
+      counts.data()[at] = info.count;
+      std::copy_n(info.dims, 3, dims.data() + 3 * at);
+    }
+}
+
+std::vector<std::pair<int, std::string> > Errors(const RecordBatch& batch) {
+  std::vector<std::pair<int, std::string> > found;
+  for (int i = 0; i < batch.n(); i++)
+    if (!batch.error(i).empty()) found.emplace_back(i, batch.error(i));
+  return found;
+}
+
+void FillField(RecordBatch& batch, int field, AnyArray data, Vector<const int64_t> starts, Vector<const bool> skip,
+               int pool_id) {
+  const auto n = static_cast<size_t>(batch.n());
+  if (field < 0 || field >= batch.fields() || starts.size() != n || skip.size() != n)
+    throw nb::value_error("fill: lengths differ");
+  const int bytes = data.dtype().bits / 8;
+  for (int i = 0; i < batch.n(); i++) {
+    if (skip.data()[i] || !batch.error(i).empty()) continue;
+    const jaxdali::FieldInfo& info = batch.info(i, field);
+    using jaxdali::ValueType;
+    const bool fits = info.type == ValueType::kNone     ? true
+                      : info.type == ValueType::kBytes  ? bytes == 1
+                      : info.type == ValueType::kFloats ? bytes == 4
+                                                        : bytes == 4 || bytes == 8;
+    if (!fits) throw nb::value_error("fill: another type");
+    if (starts.data()[i] < 0 || info.count > static_cast<int64_t>(data.size()) - starts.data()[i])
+      throw nb::value_error("fill: a place outside the buffer");
+  }
+  auto pool = Pool(pool_id);
+  nb::gil_scoped_release release;
+  batch.Fill(field, data.data(), bytes, starts.data(), skip.data(), pool.get());
+}
+
 }  // namespace
 
 NB_MODULE(_cpu, m) {
@@ -260,6 +335,40 @@ NB_MODULE(_cpu, m) {
                            error.data(), pool.get());
       },
       "the files' bytes, each at its place in a buffer");
+  nb::class_<jaxdali::RecordBatch>(m, "RecordBatch",
+                                   "The records of a batch: found in containers, taken apart, copied.")
+      .def(
+          "__init__",
+          [](jaxdali::RecordBatch* self, int format, std::vector<std::string> names, int fields, int n) {
+            if (format < 0 || format > 4 || fields < 0 || n < 0 ||
+                (format == 1 && names.size() != static_cast<size_t>(fields)))
+              throw nb::value_error("RecordBatch: format or fields");
+            new (self) jaxdali::RecordBatch({static_cast<jaxdali::RecordFormat>(format), std::move(names), fields}, n);
+          },
+          nb::arg("format"), nb::arg("names"), nb::arg("fields"), nb::arg("n"))
+      .def("scan_memory", &ScanMemory, nb::arg("records"), nb::arg("pool"), "Looks at records that lie in memory")
+      .def("scan_files", &ScanFiles, nb::arg("table"), nb::arg("stamps"), nb::arg("index"), nb::arg("offsets"),
+           nb::arg("sizes"), nb::arg("checked"), nb::arg("pool"), "Looks at records that lie in files")
+      .def("describe", &Describe, nb::arg("types"), nb::arg("counts"), nb::arg("dims"),
+           "Types (0: none, 1: bytes, 2: floats, 3: integers), number of values, and shapes, of each record's fields")
+      .def("errors", &Errors, "(record, why) of those that can't be read")
+      .def("fill", &FillField, nb::arg("field"), nb::arg("data"), nb::arg("starts"), nb::arg("skip"), nb::arg("pool"),
+           "Copies a field's values, each record's to its place");
+  m.def(
+      "crc32c",
+      [](nb::bytes data) {
+        return jaxdali::Crc32c(0, reinterpret_cast<const uint8_t*>(data.c_str()), static_cast<int64_t>(data.size()));
+      },
+      "CRC-32C (Castagnoli)");
+  m.def(
+      "parse_integers",
+      [](nb::bytes text, Vector<int64_t> out) {
+        int64_t bad;
+        const int64_t n =
+            jaxdali::ParseIntegers({text.c_str(), text.size()}, out.data(), static_cast<int64_t>(out.size()), &bad);
+        return std::pair(n, bad);
+      },
+      nb::arg("text"), nb::arg("out"), "How many numbers a text has, and the offset of what is none, or -1");
   m.def(
       "read_ranges",
       [](const jaxdali::FileTable& table, Vector<const int64_t> files, Vector<const int64_t> offsets,

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING as _TYPE_CHECKING
 
 from . import fn as fn
 from . import math as math
+from . import tfrecord as tfrecord
 from . import types as types
 from ._core import names as _names
 from ._core.errors import OperatorError as OperatorError

@@ -61,6 +61,34 @@ def file_sizes(arg0: FileTable, arg1: Annotated[NDArray[numpy.int64], dict(shape
 def read_files(arg0: FileTable, arg1: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], arg2: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu')], arg3: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], arg4: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], arg5: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu')], arg6: int, /) -> None:
     """the files' bytes, each at its place in a buffer"""
 
+class RecordBatch:
+    """The records of a batch: found in containers, taken apart, copied."""
+
+    def __init__(self, format: int, names: Sequence[str], fields: int, n: int) -> None: ...
+
+    def scan_memory(self, records: Sequence[Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)]], pool: int) -> None:
+        """Looks at records that lie in memory"""
+
+    def scan_files(self, table: FileTable, stamps: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], index: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], offsets: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], sizes: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], checked: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu')], pool: int) -> None:
+        """Looks at records that lie in files"""
+
+    def describe(self, types: Annotated[NDArray[numpy.int32], dict(shape=(None, None), order='C', device='cpu')], counts: Annotated[NDArray[numpy.int64], dict(shape=(None, None), order='C', device='cpu')], dims: Annotated[NDArray[numpy.int64], dict(shape=(None, None, None), order='C', device='cpu')]) -> None:
+        """
+        Types (0: none, 1: bytes, 2: floats, 3: integers), number of values, and shapes, of each record's fields
+        """
+
+    def errors(self) -> list[tuple[int, str]]:
+        """(record, why) of those that can't be read"""
+
+    def fill(self, field: int, data: Annotated[NDArray, dict(order='C', device='cpu')], starts: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], skip: Annotated[NDArray[numpy.bool_], dict(shape=(None,), order='C', device='cpu', writable=False)], pool: int) -> None:
+        """Copies a field's values, each record's to its place"""
+
+def crc32c(arg: bytes, /) -> int:
+    """CRC-32C (Castagnoli)"""
+
+def parse_integers(text: bytes, out: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu')]) -> tuple[int, int]:
+    """How many numbers a text has, and the offset of what is none, or -1"""
+
 def read_ranges(arg0: FileTable, arg1: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], arg2: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], arg3: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu')], arg4: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], arg5: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], arg6: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], arg7: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu')], arg8: int, /) -> None:
     """the bytes of ranges of files, each at its place in a buffer"""
 

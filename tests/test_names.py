@@ -30,7 +30,7 @@ def test_public_modules_show_users_names_alone():
         (fn, "io", r"fn\.io of DALI \(file\.read\) is not in jaxdali$"),
         (fn.experimental, "inflate", r"fn\.experimental\.inflate of DALI is not in jaxdali"),
         (fn, "resizee", r"there is no operator fn\.resizee, neither here nor in DALI 2\.4; the closest that is: fn\.resize$"),
-        (fn.readers, "tfrecord", r"fn\.readers\.tfrecord of DALI is not in jaxdali"),
+        (fn.readers, "video", r"fn\.readers\.video of DALI is not in jaxdali"),
         (jaxdali, "Pipelin", "has no attribute 'Pipelin'; did you mean 'Pipeline'?"),
     ],
 )

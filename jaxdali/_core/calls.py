@@ -70,8 +70,8 @@ def recorded(name: str, function: Callable[..., Any], inputs: tuple[Any, ...], a
 
 def flat(result: Any) -> Iterator[Any]:
     """What a function returned, one DataNode after the other."""
-    if isinstance(result, (list, tuple)):
-        for x in result:
+    if isinstance(result, (list, tuple, dict)):
+        for x in result.values() if isinstance(result, dict) else result:
             yield from flat(x)
     elif result is not None:
         yield result

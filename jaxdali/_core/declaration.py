@@ -215,6 +215,17 @@ def _of_class(kind: type) -> Kind:
     return Kind(f"a {kind.__name__}", f"{kind.__name__}s", convert)
 
 
+def _by_name(kind: type) -> Kind:
+    def convert(x: Any) -> Any:
+        if not isinstance(x, collections.abc.Mapping) or not all(isinstance(k, str) and isinstance(v, kind) for k, v in x.items()):
+            raise TypeError
+        if not x:
+            raise ValueError
+        return x
+
+    return Kind(f"a dict from names to {kind.__name__}s, not empty", f"dicts of {kind.__name__}s", convert)
+
+
 _BOOL = Kind("True or False", "bools", _bool, bool)
 _INT = Kind("a whole number", "whole numbers", _int, int)
 _FLOAT = Kind("a number", "numbers", _float, float)
@@ -381,6 +392,8 @@ def parse(name: str, annotation: Any, default: Any, skipped: tuple[type, ...] = 
             for part in parts:
                 if part is not Ellipsis:
                     walk(part, many)
+        elif origin is collections.abc.Mapping:
+            into.append(_by_name(parts[1]))
         elif origin is Literal:
             into.append(parts)
         elif t is type(None):
@@ -393,6 +406,8 @@ def parse(name: str, annotation: Any, default: Any, skipped: tuple[type, ...] = 
     for t in (*single, *many):
         if isinstance(t, tuple):
             kinds[_choice(t)] = None
+        elif isinstance(t, Kind):
+            kinds[t] = None
         elif t is _Mark.DTYPE:
             allowed = None if one_of is None else tuple(np.dtype(v) for v in one_of.values)
             kinds[_dtype_kind(allowed)] = None

@@ -7,7 +7,7 @@ import warnings
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import numpy as np
 
@@ -18,13 +18,24 @@ from .._core.operator import SourceOperator
 from .._core.operator_function import SeededHints
 from .._core.values import Spec
 from .epoch import Order, Walk
-from .files import Files, as_list
-from .ranges import Ranges
+from .files import as_list
 from .source import READ_ERROR as READ_ERROR
 from .source import SampleIds, Saved, Source, check_fingerprints
-from .storage import Storage
+from .storage import Storage, Store
 
 OnError = Literal["raise", "replace"]  # what becomes of a record that can't be read
+
+
+class Stored(Protocol):
+    """Where records' bytes are: `Files`, `Ranges`, or parts of containers."""
+
+    @property
+    def store(self) -> Store: ...
+
+    @property
+    def read_ahead(self) -> int: ...
+
+    def ahead(self, index: np.ndarray, now: int) -> None: ...
 
 
 class Records:
@@ -34,12 +45,12 @@ class Records:
       specs: of what `read` returns.
       digest: another one for another list. A checkpoint made with another list is refused.
       bounds: ``i64[containers + 1]``, the first record of each container, and the one behind the last; empty where `weights` are not taken.
-      stored: where the records' bytes are: record i is file, or range, i of these. None: the list gets at its data by itself.
+      stored: where the records' bytes are: record i is file, or range, i of this. None: the list gets at its data by itself.
     """
 
     specs: tuple[Spec, ...]
     digest: str
-    stored: Files | Ranges | None = None
+    stored: Stored | None = None
     bounds: np.ndarray = np.zeros(0, np.int64)
 
     def __len__(self) -> int:

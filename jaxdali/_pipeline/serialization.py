@@ -35,6 +35,7 @@ from .._core.calls import Call, flat, functions, made_at
 from .._core.errors import ArgumentError
 from .._core.graph import DataNode, Graph, Node
 from ..fn._tensor.subscript import NewAxis
+from ..tfrecord import Feature, FeatureType
 
 FORMAT = "jaxdali pipeline"
 VERSION = 3
@@ -237,6 +238,8 @@ def _encode(x: Any, places: Places) -> Any:
         return {"tuple": [_encode(e, places) for e in x]}
     if isinstance(x, dict):
         return {"dict": [[_encode(k, places), _encode(v, places)] for k, v in x.items()]}
+    if isinstance(x, Feature):
+        return {"feature": [_encode(v, places) for v in (x.shape, x.dtype.name, x.default, x.partial_shape)]}
     if isinstance(x, slice):
         return {"slice": [_encode(e, places) for e in (x.start, x.stop, x.step)]}
     if isinstance(x, NewAxis):
@@ -272,6 +275,8 @@ def _decode(x: Any, made: Made) -> Any:
             return tuple(_decode(e, made) for e in items)
         case {"dict": list(items)}:
             return {_decode(k, made): _decode(v, made) for k, v in items}
+        case {"feature": [shape, str(dtype), default, partial_shape]}:
+            return Feature(_decode(shape, made), FeatureType[dtype], _decode(default, made), _decode(partial_shape, made))
         case {"slice": [start, stop, step]}:
             return slice(_decode(start, made), _decode(stop, made), _decode(step, made))
         case {"newaxis": str(letter)}:

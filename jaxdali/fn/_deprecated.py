@@ -26,10 +26,15 @@ def renamed(old: str, new: str, function: F) -> F:
 
 
 coin_flip = renamed("coin_flip", "random.coin_flip", random.coin_flip)
+caffe2_reader = renamed("caffe2_reader", "readers.caffe2", readers.caffe2)
+caffe_reader = renamed("caffe_reader", "readers.caffe", readers.caffe)
 file_reader = renamed("file_reader", "readers.file", readers.file)
 image_decoder = renamed("image_decoder", "decoders.image", decoders.image)
 image_decoder_crop = renamed("image_decoder_crop", "decoders.image_crop", decoders.image_crop)
 image_decoder_random_crop = renamed("image_decoder_random_crop", "decoders.image_random_crop", decoders.image_random_crop)
 image_decoder_slice = renamed("image_decoder_slice", "decoders.image_slice", decoders.image_slice)
+mxnet_reader = renamed("mxnet_reader", "readers.mxnet", readers.mxnet)
 normal_distribution = renamed("normal_distribution", "random.normal", random.normal)
+numpy_reader = renamed("numpy_reader", "readers.numpy", readers.numpy)
+tfrecord_reader = renamed("tfrecord_reader", "readers.tfrecord", readers.tfrecord)
 uniform = renamed("uniform", "random.uniform", random.uniform)

@@ -12,7 +12,7 @@ import places
 import pytest
 
 import jaxdali
-from jaxdali import Pipeline, _cpu, fn
+from jaxdali import Pipeline, _cpu, fn, tfrecord
 from jaxdali import types as dali_types
 from jaxdali._core import ffi as _ffi
 from jaxdali._core.arguments import declared
@@ -103,13 +103,15 @@ def needed(name: str) -> dict:
         "decoders.image_slice": {"start": 0},
         "readers.file": {"file_root": "."},
         "readers.numpy": {"file_root": "."},
+        "readers.tfrecord": {"features": {"label": tfrecord.FixedLenFeature([], tfrecord.int64, 0)}},
         "reinterpret": {"shape": [48]},
         "reshape": {"shape": [48]},
         "resize_crop_mirror": {"size": 4},
         "resize": {"size": 4},
         "roi_random_crop": {"crop_shape": 1, "roi_start": 0, "roi_end": 1},
     }
-    return {n: example(a) for n, a in declared[name]().items() if a.required and not a.is_input} | least.get(name, {})
+    given = least.get(name, {})
+    return {n: example(a) for n, a in declared[name]().items() if a.required and not a.is_input and n not in given} | given
 
 
 def test_every_operator_is_declared():

@@ -14,6 +14,7 @@ import zipfile
 from collections.abc import Callable
 from typing import Any
 
+import containers
 import numpy as np
 import pytest
 import riegeli
@@ -22,7 +23,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import jaxdali
-from jaxdali import _cpu, fn, pipeline_def
+from jaxdali import _cpu, fn, pipeline_def, tfrecord
 from jaxdali._core.context import HostContext
 from jaxdali._core.graph import DataNode
 from jaxdali._data.source import Saved
@@ -91,11 +92,42 @@ def make_zip(folder: pathlib.Path, n: int) -> dict[str, Any]:
     return {"path": f"{folder}/*.zip"}
 
 
+def make_caffe(folder: pathlib.Path, n: int) -> dict[str, Any]:
+    return {"path": [str(containers.write_lmdb(folder / f"{h[0]}", [containers.datum(payload(i), i) for i in h])) for h in parts(n)]}
+
+
+def make_caffe2(folder: pathlib.Path, n: int) -> dict[str, Any]:
+    def record(i: int) -> bytes:
+        return containers.tensors(containers.tensor(containers.STRING, [payload(i)]), containers.tensor(containers.INT32, [i]))
+
+    return {"path": [str(containers.write_lmdb(folder / f"{h[0]}", map(record, h))) for h in parts(n)]}
+
+
+def make_mxnet(folder: pathlib.Path, n: int) -> dict[str, Any]:
+    for h in parts(n):
+        records = [containers.image_record(float(i), payload(i), i) for i in h]
+        containers.write_recordio(folder / f"{h[0]}.rec", records, folder / f"{h[0]}.idx")
+    return {f"{what}path": [str(folder / f"{h[0]}.{end}") for h in parts(n)] for what, end in (("", "rec"), ("index_", "idx"))}
+
+
+def make_tfrecord(folder: pathlib.Path, n: int) -> dict[str, Any]:
+    for h in parts(n):
+        records = [containers.example({"image": [payload(i)], "label": [i]}) for i in h]
+        containers.write_tfrecord(folder / f"{h[0]}", records, folder / f"{h[0]}.idx")
+    features = {"image": tfrecord.FixedLenFeature((), tfrecord.string, ""), "label": tfrecord.FixedLenFeature([1], tfrecord.int64, 0)}
+    paths = {f"{what}path": [str(folder / f"{h[0]}{end}") for h in parts(n)] for what, end in (("", ""), ("index_", ".idx"))}
+    return {**paths, "features": features}
+
+
 MAKERS = {
     "array_record": Maker(make_array_record),
+    "caffe": Maker(make_caffe, urls=False),
+    "caffe2": Maker(make_caffe2, urls=False),
     "file": Maker(make_file),
+    "mxnet": Maker(make_mxnet),
     "numpy": Maker(make_numpy),
     "parquet": Maker(make_parquet),
+    "tfrecord": Maker(make_tfrecord),
     "zip": Maker(make_zip),
 }
 READERS = sorted(dir(fn.readers))

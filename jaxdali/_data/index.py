@@ -1,0 +1,38 @@
+"""Makes the indices of containers that come without one."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+
+import numpy as np
+
+from .files import Path
+
+Progress = Callable[[int], object]  # is told of bytes that were gone through
+
+
+def tfrecord_extents(path: Path, progress: Progress = lambda n: None) -> np.ndarray:
+    """Offset and size of each record of a TFRecord file, ``i64[n, 2]``.
+
+    Raises:
+      RuntimeError: it can't be read, or ends within a record.
+    """
+    found: list[int] = []
+    try:
+        with open(path, "rb") as f:
+            fd, size, at = f.fileno(), os.fstat(f.fileno()).st_size, 0
+            while at < size:
+                head = os.pread(fd, 8, at)
+                whole = int.from_bytes(head, "little") + 16
+                if len(head) < 8 or whole > size - at:
+                    raise RuntimeError(
+                        f"{os.fspath(path)}: record {len(found) // 2} at index {at} would have {whole} bytes, but the file ends "
+                        f"{size - at} bytes behind: it is truncated, damaged, or no TFRecord file"
+                    )
+                found += at, whole
+                at += whole
+                progress(whole)
+    except OSError as e:
+        raise RuntimeError(f"can't read {os.fspath(path)}: {e.strerror}") from e
+    return np.array(found, np.int64).reshape(-1, 2)

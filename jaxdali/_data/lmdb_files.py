@@ -1,0 +1,87 @@
+"""LMDB databases: their keys, and values that stay in the mapped file."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+import weakref
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from .files import Path
+
+_open: weakref.WeakValueDictionary[str, Lmdb] = weakref.WeakValueDictionary()
+_lock = threading.Lock()
+
+
+class Lmdb:
+    """A database, opened for reading. A process must open one only once: see `open_lmdb`.
+
+    Attributes:
+      path: as given.
+      ends: ``i64[n]``, where each key ends in `keys`.
+    """
+
+    def __init__(self, path: Path):
+        try:
+            import lmdb
+        except ImportError:
+            raise RuntimeError(
+                'LMDB databases are read with the package lmdb, which is not installed: pip install "jaxdali[containers]"'
+            ) from None
+        self.path = os.fspath(path)
+        self._file = self.path if os.path.isfile(self.path) else os.path.join(self.path, "data.mdb")
+        try:
+            self._stamp = _stamp(self._file)
+            self._env = lmdb.open(self.path, subdir=self._file != self.path, readonly=True, lock=False, max_readers=1 << 10)
+            used = (self._env.info()["last_pgno"] + 1) * self._env.stat()["psize"]
+            if self._stamp[0] < used:
+                raise RuntimeError(f"{self._file} is truncated: it has {self._stamp[0]} bytes, of which {used} are in use")
+            with self._env.begin() as txn, txn.cursor() as cursor:
+                keys = list(cursor.iternext(keys=True, values=False))
+        except lmdb.Error as e:
+            raise RuntimeError(f"can't open the LMDB database {self.path}: {e}") from e
+        except OSError as e:
+            raise RuntimeError(f"can't open the LMDB database {self.path}: {e.strerror}") from e
+        if not keys:
+            raise RuntimeError(f"the LMDB database {self.path} is empty")
+        self.ends = np.cumsum(np.fromiter(map(len, keys), np.int64, len(keys)))
+        self.keys = b"".join(keys)
+
+    def __len__(self) -> int:
+        return len(self.ends)
+
+    def key(self, i: int) -> bytes:
+        """Of record `i`."""
+        return self.keys[self.ends[i - 1] if i else 0 : self.ends[i]]
+
+    @contextlib.contextmanager
+    def values(self, index: Sequence[int]) -> Iterator[list[Any]]:
+        """The values of records, in the mapped file, while the context lasts; None where one is no longer there.
+
+        Raises:
+          OSError: the file is not the one that was opened.
+        """
+        stamp = _stamp(self._file)
+        if stamp != self._stamp:  # a mapped file that has become shorter would end the process
+            raise OSError(0, "the file has changed since the pipeline was built", self._file)
+        with self._env.begin(buffers=True) as txn:
+            yield [txn.get(self.key(i)) for i in index]
+
+
+def _stamp(path: str) -> tuple[int, int]:
+    status = os.stat(path)
+    return status.st_size, status.st_mtime_ns
+
+
+def open_lmdb(path: Path) -> Lmdb:
+    """The database of a path. RuntimeError where there is none, or it is truncated."""
+    place = os.path.realpath(path)
+    with _lock:
+        found = _open.get(place)
+        if found is None or _stamp(found._file) != found._stamp:
+            found = _open[place] = Lmdb(path)
+        return found

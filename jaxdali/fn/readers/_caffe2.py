@@ -1,0 +1,205 @@
+"""readers.caffe2: tensors of Caffe2's LMDB databases."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+from collections.abc import Sequence
+from typing import Annotated, Any, ClassVar, Literal, Unpack
+
+import numpy as np
+
+from ..._core.building import add
+from ..._core.context import HostContext
+from ..._core.declaration import Range
+from ..._core.errors import ArgumentError
+from ..._core.graph import DataNode
+from ..._core.operator import HostOperator
+from ..._core.operator_function import operator_function
+from ..._core.values import Spec, Value
+from ..._data.containers import Field, Format
+from ..._data.files import Paths, as_list
+from ..._data.listed import READ_ERROR, OnError, Reader
+from ._caffe import IMAGE, RAW_IMAGE, LmdbHints
+from ._lmdb import LmdbRecords
+
+_FLOATS = 2  # of `RecordBatch.describe`
+
+
+class LabelType(enum.IntEnum):
+    """What the labels are."""
+
+    SINGLE = 0
+    SPARSE = 1  # numbers of the classes
+    DENSE = 2  # a number for each class
+    WEIGHTED = 3  # numbers of the classes, and a weight each
+    NONE = 4
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ReadCaffe2(Reader):
+    """`readers.caffe2`; the fields are its arguments but for `num_labels`. Sparse labels are given as in the file."""
+
+    name: ClassVar[str] = "readers.caffe2"
+
+    path: Paths
+    label_type: LabelType
+    image_available: bool
+    additional_inputs: int
+    bbox: bool
+
+    @property
+    def num_outputs(self) -> int:
+        labels = {LabelType.NONE: 0, LabelType.WEIGHTED: 2}.get(self.label_type, 1)
+        return self.image_available + labels + self.additional_inputs + self.bbox
+
+    def open(self) -> LmdbRecords:
+        def fields(types: np.ndarray, dims: np.ndarray) -> tuple[Field, ...]:
+            found: list[Field] = []
+
+            def take(name: str, spec: Spec | None = None):
+                k = len(found)
+                dtype = np.dtype(np.float32 if types[k] == _FLOATS else np.int32)
+                found.append(Field(name, k, spec or Spec(dtype, 1, None)))
+
+            if self.image_available:
+                take("image", RAW_IMAGE if dims[0].any() else IMAGE)
+            if self.label_type == LabelType.SINGLE:
+                take("label", Spec(np.dtype(np.float32 if types[len(found)] == _FLOATS else np.int32), 1, (1,)))
+            elif self.label_type != LabelType.NONE:
+                take("label")
+            if self.label_type == LabelType.WEIGHTED:
+                take("label's weights", Spec(np.dtype(np.float32), 1, None))
+            for i in range(self.additional_inputs):
+                take(f"additional tensor {i}")
+            if self.bbox:
+                take("bounding box", Spec(np.dtype(np.int32), 1, None))
+            return tuple(found)
+
+        return LmdbRecords(as_list(self.path), Format.TENSORS, self.num_outputs, fields)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DenseLabels(HostOperator):
+    """Numbers of classes, perhaps with weights -> a vector with a place for each class."""
+
+    name: ClassVar[str] = "readers.caffe2"
+
+    num_labels: int
+
+    def infer(self, classes: Spec, *weights: Spec) -> tuple[Spec, ...]:
+        return (Spec(np.dtype(np.float32 if weights else np.int32), 1, (self.num_labels,)),)
+
+    def run(self, ctx: HostContext, classes: Value, *weights: Value) -> tuple[Any, ...]:
+        dense = np.zeros((ctx.N, self.num_labels), ctx.spec.dtype)
+        for i in range(ctx.N):
+            active = classes.sample(i)
+            if active.size and not (0 <= active.min() and active.max() < self.num_labels):
+                ctx.fail(
+                    i,
+                    READ_ERROR,
+                    f"its label has the class {active.max() if active.min() >= 0 else active.min()}; there are {self.num_labels}",
+                )
+            elif weights and weights[0].sample(i).size != active.size:
+                ctx.fail(i, READ_ERROR, f"its label has {active.size} classes and {weights[0].sample(i).size} weights")
+            else:
+                dense[i, active] = weights[0].sample(i) if weights else 1
+        return (dense,)
+
+
+@operator_function("readers.caffe2")
+def caffe2(
+    *,
+    path: Paths,
+    label_type: Annotated[int, Range(0, 4)] = 0,
+    num_labels: Annotated[int, Range(1)] = 1,
+    image_available: bool = True,
+    additional_inputs: Annotated[int, Range(0)] = 0,
+    bbox: bool = False,
+    weights: float | Sequence[float] | None = None,
+    random_shuffle: bool = False,
+    initial_fill: Annotated[int, Range(1)] = 1024,
+    shuffle_after_epoch: bool = False,
+    shuffle_after_epoch_seed: int | None = None,
+    shuffle: Literal["global"] | None = None,
+    num_shards: Annotated[int, Range(1)] = 1,
+    shard_id: Annotated[int, Range(0)] = 0,
+    stick_to_shard: bool = False,
+    pad_last_batch: bool = False,
+    seed: int = -1,
+    on_error: OnError = "raise",
+    device: Literal["cpu"] | None = None,
+    name: str | None = None,
+    **hints: Unpack[LmdbHints],
+) -> DataNode | tuple[DataNode, ...]:
+    """Reads images, labels and other tensors from Caffe2's LMDB databases.
+
+    Args:
+      path: of the databases, folders with a file ``data.mdb``, which are read one after another in the order of their keys.
+      label_type: 0: one class. 1: the classes that apply, given as a vector of ones and zeros. 2: a vector as it is. 3: the classes that
+        apply and a weight each, given as a vector of weights. 4: there are no labels.
+      num_labels: number of classes, the length of that vector, for the types 1 and 3.
+      image_available: whether records begin with an image.
+      additional_inputs: number of tensors of ``int32`` or ``float32`` that follow image and label.
+      bbox: whether records end with a bounding box.
+      weights: how often the databases' records come, in proportion, e.g. ``(0.7, 0.3)``: one number for each database. They are mixed
+        evenly, and an epoch has each record at least once: those of a database that is too small for its weight come again.
+      random_shuffle: shuffle the list before it is split into shards, and each epoch of a shard in a new order.
+      initial_fill: places of the buffer that this order is drawn with: small ones shuffle only locally, 1 not at all.
+      shuffle_after_epoch: shuffle the whole list anew in each epoch, alike for all shards, and read the same part of it.
+      shuffle_after_epoch_seed: another seed for this than the fixed one.
+      shuffle: "global": the same by `seed`, which must be one for all shards: the order of each epoch is a new permutation of the whole
+        list. Beyond DALI.
+      num_shards: parts that the list is split into: part i of S begins at entry ``floor(i*N/S)``.
+      shard_id: the part to read, ``0 .. num_shards - 1``.
+      stick_to_shard: read this part in every epoch, not the next one.
+      pad_last_batch: repeat a shard's last sample until all shards are equally long and the last batch is full.
+      seed: seed of `random_shuffle`; negative: the pipeline's.
+      on_error: what becomes of a record that can't be read: "raise": its batch fails. "replace": a later one of the list takes its place,
+        and `Pipeline.bad_samples` reports it.
+      device: "cpu" or None.
+      name: of the reader, for ``reader_name`` and error messages.
+
+    Returns:
+      Image, label, additional tensors and bounding box (``int32[4]``), as far as they are read. Images are ``uint8[bytes]``, encoded, or
+      ``uint8`` pixels of shape (height, width, channels), where the first record's are not encoded; a class is ``int32[1]`` or
+      ``float32[1]``, as the first record has it; other tensors are vectors. Their source_info is the database's path and the record's key.
+
+    Raises:
+      ValueError, TypeError: arguments that contradict each other or are out of range.
+      RuntimeError: at build, a database that can't be read, or the package lmdb (``pip install "jaxdali[containers]"``) is not there. A
+        damaged record, and all of a database that has changed, fail when their batch runs.
+
+    Unlike in DALI, the label types 1 and 3 work, tensors of 64-bit integers are read as ``int32``, and the shuffled order differs from
+    DALI's own.
+
+    Example:
+      >>> jpegs, labels = fn.readers.caffe2(path="c2lmdb", random_shuffle=True, name="reader")
+    """
+    op = ReadCaffe2(
+        path=path,
+        label_type=LabelType(label_type),
+        image_available=image_available,
+        additional_inputs=additional_inputs,
+        bbox=bbox,
+        weights=weights,
+        random_shuffle=random_shuffle,
+        initial_fill=initial_fill,
+        shuffle_after_epoch=shuffle_after_epoch,
+        shuffle_after_epoch_seed=shuffle_after_epoch_seed,
+        shuffle=shuffle,
+        num_shards=num_shards,
+        shard_id=shard_id,
+        stick_to_shard=stick_to_shard,
+        pad_last_batch=pad_last_batch,
+        seed=seed,
+        on_error=on_error,
+    )
+    if not op.num_outputs:
+        raise ArgumentError("image_available=False and label_type=4: nothing is to be read")
+    nodes = add(op, device="cpu", name=name)
+    outputs = list(nodes) if op.num_outputs > 1 else [nodes]
+    if op.label_type in (LabelType.SPARSE, LabelType.WEIGHTED):
+        first, behind = int(image_available), int(image_available) + (1 if op.label_type == LabelType.SPARSE else 2)
+        outputs[first:behind] = [add(DenseLabels(num_labels=num_labels), *outputs[first:behind])]
+    return tuple(outputs) if len(outputs) > 1 else outputs[0]

@@ -1,0 +1,79 @@
+"""Records of LMDB databases, which `readers.caffe` and `readers.caffe2` read."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+import numpy as np
+
+from ... import _cpu
+from ..._data.containers import ContainerRecords, Field, Format, described
+from ..._data.files import Path
+from ..._data.lmdb_files import open_lmdb
+
+
+class LmdbRecords(ContainerRecords):
+    """The values of databases, one database after another.
+
+    Args:
+      paths: of the databases.
+      format: of the values.
+      num_fields: that each must have.
+      fields: makes the outputs of what the first record has (`types`, `dims` of its fields).
+    """
+
+    def __init__(
+        self, paths: Sequence[Path], format: Format, num_fields: int, fields: Callable[[np.ndarray, np.ndarray], tuple[Field, ...]]
+    ):
+        self._databases = [open_lmdb(p) for p in paths]
+        self.bounds = np.cumsum([0] + [len(d) for d in self._databases])
+        self._format = format
+        self._num_fields = num_fields
+        digest = hashlib.sha256()
+        for d in self._databases:
+            digest.update(d.keys)
+            digest.update(d.ends.tobytes())
+        self.digest = digest.hexdigest()[:16]
+        pool, batch = _cpu.pool_create(1), self.new_batch(1)
+        try:
+            with self.scan(batch, np.zeros(1, np.int64), pool):
+                types, _, dims = described(batch, 1, num_fields)
+        finally:
+            _cpu.pool_destroy(pool)
+        for _, why in batch.errors():
+            raise RuntimeError(f"{self.name(0)}: {why}")
+        self.fields = fields(types[0], dims[0])
+
+    @property
+    def num_fields(self) -> int:
+        return self._num_fields
+
+    def __len__(self) -> int:
+        return int(self.bounds[-1])
+
+    def _place(self, i: int) -> tuple[int, int]:
+        """Which database, and which of its records."""
+        which = int(np.searchsorted(self.bounds, i, "right")) - 1
+        return which, i - int(self.bounds[which])
+
+    def name(self, i: int) -> str:
+        which, i = self._place(i)
+        return f"{self._databases[which].path} at key {self._databases[which].key(i).decode('utf-8', 'backslashreplace')}"
+
+    def new_batch(self, n: int) -> _cpu.RecordBatch:
+        return _cpu.RecordBatch(self._format, [], self._num_fields, n)
+
+    @contextlib.contextmanager
+    def scan(self, batch: _cpu.RecordBatch, index: np.ndarray, pool: int) -> Iterator[Mapping[int, str]]:
+        which = np.searchsorted(self.bounds, index, "right") - 1
+        found: list = [None] * len(index)
+        with contextlib.ExitStack() as stack:
+            for d in np.unique(which).tolist():
+                here = np.flatnonzero(which == d)
+                values = stack.enter_context(self._databases[d].values((index[here] - self.bounds[d]).tolist()))
+                for i, value in zip(here.tolist(), values):
+                    found[i] = b"" if value is None else value
+            batch.scan_memory(found, pool)
+            yield {}

@@ -1,0 +1,167 @@
+"""readers.tfrecord: features of the examples in TFRecord files."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Annotated, ClassVar, Literal, Unpack
+
+import numpy as np
+
+from ..._core.building import add
+from ..._core.declaration import Range
+from ..._core.errors import ArgumentError
+from ..._core.graph import DataNode
+from ..._core.operator_function import operator_function
+from ..._core.values import Spec
+from ..._data.containers import ExtentRecords, Extents, Field, Format, check_indices, indexed
+from ..._data.files import Files, Paths, as_list
+from ..._data.index import tfrecord_extents
+from ..._data.listed import OnError, Reader, ReaderHints
+from ..._data.storage import Storage
+from ...tfrecord import Feature, FeatureType
+
+_DTYPES = {FeatureType.int64: np.int64, FeatureType.float32: np.float32, FeatureType.string: np.uint8}
+
+
+def _field(number: int, name: str, feature: Feature) -> Field:
+    dtype = np.dtype(_DTYPES[feature.dtype])
+    if feature.dtype == FeatureType.string:
+        spec = Spec(dtype, 1, None)
+    elif feature.shape is not None:
+        spec = Spec(dtype, len(feature.shape), feature.shape)
+    else:
+        dims = (None, *feature.partial_shape)
+        spec = Spec(dtype, len(dims), None, "", dims)
+    return Field(f"feature {name!r}", number, spec, feature.default if spec.shape is not None else None)
+
+
+class _Examples(ExtentRecords):
+    """The examples of TFRecord files."""
+
+    format = Format.EXAMPLE
+
+    def __init__(self, op: ReadTFRecord):
+        self.names = tuple(name for name, _ in op.features)
+        self.fields = tuple(_field(k, name, feature) for k, (name, feature) in enumerate(op.features))
+        files = Files.of(op.path, op.storage)
+        indices = [None] * len(files) if op.index_path is None else as_list(op.index_path)
+        check_indices(files, indices)
+        super().__init__(Extents(files, *indexed(op.name, files, indices, tfrecord_extents)))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ReadTFRecord(Reader):
+    """`readers.tfrecord`; `features` are names and features, one for each output."""
+
+    name: ClassVar[str] = "readers.tfrecord"
+
+    path: Paths
+    index_path: Paths | None
+    features: tuple[tuple[str, Feature], ...]
+
+    @property
+    def num_outputs(self) -> int:
+        return len(self.features)
+
+    def open(self) -> _Examples:
+        return _Examples(self)
+
+
+class TFRecordHints(ReaderHints, total=False):
+    """Those of `tfrecord`: files are never mapped here."""
+
+    dont_use_mmap: bool | None
+
+
+@operator_function("readers.tfrecord")
+def tfrecord(
+    *,
+    path: Paths,
+    index_path: Paths | None = None,
+    features: Mapping[str, Feature],
+    use_o_direct: bool = False,
+    weights: float | Sequence[float] | None = None,
+    random_shuffle: bool = False,
+    initial_fill: Annotated[int, Range(1)] = 1024,
+    shuffle_after_epoch: bool = False,
+    shuffle_after_epoch_seed: int | None = None,
+    shuffle: Literal["global"] | None = None,
+    num_shards: Annotated[int, Range(1)] = 1,
+    shard_id: Annotated[int, Range(0)] = 0,
+    stick_to_shard: bool = False,
+    pad_last_batch: bool = False,
+    seed: int = -1,
+    on_error: OnError = "raise",
+    storage: Storage | None = None,
+    device: Literal["cpu"] | None = None,
+    name: str | None = None,
+    **hints: Unpack[TFRecordHints],
+) -> dict[str, DataNode]:
+    """Reads features of the examples in TFRecord files.
+
+    Args:
+      path: of the TFRecord files, which are read one after another.
+      index_path: of their indices, one for each, as ``python -m jaxdali.index`` (or DALI's tfrecord2idx) writes them. One that is not given
+        or not there is made when the pipeline is built, in memory, and a warning says so.
+      features: of each name in the examples, what it is: `tfrecord.FixedLenFeature` or `tfrecord.VarLenFeature`.
+      use_o_direct: without effect; needs `dont_use_mmap`, as in DALI.
+      weights: how often the files' records come, in proportion, e.g. ``(0.7, 0.3)``: one number for each file that `path` names. They are
+        mixed evenly, and an epoch has each record at least once: those of a file that is too small for its weight come again.
+      random_shuffle: shuffle the list before it is split into shards, and each epoch of a shard in a new order.
+      initial_fill: places of the buffer that this order is drawn with: small ones shuffle only locally, 1 not at all.
+      shuffle_after_epoch: shuffle the whole list anew in each epoch, alike for all shards, and read the same part of it.
+      shuffle_after_epoch_seed: another seed for this than the fixed one.
+      shuffle: "global": the same by `seed`, which must be one for all shards: the order of each epoch is a new permutation of the whole
+        list. Beyond DALI.
+      num_shards: parts that the list is split into: part i of S begins at entry ``floor(i*N/S)``.
+      shard_id: the part to read, ``0 .. num_shards - 1``.
+      stick_to_shard: read this part in every epoch, not the next one.
+      pad_last_batch: repeat a shard's last sample until all shards are equally long and the last batch is full.
+      seed: seed of `random_shuffle`; negative: the pipeline's.
+      on_error: what becomes of a record that can't be read: "raise": its batch fails. "replace": a later one of the list takes its place,
+        and `Pipeline.bad_samples` reports it.
+      storage: how URLs are read: `jaxdali.Storage`. Beyond DALI; all paths may be URLs.
+      device: "cpu" or None.
+      name: of the reader, for ``reader_name`` and error messages.
+
+    Returns:
+      By the features' names: ``uint8[bytes]`` of a string, ``int64`` or ``float32`` of the feature's shape, or a list of them. Their
+      source_info is the file's path and the offset in it.
+
+    Raises:
+      ValueError, TypeError: arguments that contradict each other or are out of range.
+      RuntimeError: at build, a file or an index that can't be read. A record that is truncated, whose checksum is wrong, or that is not
+        where the index says, fails when its batch runs; also every record of a file that has changed since.
+
+    Unlike in DALI, checksums are checked (once for each record), what a record lacks is the feature's default (a feature without a shape:
+    empty), more or fewer values than a shape has are an error, and the shuffled order differs from DALI's own.
+
+    Example:
+      >>> inputs = fn.readers.tfrecord(path="train-00000", index_path="train-00000.idx",
+      ...                              features={"image/encoded": tfrecord.FixedLenFeature((), tfrecord.string, ""),
+      ...                                        "image/class/label": tfrecord.FixedLenFeature([1], tfrecord.int64, -1)})
+      >>> images = fn.decoders.image(inputs["image/encoded"])
+    """
+    if use_o_direct and not hints.get("dont_use_mmap"):
+        raise ArgumentError("use_o_direct=True needs dont_use_mmap=True")
+    op = ReadTFRecord(
+        path=path,
+        index_path=index_path,
+        features=tuple(features.items()),
+        weights=weights,
+        random_shuffle=random_shuffle,
+        initial_fill=initial_fill,
+        shuffle_after_epoch=shuffle_after_epoch,
+        shuffle_after_epoch_seed=shuffle_after_epoch_seed,
+        shuffle=shuffle,
+        num_shards=num_shards,
+        shard_id=shard_id,
+        stick_to_shard=stick_to_shard,
+        pad_last_batch=pad_last_batch,
+        seed=seed,
+        on_error=on_error,
+        storage=storage,
+    )
+    nodes = add(op, device="cpu", name=name)
+    return dict(zip(features, nodes if len(features) > 1 else (nodes,), strict=True))

@@ -1,0 +1,89 @@
+"""What a TFRecord file's features are, under DALI's names: ``tfrecord.FixedLenFeature((), tfrecord.string, "")``."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+from collections.abc import Sequence
+from typing import Any
+
+from ._core.errors import ArgumentError, ArgumentTypeError
+
+
+class FeatureType(enum.IntEnum):
+    """Types of features."""
+
+    int64 = 0
+    string = 1
+    float32 = 2
+
+
+int64 = FeatureType.int64
+string = FeatureType.string
+float32 = FeatureType.float32
+
+
+@dataclasses.dataclass(frozen=True)
+class Feature:
+    """One feature of each record; made by `FixedLenFeature` and `VarLenFeature`.
+
+    Attributes:
+      shape: of its values; None: a list of any length.
+      dtype: `int64`, `float32` or `string`.
+      default: of the elements of a feature with a shape, in records that lack it.
+      partial_shape: without a shape: the extents behind the first, which follows from the number of values.
+    """
+
+    shape: tuple[int, ...] | None
+    dtype: FeatureType
+    default: Any
+    partial_shape: tuple[int, ...] = ()
+
+    def __post_init__(self):
+        extents = (self.shape or ()) + self.partial_shape
+        if self.dtype == string and self.shape != ():
+            raise ArgumentError(f"a string feature is one text, FixedLenFeature((), tfrecord.string, ''); got shape {extents or None}")
+        if self.dtype == string and self.default not in ("", b"", None):
+            raise ArgumentError(f"the default of a string feature must be '', got {self.default!r}")
+        if self.dtype != string and not isinstance(self.default, (int, float)):
+            raise ArgumentTypeError(f"the default of a feature of {self.dtype.name} must be a number, got {self.default!r}")
+        if any(n < 1 for n in extents):
+            raise ArgumentError(f"extents must be at least 1, got {extents}")
+
+
+def FixedLenFeature(shape: Sequence[int], dtype: FeatureType, default_value: Any) -> Feature:
+    """A feature with the same number of values in each record.
+
+    Args:
+      shape: of its values; ``()`` or ``[]``: one value, or a string.
+      dtype: `int64`, `float32` or `string`.
+      default_value: of all elements where a record lacks the feature; of a string ``""``.
+    """
+    return Feature(_extents(shape), _type(dtype), default_value)
+
+
+def VarLenFeature(*arguments: Any) -> Feature:
+    """A feature with any number of values: ``VarLenFeature(dtype, default)`` or ``VarLenFeature(partial_shape, dtype, default)``.
+
+    Args:
+      *arguments: the extents behind the first, which follows from the number of values (without them the values are a vector);
+        `int64`, `float32` or `string`; and a default value, without effect: where a record lacks the feature, it is empty.
+    """
+    if len(arguments) not in (2, 3):
+        raise ArgumentTypeError(f"VarLenFeature takes (dtype, default) or (partial_shape, dtype, default), got {len(arguments)} arguments")
+    *partial, dtype, default = arguments
+    return Feature(None, _type(dtype), default, _extents(partial[0]) if partial else ())
+
+
+def _extents(shape: Any) -> tuple[int, ...]:
+    try:
+        return tuple(int(n) for n in shape)
+    except TypeError:
+        raise ArgumentTypeError(f"a shape must be a list of whole numbers, got {shape!r}") from None
+
+
+def _type(dtype: Any) -> FeatureType:
+    try:
+        return FeatureType(dtype)
+    except ValueError:
+        raise ArgumentTypeError(f"dtype must be tfrecord.int64, tfrecord.float32 or tfrecord.string, got {dtype!r}") from None

@@ -1,0 +1,307 @@
+"""Readers of containers: the same as real DALI's, record by record, shard by shard, epoch by epoch."""
+
+import json
+import os
+import sys
+
+import containers as c
+import numpy as np
+import places
+import pytest
+import reader_cases
+
+import jaxdali
+from jaxdali import fn, pipeline_def, tfrecord
+from jaxdali._core.errors import SampleError
+
+DALI = json.loads((places.DATA / "readers" / "dali.json").read_text())
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("containers")
+    reader_cases.prepare(folder)
+    return folder
+
+
+@pytest.mark.parametrize("name", DALI)
+def test_as_dali(folder, name):
+    for k, expected in enumerate(DALI[name]):
+        found = reader_cases.outputs(jaxdali, name, k, folder)
+        for (sources, *values), (expected_sources, *expected_values) in zip(found, expected, strict=True):
+            assert values == expected_values, reader_cases.CASES[name].order[k]
+            assert sources == [x or y for x, y in zip(expected_sources, sources)]  # DALI's labels have none
+
+
+def test_every_case_was_recorded():
+    assert {name: len(case.order) for name, case in reader_cases.CASES.items()} == {name: len(x) for name, x in DALI.items()}
+
+
+# --- faults ---------------------------------------------------------------------------------------------------------
+
+LABEL = {"label": tfrecord.FixedLenFeature([1], tfrecord.int64, -1)}
+
+
+def labels(define, batches=1, batch_size=1, **arguments):
+    """What the first output has in some batches, None for one that fails, and the errors."""
+
+    @pipeline_def(batch_size=batch_size, num_threads=2, prefetch_queue_depth=1)
+    def pipeline():
+        return define()
+
+    pipe = pipeline(**arguments)
+    found, errors = [], []
+    for _ in range(batches):
+        try:
+            found.append(pipe.run()[0].as_array().ravel().tolist())
+        except SampleError as e:
+            found.append(None)
+            errors.append(str(e))
+    return found, errors, pipe.bad_samples()
+
+
+def read(folder, index="x.idx", **arguments):
+    path = None if index is None else [folder / i for i in ([index] if isinstance(index, str) else index)]
+    return lambda: fn.readers.tfrecord(path=folder / "x", index_path=path, features=LABEL, **arguments)["label"]
+
+
+@pytest.fixture
+def records(tmp_path):
+    """A TFRecord file of four records of 28 bytes and one of 40,000."""
+    examples = [c.example({"label": [i]}) for i in range(4)] + [c.example({"label": [4], "large": [bytes(40_000)]})]
+    c.write_tfrecord(tmp_path / "x", examples, tmp_path / "x.idx")
+    return tmp_path
+
+
+def damage(path, at, value):
+    content = bytearray(path.read_bytes())
+    content[at : at + len(value)] = value
+    path.write_bytes(content)
+
+
+def test_wrong_checksums_are_errors_of_their_records(records):
+    offsets = np.loadtxt(records / "x.idx", int)[:, 0]
+    damage(records / "x", offsets[1] + 8, b"\xff")  # of the length
+    damage(records / "x", offsets[2] + 12 + 5, b"X")  # in the data
+    damage(records / "x", offsets[4] + 30_000, b"X")  # where nothing is read
+    found, errors, _ = labels(read(records), 5)
+    assert found == [[0], None, None, [3], None]
+    assert f"{records}/x at index {offsets[1]}: " in errors[0]
+    assert "the checksum (CRC) of its length is wrong" in errors[0]
+    assert f"{records}/x at index {offsets[2]}: " in errors[1]
+    assert "its checksum (CRC) is wrong" in errors[1]
+    assert "its checksum (CRC) is wrong" in errors[2]
+    assert "readers.tfrecord (created at " in errors[0]
+
+
+def test_a_truncated_file(records):
+    size = (records / "x").stat().st_size
+    os.truncate(records / "x", size - 1)
+    found, errors, _ = labels(read(records), 5)
+    assert found[:4] == [[0], [1], [2], [3]]
+    assert f"it lies outside of the file, which has {size - 1} bytes" in errors[0]
+    with (
+        pytest.warns(UserWarning, match=f"no index of {records}/x"),
+        pytest.raises(RuntimeError, match=r"record 4 at index .* the file ends"),
+    ):
+        labels(read(records, None))
+
+
+def test_replaced_records_are_reported(records):
+    damage(records / "x", np.loadtxt(records / "x.idx", int)[1, 0] + 8, b"\xff")
+    found, errors, bad = labels(read(records, on_error="replace"), 3, 2)
+    assert found == [[0, 2], [2, 3], [4, 0]]
+    assert not errors
+    assert [(b.file.rpartition("/")[2], b.count) for b in bad] == [(f"x at index {np.loadtxt(records / 'x.idx', int)[1, 0]}", 1)]
+    assert "checksum" in bad[0].reason
+
+
+def test_the_index_of_another_file(records):
+    c.write_tfrecord(records / "y", [c.example({"label": [2**40 + i]}) for i in range(5)], records / "y.idx")
+    found, errors, _ = labels(read(records, "y.idx"), 5)
+    assert found == [None] * 5
+    assert all("the index is of another file, or the file is damaged" in e for e in errors)
+    (records / "empty.idx").write_text("")
+    with pytest.raises(RuntimeError, match=r"empty.idx is no index"):
+        labels(read(records, "empty.idx"))
+    (records / "text.idx").write_text("0 28\n28 x\n")
+    with pytest.raises(RuntimeError, match=r"text.idx, line 2: expected two whole numbers, got b'x"):
+        labels(read(records, "text.idx"))
+    with pytest.raises(RuntimeError, match="an index for each file"):
+        labels(read(records, ["x.idx", "y.idx"]))
+
+
+def test_a_missing_index_is_made_and_said(records):
+    with pytest.warns(UserWarning, match=rf"readers.tfrecord: there is no index of {records}/x: .*python -m jaxdali.index") as said:
+        assert labels(read(records, None), 5)[0] == [[0], [1], [2], [3], [4]]
+    assert len(said) == 1
+    with pytest.warns(UserWarning, match="no index"):
+        assert labels(read(records, "none.idx"), 5)[0] == [[0], [1], [2], [3], [4]]
+
+
+def test_a_file_that_changes_or_goes_away_while_it_is_open(records):
+    @pipeline_def(batch_size=1, prefetch_queue_depth=1, num_threads=2)
+    def pipeline():
+        return read(records)()
+
+    pipe = pipeline(exec_pipelined=False, exec_async=False)
+    assert pipe.run()[0].as_array().tolist() == [[0]]
+    content = (records / "x").read_bytes()
+    (records / "x").write_bytes(content[:-100])
+    errors = []
+    for _ in range(4):  # one batch or two were made ahead
+        try:
+            pipe.run()
+        except SampleError as e:
+            errors.append(str(e))
+    assert "the file has changed since the pipeline was built" in errors[-1]
+    (records / "x").unlink()
+    with pytest.raises(SampleError, match="No such file"):
+        [pipe.run() for _ in range(3)]
+
+
+def test_no_file_and_no_permission(records):
+    with pytest.raises(RuntimeError, match=f"readers.tfrecord .*{records}/none"):
+        labels(lambda: fn.readers.tfrecord(path=records / "none", features=LABEL)["label"])
+
+
+def test_features_that_records_lack_or_that_do_not_fit(tmp_path):
+    F, V = tfrecord.FixedLenFeature, tfrecord.VarLenFeature
+    rows = [c.example({"a": [1.5, 2.5]}), c.example({"a": [3], "b": [b"x"]}), b"", c.example({"a": [1.0, 2.0, 3.0], "c": []})]
+    c.write_tfrecord(tmp_path / "x", rows, tmp_path / "x.idx")
+
+    def of(feature, name):
+        return lambda: fn.readers.tfrecord(path=tmp_path / "x", index_path=tmp_path / "x.idx", features={name: feature})[name]
+
+    found, errors, _ = labels(of(F([2], tfrecord.float32, -7.0), "a"), 4)
+    assert found == [[1.5, 2.5], None, [-7.0, -7.0], None]
+    assert "its feature 'a' consists of integers, not of float32" in errors[0]
+    assert "its feature 'a' has 3 values, expected 2" in errors[1]
+    found, errors, _ = labels(of(V([3], tfrecord.float32, 0.0), "a"), 4)
+    assert "its feature 'a' has 2 values, not a multiple of 3" in errors[0]
+
+    @pipeline_def(batch_size=3)
+    def pipeline():
+        return of(F((), tfrecord.string, ""), "b")(), of(V(tfrecord.int64, 0), "c")(), of(F([], tfrecord.int64, 3), "c")()
+
+    text, ints, one = pipeline().run()
+    assert [np.asarray(text[i]).tobytes() for i in range(3)] == [b"", b"x", b""]
+    assert ints.shape() == [(0,)] * 3
+    assert one.as_array().tolist() == [3, 3, 3]
+
+
+def test_features_are_checked():
+    F, V = tfrecord.FixedLenFeature, tfrecord.VarLenFeature
+    with pytest.raises(ValueError, match="a string feature is one text"):
+        F([2], tfrecord.string, "")
+    with pytest.raises(TypeError, match=r"dtype must be tfrecord.int64, tfrecord.float32 or tfrecord.string, got 7"):
+        V(7, 0)
+    with pytest.raises(TypeError, match="features must be a dict from names to Features"):
+        labels(lambda: fn.readers.tfrecord(path="x", features=["a"]))
+    with pytest.raises(ValueError, match="use_o_direct"):
+        labels(lambda: fn.readers.tfrecord(path="x", features=LABEL, use_o_direct=True))
+
+
+# --- RecordIO -------------------------------------------------------------------------------------------------------
+
+
+def image_of(path, index, number=0):
+    @pipeline_def(batch_size=1)
+    def pipeline():
+        return fn.readers.mxnet(path=path, index_path=index)
+
+    return [np.asarray(x[0]) for x in pipeline().run()]
+
+
+def test_a_record_split_at_the_magic_word(tmp_path):
+    magic = (0xCED7230A).to_bytes(4, "little")
+    first, then = c.image_record([1.0, 2.0], b"left"), b"right, and more"
+    parts = [(1, first), (2, b"middle--"), (3, then)]
+    content = b"".join(magic + (kind << 29 | len(x)).to_bytes(4, "little") + x + bytes(-len(x) % 4) for kind, x in parts)
+    (tmp_path / "x").write_bytes(content)
+    (tmp_path / "x.idx").write_text("0\t0\n")
+    image, label = image_of(tmp_path / "x", tmp_path / "x.idx")
+    assert image.tobytes() == b"left" + magic + b"middle--" + magic + then
+    assert label.tolist() == [1, 2]
+    (tmp_path / "x").write_bytes(content[:60])
+    with pytest.raises(SampleError, match=r"its last part is missing|it ends early"):
+        image_of(tmp_path / "x", tmp_path / "x.idx")
+
+
+@pytest.mark.parametrize(
+    ("at", "value", "why"),
+    [
+        (0, b"x", "no record begins there"),
+        (4, b"\xff\xff", "it ends early"),
+        (8, b"\xff\xff\xff\x7f", "too short for its 2147483647 labels"),
+    ],
+)
+def test_damaged_image_records(tmp_path, at, value, why):
+    c.write_recordio(tmp_path / "x", [c.image_record(1.0, b"image")], tmp_path / "x.idx")
+    damage(tmp_path / "x", at, value)
+    with pytest.raises(SampleError, match=f"x at index 0: .*{why}"):
+        image_of(tmp_path / "x", tmp_path / "x.idx")
+
+
+# --- LMDB -----------------------------------------------------------------------------------------------------------
+
+
+def test_sparse_labels_become_vectors(tmp_path):
+    image = c.tensor(c.STRING, [b"image"])
+    c.write_lmdb(tmp_path / "sparse", [c.tensors(image, c.tensor(c.INT32, x)) for x in ([0, 3], [], [1])])
+    c.write_lmdb(
+        tmp_path / "weights", [c.tensors(image, c.tensor(c.INT32, [2, 0]), c.tensor(c.FLOAT, [0.5, 0.25]), c.tensor(c.INT32, [9]))]
+    )
+    c.write_lmdb(tmp_path / "outside", [c.tensors(image, c.tensor(c.INT32, [4]))])
+
+    @pipeline_def(batch_size=1)
+    def pipeline(which, label_type, more=0):
+        return tuple(fn.readers.caffe2(path=tmp_path / which, label_type=label_type, num_labels=4, additional_inputs=more))
+
+    pipe = pipeline("sparse", 1)
+    assert [pipe.run()[1].as_array().tolist() for _ in range(3)] == [[[1, 0, 0, 1]], [[0, 0, 0, 0]], [[0, 1, 0, 0]]]
+    _, dense, more = pipeline("weights", 3, 1).run()
+    assert dense.as_array().tolist() == [[0.25, 0, 0.5, 0]]
+    assert np.asarray(more[0]).tolist() == [9]
+    with pytest.raises(SampleError, match="its label has the class 4; there are 4"):
+        pipeline("outside", 1).run()
+
+
+def test_damaged_databases(tmp_path):
+    good = [c.datum(b"image", i) for i in range(3)]
+    c.write_lmdb(tmp_path / "bad", [good[0], good[1][:-1], b"\x22\xff\x01ab", good[2], c.datum(b"x", None)])
+
+    def read_labels():
+        return fn.readers.caffe(path=tmp_path / "bad", image_available=False)
+
+    found, errors, _ = labels(read_labels, 5)
+    assert found == [[0], None, None, [2], None]
+    assert "bad at key 00000001: " in errors[0]
+    assert "it is damaged" in errors[0]
+    assert "its label has 0 values, expected 1" in errors[2]
+    os.truncate(tmp_path / "bad" / "data.mdb", 8192)
+    with pytest.raises(RuntimeError, match=r"data.mdb is truncated|can't open"):
+        labels(read_labels)
+    with pytest.raises(RuntimeError, match=f"can't open the LMDB database {tmp_path}/none: No such file"):
+        labels(lambda: fn.readers.caffe(path=tmp_path / "none"))
+
+
+def test_one_database_in_two_readers_and_two_pipelines(folder):
+    @pipeline_def(batch_size=2)
+    def pipeline():
+        path = folder / "a.caffe"
+        return fn.readers.caffe(path=path, image_available=False), fn.readers.caffe(
+            path=path, image_available=False, num_shards=2, shard_id=1
+        )
+
+    first, second = pipeline(), pipeline()
+    for pipe in (first, second):
+        a, b = pipe.run()
+        assert (a.as_array().tolist(), b.as_array().tolist()) == ([[-5], [-2]], [[1], [4]])
+
+
+def test_without_the_package(tmp_path, monkeypatch):
+    c.write_lmdb(tmp_path / "x", [c.datum(b"image", 1)])
+    monkeypatch.setitem(sys.modules, "lmdb", None)
+    with pytest.raises(RuntimeError, match=r'readers.caffe .*pip install "jaxdali\[containers\]"'):
+        labels(lambda: fn.readers.caffe(path=tmp_path / "x"))

@@ -1,0 +1,160 @@
+"""Pipelines of readers of containers: each is run by jaxdali in the tests, and was by real DALI (tests/data/readers/record.py)."""
+
+import dataclasses
+import pathlib
+from collections.abc import Callable
+from typing import Any
+
+import containers as c
+import numpy as np
+
+Define = Callable[[Any, pathlib.Path, dict[str, Any]], Any]  # (the package, folder of the containers, arguments) -> outputs
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    """A reader; `order`: with which arguments, each tried by itself.
+
+    Attributes:
+      define: of a pipeline.
+      batch_size, batches: of it that are compared.
+    """
+
+    define: Define
+    order: tuple[dict[str, Any], ...] = ({},)
+    batch_size: int = 3
+    batches: int = 1
+
+
+ORDERS = (
+    {},
+    {"num_shards": 3, "shard_id": 1},
+    {"num_shards": 3, "shard_id": 2, "stick_to_shard": True},
+    {"num_shards": 3, "shard_id": 0, "pad_last_batch": True},
+    {"pad_last_batch": True},
+    {"lazy_init": True, "prefetch_queue_depth": 3, "read_ahead": True, "dont_use_mmap": True, "tensor_init_bytes": 100},
+)
+
+
+def data(i: int) -> bytes:
+    """Bytes that stand for an encoded image."""
+    return b"image %d " % i * (1 + i * 7 % 5)
+
+
+def prepare(folder: pathlib.Path):
+    """Writes the containers."""
+    for name, numbers in (("a", range(5)), ("b", range(5, 9)), ("c", range(9, 11))):
+        examples = [c.example({"image": [data(i)], "label": [i], "box": [i + 0.5, 2.0, -1.5, 4.0]}) for i in numbers]
+        c.write_tfrecord(folder / f"{name}.tfrecord", examples, folder / f"{name}.tfrecord.idx")
+        c.write_lmdb(folder / f"{name}.caffe", [c.datum(data(i), 3 * i - 5) for i in numbers])
+        c.write_lmdb(folder / f"{name}.caffe2", [c.tensors(c.tensor(c.STRING, [data(i)]), c.tensor(c.INT32, [i - 2])) for i in numbers])
+    unpacked = [c.example({"int": [i, -(2**40)], "float": [0.25 * i] * 6, "text": [b"", b"b"][i : i + 1]}, False) for i in range(2)]
+    c.write_tfrecord(folder / "unpacked.tfrecord", unpacked, folder / "unpacked.tfrecord.idx")
+    large = [c.example({"label": [i], "image": [bytes(np.random.default_rng(i).bytes(40_000))], "after": [i + 0.5]}) for i in range(3)]
+    c.write_tfrecord(folder / "large.tfrecord", large, folder / "large.tfrecord.idx")
+
+    c.write_recordio(folder / "a.rec", [c.image_record(float(i), data(i), i) for i in range(11)], folder / "a.idx")
+    lines = (folder / "a.idx").read_text().splitlines()
+    (folder / "backward.idx").write_text("\n".join(lines[::-2]) + "\n")
+    c.write_recordio(folder / "labels.rec", [c.image_record([i, 2.5, -1.0], data(i)) for i in range(3)], folder / "labels.idx")
+
+    pixels = bytes(range(24))
+    c.write_lmdb(folder / "raw.caffe", [c.datum(pixels, i, False, (3, 2, 4)) for i in range(3)])
+    raw = [((2, 4, 3), 24), ((2, 4), 8), ((1, 2, 1), 2)]
+    c.write_lmdb(folder / "raw.caffe2", [c.tensors(c.tensor(c.BYTE, pixels[:n], s), c.tensor(c.FLOAT, [n])) for s, n in raw])
+    image, label = c.tensor(c.STRING, [b"image", b"other"]), c.tensor(c.INT32, [7])
+    more = c.tensor(c.FLOAT, [0.5, 2, 1, 4], (2, 2)), c.tensor(c.INT32, [-1, 8], (2,), packed=False), c.tensor(c.INT32, [1, 2, 3, 4])
+    c.write_lmdb(folder / "more.caffe2", [c.tensors(image, label, *more)] * 2)
+    c.write_lmdb(folder / "label.caffe2", [c.tensors(label)] * 2)
+    c.write_lmdb(folder / "dense.caffe2", [c.tensors(image, c.tensor(c.FLOAT, [i, 0.5, -3])) for i in range(2)])
+
+
+def tfrecord(p: Any, folder: pathlib.Path, order: dict[str, Any]) -> Any:
+    paths = [str(folder / f"{name}.tfrecord") for name in "abc"]
+    f = p.tfrecord
+    features = {
+        "image": f.FixedLenFeature((), f.string, ""),
+        "label": f.FixedLenFeature([1], f.int64, -1),
+        "box": f.VarLenFeature([2], f.float32, 0.0),
+    }
+    found = p.fn.readers.tfrecord(path=paths, index_path=[f"{x}.idx" for x in paths], features=features, **order)
+    return found["image"], found["label"], found["box"]
+
+
+def tfrecord_of(name: str, make: Callable[[Any], dict[str, Any]]) -> Define:
+    def define(p: Any, folder: pathlib.Path, order: dict[str, Any]) -> Any:
+        path = str(folder / f"{name}.tfrecord")
+        return tuple(p.fn.readers.tfrecord(path=path, index_path=f"{path}.idx", features=make(p.tfrecord)).values())
+
+    return define
+
+
+def of_paths(reader: str, names: str, **arguments: Any) -> Define:
+    """A reader of containers that `path` names."""
+
+    def define(p: Any, folder: pathlib.Path, order: dict[str, Any]) -> Any:
+        given = {k: str(folder / v) if k == "index_path" else v for k, v in arguments.items()}
+        return getattr(p.fn.readers, reader)(path=[str(folder / n) for n in names.split()], **given, **order)
+
+    return define
+
+
+CASES = {
+    "tfrecord": Case(tfrecord, ORDERS, 4, 6),
+    "tfrecord_unpacked": Case(
+        tfrecord_of(
+            "unpacked",
+            lambda f: {
+                "text": f.FixedLenFeature([], f.string, ""),
+                "int": f.FixedLenFeature([2], f.int64, 0),
+                "float": f.FixedLenFeature([1, 2, 3], f.float32, 0.0),
+            },
+        ),
+        batch_size=2,
+    ),
+    "tfrecord_lists": Case(
+        tfrecord_of("unpacked", lambda f: {"int": f.VarLenFeature(f.int64, 0), "float": f.VarLenFeature([3], f.float32, 0.0)}), batch_size=2
+    ),
+    "tfrecord_large": Case(
+        tfrecord_of("large", lambda f: {"after": f.FixedLenFeature([], f.float32, 0.0), "label": f.FixedLenFeature([], f.int64, 0)})
+    ),
+    "mxnet": Case(of_paths("mxnet", "a.rec", index_path="a.idx"), ORDERS, 4, 6),
+    "mxnet_backward": Case(of_paths("mxnet", "a.rec", index_path="backward.idx"), batch_size=6),
+    "mxnet_labels": Case(of_paths("mxnet", "labels.rec", index_path="labels.idx")),
+    "caffe": Case(of_paths("caffe", "a.caffe b.caffe c.caffe"), ORDERS, 4, 6),
+    "caffe_raw": Case(of_paths("caffe", "raw.caffe")),
+    "caffe_label": Case(of_paths("caffe", "a.caffe", image_available=False)),
+    "caffe_image": Case(of_paths("caffe", "a.caffe", label_available=False)),
+    "caffe2": Case(of_paths("caffe2", "a.caffe2 b.caffe2 c.caffe2"), ORDERS, 4, 6),
+    "caffe2_raw": Case(of_paths("caffe2", "raw.caffe2")),
+    "caffe2_more": Case(of_paths("caffe2", "more.caffe2", additional_inputs=2, bbox=True), batch_size=2),
+    "caffe2_label": Case(of_paths("caffe2", "label.caffe2", image_available=False), batch_size=2),
+    "caffe2_image": Case(of_paths("caffe2", "more.caffe2", label_type=4), batch_size=2),
+    "caffe2_dense": Case(of_paths("caffe2", "dense.caffe2", label_type=2, num_labels=3), batch_size=2),
+}
+
+
+def outputs(package: Any, name: str, k: int, folder: pathlib.Path) -> list[Any]:
+    """What a case gives: of each batch its samples' sources, and of each output their types, shapes and bytes (hex).
+
+    Args:
+      package: jaxdali, or nvidia.dali.
+      k: which of its orders.
+    """
+    case = CASES[name]
+
+    @package.pipeline_def(batch_size=case.batch_size, num_threads=1, device_id=None, seed=1)
+    def pipeline():
+        found = case.define(package, folder, case.order[k])
+        return tuple(found) if isinstance(found, (list, tuple)) else found
+
+    pipe = pipeline()
+    pipe.build()
+    found = []
+    for _ in range(case.batches):
+        results = pipe.run()
+        results = [[out[i] for i in range(case.batch_size)] for out in results]
+        sources = [x.source_info().replace(f"{folder}/", "") for x in results[0]]
+        arrays = [[np.asarray(x) for x in out] for out in results]
+        found.append([sources, *[[[x.dtype.name, list(x.shape), x.tobytes().hex()] for x in out] for out in arrays]])
+    return found
