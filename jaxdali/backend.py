@@ -5,12 +5,14 @@ from __future__ import annotations
 import ctypes
 import math
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING as _TYPE_CHECKING
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ._core import names as _names
 from ._core.errors import ArgumentError
 from ._run.cuda_driver import copy_to_pointer
 from .types import DALIDataType, dali_type_of, numpy_dtype
@@ -437,3 +439,7 @@ def _address(ptr: Any) -> int:
     if not address:
         raise ValueError("copy_to_external: the pointer is null")
     return address
+
+
+if not _TYPE_CHECKING:
+    __all__, __dir__, __getattr__ = _names.index(__name__, globals(), "TensorCPU TensorGPU TensorListCPU TensorListGPU")

@@ -7,8 +7,10 @@ Operands are DataNodes, numbers or arrays, at least one a DataNode; they are bro
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING as _TYPE_CHECKING
 from typing import Any
 
+from ._core import names as _names
 from ._core.graph import DataNode
 from .fn._tensor.arithmetic import pointwise
 
@@ -158,3 +160,12 @@ def max(left: Any, right: Any) -> DataNode:
 def clamp(value: Any, lo: Any, hi: Any) -> DataNode:
     """`value` limited to the range from `lo` to `hi`; the common type of all three."""
     return pointwise("clamp", value, lo, hi)
+
+
+if not _TYPE_CHECKING:
+    __all__, __dir__, __getattr__ = _names.index(
+        __name__,
+        globals(),
+        "abs acos acosh asin asinh atan atan2 atanh cbrt ceil clamp cos cosh exp fabs floor fpow log log10 log2 max min "
+        "pow rsqrt sin sinh sqrt tan tanh",
+    )

@@ -5,10 +5,12 @@ from __future__ import annotations
 import dataclasses
 import enum
 from collections.abc import Sequence
+from typing import TYPE_CHECKING as _TYPE_CHECKING
 from typing import Any
 
 import numpy as np
 
+from ._core import names as _names
 from ._core.language import language as _language
 
 
@@ -358,3 +360,14 @@ class BatchInfo:
 
     iteration: int
     epoch_idx: int
+
+
+if not _TYPE_CHECKING:
+    __all__, __dir__, __getattr__ = _names.index(
+        __name__,
+        globals(),
+        "ANY_DATA BGR BOOL BatchInfo Constant DALIDataType DALIImageType DALIInterpType DATA_TYPE FEATURE FLOAT FLOAT16 "
+        "FLOAT64 GRAY IMAGE_TYPE INT16 INT32 INT64 INT8 INTERP_CUBIC INTERP_GAUSSIAN INTERP_LANCZOS3 INTERP_LINEAR "
+        "INTERP_NN INTERP_TRIANGULAR INTERP_TYPE NCHW NFCHW NFHWC NHWC NO_TYPE PYTHON_OBJECT RGB STRING SampleInfo "
+        "ScalarConstant TENSOR_LAYOUT TensorLayout UINT16 UINT32 UINT64 UINT8 YCbCr to_dali_type to_numpy_type",
+    )

@@ -35,30 +35,32 @@ video_reader_resize warp_affine water zeros zeros_like
 """.split()
 
 
-def index(module: str, contents: Mapping[str, Any]) -> tuple[list[str], Callable[[], list[str]], Callable[[str], NoReturn]]:
-    """``__all__``, ``__dir__`` and ``__getattr__`` of a module that is an index.
+def index(
+    module: str, contents: Mapping[str, Any], names: str = ""
+) -> tuple[list[str], Callable[[], list[str]], Callable[[str], NoReturn]]:
+    """``__all__``, ``__dir__`` and ``__getattr__`` of a public module.
 
     Args:
       module: its name.
       contents: its globals, at its end.
+      names: those for users, separated by blanks. Default: all without an underscore before them, as in a module that is an index.
     """
-    public = sorted(name for name in contents if not name.startswith("_"))
 
     def show() -> list[str]:
-        return sorted(name for name in contents if not name.startswith("_"))  # submodules are imported later, too
+        return sorted(names.split() or (name for name in contents if not name.startswith("_")))  # submodules are imported later, too
 
     def missing(name: str) -> NoReturn:
         if name.startswith("_"):
             raise AttributeError(f"module {module!r} has no attribute {name!r}")
         raise AttributeError(_missing(module, name))
 
-    return public, show, missing
+    return show(), show, missing
 
 
 def _missing(module: str, name: str) -> str:
-    _, is_fn, place = module.partition(".fn")
+    _, is_fn, place = module.partition("jaxdali.fn")
     if not is_fn:
-        close = difflib.get_close_matches(name, [n for n in vars(sys.modules[module]) if not n.startswith("_")], 1)
+        close = difflib.get_close_matches(name, dir(sys.modules[module]), 1)
         return f"module {module!r} has no attribute {name!r}" + (f"; did you mean {close[0]!r}?" if close else "")
     full = f"{place}.{name}".removeprefix(".")
     group = [n for n in DALI_OPERATORS if n.startswith(f"{full}.")]

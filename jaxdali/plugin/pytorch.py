@@ -8,10 +8,12 @@ import ctypes
 import dataclasses
 import warnings
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING as _TYPE_CHECKING
 from typing import Any
 
 import jax
 
+from .._core import names as _names
 from .._core.declaration import checked
 from .._core.graph import Node
 from .._core.operator import EagerOperator
@@ -28,8 +30,6 @@ except ModuleNotFoundError as e:
     if e.name != "torch":
         raise
     raise ImportError("jaxdali.plugin.pytorch needs PyTorch: pip install jaxdali[torch]") from e
-
-__all__ = ["DALIClassificationIterator", "DALIGenericIterator", "LastBatchPolicy", "feed_ndarray"]
 
 
 class DALIGenericIterator(BaseIterator):
@@ -278,3 +278,8 @@ def _on_stream(stream: Any, device: torch.device):
             stream = torch.cuda.ExternalStream(stream.value if isinstance(stream, ctypes.c_void_p) else int(stream), device)
         with torch.cuda.stream(stream):
             yield stream
+
+
+if not _TYPE_CHECKING:
+    _users = "DALIClassificationIterator DALIGenericIterator LastBatchPolicy feed_ndarray"
+    __all__, __dir__, __getattr__ = _names.index(__name__, globals(), _users)

@@ -1,7 +1,13 @@
 """jaxdali's iterators for JAX."""
 
+from typing import TYPE_CHECKING as _TYPE_CHECKING
+
+from ..._core import names as _names
 from . import fn as fn
 from .clu import DALIGenericPeekableIterator as DALIGenericPeekableIterator
 from .clu import peekable_data_iterator as peekable_data_iterator
 from .iterator import DALIGenericIterator as DALIGenericIterator
 from .iterator import data_iterator as data_iterator
+
+if not _TYPE_CHECKING:
+    __all__, __dir__, __getattr__ = _names.index(__name__, globals())

@@ -8,11 +8,13 @@ import importlib.util
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
+from typing import TYPE_CHECKING as _TYPE_CHECKING
 from typing import Any
 
 import jax
 from jax.sharding import Sharding
 
+from ..._core import names as _names
 from ..._iterator.options import LastBatchPolicy
 from .iterator import DALIGenericIterator, JaxOptions, iterator_factory
 
@@ -171,3 +173,7 @@ def peekable_data_iterator(
         devices,
         checkpoints,
     )
+
+
+if not _TYPE_CHECKING:
+    __all__, __dir__, __getattr__ = _names.index(__name__, globals(), "DALIGenericPeekableIterator peekable_data_iterator")

@@ -6,12 +6,14 @@ import dataclasses
 import functools
 import logging
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING as _TYPE_CHECKING
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jax.sharding import NamedSharding, PartitionSpec, Sharding
 
+from ..._core import names as _names
 from ..._core.building import add, as_node, current_scope
 from ..._core.context import BuildContext, HostContext, LowerContext
 from ..._core.errors import ArgumentError, OperatorError
@@ -362,3 +364,7 @@ class _Calls:
         if shapes is not abstract and trace_again(function, shapes, flatten) != before:
             raise NotFaithful("what it reads from outside has changed since it was compiled")
         return traced
+
+
+if not _TYPE_CHECKING:
+    __all__, __dir__, __getattr__ = _names.index(__name__, globals(), "jax_function")

@@ -7,6 +7,7 @@ import functools
 import inspect
 import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING as _TYPE_CHECKING
 from typing import Any
 
 import jax
@@ -14,6 +15,7 @@ import numpy as np
 from jax.experimental import multihost_utils
 from jax.sharding import Mesh, NamedSharding, PartitionSpec, Sharding
 
+from ..._core import names as _names
 from ..._core.building import user_line
 from ..._iterator.base import BaseIterator
 from ..._iterator.options import IteratorOptions, LastBatchPolicy, list_of
@@ -435,3 +437,7 @@ def _agreed_seed(seed: int | None) -> int:
     if jax.process_count() > 1:
         drawn = int(multihost_utils.broadcast_one_to_all(np.int32(drawn)))
     return drawn
+
+
+if not _TYPE_CHECKING:
+    __all__, __dir__, __getattr__ = _names.index(__name__, globals(), "DALIGenericIterator data_iterator")
