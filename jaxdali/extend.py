@@ -26,10 +26,10 @@ from ._core.operator import HostOperator, NativeOperator, Operator, ProgramOpera
 from ._core.operator_function import Hints, Input, ListOf, OneOrMore, PerSample, SeededHints, operator_function
 from ._core.ragged import ALIGNMENT, Packed, Ragged
 from ._core.values import Spec, Value
-from ._data.epoch import Order
 from ._data.files import Path
 from ._data.listed import ListSource, Reader, ReaderHints, Records
 from ._data.source import SampleIds, Saved, Source
+from ._data.walk import Order
 from .fn._families import (
     UNSUPPORTED,
     ColorMatrix,

@@ -16,221 +16,25 @@ import collections.abc
 import dataclasses
 import enum
 import inspect
-import math
-import os
 import reprlib
 import types as python_types
 import typing
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Union
 
 import jax
 import numpy as np
 
-from ..types import NO_TYPE, DALIDataType, ScalarConstant, dali_type_of, numpy_dtype
+from ..types import ScalarConstant
 from .errors import ArgumentError, ArgumentTypeError
-
-
-@dataclasses.dataclass(frozen=True)
-class Range:
-    """Limits of a number, or of each number of a list.
-
-    Attributes:
-      low, high: limits; part of the range, but for `low` where `above` is set.
-      above: only numbers above `low`.
-      infinite: whether infinite numbers are taken, which they are not without a `Range`.
-    """
-
-    low: float = -math.inf
-    high: float = math.inf
-    above: bool = False
-    infinite: bool = False
-
-    def holds(self, x: np.ndarray) -> np.ndarray:
-        """Which numbers are inside, ``bool[...]``."""
-        with np.errstate(invalid="ignore"):
-            return ((x > self.low) if self.above else (x >= self.low)) & (x <= self.high) & (self.infinite | np.isfinite(x))
-
-    @property
-    def inside(self) -> float:
-        """A number of the range."""
-        nearest = min(max(0.0, self.low), self.high)
-        return nearest if not self.above or nearest > self.low else min(self.low + 1, (self.low + self.high) / 2)
-
-    def __str__(self) -> str:
-        if math.isfinite(self.low) and math.isfinite(self.high):
-            return f"in {self.low:g} ... {self.high:g}"
-        if math.isfinite(self.low):
-            return f"{'above' if self.above else 'at least'} {self.low:g}"
-        return f"at most {self.high:g}" if math.isfinite(self.high) else ""
-
-
-@dataclasses.dataclass(frozen=True, init=False)
-class Len:
-    """How many elements a list may have: one of `counts`."""
-
-    counts: tuple[int, ...]
-
-    def __init__(self, *counts: int):
-        object.__setattr__(self, "counts", counts)
-
-    def __str__(self) -> str:
-        return " or ".join(map(str, self.counts))
-
-
-@dataclasses.dataclass(frozen=True, init=False)
-class OneOf:
-    """The only values allowed: members of an enum, or names of element types."""
-
-    values: tuple[Any, ...]
-
-    def __init__(self, *values: Any):
-        object.__setattr__(self, "values", values)
-
-
-class _Mark(enum.Enum):
-    """What a part of an annotation stands for."""
-
-    DTYPE = "a numeric type such as types.FLOAT or np.float32"
-    TENSOR = "an array of numbers, of any shape"
-    PER_SAMPLE = "a DataNode is allowed"
-    INPUT = "an input"
-
-
-DType = Annotated[DALIDataType | np.dtype | type | str, _Mark.DTYPE]  # the operator gets a np.dtype
-Tensor = Annotated[np.ndarray | jax.Array | Sequence, _Mark.TENSOR]  # the operator gets a np.ndarray of float32
-PER_SAMPLE, INPUT = _Mark.PER_SAMPLE, _Mark.INPUT
-
-
-@dataclasses.dataclass(frozen=True)
-class Kind:
-    """A type of single values.
-
-    Attributes:
-      one, many: what users call it, and several of it.
-      convert: the value as the operator gets it. Raises TypeError when it is of another type, ValueError when it is none of the values.
-      dtype: of an array of them; None: there is none.
-      members: the only numbers; empty: any.
-    """
-
-    one: str
-    many: str
-    convert: Callable[[Any], Any]
-    dtype: type | None = None
-    members: tuple[int, ...] = ()
-
-
-def _number(x: Any) -> bool | int | float:
-    if isinstance(x, (bool, int, float)):
-        return x
-    if isinstance(x, ScalarConstant):
-        return x.value
-    if isinstance(x, (str, bytes, list, tuple, dict)) or not hasattr(x, "__array__"):
-        raise TypeError
-    a = np.asarray(x)
-    if a.size != 1 or (a.dtype.kind not in "biuf" and a.dtype.name != "bfloat16"):
-        raise TypeError
-    return a.reshape(()).item()
-
-
-def _bool(x: Any) -> bool:
-    number = _number(x)
-    if number not in (0, 1):
-        raise TypeError
-    return bool(number)
-
-
-def _int(x: Any) -> int:
-    number = _number(x)
-    if not math.isfinite(number) or number != int(number):
-        raise TypeError
-    return int(number)
-
-
-def _float(x: Any) -> float:
-    try:
-        return float(_number(x))
-    except OverflowError:
-        raise ValueError from None
-
-
-def _tensor(x: Any) -> np.ndarray:
-    try:
-        array = np.asarray(x)
-    except ValueError:  # nested lists of unequal lengths
-        raise TypeError from None
-    if array.dtype.kind not in "biuf":
-        raise TypeError
-    return array.astype(np.float32)
-
-
-def _str(x: Any) -> str:
-    if not isinstance(x, str):
-        raise TypeError
-    return str(x)
-
-
-def _path(x: Any) -> str:
-    if not isinstance(x, (str, os.PathLike)):
-        raise TypeError
-    return os.fsdecode(x)
-
-
-def _dtype(x: Any) -> np.dtype | None:
-    try:
-        return None if isinstance(x, DALIDataType) and x == NO_TYPE else numpy_dtype(x)
-    except ValueError:  # NumPy's, of a list or a dict that describes no type
-        raise TypeError from None
-
-
-def _member(kind: type[enum.IntEnum], allowed: Sequence[Any]) -> Kind:
-    def convert(x: Any) -> enum.IntEnum:
-        member = kind(_int(x))  # ValueError: there is none of this number
-        if member not in allowed:
-            raise ValueError
-        return member
-
-    names = ", ".join(m.name for m in allowed)
-    return Kind(f"one of {names}", f"of {names}", convert, int, tuple(map(int, allowed)))
-
-
-def _choice(values: tuple[Any, ...]) -> Kind:
-    def convert(x: Any) -> Any:
-        if not any(type(x) is type(v) for v in values):
-            raise TypeError
-        if x not in values:
-            raise ValueError
-        return x
-
-    names = ", ".join(map(repr, values))
-    return Kind(names if len(values) == 1 else f"one of {names}", f"of {names}", convert)
-
-
-def _of_class(kind: type) -> Kind:
-    def convert(x: Any) -> Any:
-        if not isinstance(x, kind):
-            raise TypeError
-        return x
-
-    return Kind(f"a {kind.__name__}", f"{kind.__name__}s", convert)
-
-
-def _by_name(kind: type) -> Kind:
-    def convert(x: Any) -> Any:
-        if not isinstance(x, collections.abc.Mapping) or not all(isinstance(k, str) and isinstance(v, kind) for k, v in x.items()):
-            raise TypeError
-        if not x:
-            raise ValueError
-        return x
-
-    return Kind(f"a dict from names to {kind.__name__}s, not empty", f"dicts of {kind.__name__}s", convert)
-
-
-_BOOL = Kind("True or False", "bools", _bool, bool)
-_INT = Kind("a whole number", "whole numbers", _int, int)
-_FLOAT = Kind("a number", "numbers", _float, float)
-_TENSOR = Kind("an array of numbers", "arrays of numbers", _tensor)
-_KINDS = {bool: _BOOL, int: _INT, float: _FLOAT, str: Kind("a text", "texts", _str), os.PathLike: Kind("a path", "paths", _path)}
+from .kinds import FLOAT, KINDS, TENSOR, Kind, Mark, _by_name, choice_kind, class_kind, dtype_kind, member_kind
+from .kinds import INPUT as INPUT
+from .kinds import PER_SAMPLE as PER_SAMPLE
+from .kinds import DType as DType
+from .kinds import Len as Len
+from .kinds import OneOf as OneOf
+from .kinds import Range as Range
+from .kinds import Tensor as Tensor
 
 
 @dataclasses.dataclass(frozen=True)
@@ -268,7 +72,7 @@ class Argument:
     def expected(self) -> str:
         """What may be given, in words."""
         limits = f" {self.range}" if str(self.range) else ""
-        finite = "" if limits or self.range.infinite or _FLOAT not in self.kinds else "finite "
+        finite = "" if limits or self.range.infinite or FLOAT not in self.kinds else "finite "
         forms = []
         if self.single:
             forms.append(" or ".join(k.one for k in self.kinds).replace("a number", f"a {finite}number") + limits)
@@ -366,7 +170,7 @@ def parse(name: str, annotation: Any, default: Any, skipped: tuple[type, ...] = 
     single: list[Any] = []
     many: list[Any] = []
     found: dict[type, Any] = {}
-    marks: set[_Mark] = set()
+    marks: set[Mark] = set()
     gaps = nested = takes_none = False
 
     def walk(t: Any, into: list[Any]):
@@ -374,15 +178,15 @@ def parse(name: str, annotation: Any, default: Any, skipped: tuple[type, ...] = 
         origin, parts = typing.get_origin(t), typing.get_args(t)
         if origin is Annotated:
             for m in t.__metadata__:
-                if isinstance(m, _Mark):
+                if isinstance(m, Mark):
                     marks.add(m)
                 else:
                     found[type(m)] = m
-            if _Mark.DTYPE in t.__metadata__:
-                into.append(_Mark.DTYPE)
-            elif _Mark.TENSOR in t.__metadata__:
-                into.append(_Mark.TENSOR)
-            elif _Mark.INPUT not in t.__metadata__:
+            if Mark.DTYPE in t.__metadata__:
+                into.append(Mark.DTYPE)
+            elif Mark.TENSOR in t.__metadata__:
+                into.append(Mark.TENSOR)
+            elif Mark.INPUT not in t.__metadata__:
                 walk(t.__origin__, into)
         elif origin in (Union, python_types.UnionType):
             for part in parts:
@@ -405,20 +209,20 @@ def parse(name: str, annotation: Any, default: Any, skipped: tuple[type, ...] = 
     one_of = found.get(OneOf)
     for t in (*single, *many):
         if isinstance(t, tuple):
-            kinds[_choice(t)] = None
+            kinds[choice_kind(t)] = None
         elif isinstance(t, Kind):
             kinds[t] = None
-        elif t is _Mark.DTYPE:
+        elif t is Mark.DTYPE:
             allowed = None if one_of is None else tuple(np.dtype(v) for v in one_of.values)
-            kinds[_dtype_kind(allowed)] = None
-        elif t is _Mark.TENSOR:
-            kinds[_TENSOR] = None
-        elif t in _KINDS:
-            kinds[_KINDS[t]] = None
+            kinds[dtype_kind(allowed)] = None
+        elif t is Mark.TENSOR:
+            kinds[TENSOR] = None
+        elif t in KINDS:
+            kinds[KINDS[t]] = None
         elif isinstance(t, type) and issubclass(t, enum.IntEnum):
-            kinds[_member(t, tuple(t) if one_of is None else one_of.values)] = None
+            kinds[member_kind(t, tuple(t) if one_of is None else one_of.values)] = None
         elif isinstance(t, type) and t is not object and t.__module__ not in ("collections.abc", "typing", "builtins"):
-            kinds[_of_class(t)] = None
+            kinds[class_kind(t)] = None
         else:  # anything: the function looks at it itself
             kinds = {}
             break
@@ -430,8 +234,8 @@ def parse(name: str, annotation: Any, default: Any, skipped: tuple[type, ...] = 
         many=bool(many),
         required=required,
         default=None if required else default,
-        is_input=_Mark.INPUT in marks,
-        per_sample=_Mark.PER_SAMPLE in marks,
+        is_input=Mark.INPUT in marks,
+        per_sample=Mark.PER_SAMPLE in marks,
         range=found.get(Range, Range()),
         lengths=found[Len].counts if Len in found else (),
         gaps=gaps,
@@ -441,19 +245,6 @@ def parse(name: str, annotation: Any, default: Any, skipped: tuple[type, ...] = 
     if argument.default is None or argument.is_input or not argument.kinds:
         return argument
     return dataclasses.replace(argument, default=argument.convert(default))
-
-
-def _dtype_kind(allowed: tuple[np.dtype, ...] | None) -> Kind:
-    def convert(x: Any) -> np.dtype | None:
-        dtype = _dtype(x)
-        if dtype is not None and allowed is not None and dtype not in allowed:
-            raise TypeError
-        return dtype
-
-    names = "a numeric type such as types.FLOAT or np.float32"
-    if allowed is not None:
-        names = f"one of {', '.join(f'types.{dali_type_of(t).name}' for t in allowed)}"
-    return Kind(names, names.replace("a numeric type", "numeric types"), convert)
 
 
 def checked(owner: str, name: str, annotation: Any, x: Any) -> Any:

@@ -17,11 +17,11 @@ from .._core.errors import ArgumentError
 from .._core.operator import SourceOperator
 from .._core.operator_function import SeededHints
 from .._core.values import Spec
-from .epoch import Order, Walk
 from .files import as_list
 from .source import READ_ERROR as READ_ERROR
 from .source import SampleIds, Saved, Source, check_fingerprints
 from .storage import Storage, Store
+from .walk import Order, Walk
 
 OnError = Literal["raise", "replace"]  # what becomes of a record that can't be read
 

@@ -12,7 +12,7 @@ from .._core.context import HostContext
 from .._core.values import Spec
 
 if TYPE_CHECKING:
-    from .epoch import Walk
+    from .walk import Walk
 
 READ_ERROR = 9  # kReadError of ffi/common/status.h
 

@@ -12,8 +12,10 @@ from hypothesis import strategies as st
 
 import jaxdali._data.epoch as epoch_module
 import jaxdali._data.shuffle as shuffle_module
-from jaxdali._data.epoch import EpochCounter, EpochPlan, Walk
+import jaxdali._data.walk as walk_module
+from jaxdali._data.epoch import EpochCounter, EpochPlan
 from jaxdali._data.shuffle import Draw, buffer_order, permutation, raw
+from jaxdali._data.walk import Walk
 
 
 class Iterator:
@@ -297,7 +299,7 @@ def test_wrong_arguments():
         EpochPlan.of_size(0, 1, 2, False, "FILL")
 
 
-@pytest.mark.parametrize("module", [epoch_module, shuffle_module])
+@pytest.mark.parametrize("module", [epoch_module, shuffle_module, walk_module])
 def test_the_module_needs_neither_jax_nor_files(module):
     tree = ast.parse(inspect.getsource(module))
     names = {
@@ -310,12 +312,13 @@ def test_the_module_needs_neither_jax_nor_files(module):
         "collections.abc",
         "dataclasses",
         "enum",
-        "errors",
+        "_core.errors",
         "functools",
         "json",
         "numpy",
         "operator",
         "shuffle",
+        "walk",
         "typing",
         "warnings",
     }

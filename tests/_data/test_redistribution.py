@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jaxdali._data.epoch import EpochCounter, EpochPlan, Walk
+from jaxdali._data.epoch import EpochCounter, EpochPlan
+from jaxdali._data.walk import Walk
 
 
 class Shards:

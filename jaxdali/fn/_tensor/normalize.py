@@ -20,7 +20,7 @@ from ..._core.operator_function import Hints, Input, OneOrMore, PerSample, opera
 from ..._core.ragged import ALIGNMENT, Ragged
 from ..._core.values import Spec, Value
 from .._families import call_window, samples_of_blocks
-from ..reductions._operators import Reduction, Variance
+from ..reductions._reduction import Reduction, Variance
 from .cast import convert
 from .copy import fit, shapes_of
 

@@ -1,0 +1,231 @@
+"""Kinds of single values that annotations name, what they may be limited to, and how a value is checked and converted."""
+
+from __future__ import annotations
+
+import collections.abc
+import dataclasses
+import enum
+import math
+import os
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any
+
+import jax
+import numpy as np
+
+from ..types import NO_TYPE, DALIDataType, ScalarConstant, dali_type_of, numpy_dtype
+
+
+@dataclasses.dataclass(frozen=True)
+class Range:
+    """Limits of a number, or of each number of a list.
+
+    Attributes:
+      low, high: limits; part of the range, but for `low` where `above` is set.
+      above: only numbers above `low`.
+      infinite: whether infinite numbers are taken, which they are not without a `Range`.
+    """
+
+    low: float = -math.inf
+    high: float = math.inf
+    above: bool = False
+    infinite: bool = False
+
+    def holds(self, x: np.ndarray) -> np.ndarray:
+        """Which numbers are inside, ``bool[...]``."""
+        with np.errstate(invalid="ignore"):
+            return ((x > self.low) if self.above else (x >= self.low)) & (x <= self.high) & (self.infinite | np.isfinite(x))
+
+    @property
+    def inside(self) -> float:
+        """A number of the range."""
+        nearest = min(max(0.0, self.low), self.high)
+        return nearest if not self.above or nearest > self.low else min(self.low + 1, (self.low + self.high) / 2)
+
+    def __str__(self) -> str:
+        if math.isfinite(self.low) and math.isfinite(self.high):
+            return f"in {self.low:g} ... {self.high:g}"
+        if math.isfinite(self.low):
+            return f"{'above' if self.above else 'at least'} {self.low:g}"
+        return f"at most {self.high:g}" if math.isfinite(self.high) else ""
+
+
+@dataclasses.dataclass(frozen=True, init=False)
+class Len:
+    """How many elements a list may have: one of `counts`."""
+
+    counts: tuple[int, ...]
+
+    def __init__(self, *counts: int):
+        object.__setattr__(self, "counts", counts)
+
+    def __str__(self) -> str:
+        return " or ".join(map(str, self.counts))
+
+
+@dataclasses.dataclass(frozen=True, init=False)
+class OneOf:
+    """The only values allowed: members of an enum, or names of element types."""
+
+    values: tuple[Any, ...]
+
+    def __init__(self, *values: Any):
+        object.__setattr__(self, "values", values)
+
+
+class Mark(enum.Enum):
+    """What a part of an annotation stands for."""
+
+    DTYPE = "a numeric type such as types.FLOAT or np.float32"
+    TENSOR = "an array of numbers, of any shape"
+    PER_SAMPLE = "a DataNode is allowed"
+    INPUT = "an input"
+
+
+DType = Annotated[DALIDataType | np.dtype | type | str, Mark.DTYPE]  # the operator gets a np.dtype
+Tensor = Annotated[np.ndarray | jax.Array | Sequence, Mark.TENSOR]  # the operator gets a np.ndarray of float32
+PER_SAMPLE, INPUT = Mark.PER_SAMPLE, Mark.INPUT
+
+
+@dataclasses.dataclass(frozen=True)
+class Kind:
+    """A type of single values.
+
+    Attributes:
+      one, many: what users call it, and several of it.
+      convert: the value as the operator gets it. Raises TypeError when it is of another type, ValueError when it is none of the values.
+      dtype: of an array of them; None: there is none.
+      members: the only numbers; empty: any.
+    """
+
+    one: str
+    many: str
+    convert: Callable[[Any], Any]
+    dtype: type | None = None
+    members: tuple[int, ...] = ()
+
+
+def _number(x: Any) -> bool | int | float:
+    if isinstance(x, (bool, int, float)):
+        return x
+    if isinstance(x, ScalarConstant):
+        return x.value
+    if isinstance(x, (str, bytes, list, tuple, dict)) or not hasattr(x, "__array__"):
+        raise TypeError
+    a = np.asarray(x)
+    if a.size != 1 or (a.dtype.kind not in "biuf" and a.dtype.name != "bfloat16"):
+        raise TypeError
+    return a.reshape(()).item()
+
+
+def _bool(x: Any) -> bool:
+    number = _number(x)
+    if number not in (0, 1):
+        raise TypeError
+    return bool(number)
+
+
+def _int(x: Any) -> int:
+    number = _number(x)
+    if not math.isfinite(number) or number != int(number):
+        raise TypeError
+    return int(number)
+
+
+def _float(x: Any) -> float:
+    try:
+        return float(_number(x))
+    except OverflowError:
+        raise ValueError from None
+
+
+def _tensor(x: Any) -> np.ndarray:
+    try:
+        array = np.asarray(x)
+    except ValueError:  # nested lists of unequal lengths
+        raise TypeError from None
+    if array.dtype.kind not in "biuf":
+        raise TypeError
+    return array.astype(np.float32)
+
+
+def _str(x: Any) -> str:
+    if not isinstance(x, str):
+        raise TypeError
+    return str(x)
+
+
+def _path(x: Any) -> str:
+    if not isinstance(x, (str, os.PathLike)):
+        raise TypeError
+    return os.fsdecode(x)
+
+
+def _dtype(x: Any) -> np.dtype | None:
+    try:
+        return None if isinstance(x, DALIDataType) and x == NO_TYPE else numpy_dtype(x)
+    except ValueError:  # NumPy's, of a list or a dict that describes no type
+        raise TypeError from None
+
+
+def member_kind(kind: type[enum.IntEnum], allowed: Sequence[Any]) -> Kind:
+    def convert(x: Any) -> enum.IntEnum:
+        member = kind(_int(x))  # ValueError: there is none of this number
+        if member not in allowed:
+            raise ValueError
+        return member
+
+    names = ", ".join(m.name for m in allowed)
+    return Kind(f"one of {names}", f"of {names}", convert, int, tuple(map(int, allowed)))
+
+
+def choice_kind(values: tuple[Any, ...]) -> Kind:
+    def convert(x: Any) -> Any:
+        if not any(type(x) is type(v) for v in values):
+            raise TypeError
+        if x not in values:
+            raise ValueError
+        return x
+
+    names = ", ".join(map(repr, values))
+    return Kind(names if len(values) == 1 else f"one of {names}", f"of {names}", convert)
+
+
+def class_kind(kind: type) -> Kind:
+    def convert(x: Any) -> Any:
+        if not isinstance(x, kind):
+            raise TypeError
+        return x
+
+    return Kind(f"a {kind.__name__}", f"{kind.__name__}s", convert)
+
+
+def _by_name(kind: type) -> Kind:
+    def convert(x: Any) -> Any:
+        if not isinstance(x, collections.abc.Mapping) or not all(isinstance(k, str) and isinstance(v, kind) for k, v in x.items()):
+            raise TypeError
+        if not x:
+            raise ValueError
+        return x
+
+    return Kind(f"a dict from names to {kind.__name__}s, not empty", f"dicts of {kind.__name__}s", convert)
+
+
+_BOOL = Kind("True or False", "bools", _bool, bool)
+_INT = Kind("a whole number", "whole numbers", _int, int)
+FLOAT = Kind("a number", "numbers", _float, float)
+TENSOR = Kind("an array of numbers", "arrays of numbers", _tensor)
+KINDS = {bool: _BOOL, int: _INT, float: FLOAT, str: Kind("a text", "texts", _str), os.PathLike: Kind("a path", "paths", _path)}
+
+
+def dtype_kind(allowed: tuple[np.dtype, ...] | None) -> Kind:
+    def convert(x: Any) -> np.dtype | None:
+        dtype = _dtype(x)
+        if dtype is not None and allowed is not None and dtype not in allowed:
+            raise TypeError
+        return dtype
+
+    names = "a numeric type such as types.FLOAT or np.float32"
+    if allowed is not None:
+        names = f"one of {', '.join(f'types.{dali_type_of(t).name}' for t in allowed)}"
+    return Kind(names, names.replace("a numeric type", "numeric types"), convert)

@@ -1,0 +1,283 @@
+"""Pure integers: which samples the shards of a reader read, and in which order. No I/O, no JAX."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import json
+from typing import Any
+
+import numpy as np
+
+from .._core.errors import ArgumentError
+from .shuffle import LIST_SEED, Draw, buffer_order, list_order
+
+
+@functools.lru_cache(maxsize=32)  # a batch asks for the round of each shard; making one takes time in proportion to the list
+def _whole_round(walk: Walk, number: int) -> tuple[np.ndarray, np.ndarray]:
+    """(index in the list as given, position in the list as shuffled) of a round that one walk reads from its start."""
+    shard = walk._shard(number)
+    first, behind = shard_bounds(walk.size, walk.num_shards, shard)
+    position = np.arange(first, behind)
+    if walk.random_shuffle:
+        # Keyed by the shard read, not by the reader: an epoch is the same however many readers share it out.
+        position = first + buffer_order(behind - first, walk.initial_fill, walk.seed, number, shard)
+        return list_order(walk.size, LIST_SEED, Draw.LIST, 0)[position], position
+    if walk.anew:
+        seed = walk.seed if walk.shuffle == "global" else walk.shuffle_after_epoch_seed
+        return list_order(walk.size, seed, Draw.EPOCH, number)[first:behind], position
+    return position, position
+
+
+@functools.lru_cache(maxsize=8)
+def _unread(walk: Walk, cursor: str, number: int) -> tuple[np.ndarray, np.ndarray] | None:
+    """(index, position) of what no shard has read of a round when the first one is at `cursor` (JSON); None: all of it."""
+    index, position = [], []
+    for shard in range(walk.num_shards):
+        other = dataclasses.replace(walk, shard_id=shard)
+        at = walk.beside(json.loads(cursor), shard)
+        entries, places = other._round(number, at.get("rest"))
+        read = len(entries) if at["round"] > number else at["offset"] if at["round"] == number else 0
+        index.append(entries[read:])
+        position.append(places[read:])
+    left = np.concatenate(index), np.concatenate(position)
+    return None if len(left[0]) == walk.size else left
+
+
+def shard_bounds(size: int, num_shards: int, shard: int) -> tuple[int, int]:
+    """First entry of a shard, and the one behind its last."""
+    return size * shard // num_shards, size * (shard + 1) // num_shards
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Order:
+    """In which order the shards of a reader read its list: the arguments that every reader has.
+
+    Attributes:
+      num_shards: S, the shards that the list is split into.
+      shard_id: the shard the first round reads.
+      stick_to_shard: every round reads that shard.
+      pad_last_batch: each shard is filled with its last sample to ``ceil(N/S)``, and then to a full batch.
+      random_shuffle: the list is shuffled once before it is split (the same for all seeds), and each round of a
+        shard comes in an order of its own, drawn with a buffer of `initial_fill` places.
+      initial_fill: places of the shuffle buffer. 1 leaves the order of the shuffled list, the same in every epoch.
+      shuffle_after_epoch: instead of moving on to the next shard, every round takes its part of a newly shuffled list.
+      shuffle_after_epoch_seed: seed of that, the same for all shards; None: a fixed one.
+      shuffle: "global": as `shuffle_after_epoch`, by `seed`. Beyond DALI.
+      seed: of the shuffle buffer or of "global"; negative: the pipeline's.
+    """
+
+    num_shards: int = 1
+    shard_id: int = 0
+    stick_to_shard: bool = False
+    pad_last_batch: bool = False
+    random_shuffle: bool = False
+    initial_fill: int = 1024
+    shuffle_after_epoch: bool = False
+    shuffle_after_epoch_seed: int | None = None
+    shuffle: str | None = None
+    seed: int = -1
+
+    def __post_init__(self):
+        if self.num_shards < 1:
+            raise ArgumentError(f"num_shards must be at least 1, got {self.num_shards}")
+        if not 0 <= self.shard_id < self.num_shards:
+            raise ArgumentError(f"shard_id must be 0 .. num_shards - 1 = {self.num_shards - 1}, got {self.shard_id}")
+        if self.initial_fill < 1:
+            raise ArgumentError(f"initial_fill must be at least 1, got {self.initial_fill}")
+        if self.shuffle_after_epoch and (self.random_shuffle or self.stick_to_shard):
+            other = "random_shuffle" if self.random_shuffle else "stick_to_shard"
+            raise ArgumentError(f"shuffle_after_epoch can't be used together with {other}: pass one of them")
+        for other in ("random_shuffle", "shuffle_after_epoch", "stick_to_shard"):
+            if self.shuffle is not None and getattr(self, other):
+                raise ArgumentError(f'shuffle="{self.shuffle}" can\'t be used together with {other}: pass one of them')
+
+    @property
+    def anew(self) -> bool:
+        """Whether every round takes its part of a newly shuffled list."""
+        return self.shuffle_after_epoch or self.shuffle == "global"
+
+    def walk(self, size: int, seed: int) -> Walk:
+        """The way through a list of `size` records, in a pipeline with that seed."""
+        fields: dict[str, Any] = {f.name: getattr(self, f.name) for f in dataclasses.fields(Order)}
+        fields["seed"] = self.seed if self.seed >= 0 else seed
+        fields["shuffle_after_epoch_seed"] = self.shuffle_after_epoch_seed or 0
+        return Walk(size=size, **fields)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Walk(Order):
+    """The way of one reader through a list of samples, in its `Order`.
+
+    Shard i of S holds the entries ``floor(i*N/S) .. floor((i+1)*N/S) - 1``. A *round* is one pass over a shard; unless the
+    reader sticks to its shard, the next round is that of the next shard. Where the reader stands is a *cursor*
+    ``{"round": r, "offset": o}``, the next sample to read: everything else is a function of it.
+
+    All shards advance in lockstep, so that one cursor tells all the others (`beside`). After a change of the number of shards
+    (`redistributed`) the cursor has a third entry, ``"rest": {"start": r, "num_shards": S, "cursor": c}``: what the S shards before
+    had not read of rounds r and r + 1 when their first one was at c is what these two rounds consist of now.
+
+    Attributes:
+      size: N, entries of the list.
+      seed: of the shuffle buffer, or of ``shuffle="global"``.
+    """
+
+    size: int
+    shuffle_after_epoch_seed: int = 0
+    seed: int = 0
+
+    def __post_init__(self):
+        super().__post_init__()
+        if self.size < self.num_shards:
+            raise ArgumentError(f"there are {self.size} samples for {self.num_shards} shards; each shard needs at least one")
+
+    def initial(self) -> dict[str, int]:
+        """The cursor of the start."""
+        return {"round": 0, "offset": 0}
+
+    def meta(self) -> dict[str, int]:
+        """As `Pipeline.reader_meta` returns it."""
+        return {
+            "epoch_size": self.size,
+            "epoch_size_padded": -(-self.size // self.num_shards) * self.num_shards if self.pad_last_batch else self.size,
+            "number_of_shards": self.num_shards,
+            "shard_id": self.shard_id,
+            "pad_last_batch": int(self.pad_last_batch),
+            "stick_to_shard": int(self.stick_to_shard or self.anew),
+        }
+
+    def _shard(self, number: int) -> int:
+        stays = self.stick_to_shard or self.anew
+        return self.shard_id if stays else (self.shard_id + number) % self.num_shards
+
+    def _left(self, number: int, rest: dict[str, Any] | None) -> tuple[np.ndarray, np.ndarray] | None:
+        """(index, position) of what all shards together read in a round that others began; None: it is a whole one."""
+        if rest is None or not rest["start"] <= number <= rest["start"] + 1:
+            return None
+        before = dataclasses.replace(self, num_shards=rest["num_shards"], shard_id=0)
+        return _unread(before, json.dumps(rest["cursor"]), number)
+
+    def parts(self, number: int, cursor: dict[str, Any]) -> list[int] | None:
+        """How many samples each shard, in the order of `shard_id`, reads in a round that others began; None: it is a whole one."""
+        left = self._left(number, cursor.get("rest"))
+        if left is None:
+            return None
+        walks = [dataclasses.replace(self, shard_id=i) for i in range(self.num_shards)]
+        return [behind - first for first, behind in (shard_bounds(len(left[0]), w.num_shards, w._shard(number)) for w in walks)]
+
+    def _round(self, number: int, rest: dict[str, Any] | None = None) -> tuple[np.ndarray, np.ndarray]:
+        """One round: (index in the list as given, position in the list as shuffled)."""
+        left = self._left(number, rest)
+        if left is not None:
+            first, behind = shard_bounds(len(left[0]), self.num_shards, self._shard(number))
+            return left[0][first:behind], left[1][first:behind]
+        return _whole_round(self, number)
+
+    def take(self, cursor: dict[str, Any], n: int, batch_size: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
+        """The next n samples, in batches of `batch_size`.
+
+        Returns:
+          (index ``i64[n]`` in the list as given, epoch ``i64[n]``: number of the round,
+          position ``i64[n]``: place in the list as shuffled before the split, the new cursor). Samples that pad a shard
+          repeat its last one, epoch and position included.
+        """
+        number, offset, rest = cursor["round"], cursor["offset"], cursor.get("rest")
+        entries, places = self._round(number, rest)
+        if offset + n < len(entries):  # nearly always: inside of one round
+            here = slice(offset, offset + n)
+            epoch = np.empty(n, np.int64)
+            epoch.fill(number)
+            return entries[here], epoch, places[here], self._cursor(number, offset + n, rest)
+        index, epoch, position = np.empty(n, np.int64), np.empty(n, np.int64), np.empty(n, np.int64)
+        done = 0
+        while done < n:
+            entries, places = self._round(number, rest)
+            count = len(entries)
+            if self.pad_last_batch:
+                left = self._left(number, rest)
+                if left is not None and not count:  # nothing is left for this shard: another one's last sample fills its batches
+                    entries, places, count = left[0][-1:], left[1][-1:], 1
+                padded = -(-(self.size if left is None else len(left[0])) // self.num_shards)
+                # A batch that reaches the padded shard's end is filled up with the last sample.
+                room = min(n - done, batch_size - done % batch_size)
+                until = done + room
+                which = np.minimum(np.arange(offset, offset + room), count - 1)
+                index[done:until], position[done:until] = entries[which], places[which]
+                offset += room
+                ended = offset >= padded
+            else:
+                until = min(n, done + count - offset)
+                behind = offset + until - done
+                index[done:until], position[done:until] = entries[offset:behind], places[offset:behind]
+                offset = behind
+                ended = offset >= count
+            # The epoch is the number of the round, not how often the walk has wrapped: that would give a sample which one shard
+            # read in its first round the same random numbers again when the shard before reads it in its second.
+            epoch[done:until] = number
+            done = until
+            if ended:
+                number, offset = number + 1, 0
+        return index, epoch, position, self._cursor(number, offset, rest)
+
+    @staticmethod
+    def _cursor(number: int, offset: int, rest: dict[str, Any] | None) -> dict[str, Any]:
+        return {"round": number, "offset": offset} | ({"rest": rest} if rest is not None else {})
+
+    # --- other shards -------------------------------------------------------------------------------------------
+
+    def beside(self, cursor: dict[str, Any], shard_id: int) -> dict[str, Any]:
+        """The cursor of shard `shard_id` when this one is at `cursor`."""
+        if self.pad_last_batch:  # rounds are equally long
+            return cursor
+        other, rest = dataclasses.replace(self, shard_id=shard_id), cursor.get("rest")
+        number = begin = 0 if rest is None else rest["start"]
+        taken = cursor["offset"]
+        whole = number if rest is None else number + 2  # the first round that is whole for certain
+        taken += sum(self._count(k, rest) for k in range(begin, min(whole, cursor["round"])))
+        if cursor["round"] > whole:
+            rounds, period = self._period(whole)
+            cycles, more = divmod(cursor["round"] - whole, rounds)
+            taken += cycles * period + sum(self._count(whole + k, None) for k in range(more))
+        while taken >= (count := other._count(number, rest)):
+            if number >= whole and taken >= (cycle := other._period(number))[1]:
+                number, taken = number + cycle[0] * (taken // cycle[1]), taken % cycle[1]
+            else:
+                number, taken = number + 1, taken - count
+        return self._cursor(number, taken, rest)
+
+    def _count(self, number: int, rest: dict[str, Any] | None) -> int:
+        left = self._left(number, rest)
+        first, behind = shard_bounds(self.size if left is None else len(left[0]), self.num_shards, self._shard(number))
+        return behind - first
+
+    def _period(self, number: int) -> tuple[int, int]:
+        """After how many rounds, and samples, a shard comes again."""
+        if self.stick_to_shard or self.anew:
+            return 1, self._count(number, None)
+        return self.num_shards, self.size
+
+    def redistributed(self, cursor: dict[str, Any], num_shards: int, shard_id: int) -> dict[str, Any]:
+        """The cursor to go on from where shard `shard_id` of another number of shards was at `cursor`.
+
+        What these shards together had not yet read of their round, and of the next, is split anew, so that each sample is
+        still read once. They keep their epoch and position.
+
+        Raises:
+          ValueError: the shards are more than a round apart.
+        """
+        old = dataclasses.replace(self, num_shards=num_shards, shard_id=shard_id)
+        rounds = [old.beside(cursor, i)["round"] for i in range(num_shards)]
+        if max(rounds) - min(rounds) > 1:
+            raise ValueError(
+                f"the {num_shards} shards, which differ in size and are read again and again without padding, have drifted "
+                f"apart: they are in rounds {min(rounds)} to {max(rounds)}, so no epoch is there to be shared out; "
+                "pad_last_batch=True, or leaving out stick_to_shard, keeps shards together"
+            )
+        rest = {"start": min(rounds), "num_shards": num_shards, "cursor": old.beside(cursor, 0)}
+        return {"round": min(rounds), "offset": 0, "rest": rest}
+
+    def fingerprint(self) -> dict[str, Any]:
+        """The fields a cursor's meaning depends on."""
+        fields = dataclasses.asdict(self)
+        del fields["seed"]  # it comes from the checkpoint
+        return fields

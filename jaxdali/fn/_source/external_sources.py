@@ -1,0 +1,413 @@
+"""What `external_source` reads: data that it pulls from a function or an iterable, or that are fed to it."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import functools
+import logging
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+
+from ..._core.context import HostContext
+from ..._core.errors import ArgumentError
+from ..._core.operator import SourceOperator
+from ..._core.settings import UserSettings
+from ..._core.values import Spec
+from ..._data.source import SampleIds, Saved, Source
+from ...types import BatchInfo, SampleInfo
+from .external_data import NAME, as_array, as_batch, check_alike, kind_of, layout_of, packed, shapes_of
+from .pull import Pull
+from .workers import Workers
+
+_log = logging.getLogger("jaxdali")
+
+
+class ExternalSource(SourceOperator):
+    """One external_source. `source` is what the user gave; `arguments` is how many it is called with, None for an iterable."""
+
+    name: ClassVar[str] = NAME
+
+    feeder: Any = dataclasses.field(compare=False)
+    arguments: int | None
+    outputs: int | None
+    cycle: str
+    batch: bool
+    batch_info: bool
+    parallel: bool
+    dtypes: tuple[np.dtype | None, ...]
+    ndims: tuple[int | None, ...]
+    shapes: tuple[tuple[int | None, ...] | None, ...]
+    layouts: tuple[str, ...]
+    no_copy: bool
+    repeat_last: bool
+    blocking: bool
+
+    @property
+    def num_outputs(self) -> int:
+        return self.outputs or 1
+
+    def make_source(self, ops: Sequence[ExternalSource], seed: int) -> Source:
+        """The source of all local shards."""
+        return _FedSource(ops) if ops[0].feeder is None else _PulledSource(ops)
+
+
+# --- sources ------------------------------------------------------------------------------------------------------
+
+
+class _Base(Source):
+    """What pulled and fed sources share: the check of the data, and the cursor ``{"epoch": e, "iteration": i, "sample": n}``.
+
+    The sample is the number of the next one of this shard in the epoch; a pulled source's cursor may also have its "state".
+    """
+
+    def __init__(self, ops: Sequence[ExternalSource]):
+        self._ops = ops
+        self._op = ops[0]
+        self._specs: tuple[Spec, ...] | None = None
+        self._batch_size = 0  # of the last `read`
+
+    def fingerprint(self) -> list[dict[str, Any]]:
+        op = self._op
+        kind = "fed" if op.feeder is None else {None: "iterable", 0: "callable", 1: "callable with an index"}[op.arguments]
+        return [{"source": kind, "num_outputs": op.num_outputs, "batch": op.batch} for _ in self._ops]
+
+    def initial(self) -> list[Any]:
+        return [{"epoch": 0, "iteration": 0, "sample": 0} for _ in self._ops]
+
+    def after_end(self, cursors: Sequence[Any]) -> list[Any]:
+        return [{"epoch": c["epoch"] + 1, "iteration": 0, "sample": 0} for c in cursors]
+
+    def after_error(self, cursors: Sequence[Any]) -> list[Any]:
+        return [{"epoch": c["epoch"], "iteration": c["iteration"] + 1, "sample": c["sample"] + self._batch_size} for c in cursors]
+
+    def resume(self, saved: Sequence[Saved], same_shards: bool) -> list[Any]:
+        first = saved[0].cursor
+        state = first.get("state", {})
+        if not same_shards and first["iteration"] == 0 and "source" not in state and not state.get("open"):  # nothing of an epoch was read
+            return super().resume([saved[0]] * len(self._ops), True)
+        return super().resume(saved, same_shards)
+
+    def specs(self) -> tuple[Spec, ...]:
+        if self._specs is None:
+            op = self._op
+            if all(d is not None and n is not None for d, n in zip(op.dtypes, op.ndims)):
+                self._specs = tuple(
+                    _spec(d, n, lay, s)  # pyright: ignore[reportArgumentType]
+                    for d, n, lay, s in zip(op.dtypes, op.ndims, op.layouts, op.shapes)
+                )
+            else:
+                self._learn(*self._first())
+        assert self._specs is not None
+        return self._specs
+
+    def _first(self) -> tuple[Sequence[np.ndarray | list[np.ndarray]], Sequence[str]]:
+        """Each output of the first batch, and the layouts that came with the data."""
+        raise NotImplementedError
+
+    def _learn(self, batches: Sequence[np.ndarray | list[np.ndarray]], came_with: Sequence[str]):
+        op = self._op
+        specs, kinds = [], [kind_of(b) for b in batches]
+        for k, kind in enumerate(kinds):
+            if kind is None:
+                raise ArgumentError(f"{NAME}: the first batch is an empty list, which does not tell the type; pass dtype and ndim")
+            dtype, ndim = kind
+            layout = op.layouts[k] or came_with[k]
+            if layout and len(layout) != ndim:
+                raise ArgumentError(f"{NAME}: layout {layout!r} describes {len(layout)} dimensions, the data have {ndim}")
+            want, rank = op.dtypes[k], op.ndims[k]
+            dims = op.shapes[k]
+            if dims is None and rank in (None, ndim):
+                dims = _channels(layout, shapes_of(batches[k]))
+            specs.append(_spec(want if want is not None else dtype, rank if rank is not None else ndim, layout, dims))
+        self._specs = tuple(specs)
+        for k, kind in enumerate(kinds):
+            self._check(k, kind)
+
+    def _check(self, k: int, kind: tuple[np.dtype, int] | None):
+        spec = self.specs()[k]
+        if kind is not None and kind != (spec.dtype, spec.ndim):
+            raise ArgumentError(
+                f"{NAME}: output {k} has samples of {spec.ndim} dimensions and dtype {spec.dtype} (as given by dtype, ndim or "
+                f"layout, or by the first batch), got {kind[1]} dimensions and dtype {kind[0]}"
+            )
+
+    def _check_extents(self, k: int, batch: np.ndarray | list[np.ndarray]):
+        spec = self.specs()[k]
+        known = [(axis, n) for axis in range(spec.ndim) if (n := spec.extent(axis)) is not None]
+        for shape in shapes_of(batch) if known and len(batch) else ():
+            if any(shape[axis] != n for axis, n in known):
+                free = tuple(spec.extent(i) for i in range(spec.ndim))
+                if self._op.shapes[k] is not None:
+                    raise ArgumentError(f"{NAME}: the samples of output {k} must have the shape {free} (None: any extent), got {shape}")
+                raise ArgumentError(
+                    f"{NAME}: output {k} has a sample of shape {shape}, but the images of the first batch had "
+                    f"{free[spec.layout.index('C')]} channels (layout {spec.layout!r}), for which programs are compiled; pass "
+                    f"shape={(None,) * spec.ndim} if their number varies"
+                )
+
+    def _deliver(self, ctx: HostContext, cursors: Sequence[Any], parts: Sequence[Sequence[Any]]):
+        """`parts`: per shard, the batch of each output."""
+        B = self._batch_size = ctx.B
+        counts = []
+        for part in parts:
+            lengths = {len(x) for x in part}
+            if len(lengths) > 1:
+                raise ArgumentError(f"{NAME}: the outputs of one batch have different numbers of samples: {sorted(lengths)}")
+            counts.append(lengths.pop())
+            if counts[-1] > B:
+                raise ArgumentError(f"{NAME}: got a batch of {counts[-1]} samples, expected at most batch_size = {B}")
+            for k, x in enumerate(part):
+                self._check(k, kind_of(x))
+                self._check_extents(k, x)
+        specs = self.specs()
+        outputs = tuple(packed(ctx, k, spec, [p[k] for p in parts]) for k, spec in enumerate(specs))
+        place = np.arange(B)[None] + B * np.asarray(ctx.shard_ids)[:, None]
+        start = np.array([[c["sample"] * ctx.num_shards] for c in cursors])
+        epoch = np.repeat(np.array([c["epoch"] for c in cursors], np.int64), B)
+        present = None if min(counts) == B else (np.arange(B)[None] < np.array(counts)[:, None]).reshape(-1)
+        ids = SampleIds(epoch, (place + start).reshape(-1).astype(np.int64), [""] * ctx.N, present)
+        return outputs, self.after_error(cursors), ids
+
+
+def _spec(dtype: np.dtype, ndim: int, layout: str, dims: tuple[int | None, ...] | None) -> Spec:
+    dims = (None,) * ndim if dims is None else dims
+    known = tuple(n for n in dims if n is not None)
+    return Spec(dtype, ndim, known, layout) if len(known) == ndim else Spec(dtype, ndim, None, layout, dims if known else None)
+
+
+def _channels(layout: str, shapes: Sequence[tuple[int, ...]]) -> tuple[int | None, ...] | None:
+    """The extents of images that are known by the first of them: their channels. None: these differ, or it is no layout of images."""
+    if not (shapes and layout.count("C") == 1 and "H" in layout and "W" in layout):
+        return None
+    axis = layout.index("C")
+    found = {s[axis] for s in shapes}
+    return tuple(shapes[0][axis] if i == axis and len(found) == 1 else None for i in range(len(layout)))
+
+
+@dataclasses.dataclass
+class _Taken:
+    """What was taken from the sources for a batch.
+
+    Attributes:
+      cursors: before it.
+      items: for each shard the sources' arguments and what they gave.
+    """
+
+    cursors: list[Any]
+    items: list[list[tuple[Any, Any]]] = dataclasses.field(default_factory=list)
+
+
+class _PulledSource(_Base):
+    """Calls the user's sources: in the thread that takes the batches, or with `parallel` in one of ours."""
+
+    def __init__(self, ops: Sequence[ExternalSource]):
+        super().__init__(ops)
+        self.in_caller = not self._op.parallel
+        self._settings = UserSettings()
+        self._workers: Workers | None = None
+        self._pulls = [Pull(op.feeder, op.arguments, op.cycle) for op in ops]
+        self._initial: list[Any] | None = None
+        self._expected = self.initial()  # the cursors where the sources are
+        self._taken: collections.deque[_Taken] = collections.deque()  # for batches that were not committed
+
+    def initial(self) -> list[Any]:
+        if self._initial is None:  # before anything was read
+            self._initial = self._with_state(super().initial())
+        return self._initial
+
+    @staticmethod
+    def _and(cursor: dict[str, Any], state: dict[str, Any] | None) -> dict[str, Any]:
+        return cursor if state is None else {**cursor, "state": state}
+
+    def _with_state(self, cursors: list[Any]) -> list[Any]:
+        return [self._and(c, p.state()) for c, p in zip(cursors, self._pulls)]
+
+    def _argument(self, cursor: Any, i: int) -> Any:
+        iteration, epoch = cursor["iteration"], cursor["epoch"]
+        if not self._op.batch:
+            return SampleInfo(cursor["sample"] + i, i, iteration, epoch)
+        return BatchInfo(iteration, epoch) if self._op.batch_info else iteration
+
+    def _outputs(self, item: Any) -> Sequence[Any]:
+        n = self._op.outputs
+        if n is None:
+            return (item,)
+        is_array = hasattr(item, "__array__") and hasattr(item, "__getitem__") and getattr(item, "ndim", 0) > 0
+        if not (isinstance(item, (tuple, list)) or is_array) or len(item) != n:
+            got = type(item).__name__
+            if is_array or isinstance(item, (tuple, list)):
+                got = f"an array of shape {np.shape(item)}" if is_array else f"{len(item)} items"
+            raise ArgumentError(f"{NAME}: with num_outputs={n} the source must return a tuple of {n} items, got {got}")
+        return [item[i] for i in range(n)]  # the rows of an array, too
+
+    def _first(self):
+        try:
+            items = self._outputs(self._pulls[0].peek(self._argument(self.initial()[0], 0)))
+        except StopIteration:
+            raise RuntimeError(f"{NAME}: there is no data: the source ended before its first batch") from None
+        layouts = [layout_of(x) for x in items]
+        return [as_batch(x, False) if self._op.batch else [as_array(x, False)] for x in items], layouts
+
+    def first_shape(self, output: int) -> tuple[int, ...] | None:
+        item = self._outputs(self._pulls[0].peek(self._argument(self.initial()[0], 0)))[output]
+        sample = as_batch(item, False)[0] if self._op.batch else as_array(item, False)
+        return tuple(sample.shape)
+
+    def read(self, ctx: HostContext, cursors: Sequence[Any]):
+        if self.in_caller:
+            return self._read(ctx, cursors)
+        with self._settings.contexts():
+            return self._read(ctx, cursors)
+
+    def _read(self, ctx: HostContext, cursors: Sequence[Any]):
+        self._batch_size = ctx.B
+        there = list(cursors) == self._expected or [p.seek(c.get("state")) for p, c in zip(self._pulls, cursors)]
+        if there is not True and not all(there):
+            _log.warning(
+                "%s: its source takes no index and has no get_state and set_state, so it can't go on where the checkpoint was made: "
+                "it starts over, or goes on where it is",
+                NAME,
+            )
+        # Samples that are collected before they are packed must not change when the source reuses its memory.
+        copied = not self._op.no_copy and (ctx.S > 1 or not self._op.batch)
+        parts = []
+        all_taken = _Taken(list(cursors))
+        self._taken.append(all_taken)
+        for pull, cursor in zip(self._pulls, cursors):
+            rows, taken = [], []
+            all_taken.items.append(taken)
+            try:
+                for argument, item in self._asked(pull, [self._argument(cursor, i) for i in range(1 if self._op.batch else ctx.B)]):
+                    row = [(as_batch if self._op.batch else as_array)(x, copied) for x in self._outputs(item())]
+                    rows.append(row)
+                    taken.append((argument, row[0] if self._op.outputs is None else row))
+            except StopIteration:
+                all_taken.items.pop()  # the samples of an incomplete batch are dropped
+                raise
+            parts.append(rows[0] if self._op.batch else [check_alike(list(column)) for column in zip(*rows)])
+        return self._deliver(ctx, cursors, parts)
+
+    def _asked(self, pull: Pull, arguments: Sequence[Any]) -> list[tuple[Any, Callable[[], Any]]]:
+        """Each argument, with a function that returns what the source gives for it. Samples by index are asked for by all workers."""
+        calls: list[Callable[[], Any]] = [functools.partial(pull.take, a) for a in arguments]
+        if not (self.in_caller or self._op.batch or self._op.arguments != 1 or self.workers == 1):
+            if self._workers is None:
+                self._workers = Workers(self.workers, self._settings)
+            new = [i for i, a in enumerate(arguments) if not pull.keeps(a)]
+            for i, call in zip(new, self._workers.map(self._op.feeder, [arguments[i] for i in new])):
+                calls[i] = call
+        return list(zip(arguments, calls))
+
+    def close(self) -> None:
+        if self._workers is not None:
+            self._workers.close()
+            self._workers = None
+
+    def commit(self) -> None:
+        self._taken.popleft()
+
+    def undo(self) -> None:
+        taken = self._taken.pop()
+        for pull, items in zip(self._pulls, taken.items):
+            pull.put_back(items)
+        self._expected = taken.cursors
+
+    def after_end(self, cursors: Sequence[Any]) -> list[Any]:
+        """What was taken for a batch that another source could not complete is not lost; but "raise" starts every epoch anew."""
+        states: list[Any] = []
+        if self._op.cycle == "raise":
+            self._taken.clear()
+            for pull in self._pulls:
+                pull.restart()
+        elif self._taken:
+            first = self._taken[0]
+            states = [c.get("state") for c in first.cursors[: len(first.items)]]  # as if it had not been taken
+            self.reopen()
+        states += [p.state() for p in self._pulls[len(states) :]]
+        self._expected = [self._and(c, state) for c, state in zip(super().after_end(cursors), states)]
+        return self._expected
+
+    def reopen(self) -> None:
+        while self._taken:
+            self.undo()
+
+    def after_error(self, cursors: Sequence[Any]) -> list[Any]:
+        self._expected = self._with_state(super().after_error(cursors))
+        return self._expected
+
+    def saved(self, cursors: Sequence[Any]) -> list[Saved]:
+        for c in cursors:
+            source = c.get("state", {}).get("source", {})
+            if "unknown" in source:
+                raise TypeError(f"{NAME}: get_state of the source must return bytes or something that JSON can hold: {source['unknown']}")
+        return super().saved(cursors)
+
+
+class _FedSource(_Base):
+    """Hands out what `feed` was given, in order."""
+
+    fed = True
+
+    def __init__(self, ops: Sequence[ExternalSource]):
+        super().__init__(ops)
+        self._queues: list[collections.deque[Any]] = [collections.deque() for _ in ops]
+        self._last: list[Any] = [None] * len(ops)
+        self._layout = ""
+        self._changed = threading.Condition()
+        self._closed = False
+
+    def feed(self, data: Any, layout: str | None = None, shard: int = 0) -> None:
+        """Appends a batch for local shard `shard`: an array, or a list of arrays. It is copied, unless no_copy=True was given."""
+        batch = as_batch(data, copy=not self._op.no_copy)
+        layout = layout or layout_of(data)
+        kind = kind_of(batch)
+        if layout and kind is not None and len(layout) != kind[1]:
+            raise ArgumentError(f"{NAME}: layout {layout!r} describes {len(layout)} dimensions, the data have {kind[1]}")
+        with self._changed:
+            known = self._op.layouts[0] or self._layout
+            if layout and known and layout != known:
+                raise ArgumentError(f"{NAME}: the layout is {known!r}, got data of layout {layout!r}")
+            self._layout = known or layout
+            self._queues[shard].append(batch)
+            self._changed.notify_all()
+
+    @property
+    def available(self) -> int:
+        """Batches that were fed and not read yet, for every shard."""
+        return min(map(len, self._queues))
+
+    def _next(self, shard: int, keep: bool) -> Any:
+        queue = self._queues[shard]
+        with self._changed:
+            if self._op.blocking and not (self._op.repeat_last and self._last[shard] is not None):
+                self._changed.wait_for(lambda: queue or self._closed)
+            if not queue:
+                if self._op.repeat_last and self._last[shard] is not None:
+                    return self._last[shard]
+                raise IndexError(f"{NAME}: no data: nothing was fed for this run; call feed_input before it")
+            batch = queue[0] if keep else queue.popleft()
+            if self._op.repeat_last and not keep:
+                self._last[shard] = batch
+            return batch
+
+    def _first(self):
+        return [self._next(0, keep=True)], [self._layout]
+
+    def first_shape(self, output: int) -> tuple[int, ...] | None:
+        return tuple(self._next(0, keep=True)[0].shape)
+
+    def read(self, ctx: HostContext, cursors: Sequence[Any]):
+        self.specs()  # of the batch that is taken now, when it is the first
+        return self._deliver(ctx, cursors, [[self._next(s, keep=False)] for s in range(ctx.S)])
+
+    def close(self) -> None:
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+
+    def reopen(self) -> None:
+        self._closed = False

@@ -1,0 +1,204 @@
+"""What reductions compute: a class for each, of which `_operators.py` makes the functions."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, ClassVar
+
+import jax.numpy as jnp
+import numpy as np
+
+from ..._core import ffi as _ffi
+from ..._core.context import HostContext, LowerContext
+from ..._core.errors import ArgumentError
+from ..._core.operator import HostOperator, NativeOperator, Setup
+from ..._core.ragged import ALIGNMENT, Ragged
+from ..._core.values import Spec, Value
+from .._families import samples_of_blocks, spec_of
+from .._tensor.cast import convert
+from .._tensor.copy import fit
+from .._windows import axes_of
+
+_SUM, _SQUARES, _MIN, _MAX = range(4)  # ffi/reduce/reduce.h
+_HOST = {
+    _SUM: lambda x, center, axes: x.sum(axis=axes, keepdims=True, dtype=np.float64),
+    _SQUARES: lambda x, center, axes: ((x.astype(np.float64) - center) ** 2).sum(axis=axes, keepdims=True),
+    _MIN: lambda x, center, axes: x.astype(np.float64).min(axis=axes, keepdims=True, initial=np.inf),
+    _MAX: lambda x, center, axes: x.astype(np.float64).max(axis=axes, keepdims=True, initial=-np.inf),
+}
+
+
+class Reduction(HostOperator, NativeOperator):
+    """A number, computed in double, of the elements over some axes; `finish` makes the result of it."""
+
+    kernel = "reduce"
+    what: ClassVar[int] = _SUM
+    axes: tuple[int, ...] | int | None
+    axis_names: str | None
+    keep_dims: bool
+
+    def finish(self, xp: Any, total: Any, count: Any) -> Any:
+        """The result, of the kernel's and how many elements it is of."""
+        return total
+
+    def origin(self) -> float:
+        """What differences are squared from, where no input says it."""
+        return 0.0
+
+    def result(self, dtype: np.dtype) -> np.dtype:
+        """The element type of the result, of that of the input."""
+        return np.dtype(np.float32)
+
+    def _axes(self, x: Spec) -> tuple[int, ...]:
+        if self.axes is not None and np.size(self.axes) == 0 and not self.axis_names:
+            return ()
+        axes = None if self.axes is None else np.atleast_1d(self.axes).tolist()
+        return tuple(axes_of(x.layout, x.ndim, self.axis_names, axes))
+
+    def infer(self, x: Spec, *center: Spec) -> tuple[Spec, ...]:
+        if x.dtype.kind not in "iuf":
+            raise TypeError(f"the input must be numbers, got {x.dtype}")
+        axes = self._axes(x)
+        extents = [1 if d in axes else x.extent(d) for d in range(x.ndim) if self.keep_dims or d not in axes]
+        layout = "".join(c for d, c in enumerate(x.layout) if self.keep_dims or d not in axes)
+        out = spec_of(self.result(x.dtype), extents, layout)
+        if center and out.shape is not None and center[0].shape is not None and np.prod(center[0].shape) != np.prod(out.shape):
+            raise ArgumentError(f"the mean must have the shape of the result {out.shape}, got {center[0].shape}")
+        return (out,)
+
+    def run(self, ctx: HostContext, x: Value, *center: Value) -> tuple[Any, ...]:
+        axes, shapes = self._axes(x.spec), self._shapes(x)
+        out = []
+        for i in range(ctx.N):
+            sample = x.sample(i)
+            kept = [1 if d in axes else n for d, n in enumerate(sample.shape)]
+            middle = center[0].sample(i).astype(np.float64).reshape(kept) if center else self.origin()
+            with np.errstate(all="ignore"):
+                total = self.finish(np, _HOST[self.what](sample, middle, axes), float(np.prod([sample.shape[d] for d in axes])))
+                out.append(convert(np, total, ctx.spec.dtype).reshape(shapes[i]))
+        return (np.stack(out) if ctx.spec.shape is not None else out,)
+
+    def setup_reads(self, i: int) -> bool:
+        return False
+
+    def setup(self, ctx: HostContext, *values: Value) -> Setup:
+        x = values[0]
+        count = x.shapes[:, self._axes(x.spec)].prod(axis=1).astype(np.float64)
+        return Setup((None if ctx.spec.shape is not None else self._shapes(x),), {"count": count})
+
+    def _shapes(self, x: Value) -> np.ndarray:
+        axes = self._axes(x.spec)
+        shapes = x.shapes.copy()
+        shapes[:, axes] = 1
+        return shapes if self.keep_dims else np.delete(shapes, axes, axis=1)
+
+    def lower(self, ctx: LowerContext, x: Any, *center: Any) -> Any:
+        out, spec = ctx.out[0], ctx.spec
+        double = dataclasses.replace(spec, dtype=np.dtype(np.float64))
+        middle = self._center(ctx, *center)
+        y, status = _ffi.call("reduce", ctx, x, double, out, middle, reduction=self.what, axes=self._axes(ctx.inputs[0]))
+        count = ctx.params["count"]
+        if isinstance(y, Ragged):
+            data = y.data.reshape(-1, ALIGNMENT)
+            total = self.finish(jnp, data, count[samples_of_blocks(y.offsets, y.data.shape[0])][:, None])
+            return (dataclasses.replace(y, data=convert(jnp, total, spec.dtype).reshape(-1)),), status
+        return (convert(jnp, self.finish(jnp, y, count.reshape(-1, *(1,) * (y.ndim - 1))), spec.dtype),), status
+
+    def _center(self, ctx: LowerContext, center: Any = None) -> Any:
+        """What differences are squared from, laid out as the output; none: from 0."""
+        out, size = ctx.out[0], int(np.prod(ctx.spec.shape or ()))
+        if center is None:
+            return jnp.full((0 if self.origin() == 0 else ctx.B * size if out is None else out.capacity,), self.origin(), jnp.float64)
+        if isinstance(center, Ragged):
+            if out is not None:
+                return fit(center, out).data.astype(jnp.float64)
+            return center.data[center.offsets[:, None] * ALIGNMENT + jnp.arange(size, dtype=jnp.int32)].reshape(-1).astype(jnp.float64)
+        if ctx.out[0] is not None:
+            raise ArgumentError("the mean's shape must vary as the result's does")
+        return center.reshape(-1).astype(jnp.float64)
+
+
+class Sum(Reduction):
+    """The sum."""
+
+    name = "reductions.sum"
+    dtype: np.dtype | None
+
+    def result(self, dtype: np.dtype) -> np.dtype:
+        return self.dtype or np.dtype({"u": np.uint64, "i": np.int64}.get(dtype.kind, np.float32))
+
+
+class Mean(Reduction):
+    """The mean."""
+
+    name = "reductions.mean"
+    dtype: np.dtype | None
+
+    def result(self, dtype: np.dtype) -> np.dtype:
+        return self.dtype or np.dtype(np.float32)
+
+    def finish(self, xp: Any, total: Any, count: Any) -> Any:
+        if self.dtype is None or self.dtype.kind not in "iu":
+            return total / count
+        return xp.trunc(total.astype(np.int64).astype(self.dtype).astype(np.float64) / count)  # as DALI, which sums in this type
+
+
+class Min(Reduction):
+    """The least element."""
+
+    name = "reductions.min"
+    what = _MIN
+
+    def result(self, dtype: np.dtype) -> np.dtype:
+        return dtype
+
+
+class Max(Min):
+    """The greatest element."""
+
+    name = "reductions.max"
+    what = _MAX
+
+
+class MeanSquare(Reduction):
+    """The mean of the squares."""
+
+    name = "reductions.mean_square"
+    what = _SQUARES
+    dtype: np.dtype | None
+
+    def result(self, dtype: np.dtype) -> np.dtype:
+        return self.dtype or np.dtype(np.float32)
+
+    def finish(self, xp: Any, total: Any, count: Any) -> Any:
+        return total / count
+
+
+class Rms(MeanSquare):
+    """The root of the mean of the squares."""
+
+    name = "reductions.rms"
+    what = _SQUARES
+
+    def finish(self, xp: Any, total: Any, count: Any) -> Any:
+        return xp.sqrt(total / count)
+
+
+class Variance(Reduction):
+    """The mean of the squared distances from a given mean."""
+
+    name = "reductions.variance"
+    what = _SQUARES
+    ddof: int
+
+    def finish(self, xp: Any, total: Any, count: Any) -> Any:
+        return total / xp.maximum(count - float(self.ddof), 0.0)
+
+
+class StdDev(Variance):
+    """Its root."""
+
+    name = "reductions.std_dev"
+
+    def finish(self, xp: Any, total: Any, count: Any) -> Any:
+        return xp.sqrt(super().finish(xp, total, count))
