@@ -8,6 +8,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from images import picture
 
 from jaxdali import _cpu
 from jaxdali._core import ffi as _ffi
@@ -262,6 +263,30 @@ def equalize_cases(rng: np.random.Generator) -> Iterator[Case]:
             attrs = {"height_axis": height_axis, "tiles_y": tiles_y, "tiles_x": tiles_x, "stretch": stretch, "scratch": 1 << 24}
             params = (np.array([0, 2, 0.1, 40], np.float32), first, tables)
             yield Case("equalize", samples, np.dtype(np.uint8), [x.shape for x in samples], params, attrs, True, f"{attrs}")
+
+
+def stencil_cases(rng: np.random.Generator) -> Iterator[Case]:
+    for source, result in [(np.uint8, np.uint8), (np.int16, np.float32), (np.float32, np.float32), (np.float16, np.float16)]:
+        for reduction in range(4):
+            for border, (first, axes, rank) in zip(range(5), [(0, 2, 3), (1, 2, 3), (0, 3, 4), (0, 2, 2), (1, 2, 4)], strict=True):
+                samples = [noise(rng, extents(rng, rank, 40 if rank < 4 else 7), source) for _ in range(4)]
+                window = rng.integers(1, 9 if axes == 2 else 4, (4, axes)).astype(np.int32)
+                anchor = rng.integers(0, window).astype(np.int32)
+                weights = rng.uniform(-0.1, 0.1, (4, 64)).astype(np.float32)
+                shapes = [x.shape for x in samples]
+                shapes[1] = tuple(max(1, n - 2) if first <= d < first + axes else n for d, n in enumerate(shapes[1]))
+                attrs = {"first": first, "axes": axes, "reduction": reduction, "border": border}
+                params = (weights, window, anchor, rng.uniform(-50, 50, 4).astype(np.float32))
+                yield Case("stencil", samples, np.dtype(result), shapes, params, attrs, False, f"{source} {result} {attrs}")
+
+
+def jpeg_distortion_cases(rng: np.random.Generator) -> Iterator[Case]:
+    for number in range(16):
+        frames = extents(rng, number % 2, 4)
+        samples = [np.broadcast_to(picture(h, w), (*frames, h, w, 3)) for h, w in (extents(rng, 2, 60) for _ in range(4))]
+        tables = rng.integers(1, 256, (4, 2, 64)).astype(np.int32)
+        first = np.arange(4, dtype=np.int32) * 100
+        yield Case("jpeg_distortion", samples, np.dtype(np.uint8), [x.shape for x in samples], (tables, first), {"scratch": 1 << 18}, True)
 
 
 def reduce_cases(rng: np.random.Generator) -> Iterator[Case]:

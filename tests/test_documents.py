@@ -200,7 +200,7 @@ def operators_in_words():
             title = f"`fn.{group(name, operator)}`" if "." in name else group(name, operator)
             groups.setdefault(title, []).append(f"`{name.rpartition('.')[2]}`")
     lines = (f"* {title}: {', '.join(names)}" for title, names in sorted(groups.items()))
-    return "\n".join(textwrap.fill(line, 140, subsequent_indent="  ", break_on_hyphens=False) for line in lines)
+    return "\n".join(textwrap.fill(line, 160, subsequent_indent="  ", break_on_hyphens=False) for line in lines)
 
 
 def test_the_readme_has_all_operators():

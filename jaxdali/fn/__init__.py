@@ -45,8 +45,10 @@ from ._image.crop import crop as crop
 from ._image.crop_mirror_normalize import crop_mirror_normalize as crop_mirror_normalize
 from ._image.equalize import equalize as equalize
 from ._image.erase import erase as erase
+from ._image.filter import filter as filter
 from ._image.flip import flip as flip
 from ._image.gaussian_blur import gaussian_blur as gaussian_blur
+from ._image.jpeg_compression_distortion import jpeg_compression_distortion as jpeg_compression_distortion
 from ._image.laplacian import laplacian as laplacian
 from ._image.pad import pad as pad
 from ._image.random_crop_generator import random_crop_generator as random_crop_generator

@@ -4,7 +4,11 @@ from typing import TYPE_CHECKING as _TYPE_CHECKING
 
 from ..._core import names as _names
 from ._deprecated import equalize as equalize
+from ._deprecated import filter as filter
 from ._deprecated import peek_image_shape as peek_image_shape
+from ._median_blur import median_blur as median_blur
+from ._morphology import dilate as dilate
+from ._morphology import erode as erode
 
 if not _TYPE_CHECKING:
     __all__, __dir__, __getattr__ = _names.index(__name__, globals())

@@ -5,6 +5,8 @@ from __future__ import annotations
 from .._decode.peek_image_shape import peek_image_shape as _peek_image_shape
 from .._deprecated import renamed
 from .._image.equalize import equalize as _equalize
+from .._image.filter import filter as _filter
 
 equalize = renamed("experimental.equalize", "equalize", _equalize)
+filter = renamed("experimental.filter", "filter", _filter)
 peek_image_shape = renamed("experimental.peek_image_shape", "peek_image_shape", _peek_image_shape)

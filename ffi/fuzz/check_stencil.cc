@@ -1,0 +1,43 @@
+#include "ffi/fuzz/check_kernels.h"
+#include "ffi/stencil/stencil.cu"
+
+namespace jaxdali {
+namespace {
+
+void TryStencil(Random& random) {
+  const DType type = kAllTypes[random(3)], result = random(2) ? type : DType::kF32;
+  const int n = 1 + random(4), axes = 1 + random(3), first = random(2), rank = first + axes + random(2);
+  const int most = 1 + random(80);
+  const Stencil what = static_cast<Stencil>(random(static_cast<int>(Stencil::kCount)));
+  const Border border = static_cast<Border>(random(static_cast<int>(Border::kCount)));
+  Shapes shapes, out_shapes;
+  std::vector<float> weights, fill;
+  std::vector<int32_t> window, anchor;
+  for (int i = 0; i < n; i++) {
+    std::vector<int> shape, out;
+    for (int d = 0; d < rank; d++) {
+      shape.push_back(random.Extent(d < first || d >= first + axes ? 4 : axes == 3 ? 7 : 30));
+      out.push_back(shape.back());
+    }
+    int taps = 1;
+    for (int k = 0; k < axes; k++) {
+      window.push_back(random(50) ? 1 + random(std::max(1, std::min(most / taps, 12))) : random(3) * 3000);
+      taps *= std::max(window.back(), 1);
+      anchor.push_back(random(window.back() + 2) - 1);
+      if (random(4) == 0) out[static_cast<size_t>(first + k)] = random.Extent(20);
+    }
+    shapes.push_back(shape);
+    out_shapes.push_back(out);
+    fill.push_back(static_cast<float>(random.Uniform(-300, 300)));
+    for (int k = 0; k < most; k++) weights.push_back(static_cast<float>(random.Uniform(-1.0, 1.0) / most));
+  }
+  Memory memory(type, shapes, false, random(10) ? -1 : 0, random);
+  const StencilBatch b{memory.batch, {},   weights.data(), window.data(), anchor.data(), fill.data(),
+                       first,        axes, most,           what,          border};
+  Run("stencil", b, result, out_shapes, false, -1, random, LaunchStencil, RunStencil);
+}
+
+JAXDALI_CHECK(stencil, TryStencil)
+
+}  // namespace
+}  // namespace jaxdali

@@ -1,0 +1,86 @@
+// Reductions of windows on CUDA: a thread for each element.
+#include "ffi/common/launch.h"
+#include "ffi/stencil/stencil.h"
+
+namespace jaxdali {
+namespace {
+
+struct Elements : StencilBatch {
+  using Shared = StencilArgs;
+
+  JAXDALI_HD Status Prepare(int i, Shared* a) const { return Sample(i, a); }
+  JAXDALI_HD void Share(int, Shared*) const {}
+  JAXDALI_HD void Work(const Shared& a, int64_t first, int64_t step) const {
+    for (int64_t i = first; i < a.Size(); i += step) {
+      Place p;
+      Quotient q = Divide(i, a.inner);
+      p.inner = q.rest;
+      for (int k = 2; k >= 0; k--) {
+        q = Divide(q.quotient, a.out_n[k]);
+        p.first[k] = q.rest - a.anchor[k];
+      }
+      p.outer = q.quotient;
+      StoreElement(out.dtype, a.out, i, what == Stencil::kMedian ? Median(a, p) : Reduced(a, p));
+    }
+  }
+
+ private:
+  struct Place {
+    int64_t outer, inner, first[3];
+  };
+
+  // Calls f(value, tap) for the elements of a window; `tap` counts them. Of maxima and minima those beyond a constant
+  // border are left out.
+  template <class F>
+  JAXDALI_HD void ForEach(const StencilArgs& a, const Place& p, F f) const {
+    const bool left_out = what == Stencil::kMax || what == Stencil::kMin;
+    int64_t tap = 0;
+    for (int64_t z = 0; z < a.window[0]; z++) {
+      const int64_t from_z = Inside(border, p.first[0] + z, a.n[0]);
+      for (int64_t y = 0; y < a.window[1]; y++) {
+        const int64_t from_y = Inside(border, p.first[1] + y, a.n[1]);
+        for (int64_t x = 0; x < a.window[2]; x++, tap++) {
+          const int64_t from_x = Inside(border, p.first[2] + x, a.n[2]);
+          if (from_z < 0 || from_y < 0 || from_x < 0) {
+            if (!left_out) f(a.fill, tap);
+            continue;
+          }
+          const int64_t at = (((p.outer * a.n[0] + from_z) * a.n[1] + from_y) * a.n[2] + from_x) * a.inner + p.inner;
+          f(LoadElement<float>(in.dtype, a.in, at), tap);
+        }
+      }
+    }
+  }
+  JAXDALI_HD float Reduced(const StencilArgs& a, const Place& p) const {
+    float result = what == Stencil::kSum ? 0.0f : what == Stencil::kMax ? -INFINITY : INFINITY;
+    ForEach(a, p, [&](float v, int64_t tap) {
+      if (what == Stencil::kSum)
+        result += v * a.weights[tap];
+      else if (what == Stencil::kMax ? v > result : v < result)
+        result = v;
+    });
+    return result;
+  }
+  // The value below which less than half of the window is, and at or below which more than half is.
+  JAXDALI_HD float Median(const StencilArgs& a, const Place& p) const {
+    const int64_t rank = a.Taps() / 2;
+    float result = 0;
+    ForEach(a, p, [&](float v, int64_t) {
+      int64_t below = 0, same = 0;
+      ForEach(a, p, [&](float other, int64_t) {
+        below += other < v;
+        same += other == v;
+      });
+      if (below <= rank && rank < below + same) result = v;
+    });
+    return result;
+  }
+};
+
+}  // namespace
+
+const char* LaunchStencil(const StencilBatch& b, const Samples& samples, void* stream) {
+  return Launch(Elements{b}, samples, stream);
+}
+
+}  // namespace jaxdali

@@ -1,0 +1,81 @@
+// Reductions of the window around each element, over two or three neighbouring axes: weighted sums (convolution),
+// medians, maxima and minima.
+#ifndef JAXDALI_FFI_STENCIL_H_
+#define JAXDALI_FFI_STENCIL_H_
+
+#include <cmath>
+
+#include "ffi/common/batch.h"
+#include "ffi/common/border.h"
+#include "ffi/common/convert.h"
+#include "ffi/common/hd.h"
+#include "ffi/common/samples.h"
+#include "ffi/common/status.h"
+
+namespace jaxdali {
+
+// jaxdali/fn/_families.py has the same.
+enum class Stencil : int32_t { kSum, kMedian, kMax, kMin, kCount };
+
+// One sample: [outer, n[0], n[1], n[2], inner]; of two axes n[0] is 1.
+struct StencilArgs {
+  const void* in;
+  void* out;
+  int64_t outer, inner, n[3], out_n[3];
+  int64_t window[3], anchor[3];  // element i of the output is that of the window from i - anchor on
+  const float* weights;
+  float fill;
+
+  JAXDALI_HD int64_t Taps() const { return window[0] * window[1] * window[2]; }
+  JAXDALI_HD int64_t Size() const { return outer * out_n[0] * out_n[1] * out_n[2] * inner; }
+};
+
+// A batch, as the custom call gets it.
+struct StencilBatch {
+  Batch in, out;          // of one shape but for the filtered axes
+  const float* weights;   // [n, most], of sums
+  const int32_t* window;  // [n, axes]
+  const int32_t* anchor;  // [n, axes]
+  const float* fill;      // [n] beyond a constant border
+  int first, axes;
+  int64_t most;
+  Stencil what;
+  Border border;
+
+  JAXDALI_NOINLINE JAXDALI_HD Status Sample(int i, StencilArgs* a) const {
+    a->in = in.bytes(i);
+    a->out = out.bytes(i);
+    a->outer = a->inner = 1;
+    a->fill = fill[i];
+    a->weights = weights + i * most;
+    for (int k = 0; k < 3; k++) {
+      a->n[k] = a->out_n[k] = a->window[k] = 1;
+      a->anchor[k] = 0;
+    }
+    for (int d = 0; d < in.ndim; d++) {
+      if (d >= first && d < first + axes) {
+        const int k = 3 - axes + d - first, at = i * axes + d - first;
+        a->n[k] = in.dim(i, d);
+        a->out_n[k] = out.dim(i, d);
+        a->window[k] = window[at];
+        a->anchor[k] = anchor[at];
+        if (window[at] < 1 || window[at] > 1 << 12) return kInternal;
+        if (a->n[k] == 0 && a->out_n[k] != 0) return kInternal;
+        continue;
+      }
+      if (out.dim(i, d) != in.dim(i, d)) return kInternal;
+      (d < first ? a->outer : a->inner) *= in.dim(i, d);
+    }
+    return what == Stencil::kSum && a->Taps() > most ? kInternal : kOk;
+  }
+};
+
+// The CPU kernel.
+Status RunStencil(const StencilBatch& batch, int i);
+
+// The CUDA kernel; null or what went wrong.
+const char* LaunchStencil(const StencilBatch& batch, const Samples& samples, void* stream);
+
+}  // namespace jaxdali
+
+#endif  // JAXDALI_FFI_STENCIL_H_

@@ -1,0 +1,137 @@
+"""Convolution with a filter of each sample's own."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Literal, Unpack
+
+import numpy as np
+
+from ..._core.context import HostContext
+from ..._core.declaration import DType
+from ..._core.graph import DataNode
+from ..._core.operator import Setup
+from ..._core.operator_function import Hints, Input, OneOrMore, PerSample, operator_function
+from ..._core.values import Spec, Value
+from .._families import CONSTANT, MIRROR, REFLECT, REPLICATE, SPATIAL, SUM, UNSUPPORTED, WRAP, Around, Stencil, spec_of
+
+BorderMode = Literal["reflect_101", "reflect_1001", "wrap", "clamp", "edge", "constant"]
+_BORDERS = {"reflect_101": REFLECT, "reflect_1001": MIRROR, "wrap": WRAP, "clamp": REPLICATE, "edge": REPLICATE, "constant": CONSTANT}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Filter(Stencil):
+    """Inputs: images, filters, perhaps fill values, then those of `args`."""
+
+    name = "filter"
+    reduction = SUM
+    border: BorderMode
+    dtype: np.dtype | None
+    mode: Literal["same", "valid"]
+
+    @property
+    def beyond(self) -> int:
+        return _BORDERS[self.border]
+
+    def axes(self, image: Spec) -> tuple[int, int]:
+        layout = image.layout or SPATIAL[-image.ndim :]  # without a layout all axes are spatial, as in DALI
+        spatial = [d for d, letter in enumerate(layout) if letter in SPATIAL]
+        if len(spatial) not in (2, 3) or image.ndim != len(layout) or spatial[-1] - spatial[0] != len(spatial) - 1:
+            got = f"{image.ndim}-D data of layout {layout!r}"
+            raise ValueError(f"the input must have two or three spatial axes, D, H and W, that are neighbours; got {got}")
+        return spatial[0], len(spatial)
+
+    def infer(self, image: Spec, filters: Spec, *others: Spec) -> tuple[Spec, ...]:
+        super().infer(image)
+        first, axes = self.axes(image)
+        if filters.dtype != np.float32 or filters.ndim != axes:
+            raise TypeError(f"the filter must be {axes}-D and float32, got {filters.ndim}-D {filters.dtype}")
+        for fill in others[: len(others) - len(self.args.inputs)]:
+            if fill.dtype != image.dtype or (fill.ndim and fill.shape not in ((1,),)):
+                raise TypeError(f"fill_value must be scalars of the input's type {image.dtype}, got {fill.ndim}-D {fill.dtype}")
+        dtype = self.dtype or image.dtype
+        if dtype not in (image.dtype, np.dtype(np.float32)):
+            raise ValueError(f"the output must be of the input's type or FLOAT, got {image.dtype} to {dtype}")
+        if self.mode == "same":
+            return (dataclasses.replace(image, dtype=dtype),)
+        extents = [image.extent(d) for d in range(image.ndim)]
+        for k in range(axes):
+            have, taps = extents[first + k], filters.extent(k)
+            extents[first + k] = None if have is None or taps is None else max(have - taps + 1, 0)
+        return (spec_of(dtype, extents, image.layout),)
+
+    def setup(self, ctx: HostContext, *values: Value) -> Setup:
+        shapes, window = values[0].shapes.copy(), values[1].shapes
+        first, axes = self.axes(values[0].spec)
+        if self.mode == "valid":
+            for i in np.flatnonzero((window > shapes[:, first : first + axes]).any(axis=1) & ctx.present):
+                sizes = f"the filter is {window[i].tolist()}, the image {shapes[i, first : first + axes].tolist()}"
+                ctx.fail(int(i), UNSUPPORTED, f"in mode 'valid' the filter must not be larger than the image; {sizes}")
+            shapes[:, first : first + axes] = np.maximum(shapes[:, first : first + axes] - window + 1, 0)
+        return self.setup_of(ctx, shapes, self.around(ctx, *values))
+
+    def around(self, ctx: HostContext, *values: Value) -> Around:
+        _, axes = self.axes(values[0].spec)
+        window = values[1].shapes
+        for i in np.flatnonzero((window < 1).any(axis=1) & ctx.present):
+            ctx.fail(int(i), UNSUPPORTED, f"the filter must not be empty, got {window[i].tolist()}")
+        anchor = self.arguments(ctx, values).vector("anchor", axes, one_for_all=True)
+        assert anchor is not None
+        anchor = np.where(anchor == -1, window // 2, anchor)
+        if self.mode == "valid":
+            anchor = np.zeros_like(window)
+        for i in np.flatnonzero(((anchor < 0) | (anchor >= window)).any(axis=1) & ctx.present):
+            ctx.fail(int(i), UNSUPPORTED, f"anchor must be inside of the filter {window[i].tolist()}, got {anchor[i].tolist()}")
+        weights = np.zeros((ctx.N, int(window.prod(axis=1).max(initial=1))))
+        for i in values[1].indices(ctx.present):
+            weights[i, : window[i].prod()] = values[1].sample(i).reshape(-1)
+        fill = np.zeros(ctx.N)
+        for fills in values[2 : len(values) - len(self.args.inputs)]:
+            for i in fills.indices(ctx.present):
+                fill[i] = fills.sample(i).reshape(())
+        return Around(np.maximum(window, 1), anchor, weights, fill)
+
+
+@operator_function(Filter)
+def filter(
+    data: Input,
+    filter: Input,
+    fill_value: Input | None = None,
+    /,
+    *,
+    anchor: PerSample[OneOrMore[int]] = (-1,),
+    border: BorderMode = "reflect_101",
+    dtype: DType | None = None,
+    mode: Literal["same", "valid"] = "same",
+    device: Literal["cpu", "gpu"] | None = None,
+    name: str | None = None,
+    **hints: Unpack[Hints],
+) -> DataNode:
+    """Correlates images, sequences or volumes with a filter of each sample's own: what is usually called a convolution.
+
+    Element i of the result is the sum of ``filter[k] * data[i - anchor + k]``, in float32. DALI's CPU operator takes neither volumes
+    nor int8 and float16; this one does, on every device. A filter for each frame of a sequence is not taken.
+
+    Args:
+      data: a layout with two or three spatial axes that are neighbours: HW, HWC, CHW, FHWC, FCHW, DHWC, ...; without one all axes are
+        spatial. 8- or 16-bit integers or floats of at most 32 bits.
+      filter: float32, a host value: 2-D for images and sequences, 3-D for volumes.
+      fill_value: a scalar of the input's type, a host value: what is beyond a constant border. Default: 0.
+      anchor: the filter's element that is at the element of the result, one or one per axis; -1: the middle, rounded down.
+        Without effect in mode "valid". May be per sample.
+      border: what stands beyond the border: "reflect_101": the image mirrored about the centre of the outermost element, "reflect_1001":
+        mirrored at its edge, "wrap": its other side, "clamp" or "edge": the outermost element, "constant": `fill_value`.
+      dtype: element type of the result: the input's (default; integers are rounded and saturate) or FLOAT.
+      mode: "same": results are as large as the data; "valid": of all places where the filter lies inside of them.
+
+    Returns:
+      The input's layout.
+
+    Raises:
+      TypeError, ValueError: wrong layout, element type or number of axes. A sample fails when its batch is made: of an anchor outside of
+        the filter, or in mode "valid" of a filter larger than the data.
+
+    Example:
+      >>> sharp = fn.filter(images, np.float32([[0, -1, 0], [-1, 5, -1], [0, -1, 0]]))
+    """
+    ...

@@ -1,0 +1,123 @@
+"""Dilation and erosion."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Annotated, Literal, Unpack
+
+import numpy as np
+
+from ..._core.context import HostContext
+from ..._core.declaration import Len, Range
+from ..._core.graph import DataNode
+from ..._core.operator_function import Hints, Input, ListOf, PerSample, operator_function
+from ..._core.values import Spec, Value
+from .._families import CONSTANT, MAX, MIN, MIRROR, REFLECT, REPLICATE, UNSUPPORTED, WRAP, Around, Stencil
+from ._median_blur import plane
+
+BorderMode = Literal["constant", "replicate", "reflect", "reflect_101", "wrap"]
+_BORDERS = {"constant": CONSTANT, "replicate": REPLICATE, "reflect": MIRROR, "reflect_101": REFLECT, "wrap": WRAP}
+_MOST = 1023
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Dilate(Stencil):
+    """The largest element of a rectangle."""
+
+    name = "experimental.dilate"
+    reduction = MAX
+    border_mode: BorderMode
+    iterations: int
+
+    @property
+    def beyond(self) -> int:
+        return _BORDERS[self.border_mode]
+
+    def axes(self, image: Spec) -> tuple[int, int]:
+        return plane(image)
+
+    def around(self, ctx: HostContext, *values: Value) -> Around:
+        a = self.arguments(ctx, values)
+        mask, anchor = a.mask_size[:, ::-1], a.anchor[:, ::-1]
+        anchor = np.where(anchor == -1, mask // 2, anchor)
+        for i in np.flatnonzero(((anchor < 0) | (anchor >= mask)).any(axis=1) & ctx.present):
+            ctx.fail(int(i), UNSUPPORTED, f"anchor must be inside of the mask {mask[i, ::-1].tolist()}, got {anchor[i, ::-1].tolist()}")
+        return Around(mask + (self.iterations - 1) * (mask - 1), anchor * self.iterations)  # n times is once with a larger mask
+
+
+class Erode(Dilate):
+    """The smallest element of a rectangle."""
+
+    name = "experimental.erode"
+    reduction = MIN
+
+
+@operator_function(Dilate)
+def dilate(
+    input: Input,
+    /,
+    *,
+    anchor: Annotated[PerSample[ListOf[int]], Len(2), Range(-1, _MOST)] = (-1, -1),
+    border_mode: BorderMode = "constant",
+    iterations: Annotated[int, Range(1, 64)] = 1,
+    mask_size: Annotated[PerSample[ListOf[int]], Len(2), Range(1, _MOST)] = (3, 3),
+    device: Literal["cpu", "gpu"] | None = None,
+    name: str | None = None,
+    **hints: Unpack[Hints],
+) -> DataNode:
+    """Replaces each element by the largest of the rectangle around it, each channel on its own.
+
+    DALI has this operator on GPUs alone; here it runs on the CPU, too.
+
+    Args:
+      input: images or sequences of 8- or 16-bit integers or floats of at most 32 bits, HW, HWC, CHW, FHWC or FCHW.
+      anchor: (x, y) in the rectangle of the element that is replaced; -1: the middle. May be per sample.
+      border_mode: what stands beyond the border: "constant": nothing, "replicate": the outermost elements, "reflect": the image mirrored
+        at its edge, "reflect_101": mirrored about the centre of the outermost element, "wrap": its other side.
+      iterations: how many times.
+      mask_size: (width, height) of the rectangle. May be per sample.
+
+    Returns:
+      The input's shape, type and layout.
+
+    Raises:
+      TypeError, ValueError: another element type or layout. A sample of an anchor outside of the rectangle fails when its batch is made.
+
+    Example:
+      >>> fn.experimental.dilate(masks, mask_size=[5, 5])
+    """
+    ...
+
+
+@operator_function(Erode)
+def erode(
+    input: Input,
+    /,
+    *,
+    anchor: Annotated[PerSample[ListOf[int]], Len(2), Range(-1, _MOST)] = (-1, -1),
+    border_mode: BorderMode = "constant",
+    iterations: Annotated[int, Range(1, 64)] = 1,
+    mask_size: Annotated[PerSample[ListOf[int]], Len(2), Range(1, _MOST)] = (3, 3),
+    device: Literal["cpu", "gpu"] | None = None,
+    name: str | None = None,
+    **hints: Unpack[Hints],
+) -> DataNode:
+    """Replaces each element by the smallest of the rectangle around it; arguments and result are those of `dilate`.
+
+    Args:
+      input: images or sequences of 8- or 16-bit integers or floats of at most 32 bits, HW, HWC, CHW, FHWC or FCHW.
+      anchor: (x, y) in the rectangle of the element that is replaced; -1: the middle. May be per sample.
+      border_mode: what stands beyond the border, see `dilate`.
+      iterations: how many times.
+      mask_size: (width, height) of the rectangle. May be per sample.
+
+    Returns:
+      The input's shape, type and layout.
+
+    Raises:
+      TypeError, ValueError: another element type or layout. A sample of an anchor outside of the rectangle fails when its batch is made.
+
+    Example:
+      >>> fn.experimental.erode(masks, mask_size=[3, 3], iterations=2)
+    """
+    ...
