@@ -14,6 +14,7 @@ import numpy as np
 
 from ._core import names as _names
 from ._core.errors import ArgumentError
+from ._core.ragged import DeviceSamples
 from ._run.cuda_driver import copy_to_pointer
 from .types import DALIDataType, dali_type_of, numpy_dtype
 
@@ -217,8 +218,8 @@ class _TensorList:
         dtype: Any = None,
         ndim: int | None = None,
     ):
-        self._dense = None if isinstance(data, (list, tuple)) else data
-        self._samples: list[Any] = list(data) if self._dense is None else []
+        self._dense = None if isinstance(data, (list, tuple, DeviceSamples)) else data
+        self._samples: Sequence[Any] = data if isinstance(data, DeviceSamples) else list(data) if self._dense is None else ()
         if self._dense is not None and self._dense.ndim == 0:
             raise ValueError(f"a {type(self).__name__} needs a batch axis, got a scalar")
         first = self._dense if self._dense is not None else self._samples[0] if self._samples else None
@@ -226,7 +227,7 @@ class _TensorList:
             self._dtype, self._ndim = np.dtype(dtype or np.float32), ndim or 0
         else:
             self._dtype, self._ndim = np.dtype(first.dtype), first.ndim - (self._dense is not None)
-        for x in self._samples:
+        for x in self._samples if isinstance(self._samples, list) else ():
             if x.dtype != self._dtype or x.ndim != self._ndim:
                 raise ValueError(
                     f"all samples of a batch must have one type and number of dimensions, got {self._dtype} with {self._ndim} "
@@ -257,6 +258,8 @@ class _TensorList:
 
     def shape(self) -> list[tuple[int, ...]]:
         """The shape of each sample."""
+        if isinstance(self._samples, DeviceSamples):
+            return list(self._samples.shapes)
         return [tuple(x.shape) for x in self._samples] if self._dense is None else [tuple(self._dense.shape[1:])] * len(self)
 
     def ndim(self) -> int:
@@ -309,8 +312,8 @@ class _TensorList:
                     f"the samples of this batch differ in shape ({sorted(set(self.shape()))[:4]} ...), so they are no tensor; "
                     "take them one by one with [i] or at(i)"
                 )
-            self._dense = self._stack(self._samples) if self._samples else np.empty((0,) * (self._ndim + 1), self._dtype)
-            self._samples = []
+            self._dense = self._stack(list(self._samples)) if self._samples else np.empty((0,) * (self._ndim + 1), self._dtype)
+            self._samples = ()
         return self._dense
 
     def as_tensor(self) -> Any:
@@ -329,7 +332,8 @@ class _TensorList:
 
     def block_until_ready(self):
         """Waits for the computation that makes this batch."""
-        jax.block_until_ready(self._samples if self._dense is None else self._dense)
+        samples = self._samples
+        jax.block_until_ready(self._dense if self._dense is not None else samples.data if isinstance(samples, DeviceSamples) else samples)
         return self
 
     def __repr__(self) -> str:
@@ -391,7 +395,7 @@ class TensorListCPU(_TensorList):
 
 
 class TensorListGPU(_TensorList):
-    """A batch on the accelerator, around one `jax.Array` ``[N, ...]`` or a list of N."""
+    """A batch on the accelerator, around one `jax.Array` ``[N, ...]`` or N of them. Nothing is copied to the host before `as_cpu`."""
 
     device = "gpu"
     _tensor = TensorGPU
@@ -407,12 +411,15 @@ class TensorListGPU(_TensorList):
 
     def as_cpu(self) -> TensorListCPU:
         """A copy in host memory."""
-        data = np.asarray(self._dense) if self._dense is not None else jax.device_get(self._samples)
+        if isinstance(self._samples, DeviceSamples):
+            data = self._samples.to_host()
+        else:
+            data = np.asarray(self._dense) if self._dense is not None else jax.device_get(self._samples)
         return TensorListCPU(data, self._layout, source_info=self._source_info, dtype=self._dtype, ndim=self._ndim)
 
     def copy_to_external(self, ptr: Any, cuda_stream: Any = None, non_blocking: bool = False) -> None:
         """Copies all samples, one after the other, to memory at `ptr`; see `TensorGPU.copy_to_external`."""
-        _copy_from_device([self._dense] if self._dense is not None else self._samples, ptr, cuda_stream)
+        _copy_from_device([self._dense] if self._dense is not None else list(self._samples), ptr, cuda_stream)
 
 
 def _copy_out(arrays: Sequence[np.ndarray], ptr: Any):

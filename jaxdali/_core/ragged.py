@@ -8,9 +8,11 @@ operation on them is a pointwise operation on the flat buffers. (For every dtype
 from __future__ import annotations
 
 import collections
+import copy
 import dataclasses
 import math
 import threading
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -71,6 +73,47 @@ class Packed:
         for n in shape:
             size *= n
         return self.data[row, start : start + size].reshape(shape)
+
+
+def is_on_accelerator(array: Any) -> bool:
+    """Whether a batch is a `jax.Array` on another device than the CPU."""
+    return isinstance(array, jax.Array) and next(iter(array.devices())).platform != "cpu"
+
+
+class DeviceSamples(Sequence[jax.Array]):
+    """The samples of a ragged batch on an accelerator, each cut out when it is asked for: every size is a small program of its own.
+
+    data: ``[capacity]``; offsets, shapes: as in `Packed`.
+    """
+
+    def __init__(self, data: jax.Array, offsets: np.ndarray, shapes: np.ndarray):
+        self.data = data
+        self._starts = (offsets.astype(np.int64) * ALIGNMENT).tolist()
+        self.shapes: list[tuple[int, ...]] = [tuple(s) for s in shapes.tolist()]
+
+    @property
+    def nbytes(self) -> int:
+        return sum(map(math.prod, self.shapes)) * self.data.dtype.itemsize
+
+    def __len__(self) -> int:
+        return len(self.shapes)
+
+    def __getitem__(self, i: Any) -> Any:
+        shape = self.shapes[i]
+        return jax.lax.dynamic_slice(self.data, (self._starts[i],), (math.prod(shape),)).reshape(shape)
+
+    def of(self, samples: Sequence[int]) -> DeviceSamples:
+        """Some of them."""
+        part = copy.copy(self)
+        part._starts, part.shapes = [self._starts[i] for i in samples], [self.shapes[i] for i in samples]
+        return part
+
+    def to_host(self) -> list[np.ndarray]:
+        """All of them as views of one copy of what they occupy."""
+        ends = [start + math.prod(shape) for start, shape in zip(self._starts, self.shapes)]
+        used = min(rounded_up(max(ends, default=0)), len(self.data))
+        flat = np.asarray(self.data[:used])
+        return [flat[a:b].reshape(shape) for a, b, shape in zip(self._starts, ends, self.shapes)]
 
 
 def plan_offsets(shapes: np.ndarray, num_shards: int) -> tuple[np.ndarray, int]:

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import jax
 import numpy as np
 
 from .._core.graph import Graph
-from .._core.ragged import Packed
+from .._core.ragged import DeviceSamples, Packed, is_on_accelerator
 from .._core.values import Value
 from .._data.source import Source
 from .._run.executor import Executor
@@ -169,10 +168,12 @@ def tensor_lists(batch: Batch) -> tuple[TensorListCPU | TensorListGPU, ...]:
 
 def _tensor_list(value: Value, names: Sequence[str], present: np.ndarray | None) -> TensorListCPU | TensorListGPU:
     """One output; samples that a short batch lacks are left out."""
-    data, spec = value.data, value.spec
-    on_device = isinstance(data, jax.Array) and next(iter(data.devices())).platform != "cpu"
-    kind = TensorListGPU if on_device else TensorListCPU
+    spec = value.spec
+    data: Any = value.data
     here = range(len(value)) if present is None else np.flatnonzero(present).tolist()
+    if isinstance(data, DeviceSamples):
+        return TensorListGPU(data.of(here), spec.layout, source_info=[names[i] for i in here], dtype=spec.dtype, ndim=spec.ndim)
+    kind = TensorListGPU if is_on_accelerator(data) else TensorListCPU
     if isinstance(data, Packed) or len(here) < len(value):
         assert data is not None
         samples = [data[i] for i in here]

@@ -11,7 +11,7 @@ from jax.sharding import Sharding
 
 from .._core.errors import OperatorError
 from .._core.graph import Node
-from .._core.ragged import ALIGNMENT, Packed, Ragged, plan_offsets
+from .._core.ragged import ALIGNMENT, DeviceSamples, Packed, Ragged, is_on_accelerator, plan_offsets
 from .._core.values import Value, narrow
 from .plan import Ref, Step
 from .sharding import Shards, assemble, cpu_device
@@ -56,6 +56,9 @@ class Outputs:
             return value
         if isinstance(result, Ragged):
             offsets, _ = plan_offsets(value.shapes, 1)
+            if is_on_accelerator(result.data):
+                samples: Any = DeviceSamples(result.data, offsets, value.shapes)
+                return Value(value.spec, value.shapes, samples)
             return Value(value.spec, value.shapes, Packed(np.asarray(result.data)[None], offsets, value.shapes))
         return Value(value.spec, value.shapes, result[0] if isinstance(result, EagerArrays) else result)
 

@@ -3,15 +3,20 @@
 import types
 
 import jax
+import jax.numpy as jnp
 import jpeg_checks
 import numpy as np
 import places
 import pytest
 from jax.sharding import Mesh, NamedSharding, PartitionSpec, SingleDeviceSharding
 
+import jaxdali
 from jaxdali import fn
 from jaxdali._core import ffi as _ffi
+from jaxdali._pipeline import schedule
+from jaxdali._run import outputs
 from jaxdali._run.sharding import Shards
+from jaxdali.backend import TensorGPU, TensorListCPU, TensorListGPU
 from jaxdali.plugin.jax import data_iterator
 from jaxdali.plugin.jax.fn import jax_function
 
@@ -112,3 +117,29 @@ def test_warning_where_kernels_are_missing(monkeypatch):
         batch("mixed")
     assert len(warned) == 1
     batch("cpu")  # silent: pytest makes errors of warnings
+
+
+def test_ragged_outputs_stay_on_the_accelerator(monkeypatch):
+    """`Pipeline.run` gives a TensorListGPU, as of dense ones; `as_cpu` is what copies, and only what they occupy."""
+    sizes = [(7, 5, 3), (40, 30, 3), (1, 1, 3), (16, 4, 3)]
+    images = [np.random.default_rng(i).integers(0, 255, s, np.uint8) for i, s in enumerate(sizes)]
+
+    @jaxdali.pipeline_def(batch_size=4, num_threads=2, device_id=None)
+    def define():
+        x = fn.external_source(source=lambda: images, layout="HWC")
+        return x.gpu() + np.uint8(1), x
+
+    for module in (outputs, schedule):
+        monkeypatch.setattr(module, "is_on_accelerator", lambda x: isinstance(x, jax.Array))
+    got, host = define().run()
+    assert (type(got), type(host)) == (TensorListGPU, TensorListCPU)
+    assert (got.shape(), got.layout(), got.dtype, got.is_dense_tensor()) == (sizes, "HWC", host.dtype, False)
+    copied = got.as_cpu()
+    for i, image in enumerate(images):
+        assert isinstance(got[i], TensorGPU)
+        np.testing.assert_array_equal(jnp.asarray(got.at(i)), image + np.uint8(1))
+        np.testing.assert_array_equal(copied.at(i), image + np.uint8(1))
+        assert copied.at(i).base is not None  # a view of the one copy
+    external = np.empty(sum(x.size for x in images), np.uint8)
+    got.block_until_ready().copy_to_external(external.ctypes.data)
+    np.testing.assert_array_equal(external, np.concatenate([x.ravel() + np.uint8(1) for x in images]))
