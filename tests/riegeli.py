@@ -38,14 +38,13 @@ class Blocks:
 
     def add(self, data: bytes) -> int:
         """Where it begins."""
-        begin = None
-        for byte in range(0, len(data)):
+        begin = len(self.data)
+        while data:
             if len(self.data) % BLOCK == 0:
-                begin = len(self.data) if begin is None else begin
                 self.data += bytes(24)
-            begin = len(self.data) if begin is None else begin
-            self.data.append(data[byte])
-        assert begin is not None
+            room = BLOCK - len(self.data) % BLOCK
+            self.data += data[:room]
+            data = data[room:]
         return begin
 
     def fill(self):

@@ -88,11 +88,12 @@ class Ranges:
         first = 0
         for ranges, index in parts:
             here = slice(first, first + len(index))
-            ranges._read_to(ctx, index, data, places[here], sizes[here], first)
+            ranges.read_to(ctx, index, data, places[here], sizes[here], first)
             first += len(index)
         return packed
 
-    def _read_to(self, ctx: HostContext, index: np.ndarray, data: np.ndarray, places: np.ndarray, sizes: np.ndarray, first: int):
+    def read_to(self, ctx: HostContext, index: np.ndarray, data: np.ndarray, places: np.ndarray, sizes: np.ndarray, first: int):
+        """Reads ranges to their `places` in `data`; those that can't be read fail, the first one as sample `first` of the batch."""
         if self.files.remote:
             for k, (i, place, size) in enumerate(zip(index.tolist(), places.tolist(), sizes.tolist())):
                 try:

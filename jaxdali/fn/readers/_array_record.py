@@ -15,9 +15,9 @@ from ..._core.declaration import Range
 from ..._core.graph import DataNode
 from ..._core.operator_function import operator_function
 from ..._core.values import Spec
-from ..._data.array_record import CHUNK_HEADER, BlockedRanges, chunk_table, logical, records_of
+from ..._data.array_record import CHUNK_HEADER, BlockedRanges, chunk_table, logical, only_record_of, records_of
 from ..._data.files import Files, Paths
-from ..._data.listed import OnError, Reader, ReaderHints, Records
+from ..._data.listed import READ_ERROR, OnError, Reader, ReaderHints, Records
 from ..._data.storage import Storage
 
 _KEPT = 8  # chunks of several records that are kept decoded
@@ -114,7 +114,37 @@ class _ArrayRecords(Records):
     def read_batch(cls, ctx: HostContext, parts: Sequence[tuple[_ArrayRecords, np.ndarray]], threads: Any) -> tuple[Any, ...]:
         if all(records._direct for records, _ in parts):
             return (BlockedRanges.read_batch(ctx, [(records._ranges, index) for records, index in parts]),)
-        return super().read_batch(ctx, parts, threads)
+        if any(records._first is not None or records._ranges.files.remote for records, _ in parts):
+            return super().read_batch(ctx, parts, threads)
+        rows: list[Any] = []
+        for records, index in parts:
+            rows += records._decoded_rows(ctx, index, len(rows), threads)
+        return (rows,)
+
+    def _decoded_rows(self, ctx: HostContext, index: np.ndarray, first: int, threads: Any) -> list[np.ndarray]:
+        """Records that are a chunk each, and compressed: read natively, then decoded. `first`: of the first one in the batch."""
+        sizes = self._ranges.size[index].astype(np.int64)
+        ends = np.cumsum(sizes)
+        data = np.empty(int(ends[-1]), np.uint8)
+        failed = set[int]()
+
+        def fail(i: int, code: int, reason: str = ""):
+            failed.add(i)
+            ctx.fail(i, code, reason)
+
+        self._ranges.read_to(dataclasses.replace(ctx, fail=fail), index, data, ends - sizes, sizes, first)
+        whole = memoryview(data)
+
+        def decode(k: int) -> np.ndarray:
+            if first + k in failed:
+                return np.zeros(0, np.uint8)
+            try:
+                return np.frombuffer(only_record_of(whole[ends[k] - sizes[k] : ends[k]]), np.uint8)
+            except ValueError as e:
+                ctx.fail(first + k, READ_ERROR, f"{self._ranges.name(int(index[k]))}: {e}")
+                return np.zeros(0, np.uint8)
+
+        return list(map(decode, range(len(index))) if ctx.num_threads == 1 else threads.map(decode, range(len(index))))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -57,9 +57,8 @@ def _rows(column: Any, fetch: Callable[[str], bytes]) -> Row:
     """The rows of a column, as arrays. `fetch` gets a file that an image names instead of holding it."""
     pa = _pyarrow()
     t = pa.types
-    column = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
     if isinstance(column, pa.ChunkedArray):
-        column = column.chunk(0)
+        column = column.chunk(0) if column.num_chunks == 1 else pa.concat_arrays(column.chunks)
     if t.is_dictionary(column.type):
         column = column.dictionary_decode()
     if t.is_struct(column.type):

@@ -11,6 +11,7 @@ from typing import Annotated, Any, ClassVar, Literal, Unpack
 
 import numpy as np
 
+from ..._core.context import HostContext
 from ..._core.declaration import Range
 from ..._core.graph import DataNode
 from ..._core.operator_function import operator_function
@@ -101,6 +102,9 @@ class _Members(Records):
         self._labels = np.array([number[f] for f in folders], np.int32)
         self.bounds = np.cumsum([0, *per_file])
         self.stored = self._ranges = Ranges(files, np.array(file), np.array(start), np.array(size))
+        # Where the data of a stored member begin, once its own header was read: from then on they are read straight to their place.
+        self._begin = np.full(len(self._names), -1, np.int64)
+        self._bytes = np.array([n for n, _, _, _ in self._info], np.int64)
         digest = files.digest.copy()
         digest.update("\0".join(self._names).encode() + np.array([i[3] for i in self._info], np.int64).tobytes())
         self.digest = digest.hexdigest()[:16]
@@ -129,7 +133,18 @@ class _Members(Records):
             raise ValueError(f"it has {len(content)} bytes, the archive's table says {size}")
         if zlib.crc32(content) != checksum:
             raise ValueError("its checksum is wrong")
+        if kind == zipfile.ZIP_STORED:
+            self._begin[i] = self._ranges.start[i] + begin
         return content
+
+    @classmethod
+    def read_batch(cls, ctx: HostContext, parts: Sequence[tuple[_Members, np.ndarray]], threads: Any) -> tuple[Any, ...]:
+        if not all((m._begin[index] >= 0).all() and not m._ranges.files.remote for m, index in parts):
+            return super().read_batch(ctx, parts, threads)
+        places = [
+            (Ranges(m._ranges.files, m._ranges.file[index], m._begin[index], m._bytes[index]), np.arange(len(index))) for m, index in parts
+        ]
+        return Ranges.read_batch(ctx, places), np.concatenate([m._labels[index] for m, index in parts])[:, None]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
