@@ -210,6 +210,22 @@ def expand_cases(rng: np.random.Generator) -> Iterator[Case]:
             yield Case("expand", samples, np.dtype(dtype), shapes, (), {}, True, f"{dtype} {ndim} {missing}")
 
 
+def merge_cases(rng: np.random.Generator) -> Iterator[Case]:
+    for dtype in (np.uint8, np.int16, np.float32, np.int64, np.bool_):
+        for ndim in range(1, 5):
+            samples = [noise(rng, extents(rng, ndim, 40 if ndim < 4 else 9), dtype) for _ in range(4)]
+            yield Case("merge", samples, np.dtype(dtype), [x.shape for x in samples], (np.zeros(0, dtype),), {}, True, f"{dtype} {ndim}")
+
+
+def table_cases(rng: np.random.Generator) -> Iterator[Case]:
+    for channels in range(1, 5):
+        for tables in (1, channels):
+            for _ in range(4):
+                samples = [noise(rng, (*extents(rng, 2, 60), channels), np.uint8) for _ in range(4)]
+                table = rng.integers(0, 256, (4, tables, 256)).astype(np.uint8)
+                yield Case("table", samples, np.dtype(np.uint8), [x.shape for x in samples], (table,), {}, True, f"{channels} {tables}")
+
+
 def color_cases(rng: np.random.Generator) -> Iterator[Case]:
     for source, result in [
         (np.uint8, np.uint8),

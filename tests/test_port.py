@@ -112,8 +112,8 @@ q = Pipeline(1, 1, None, debug=True, enable_conditionals=False)
     (tmp_path / "script.py").write_text(script)
     assert port.main([str(tmp_path / "script.py")]) == 1
     printed = capsys.readouterr().out
-    assert "pipeline_def(enable_conditionals=True)" in printed
     assert "Pipeline(debug=True)" in printed
+    assert "conditionals" not in printed
     assert "False)" not in printed
 
 

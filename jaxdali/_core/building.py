@@ -14,7 +14,7 @@ import types
 from typing import Any
 
 from . import calls
-from .graph import DataNode, Node
+from .graph import Branch, DataNode, Node, check_reach
 from .language import language
 from .operator import Operator
 
@@ -42,7 +42,8 @@ def building(scope: Scope):
     stack = _local.__dict__.setdefault("stack", [])
     stack.append(scope)
     try:
-        yield
+        with inside(None):
+            yield
     except (TypeError, ValueError) as e:
         _add_line(e)
         raise
@@ -50,11 +51,31 @@ def building(scope: Scope):
         stack.pop()
 
 
+@contextlib.contextmanager
+def inside(branch: Branch | None):
+    """While active in this thread, the nodes that are made of others are made in a branch."""
+    before = current_branch()
+    _local.branch = branch
+    try:
+        yield
+    finally:
+        _local.branch = before
+
+
+def current_branch() -> Branch | None:
+    """The branch of an `if` that is being defined in this thread."""
+    return _local.__dict__.get("branch")
+
+
 def _is_ours(frame: types.FrameType) -> bool:
-    """Whether it runs this package's code; the `__init__` of a dataclass is in no file."""
-    file = frame.f_code.co_filename
-    generated = file == "<string>" and frame.f_globals.get("__name__", "").startswith(f"{__name__.partition('.')[0]}.")
-    return generated or os.path.abspath(file).startswith(_PACKAGE)
+    """Whether it runs this package's code, or autograph's; the `__init__` of a dataclass is in no file."""
+    file, package = frame.f_code.co_filename, frame.f_globals.get("__name__", "").partition(".")[0]
+    return package == "malt" or (file == "<string>" and package == __name__.partition(".")[0]) or in_package(file)
+
+
+def in_package(file: str) -> bool:
+    """Whether a source file is this package's."""
+    return os.path.abspath(file).startswith(_PACKAGE)
 
 
 def _add_line(e: Exception):
@@ -126,15 +147,23 @@ def add(op: Operator, *inputs: Any, device: str | None = None, name: str | None 
 
     Returns:
       A `DataNode`, or a tuple of them where the operator has several outputs.
+
+    Raises:
+      OperatorError: an input was made in a branch of an `if` that is left.
     """
     if device not in (None, "cpu", "mixed", "gpu"):
         raise ValueError(f"{op.name}: device must be 'cpu', 'mixed' or 'gpu', got {device!r}")
     nodes = tuple(as_node(x, op.name) for x in inputs)
+    # What depends on nothing is made for all samples, as in DALI.
+    branch = current_branch() if any(isinstance(x, DataNode) for x in inputs) else None
+    where = user_line()
+    for i, x in enumerate(nodes if not op.joins else ()):
+        check_reach(x, branch, f"as input {i} of {op.name}, at {where}")
     scope, number = current_scope(), next(_numbers)
     default = f"__{op.name}_{len(scope.made)}" if scope is not None else f"__{op.name}_detached_{number}"
     random_index = _draws_as(number) if op.random else -1
-    node = Node(number, op, nodes, device or "", user_line(), name or default, name is not None, random_index)
-    node.call = calls.current_call()
+    node = Node(number, op, nodes, device or "", where, name or default, name is not None, random_index)
+    node.call, node.branch = calls.current_call(), branch
     if scope is not None:
         scope.made.append(node)
     if op.num_outputs == 1:

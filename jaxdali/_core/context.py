@@ -24,6 +24,7 @@ class BuildContext:
       settings: the JAX settings of the user's thread.
       of_shards: this operator as each local shard's definition has it.
       first_shape: of the first sample of input `i`, where that is a source's and can be had before anything is read; else None.
+      in_branch: whether it gets only the samples of a batch that take a branch of an `if`.
     """
 
     B: int
@@ -33,6 +34,7 @@ class BuildContext:
     settings: UserSettings
     of_shards: Sequence[Any]
     first_shape: Callable[[int], tuple[int, ...] | None]
+    in_branch: bool = False
 
 
 @dataclasses.dataclass(slots=True)
@@ -43,7 +45,8 @@ class HostContext:
       S: local shards; B: samples per shard; N: S*B.
       shard_ids: place of each local shard among `num_shards`.
       seed: of the pipeline; num_threads: of the pipeline; pool: id of its native thread pool.
-      epoch, position: ``i64[N]``, what random numbers are keyed by; present: ``bool[N]``, False for samples a short batch lacks.
+      epoch, position: ``i64[N]``, what random numbers are keyed by; present: ``bool[N]``, False for samples that a short batch lacks, and
+        for those that don't take the branch of an `if` that the operator is in: to be left alone.
       specs: of the outputs.
       random_index: number of the operator among the random ones; -1: it is none.
       bad: samples that failed in an earlier launch of this batch, with their status codes: to be replaced, or (`ffi.REFUSED`) to be

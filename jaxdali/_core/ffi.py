@@ -114,7 +114,15 @@ def flat(x: Any) -> tuple[Any, Any, Any]:
 
 
 def call(
-    kernel: str, ctx: LowerContext, image: Any, spec: Spec, out: Out | None, *params: Any, scratch: int | None = None, **attrs: Any
+    kernel: str,
+    ctx: LowerContext,
+    image: Any,
+    spec: Spec,
+    out: Out | None,
+    *params: Any,
+    scratch: int | None = None,
+    into: Any = None,
+    **attrs: Any,
 ) -> tuple[Any, Any]:
     """Calls a native kernel on one shard's batch.
 
@@ -124,6 +132,7 @@ def call(
       spec: of the output.
       out: layout of a ragged output, None when `spec.shape` is static.
       *params: further operands, one row per sample.
+      into: of `params` the one whose memory becomes the output's: what the kernel does not write stays as it is there.
       scratch: bytes of working memory, for a kernel whose last result that is: XLA plans it with the rest of the program's memory.
       **attrs: small static attributes (int, float, bool, str, or a tuple of int).
 
@@ -140,8 +149,10 @@ def call(
     results = (result, jax.ShapeDtypeStruct((ctx.B,), jnp.int32))
     if scratch is not None:
         results += (jax.ShapeDtypeStruct((scratch,), jnp.uint8),)
-    data, status, *_ = jax.ffi.ffi_call(f"jaxdali_{kernel}", results)(
-        *flat(image), *layout, ctx.control, *params, **{k: _attribute(v) for k, v in attrs.items()}
+    operands = (*flat(image), *layout, ctx.control, *params)
+    aliases = {i: 0 for i, x in enumerate(operands) if x is into} if into is not None else None
+    data, status, *_ = jax.ffi.ffi_call(f"jaxdali_{kernel}", results, input_output_aliases=aliases)(
+        *operands, **{k: _attribute(v) for k, v in attrs.items()}
     )
     return (data if out is None else Ragged(data, out.offsets, out.shapes)), status
 

@@ -3,12 +3,39 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from .calls import Call
 from .errors import OperatorError
 from .expressions import Expression
 from .operator import HostOperator, Operator, ProgramOperator, SourceOperator
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Branch:
+    """The samples of a batch that one side of an `if` is for.
+
+    Attributes:
+      predicate: what was asked, a number for each sample.
+      taken: whether it is for those of which that is true, or for the others.
+      outer: the branch in which it was asked; None: in none.
+      where: the user's line.
+    """
+
+    predicate: DataNode
+    taken: bool
+    outer: Branch | None
+    where: str
+
+    @property
+    def path(self) -> tuple[Branch, ...]:
+        """From the outermost branch to this one."""
+        found: list[Branch] = [self]
+        branch = self.outer
+        while branch is not None:
+            found.append(branch)
+            branch = branch.outer
+        return tuple(found[::-1])
 
 
 @dataclasses.dataclass(eq=False)
@@ -23,6 +50,7 @@ class Node:
       random_index: number among the random operators of its graph; of one that was made: that of a node that draws the same; -1: it
         is none.
       call: of a public function, that made it; None: it was made otherwise.
+      branch: of which samples it is made; None: of all.
       stage: where it is to run: "host", or in a program on the "cpu" or the "device".
       on_device: whether the user asked for its outputs on the accelerator, here or upstream.
       source: the first source upstream of it, or itself.
@@ -40,6 +68,7 @@ class Node:
     named: bool = True
     random_index: int = -1
     call: Call | None = None
+    branch: Branch | None = None
     stage: str = dataclasses.field(init=False)
     on_device: bool = dataclasses.field(init=False)
     source: Node | None = dataclasses.field(init=False)
@@ -83,8 +112,9 @@ class DataNode(Expression):
 
     def __bool__(self):
         raise TypeError(
-            "a DataNode has no truth value while the pipeline is defined: `if`, `and`, `or`, `not` on it can't work; "
-            "use &, |, == and arithmetic on DataNodes instead"
+            "a DataNode has no truth value while the pipeline is defined: `if`, `and`, `or`, `not` work on it, sample by sample, in a "
+            "pipeline with enable_conditionals=True (but not `while`, `assert`, or `break` in an `if`); "
+            "or use &, |, == and arithmetic on DataNodes"
         )
 
     def __iter__(self) -> Iterator[DataNode]:  # as a list of nodes given to an operator makes a list of them
@@ -112,14 +142,17 @@ class Graph:
         Raises:
           OperatorError: two of them have one name.
         """
+        for x in outputs:
+            check_reach(x, None, "as an output")
         found = {n.id: n for n in made}
         own, foreign = set(found), len(found)
         todo = [*made, *(x.node for x in (*outputs, *sinks))]
         while todo:
             node = todo.pop()
             found[node.id] = node
-            todo += [x.node for x in node.inputs if x.node.id not in found]
+            todo += [x.node for x in read_by(node) if x.node.id not in found]
         graph, draws = Graph(), dict[int, int]()
+        branches: dict[Branch | None, Branch | None] = {None: None}  # of which the graph has copies, too
         for number in sorted(found):
             node = found[number]
             name = node.name
@@ -127,8 +160,13 @@ class Graph:
                 name, foreign = f"__{node.op.name}_{foreign}", foreign + 1
             inputs = tuple(DataNode(graph.copies[x.node.id], x.index) for x in node.inputs)
             random_index = draws.setdefault(node.random_index, len(draws)) if node.op.random else -1
+            for b in node.branch.path if node.branch is not None else ():
+                if b not in branches:
+                    predicate = DataNode(graph.copies[b.predicate.node.id], b.predicate.index)
+                    branches[b] = Branch(predicate, b.taken, branches[b.outer], b.where)
             graph.copies[number] = graph.add(node.op, inputs, node.device, name, node.where, random_index)
             graph.copies[number].call = node.call
+            graph.copies[number].branch = branches[node.branch]
         graph.outputs = tuple(DataNode(graph.copies[x.node.id], x.index) for x in outputs)
         graph.sinks = tuple(DataNode(graph.copies[x.node.id], x.index) for x in sinks)
         graph._prune()
@@ -156,7 +194,7 @@ class Graph:
         needed = {x.node.id for x in (*self.outputs, *self.sinks)}
         for node in reversed(self.nodes):
             if node.id in needed or isinstance(node.op, SourceOperator) or node.op.preserved:
-                needed |= {x.node.id for x in node.inputs} | {node.id}
+                needed |= {x.node.id for x in read_by(node)} | {node.id}
         self.nodes = [n for n in self.nodes if n.id in needed]
 
     @property
@@ -165,10 +203,30 @@ class Graph:
         number = {id(n): i for i, n in enumerate(self.nodes)}
         keys = [() if isinstance(n.op, SourceOperator) else n.op.key for n in self.nodes]
         nodes = tuple(
-            (n.op.name, key, n.stage, tuple((number[id(x.node)], x.index) for x in n.inputs))
+            (n.op.name, key, n.stage, tuple((number[id(x.node)], x.index) for x in n.inputs), _asked(n, number))
             for n, key in zip(self.nodes, keys, strict=True)
         )
         return nodes, tuple((number[id(x.node)], x.index) for x in self.outputs)
+
+
+def read_by(node: Node) -> list[DataNode]:
+    """What a node can't be made without: its inputs, and what was asked on the way to it."""
+    return [*node.inputs, *(b.predicate for b in (node.branch.path if node.branch is not None else ()))]
+
+
+def check_reach(x: DataNode, branch: Branch | None, how: str):
+    """Raises OperatorError for a value made in a branch that is used where samples need not have taken it."""
+    made = x.node.branch
+    if made is not None and not (branch is not None and made in branch.path):
+        raise x.node.error(
+            f"it is made in a branch of the `if` at {made.where}, so not for all samples, but is used outside of it {how}: "
+            "assign it to a variable that gets a value in all branches"
+        )
+
+
+def _asked(node: Node, number: Mapping[int, int]) -> tuple:
+    path = node.branch.path if node.branch is not None else ()
+    return tuple((number[id(b.predicate.node)], b.predicate.index, b.taken) for b in path)
 
 
 def check_same_structure(graphs: Sequence[Graph]):

@@ -50,6 +50,18 @@ class Language(Protocol):
         """Numbers and scalar DataNodes as one vector per sample."""
         ...
 
+    def predicate_of(self, x: Any, /) -> Any:
+        """A value that `if` may ask for, on the host."""
+        ...
+
+    def merge(self, if_true: Any, if_false: Any, predicate: Any, /) -> Any:
+        """What the branches of an `if` made, as one."""
+        ...
+
+    def logical(self, x: Any, expression: str, side: str, /) -> Any:
+        """A side of `and` or `or`; or `not`."""
+        ...
+
 
 _language: Language | None = None
 

@@ -35,6 +35,8 @@ class Operator:
     name: ClassVar[str]  # as users know it: "decoders.image"
     random: ClassVar[bool] = False  # draws random numbers: is numbered among the random operators of its pipeline
 
+    joins: ClassVar[bool] = False  # takes what was made in the branches of an `if`, and gives it for all samples
+
     args: Arguments = NO_ARGUMENTS  # those that may come per sample
 
     def __init_subclass__(cls):
@@ -104,6 +106,13 @@ class Operator:
     def is_identity(self, *specs: Spec) -> bool:
         """Whether its one output is always its first input; then it is bypassed where both are in the same place."""
         return False
+
+    def absorb(self, i: int, inner: Operator) -> Operator | None:
+        """What does both, if `inner` makes this one's input `i`, and nobody else's: its inputs have those of `inner` in place of that.
+
+        None: nothing does.
+        """
+        return None
 
     def infer(self, *specs: Spec) -> tuple[Spec, ...]:
         """Specs of the outputs. Raises ValueError or TypeError on inputs it does not take."""

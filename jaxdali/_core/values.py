@@ -48,11 +48,13 @@ class Value:
       spec: what is known at build.
       shapes: ``i64[N, ndim]``, always known.
       data: ``[N, *shape]`` array (dense), `Packed` (ragged), or None for a value made in a program.
+      present: ``bool[N]``, the samples of which it was made on the host; None: all. Those of others are anything.
     """
 
     spec: Spec
     shapes: np.ndarray
     data: np.ndarray | Packed | None = None
+    present: np.ndarray | None = None
 
     def __len__(self) -> int:
         return len(self.shapes)
@@ -66,22 +68,34 @@ class Value:
         """A host value as one array ``[N, ...]``; ValueError when the samples differ in shape.
 
         Args:
-          present: the samples that a short batch has; the others get the value of the first of them.
+          present: the samples that matter; of the others, those that the value lacks, or that have another shape, get the first's.
         """
         assert self.data is not None
-        if isinstance(self.data, np.ndarray) and (present is None or present.all()):
+        if isinstance(self.data, np.ndarray) and self.present is None:
             return self.data
-        here = self.indices(present)
+        here = np.asarray(self.indices(present))
+        if present is not None and present.any():
+            odd = (self.shapes[here] != self.shapes[present.argmax()]).any(axis=1) & ~present
+            here[odd] = present.argmax()
+        elif present is not None:  # nobody is there: any value will do
+            here[:] = here[:1]
         shapes = self.shapes[here]
         if len(shapes) and (shapes != shapes[0]).any():
             raise ValueError(f"{what} must have one shape for all samples of a batch, got {sorted(set(map(tuple, shapes.tolist())))}")
-        return np.stack([self.data[i] for i in here])
+        return self.data[here] if isinstance(self.data, np.ndarray) else np.stack([self.data[i] for i in here.tolist()])
 
     def indices(self, present: np.ndarray | None) -> list[int]:
-        """For each sample itself; for those that a short batch lacks, the first that it has."""
-        if present is None or not present.any():
+        """For each sample itself; for those that matter to nobody, and that the value lacks, the first of `present`."""
+        if self.present is None or present is None or not present.any():
             return list(range(len(self)))
-        return np.where(present, np.arange(len(self)), int(present.argmax())).tolist()
+        return np.where(present | self.present, np.arange(len(self)), int(present.argmax())).tolist()
+
+    def of(self, present: np.ndarray) -> Value:
+        """The same without the other samples: where they are ragged, they have no elements."""
+        if not isinstance(self.data, Packed):
+            return dataclasses.replace(self, present=present)
+        shapes = np.where(present[:, None], self.shapes, 0)
+        return Value(self.spec, shapes, Packed(self.data.data, self.data.offsets, shapes), present)
 
 
 def narrow(dtype: np.dtype) -> np.dtype:

@@ -92,13 +92,8 @@ def workers(number: int, start_method: Any, pickler: Any):
             raise TypeError(f"py_callback_pickler must have dumps and loads, or be a tuple that begins with what has, got {pickler!r}")
 
 
-def missing_modes(enable_conditionals: Any, debug: Any):
+def missing_modes(debug: Any):
     """NotImplementedError for what DALI has and jaxdali lacks."""
-    if enable_conditionals:
-        raise NotImplementedError(
-            "enable_conditionals=True: `if` on DataNodes is not there yet; select by arithmetic, `mask * a + (1 - mask) * b`, "
-            "or inside a jax_function with jnp.where"
-        )
     if debug:
         raise NotImplementedError(
             "debug=True: operators can't run one by one as they are called; run() the pipeline with what you want to see as an output, "

@@ -10,6 +10,7 @@ from .._core.building import Scope, as_node, building, current_scope, user_line
 from .._core.graph import DataNode, Graph, Node
 from ..types import DALIDataType, dali_type_of
 from . import arguments as check
+from .conditionals import converted
 from .settings import Configured, Settings
 
 
@@ -105,6 +106,8 @@ class Definition(Configured):
 
     def _define(self, function: Callable[[], Any]):
         """Calls a definition, and sets the outputs that it returns."""
+        if self._settings.enable_conditionals:
+            function = converted(function)
         self._device  # noqa: B018  no such device: say so before the user's function runs
         where = user_line()
         with building(self._scope):

@@ -8,7 +8,7 @@ _COLORS = {"host": "gray40", "cpu": "blue", "device": "#76b900"}
 
 
 def dot(graph: Graph, *, show_tensors: bool, show_ids: bool, use_colors: bool) -> str:
-    """The operators of a graph, and an arrow for each value that goes from one to another.
+    """The operators of a graph, and an arrow for each value that goes from one to another; dashed ones say which samples an operator gets.
 
     Args:
       graph: the graph.
@@ -30,6 +30,10 @@ def dot(graph: Graph, *, show_tensors: bool, show_ids: bool, use_colors: bool) -
         for place, x in enumerate(node.inputs):
             origin = _tensor(x.node, x.index) if show_tensors else x.node.name
             lines.append(f"{_quoted(origin)} -> {_quoted(node.name)}{_attributes({'label': str(place)} if show_tensors else {})};")
+        if node.branch is not None:
+            asked, label = node.branch.predicate, "if" if node.branch.taken else "else"
+            origin = _tensor(asked.node, asked.index) if show_tensors else asked.node.name
+            lines.append(f"{_quoted(origin)} -> {_quoted(node.name)}{_attributes({'label': label, 'style': 'dashed'})};")
     for place, x in enumerate(graph.outputs):
         name = f"output {place}"
         lines.append(f"{_quoted(name)}[shape=plaintext];")

@@ -44,7 +44,9 @@ class Pipeline(Runnable):
         operating system's.
       py_num_workers: threads in which each `external_source` of samples with ``parallel=True`` is called; 0 counts as 1.
       py_start_method, py_callback_pickler: checked, and without effect: workers are threads.
-      enable_conditionals, debug: not there yet; True raises NotImplementedError. (In DALI arguments of `pipeline_def` alone.)
+      enable_conditionals: whether `if`, `and`, `or` and `not` work on DataNodes, sample by sample, in the definition and in all that it
+        calls: see `pipeline_def`, of which alone it is an argument in DALI.
+      debug: not there yet; True raises NotImplementedError. (In DALI an argument of `pipeline_def` alone.)
       enable_statistics: whether `statistics`, also of an iterator, may be called. Beyond DALI.
       enable_checkpointing: whether `checkpoint`, and `checkpoints` of an iterator, may be called.
       checkpoint: what one of these returned: the pipeline goes on from there, with its seed. Needs `enable_checkpointing`.
@@ -88,7 +90,7 @@ class Pipeline(Runnable):
         enable_conditionals: bool = False,
         debug: bool = False,
     ):
-        check.missing_modes(enable_conditionals, debug)
+        check.missing_modes(debug)
         if experimental_exec_dynamic is not None:
             warnings.warn("experimental_exec_dynamic is deprecated: use exec_dynamic", DeprecationWarning, stacklevel=2)
             exec_dynamic = experimental_exec_dynamic
@@ -111,6 +113,7 @@ class Pipeline(Runnable):
             output_layout=output_layout,
             enable_memory_stats=enable_memory_stats,
             enable_statistics=enable_statistics,
+            enable_conditionals=enable_conditionals,
             py_num_workers=py_num_workers,
             py_start_method=py_start_method,
             py_callback_pickler=py_callback_pickler,

@@ -15,6 +15,12 @@ def pipeline_def(fn: Callable[..., Any] | None = None, **pipeline_kwargs: Any) -
 
     Usable bare or with arguments. The factory takes the function's arguments and those of `Pipeline`; the latter override the decorator's.
 
+    With ``enable_conditionals=True``, `if` (`elif`, `else`, early `return`), `and`, `or` and `not` take DataNodes: numbers, one for each
+    sample; of `and` and `or` truth values. Each branch gets the samples that take it. What it makes of them must become a variable that
+    has a value in all branches, of one type, number of dimensions and layout; lists, tuples and dicts element by element. Readers,
+    `random.*` and constants are made for all samples wherever they stand. Python's own conditions stay what they are. To that end the
+    function and whatever it calls, libraries apart, is rewritten; `jaxdali.pipeline.do_not_convert` is a decorator against that.
+
     Example:
       >>> @pipeline_def(batch_size=8, num_threads=4)
       ... def pipe(image_dir):

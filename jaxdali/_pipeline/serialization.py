@@ -4,7 +4,8 @@ The text holds the calls of public functions that defined the pipeline, each wit
 
     {"function": "resize", "inputs": [{"node": [3, 0]}], "arguments": {"size": {"tuple": [224, 224]}}, "names": ["__resize_7"], ...}
 
-(``names``: of the nodes that it returned, null for one that nothing needs; ``random``: numbers of those that draw random numbers.)
+(``names``: of the nodes that it returned, null for one that nothing needs; ``random``: numbers of those that draw random numbers;
+``when``: the branches of `if` that the call is in. What the branches made is joined by calls of ``_conditional.merge``.)
 
 Loading calls these functions again. It looks their names up in a list of what a definition may call, and passes them plain values: it
 imports nothing, evaluates nothing, and calls nothing else.
@@ -30,10 +31,10 @@ import numpy as np
 
 from .. import fn as fn  # whose functions a text may call
 from .. import types
-from .._core.building import Scope, building
+from .._core.building import Scope, building, inside
 from .._core.calls import Call, flat, functions, made_at
 from .._core.errors import ArgumentError
-from .._core.graph import DataNode, Graph, Node
+from .._core.graph import Branch, DataNode, Graph, Node
 from ..fn._tensor.subscript import NewAxis
 from ..tfrecord import Feature, FeatureType
 
@@ -86,10 +87,10 @@ def load(text: bytes | str) -> tuple[Graph, dict[str, Any]]:
         )
     try:
         renamed = _RENAMED.get(tree["version"], {})
-        made, returned = list[Node](), list[list[DataNode]]()
+        made, returned, branches = list[Node](), list[list[DataNode]](), dict[Any, Branch]()
         with building(Scope(None, made)):
             for item in tree["calls"]:
-                returned.append(_call({**item, "function": renamed.get(item["function"], item["function"])}, returned))
+                returned.append(_call({**item, "function": renamed.get(item["function"], item["function"])}, returned, branches))
         needed = [x for item, outputs in zip(tree["calls"], returned) for x in _needed(item, outputs)]
         graph = Graph.collect(made, [_node(x, returned) for x in tree["outputs"]], needed)
         for item, outputs in zip(tree["calls"], returned, strict=True):
@@ -164,18 +165,35 @@ def _encode_call(call: Call, graph: Graph, places: Places) -> dict[str, Any]:
         "arguments": encoded,
         "names": [None if n is None else n.name for n in returned] if any(returned) else [],
         "random": [n.random_index for n in random],  # functions that no output needs were counted, too
+        **_when(call, places),
         "line": line,
     }
 
 
-def _call(item: dict[str, Any], made: Made) -> list[DataNode]:
+def _when(call: Call, places: Places) -> dict[str, Any]:
+    """In which branches a call was made, the outermost first: what was asked there, and whether it was to be true."""
+    branch = next((x.node.branch for x in call.outputs if x.node.branch is not None), None)
+    return {} if branch is None else {"when": [[_reference(b.predicate, places), b.taken] for b in branch.path]}
+
+
+def _branch(item: dict[str, Any], made: Made, branches: dict[Any, Branch]) -> Branch | None:
+    branch, path = None, ()
+    for reference, taken in item.get("when", ()):
+        path = (*path, *reference, taken)
+        if path not in branches:
+            branches[path] = Branch(_node(reference, made), bool(taken), branch, item["line"])
+        branch = branches[path]
+    return branch
+
+
+def _call(item: dict[str, Any], made: Made, branches: dict[Any, Branch]) -> list[DataNode]:
     """Calls the function again; what it returned."""
     function, line = functions[item["function"]], item["line"]
     inputs = [_decode(x, made) for x in item["inputs"]]
     arguments = {str(k): _decode(v, made) for k, v in item["arguments"].items()}
     if not isinstance(line, str):
         raise TypeError(f"expected a text, got {line!r}")
-    with made_at(line):
+    with made_at(line), inside(_branch(item, made, branches)):
         return list(flat(function(*inputs, **arguments)))
 
 

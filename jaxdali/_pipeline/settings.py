@@ -42,6 +42,7 @@ class Settings:
     output_layout: Any = None
     enable_memory_stats: bool = False
     enable_statistics: bool = False
+    enable_conditionals: bool = False
     py_num_workers: int = 1
     py_start_method: str = "fork"
     py_callback_pickler: Any = None
@@ -53,7 +54,7 @@ class Settings:
         self._convert(check.optional, "batch_size", "num_threads")
         self._convert(check.not_negative, "device_id", "seed")
         self._convert(check.flag, "exec_pipelined", "exec_async", "set_affinity")
-        self._convert(check.flag, "enable_checkpointing", "enable_memory_stats", "enable_statistics")
+        self._convert(check.flag, "enable_checkpointing", "enable_memory_stats", "enable_statistics", "enable_conditionals")
         self._convert(check.whole, "max_streams", "default_cuda_stream_priority", "py_num_workers")
         self._convert(lambda _, x: check.depth(x), "prefetch_queue_depth")
         self._convert(lambda _, x: check.output_dtypes(x), "output_dtype")

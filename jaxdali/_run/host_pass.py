@@ -38,7 +38,8 @@ class _Run:
 
     steps: list[tuple[Step, Callable[..., np.ndarray], np.ndarray]]  # with what computes it, and the shapes of its output
 
-    def __call__(self, values: dict[Ref, Value], meter: Meter):
+    def __call__(self, work: Work, meter: Meter):
+        values = work.values
         with np.errstate(all="ignore"), meter.annotation("host", "pointwise"):
             for step, compute, shapes in self.steps:
                 ref = step.outputs[0]
@@ -52,7 +53,7 @@ class _Run:
                             data = compute(*[values[r].data for r in step.inputs])
                     except (ValueError, TypeError, ArithmeticError) as e:
                         raise step.node.error(f"{type(e).__name__}: {e}") from e
-                    values[ref] = Value(step.specs[0], shapes, data)
+                    values[ref] = Value(step.specs[0], shapes, data, work.among(step.presence))
 
 
 class HostPass:
@@ -101,7 +102,7 @@ class HostPass:
             plan = self.plan
             for item in self._prepared(number):
                 if isinstance(item, _Run):
-                    item(work.values, self._place.meter)
+                    item(work, self._place.meter)
                     continue
                 step = item.step
                 if step.id in done:
@@ -154,7 +155,12 @@ class HostPass:
             values = [work.values[r] for r in step.inputs]
             if step.stage == "host":
                 assert isinstance(op, HostOperator)
-                self.store(step, work, op.run(ctx, *values))
+                if step.presence is None:
+                    self.store(step, work, op.run(ctx, *values))
+                elif ctx.present.any():
+                    self.store(step, work, op.run(ctx, *(v.of(ctx.present) for v in values)))
+                else:
+                    self.store(step, work, [_nothing(s, ctx.N) for s in step.specs])
                 return
             assert isinstance(op, ProgramOperator)
             setup = work.setups[step.id] = op.setup(ctx, *values)
@@ -170,15 +176,19 @@ class HostPass:
     def context(self, step: Step, work: Work, bad: Mapping[int, int]) -> HostContext:
         """What an operator or source gets in the host pass."""
         place, ids = self._place, work.ids
+        among = work.among(step.presence)
+        present = place.everywhere if among is None else among
 
         def empty(elements: int, dtype: Any, index: int = 0) -> np.ndarray:
             return self._buffer(step.outputs[index], elements, dtype)
 
         def fail(i: int, code: int, reason: str = ""):
-            work.failures.append((step, i, code, reason))
+            if present[i]:
+                work.failures.append((step, i, code, reason))
 
         def report_bad(i: int, code: int, reason: str = ""):
-            work.replaced.append((work.source_of(step.node, i), reason or _ffi.STATUS.get(code, str(code))))
+            if present[i]:
+                work.replaced.append((work.source_of(step.node, i), reason or _ffi.STATUS.get(code, str(code))))
 
         return HostContext(
             S=place.S,
@@ -191,7 +201,7 @@ class HostPass:
             pool=place.pool_id,
             epoch=ids.epoch if ids is not None else place.zeros,
             position=ids.position if ids is not None else place.zeros,
-            present=ids.present if ids is not None and ids.present is not None else place.everywhere,
+            present=present,
             specs=step.specs,
             random_index=step.node.random_index,
             bad=bad,
@@ -216,11 +226,12 @@ class HostPass:
                 for r in step.inputs:
                     if work.values[r].data is data:
                         self._passed_on[r] = ref
-            work.values[ref] = Value(spec, shapes, data)
+            among = work.among(step.presence)
+            work.values[ref] = Value(spec, shapes, data, among)
             if self._place.meter.enabled:
                 stage = "read" if isinstance(step.op, SourceOperator) else "host"
                 nbytes = data.data.nbytes if isinstance(data, Packed) else data.nbytes
-                self._place.meter.count(stage, step.name, 0 if ref.index else N, nbytes)
+                self._place.meter.count(stage, step.name, 0 if ref.index else N if among is None else int(among.sum()), nbytes)
 
     def _buffer(self, ref: Ref, elements: int, dtype: Any) -> np.ndarray:
         """A pooled buffer ``[S, capacity]`` for a ragged host value, of the capacity that the program reading it has, if that is enough."""
@@ -232,13 +243,17 @@ class HostPass:
         """Calls an eager function on each shard's arrays. Its results are what it returned; later steps see them as host values."""
         place = self._place
         inputs = []
+        among = work.among(step.presence)
         for i, r in enumerate(step.inputs):
             try:
-                inputs.append(self._outputs.parts(r, self.plan.maker(r), work, narrowed=not place.settings.x64))
+                inputs.append(self._outputs.parts(r, self.plan.maker(r), work, among, narrowed=not place.settings.x64))
             except DifferentShapes as e:
                 raise step.node.error(op.not_uniform(i, e.shapes)) from e
         beside = place.accelerator and step.node.device not in ("mixed", "gpu") and op.sharding is None
-        results = op.call(ctx, inputs, place.cpu_shards if beside else place.shards)
+        if step.known and not ctx.present.any():
+            results = [[np.zeros((0,) * (1 + s.ndim), s.dtype)] * place.S for s in step.specs]
+        else:
+            results = op.call(ctx, inputs, place.cpu_shards if beside else place.shards)
         specs: list[Spec] = []
         for i, parts in enumerate(results):
             ndim = parts[0].ndim - 1
@@ -249,13 +264,14 @@ class HostPass:
                     f"output {i} had {before.ndim} dimensions of {before.dtype}, now {ndim} of {specs[i].dtype}; these may not change"
                 )
         for ref, spec, parts in zip(step.outputs, specs, results, strict=True):
-            work.results[ref] = EagerArrays(parts)
+            made = work.results[ref] = EagerArrays(parts)
+            made.present = among
             shape = np.asarray(parts[0].shape[1:], np.int64)
-            value = work.values[ref] = Value(spec, np.broadcast_to(shape, (place.N, spec.ndim)))
+            value = work.values[ref] = Value(spec, np.broadcast_to(shape, (place.N, spec.ndim)), present=among)
             if ref in self.plan.read:
-                made = iter([row for p in parts for row in np.asarray(p)])
+                filled = iter([row for p in parts for row in np.asarray(p)])
                 missing = np.zeros(parts[0].shape[1:], spec.dtype)
-                rows = [next(made) if here else missing for here in ctx.present.tolist()]
+                rows = [next(filled) if here else missing for here in ctx.present.tolist()]
                 if spec.shape is not None:
                     value.data = np.asarray(rows, spec.dtype)
                 else:
@@ -267,6 +283,13 @@ class HostPass:
 def static_shapes(spec: Spec, N: int) -> np.ndarray | None:
     """``i64[N, ndim]``, the shapes of samples that all have one; None: they don't."""
     return None if spec.shape is None else _repeated(spec.shape, N)
+
+
+def _nothing(spec: Spec, N: int) -> Any:
+    """What stands for an output that is made of no sample."""
+    if spec.shape is not None:
+        return np.zeros((N, *spec.shape), spec.dtype)
+    return [np.zeros((0,) * spec.ndim, spec.dtype)] * N
 
 
 @functools.lru_cache(maxsize=1024)

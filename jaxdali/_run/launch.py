@@ -141,7 +141,7 @@ class Launcher:
         for ref, at in phase.ragged.items():
             value = work.values[ref]
             if isinstance(value.data, Packed):
-                offsets[ref], needs[at] = value.data.offsets, value.data.used
+                offsets[ref], needs[at] = value.data.offsets, self._need(ref, value.data, work)
             else:
                 try:
                     offsets[ref], needs[at] = plan_offsets(value.shapes, place.S)
@@ -155,7 +155,8 @@ class Launcher:
             cut = {k: rounded_up(n) for k, n in needs.items()} if segment.on_device else capacities
             with place.meter.stage("launch", segment.name, label):
                 operands = Operands(place.S, place.B, place.pool)
-                operands.control(place.pool_id, work.present)
+                for presence in segment.presences:
+                    operands.control(place.pool_id, work.among(presence))
                 for ref in segment.operands:
                     operands.value(work.values[ref], cut[phase.ragged[ref]] if ref in phase.ragged else 0)
                 for step in segment.steps:
@@ -170,6 +171,15 @@ class Launcher:
                 work.status.append((label, segment.native, codes))
             if place.meter.enabled:
                 place.meter.count("launch", label, place.N, operands.nbytes)
+
+    def _need(self, ref: Ref, data: Packed, work: Work) -> int:
+        """Elements of the buffer for a host value. In a branch as if all samples took it: who does so is not to change what is compiled."""
+        presence = self.plan.maker(ref).presence
+        if presence is None:
+            return data.used
+        among = work.among(presence)
+        assert among is not None
+        return data.used * self._place.B // max(1, int(among.reshape(self._place.S, -1).sum(axis=1).max()))
 
     def _dispatch(self, at: int, segment: Segment, phase: Phase, operands: Operands, work: Work) -> jax.Array:
         """Starts a program; returns the status that it will have."""

@@ -104,7 +104,7 @@ class StepLayout:
 class Arguments:
     """What `Layout.read` finds: one shard's operands, traced."""
 
-    control: Any
+    controls: tuple[Any, ...]
     values: tuple[Any, ...]
     steps: tuple[tuple[tuple[Out | None, ...], Mapping[str, Any], int], ...]
 
@@ -114,14 +114,14 @@ class Layout:
     """Where the operands of a program stand; part of what tells programs apart.
 
     Attributes:
-      control: the native calls' control operand.
+      controls: the native calls' control operands, one for each set of samples that steps are for.
       values: the segment's operands, in its order.
       steps: of each step of the segment.
       fields: all fields, in the order in which `Operands` has them.
       words: of the argument buffer.
     """
 
-    control: Field
+    controls: tuple[Field, ...]
     values: tuple[Field | Bulk | Loose, ...]
     steps: tuple[StepLayout, ...]
     fields: tuple[Field, ...]
@@ -150,11 +150,11 @@ class Layout:
             )
             for s in self.steps
         )
-        return Arguments(self.control.read(row), tuple(map(value, self.values)), steps)
+        return Arguments(tuple(c.read(row) for c in self.controls), tuple(map(value, self.values)), steps)
 
 
 class Operands:
-    """The operands of one program for one batch: first `control`, then each `value`, then each `step`.
+    """The operands of one program for one batch: first each `control`, then each `value`, then each `step`.
 
     Args:
       S, B: local shards, and samples in each.
@@ -165,6 +165,7 @@ class Operands:
         self._S, self._B = S, B
         self._pool = pool
         self._fields: list[np.ndarray] = []
+        self._controls = 0
         self._kinds: list[Any] = []
         self.buffers: list[np.ndarray] = []
 
@@ -173,11 +174,12 @@ class Operands:
         return sum(x.nbytes for x in (*self._fields, *self.buffers))
 
     def control(self, pool_id: int, present: np.ndarray | None):
-        """The thread pool of the native calls, and which samples there are (None: all)."""
+        """The thread pool of native calls, and which samples there are for them (None: all)."""
         control = np.empty((self._S, 1 + self._B), np.int32)
         control[:, 0] = pool_id
         control[:, 1:] = 1 if present is None else present.reshape(self._S, self._B)
         self._fields.append(control)
+        self._controls += 1
 
     def value(self, value: Value, capacity: int):
         """A host value. `capacity`: elements that the program has for a ragged one in each shard."""
@@ -214,7 +216,7 @@ class Operands:
     def key(self) -> tuple:
         """What the layout depends on: equal keys, equal layouts."""
         fields = tuple((f.dtype.num, f.shape) for f in self._fields)
-        return tuple(self._kinds), fields, tuple((b.dtype.num, b.shape) for b in self.buffers)
+        return self._controls, tuple(self._kinds), fields, tuple((b.dtype.num, b.shape) for b in self.buffers)
 
     def layout(self) -> Layout:
         """Where everything stands."""
@@ -224,7 +226,7 @@ class Operands:
             first += fields[-1].words + (fields[-1].words & 1)  # 64-bit fields start at even words
         field = iter(fields)
         bulk = iter(Bulk(i, b.dtype, b.shape[1:]) for i, b in enumerate(self.buffers))
-        control = next(field)
+        controls = tuple(next(field) for _ in range(self._controls))
         values: list[Field | Bulk | Loose] = []
         steps: list[StepLayout] = []
         for kind in self._kinds:
@@ -238,7 +240,7 @@ class Operands:
                 capacities, names, scratch = kind
                 outputs = tuple(None if c is None else Room(c, next(field), next(field)) for c in capacities)
                 steps.append(StepLayout(outputs, tuple((name, next(field)) for name in names), scratch))
-        return Layout(control, tuple(values), tuple(steps), tuple(fields), -(-max(first, 1) // 16) * 16)
+        return Layout(controls, tuple(values), tuple(steps), tuple(fields), -(-max(first, 1) // 16) * 16)
 
     def packed(self, layout: Layout) -> np.ndarray:
         """The argument buffer."""

@@ -71,7 +71,7 @@ class Outputs:
             return jax.device_put(result, self._shards.primaries[0]) if len(self._shards.devices) == 1 else result
         if whole and (sharding is None or result.sharding == sharding):
             return result
-        parts = self.parts(ref, step, work, narrowed=not self._x64, short=short)
+        parts = self.parts(ref, step, work, work.present if short else None, narrowed=not self._x64)
         if short and self._padded:
             parts = [_filled(p, self._B) for p in parts]
         if len({p.shape[0] for p in parts}) > 1:
@@ -87,8 +87,12 @@ class Outputs:
         device = cpu_device() if step.stage == "host" and self._shards.accelerator else self._shards.primaries[0]
         return jax.device_put(parts[0], device)
 
-    def parts(self, ref: Ref, step: Step, work: Work, *, narrowed: bool, short: bool = True) -> list[Any]:
-        """A value that `step` makes, of the samples that are present: a dense ``[B, ...]`` for each local shard, NumPy or on its device.
+    def parts(self, ref: Ref, step: Step, work: Work, among: np.ndarray | None, *, narrowed: bool) -> list[Any]:
+        """A value that `step` makes, of some samples: dense, ``[samples, ...]`` for each local shard, NumPy or on its device.
+
+        Args:
+          among: ``bool[N]``, which samples; None: all.
+          narrowed: to 32 bits.
 
         Raises:
           DifferentShapes: the samples differ in shape.
@@ -96,14 +100,13 @@ class Outputs:
         value, result = work.values[ref], work.results.get(ref)
         dtype = narrow(value.spec.dtype) if narrowed else value.spec.dtype
         S, B = len(self._shards.devices), self._B
-        here = None
-        if short and work.short:
-            assert work.present is not None
-            here = [np.flatnonzero(p) for p in work.present.reshape(S, B)]
+        here = None if among is None else [np.flatnonzero(p) for p in among.reshape(S, B)]
         if isinstance(result, (EagerArrays, jax.Array)):
             made = list(result) if isinstance(result, EagerArrays) else by_shard(result, self._shards)
-            if isinstance(result, EagerArrays):  # has no more than the samples that are present
-                here = None
+            if isinstance(result, EagerArrays) and result.present is not None:  # has these alone, and perhaps more than are wanted
+                assert among is not None
+                has = result.present.reshape(S, B)
+                here = None if (has == among.reshape(S, B)).all() else [np.flatnonzero(a[h]) for a, h in zip(among.reshape(S, B), has)]
             if here is None and all(p.dtype == dtype for p in made):
                 return made
             return [np.asarray(p)[slice(None) if here is None else here[s]].astype(dtype) for s, p in enumerate(made)]
@@ -113,7 +116,7 @@ class Outputs:
             raise DifferentShapes(step.node, _describe(there))
         if isinstance(value.data, np.ndarray):
             return [self._copy(value.data[r.start : r.stop] if isinstance(r, range) else value.data[r], dtype) for r in rows]
-        shape = tuple(there[0].tolist()) if len(there) else (0,) * value.spec.ndim
+        shape = tuple((there if len(there) else value.shapes)[0].tolist())
         if isinstance(result, Ragged):
             offsets, _ = plan_offsets(value.shapes, S)
             flat = [np.asarray(p) for p in by_shard(result.data, self._shards)]

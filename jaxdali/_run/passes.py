@@ -2,21 +2,32 @@
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 from collections.abc import Callable
 
 from .._core.operator import SourceOperator
-from .plan import Plan, Ref
+from .plan import Plan, Presence, Ref, Step
 
 
 def bypass_identities(plan: Plan) -> Plan:
     """Who reads the output of a step that does nothing reads its input. The step itself is left to `drop_dead`."""
     instead: dict[Ref, Ref] = {}
+    presences: dict[Presence | None, Presence | None] = {None: None}
+
+    def presence_of(old: Presence | None) -> Presence | None:
+        if old not in presences:
+            assert old is not None
+            outer, predicate = presence_of(old.outer), instead.get(old.predicate, old.predicate)
+            same = outer is old.outer and predicate == old.predicate
+            presences[old] = old if same else dataclasses.replace(old, outer=outer, predicate=predicate)
+        return presences[old]
+
     steps = []
     for step in plan.steps:
-        inputs = tuple(instead.get(r, r) for r in step.inputs)
-        if inputs != step.inputs:
-            step = dataclasses.replace(step, inputs=inputs)
+        inputs, presence = tuple(instead.get(r, r) for r in step.inputs), presence_of(step.presence)
+        if inputs != step.inputs or presence is not step.presence:
+            step = dataclasses.replace(step, inputs=inputs, presence=presence)
         if step.known and step.op.is_identity(*map(plan.spec, inputs)):
             same = plan.spec(inputs[0]) == step.specs[0] and plan.maker(inputs[0]).stage == step.stage
             if same:
@@ -33,11 +44,31 @@ def drop_dead(plan: Plan) -> Plan:
     needed = {r.step for r in (*plan.outputs, *plan.sinks)}
     for step in reversed(plan.steps):
         if step.id in needed or isinstance(step.op, SourceOperator) or step.op.preserved:
-            needed |= {r.step for r in step.inputs} | {step.id}
+            needed |= {r.step for r in step.needs} | {step.id}
     return plan if len(needed) == len(plan.steps) else dataclasses.replace(plan, steps=tuple(s for s in plan.steps if s.id in needed))
 
 
-PASSES: tuple[Callable[[Plan], Plan], ...] = (bypass_identities, drop_dead)
+def absorb(plan: Plan) -> Plan:
+    """Steps that do what others before them did for them alone. Those are left to `drop_dead`."""
+    read = collections.Counter(r.step for s in plan.steps for r in s.needs)
+    read.update(r.step for r in (*plan.outputs, *plan.sinks))
+    steps: dict[int, Step] = {}
+    for step in plan.steps:
+        i = 0
+        while step.known and i < len(step.inputs):
+            inner = steps[step.inputs[i].step]
+            alone = inner.known and inner.stage == step.stage and read[inner.id] == 1 and inner.op.num_outputs == 1
+            op = step.op.absorb(i, inner.op) if alone else None
+            if op is None:
+                i += 1
+            else:
+                step = dataclasses.replace(step, op=op, inputs=(*step.inputs[:i], *inner.inputs, *step.inputs[i + 1 :]))
+        steps[step.id] = step
+    same = all(a is b for a, b in zip(steps.values(), plan.steps, strict=True))
+    return plan if same else dataclasses.replace(plan, steps=tuple(steps.values()))
+
+
+PASSES: tuple[Callable[[Plan], Plan], ...] = (bypass_identities, absorb, drop_dead)
 
 
 def simplified(plan: Plan) -> Plan:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from .._core.context import BuildContext
 from .._core.errors import ArgumentError, InputTypeError, OperatorError
-from .._core.graph import Graph, Node
+from .._core.graph import Branch, Graph, Node
 from .._core.operator import EagerOperator, HostOperator, Operator, ProgramOperator, SourceOperator
 from .._core.settings import UserSettings
 from .._core.values import Spec
@@ -24,6 +24,26 @@ class Ref(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
+class Presence:
+    """Which samples of a batch there are in a branch of an `if`: a plan has one for each branch, which its steps share.
+
+    Attributes:
+      predicate: a host value, a number for each sample.
+      taken: whether the branch is taken where that is true, or where it is not.
+      outer: those among which these are; None: all.
+    """
+
+    predicate: Ref
+    taken: bool
+    outer: Presence | None
+
+    @functools.cached_property
+    def predicates(self) -> tuple[Ref, ...]:
+        """All that decide who is there."""
+        return (*(self.outer.predicates if self.outer is not None else ()), self.predicate)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
 class Step:
     """A use of an operator.
 
@@ -34,6 +54,7 @@ class Step:
       stage: "host", or in a program on the "cpu" or the "device".
       phase: how many times an eager function must have run before; -1: not bound, as its inputs are not known yet.
       specs: of the outputs; () where an eager function has yet to tell.
+      presence: the samples that it is for; None: all.
     """
 
     node: Node
@@ -42,6 +63,7 @@ class Step:
     stage: str
     phase: int = -1
     specs: tuple[Spec, ...] = ()
+    presence: Presence | None = None
 
     @property
     def id(self) -> int:
@@ -50,6 +72,11 @@ class Step:
     @property
     def name(self) -> str:
         return self.node.name
+
+    @property
+    def needs(self) -> tuple[Ref, ...]:
+        """What must be there before: its inputs, and what says for which samples it is."""
+        return self.inputs if self.presence is None else (*self.inputs, *self.presence.predicates)
 
     @functools.cached_property
     def outputs(self) -> tuple[Ref, ...]:
@@ -100,8 +127,8 @@ class Plan:
 
     @functools.cached_property
     def read(self) -> frozenset[Ref]:
-        """The values that are an input of some step."""
-        return frozenset(r for s in self.steps for r in s.inputs)
+        """The values that some step needs."""
+        return frozenset(r for s in self.steps for r in s.needs)
 
     @functools.cached_property
     def last_phase(self) -> int:
@@ -119,7 +146,13 @@ class Plan:
 
 def make_plan(graph: Graph) -> Plan:
     """The plan of a graph, nothing bound yet."""
-    steps = tuple(Step(n, n.op, tuple(Ref(x.node.id, x.index) for x in n.inputs), n.stage) for n in graph.nodes)
+    presences: dict[Branch | None, Presence | None] = {None: None}
+    for b in (b for n in graph.nodes if n.branch is not None for b in n.branch.path):
+        if b not in presences:
+            presences[b] = Presence(Ref(b.predicate.node.id, b.predicate.index), b.taken, presences[b.outer])
+    steps = tuple(
+        Step(n, n.op, tuple(Ref(x.node.id, x.index) for x in n.inputs), n.stage, presence=presences[n.branch]) for n in graph.nodes
+    )
     outputs, sinks = (tuple(Ref(x.node.id, x.index) for x in values) for values in (graph.outputs, graph.sinks))
     return Plan(steps, outputs, sinks)
 
@@ -150,7 +183,7 @@ def bound(plan: Plan, where: Surroundings, kind: type[Operator] = Operator) -> P
     """
     steps: dict[int, Step] = {}
     for step in plan.steps:
-        makers = [steps[r.step] for r in step.inputs]
+        makers = [steps[r.step] for r in step.needs]
         steps[step.id] = step
         if step.phase < 0 and isinstance(step.op, kind) and all(m.known for m in makers):
             steps[step.id] = _bound(step, makers, where)
@@ -168,6 +201,7 @@ def _check_arguments(op: Operator, inputs: Sequence[Spec]):
 
 def _bound(step: Step, makers: Sequence[Step], where: Surroundings) -> Step:
     node, op = step.node, step.op
+    makers, asked = makers[: len(step.inputs)], makers[len(step.inputs) :]
     inputs = tuple(m.specs[r.index] for m, r in zip(makers, step.inputs, strict=True))
 
     def first_shape(i: int) -> tuple[int, ...] | None:
@@ -177,7 +211,9 @@ def _bound(step: Step, makers: Sequence[Step], where: Surroundings) -> Step:
     specs: tuple[Spec, ...] = ()
     try:
         of_shards = where.of_shards[node.id]
-        ctx = BuildContext(where.B, step.stage, node.where, where.kernels, where.settings, of_shards, first_shape)
+        ctx = BuildContext(
+            where.B, step.stage, node.where, where.kernels, where.settings, of_shards, first_shape, step.presence is not None
+        )
         _check_arguments(op, inputs)
         op = op.bind(ctx, *inputs)
         if isinstance(op, SourceOperator):
@@ -194,8 +230,8 @@ def _bound(step: Step, makers: Sequence[Step], where: Surroundings) -> Step:
         kind = type(e) if isinstance(e, RuntimeError) else InputTypeError if isinstance(e, TypeError) else ArgumentError
         raise kind(f"{op.name} (created at {node.where}): {e}") from e
     eager = isinstance(op, EagerOperator)
-    phase = max((m.phase + (eager and m.stage != "host") for m in makers), default=0)
-    made = Step(node, op, step.inputs, "host" if eager else step.stage, phase, specs)
+    phase = max((m.phase + (eager and m.stage != "host") for m in (*makers, *asked)), default=0)
+    made = Step(node, op, step.inputs, "host" if eager else step.stage, phase, specs, step.presence)
     for i, m in enumerate(makers):
         if made.reads_on_host(i) and m.stage != "host":
             raise node.error(

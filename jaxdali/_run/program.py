@@ -86,7 +86,8 @@ def _jit(
             op = step.op
             assert isinstance(op, ProgramOperator)
             inputs = tuple(map(segment.plan.spec, step.inputs))
-            ctx = LowerContext(B, inputs, step.specs, arguments.control, out, params, scratch)
+            control = arguments.controls[segment.presences[step.presence]]
+            ctx = LowerContext(B, inputs, step.specs, control, out, params, scratch)
             with jax.named_scope(op.name):
                 results = op.lower(ctx, *(None if step.reads_on_host(i) else values[r] for i, r in enumerate(step.inputs)))
             if isinstance(op, NativeOperator):

@@ -101,6 +101,8 @@ class Reader:
             source.commit()
         if work.error is not None:
             raise SourceError(work.after) from work.error
+        for value in work.values.values() if work.short else ():
+            value.present = work.present
         work.read = dict(work.values)
         if work.ids is None:
             place = self._place

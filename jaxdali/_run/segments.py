@@ -6,7 +6,7 @@ import dataclasses
 import functools
 
 from .._core.operator import NativeOperator
-from .plan import Plan, Ref, Step
+from .plan import Plan, Presence, Ref, Step
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -35,6 +35,11 @@ class Segment:
         return tuple(s for s in self.steps if isinstance(s.op, NativeOperator))
 
     @functools.cached_property
+    def presences(self) -> dict[Presence | None, int]:
+        """For which samples its steps are, numbered."""
+        return {p: i for i, p in enumerate(dict.fromkeys(s.presence for s in self.steps))}
+
+    @functools.cached_property
     def name(self) -> str:
         return " ".join(s.op.name for s in self.steps)
 
@@ -47,7 +52,13 @@ class Segment:
         for i, s in enumerate(self.steps):
             number |= {r: (i, r.index) for r in s.outputs}
         steps = tuple(
-            (s.op.name, s.op.key, s.specs, tuple(None if s.reads_on_host(i) else number[r] for i, r in enumerate(s.inputs)))
+            (
+                s.op.name,
+                s.op.key,
+                s.specs,
+                self.presences[s.presence],
+                tuple(None if s.reads_on_host(i) else number[r] for i, r in enumerate(s.inputs)),
+            )
             for s in self.steps
         )
         return steps, tuple(number[r] for r in self.exports)

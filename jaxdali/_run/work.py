@@ -12,7 +12,7 @@ from .._core.graph import Node
 from .._core.operator import Setup
 from .._core.values import Value
 from .._data.source import SampleIds
-from .plan import Ref, Step
+from .plan import Presence, Ref, Step
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,7 +29,13 @@ class BadSample:
 
 
 class EagerArrays(tuple):
-    """The result of an eager function: one array ``[B, ...]`` for each local shard."""
+    """The result of an eager function: one array for each local shard, of the samples that it was called with.
+
+    Attributes:
+      present: which ones these are, ``bool[N]``; None: all.
+    """
+
+    present: np.ndarray | None = None
 
 
 @dataclasses.dataclass
@@ -66,6 +72,7 @@ class Work:
     bad: Mapping[int, Mapping[int, int]] = dataclasses.field(default_factory=dict)
     error: BaseException | None = None
     ended: bool = False
+    _among: dict[Presence, np.ndarray] = dataclasses.field(default_factory=dict)
 
     @property
     def present(self) -> np.ndarray | None:
@@ -76,6 +83,17 @@ class Work:
     def short(self) -> bool:
         """Whether samples are missing."""
         return self.present is not None and not self.present.all()
+
+    def among(self, presence: Presence | None) -> np.ndarray | None:
+        """``bool[N]``: the samples that a step is for; None: all. Known when the values have been made that decide it."""
+        if presence is None:
+            return self.present if self.short else None
+        if presence not in self._among:
+            asked = self.values[presence.predicate].data
+            assert isinstance(asked, np.ndarray), presence
+            takes, outer = (asked.reshape(-1) != 0) == presence.taken, self.among(presence.outer)
+            self._among[presence] = takes if outer is None else takes & outer
+        return self._among[presence]
 
     def source_of(self, node: Node, i: int) -> str:
         """Where sample `i` of a node came from, as the source upstream of it says; "" when there is none."""

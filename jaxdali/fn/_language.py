@@ -13,6 +13,9 @@ from ._tensor.constant import narrowed as narrowed
 from ._tensor.constant import stack_nodes as stack_nodes
 from ._tensor.copy import copy_to as copy_to
 from ._tensor.get_property import get_property as get_property
+from ._tensor.merge import logical as logical
+from ._tensor.merge import merge as merge
+from ._tensor.merge import predicate_of as predicate_of
 from ._tensor.shapes import shapes as _shapes
 from ._tensor.subscript import subscript as subscript
 

@@ -148,13 +148,14 @@ def peekable_data_iterator(
     mask_name: str | None = None,
     *,
     checkpoints: Sequence[bytes] | None = None,
+    enable_conditionals: bool = False,
 ) -> Any:
     """`data_iterator` for peekable iterators: turns a definition into a function that makes `DALIGenericPeekableIterator`s.
 
     Args:
       pipeline_fn: the definition.
       output_map, size, reader_name, auto_reset, last_batch_padded, last_batch_policy, prepare_first_batch, sharding, devices, mask_name,
-        checkpoints: see `data_iterator`.
+        checkpoints, enable_conditionals: see `data_iterator`.
     """
     return iterator_factory(
         DALIGenericPeekableIterator,
@@ -172,6 +173,7 @@ def peekable_data_iterator(
         ),
         devices,
         checkpoints,
+        enable_conditionals,
     )
 
 

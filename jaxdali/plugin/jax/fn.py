@@ -11,10 +11,11 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec, Sharding
 
 from ..._core import names as _names
-from ..._core.building import add, as_node, current_scope
+from ..._core.building import add, as_node, current_branch, current_scope
 from ..._core.context import BuildContext, HostContext, LowerContext
 from ..._core.errors import ArgumentError, OperatorError
 from ..._core.operator import EagerOperator, Operator, ProgramOperator
@@ -74,6 +75,11 @@ def jax_function(
       RuntimeError: used outside a pipeline definition. While running: the samples of an input differ in shape (unless one shape per batch),
         the number of outputs or their first axis is wrong, or the function raises; the message carries its text.
 
+    In a branch of an `if` it gets the samples that take it: an array of their number, and for none it is not called (once, with an empty
+    array, if that is needed to know what it returns). It runs between two programs then, compiled for each number of samples there is.
+    With ``jit=True`` it is part of the program there too, gets the whole batch, and nothing is compiled anew: for functions that treat each
+    sample by itself, whose results for samples that don't take the branch are dropped. `sharding` can't be used in a branch.
+
     Differs from DALI: several devices per process are possible with `sharding`; bfloat16 is an ordinary type. A function whose
     samples have another shape in each batch is compiled for each shape. Variables of yours that a traced function reads are read once per
     pipeline; when one has changed by the time another shape comes, the function runs eagerly from then on.
@@ -129,6 +135,10 @@ def jax_function(
                 raise ArgumentError(
                     f"jax_function {describe(function)}: input {i} is on the {there}, but device={device!r}; move it with .{device}()"
                 )
+        if sharding is not None and current_branch() is not None:
+            raise ArgumentError(
+                f"jax_function {describe(function)} with a sharding sees all samples: it can't be used in a branch of an `if`"
+            )
         op = EagerFunction(**options, sharding=sharding) if eager else TraceableFunction(**options, jit=jit)
         made = add(op, *nodes, device="gpu" if device == "gpu" else None)
         return None if num_outputs == 0 else made
@@ -196,6 +206,8 @@ class TraceableFunction(_Function, ProgramOperator):
 
         if ctx.settings.disable_jit and self.jit is None:
             return eager(False)
+        if ctx.in_branch and self.jit is None:
+            return eager(None)  # a program would give it samples that are not there
         if any(s.shape is None for s in specs):
             return eager(self.jit)  # compiled for each shape there is, between two programs
         B, x64 = ctx.B, ctx.settings.x64
@@ -283,11 +295,14 @@ class EagerFunction(_Function, EagerOperator):
         with self.calls.settings.contexts():
             if self.sharding is not None:
                 return self._call_global(ctx, inputs, shards, self.sharding)
-            per_shard = []
+            per_shard: dict[int, tuple[Any, ...]] = {}
             for s, device in enumerate(shards.primaries):
-                arguments = [jax.device_put(x[s], device) for x in inputs]
-                per_shard.append(self.calls(s, arguments, lambda r, n=present[s]: self.flatten(r, n)))
-        return [[outputs[i] for outputs in per_shard] for i in range(self.outputs)]
+                if present[s] or not any(present):
+                    arguments = [jax.device_put(x[s], device) for x in inputs]
+                    per_shard[s] = self.calls(s, arguments, lambda r, n=present[s]: self.flatten(r, n))
+        some = next(iter(per_shard.values()))
+        empty = tuple(np.zeros((0, *x.shape[1:]), x.dtype) for x in some)
+        return [[per_shard.get(s, empty)[i] for s in range(ctx.S)] for i in range(self.outputs)]
 
     def _call_global(self, ctx: HostContext, inputs: Sequence[Sequence[Any]], shards: Shards, batch: Sharding) -> list[list[Any]]:
         """Calls it once, with global arrays of all shards."""

@@ -301,6 +301,7 @@ def data_iterator(
     mask_name: str | None = None,
     *,
     checkpoints: Sequence[bytes] | None = None,
+    enable_conditionals: bool = False,
 ) -> Any:
     """Turns a function that defines a pipeline into a function that makes iterators over it.
 
@@ -327,6 +328,7 @@ def data_iterator(
       mask_name: see `DALIGenericIterator`.
       checkpoints: what the method of that name of an iterator returned: the new one goes on from there. Given here or, as in DALI, to
         the result. That needs ``enable_checkpointing=True``. None or []: it starts anew.
+      enable_conditionals: see `pipeline_def`. Beyond DALI, where it is an argument of that alone.
 
     Raises:
       TypeError: `checkpoints` is given here and to the result.
@@ -348,6 +350,7 @@ def data_iterator(
         ),
         devices,
         checkpoints,
+        enable_conditionals,
     )
 
 
@@ -357,12 +360,13 @@ def iterator_factory(
     options: JaxOptions,
     devices: Sequence[jax.Device] | None,
     begin: Sequence[bytes] | None,
+    conditionals: bool,
 ) -> Any:
-    """What `data_iterator` does, for iterators of class `cls`. `begin`: its checkpoints."""
+    """What `data_iterator` does, for iterators of class `cls`. `begin`: its checkpoints; `conditionals`: whether to enable them."""
     if options.sharding is not None and devices is not None:
         raise ValueError("sharding and devices exclude each other: pass one of them")
     if pipeline_fn is None:
-        return lambda fn: iterator_factory(cls, fn, options, devices, begin)
+        return lambda fn: iterator_factory(cls, fn, options, devices, begin, conditionals)
     if not callable(pipeline_fn):
         raise TypeError(f"data_iterator takes a pipeline definition, a function; got {type(pipeline_fn).__name__}")
     factory = pipeline_fn if getattr(pipeline_fn, "_is_pipeline_def", False) else pipeline_def(pipeline_fn)
@@ -374,6 +378,8 @@ def iterator_factory(
         if begin is not None and not own and "checkpoints" in kwargs:
             raise TypeError(f"{function.__name__}: checkpoints is given to data_iterator already")
         checkpoints = begin if own else kwargs.pop("checkpoints", begin)
+        if conditionals:
+            kwargs.setdefault("enable_conditionals", True)
         iterator = cls.__new__(cls)
         if options.sharding is None and devices is None:
             pipelines = [factory(*args, **kwargs, **_from(checkpoints[0] if checkpoints else None))]

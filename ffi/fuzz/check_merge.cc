@@ -1,0 +1,26 @@
+#include "ffi/fuzz/check_kernels.h"
+#include "ffi/merge/merge.cu"
+
+namespace jaxdali {
+namespace {
+
+void TryMerge(Random& random) {
+  const DType type = kAllTypes[random(4)];
+  const int rank = 1 + random(4), n = 1 + random(4);
+  Shapes in, out;
+  for (int i = 0; i < n; i++) {
+    std::vector<int> shape;
+    for (int d = 0; d < rank; d++) shape.push_back(random.Extent(rank > 3 ? 9 : 40));
+    in.push_back(shape);
+    if (random(30) == 0) shape[0]++;
+    out.push_back(shape);
+  }
+  Memory memory(type, in, false, random(10) ? -1 : 0, random);
+  MergeBatch b{memory.batch, {}};
+  Run("merge", b, type, out, false, -1, random, LaunchMerge, Merge);
+}
+
+JAXDALI_CHECK(merge, TryMerge)
+
+}  // namespace
+}  // namespace jaxdali

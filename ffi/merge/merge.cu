@@ -1,0 +1,23 @@
+// Merging on CUDA: one thread per word or element.
+#include "ffi/common/strided.h"
+#include "ffi/merge/merge.h"
+
+namespace jaxdali {
+namespace {
+
+struct Merges : MergeBatch {
+  JAXDALI_HD Status Plan(int i, Strided* from) const {
+    if (Status s = Check(i); s != kOk) return s;
+    from->Clear();
+    from->Add(out.size(i), 1);
+    return kOk;
+  }
+};
+
+}  // namespace
+
+const char* LaunchMerge(const MergeBatch& b, const Samples& samples, void* stream) {
+  return LaunchStrided(Merges{b}, samples, stream);
+}
+
+}  // namespace jaxdali

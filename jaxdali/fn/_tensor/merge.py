@@ -1,0 +1,182 @@
+"""What an `if` on DataNodes becomes: one value of those that its branches made, for each sample the one that it took."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ..._core import ffi as _ffi
+from ..._core.building import add, as_node
+from ..._core.calls import records
+from ..._core.context import HostContext, LowerContext
+from ..._core.errors import InputTypeError
+from ..._core.graph import DataNode
+from ..._core.operator import EagerOperator, HostOperator, NativeOperator, Operator, Setup
+from ..._core.ragged import Ragged
+from ..._core.values import Spec, Value
+
+Tree = int | tuple[int, "Tree", "Tree"]  # an input; or the input that says which of two it is
+_MOST = 64  # inputs of one merge
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Merge(HostOperator, NativeOperator):
+    """For each sample one of several values. In a program each is copied once, whatever number of branches it comes from."""
+
+    name = "if"
+    kernel = "merge"
+    joins = True
+    tree: Tree = (2, 0, 1)
+
+    def absorb(self, i: int, inner: Operator) -> Operator | None:
+        if not isinstance(inner, Merge) or i not in _leaves(self.tree):
+            return None
+        n = max(_inputs(inner.tree)) + 1
+        if max(_inputs(self.tree)) + n > _MOST:
+            return None
+        return dataclasses.replace(self, tree=_replaced(self.tree, i, n - 1, _replaced(inner.tree, -1, i, 0)))
+
+    def setup_reads(self, i: int) -> bool:
+        return i not in _leaves(self.tree)
+
+    def infer(self, *specs: Spec) -> tuple[Spec, ...]:
+        values = [specs[i] for i in _leaves(self.tree)]
+        first = values[0]
+        for what, of in (("types", lambda s: s.dtype), ("numbers of dimensions", lambda s: s.ndim), ("layouts", lambda s: s.layout)):
+            if len(found := {of(s): None for s in values}) > 1:
+                raise InputTypeError(f"its branches give a variable values of different {what}: {', '.join(repr(str(x)) for x in found)}")
+        extents = tuple(first.extent(d) if len({s.extent(d) for s in values}) == 1 else None for d in range(first.ndim))
+        known = tuple(n for n in extents if n is not None)
+        if len(known) == first.ndim and all(s.shape is not None for s in values):
+            return (first,)
+        return (dataclasses.replace(first, shape=None, dims=extents if known else None),)
+
+    def compute(self, N: int, *specs: Spec) -> Callable[..., np.ndarray] | None:
+        if self.infer(*specs)[0].shape is None:
+            return None
+        return lambda *data: _chosen(self.tree, data, specs[_leaves(self.tree)[0]].ndim)
+
+    def run(self, ctx: HostContext, *values: Value) -> tuple[Any, ...]:
+        leaves, nothing = _leaves(self.tree), np.zeros((0,) * ctx.spec.ndim, ctx.spec.dtype)
+        found = zip(self._places(ctx, values).tolist(), ctx.present.tolist(), strict=True)
+        return ([values[leaves[k]].sample(i) if here else nothing for i, (k, here) in enumerate(found)],)
+
+    def setup(self, ctx: HostContext, *values: Value) -> Setup:
+        places, shapes = self._places(ctx, values), None
+        if ctx.spec.shape is None:
+            shapes = np.stack([values[i].shapes for i in _leaves(self.tree)])[places, np.arange(ctx.N)]
+        return Setup((shapes,), {"place": places.astype(np.int32)})
+
+    def _places(self, ctx: HostContext, values: Sequence[Value]) -> np.ndarray:
+        """Which of the values each sample takes, by its place among the leaves."""
+        data: list[Any] = [v.data for v in values]
+        for k, i in enumerate(_leaves(self.tree)):
+            data[i] = np.full(ctx.N, k)
+        return _chosen(self.tree, data, 0)
+
+    def lower(self, ctx: LowerContext, *arrays: Any) -> Any:
+        spec, out = ctx.spec, ctx.out[0]
+        bits = np.dtype(np.uint16) if spec.dtype.name == "bfloat16" else spec.dtype  # which no kernel knows
+        data = jnp.zeros((0,), bits)
+        status = jnp.zeros((ctx.B,), jnp.int32)
+        for k, i in enumerate(_leaves(self.tree)):
+            here = dataclasses.replace(ctx, control=ctx.control.at[1:].multiply((ctx.params["place"] == k).astype(jnp.int32)))
+            x = arrays[i]
+            if bits != spec.dtype:
+                x = jax.tree.map(lambda a: jax.lax.bitcast_convert_type(a, bits) if a.dtype == spec.dtype else a, x)
+            y, code = _ffi.call("merge", here, x, dataclasses.replace(spec, dtype=bits), out, data, into=data if k else None)
+            data, status = (y.data if isinstance(y, Ragged) else y), status + code
+        data = jax.lax.bitcast_convert_type(data, spec.dtype) if bits != spec.dtype else data
+        return (data if out is None else Ragged(data, out.offsets, out.shapes),), status
+
+
+def _leaves(tree: Tree) -> list[int]:
+    """The inputs that are values."""
+    return [tree] if isinstance(tree, int) else [*_leaves(tree[1]), *_leaves(tree[2])]
+
+
+def _inputs(tree: Tree) -> list[int]:
+    return [tree] if isinstance(tree, int) else [tree[0], *_inputs(tree[1]), *_inputs(tree[2])]
+
+
+def _replaced(tree: Tree, i: int, more: int, instead: Tree) -> Tree:
+    """The tree with another one in place of input `i`, and the numbers of the inputs behind that raised."""
+    if isinstance(tree, int):
+        return instead if tree == i else tree + more * (tree > i)
+    return tree[0] + more * (tree[0] > i), _replaced(tree[1], i, more, instead), _replaced(tree[2], i, more, instead)
+
+
+def _chosen(tree: Tree, data: Sequence[Any], ndim: int) -> Any:
+    """Of arrays ``[N, ...]``, for each sample the one that it takes. `ndim`: of a sample."""
+    if isinstance(tree, int):
+        return data[tree]
+    takes = data[tree[0]].reshape(-1, *(1,) * ndim) != 0
+    return np.where(takes, _chosen(tree[1], data, ndim), _chosen(tree[2], data, ndim))
+
+
+@records("_conditional.merge")
+def merge(if_true: Any, if_false: Any, predicate: DataNode) -> DataNode:
+    """Of each sample `if_true` where its `predicate` is not 0, and otherwise `if_false`; each may be of those samples alone."""
+    return add(Merge(), if_true, if_false, predicate)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Fetch(EagerOperator):
+    """What a program made, on the host: ends the program there."""
+
+    name = "if"
+    sharding: None = None
+
+    def layout_of(self, i: int, ndim: int) -> str:
+        return ""
+
+    def call(self, ctx: HostContext, inputs: Sequence[Sequence[Any]], shards: Any) -> Sequence[Sequence[Any]]:
+        return inputs
+
+
+@records("_conditional.predicate")
+def predicate_of(x: DataNode) -> DataNode:
+    """A value as one that `if` may ask: a number for each sample, on the host."""
+    return _checked(x, "if", "")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Logical(HostOperator):
+    """What is asked by `if`, or a side of `and`, `or` or `not`, checked; of `not`, its result."""
+
+    expression: str
+    side: str
+
+    @property
+    def name(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return self.expression
+
+    def is_identity(self, *specs: Spec) -> bool:
+        return self.expression != "not"
+
+    def infer(self, x: Spec) -> tuple[Spec, ...]:
+        of_numbers = self.expression in ("if", "not")
+        if x.ndim or not (of_numbers or x.dtype == np.bool_):
+            what, kind = f"the {self.side} side" if self.side else "what it asks", "a number" if of_numbers else "a truth value (bool)"
+            raise InputTypeError(
+                f"{what} must be {kind} for each sample, got {x.ndim}-D values of type {x.dtype}: compare, cast or reduce them"
+            )
+        return (x if self.expression == "if" else Spec(np.dtype(np.bool_), 0, ()),)
+
+    def compute(self, N: int, *specs: Spec) -> Callable[..., np.ndarray]:
+        return (lambda x: x == 0) if self.expression == "not" else (lambda x: x)
+
+
+@records("_conditional.logical")
+def logical(x: Any, expression: str, side: str) -> DataNode:
+    """`x` as the "left" or "right" side of "and" or "or"; or "not" `x`."""
+    return _checked(as_node(x, expression), expression, side)
+
+
+def _checked(x: DataNode, expression: str, side: str) -> DataNode:
+    return add(Logical(expression=expression, side=side), x if x.node.stage == "host" else add(Fetch(), x))

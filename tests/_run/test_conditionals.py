@@ -1,0 +1,571 @@
+"""`if`, `and`, `or`, `not` on DataNodes. What the small pipelines give is what DALI 2.4 gives for the same code."""
+
+import inspect
+import json
+import subprocess
+import sys
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from images import encode, picture
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from jaxdali import Pipeline, fn, pipeline_def, types
+from jaxdali._run import program
+from jaxdali.pipeline import do_not_convert
+from jaxdali.plugin.jax import data_iterator
+from jaxdali.plugin.jax.fn import jax_function
+
+
+def numbers(dtype=np.int32, start=0):
+    """0, 1, 2, 0, 1, 2."""
+    return fn.external_source(lambda: ((np.arange(6) + start) % 3).astype(dtype))
+
+
+def outputs(define, n=1, **arguments):
+    """The outputs of the last of n batches, as lists."""
+    pipe = pipeline_def(define, **{"batch_size": 6, "num_threads": 2, "seed": 1, "enable_conditionals": True, **arguments})()
+    for _ in range(n - 1):
+        pipe.run()
+    got = [[np.asarray(x).tolist() for x in output.as_cpu()] for output in pipe.run()]
+    pipe.close()
+    return got
+
+
+# --- what DALI does ---------------------------------------------------------------------------------------------------
+
+
+def elif_():
+    x = numbers()
+    if x == 0:
+        y = x + 10
+    elif x == 1:
+        y = x + 20
+    else:
+        y = x + 30
+    return y
+
+
+def no_else():
+    x = numbers()
+    y = x
+    if x > 0:
+        if x > 1:
+            y = x * 100
+    return y
+
+
+def constants():
+    x = numbers()
+    if x:
+        a, b, c = 1, True, np.array([1, 2])
+    else:
+        a, b, c = 2, False, np.array([3, 4])
+    return a, b, c
+
+
+def structures():
+    x = numbers()
+    d = {"a": x, "b": [x, 7]}
+    if x > 0:
+        d["a"] = x + 1
+        pair = (x, [5])
+    else:
+        d["b"] = [x - 1, 8]
+        pair = (x + 2, [6])
+    return d["a"], *d["b"], pair[0], *pair[1]
+
+
+def early_return():
+    def inner(a):
+        if a > 1:
+            return a * 2
+        if a:
+            return a + 10
+        return a - 1
+
+    return inner(numbers())
+
+
+def loop():
+    x = numbers()
+    for i in range(3):
+        if x > i:
+            x = x + 10
+        else:
+            x = x - 1
+    return x
+
+
+def python_conditions():
+    x, flags = numbers(), [True, False]
+    y = x + 1 if all(flags) or not flags else x
+    if flags[0] and len(flags) == 2:
+        y = y + 5
+    while len(flags) < 4:
+        flags.append(True)
+    return y, len(flags)
+
+
+def logic():
+    x, y = numbers(np.bool_), numbers(np.bool_, 1)
+    return (x and y), (x or y), (not x), (x and True), (False or x), (not numbers(np.float32))
+
+
+def chained():
+    return 0 < numbers() < 2
+
+
+def division():
+    x = numbers()
+    if x != 0:
+        y = 10 // x
+    else:
+        y = x
+    return y
+
+
+def sources():
+    x = numbers()
+    if x > 0:
+        y = numbers() + 1
+    else:
+        y = numbers(np.int32, 1) + 10
+    return y
+
+
+def reduced():
+    x = fn.stack(numbers(), numbers(np.int32, 1))
+    if fn.reductions.max(x) > 1:
+        y = x * 10
+    else:
+        y = x
+    return y
+
+
+def vectors():
+    """Ragged values on the host."""
+    x = numbers()
+    v = fn.external_source(lambda: [np.arange(n, dtype=np.int32) for n in range(6)])
+    if x == 1:
+        y = fn.cat(v, v)
+    elif x == 2:
+        y = v[1:]
+    else:
+        y = v
+    return y
+
+
+BY_DALI = [
+    (elif_, [[10, 21, 32, 10, 21, 32]]),
+    (no_else, [[0, 1, 200, 0, 1, 200]]),
+    (constants, [[2, 1, 1, 2, 1, 1], [False, True, True] * 2, [[3, 4], [1, 2], [1, 2]] * 2]),
+    (structures, [[0, 2, 3] * 2, [-1, 1, 2] * 2, [8, 7, 7] * 2, [2, 1, 2] * 2, [6, 5, 5] * 2]),
+    (early_return, [[-1, 11, 4] * 2]),
+    (loop, [[-3, 31, 32] * 2]),
+    (python_conditions, [[5, 6, 7] * 2, [4] * 6]),
+    (
+        logic,
+        [
+            [False, True, False] * 2,
+            [True, True, True] * 2,
+            [True, False, False] * 2,
+            [False, True, True] * 2,
+            [False, True, True] * 2,
+            [True, False, False] * 2,
+        ],
+    ),
+    (chained, [[False, True, False] * 2]),
+    (division, [[0, 10, 5] * 2]),
+    (sources, [[11, 2, 3] * 2]),
+    (reduced, [[[0, 1], [10, 20], [20, 0]] * 2]),
+    (vectors, [[[], [0, 0], [1], [0, 1, 2], [0, 1, 2, 3, 0, 1, 2, 3], [1, 2, 3, 4]]]),
+]
+
+
+@pytest.mark.parametrize(("define", "expected"), BY_DALI, ids=lambda x: getattr(x, "__name__", ""))
+def test_as_dali(define, expected):
+    assert outputs(define) == expected
+    assert outputs(define, 3) == expected
+
+
+@pytest.mark.parametrize(("define", "expected"), BY_DALI, ids=lambda x: getattr(x, "__name__", ""))
+def test_files(define, expected):
+    """Written with the branches that calls are in, and read again: fed with the same data, the same comes out."""
+    source, fed = fn.external_source, []
+
+    def keeps(callback):
+        fed.append(callback)
+        return source(name=f"source {len(fed)}")
+
+    fn.external_source = keeps
+    try:
+        pipe = pipeline_def(define, batch_size=6, num_threads=2, enable_conditionals=True)()
+    finally:
+        fn.external_source = source
+    text = pipe.serialize()
+    assert b'"when": [[[' in text or define in (logic, python_conditions, constants, chained)
+    copy = Pipeline.deserialize(text)
+    assert json.loads(copy.serialize())["calls"] == json.loads(text)["calls"]
+    for i, callback in enumerate(fed):
+        copy.feed_input(f"source {i + 1}", callback())
+    assert [[np.asarray(x).tolist() for x in output.as_cpu()] for output in copy.run()] == expected
+
+
+# --- what is refused --------------------------------------------------------------------------------------------------
+
+
+def types_differ():
+    x = numbers()
+    if x > 0:
+        y = fn.cast(x, dtype=types.FLOAT)
+    else:
+        y = x
+    return y
+
+
+def ranks_differ():
+    x = numbers()
+    if x > 0:
+        y = x
+    else:
+        y = fn.stack(x, x)
+    return y
+
+
+def layouts_differ():
+    x = fn.stack(numbers(), numbers())
+    if numbers() > 0:
+        y = fn.reshape(x, layout="X")
+    else:
+        y = x
+    return y
+
+
+def lists_differ():
+    if numbers() > 0:
+        y = [1, 2]
+    else:
+        y = [3]
+    return tuple(y)
+
+
+def texts_differ():
+    if numbers() > 0:
+        y = "a"
+    else:
+        y = "b"
+    return len(y)
+
+
+def undefined():
+    x = numbers()
+    if x > 0:
+        y = x
+    return y  # pyright: ignore[reportPossiblyUnboundVariable]
+
+
+def no_return():
+    x = numbers()
+    if x > 0:
+        return x
+
+
+def vector_asked():
+    if fn.stack(numbers(), numbers()):
+        y = 1
+    else:
+        y = 2
+    return y
+
+
+def and_of_numbers():
+    return numbers() and numbers()
+
+
+def leaks():
+    found = []
+    if numbers() > 0:
+        found.append(numbers() + 1)
+    return tuple(found)
+
+
+def while_():
+    x = numbers()
+    while x > 0:
+        x = x - 1
+    return x
+
+
+@pytest.mark.parametrize(
+    ("define", "error", "message"),
+    [
+        (types_differ, RuntimeError, "different types: 'float32', 'int32'"),
+        (ranks_differ, RuntimeError, "different numbers of dimensions: '0', '1'"),
+        (layouts_differ, RuntimeError, "different layouts: 'X', ''"),
+        (lists_differ, ValueError, r"the variable 'y' another structure in each branch: \[\*, \*\] and \[\*\]"),
+        (texts_differ, TypeError, "the variable 'y' values of types str and str: only DataNodes, numbers and arrays"),
+        (undefined, RuntimeError, "the `if` branch gives 'y' a value, so the `else` branch must"),
+        (no_return, RuntimeError, "the `if` branch returns a value, so the `else` branch must"),
+        (vector_asked, RuntimeError, "must be a number for each sample, got 1-D values of type int32"),
+        (and_of_numbers, RuntimeError, r"and \(.*: the left side must be a truth value \(bool\)"),
+        (leaks, RuntimeError, "is used outside of it as an output"),
+        (while_, TypeError, "not `while`"),
+    ],
+)
+def test_refused_with_the_users_line(define, error, message):
+    with pytest.raises(error, match=message) as e:
+        outputs(define)
+    lines, first = inspect.getsourcelines(define)
+    wrong = next(i for i, text in enumerate(lines) if " if " in text or "while x" in text or " and " in text or "append" in text)
+    assert f"{__file__}:{first + wrong}" in str(e.value) or f"{__file__}:{first + wrong + 1}" in str(e.value)
+
+
+def test_without_it_the_error_says_that_it_exists():
+    with pytest.raises(TypeError, match="in a pipeline with enable_conditionals=True"):
+        outputs(elif_, enable_conditionals=False)
+
+
+def test_tracebacks_show_the_users_code():
+    def fails():
+        x = numbers()
+        if x > 0:
+            y = x.shape(dtype="no such type")
+        else:
+            y = x
+        return y
+
+    with pytest.raises(TypeError) as e:
+        outputs(fails)
+    lines, first = inspect.getsourcelines(fails)
+    own = [entry for entry in e.traceback if str(entry.path) == __file__ and entry.frame.code.name != "outputs"]
+    assert own[-1].lineno + 1 == first + next(i for i, text in enumerate(lines) if "no such type" in text)
+
+
+def test_do_not_convert():
+    def asks(x):
+        if x > 0:
+            return x
+        return -x
+
+    assert outputs(lambda: asks(numbers())) == [[0, 1, 2] * 2]
+    with pytest.raises(TypeError, match="truth value"):
+        outputs(lambda: do_not_convert(asks)(numbers()))
+
+
+def test_what_is_called():
+    """Methods, objects, partials, subclasses' super(), defaults, closures."""
+
+    class Base:
+        def more(self, x, by=3):
+            return x + by if x > 1 else x
+
+    class Derived(Base):
+        def more(self, x, by=4):
+            return super().more(x, by=by)
+
+        def __call__(self, x):
+            return self.more(x)
+
+    class Sub(Pipeline):
+        def define_graph(self):
+            if (x := numbers()) > 1:
+                return x
+            return -x
+
+    assert outputs(lambda: Derived()(numbers())) == [[0, 1, 6] * 2]
+    pipe = Sub(batch_size=6, num_threads=1, enable_conditionals=True)
+    assert [np.asarray(x).tolist() for x in pipe.run()[0]] == [0, -1, 2] * 2
+    pipe.close()
+
+
+def test_autograph_is_imported_when_it_is_needed():
+    code = "import sys, jaxdali.plugin.jax; print('malt' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "False\n"
+
+
+# --- images -----------------------------------------------------------------------------------------------------------
+
+IMAGES = [picture(20 + 7 * i, 60 - 5 * i, seed=i) for i in range(6)]
+
+
+def augmented(x, which, on_device=False):
+    x = x.gpu() if on_device else x
+    if which == 0:
+        y = fn.rotate(x, angle=30)
+    elif which == 1:
+        y = fn.flip(x)
+    elif which == 2:
+        y = fn.cast(x // 2 + 1, dtype=types.UINT8)
+    else:
+        y = x
+    return y
+
+
+def alone(x, which):
+    """The same, of all samples at once, without conditionals."""
+    return [fn.rotate(x, angle=30), fn.flip(x), fn.cast(x // 2 + 1, dtype=types.UINT8), x][which]
+
+
+def test_images_get_what_their_branch_makes_and_nothing_is_compiled_for_who_takes_which():
+    rng = np.random.default_rng(0)
+    chosen = [rng.permutation([0, 1, 2, 3, 0, 1]) for _ in range(5)] + [np.zeros(6), np.full(6, 3)]
+
+    @pipeline_def(batch_size=6, num_threads=2, enable_conditionals=True, prefetch_queue_depth=1)
+    def mixed():
+        x = fn.external_source(lambda: IMAGES, layout="HWC")
+        which = fn.external_source(iter([c.astype(np.int32) for c in chosen]))
+        return augmented(x, which), augmented(fn.resize(x, size=(16, 16)), which)
+
+    @pipeline_def(batch_size=6, num_threads=2)
+    def each():
+        x = fn.external_source(lambda: IMAGES, layout="HWC")
+        small = fn.resize(x, size=(16, 16))
+        return tuple(alone(i, k) for i in (x, small) for k in range(4))
+
+    want = [[np.asarray(x) for x in o] for o in each().run()]
+    pipe = mixed()
+    pipe.build()
+    for number, which in enumerate(chosen):
+        got = pipe.run()
+        if number == 0:
+            made = len(program._programs)
+        for i, k in enumerate(which):
+            np.testing.assert_array_equal(np.asarray(got[0][i]), want[int(k)][i])
+            np.testing.assert_array_equal(np.asarray(got[1][i]), want[4 + int(k)][i])
+    assert len(program._programs) == made
+    pipe.close()
+
+
+def test_a_decoder_in_a_branch_sees_its_files_alone():
+    files = [encode(IMAGES[i], "PNG") for i in range(6)]
+    files[2] = b"not an image"
+
+    def define():
+        data = fn.external_source(lambda: [np.frombuffer(f, np.uint8) for f in files])
+        if fn.external_source(lambda: np.arange(6) != broken):
+            y = fn.decoders.image(data)
+        else:
+            y = types.Constant(np.zeros((2, 3, 3), np.uint8), layout="HWC")
+        return y
+
+    broken = 2
+    assert [np.shape(x) for x in outputs(define)[0]] == [IMAGES[i].shape if i != 2 else (2, 3, 3) for i in range(6)]
+    broken = 3
+    with pytest.raises(RuntimeError, match=r"decoders\.image"):
+        outputs(define)
+
+
+def test_jax_function_gets_the_part_that_is_there():
+    seen = []
+
+    def double(x):
+        seen.append(x.shape)
+        return x * 2
+
+    def define():
+        x = numbers()
+        which = fn.external_source(iter(np.array([[1, 0, 0, 1, 2, 1], [0] * 6, [1] * 6], np.int32)))
+        if which == 1:
+            y = jax_function(double, jit=False)(x)
+        elif which == 2:
+            y = jax_function(lambda a: a + a.shape[0], jit=True)(x)  # the whole batch
+        else:
+            y = x
+        return y, fn.cast(y, dtype=types.FLOAT)
+
+    assert outputs(define) == [[0, 1, 2, 0, 7, 4]] * 2
+    assert seen[0] == (3,)
+    seen.clear()
+    assert outputs(define, 3) == [[0, 2, 4] * 2] * 2
+    assert [s[0] for s in seen] == [3, 6]
+
+
+@pytest.mark.parametrize("jit", [None, False])
+def test_what_jax_functions_of_nested_branches_get(jit):
+    def define():
+        x = fn.resize(fn.external_source(lambda: IMAGES, layout="HWC"), size=(4, 4))
+        which, y = numbers(), x
+        if which > 0:
+            y = jax_function(lambda a: a // 2 + a.shape[0], jit=jit)(x)
+            if which > 1:
+                y = jax_function(lambda a, b: jnp.maximum(a, b) - a.shape[0], jit=jit)(y, x)
+        return x, y
+
+    x, y = (np.array(o) for o in outputs(define))
+    half = x // 2 + 4
+    np.testing.assert_array_equal(y[[0, 3]], x[[0, 3]])
+    np.testing.assert_array_equal(y[[1, 4]], half[[1, 4]])
+    np.testing.assert_array_equal(y[[2, 5]], np.maximum(half, x)[[2, 5]] - 2)
+
+
+def test_short_batches():
+    def define():
+        x = fn.external_source(lambda: IMAGES[:4], layout="HWC")
+        which = fn.external_source(lambda: np.arange(4, dtype=np.int32) % 4)
+        y = augmented(x, which)
+        if which == 1:
+            y = jax_function(lambda a: a + 1)(fn.resize(y, size=(3, 3)))
+        return y
+
+    got = outputs(define)[0]
+    assert [np.shape(x) for x in got][1:] == [(3, 3, 3), IMAGES[2].shape, IMAGES[3].shape]
+
+
+@pytest.mark.filterwarnings("ignore:size is given")
+def test_shards_have_branches_of_their_own():
+    sharding = NamedSharding(Mesh(np.array(jax.devices()[:4]), ("x",)), PartitionSpec("x"))
+
+    names = ["which", "image", "0", "1", "2", "3"]
+
+    @data_iterator(output_map=names, sharding=sharding, size=64, enable_conditionals=True)
+    def make(num_shards, shard_id):
+        which = fn.external_source(lambda i: np.int32((i.idx_in_epoch + shard_id) % 4), batch=False)
+        x = fn.external_source(lambda i: IMAGES[i.idx_in_epoch % 6], batch=False, layout="HWC")
+        y = augmented(x, which)
+        if which == 1:
+            y = jax_function(lambda a: a + jnp.uint8(a.shape[0]))(fn.resize(y, size=(8, 8)))
+        else:
+            y = fn.resize(y, size=(8, 8))
+        return which, y, *(fn.resize(alone(x, k), size=(8, 8)) for k in range(4))
+
+    it: Any = make(batch_size=8, seed=3)
+    for _ in range(3):
+        batch = {name: np.asarray(x) for name, x in next(it).items()}
+        for i, k in enumerate(batch["which"]):
+            there = (batch["which"] == 1).reshape(4, 2)[i // 2].sum()  # in this shard
+            np.testing.assert_array_equal(batch["image"][i], batch[str(k)][i] + np.uint8(there * (k == 1)))
+
+
+def test_forty_diamonds():
+    def define():
+        x = fn.cast(numbers(), dtype=types.INT64)
+        for _ in range(40):
+            if x > 2:
+                x = x + 1
+            else:
+                x = x * 2
+        return x
+
+    def python(x):
+        for _ in range(40):
+            x = x + 1 if x > 2 else x * 2
+        return x
+
+    assert outputs(define) == [[python(x) for x in (0, 1, 2)] * 2]
+
+
+def test_the_picture_and_the_numbers(tmp_path):
+    def define():
+        return augmented(fn.external_source(lambda: IMAGES, layout="HWC"), fn.external_source(lambda: np.arange(6)))
+
+    pipe = pipeline_def(define, batch_size=6, num_threads=2, enable_conditionals=True, enable_statistics=True)()
+    pipe.save_graph_to_dot_file(tmp_path / "graph.dot")
+    text = (tmp_path / "graph.dot").read_text()
+    assert 'label="else", style="dashed"' in text
+    pipe.run()
+    assert "rotate" in repr(pipe.statistics())
+    pipe.close()
