@@ -5,8 +5,10 @@ from __future__ import annotations
 import dataclasses
 import enum
 from collections.abc import Sequence
+from typing import TYPE_CHECKING as _TYPE_CHECKING
 from typing import Any
 
+from ._core import names as _names
 from ._core.errors import ArgumentError, ArgumentTypeError
 
 
@@ -87,3 +89,7 @@ def _type(dtype: Any) -> FeatureType:
         return FeatureType(dtype)
     except ValueError:
         raise ArgumentTypeError(f"dtype must be tfrecord.int64, tfrecord.float32 or tfrecord.string, got {dtype!r}") from None
+
+
+if not _TYPE_CHECKING:
+    __all__, __dir__, __getattr__ = _names.index(__name__, globals(), "FixedLenFeature VarLenFeature float32 int64 string")

@@ -33,6 +33,7 @@ DALI = {
     "sinh sqrt tan tanh",
     "backend": "TensorCPU TensorGPU TensorListCPU TensorListGPU",
     "tensors": "TensorCPU TensorGPU TensorListCPU TensorListGPU",
+    "tfrecord": "FixedLenFeature VarLenFeature float32 int64 string",
     "pipeline": "DataNode OperatorConcurrency Pipeline StreamPolicy experimental pipeline_def",
     "pipeline.experimental": "pipeline_def",
     "plugin.base_iterator": "LastBatchPolicy",
