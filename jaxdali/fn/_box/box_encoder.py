@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal, Unpack
 
@@ -18,7 +17,6 @@ from ..._core.values import Spec, Value
 from .._families import UNSUPPORTED
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class BoxEncoder(HostOperator):
     """For each anchor a box and its label."""
 

@@ -28,7 +28,6 @@ _MOST = 1 << 17  # attempts, where the user sets no limit
 _FIRST = 32  # of which so many are made at once; then twice as many
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class RandomBBoxCrop(HostOperator):
     """Draws windows until one suits."""
 

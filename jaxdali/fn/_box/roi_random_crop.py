@@ -20,7 +20,6 @@ from .._families import OUT_OF_BOUNDS
 from ..random._draw import uniforms
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class RoiRandomCrop(HostOperator):
     """The first indices of a window, of that of a region and the extents of both."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 from typing import Annotated, Literal, Unpack
 
@@ -34,7 +33,6 @@ def lab_tables() -> np.ndarray:
     return np.concatenate([np.rint(x).astype(np.int32) for x in (linear, root, y * (1 << 14), root_of * (1 << 14), gamma)])
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class Clahe(Equalize):
     """Of tiles, blended."""
 

@@ -19,7 +19,6 @@ from .._families import image_layout
 _BINS = 256
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class Equalize(NativeOperator):
     """Of each channel of each frame: tables of histograms, of the whole plane or of its tiles."""
 

@@ -21,7 +21,6 @@ from .._tensor.cast import convert
 _MOST = 23
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class Laplacian(Separable):
     """The sum of second derivatives, each a separable filter: its window along one axis, binomial ones along the others."""
 

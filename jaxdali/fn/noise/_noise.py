@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -19,7 +18,6 @@ from .._tensor.copy import fit, shapes_of
 from ..random._draw import uniforms
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class Noise(ProgramOperator):
     """Drawn in the program, from one key for each sample, which the host draws as `fn.random` draws its numbers."""
 

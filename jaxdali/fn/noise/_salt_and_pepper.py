@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal, Unpack
 
@@ -18,7 +17,6 @@ from .._tensor.cast import convert
 from ._noise import Noise, uniform
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class SaltAndPepper(Noise):
     """Replaces elements, or whole pixels."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal, Unpack
 
@@ -21,7 +20,6 @@ from ._noise import Noise, normal, uniform
 _FEW, _MANY = 16, 1e6  # expected events: below, they are counted up; above, the distribution is normal
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class Shot(Noise):
     """Replaces elements by Poisson-distributed numbers of which they are the means."""
 

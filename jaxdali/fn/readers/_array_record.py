@@ -147,7 +147,6 @@ class _ArrayRecords(Records):
         return list(map(decode, range(len(index))) if ctx.num_threads == 1 else threads.map(decode, range(len(index))))
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class ReadArrayRecord(Reader):
     """`readers.array_record`; the fields are its arguments."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 from typing import Annotated, ClassVar, Literal, Unpack
 
@@ -22,7 +21,6 @@ IMAGE = Spec(np.dtype(np.uint8), 1, None)
 RAW_IMAGE = Spec(np.dtype(np.uint8), 3, None, "HWC")
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class ReadCaffe(Reader):
     """`readers.caffe`; the fields are its arguments."""
 

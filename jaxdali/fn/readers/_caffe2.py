@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import enum
 from collections.abc import Sequence
 from typing import Annotated, Any, ClassVar, Literal, Unpack
@@ -36,7 +35,6 @@ class LabelType(enum.IntEnum):
     NONE = 4
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class ReadCaffe2(Reader):
     """`readers.caffe2`; the fields are its arguments but for `num_labels`. Sparse labels are given as in the file."""
 
@@ -79,7 +77,6 @@ class ReadCaffe2(Reader):
         return LmdbRecords(as_list(self.path), Format.TENSORS, self.num_outputs, fields)
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class DenseLabels(HostOperator):
     """Numbers of classes, perhaps with weights -> a vector with a place for each class."""
 

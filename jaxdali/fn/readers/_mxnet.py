@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 from typing import Annotated, ClassVar, Literal, Unpack
 
@@ -38,7 +37,6 @@ class _ImageRecords(ExtentRecords):
         super().__init__(Extents(files, table, bounds))
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class ReadMXNet(Reader):
     """`readers.mxnet`; the fields are its arguments."""
 

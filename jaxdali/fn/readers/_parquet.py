@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import collections
-import dataclasses
 import io
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -307,7 +306,6 @@ class _Rows(Records):
         self._files.store.close()
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class ReadParquet(Reader):
     """`readers.parquet`; the fields are its arguments."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Annotated, ClassVar, Literal, Unpack
 
@@ -50,7 +49,6 @@ class _Examples(ExtentRecords):
         super().__init__(Extents(files, *indexed(op.name, files, indices, tfrecord_extents)))
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class ReadTFRecord(Reader):
     """`readers.tfrecord`; `features` are names and features, one for each output."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import io
 import zipfile
 import zlib
@@ -147,7 +146,6 @@ class _Members(Records):
         return Ranges.read_batch(ctx, places), np.concatenate([m._labels[index] for m, index in parts])[:, None]
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class ReadZip(Reader):
     """`readers.zip`; the fields are its arguments."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any, Literal, Unpack
 
 import numpy as np
@@ -19,7 +18,6 @@ from .._families import UNSUPPORTED
 from ..random._draw import uniforms
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class RandomMaskPixel(HostOperator):
     """Indices of one element."""
 

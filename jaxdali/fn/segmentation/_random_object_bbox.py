@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import hashlib
 from collections.abc import Sequence
@@ -22,7 +21,6 @@ from .._families import UNSUPPORTED
 from ..random._draw import uniforms
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class RandomObjectBBox(HostOperator):
     """A class, and then one of its blobs; or a blob of any class."""
 
