@@ -83,6 +83,46 @@ def warp_cases(rng: np.random.Generator) -> Iterator[Case]:
             yield Case("warp", samples, np.dtype(out_type), shapes, (np.array(maps), fill), attrs, not linear, note)
 
 
+def remap_cases(rng: np.random.Generator) -> Iterator[Case]:
+    """Points of each kind; those of waves and spheres where no pixel is nearest by a hair."""
+    for number in range(150):
+        points, sampling, border = number % 6, int(rng.integers(3)), int(rng.integers(5))
+        types = (np.uint8, np.uint16, np.int16, np.float16, np.float32, *[np.int32] * (sampling == 0))
+        dtype, channels, first = types[int(rng.integers(len(types)))], int(rng.integers(1, 5)), int(rng.integers(2))
+        planar, shared = bool(rng.integers(2)), bool(rng.integers(2))
+        samples, shapes, numbers, maps = [], [], [], []
+        for i in range(5):
+            frames, tail = extents(rng, first, 4), () if planar else (channels,)
+            size = extents(rng, 2, 40)
+            samples.append(noise(rng, (*frames, *size, *tail), dtype))
+            shapes.append((*frames, *(size if i in (0, 4) else extents(rng, 2, 50)), *tail))
+            shift, key = rng.uniform(-9, 9, 2), rng.random()
+            matrix = np.eye(3) + rng.uniform(-0.3, 0.3, (3, 3)) * [[1, 1, 9], [1, 1, 9], [0.01, 0.01, 0]]
+            given = frames[0] if first and not shared else 1
+            numbers.append(
+                [
+                    [given, 0.5],
+                    matrix.ravel(),
+                    [],
+                    [5.3, 0.31, 0.2, 4.1, 0.17, 1.1],
+                    [key, rng.integers(1, 9)],
+                    [np.cos(key) / 7, np.sin(key) / 7, 0.4, *shift],
+                ][points]
+            )
+            maps.append([rng.uniform(-5, 45, (given, *shapes[-1][first : first + 2])).astype(np.float32) for _ in range(2)])
+        fill = rng.integers(0, 99, (5, 1 if planar or number % 4 else channels)).astype(np.float32)
+        given = []
+        for which in range(2):
+            offsets, need = plan_offsets(np.array([[m[which].size] for m in maps]), 1)
+            flat = np.zeros(need, np.float32)
+            for offset, m in zip(offsets, maps, strict=True):
+                flat[offset * 64 :][: m[which].size] = m[which].ravel()
+            given += [flat, offsets] if points == 0 else [np.zeros(0, np.float32), np.zeros(0, np.int32)]
+        params = (*given, np.array(numbers, np.float64), fill, np.array([1, 1, 1, 1, number % 2], np.int32))
+        attrs = {"points": points, "sampling": sampling, "border": border, "first": first}
+        yield Case("remap", samples, np.dtype(dtype), shapes, params, attrs, False, f"{np.dtype(dtype)} {attrs}")
+
+
 def resize_cases(rng: np.random.Generator) -> Iterator[Case]:
     yield from large_resize_cases(rng)
     for in_type in (np.uint8, np.int16, np.uint16, np.float16, np.float32):
@@ -199,6 +239,24 @@ def computed_window_cases(rng: np.random.Generator) -> Iterator[Case]:
         params = (*(np.array(x, np.int32) for x in (start, step, extent)), *numbers)
         note = f"{source}->{result} {permutation} channel {channel} {fills} {scales}"
         yield Case("window", samples, result, shapes, params, {"permutation": permutation, "channel": channel}, False, note)
+
+
+def paste_cases(rng: np.random.Generator) -> Iterator[Case]:
+    for number in range(40):
+        source, result = (np.dtype(t) for t in rng.choice(np.array([np.uint8, np.int16, np.int32, np.float32]), 2))
+        first, channels, most = number % 2, int(rng.integers(1, 5)), int(rng.integers(0, 4))
+        frames = extents(rng, first, 3)
+        samples = [noise(rng, (*frames, *extents(rng, 2, 30), channels), source) for _ in range(5)]
+        shapes = [(*frames, *extents(rng, 2, 50), channels) for _ in range(5)]
+        regions = np.zeros((5, most, 7), np.int32)
+        for i in range(5):
+            for k in range(most):
+                which = int(rng.integers(-1, 5)) if number % 5 else 0  # the dense batch is sample 0 alone
+                have, to = np.array(samples[which].shape[first:-1]), np.array(shapes[i][first:-1])
+                size = rng.integers(0, np.minimum(have, to) + 1)
+                place = rng.integers(0, to - size + 1) + (k == 2 and number % 7 == 0) * 50
+                regions[i, k] = [which, *rng.integers(0, have - size + 1), *size, *place]
+        yield Case("paste", samples, result, shapes, (regions,), {"first": first}, False, f"{source}->{result} {most}")
 
 
 def expand_cases(rng: np.random.Generator) -> Iterator[Case]:

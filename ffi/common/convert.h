@@ -42,6 +42,21 @@ JAXDALI_HD inline Out ConvertTo(V v) {
   }
 }
 
+// The same of a float or double with halves to the even integer, as DALI's resampling has it.
+template <class Out, class V>
+JAXDALI_HD inline Out ConvertEvenTo(V v) {
+  if constexpr (sizeof(Out) <= 2 && std::is_integral_v<Out> && !std::is_same_v<Out, bool>) {
+    constexpr V kLow = std::numeric_limits<Out>::min(), kHigh = std::numeric_limits<Out>::max();
+    constexpr V kWhole = sizeof(V) == 4 ? V(12582912) : V(6755399441055744);  // 1.5 * 2^23, 2^52: neighbours differ by 1
+    v = v == v ? v : 0;
+    v = v > kLow ? v : kLow;
+    v = v < kHigh ? v : kHigh;
+    return static_cast<Out>(static_cast<int32_t>((v + kWhole) - kWhole));
+  } else {
+    return ConvertTo<Out>(v);
+  }
+}
+
 // f(T{}) with the C++ type of a DType.
 template <class F>
 JAXDALI_HD inline auto WithType(DType type, F f) {

@@ -118,7 +118,7 @@ struct ResizeVolumes : ResizeBatch {
           }
         }
         for (int g = 0; g < kGroup; g++)
-          if (g < group) to[c + g] = ConvertTo<Out>(sum[g]);
+          if (g < group) to[c + g] = ConvertEvenTo<Out>(sum[g]);
       }
     }
   }

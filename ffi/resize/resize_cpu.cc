@@ -132,7 +132,7 @@ inline __attribute__((always_inline)) void WeighPixelsImpl(const float* line, in
 
 template <class Out>
 inline __attribute__((always_inline)) void ConvertImpl(const float* in, int64_t n, Out* out) {
-  for (int64_t i = 0; i < n; i++) out[i] = ConvertTo<Out>(in[i]);
+  for (int64_t i = 0; i < n; i++) out[i] = ConvertEvenTo<Out>(in[i]);
 }
 
 // A few rows at a time: hundreds of streams are more than the prefetchers follow.

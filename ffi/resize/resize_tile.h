@@ -38,7 +38,7 @@ struct Middle {
     return p.row[kRow];
   }
   JAXDALI_HD static float Value(float unpacked) { return unpacked; }
-  JAXDALI_HD static Out Finish(float sum) { return ConvertTo<Out>(sum); }
+  JAXDALI_HD static Out Finish(float sum) { return ConvertEvenTo<Out>(sum); }
 };
 
 // uint8: shared memory is read half as often with two rows in a word. A byte, or 15 bits, in the middle of a float's
@@ -64,14 +64,10 @@ struct Middle<uint8_t, uint8_t> {
   }
   JAXDALI_HD static float Value(float unpacked) { return (unpacked - kOffset) / kUnit - kLow; }
   JAXDALI_HD static uint8_t Finish(float sum) {
-    float v = MulAdd(sum, 1 / kUnit, 0.5f - kLow - kOffset / kUnit);
+    float v = MulAdd(sum, 1 / kUnit, -kLow - kOffset / kUnit);
     v = v > 0 ? v : 0;
     v = v < 255 ? v : 255;
-#if defined(__CUDA_ARCH__)
-    return static_cast<uint8_t>(AsBits(__fadd_rz(v, kRound)));
-#else
-    return static_cast<uint8_t>(v);
-#endif
+    return static_cast<uint8_t>(AsBits(v + kRound));  // halves to even
   }
 };
 

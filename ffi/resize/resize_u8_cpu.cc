@@ -34,6 +34,9 @@ inline int16_t VerticalOne(const uint8_t* const* rows, const int16_t* w, int k, 
   return static_cast<int16_t>(std::min(std::max(acc, -32768), 32767));
 }
 
+// v / 2^shift, halves to even.
+inline int32_t ShiftEven(int32_t v, int shift) { return (v + (1 << (shift - 1)) - 1 + (v >> shift & 1)) >> shift; }
+
 inline uint8_t Clamp8(int v) { return static_cast<uint8_t>(v < 0 ? 0 : v > 255 ? 255 : v); }
 
 #if defined(__x86_64__)
@@ -84,6 +87,11 @@ JAXDALI_AVX2 void Vertical(const uint8_t* const* rows, const int16_t* w, int k, 
   }
 }
 
+JAXDALI_AVX2 inline __m256i ShiftEven(__m256i v, __m256i below_half, __m128i shift) {
+  const __m256i odd = _mm256_and_si256(_mm256_srl_epi32(v, shift), _mm256_set1_epi32(1));
+  return _mm256_sra_epi32(_mm256_add_epi32(_mm256_add_epi32(v, below_half), odd), shift);
+}
+
 // The two outputs that one register works on, in its two lanes: two taps of each, as 16-bit pairs per channel.
 template <int C>
 JAXDALI_AVX2 inline __m256i TwoTaps(const int16_t* a, const int16_t* b) {
@@ -109,19 +117,19 @@ template <int C, int K>  // channels, 3 or 4; taps (even), 0: any number
 JAXDALI_AVX2 void HorizontalAvx2(const int16_t* line, const int32_t* offset, const int16_t* w, int taps, int shift,
                                  int64_t n, uint8_t* dst) {
   const int k = K ? K : taps;
-  const __m256i half = _mm256_set1_epi32(1 << (shift - 1));
+  const __m256i below_half = _mm256_set1_epi32((1 << (shift - 1)) - 1);
   const __m128i bits = _mm_cvtsi32_si128(shift);
   const __m128i pack3 = _mm_setr_epi8(0, 1, 2, 4, 5, 6, 8, 9, 10, 12, 13, 14, -1, -1, -1, -1);
   for (int64_t o = 0; o < n; o += 4, w += 4 * k) {
     const int16_t *p0 = line + offset[o], *p1 = line + offset[o + 1], *p2 = line + offset[o + 2],
                   *p3 = line + offset[o + 3];
     const int16_t *wa = w, *wb = w + 2 * k;
-    __m256i a = half, b = half;
+    __m256i a = _mm256_setzero_si256(), b = a;
     for (int j = 0; j < k; j += 2) {
       a = _mm256_sub_epi32(a, _mm256_madd_epi16(TwoTaps<C>(p0 + j * C, p1 + j * C), TwoWeights(wa + 2 * j)));
       b = _mm256_sub_epi32(b, _mm256_madd_epi16(TwoTaps<C>(p2 + j * C, p3 + j * C), TwoWeights(wb + 2 * j)));
     }
-    __m256i v = _mm256_packs_epi32(_mm256_sra_epi32(a, bits), _mm256_sra_epi32(b, bits));  // outputs 0 2 | 1 3
+    __m256i v = _mm256_packs_epi32(ShiftEven(a, below_half, bits), ShiftEven(b, below_half, bits));  // outputs 0 2 | 1 3
     v = _mm256_packus_epi16(v, v);
     __m128i r = _mm_unpacklo_epi32(_mm256_castsi256_si128(v), _mm256_extracti128_si256(v, 1));
     if (C == 3) r = _mm_shuffle_epi8(r, pack3);
@@ -144,7 +152,7 @@ JAXDALI_AVX2 inline __m256i FourTaps(const int16_t* line, const int32_t* offset,
 // One channel: 8 outputs at a time, 4 taps of 4 outputs in a register. Taps are a multiple of 4.
 JAXDALI_AVX2 void HorizontalGreyAvx2(const int16_t* line, const int32_t* offset, const int16_t* w, int k, int shift,
                                      int64_t n, uint8_t* dst) {
-  const __m256i half = _mm256_set1_epi32(1 << (shift - 1));
+  const __m256i below_half = _mm256_set1_epi32((1 << (shift - 1)) - 1);
   const __m128i bits = _mm_cvtsi32_si128(shift);
   for (int64_t o = 0; o < n; o += 8, w += 8 * k) {
     __m256i a = _mm256_setzero_si256(), b = a;
@@ -155,7 +163,7 @@ JAXDALI_AVX2 void HorizontalGreyAvx2(const int16_t* line, const int32_t* offset,
     }
     __m256i s =
         _mm256_permute4x64_epi64(_mm256_hadd_epi32(a, b), _MM_SHUFFLE(3, 1, 2, 0));  // outputs 0 1 2 3 | 4 5 6 7
-    s = _mm256_sra_epi32(_mm256_add_epi32(s, half), bits);
+    s = ShiftEven(s, below_half, bits);
     __m128i r = _mm_packs_epi32(_mm256_castsi256_si128(s), _mm256_extracti128_si256(s, 1));
     int64_t v = _mm_cvtsi128_si64(_mm_packus_epi16(r, r));
     memcpy(dst + o, &v, static_cast<size_t>(std::min<int64_t>(8, n - o)));
@@ -174,11 +182,10 @@ void HorizontalPortable(const int16_t* line, const int32_t* offset, const int16_
                         uint8_t* dst) {
   for (int64_t o = 0; o < n; o++, w += k) {
     const int16_t* p = line + offset[o];
-    int32_t acc[C];
-    for (int c = 0; c < C; c++) acc[c] = 1 << (shift - 1);
+    int32_t acc[C] = {};
     for (int j = 0; j < k; j++)
       for (int c = 0; c < C; c++) acc[c] -= p[j * C + c] * w[j];
-    for (int c = 0; c < C; c++) dst[o * C + c] = Clamp8(acc[c] >> shift);
+    for (int c = 0; c < C; c++) dst[o * C + c] = Clamp8(ShiftEven(acc[c], shift));
   }
 }
 

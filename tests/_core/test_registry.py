@@ -102,6 +102,7 @@ def needed(name: str) -> dict:
         "color_space_conversion": {"image_type": dali_types.RGB, "output_type": dali_types.BGR},
         "constant": {"idata": 1},
         "decoders.image_slice": {"start": 0},
+        "fast_resize_crop_mirror": {"size": 4},
         "readers.file": {"file_root": "."},
         "readers.numpy": {"file_root": "."},
         "readers.tfrecord": {"features": {"label": tfrecord.FixedLenFeature([], tfrecord.int64, 0)}},
@@ -110,6 +111,7 @@ def needed(name: str) -> dict:
         "resize_crop_mirror": {"size": 4},
         "resize": {"size": 4},
         "roi_random_crop": {"crop_shape": 1, "roi_start": 0, "roi_end": 1},
+        "tensor_resize": {"sizes": 4},
     }
     given = least.get(name, {})
     return {n: example(a) for n, a in declared[name]().items() if a.required and not a.is_input and n not in given} | given

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Literal, Unpack
 
 import jax.numpy as jnp
@@ -21,12 +21,17 @@ from ..._core.operator import NativeOperator, Setup
 from ..._core.operator_function import Hints, Input, OneOrMore, PerSample, operator_function
 from ..._core.ragged import Ragged
 from ..._core.values import Spec, Value
+from .._families import TOO_LARGE
 
 LAYOUTS = ("HWC", "CHW", "FHWC", "FCHW", "CFHW", "DHWC", "CDHW", "FDHWC", "FCDHW", "CFDHW")
 INPUT_TYPES = tuple(np.dtype(t) for t in (np.uint8, np.int16, np.uint16, np.float16, np.float32))
 MIN_INTERVAL = 1e-3  # a narrower ROI is widened to this many pixels
 MAX_EXTENT = 1 << 24  # float32 positions resolve no more
-_TOO_LARGE = 8  # kTooLarge of ffi/common/status.h
+
+
+def rounded(x: np.ndarray) -> np.ndarray:
+    """To whole numbers, halves up."""
+    return np.floor(x + 0.5)
 
 
 def plan(
@@ -38,6 +43,8 @@ def plan(
     mode: str = "default",
     max_size: np.ndarray | None = None,
     subpixel_scale: bool = True,
+    rounding: Callable[[np.ndarray], np.ndarray] = rounded,
+    alignment: np.ndarray | float = 0.5,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Output extents and source intervals of a resize; all arrays are ``[N, axes]``.
 
@@ -49,6 +56,8 @@ def plan(
       mode: as in `resize`.
       max_size: limits of the output; 0: none.
       subpixel_scale: scale the source interval by what rounding the output extent changed.
+      rounding: how an extent becomes a whole number.
+      alignment: the point of the source interval, from its start (0) to its end (1), that stays where it is when this scales it.
 
     Returns:
       (``i64[N, axes]`` output extents, ``f32[N, axes, 2]`` source intervals, mirrored where the first is larger).
@@ -89,14 +98,15 @@ def plan(
         common = bound.min(axis=1, keepdims=True) if smaller else bound.max(axis=1, keepdims=True)
         target = source * np.minimum(common, (limit / source).min(axis=1, keepdims=True))
     target = np.where(given.any(axis=1, keepdims=True), target, source).astype(single).astype(np.float64)
-    sizes = np.maximum(np.floor(target + 0.5), 1)
-    if subpixel_scale:
-        factor = np.minimum(np.divide(sizes, target, where=target > 0, out=np.full_like(sizes, np.inf)), 10)
-        middle = (low + high) / 2
-        low, high = (np.where(sizes == target, x, middle + (x - middle) * factor) for x in (low, high))
+    sizes = np.maximum(rounding(target), 1)
     # An unset axis keeps the sign of its zero: a reversed ROI mirrors it, but only where all axes are scaled alike (as in DALI).
     mirrored = request < 0 if mode in ("default", "stretch") else np.signbit(request)
-    interval = np.stack([np.where(mirrored, high, low), np.where(mirrored, low, high)], axis=-1).astype(single)
+    first, last = np.where(mirrored, high, low), np.where(mirrored, low, high)
+    if subpixel_scale:
+        factor = np.minimum(np.divide(sizes, target, where=target > 0, out=np.full_like(sizes, np.inf)), 10)
+        fixed = first * (1 - alignment) + last * alignment
+        first, last = (np.where(sizes == target, x, fixed + (x - fixed) * factor) for x in (first, last))
+    interval = np.stack([first, last], axis=-1).astype(single)
     return np.where(np.isfinite(sizes), sizes, 1).astype(np.int64), interval
 
 
@@ -121,13 +131,17 @@ class Resampling(NativeOperator):
             raise TypeError(f"dtype must be the input's ({image.dtype}) or FLOAT, got {dtype}")
         return layout, dtype
 
+    def resampled(self, image: Spec) -> tuple[int, int]:
+        """The first of the axes that are resampled, which are neighbours, and how many there are."""
+        return spatial_axes(self.output(image)[0])
+
     def setup_of(self, ctx: HostContext, image: Value, a: Values, sizes: np.ndarray, interval: np.ndarray) -> Setup:
         """What `setup` returns.
 
         Args:
           sizes: ``i64[N, axes]``, extents of the outputs. interval: ``f32[N, axes, 2]``, what they are of the images, as of `plan`.
         """
-        first, count = spatial_axes(ctx.spec.layout)
+        first, count = self.resampled(image.spec)
         params = {"roi": interval.reshape(len(sizes), -1), "filters": filter_parameter(a)}
         if ctx.spec.shape is not None:
             return Setup((None,), params)
@@ -136,7 +150,7 @@ class Resampling(NativeOperator):
         return Setup((shapes,), params)
 
     def lower(self, ctx: LowerContext, image: Any, *arguments: Any) -> Any:
-        first, count = spatial_axes(ctx.spec.layout)
+        first, count = self.resampled(ctx.inputs[0])
         attrs = {"first_axis": first, "num_axes": count, "antialias": self.antialias}
         y, status = _ffi.call("resize", ctx, image, ctx.spec, ctx.out[0], ctx.params["roi"], ctx.params["filters"], **attrs)
         return (y,), status
@@ -232,7 +246,7 @@ class Resize(Resampling):
         if not good.all():
             for i in np.flatnonzero(~good.all(axis=1) & ctx.present):
                 asked = f"the output size asked for is {request[i].tolist()}, of an input of size {extents[i].tolist()}"
-                ctx.fail(int(i), _TOO_LARGE, asked)
+                ctx.fail(int(i), TOO_LARGE, asked)
             sizes = np.where(good.all(axis=1, keepdims=True), sizes, 1)
         setup = self.setup_of(ctx, image, a, *self.parts(ctx, a, sizes, interval))
         return dataclasses.replace(setup, shapes=(*setup.shapes, None)) if self.save_attrs else setup

@@ -33,7 +33,7 @@ class WarpAffine(Warp):
         if "size" in self.args:
             size = [None] * dims
             if self.args.is_static("size"):
-                size = _whole(np.array(self.args.get("size"))).tolist()
+                size = whole(np.array(self.args.get("size"))).tolist()
         return (self.output(image, size),)
 
     def setup(self, ctx: HostContext, *values: Value) -> Setup:
@@ -54,12 +54,13 @@ class WarpAffine(Warp):
             linear = np.linalg.inv(np.where(singular[:, None, None], np.eye(dims), matrix[:, :, :dims]))
             matrix = np.concatenate([linear, -linear @ matrix[:, :, dims:]], axis=2)
         wanted = a.vector("size", dims)
-        size = image.shapes[:, first : first + dims] if wanted is None else _whole(wanted)
+        size = image.shapes[:, first : first + dims] if wanted is None else whole(wanted)
         shift = matrix[:, :, :dims].sum(axis=2, keepdims=True) / 2  # output pixels' centres
         return self.setup_of(ctx, image, size, lambda _: np.concatenate([matrix[:, :, :dims], matrix[:, :, dims:] + shift], axis=2))
 
 
-def _whole(size: Any) -> np.ndarray:
+def whole(size: Any) -> np.ndarray:
+    """Extents as DALI rounds them."""
     return np.maximum(1, np.floor(size + 0.5)).astype(np.int64)
 
 

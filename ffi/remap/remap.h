@@ -1,0 +1,314 @@
+// Gathering by a coordinate map: each output pixel is the input's value at a point that is computed, or given.
+#ifndef JAXDALI_FFI_REMAP_H_
+#define JAXDALI_FFI_REMAP_H_
+
+#include <cmath>
+#include <cstdint>
+#include <type_traits>
+
+#include "ffi/common/batch.h"
+#include "ffi/common/convert.h"
+#include "ffi/common/half.h"
+#include "ffi/common/hd.h"
+#include "ffi/common/samples.h"
+#include "ffi/common/status.h"
+
+namespace jaxdali {
+
+// Which point of the input an output pixel (x, y) is taken from; jaxdali/fn/_families.py has the same. Points are in
+// pixels from the image's corner: pixel 0's centre is 0.5. In brackets the numbers of a sample.
+enum class Points : int32_t {
+  kGiven,       // operands [frames of the maps: 1 or the image's; what is added to them]
+  kProjective,  // [matrix, 3 x 3, of (x, y, 1)]
+  kSphere,      // towards the edge the faster the farther out []
+  kWater,       // waves [amplitude, frequency, phase of x along y; of y along x]
+  kJitter,      // a random pixel nearby, of a square [key in [0, 1), extent]
+  kGrid,        // itself, or none: the squares of a grid [cosine and sine by tile, ratio, where it begins: x, y]
+};
+enum class Sampling : int32_t { kNearest, kLinear, kCubic };                              // types.DALIInterpType
+enum class Border : int32_t { kConstant, kReplicate, kReflect, kReflect101, kWrap };      // of points outside
+inline constexpr int kPointNumbers[] = {2, 9, 0, 6, 2, 5};
+inline constexpr double kNowhere = -1e30, kFarthest = 1e9;
+
+struct Point {
+  double x, y;
+};
+
+// One sample.
+struct RemapArgs {
+  const void* in;  // [frames, H, W, C]
+  void* out;       // [frames, H', W', C]
+  int64_t frames, channels;
+  int64_t in_size[2], out_size[2];  // x, y
+  const double* numbers;
+  const float* map[2];  // x, y
+  const float* fill;
+  int fills;  // 1, or one for each channel
+  Points points;
+  Sampling sampling;
+  Border border;
+};
+
+// A well mixed function of 64 bits (the finalizer of splitmix64).
+JAXDALI_HD inline uint64_t Mixed(uint64_t z) {
+  z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9u;
+  z = (z ^ z >> 27) * 0x94D049BB133111EBu;
+  return z ^ z >> 31;
+}
+
+JAXDALI_HD inline float WaterX(const double* n, int64_t y) {
+  return static_cast<float>(n[0]) * sinf(static_cast<float>(n[1]) * static_cast<float>(y) + static_cast<float>(n[2]));
+}
+JAXDALI_HD inline float WaterY(const double* n, int64_t x) {
+  return static_cast<float>(n[3]) * cosf(static_cast<float>(n[4]) * static_cast<float>(x) + static_cast<float>(n[5]));
+}
+
+template <Points kPoints>
+JAXDALI_HD inline Point SourcePoint(const RemapArgs& a, int64_t frame, int64_t x, int64_t y) {
+  const double* n = a.numbers;
+  const double dx = static_cast<double>(x), dy = static_cast<double>(y);
+  if constexpr (kPoints == Points::kGiven) {
+    const int64_t i = ((n[0] > 1 ? frame : 0) * a.out_size[1] + y) * a.out_size[0] + x;
+    return {static_cast<double>(a.map[0][i]) + n[1], static_cast<double>(a.map[1][i]) + n[1]};
+  } else if constexpr (kPoints == Points::kProjective) {
+    const double w = n[6] * dx + n[7] * dy + n[8];
+    return {(n[0] * dx + n[1] * dy + n[2]) / w, (n[3] * dx + n[4] * dy + n[5]) / w};
+  } else if constexpr (kPoints == Points::kSphere) {  // in float, as DALI: nearest pixels depend on it
+    const float middle_x = static_cast<float>(a.in_size[0]) * 0.5f, middle_y = static_cast<float>(a.in_size[1]) * 0.5f;
+    const float radius = static_cast<float>(static_cast<int>(middle_x > middle_y ? middle_x : middle_y));
+    const float from_x = static_cast<float>(x) + 0.5f - middle_x, from_y = static_cast<float>(y) + 0.5f - middle_y;
+    const float by = sqrtf(from_x * from_x + from_y * from_y) / radius;
+    return {middle_x + by * from_x, middle_y + by * from_y};
+  } else if constexpr (kPoints == Points::kWater) {
+    return {static_cast<float>(x) + WaterX(n, y), static_cast<float>(y) + WaterY(n, x)};
+  } else if constexpr (kPoints == Points::kJitter) {
+    const uint64_t pixel = static_cast<uint64_t>((frame * a.out_size[1] + y) * a.out_size[0] + x);
+    const uint64_t random = Mixed(static_cast<uint64_t>(n[0] * 9007199254740992.0) + (pixel + 1) * 0x9E3779B97F4A7C15u);
+    const uint64_t extent = static_cast<uint64_t>(n[1]);
+    const double half = static_cast<double>(extent / 2) - 0.5;
+    return {dx + static_cast<double>((random >> 32) * extent >> 32) - half,
+            dy + static_cast<double>((random & 0xFFFFFFFF) * extent >> 32) - half};
+  } else {
+    const float c = static_cast<float>(n[0]), s = static_cast<float>(n[1]), ratio = static_cast<float>(n[2]);
+    const float along = static_cast<float>(n[3]) + static_cast<float>(y) * -s + static_cast<float>(x) * c;
+    const float across = static_cast<float>(n[4]) + static_cast<float>(y) * c + static_cast<float>(x) * s;
+    if (along - floorf(along) < ratio && across - floorf(across) < ratio) return {kNowhere, kNowhere};
+    return {dx + 0.5, dy + 0.5};
+  }
+}
+
+// f(std::integral_constant<Points, ...>{}).
+template <class F>
+JAXDALI_HD inline auto WithPoints(Points points, F f) {
+  switch (points) {
+    case Points::kGiven:
+      return f(std::integral_constant<Points, Points::kGiven>{});
+    case Points::kProjective:
+      return f(std::integral_constant<Points, Points::kProjective>{});
+    case Points::kSphere:
+      return f(std::integral_constant<Points, Points::kSphere>{});
+    case Points::kWater:
+      return f(std::integral_constant<Points, Points::kWater>{});
+    case Points::kJitter:
+      return f(std::integral_constant<Points, Points::kJitter>{});
+    default:
+      return f(std::integral_constant<Points, Points::kGrid>{});
+  }
+}
+
+// The pixel that stands for pixel i of an axis of n; -1: none.
+JAXDALI_HD inline int64_t Inside(int64_t i, int64_t n, Border border) {
+  if (i >= 0 && i < n) return i;
+  switch (border) {
+    case Border::kConstant:
+      return -1;
+    case Border::kReplicate:
+      return i < 0 ? 0 : n - 1;
+    case Border::kWrap:
+      return (i % n + n) % n;
+    default: {
+      if (n == 1) return 0;
+      const int64_t twice = border == Border::kReflect101 ? 1 : 0, period = 2 * (n - twice);
+      i = (i % period + period) % period;
+      return i < n ? i : period - i - (1 - twice);
+    }
+  }
+}
+
+// Weights of the pixels floor(x) - 1 ... floor(x) + 2, for the fraction f: Keys' cubic with -0.75, as OpenCV has it.
+JAXDALI_HD inline void CubicWeights(float f, float* w) {
+  constexpr float kA = -0.75f;
+  const float g = 1 - f;
+  w[0] = kA * f * g * g;
+  w[1] = ((kA + 2) * f - (kA + 3)) * f * f + 1;
+  w[2] = ((kA + 2) * g - (kA + 3)) * g * g + 1;
+  w[3] = 1 - w[0] - w[1] - w[2];
+}
+
+// One output pixel, all channels; C of them, 0: any number.
+template <class T, Sampling kSampling, int C = 0>
+JAXDALI_HD inline void SamplePixel(const RemapArgs& a, const T* in, Point p, T* out) {
+  constexpr int kTaps = kSampling == Sampling::kNearest ? 1 : kSampling == Sampling::kLinear ? 2 : 4;
+  const int64_t channels = C ? C : a.channels, width = a.in_size[0], height = a.in_size[1];
+  const int fill_step = a.fills > 1;
+  if (!(fabs(p.x) < kFarthest && fabs(p.y) < kFarthest)) {  // or no number
+    if (a.border == Border::kConstant) {
+      for (int64_t c = 0; c < channels; c++) out[c] = ConvertTo<T>(a.fill[c * fill_step]);
+      return;
+    }
+    p.x = p.x > kFarthest ? kFarthest : p.x > -kFarthest ? p.x : -kFarthest;
+    p.y = p.y > kFarthest ? kFarthest : p.y > -kFarthest ? p.y : -kFarthest;
+  }
+  if constexpr (kSampling != Sampling::kNearest) {
+    p.x -= 0.5;
+    p.y -= 0.5;
+  }
+  const double floor_x = floor(p.x), floor_y = floor(p.y);
+  const int64_t first_x = static_cast<int64_t>(floor_x) - (kTaps == 4), first_y = static_cast<int64_t>(floor_y) - (kTaps == 4);
+  if constexpr (kSampling == Sampling::kNearest) {
+    const int64_t x = Inside(first_x, width, a.border), y = Inside(first_y, height, a.border);
+    if (x < 0 || y < 0) {
+      for (int64_t c = 0; c < channels; c++) out[c] = ConvertTo<T>(a.fill[c * fill_step]);
+    } else {
+      const T* from = in + (y * width + x) * channels;
+      for (int64_t c = 0; c < channels; c++) out[c] = from[c];
+    }
+  } else {
+    float wx[kTaps], wy[kTaps];
+    const float fx = static_cast<float>(p.x - floor_x), fy = static_cast<float>(p.y - floor_y);
+    if constexpr (kTaps == 2) {
+      wx[0] = 1 - fx, wx[1] = fx, wy[0] = 1 - fy, wy[1] = fy;
+    } else {
+      CubicWeights(fx, wx);
+      CubicWeights(fy, wy);
+    }
+    if (first_x >= 0 && first_y >= 0 && first_x + kTaps <= width && first_y + kTaps <= height) {
+      const T* from = in + (first_y * width + first_x) * channels;
+      for (int64_t c = 0; c < channels; c++) {
+        float sum = 0;
+        for (int j = 0; j < kTaps; j++) {
+          float line = 0;
+          for (int k = 0; k < kTaps; k++)
+            line += static_cast<float>(from[(j * width + k) * channels + c]) * wx[k];
+          sum += line * wy[j];
+        }
+        out[c] = ConvertTo<T>(sum);
+      }
+      return;
+    }
+    int64_t xs[kTaps], ys[kTaps];
+    for (int k = 0; k < kTaps; k++) {
+      xs[k] = Inside(first_x + k, width, a.border);
+      ys[k] = Inside(first_y + k, height, a.border);
+    }
+    for (int64_t c = 0; c < channels; c++) {
+      const float fill = a.fill[c * fill_step];
+      float sum = 0;
+      for (int j = 0; j < kTaps; j++) {
+        float line = 0;
+        for (int k = 0; k < kTaps; k++) {
+          const bool is_inside = xs[k] >= 0 && ys[j] >= 0;
+          line += (is_inside ? static_cast<float>(in[(ys[j] * width + xs[k]) * channels + c]) : fill) * wx[k];
+        }
+        sum += line * wy[j];
+      }
+      out[c] = ConvertTo<T>(sum);
+    }
+  }
+}
+
+// A batch, as the custom call gets it.
+struct RemapBatch {
+  Batch in, out;
+  const float* map[2];  // of the points that are given: x, y
+  const int32_t* map_offsets[2];  // [n] in units of kAlignment elements; null: one map after the other
+  int64_t map_capacity[2];
+  const double* numbers;   // [n, kPointNumbers]
+  const float* fill;       // [n, fills]
+  const int32_t* applied;  // [n]; 0: the sample is copied
+  int fills, first;        // the axis H; W follows, then channels or nothing
+  Points points;
+  Sampling sampling;
+  Border border;
+
+  // Sample i, which lies inside both buffers.
+  JAXDALI_NOINLINE JAXDALI_HD Status Sample(int i, RemapArgs* a) const {
+    a->in = in.bytes(i);
+    a->out = out.bytes(i);
+    a->frames = a->channels = 1;
+    for (int d = 0; d < in.ndim; d++) {
+      if (d == first || d == first + 1) continue;
+      if (in.dim(i, d) != out.dim(i, d)) return kInternal;
+      (d < first ? a->frames : a->channels) *= in.dim(i, d);
+    }
+    for (int s = 0; s < 2; s++) {
+      a->in_size[s] = in.dim(i, first + 1 - s);
+      a->out_size[s] = out.dim(i, first + 1 - s);
+    }
+    if (fills != 1 && fills != a->channels) return kInternal;
+    a->numbers = numbers + static_cast<int64_t>(i) * kPointNumbers[static_cast<int>(points)];
+    a->fill = fill + static_cast<int64_t>(i) * fills;
+    a->fills = fills;
+    a->points = points;
+    a->sampling = sampling;
+    a->border = border;
+    if (points == Points::kGiven) {
+      const double frames = a->numbers[0];
+      if (frames != 1 && frames != static_cast<double>(a->frames)) return kInternal;
+      const int64_t elements = static_cast<int64_t>(frames) * a->out_size[0] * a->out_size[1];
+      for (int s = 0; s < 2; s++) {
+        const int64_t start = map_offsets[s] ? map_offsets[s][i] * kAlignment : i * elements;
+        if (start < 0 || start + elements > map_capacity[s]) return kInternal;
+        a->map[s] = map[s] + start;
+      }
+    }
+    if (!applied[i] && in.size(i) != out.size(i)) return kInternal;
+    if (in.size(i) == 0 && out.size(i) > 0 && border != Border::kConstant) return kEmpty;
+    return kOk;
+  }
+};
+
+// Whether there is a kernel for the element type.
+inline bool RemapType(DType t, Sampling sampling) {
+  return t == DType::kU8 || t == DType::kU16 || t == DType::kI16 || t == DType::kF16 || t == DType::kF32 ||
+         (t == DType::kI32 && sampling == Sampling::kNearest);
+}
+
+// f(T{}, std::integral_constant<Sampling, ...>{}) of the types above.
+template <class F>
+JAXDALI_HD inline auto WithSampling(DType type, Sampling sampling, F f) {
+  const auto of = [&](auto t) {
+    switch (sampling) {
+      case Sampling::kNearest:
+        return f(t, std::integral_constant<Sampling, Sampling::kNearest>{});
+      case Sampling::kLinear:
+        return f(t, std::integral_constant<Sampling, Sampling::kLinear>{});
+      default:
+        return f(t, std::integral_constant<Sampling, Sampling::kCubic>{});
+    }
+  };
+  switch (type) {
+    case DType::kU8:
+      return of(uint8_t{});
+    case DType::kU16:
+      return of(uint16_t{});
+    case DType::kI16:
+      return of(int16_t{});
+    case DType::kF16:
+      return of(Half{});
+    case DType::kF32:
+      return of(float{});
+    default:
+      return f(int32_t{}, std::integral_constant<Sampling, Sampling::kNearest>{});
+  }
+}
+
+// The CPU kernel.
+Status Remap(const RemapBatch& batch, int i);
+
+// The CUDA kernel; null or what went wrong.
+const char* LaunchRemap(const RemapBatch& batch, const Samples& samples, void* stream);
+
+}  // namespace jaxdali
+
+#endif  // JAXDALI_FFI_REMAP_H_

@@ -1,0 +1,220 @@
+"""Regions of several images on one canvas."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Annotated, Any, Literal, Unpack
+
+import jax.numpy as jnp
+import numpy as np
+
+from ..._core import ffi as _ffi
+from ..._core.arguments import Values
+from ..._core.context import BuildContext, HostContext, LowerContext
+from ..._core.declaration import DType, Range
+from ..._core.errors import ArgumentError
+from ..._core.graph import DataNode
+from ..._core.operator import NativeOperator, Operator, Setup
+from ..._core.operator_function import Hints, Input, ListOf, OneOrMore, PerSample, operator_function
+from ..._core.ragged import ALIGNMENT, Ragged
+from ..._core.values import Spec, Value
+from .._families import OUT_OF_BOUNDS, UNSUPPORTED, image_layout, spec_of
+
+_PAIRS = ("in_anchors", "shapes", "out_anchors")  # each also with _rel
+
+
+class MultiPaste(NativeOperator):
+    """Of each sample a list of regions: of other samples, or of one sample of each input."""
+
+    name = "multi_paste"
+    kernel = "paste"
+    dtype: np.dtype | None
+    count: int = 0  # of the inputs that are images, once it is bound
+
+    def __post_init__(self):
+        for name in _PAIRS:
+            if name in self.args and f"{name}_rel" in self.args:
+                raise ArgumentError(f"give either {name} or {name}_rel, not both")
+
+    def bind(self, ctx: BuildContext, *specs: Spec) -> Operator:
+        return dataclasses.replace(self, count=len(specs) - len(self.args.inputs))
+
+    def setup_reads(self, i: int) -> bool:
+        return i >= self.count
+
+    def infer(self, *specs: Spec) -> tuple[Spec, ...]:
+        if self.count == 0:
+            raise ArgumentError("needs at least one input")
+        images = list(specs[: self.count])
+        if "in_ids" in self.args and len(images) > 1:
+            raise ArgumentError(f"in_ids are samples of one input, got {len(images)}")
+        layout, dtype = image_layout(images[0], ("HWC", "FHWC")), self.dtype or images[0].dtype
+        for i, x in enumerate(images):
+            if (x.dtype, image_layout(x, (layout,))) != (images[0].dtype, layout):
+                raise ArgumentError(f"the inputs must have one type: input 0 is {images[0].dtype}, input {i} is {x.dtype}")
+        if images[0].dtype.kind not in "iuf" or dtype.kind not in "iuf":
+            raise ValueError(f"the inputs and the output must be numbers, got {images[0].dtype} to {dtype}")
+        first = layout.index("H")
+        known = [{x.extent(d) for x in images} for d in range(images[0].ndim)]
+        extents = [next(iter(k)) if len(k) == 1 else None for k in known]
+        if "output_size" in self.args:
+            fixed = self.args.is_static("output_size")
+            extents[first : first + 2] = np.array(self.args.get("output_size"), np.int64)[:2].tolist() if fixed else [None, None]
+        return (spec_of(dtype, extents, layout),)
+
+    def setup(self, ctx: HostContext, *values: Value) -> Setup:
+        images, a = values[: self.count], self.arguments(ctx, values)
+        first = image_layout(images[0].spec, ("HWC", "FHWC")).index("H")
+        sources = self._sources(ctx, images, a)
+        size = self._size(ctx, images, a, first)
+        shapes = images[0].shapes.copy()
+        shapes[:, first : first + 2] = size
+        given = {n: a.ragged(n) for stem in _PAIRS for n in (stem, f"{stem}_rel") if n in a}
+        most = max(map(len, sources))
+        regions = np.full((ctx.N, 1 << (most - 1).bit_length() if most else 0, 7), -1, np.int32)  # few programs are compiled
+        for i in np.flatnonzero(ctx.present):
+            of = np.array([images[k].shapes[j] for k, j in sources[i]]).reshape(-1, shapes.shape[1])
+            others = [d for d in range(shapes.shape[1]) if not first <= d < first + 2]
+            if len(of):
+                shapes[i, others] = of[0, others]
+            try:
+                if np.any(of[:, others] != shapes[i, others]):
+                    raise ValueError(f"what is pasted must have the same channels and frames, got shapes {of.tolist()}")
+                found = _regions({n: x[i] for n, x in given.items()}, of[:, first : first + 2], size[i])
+            except ValueError as e:
+                ctx.fail(int(i), OUT_OF_BOUNDS, str(e))
+                continue
+            for k, ((which, j), region) in enumerate(zip(sources[i], found, strict=True)):
+                regions[i, k] = (which * ctx.B + j % ctx.B, *region)
+        return Setup((None if ctx.spec.shape is not None else shapes,), {"regions": regions})
+
+    def _sources(self, ctx: HostContext, images: tuple[Value, ...], a: Values) -> list[list[tuple[int, int]]]:
+        """For each sample the input and the sample (of all shards) of each region."""
+        if "in_ids" not in a:
+            return [[(k, i) for k in range(len(images))] for i in range(ctx.N)]
+        sources = []
+        for i, ids in enumerate(a.ragged("in_ids")):
+            start = i // ctx.B * ctx.B  # samples are those of the shard
+            bad = [n for n in ids.tolist() if not 0 <= n < ctx.B or not ctx.present[start + int(n)]]
+            if bad and ctx.present[i]:
+                ctx.fail(i, UNSUPPORTED, f"argument in_ids must be samples of the batch, 0 ... {ctx.B - 1}; got {bad[0]:g}")
+            sources.append([(0, start + int(n)) for n in ids] if not bad else [])
+        return sources
+
+    def _size(self, ctx: HostContext, images: tuple[Value, ...], a: Values, first: int) -> np.ndarray:
+        """Height and width of each canvas, ``i64[N, 2]``."""
+        size = a.get("output_size")
+        if size is not None:
+            if size.shape[1] < 2:
+                raise ArgumentError(f"argument output_size must be (H, W), got {size.shape[1]} numbers")
+            return size[:, :2].astype(np.int64)
+        sizes = np.concatenate([x.shapes[ctx.present, first : first + 2] for x in images])
+        if len(sizes) and np.any(sizes != sizes[0]):
+            found = np.unique(sizes, axis=0).tolist()
+            raise ArgumentError(f"argument output_size must be given for images of different sizes, got {found}")
+        return images[0].shapes[:, first : first + 2]
+
+    def lower(self, ctx: LowerContext, *arrays: Any) -> Any:
+        images, first = arrays[: self.count], ctx.inputs[0].ndim - 3
+        if len(images) == 1:
+            (x,) = images
+        elif len({x.shape if not isinstance(x, Ragged) else None for x in images}) == 1 and not isinstance(images[0], Ragged):
+            x = jnp.concatenate(images)
+        else:
+            each = [_ragged(x, ctx.B) for x in images]
+            starts = np.cumsum([0, *(x.data.shape[0] // ALIGNMENT for x in each)])
+            x = Ragged(
+                jnp.concatenate([x.data for x in each]),
+                jnp.concatenate([x.offsets + np.int32(s) for x, s in zip(each, starts)]),
+                jnp.concatenate([x.shapes for x in each]),
+            )
+        y, status = _ffi.call("paste", ctx, x, ctx.spec, ctx.out[0], ctx.params["regions"], first=first)
+        return (y,), status
+
+
+def _regions(given: dict[str, np.ndarray], have: np.ndarray, canvas: np.ndarray) -> np.ndarray:
+    """Of each region of one sample y, x in the input, height, width, y, x on the canvas: ``i64[regions, 6]``.
+
+    Args:
+      given: the arguments, two numbers for each region.
+      have: ``[regions, 2]``, heights and widths of the inputs. canvas: of the output.
+
+    Raises:
+      ValueError: it is not inside both, or `given` are not that many numbers.
+    """
+
+    def read(name: str, of: np.ndarray, default: np.ndarray, rounding: Any) -> np.ndarray:
+        for key in (name, f"{name}_rel"):
+            if key not in given:
+                continue
+            if given[key].size != have.size:
+                raise ValueError(f"argument {key} must have {len(have)} x 2 numbers, one pair per region; got {given[key].size}")
+            x = given[key].reshape(-1, 2)
+            return x.astype(np.int64) if key == name else rounding(of * x.astype(np.float32)).astype(np.int64)
+        return default
+
+    at = read("in_anchors", have.astype(np.float32), np.zeros_like(have), np.floor)
+    size = read("shapes", have.astype(np.float32), have - at, np.ceil)
+    to = read("out_anchors", np.broadcast_to(canvas, have.shape).astype(np.float32), np.zeros_like(have), np.floor)
+    for name, start, extent in (("input", at, have), ("output", to, np.broadcast_to(canvas, have.shape))):
+        for k in np.flatnonzero(((start < 0) | (size < 0) | (start + size > extent)).any(axis=1)):
+            place = f"at {start[k].tolist()} and of size {size[k].tolist()}"
+            raise ValueError(f"region {k} must lie inside the {name} of size {extent[k].tolist()}, it is {place}")
+    return np.concatenate([at, size, to], axis=1)
+
+
+def _ragged(x: Any, B: int) -> Ragged:
+    """A dense batch as a ragged one."""
+    if isinstance(x, Ragged):
+        return x
+    flat = x.reshape(B, -1)
+    flat = jnp.pad(flat, ((0, 0), (0, -flat.shape[1] % ALIGNMENT)))
+    offsets = np.arange(B, dtype=np.int32) * np.int32(flat.shape[1] // ALIGNMENT)
+    return Ragged(flat.reshape(-1), jnp.asarray(offsets), jnp.tile(jnp.asarray(x.shape[1:], jnp.int32), (B, 1)))
+
+
+@operator_function(MultiPaste)
+def multi_paste(
+    *inputs: Input,
+    dtype: DType | None = None,
+    in_anchors: PerSample[OneOrMore[int] | ListOf[ListOf[int]]] | None = None,
+    in_anchors_rel: Annotated[PerSample[OneOrMore[float] | ListOf[ListOf[float]]] | None, Range(0, 1)] = None,
+    in_ids: PerSample[OneOrMore[int]] | None = None,
+    out_anchors: PerSample[OneOrMore[int] | ListOf[ListOf[int]]] | None = None,
+    out_anchors_rel: Annotated[PerSample[OneOrMore[float] | ListOf[ListOf[float]]] | None, Range(0, 1)] = None,
+    output_size: Annotated[PerSample[ListOf[int]] | None, Range(0)] = None,
+    shapes: PerSample[OneOrMore[int] | ListOf[ListOf[int]]] | None = None,
+    shapes_rel: Annotated[PerSample[OneOrMore[float] | ListOf[ListOf[float]]] | None, Range(0, 1)] = None,
+    device: Literal["cpu", "gpu"] | None = None,
+    name: str | None = None,
+    **hints: Unpack[Hints],
+) -> DataNode:
+    """Pastes regions of images on a black canvas, later ones over earlier ones.
+
+    With `in_ids` the regions are those of other samples of the batch (of the shard's, where there are several), else each input gives one.
+
+    Args:
+      *inputs: HWC or FHWC, of one type, any numbers (in DALI uint8, int16, int32 and float32); all that is pasted on a canvas has the same
+        number of channels, and of frames.
+      dtype: element type of the result; integers are rounded and saturate. Default: the inputs'.
+      in_anchors: where the regions begin in the inputs, (y, x) for each region. Default: (0, 0). May be per sample.
+      in_anchors_rel: the same in units of the input's extents, rounded down. May be per sample.
+      in_ids: the samples that regions are of, by number in the batch. May be per sample, of another number of regions each.
+      out_anchors: where the regions begin on the canvas, (y, x) for each. Default: (0, 0). May be per sample.
+      out_anchors_rel: the same in units of the canvas's extents, rounded down. May be per sample.
+      output_size: (H, W) of the canvas. Default: that of the images, where all have one size. May be per sample.
+      shapes: height and width of each region. Default: all from the anchor on. May be per sample.
+      shapes_rel: the same in units of the input's extents, rounded up. May be per sample.
+
+    Returns:
+      The canvases, in the inputs' layout.
+
+    Raises:
+      ValueError: arguments that exclude each other, wrong layouts or types, or images of different sizes without `output_size`. A sample
+        fails when its batch is made where a region reaches outside, or numbers of regions differ.
+
+    Example:
+      >>> mosaic = fn.multi_paste(images, in_ids=fn.random.uniform(range=(0, 7), shape=4, dtype=types.INT32), output_size=(512, 512),
+      ...                         out_anchors=[[0, 0], [0, 256], [256, 0], [256, 256]], shapes=[[256, 256]] * 4)
+    """
+    ...

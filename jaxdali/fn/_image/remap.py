@@ -1,0 +1,107 @@
+"""Gathering of pixels by given maps."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal, Unpack
+
+import numpy as np
+
+from ... import types
+from ..._core import ffi as _ffi
+from ..._core.context import HostContext, LowerContext
+from ..._core.declaration import OneOf
+from ..._core.graph import DataNode
+from ..._core.operator import Setup
+from ..._core.operator_function import Hints, Input, operator_function
+from ..._core.values import Spec, Value
+from .._families import UNSUPPORTED, Points
+from .._families import Remap as Gather
+
+
+class Remap(Gather):
+    """By one map of each coordinate."""
+
+    name = "experimental.remap"
+    points = Points.GIVEN
+    interp: types.DALIInterpType
+    pixel_origin: str
+
+    @property
+    def interpolation(self) -> types.DALIInterpType:
+        return self.interp
+
+    def setup_reads(self, i: int) -> bool:
+        return False
+
+    def _map_layout(self, image: Spec, m: Spec) -> str:
+        """HW, with F before it where there is a map for each frame, and C behind it where it is an axis of extent 1."""
+        frames, rank = "F" if image.ndim == 4 else "", m.ndim
+        among = {2: ("HW",), 3: (f"{frames}HW", "HWC"), 4: ("FHWC",) * bool(frames)}.get(rank, ())
+        found = [x for x in among if len(x) == rank and (not m.layout or x == m.layout or (x[0] == "F" and m.layout[0] == "F"))]
+        if not found:
+            got = f"layout {m.layout!r}" if m.layout else "no layout"
+            known = "HW, HWC, FHW or FHWC" if frames else "HW or HWC"
+            raise ValueError(f"the maps of a {image.layout or 'HWC'} input must have the layout {known}, got {rank}-D data with {got}")
+        return found[0]
+
+    def infer(self, image: Spec, *maps: Spec) -> tuple[Spec, ...]:
+        sizes = []
+        for m in maps:
+            if m.dtype != np.float32:
+                raise ValueError(f"the maps must be float32, got {m.dtype}")
+            first = self._map_layout(image, m).index("H")
+            sizes.append([m.extent(first), m.extent(first + 1)])
+        return (self.output(image, [x if x is not None else y for x, y in zip(*sizes, strict=True)]),)
+
+    def setup(self, ctx: HostContext, *values: Value) -> Setup:
+        image, x, y = values
+        first = self._map_layout(image.spec, x.spec).index("H")
+        frames = x.shapes[:, 0] if first else np.ones(ctx.N, np.int64)
+        bad = ~(x.shapes == y.shapes).all(axis=1) if x.spec.ndim == y.spec.ndim else np.ones(ctx.N, bool)
+        for i in np.flatnonzero(bad & ctx.present):
+            ctx.fail(int(i), UNSUPPORTED, f"both maps must have one shape, got {x.shapes[i].tolist()} and {y.shapes[i].tolist()}")
+        for i in np.flatnonzero((frames != 1) & (frames != image.shapes[:, 0]) & ctx.present):
+            ctx.fail(int(i), UNSUPPORTED, f"there must be one map, or one for each of {image.shapes[i, 0]} frames; got {frames[i]}")
+        origin = np.full(ctx.N, 0.5 if self.pixel_origin == "center" else 0.0)
+        return self.setup_of(ctx, image, np.column_stack([frames, origin]), size=x.shapes[:, first : first + 2])
+
+    def lower(self, ctx: LowerContext, *arrays: Any) -> Any:
+        map_x, map_y = ((data.reshape(-1), offsets) for data, offsets, _ in map(_ffi.flat, arrays[1:]))
+        return self.lower_with(ctx, arrays[0], map_x, map_y)
+
+
+@operator_function(Remap)
+def remap(
+    input: Input,
+    mapx: Input,
+    mapy: Input,
+    /,
+    *,
+    interp: Annotated[types.DALIInterpType, OneOf(types.INTERP_NN, types.INTERP_LINEAR, types.INTERP_CUBIC)] = types.INTERP_LINEAR,
+    pixel_origin: Literal["corner", "center"] = "corner",
+    device: Literal["cpu", "gpu"] | None = None,
+    name: str | None = None,
+    **hints: Unpack[Hints],
+) -> DataNode:
+    """Each pixel (x, y) of the result shows the point ``(mapx[y, x], mapy[y, x])`` of the image; outside of it is 0.
+
+    In DALI it is an operator of the GPU alone, by NPP.
+
+    Args:
+      input: HWC or FHWC; uint8, int16, uint16, float32 or (not in DALI) float16; any number of channels (in DALI 1 or 3).
+      mapx: x of the points, in pixels, float32: HW or HWC with one channel, as large as the result; for sequences also FHW or FHWC, with
+        a map for each frame.
+      mapy: y of the points, of the same shape.
+      interp: INTERP_NN, INTERP_LINEAR or INTERP_CUBIC.
+      pixel_origin: what (0, 0) is: "corner" of the image, or "center" of its first pixel, as in OpenCV.
+
+    Returns:
+      The mapped images, in the input's layout and type.
+
+    Raises:
+      ValueError: wrong layouts or element types. A sample whose maps don't fit together fails when its batch is made.
+
+    Example:
+      >>> fn.experimental.remap(images, mapx, mapy, pixel_origin="center")
+    """
+    ...

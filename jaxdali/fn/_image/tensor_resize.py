@@ -1,0 +1,188 @@
+"""Resampling of any axes of tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal, Unpack
+
+import numpy as np
+
+from ... import types
+from ..._core.arguments import Values
+from ..._core.context import HostContext
+from ..._core.declaration import DType
+from ..._core.errors import ArgumentError
+from ..._core.graph import DataNode
+from ..._core.operator import Setup
+from ..._core.operator_function import Input, OneOrMore, PerSample, operator_function
+from ..._core.values import Spec, Value
+from .._families import TOO_LARGE, spec_of
+from .._windows import axes_of
+from .resize import INPUT_TYPES, MAX_EXTENT, Resampling, ResizeHints, plan, rounded
+
+_ROUNDINGS: dict[str, Callable[[np.ndarray], np.ndarray]] = {"round": rounded, "truncate": np.trunc, "ceil": np.ceil}
+
+
+class TensorResize(Resampling):
+    """Of given axes, by sizes or scales."""
+
+    name = "tensor_resize"
+    axes: tuple[int, ...] | int | None
+    axis_names: str | None
+    mode: str | None
+    size_rounding: str
+    subpixel_scale: bool
+    roi_relative: bool
+
+    def __post_init__(self):
+        if ("sizes" in self.args) == ("scales" in self.args):
+            raise ArgumentError("give either sizes or scales")
+        if ("roi_start" in self.args) != ("roi_end" in self.args):
+            raise ArgumentError("roi_start and roi_end must be given together")
+        if self.axes is not None and self.axis_names is not None:
+            raise ArgumentError("give either axes or axis_names, not both")
+        if "scales" in self.args and self.mode in ("not_larger", "not_smaller"):
+            raise ArgumentError(f"mode {self.mode!r} needs sizes, not scales")
+
+    def _axes(self, image: Spec) -> list[int]:
+        """The axes that arguments are about, in their order."""
+        axes = None if self.axes is None else np.atleast_1d(self.axes).tolist()
+        return axes_of(image.layout, image.ndim, self.axis_names, axes)
+
+    def _stays(self, image: Spec, k: int, axis: int) -> bool:
+        """Whether it is known that the axis, the `k`-th of those meant, does not change."""
+        name = "scales" if "scales" in self.args else "sizes"
+        if "roi_start" in self.args or not self.args.is_static(name):
+            return False
+        given = np.broadcast_to(np.asarray(self.args.get(name), np.float64).reshape(-1), len(self._axes(image)))[k]
+        return given == 1 if name == "scales" else given == image.extent(axis) or (given == 0 and self.mode == "stretch")
+
+    def resampled(self, image: Spec) -> tuple[int, int]:
+        axes = range(image.ndim)
+        if self.mode not in ("not_larger", "not_smaller"):
+            axes = [d for k, d in enumerate(self._axes(image)) if not self._stays(image, k, d)] or [0]
+        first, count = min(axes), max(axes) - min(axes) + 1
+        if count > 3:
+            raise ArgumentError(
+                f"at most 3 axes that are neighbours can be resized at once, got {first} ... {first + count - 1}; "
+                "name them with axes, or give others a scale of 1"
+            )
+        return first, count
+
+    def infer(self, image: Spec, *arguments: Spec) -> tuple[Spec, ...]:
+        dtype = self.dtype or image.dtype
+        if image.dtype not in INPUT_TYPES or dtype not in (image.dtype, np.dtype(np.float32)):
+            raise TypeError(
+                f"the input must be uint8, int16, uint16, float16 or float32, the output the same or FLOAT; got {image.dtype} to {dtype}"
+            )
+        if image.ndim < 1:
+            raise ValueError("the input must have axes, got 0-D data")
+        for name in ("sizes", "scales", "roi_start", "roi_end", "max_size", "alignment"):
+            self.args.check_width(name, len(self._axes(image)), arguments, one_for_all=True)
+        first, count = self.resampled(image)
+        extents = [image.extent(d) for d in range(image.ndim)]
+        if self.args.inputs or None in extents:
+            extents[first : first + count] = [None] * count
+        else:
+            extents = self._planned(np.array([extents]), image, self.arguments(None, ()))[0][0].tolist()
+        return (spec_of(dtype, extents, image.layout),)
+
+    def _planned(self, extents: np.ndarray, image: Spec, a: Values) -> tuple[np.ndarray, np.ndarray]:
+        """Extents ``[N, ndim]`` and source intervals ``[N, ndim, 2]``. Axes that are not meant are asked to stay as they are."""
+        axes = self._axes(image)
+
+        def everywhere(name: str, others: np.ndarray | float) -> np.ndarray | None:
+            x = a.vector(name, len(axes), one_for_all=True)
+            if x is None:
+                return None
+            found = np.broadcast_to(np.asarray(others, np.float64), extents.shape).copy()
+            found[:, axes] = x
+            return found
+
+        sizes, scales, start = everywhere("sizes", extents), everywhere("scales", 1.0), everywhere("roi_start", 0.0)
+        end, alignment = everywhere("roi_end", 1.0 if self.roi_relative else extents), everywhere("alignment", 0.5)
+        request = sizes if scales is None else scales.astype(np.float32) * extents.astype(np.float32)
+        assert request is not None
+        with np.errstate(all="ignore"):
+            return plan(
+                extents,
+                request.astype(np.float64),
+                roi=None if start is None or end is None else (start, end),
+                roi_relative=self.roi_relative,
+                mode=self.mode or "default",
+                max_size=everywhere("max_size", 0.0),
+                subpixel_scale=self.subpixel_scale,
+                rounding=_ROUNDINGS[self.size_rounding],
+                alignment=0.5 if alignment is None else alignment,
+            )
+
+    def setup(self, ctx: HostContext, image: Value, *values: Value) -> Setup:
+        first, count = self.resampled(image.spec)
+        a = self.arguments(ctx, values)
+        sizes, interval = self._planned(image.shapes, image.spec, a)
+        bad = ~np.isfinite(interval).all(axis=(1, 2)) | np.any(sizes > MAX_EXTENT, axis=1)
+        for i in np.flatnonzero(bad & ctx.present):
+            ctx.fail(
+                int(i), TOO_LARGE, f"the output shape asked for is {sizes[i].tolist()}, of an input of shape {image.shapes[i].tolist()}"
+            )
+        sizes = np.where(bad[:, None], 1, sizes)
+        return self.setup_of(ctx, image, a, sizes[:, first : first + count], interval[:, first : first + count])
+
+
+@operator_function(TensorResize)
+def tensor_resize(
+    input: Input,
+    /,
+    *,
+    alignment: PerSample[OneOrMore[float]] = 0.5,
+    antialias: bool = True,
+    axes: OneOrMore[int] | None = None,
+    axis_names: str | None = None,
+    dtype: DType | None = None,
+    interp_type: PerSample[types.DALIInterpType] = types.INTERP_LINEAR,
+    mag_filter: PerSample[types.DALIInterpType] | None = None,
+    max_size: PerSample[OneOrMore[float]] | None = None,
+    min_filter: PerSample[types.DALIInterpType] | None = None,
+    mode: Literal["default", "stretch", "not_larger", "not_smaller"] | None = None,
+    roi_end: PerSample[OneOrMore[float]] | None = None,
+    roi_relative: bool = False,
+    roi_start: PerSample[OneOrMore[float]] | None = None,
+    scales: PerSample[OneOrMore[float]] | None = None,
+    size_rounding: Literal["round", "truncate", "ceil"] = "round",
+    sizes: PerSample[OneOrMore[float]] | None = None,
+    subpixel_scale: bool = True,
+    device: Literal["cpu", "gpu"] | None = None,
+    name: str | None = None,
+    **hints: Unpack[ResizeHints],
+) -> DataNode:
+    """Resizes tensors along any axes, of any rank and layout; channels are an axis as others are.
+
+    At most three axes that are neighbours can change at once; that is known when the pipeline is built, from `axes`, scales of 1 and
+    sizes that are the input's. In DALI it may also turn out with the batch.
+
+    Args:
+      input: uint8, int16, uint16, float32 or (not in DALI) float16.
+      alignment: the point of the region, from its start (0) to its end (1), that keeps its place where an extent was rounded; one number
+        or one per axis. May be per sample.
+      antialias, dtype, interp_type, mag_filter, min_filter: as of `resize`.
+      axes: the axes that arguments are about, by number. Default: all.
+      axis_names: the same by letter of the layout.
+      max_size: limits of the output extents, one number or one per axis; 0: none. May be per sample.
+      mode: as of `resize`; "not_larger" and "not_smaller" with `sizes` alone. Axes that are not meant ask for their own extent there.
+      roi_start, roi_end, roi_relative: the source region, as of `resize`, along the axes meant.
+      scales: output extents in units of the input's, one number or one per axis; negative: mirrored. May be per sample.
+      size_rounding: how an extent becomes a whole number: "round" (halves up), "truncate" or "ceil".
+      sizes: output extents, one number or one per axis; 0: unset; negative: mirrored. May be per sample.
+      subpixel_scale: as of `resize`.
+
+    Returns:
+      A tensor of the input's layout.
+
+    Raises:
+      ValueError, TypeError: none or both of `sizes` and `scales`; wrong axes, or too many; an element type that is not taken. A sample
+        that would become too large fails when its batch is made.
+
+    Example:
+      >>> fn.tensor_resize(masks, scales=(0.5, 0.5), axis_names="HW", interp_type=types.INTERP_NN)
+    """
+    ...

@@ -1,0 +1,118 @@
+"""Perspective maps of images."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, Unpack
+
+import numpy as np
+
+from ... import types
+from ..._core.context import HostContext
+from ..._core.declaration import Len, OneOf, Range
+from ..._core.errors import ArgumentError
+from ..._core.graph import DataNode
+from ..._core.operator import Setup
+from ..._core.operator_function import Hints, Input, ListOf, OneOrMore, PerSample, operator_function
+from ..._core.values import Spec, Value
+from .._families import UNSUPPORTED, Points, Remap
+from .warp_affine import whole
+
+
+class WarpPerspective(Remap):
+    """By a given matrix."""
+
+    name = "experimental.warp_perspective"
+    points = Points.PROJECTIVE
+    layouts = ("HWC", "FHWC", "CHW", "FCHW", "HW")
+    border_mode: str
+    fill_value: tuple[float, ...] | float
+    interp_type: types.DALIInterpType
+    inverse_map: bool
+    pixel_origin: str
+
+    @property
+    def interpolation(self) -> types.DALIInterpType:
+        return self.interp_type
+
+    @property
+    def border(self) -> str:
+        return self.border_mode
+
+    def infer(self, image: Spec, *arguments: Spec) -> tuple[Spec, ...]:
+        layout, first = self.layout(image)
+        if ("matrix" in self.args) == (len(arguments) > len(self.args.inputs)):
+            raise ArgumentError("the matrix must be given, as an input or as the argument matrix")
+        self.args.check_width("matrix", 9, arguments)
+        self.args.check_width("size", 2, arguments, one_for_all=True)
+        fills, channels = np.size(self.fill_value), image.extent(image.ndim - 1) if layout.endswith("C") else 1
+        if fills > 1 and channels not in (None, fills):
+            raise ArgumentError(f"argument fill_value must be one number or one per channel, of which there are {channels}; got {fills}")
+        size: list[int | None] = [image.extent(first), image.extent(first + 1)]
+        if "size" in self.args:
+            fixed = self.args.is_static("size")
+            size = whole(np.broadcast_to(np.array(self.args.get("size")).reshape(-1), 2)).tolist() if fixed else [None, None]
+        return (self.output(image, size),)
+
+    def setup(self, ctx: HostContext, *values: Value) -> Setup:
+        image, a = values[0], self.arguments(ctx, values)
+        matrix = a.vector("matrix", 9) if "matrix" in self.args else values[1].dense("the matrix", ctx.present).reshape(ctx.N, -1)
+        if matrix is None or matrix.shape[1] != 9:
+            raise ArgumentError(f"the matrix must be 3 x 3 for each sample, got {0 if matrix is None else matrix.shape[1]} numbers")
+        matrix = matrix.astype(np.float32).astype(np.float64).reshape(-1, 3, 3)
+        if not self.inverse_map:
+            singular = np.linalg.det(matrix) == 0
+            for i in np.flatnonzero(singular & ctx.present):
+                ctx.fail(int(i), UNSUPPORTED, f"the matrix must have an inverse, got {matrix[i].tolist()}")
+            matrix = np.linalg.inv(np.where(singular[:, None, None], np.eye(3), matrix))
+        half = np.array([[1, 0, 0.5], [0, 1, 0.5], [0, 0, 1]])  # the kernel maps numbers of pixels to points from the corner
+        matrix = matrix @ half if self.pixel_origin == "corner" else half @ matrix
+        fills = np.size(self.fill_value)
+        for i in np.flatnonzero((image.shapes[:, -1] != fills) & ctx.present & (fills > 1)):
+            ctx.fail(int(i), UNSUPPORTED, f"argument fill_value has {fills} numbers for {image.shapes[i, -1]} channels")
+        wanted = a.vector("size", 2, one_for_all=True)
+        return self.setup_of(ctx, image, matrix.reshape(-1, 9), size=None if wanted is None else whole(wanted), fill=self.fill_value)
+
+
+@operator_function(WarpPerspective)
+def warp_perspective(
+    input: Input,
+    matrix_input: Input | None = None,
+    /,
+    *,
+    border_mode: Literal["constant", "replicate", "reflect", "reflect_101", "wrap"] = "constant",
+    fill_value: Annotated[OneOrMore[float], Range(infinite=True)] = 0.0,
+    interp_type: Annotated[types.DALIInterpType, OneOf(types.INTERP_NN, types.INTERP_LINEAR, types.INTERP_CUBIC)] = types.INTERP_LINEAR,
+    inverse_map: bool = True,
+    matrix: Annotated[PerSample[ListOf[float]] | None, Len(9)] = None,
+    pixel_origin: Literal["corner", "center"] = "corner",
+    size: Annotated[PerSample[OneOrMore[float]] | None, Range(0, above=True)] = None,
+    device: Literal["cpu", "gpu"] | None = None,
+    name: str | None = None,
+    **hints: Unpack[Hints],
+) -> DataNode:
+    """Maps images projectively: ``(x, y, 1)`` of the result times the matrix, divided by the third number, is the point that it shows.
+
+    Args:
+      input: HWC, FHWC, CHW, FCHW or HW; uint8, int16, uint16, float32 or (not in DALI) float16; any number of channels. Data without a
+        layout count as HW, HWC or FHWC by their rank.
+      matrix_input: the matrix as an input, ``[3, 3]`` per sample, a host value; in place of the argument `matrix`.
+      border_mode: what is outside of the image: "constant": the fill value; "replicate": the nearest pixel; "reflect": the image
+        mirrored at its edge; "reflect_101": at the centre of the pixels there; "wrap": the image again.
+      fill_value: one number, or one per channel of layouts that end with C; rounded and clipped to the element type.
+      interp_type: INTERP_NN, INTERP_LINEAR or INTERP_CUBIC (Keys' with -0.75, as OpenCV has it).
+      inverse_map: True: the matrix maps points of the result to points of the input; False: the other way round.
+      matrix: 9 numbers, row by row. May be per sample.
+      pixel_origin: what (0, 0) is: "corner" of the image, or "center" of its first pixel, as in OpenCV.
+      size: extents of the result, (H, W) or one number for both, rounded. Default: the input's. May be per sample.
+
+    Returns:
+      The mapped images, in the input's layout and type.
+
+    Raises:
+      ValueError: wrong layout, element type, or number of numbers. A sample whose matrix has no inverse fails when its batch is made,
+        where that is needed.
+
+    Example:
+      >>> fn.experimental.warp_perspective(images, matrix=[1.0, 0.2, 0.0, 0.0, 1.0, 0.0, 0.0, 0.001, 1.0])
+    """
+    ...
