@@ -1,5 +1,6 @@
 // CPU kernel of the linear map of channels: pixels in planes, a few hundred at a time.
 #include <algorithm>
+#include <cstring>
 
 #include "ffi/color/color.h"
 #include "ffi/common/rows.h"
@@ -58,12 +59,35 @@ void Colors(const ColorBatch& b, int i, int64_t pixels) {
   }
 }
 
+// One channel of bytes: what becomes of each of their values.
+void ByTable(const ColorBatch& b, int i, int64_t n) {
+  const float factor = b.Matrix(i)[0], offset = b.Matrix(i)[1];
+  const uint8_t* from = b.in.bytes(i);
+  WithType(b.out.dtype, [&](auto t) {
+    using T = decltype(t);
+    T table[256], *to = reinterpret_cast<T*>(b.out.bytes(i));
+    for (int v = 0; v < 256; v++) {
+      const float product = static_cast<float>(v) * factor;
+      table[v] = ConvertTo<T>(product + offset);
+    }
+    int64_t k = 0;
+    for (; k + 8 <= n; k += 8) {  // all are read before one is written: bytes might be the table's
+      T found[8];
+      for (int e = 0; e < 8; e++) found[e] = table[from[k + e]];
+      std::memcpy(to + k, found, sizeof found);
+    }
+    for (; k < n; k++) to[k] = table[from[k]];
+  });
+}
+
 }  // namespace
 
 Status Color(const ColorBatch& batch, int i) {
   const int64_t pixels = batch.Pixels(i);
   if (pixels < 0) return kInternal;
-  if (FitsFloat(batch.in.dtype))
+  if (batch.in.dtype == DType::kU8 && batch.in_channels == 1 && batch.out_channels == 1)
+    ByTable(batch, i, pixels);
+  else if (FitsFloat(batch.in.dtype))
     Colors<float>(batch, i, pixels);
   else
     Colors<double>(batch, i, pixels);

@@ -1,6 +1,6 @@
 // CPU kernel of separable filters: along the rows first, then over the last few rows, all in floats.
 #include <algorithm>
-#include <cstring>
+#include <cmath>
 #include <new>
 #include <vector>
 
@@ -11,25 +11,9 @@
 namespace jaxdali {
 namespace {
 
-typedef float Eight __attribute__((vector_size(32)));
-
-// out[i] = sum of weights[k] * from[k][i]. Sums of 32 elements at a time stay in registers.
-JAXDALI_INLINE void Weigh(const float* const* from, const float* weights, int taps, int64_t n, float* out) {
-  int64_t i = 0;
-  for (; i + 32 <= n; i += 32) {
-    Eight a{}, b{}, c{}, d{};
-    for (int k = 0; k < taps; k++) {
-      Eight v[4];
-      std::memcpy(v, from[k] + i, sizeof v);
-      a += v[0] * weights[k];
-      b += v[1] * weights[k];
-      c += v[2] * weights[k];
-      d += v[3] * weights[k];
-    }
-    const Eight sums[4] = {a, b, c, d};
-    std::memcpy(out + i, sums, sizeof sums);
-  }
-  for (; i < n; i++) {
+// out[i] = sum of weights[k] * from[k][i].
+void Weigh(const float* const* from, const float* weights, int taps, int64_t n, float* out) {
+  for (int64_t i = 0; i < n; i++) {
     float sum = 0;
     for (int k = 0; k < taps; k++) sum += from[k][i] * weights[k];
     out[i] = sum;
@@ -37,8 +21,29 @@ JAXDALI_INLINE void Weigh(const float* const* from, const float* weights, int ta
 }
 
 #if defined(__x86_64__)
+// Sums of 32 elements at a time stay in registers: compilers keep arrays of vectors in memory.
 JAXDALI_AVX2_FMA void WeighAvx2(const float* const* from, const float* weights, int taps, int64_t n, float* out) {
-  Weigh(from, weights, taps, n, out);
+  int64_t i = 0;
+  for (; i + 32 <= n; i += 32) {
+    __m256 a = _mm256_setzero_ps(), b = a, c = a, d = a;
+    for (int k = 0; k < taps; k++) {
+      const float* v = from[k] + i;
+      const __m256 weight = _mm256_broadcast_ss(weights + k);
+      a = _mm256_fmadd_ps(_mm256_loadu_ps(v), weight, a);
+      b = _mm256_fmadd_ps(_mm256_loadu_ps(v + 8), weight, b);
+      c = _mm256_fmadd_ps(_mm256_loadu_ps(v + 16), weight, c);
+      d = _mm256_fmadd_ps(_mm256_loadu_ps(v + 24), weight, d);
+    }
+    _mm256_storeu_ps(out + i, a);
+    _mm256_storeu_ps(out + i + 8, b);
+    _mm256_storeu_ps(out + i + 16, c);
+    _mm256_storeu_ps(out + i + 24, d);
+  }
+  for (; i < n; i++) {
+    float sum = 0;
+    for (int k = 0; k < taps; k++) sum = std::fma(from[k][i], weights[k], sum);
+    out[i] = sum;
+  }
 }
 #endif
 
