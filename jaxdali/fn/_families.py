@@ -101,8 +101,11 @@ class Window(NativeOperator):
         """What `setup` returns."""
         params = {n: getattr(part, n).astype(np.int32) for n in ("start", "step", "extent")}
         params |= {n: x.astype(np.float32) for n in ("fill", "scale", "offset") if (x := getattr(part, n)) is not None}
-        shapes = part.extent[:, self._permutation(image.spec, ctx.spec)]
-        return Setup((None if ctx.spec.shape is not None else shapes,), params)
+        return Setup((None if ctx.spec.shape is not None else self.shapes(image.spec, ctx.spec, part),), params)
+
+    def shapes(self, image: Spec, out: Spec, part: Part) -> np.ndarray:
+        """Shapes of the output, ``i64[N, ndim]``."""
+        return part.extent[:, self._permutation(image, out)]
 
     def lower(self, ctx: LowerContext, *arrays: Any) -> Any:
         layout = self.layout(ctx.inputs[0])

@@ -12,9 +12,9 @@ from ..._core.building import add
 from ..._core.calls import records
 from ..._core.context import BuildContext, HostContext, LowerContext
 from ..._core.graph import DataNode
-from ..._core.operator import HostOperator, NativeOperator, Operator, ProgramOperator, Setup
+from ..._core.operator import HostOperator, Operator, ProgramOperator, Setup
 from ..._core.values import Spec, Value
-from .._families import call_window
+from .._families import Part, Window
 
 _OUT_OF_BOUNDS = 7  # ffi/common/status.h
 _FAR = 1 << 40  # static indices are cut to this, so that arithmetic on them can't overflow
@@ -125,12 +125,10 @@ class Subscript(HostOperator, ProgramOperator):
             key.append(a.index if isinstance(a, At) else slice(a.start, a.stop, a.step))
         return tuple(key)
 
-    def window(self, ctx: HostContext, x: Value, values: tuple[Value, ...]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """First index, step and extent ``i64[N, ndim]`` on each axis; samples for which an index is out of range fail."""
+    def window(self, ctx: HostContext, x: Value, values: tuple[Value, ...]) -> Part:
+        """What is taken of each sample; samples for which an index is out of range fail."""
         axes = self._all_axes(x.spec.ndim)
-        start = np.zeros(x.shapes.shape, np.int64)
-        step = np.ones_like(start)
-        extent = x.shapes.copy()
+        part = Part.whole(x.shapes)
 
         def get(i: Index) -> Any:
             return values[i.place].dense("an index").astype(np.int64) if isinstance(i, Operand) else i
@@ -142,20 +140,20 @@ class Subscript(HostOperator, ProgramOperator):
                 good = (at >= -n) & (at < n)
                 for i in np.flatnonzero(~good & ctx.present):
                     ctx.fail(int(i), _OUT_OF_BOUNDS, f"index {at[i]} is out of range for axis {d} of extent {n[i]}")
-                start[:, d] = np.where(good, np.where(at < 0, at + n, at), 0)
-                extent[:, d] = 1
+                part.start[:, d] = np.where(good, np.where(at < 0, at + n, at), 0)
+                part.extent[:, d] = 1
             elif not axis.whole:
                 stride = np.broadcast_to(1 if axis.step is None else get(axis.step), n.shape)
                 for i in np.flatnonzero((stride == 0) & ctx.present):
                     ctx.fail(int(i), _OUT_OF_BOUNDS, f"the step of the slice of axis {d} is 0")
                 stride = np.where(stride == 0, 1, stride)
-                start[:, d], step[:, d], extent[:, d] = _normalized(n, get(axis.start), get(axis.stop), stride)
-        return start, step, extent
+                part.start[:, d], part.step[:, d], part.extent[:, d] = _normalized(n, get(axis.start), get(axis.stop), stride)
+        return part
 
-    def _shapes(self, extent: np.ndarray) -> np.ndarray:
-        """Shapes of the output for extents on the input's axes."""
-        kept = [d for d, a in enumerate(self._all_axes(extent.shape[1])) if isinstance(a, Range)]
-        shapes = extent[:, kept]
+    def shapes(self, x: Spec, out: Spec, part: Part) -> np.ndarray:
+        """Shapes of the output, ``i64[N, ndim]``."""
+        kept = [d for d, a in enumerate(self._all_axes(x.ndim)) if isinstance(a, Range)]
+        shapes = part.extent[:, kept]
         for place, _ in self.new:
             shapes = np.insert(shapes, place, 1, axis=1)
         return shapes
@@ -164,15 +162,15 @@ class Subscript(HostOperator, ProgramOperator):
         if self._static(x.spec):
             data = x.dense()[(slice(None), *self._key())]
             return (data.reshape(len(data), *(ctx.spec.shape or ())),)
-        start, step, extent = self.window(ctx, x, (x, *indices))
-        shapes = self._shapes(extent)
+        part = self.window(ctx, x, (x, *indices))
+        shapes = self.shapes(x.spec, ctx.spec, part)
         out = []
         for i, shape in enumerate(shapes):
             source = x.sample(i)
             if min(x.shapes[i], default=1) == 0:  # nothing to take, and an index of a failed sample would not exist
                 out.append(np.zeros(shape, x.spec.dtype))
                 continue
-            key = tuple(_slice(int(a), int(s), int(n)) for a, s, n in zip(start[i], step[i], extent[i], strict=True))
+            key = tuple(_slice(int(a), int(s), int(n)) for a, s, n in zip(part.start[i], part.step[i], part.extent[i], strict=True))
             out.append(source[key].reshape(shape))
         return (np.stack(out) if ctx.spec.shape is not None else out,)
 
@@ -181,10 +179,9 @@ class Subscript(HostOperator, ProgramOperator):
         return (y.reshape(ctx.B, *(ctx.spec.shape or ())),)
 
 
-class _PerSampleSubscript(Subscript, NativeOperator):
-    """A subscript in a program, of samples that differ in shape or with indices per sample: the native kernel takes the parts."""
+class _PerSampleSubscript(Subscript, Window):
+    """A subscript in a program, of samples that differ in shape or with indices per sample."""
 
-    kernel = "window"
     called: str
 
     @property
@@ -192,14 +189,13 @@ class _PerSampleSubscript(Subscript, NativeOperator):
         return self.called
 
     def setup(self, ctx: HostContext, x: Value, *indices: Value) -> Setup:
-        start, step, extent = self.window(ctx, x, (x, *indices))
-        params = {"start": start.astype(np.int32), "step": step.astype(np.int32), "extent": extent.astype(np.int32)}
-        return Setup((None if ctx.spec.shape is not None else self._shapes(extent),), params)
+        return self.setup_of(ctx, x, self.window(ctx, x, (x, *indices)))
+
+    def layout(self, image: Spec) -> str:
+        return ""  # axes are those of the subscript, whatever their names
 
     def lower(self, ctx: LowerContext, x: Any, *indices: Any) -> Any:
-        p = ctx.params
-        y, status = call_window(ctx, x, p["start"], p["step"], p["extent"])
-        return (y,), status
+        return Window.lower(self, ctx, x, *indices)
 
 
 def _small(k: Any) -> Any:
