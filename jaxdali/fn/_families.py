@@ -267,7 +267,6 @@ class Around:
     fill: np.ndarray | None = None
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class Stencil(NativeOperator):
     """A reduction of the window around each element, over the two or three spatial axes."""
 

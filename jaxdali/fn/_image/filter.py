@@ -19,7 +19,6 @@ BorderMode = Literal["reflect_101", "reflect_1001", "wrap", "clamp", "edge", "co
 _BORDERS = {"reflect_101": REFLECT, "reflect_1001": MIRROR, "wrap": WRAP, "clamp": REPLICATE, "edge": REPLICATE, "constant": CONSTANT}
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class Filter(Stencil):
     """Inputs: images, filters, perhaps fill values, then those of `args`."""
 

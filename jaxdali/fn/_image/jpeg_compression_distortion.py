@@ -28,7 +28,6 @@ _TABLES = np.array([_LUMINANCE.split(), _CHROMA.split()], np.int64)
 _UNIT, _UNIT_BYTES = 16, 384  # ffi/jpeg_distortion/jpeg_distortion.h
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class JpegCompressionDistortion(NativeOperator):
     """Compression with chroma of half the size, and decompression, as libjpeg does both."""
 

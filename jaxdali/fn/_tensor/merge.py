@@ -24,7 +24,6 @@ Tree = int | tuple[int, "Tree", "Tree"]  # an input; or the input that says whic
 _MOST = 64  # inputs of one merge
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class Merge(HostOperator, NativeOperator):
     """For each sample one of several values. In a program each is copied once, whatever number of branches it comes from."""
 
@@ -125,7 +124,6 @@ def merge(if_true: Any, if_false: Any, predicate: DataNode) -> DataNode:
     return add(Merge(), if_true, if_false, predicate)
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class Fetch(EagerOperator):
     """What a program made, on the host: ends the program there."""
 
@@ -145,7 +143,6 @@ def predicate_of(x: DataNode) -> DataNode:
     return _checked(x, "if", "")
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class Logical(HostOperator):
     """What is asked by `if`, or a side of `and`, `or` or `not`, checked; of `not`, its result."""
 

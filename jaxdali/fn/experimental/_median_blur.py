@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Annotated, Literal, Unpack
 
 import numpy as np
@@ -24,7 +23,6 @@ def plane(image: Spec) -> tuple[int, int]:
     return layout.index("H"), 2
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class MedianBlur(Stencil):
     """The median of a rectangle."""
 

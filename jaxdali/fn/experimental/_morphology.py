@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Annotated, Literal, Unpack
 
 import numpy as np
@@ -20,7 +19,6 @@ _BORDERS = {"constant": CONSTANT, "replicate": REPLICATE, "reflect": MIRROR, "re
 _MOST = 1023
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class Dilate(Stencil):
     """The largest element of a rectangle."""
 
