@@ -26,9 +26,11 @@ from ._core.operator import HostOperator, NativeOperator, Operator, ProgramOpera
 from ._core.operator_function import Hints, Input, ListOf, OneOrMore, PerSample, SeededHints, operator_function
 from ._core.ragged import ALIGNMENT, Packed, Ragged
 from ._core.values import Spec, Value
-from ._data.files import Path
+from ._data.files import Files, Path
 from ._data.listed import ListSource, Reader, ReaderHints, Records
+from ._data.ranges import Ranges
 from ._data.source import SampleIds, Saved, Source
+from ._data.storage import Storage
 from ._data.walk import Order
 from .fn._families import (
     UNSUPPORTED,
@@ -52,6 +54,7 @@ __all__ = [
     "DType",
     "DataNode",
     "Elementwise",
+    "Files",
     "Hints",
     "HostContext",
     "HostOperator",
@@ -73,6 +76,7 @@ __all__ = [
     "ProgramOperator",
     "Ragged",
     "Range",
+    "Ranges",
     "Reader",
     "ReaderHints",
     "Records",
@@ -84,6 +88,7 @@ __all__ = [
     "Source",
     "SourceOperator",
     "Spec",
+    "Storage",
     "Value",
     "Values",
     "Warp",

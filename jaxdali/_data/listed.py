@@ -100,7 +100,13 @@ class Records:
             except ValueError as e:
                 return str(e)
 
-        rows = list(threads.map(read, [(records, i) for records, index in parts for i in index.tolist()]))
+        def read_all(samples: Sequence[tuple[Records, int]]) -> list[Sequence[np.ndarray] | str]:
+            return [read(sample) for sample in samples]
+
+        samples = [(records, i) for records, index in parts for i in index.tolist()]
+        each = -(-len(samples) // (4 * ctx.num_threads))  # handing over one by one takes as long as reading a small record
+        together = [samples[k : k + each] for k in range(0, len(samples), each)]
+        rows = [row for found in (map if ctx.num_threads == 1 else threads.map)(read_all, together) for row in found]
         specs = parts[0][0].specs
         for k, row in enumerate(rows):
             if isinstance(row, str):
@@ -180,7 +186,7 @@ class Reader(SourceOperator, Order):
 
     on_error: OnError = "raise"
     storage: Storage | None = None
-    weights: float | tuple[float, ...] | None = None
+    weights: float | Sequence[float] | None = None
 
     def __post_init__(self):
         super().__post_init__()

@@ -17,6 +17,7 @@ it once took.
 from __future__ import annotations
 
 import base64
+import dataclasses
 import enum
 import json
 import math
@@ -35,6 +36,7 @@ from .._core.building import Scope, building, inside
 from .._core.calls import Call, flat, functions, made_at
 from .._core.errors import ArgumentError
 from .._core.graph import Branch, DataNode, Graph, Node
+from .._data.storage import Storage
 from ..fn._tensor.subscript import NewAxis
 from ..tfrecord import Feature, FeatureType
 
@@ -264,6 +266,10 @@ def _encode(x: Any, places: Places) -> Any:
         return {"newaxis": x.letter}
     if isinstance(x, types.ScalarConstant):
         return {"constant": [_encode(x.value, places), x.dtype.name]}
+    if isinstance(x, Storage):
+        if x.options:
+            raise ArgumentError("the options of a Storage, which may be credentials, are not written to a file")
+        return {"storage": {f.name: _encode(getattr(x, f.name), places) for f in dataclasses.fields(x) if f.name != "options"}}
     if isinstance(x, os.PathLike):
         return os.fsdecode(x)
     if isinstance(x, bytes):
@@ -301,6 +307,8 @@ def _decode(x: Any, made: Made) -> Any:
             return NewAxis(letter)
         case {"constant": [value, str(dtype)]}:
             return types.Constant(_decode(value, made), types.DALIDataType[dtype])
+        case {"storage": dict(fields)}:
+            return Storage(**fields)
         case {"bytes": str(text)}:
             return base64.b64decode(text, validate=True)
         case {"dtype": str(name)}:

@@ -6,7 +6,7 @@ import numpy as np
 import places
 import pytest
 
-from jaxdali import Pipeline, fn, newaxis, pipeline_def, types
+from jaxdali import Pipeline, Storage, fn, newaxis, pipeline_def, types
 from jaxdali.plugin.jax.fn import jax_function
 
 
@@ -283,3 +283,19 @@ def test_nodes_from_outside_and_sinks():
     copy = Pipeline.deserialize(pipe.serialize())
     assert copy.serialize() == pipe.serialize()
     assert batches(copy) == batches(pipe)
+
+
+def test_a_storage_is_written_without_credentials(folder):
+    def pipeline(storage):
+        @pipeline_def(batch_size=2, num_threads=1)
+        def define():
+            return fn.readers.file(file_root=folder, storage=storage)[0]
+
+        return define()
+
+    storage = Storage(read_ahead=7, timeout=2.5)
+    text = pipeline(storage).serialize()
+    assert Pipeline.deserialize(text).serialize() == text
+    assert b'"read_ahead": 7' in text
+    with pytest.raises(ValueError, match=r"argument storage: the options of a Storage, which may be credentials"):
+        pipeline(Storage(options={"secret": "x"})).serialize()

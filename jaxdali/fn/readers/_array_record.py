@@ -133,7 +133,7 @@ class _ArrayRecords(Records):
             ctx.fail(i, code, reason)
 
         self._ranges.read_to(dataclasses.replace(ctx, fail=fail), index, data, ends - sizes, sizes, first)
-        whole = memoryview(data)
+        whole = data.data
 
         def decode(k: int) -> np.ndarray:
             if first + k in failed:

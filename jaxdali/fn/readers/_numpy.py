@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import io
 import math
 import os
@@ -105,7 +106,11 @@ def _header(f: BinaryIO) -> tuple[tuple[int, ...], bool, np.dtype]:
     start = f.read(8)
     if len(start) < 8 or start[:6] != b"\x93NUMPY":
         raise ValueError("it is no .npy file: it does not begin with the magic bytes of one")
-    text = f.read(int.from_bytes(f.read(2 if start[6] == 1 else 4), "little")).decode("latin-1")
+    return _described(f.read(int.from_bytes(f.read(2 if start[6] == 1 else 4), "little")).decode("latin-1"))
+
+
+@functools.lru_cache(maxsize=256)  # files of a data set have few headers, and taking one apart takes longer than reading the file
+def _described(text: str) -> tuple[tuple[int, ...], bool, np.dtype]:
     descr = re.search(r"""["']descr["']\s*:\s*["']([^"']*)["']""", text)
     order = re.search(r"""["']fortran_order["']\s*:\s*(True|False)""", text)
     shape = re.search(r"""["']shape["']\s*:\s*\(([\d, L]*)\)""", text)
