@@ -161,6 +161,12 @@ def _path(x: Any) -> str:
     return os.fsdecode(x)
 
 
+def _function(x: Any) -> Any:
+    if not callable(x):
+        raise TypeError
+    return x
+
+
 def _dtype(x: Any) -> np.dtype | None:
     try:
         return None if isinstance(x, DALIDataType) and x == NO_TYPE else numpy_dtype(x)
@@ -216,6 +222,7 @@ _INT = Kind("a whole number", "whole numbers", _int, int)
 FLOAT = Kind("a number", "numbers", _float, float)
 TENSOR = Kind("an array of numbers", "arrays of numbers", _tensor)
 KINDS = {bool: _BOOL, int: _INT, float: FLOAT, str: Kind("a text", "texts", _str), os.PathLike: Kind("a path", "paths", _path)}
+KINDS |= {collections.abc.Callable: Kind("a function", "functions", _function)}
 
 
 def dtype_kind(allowed: tuple[np.dtype, ...] | None) -> Kind:

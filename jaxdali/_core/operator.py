@@ -26,7 +26,7 @@ class Operator:
     """One call of a function of `jaxdali.fn`. Its fields are static attributes: they stand in the key of compiled programs.
 
     What it does depends on its kind: `HostOperator` and `ProgramOperator` (one with both forms inherits both), `SourceOperator`,
-    `EagerOperator`. `bind` and `infer` are called when the pipeline is built.
+    `EagerOperator`, `SampleOperator`. `bind` and `infer` are called when the pipeline is built.
 
     Every kind of operator is a frozen dataclass, with keywords alone, without saying so: it is made one when it is first used, as that
     takes a millisecond each, and most programs use few of the operators that they import.
@@ -214,5 +214,27 @@ class EagerOperator(Operator):
 
         Args:
           shards: `Shards`: where each shard's arrays are to be.
+        """
+        raise NotImplementedError(self.name)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SampleOperator(EagerOperator):
+    """Runs between programs, on the host, on samples of any shapes. Its outputs are host values, whatever its inputs are."""
+
+    sharding: Sharding | None = None
+
+    @property
+    def compiled(self) -> bool:
+        return True  # samples are copies
+
+    def is_on_device(self, asked: str, follows: bool) -> bool:
+        return False
+
+    def call_samples(self, ctx: HostContext, inputs: Sequence[Value]) -> Sequence[Sequence[np.ndarray | None]]:
+        """For each output N arrays of one type and number of dimensions; None for samples that a short batch lacks.
+
+        Args:
+          inputs: host values.
         """
         raise NotImplementedError(self.name)

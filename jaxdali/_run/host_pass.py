@@ -12,7 +12,7 @@ import numpy as np
 from .._core import ffi as _ffi
 from .._core.context import HostContext
 from .._core.errors import OperatorError
-from .._core.operator import EagerOperator, HostOperator, ProgramOperator, SourceOperator
+from .._core.operator import EagerOperator, HostOperator, ProgramOperator, SampleOperator, SourceOperator
 from .._core.ragged import Packed, pack
 from .._core.values import Spec, Value
 from . import repair
@@ -150,6 +150,9 @@ class HostPass:
         try:
             if isinstance(op, EagerOperator):
                 self._place.calling = step.node
+                if isinstance(op, SampleOperator):
+                    self._run_samples(step, op, work, ctx)
+                    return
                 self._run_eager(step, op, work, ctx)
                 return
             values = [work.values[r] for r in step.inputs]
@@ -254,15 +257,7 @@ class HostPass:
             results = [[np.zeros((0,) * (1 + s.ndim), s.dtype)] * place.S for s in step.specs]
         else:
             results = op.call(ctx, inputs, place.cpu_shards if beside else place.shards)
-        specs: list[Spec] = []
-        for i, parts in enumerate(results):
-            ndim = parts[0].ndim - 1
-            specs.append(Spec(parts[0].dtype, ndim, None if ndim else (), op.layout_of(i, ndim)))
-            if step.known and (step.specs[i].dtype, step.specs[i].ndim) != (specs[i].dtype, ndim):
-                before = step.specs[i]
-                raise step.node.error(
-                    f"output {i} had {before.ndim} dimensions of {before.dtype}, now {ndim} of {specs[i].dtype}; these may not change"
-                )
+        specs = [self._result_spec(step, op, i, parts[0].dtype, parts[0].ndim - 1) for i, parts in enumerate(results)]
         for ref, spec, parts in zip(step.outputs, specs, results, strict=True):
             made = work.results[ref] = EagerArrays(parts)
             made.present = among
@@ -276,6 +271,42 @@ class HostPass:
                     value.data = np.asarray(rows, spec.dtype)
                 else:
                     value.data = pack(rows, place.S, functools.partial(self._buffer, ref))
+        if not step.known:
+            self._replan(self.plan.with_specs(step, tuple(specs)))
+
+    @staticmethod
+    def _result_spec(step: Step, op: EagerOperator, i: int, dtype: np.dtype, ndim: int) -> Spec:
+        """Of output `i` of an eager step."""
+        if step.known and (step.specs[i].dtype, step.specs[i].ndim) != (dtype, ndim):
+            before = step.specs[i]
+            raise step.node.error(f"output {i} had {before.ndim} dimensions of {before.dtype}, now {ndim} of {dtype}; these may not change")
+        return Spec(dtype, ndim, None if ndim else (), op.layout_of(i, ndim))
+
+    def _run_samples(self, step: Step, op: SampleOperator, work: Work, ctx: HostContext):
+        """Calls a function of samples. Its results are host values."""
+        among = work.among(step.presence)
+        if not ctx.present.any():
+            if not step.known:
+                raise step.node.error("no sample of the first batch is here, so that the types of its outputs are not known")
+            self.store(step, work, [_nothing(s, ctx.N) for s in step.specs])
+            return
+        try:
+            results = op.call_samples(ctx, [self._outputs.host_value(r, work) for r in step.inputs])
+        except OperatorError:
+            raise
+        except Exception as e:  # whatever a function of the user's raises
+            raise step.node.error(f"{type(e).__name__}: {e}") from e
+        specs: list[Spec] = []
+        for i, (ref, samples) in enumerate(zip(step.outputs, results, strict=True)):
+            kinds = sorted({(x.dtype.name, x.ndim) for x in samples if x is not None})
+            if len(kinds) != 1:
+                raise step.node.error(f"output {i} must be of one type and number of dimensions in all samples, got {kinds}")
+            dtype, ndim = next((x.dtype, x.ndim) for x in samples if x is not None)
+            specs.append(self._result_spec(step, op, i, dtype, ndim))
+            rows = [np.zeros((0,) * ndim, dtype) if x is None else x for x in samples]
+            data = pack(rows, self._place.S, functools.partial(self._buffer, ref)) if ndim else np.array(rows)
+            shapes = data.shapes if isinstance(data, Packed) else np.zeros((self._place.N, 0), np.int64)
+            work.values[ref] = Value(specs[i], shapes, data, among)
         if not step.known:
             self._replan(self.plan.with_specs(step, tuple(specs)))
 

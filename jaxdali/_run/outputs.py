@@ -62,6 +62,17 @@ class Outputs:
             return Value(value.spec, value.shapes, Packed(np.asarray(result.data)[None], offsets, value.shapes))
         return Value(value.spec, value.shapes, result[0] if isinstance(result, EagerArrays) else result)
 
+    def host_value(self, ref: Ref, work: Work) -> Value:
+        """A value with its data on the host, of all local shards."""
+        value, result = work.values[ref], work.results.get(ref)
+        if value.data is not None or result is None:
+            return value
+        if isinstance(result, Ragged):
+            offsets, _ = plan_offsets(value.shapes, len(self._shards.devices))
+            rows = np.stack([np.asarray(p) for p in by_shard(result.data, self._shards)])
+            return Value(value.spec, value.shapes, Packed(rows, offsets, value.shapes))
+        return Value(value.spec, value.shapes, np.concatenate([np.asarray(p) for p in by_shard(result, self._shards)]))
+
     def array(self, ref: Ref, step: Step, sharding: Sharding | None, work: Work) -> jax.Array:
         """An output of an iterator, made by `step`: a global array on `sharding` (None: on the one device)."""
         result: Any = work.results.get(ref)

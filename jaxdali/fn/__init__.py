@@ -46,6 +46,7 @@ from ._image.crop_mirror_normalize import crop_mirror_normalize as crop_mirror_n
 from ._image.displacement import jitter as jitter
 from ._image.displacement import sphere as sphere
 from ._image.displacement import water as water
+from ._image.dump_image import dump_image as dump_image
 from ._image.equalize import equalize as equalize
 from ._image.erase import erase as erase
 from ._image.filter import filter as filter
@@ -87,6 +88,7 @@ from ._tensor.ones import ones as ones
 from ._tensor.ones import ones_like as ones_like
 from ._tensor.per_frame import per_frame as per_frame
 from ._tensor.permute_batch import permute_batch as permute_batch
+from ._tensor.python_function import python_function as python_function
 from ._tensor.reshape import reinterpret as reinterpret
 from ._tensor.reshape import reshape as reshape
 from ._tensor.sequence_rearrange import sequence_rearrange as sequence_rearrange

@@ -77,7 +77,7 @@ UNTYPED = {"external_source.cuda_stream"}  # anything that stands for a stream i
 
 def example(a: Argument):
     """A value that the argument takes."""
-    for x in (a.range.inside, a.range.inside + 1, "text", True, dali_types.FLOAT, dali_types.INTERP_LINEAR, dali_types.RGB, 0, "."):
+    for x in (a.range.inside, a.range.inside + 1, "text", True, dali_types.FLOAT, dali_types.INTERP_LINEAR, dali_types.RGB, 0, ".", len):
         for form in ([x], [[x] * n for n in (a.lengths or (1,))])[a.many]:
             with contextlib.suppress(TypeError, ValueError):
                 a.convert(form)

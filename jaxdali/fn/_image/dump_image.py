@@ -1,0 +1,76 @@
+"""Images as files, to look at them."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Literal, Unpack
+
+import numpy as np
+
+from ..._core.context import HostContext
+from ..._core.graph import DataNode
+from ..._core.operator import SampleOperator
+from ..._core.operator_function import Hints, Input, operator_function
+from ..._core.values import Value
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DumpImage(SampleOperator):
+    """Writes each sample to a file."""
+
+    name = "dump_image"
+    suffix: str
+    input_layout: str
+
+    @property
+    def preserved(self) -> bool:
+        return True
+
+    def layout_of(self, i: int, ndim: int) -> str:
+        return self.input_layout
+
+    def call_samples(self, ctx: HostContext, inputs: Sequence[Value]) -> Sequence[Sequence[np.ndarray | None]]:
+        (images,) = inputs
+        samples: list[np.ndarray | None] = [None] * ctx.N
+        for i in np.flatnonzero(ctx.present).tolist():
+            x = samples[i] = np.array(images.sample(i))
+            if x.dtype != np.uint8 or x.ndim != 3 or x.shape[2] not in (1, 3):
+                raise ValueError(f"the input must be uint8 images HWC of 1 or 3 channels, got {x.dtype} of shape {x.shape}")
+            number = ctx.shard_ids[i // ctx.B] * ctx.B + i % ctx.B
+            with open(f"{number}-{self.suffix}-0.ppm", "wb") as f:
+                f.write(b"P%d\n%d %d\n255\n" % (5 if x.shape[2] == 1 else 6, x.shape[1], x.shape[0]) + x.tobytes())
+        return [samples]
+
+
+@operator_function(DumpImage)
+def dump_image(
+    input: Input,
+    /,
+    *,
+    suffix: str = "",
+    input_layout: Literal["HWC"] = "HWC",
+    device: Literal["cpu"] | None = None,
+    name: str | None = None,
+    **hints: Unpack[Hints],
+) -> DataNode:
+    """Writes images to files ``{sample}-{suffix}-0.ppm`` of the current directory, over those of the batch before. For debugging.
+
+    Differs from DALI: the files are binary PPM (gray: PGM), and written even if nobody needs the result; inputs may be on the accelerator.
+
+    Args:
+      input: uint8 images, HWC of 1 or 3 channels.
+      suffix: part of the files' names.
+      input_layout: "HWC".
+      device: "cpu" or None.
+
+    Returns:
+      The images: a host value.
+
+    Raises:
+      OperatorError: no such images, or a file can't be written.
+
+    Example:
+      >>> images = fn.dump_image(images, suffix="before")
+    """
+    ...

@@ -1,0 +1,126 @@
+"""Functions of NumPy arrays."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any, Literal, Unpack
+
+import numpy as np
+
+from ..._core.building import add
+from ..._core.context import BuildContext, HostContext
+from ..._core.declaration import Range
+from ..._core.errors import ArgumentError
+from ..._core.graph import DataNode
+from ..._core.operator import Operator, SampleOperator
+from ..._core.operator_function import Hints, Input, operator_function
+from ..._core.values import Spec, Value
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PythonFunction(SampleOperator):
+    """Calls a function of the user's, of each shard its own."""
+
+    name = "python_function"
+    function: Callable[..., Any] = dataclasses.field(compare=False)
+    outputs: int
+    layouts: tuple[str, ...]
+    batch: bool
+    of_shards: tuple[Callable[..., Any], ...] = dataclasses.field(default=(), compare=False)
+
+    @property
+    def num_outputs(self) -> int:
+        return self.outputs
+
+    @property
+    def preserved(self) -> bool:
+        return True
+
+    def bind(self, ctx: BuildContext, *specs: Spec) -> Operator:
+        return dataclasses.replace(self, of_shards=tuple(op.function for op in ctx.of_shards))
+
+    def layout_of(self, i: int, ndim: int) -> str:
+        layout = self.layouts[i] if i < len(self.layouts) else ""
+        if layout and len(layout) != ndim:
+            raise ArgumentError(f"output_layouts has {layout!r} for output {i}, which has {ndim} dimensions")
+        return layout
+
+    def call_samples(self, ctx: HostContext, inputs: Sequence[Value]) -> Sequence[Sequence[np.ndarray | None]]:
+        found: list[list[np.ndarray | None]] = [[None] * ctx.N for _ in range(self.outputs)]
+        for s, function in enumerate(self.of_shards):
+            here = (s * ctx.B + np.flatnonzero(ctx.present[s * ctx.B : (s + 1) * ctx.B])).tolist()
+            samples = [[np.array(x.sample(i)) for i in here] for x in inputs]  # the function may keep and change them
+            if self.batch:
+                rows = zip(*(self._of_batch(x, len(here)) for x in self._split(function(*samples))), strict=True)
+            else:
+                rows = (self._split(function(*(x[k] for x in samples))) for k in range(len(here)))
+            for i, row in zip(here, rows, strict=bool(self.outputs) or not self.batch):
+                for output, x in zip(found, row, strict=True):
+                    output[i] = _array(x)
+        return found
+
+    def _split(self, result: Any) -> Sequence[Any]:
+        """What the function returned, by output."""
+        if not self.outputs:
+            return ()
+        outputs = result if isinstance(result, (tuple, list)) and (self.outputs > 1 or isinstance(result, tuple)) else (result,)
+        if len(outputs) != self.outputs:
+            raise ValueError(f"the function must return {self.outputs} outputs, got {len(outputs)}")
+        return outputs
+
+    @staticmethod
+    def _of_batch(x: Any, count: int) -> Sequence[Any]:
+        if not hasattr(x, "__len__") or len(x) != count:
+            got = f"{len(x)}" if hasattr(x, "__len__") else f"a {type(x).__name__}"
+            raise ValueError(f"with batch_processing=True an output must be a list of {count} arrays, got {got}")
+        return x
+
+
+def _array(x: Any) -> np.ndarray:
+    array = np.asarray(x)
+    if x is None or array.dtype.kind not in "biuf":
+        raise TypeError(f"the function must return arrays of numbers, got {type(x).__name__}")
+    return array
+
+
+@operator_function("python_function")
+def python_function(
+    *inputs: Input,
+    function: Callable[..., Any],
+    num_outputs: Annotated[int, Range(0)] = 1,
+    batch_processing: bool = False,
+    output_layouts: str | Sequence[str] | None = None,
+    device: Literal["cpu"] | None = None,
+    name: str | None = None,
+    **hints: Unpack[Hints],
+) -> DataNode | tuple[DataNode, ...]:
+    """Calls a Python function with NumPy arrays, on the host, for each batch. It is called even if nobody needs its outputs.
+
+    In a program of its own before and behind it the pipeline is compiled as without it; functions of JAX belong into `jax_function`, which
+    needs no such break. Differs from DALI: inputs may be on the accelerator; the function may keep and change the arrays, and return
+    numbers; it gets no CuPy arrays.
+
+    Args:
+      inputs: what the function gets.
+      function: called for each sample with an array per input. Returns an array, or with several outputs a tuple of them; an output has
+        the same type and number of dimensions in all samples, shapes may differ.
+      num_outputs: how many outputs the function has; with 0 what it returns is not looked at.
+      batch_processing: call the function once for each batch of a shard instead, with a list of arrays per input; it returns lists.
+      output_layouts: a layout for each of the first outputs.
+      device: "cpu" or None.
+
+    Returns:
+      A host value per output: several as a tuple, none as an empty one.
+
+    Raises:
+      OperatorError: the function raised, or returned something else; the batch fails.
+
+    Example:
+      >>> edges = fn.python_function(images, function=lambda image: np.abs(np.diff(image.astype(np.int16), axis=0)))
+    """
+    layouts = (output_layouts,) if isinstance(output_layouts, str) else tuple(output_layouts or ())
+    if len(layouts) > num_outputs:
+        raise ArgumentError(f"output_layouts has {len(layouts)} layouts, for {num_outputs} outputs")
+    op = PythonFunction(function=function, outputs=num_outputs, layouts=layouts, batch=batch_processing)
+    return add(op, *inputs, device=device, name=name)

@@ -1,0 +1,140 @@
+"""python_function and dump_image: what functions get, and what becomes of their results."""
+
+import jax
+import numpy as np
+import places
+import pytest
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from PIL import Image
+from pipelines import run
+
+from jaxdali import OperatorError, fn, pipeline_def
+from jaxdali.plugin.jax import data_iterator
+
+RAGGED = [np.arange(2 * n, dtype=np.uint8).reshape(n, 2) for n in (3, 70, 1)]
+
+
+def samples(out):
+    return [np.asarray(x) for x in out]
+
+
+@pytest.mark.parametrize("on_device", [False, True])
+@pytest.mark.parametrize("batch", [False, True])
+def test_outputs(batch, on_device):
+    seen = []
+
+    def each(x, y):
+        seen.append(type(x))
+        x += 1  # changes nothing but its own array
+        return x.astype(np.float64)[::-1] * y, len(x)
+
+    def all_of(xs, ys):
+        both = [each(x, y) for x, y in zip(xs, ys, strict=True)]
+        return [a for a, _ in both], [b for _, b in both]
+
+    factor = [np.float32(f) for f in (1, 2, 3)]
+    a, b, x = run(
+        lambda x, f: (
+            *fn.python_function(x, f, function=all_of if batch else each, num_outputs=2, batch_processing=batch, output_layouts="HW"),
+            x,
+        ),
+        RAGGED,
+        factor,
+        on_device=on_device,
+    )
+    assert seen == [np.ndarray] * 3
+    assert (a.layout(), b.layout()) == ("HW", "")
+    for got, n, kept, x0, f in zip(samples(a), samples(b), samples(x), RAGGED, factor, strict=True):
+        assert got.dtype == np.float64
+        np.testing.assert_array_equal(got, (x0 + 1)[::-1] * f)
+        assert (n.shape, int(n)) == ((), len(x0))
+        np.testing.assert_array_equal(kept, x0)
+
+
+def test_results_go_on():
+    """To the host, into programs and to other functions; batches may differ in shape."""
+    calls = []
+
+    @pipeline_def(batch_size=2, num_threads=1)
+    def pipeline():
+        x = fn.python_function(fn.random.uniform(), function=lambda u: np.full((len(calls) + 3, 2), u))
+        fn.python_function(x, function=lambda x: calls.append(x.shape), num_outputs=0)
+        y = fn.python_function(x.gpu() * 2, function=np.sum)
+        return x, fn.cat(x.gpu(), x.gpu()) + 1, y * 1, x.shape()
+
+    pipe = pipeline()
+    for rows in (3, 5):
+        x, y, total, shape = (samples(o.as_cpu()) for o in pipe.run())
+        for i in range(2):
+            assert x[i].shape == (rows, 2)
+            np.testing.assert_allclose(y[i], np.concatenate([x[i], x[i]]) + 1, rtol=1e-6)
+            np.testing.assert_allclose(total[i], 2 * x[i].sum(), rtol=1e-6)
+            assert shape[i].tolist() == [rows, 2]
+    pipe.close()
+    assert calls[:4] == [(3, 2)] * 2 + [(5, 2)] * 2
+
+
+def test_shards():
+    """Each shard's definition has its own function."""
+    sharding = NamedSharding(Mesh(jax.devices()[:2], "batch"), PartitionSpec("batch"))
+
+    @data_iterator(output_map=["x"], reader_name="reader", sharding=sharding)
+    def iterator(num_shards, shard_id):
+        _, label = fn.readers.file(file_root=places.PHOTOS, num_shards=num_shards, shard_id=shard_id, name="reader")
+        return fn.python_function(label.gpu(), batch_processing=True, function=lambda x: np.full((len(x), 1), shard_id, np.int32))
+
+    assert np.asarray(next(iter(iterator(batch_size=4)))["x"]).tolist() == [[0], [0], [1], [1]]
+
+
+def test_short_batches():
+    @pipeline_def(batch_size=8, num_threads=1)
+    def pipeline():
+        x = fn.external_source(lambda: RAGGED)
+        return fn.python_function(x, function=lambda x: x * 2), fn.python_function(x, function=list, batch_processing=True)
+
+    pipe = pipeline()
+    twice, kept = (samples(o) for o in pipe.run())
+    pipe.close()
+    for got, same, x in zip(twice, kept, RAGGED, strict=True):
+        np.testing.assert_array_equal(got, x * 2)
+        np.testing.assert_array_equal(same, x)
+
+
+def test_errors():
+    def raises(x):
+        raise KeyError("boo")
+
+    for function, more, message in (
+        (raises, {}, r"KeyError: 'boo'"),
+        (lambda x: None, {}, "must return arrays of numbers, got NoneType"),
+        (lambda x: (x, x), {}, "must return 1 outputs, got 2"),
+        (lambda x: x, {"num_outputs": 2}, "must return 2 outputs, got 1"),
+        (lambda x: x if len(x) == 3 else x * 1.0, {}, r"one type and number of dimensions in all samples, got .*float64.*uint8"),
+        (lambda x: x[:1], {"batch_processing": True}, "a list of 3 arrays, got 1"),
+        (lambda x: x, {"output_layouts": "HWC"}, "output_layouts has 'HWC' for output 0, which has 2 dimensions"),
+    ):
+        with pytest.raises(OperatorError, match=f"^python_function .*test_python_function.py.*{message}"):
+            run(lambda x, f=function, m=more: fn.python_function(x, function=f, **m), RAGGED)
+    with pytest.raises(ValueError, match=r"^python_function: output_layouts has 2 layouts, for 1 outputs"):
+        fn.python_function(function=len, output_layouts=["H", "W"])
+    with pytest.raises(RuntimeError, match=r"python_function .* can't be serialized: argument function"):
+        pipeline_def(lambda: fn.python_function(function=lambda: 1))(batch_size=1).serialize()
+
+
+@pytest.mark.parametrize("on_device", [False, True])
+def test_dump_image(tmp_path, monkeypatch, on_device):
+    monkeypatch.chdir(tmp_path)
+    images = [np.random.default_rng(0).integers(0, 255, (h, 7, c)).astype(np.uint8) for h, c in ((3, 3), (5, 1))]
+
+    def define(x):
+        fn.dump_image(x, suffix="unused")
+        return fn.dump_image(x, suffix="a")
+
+    (out,) = run(define, images, on_device=on_device, layouts=("HWC",))
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["0-a-0.ppm", "0-unused-0.ppm", "1-a-0.ppm", "1-unused-0.ppm"]
+    assert out.layout() == "HWC"
+    for i, (got, image) in enumerate(zip(samples(out), images, strict=True)):
+        np.testing.assert_array_equal(got, image)
+        np.testing.assert_array_equal(np.asarray(Image.open(tmp_path / f"{i}-a-0.ppm")).reshape(image.shape), image)
+    with pytest.raises(OperatorError, match=r"^dump_image .*uint8 images HWC of 1 or 3 channels, got uint8 of shape \(3, 2\)"):
+        run(lambda x: fn.dump_image(x), RAGGED)
