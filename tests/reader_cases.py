@@ -1,8 +1,10 @@
 """Pipelines of readers of containers: each is run by jaxdali in the tests, and was by real DALI (tests/data/readers/record.py)."""
 
 import dataclasses
+import json
 import pathlib
-from collections.abc import Callable
+import tarfile
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import containers as c
@@ -68,6 +70,97 @@ def prepare(folder: pathlib.Path):
     c.write_lmdb(folder / "label.caffe2", [c.tensors(label)] * 2)
     c.write_lmdb(folder / "dense.caffe2", [c.tensors(image, c.tensor(c.FLOAT, [i, 0.5, -3])) for i in range(2)])
 
+    members = [(f"{i:02}.{e}", x) for i in range(8) for e, x in (("jpg", data(i)), ("cls", bytes([i, 0, 0, 1])))]
+    odd = (
+        "a.JPG",
+        "a.cls",
+        "d/b.seg.png",
+        "d/b.jpg",
+        "d/b.cls",
+        ".hidden.jpg",
+        "c.cls",
+        "none",
+        "c.jpg",
+        "e.jpg",
+        "e.jpg",
+        f"{'n' * 120}/f.jpg",
+    )
+    more = [(name, b"%d %d " % (i, i)) for i, name in enumerate(odd)]
+    for name, content in (("a", members[:10]), ("b", members[10:]), ("odd", more)):
+        c.write_tar(folder / f"{name}.tar", content, tarfile.GNU_FORMAT)
+        write_index(folder / f"{name}.tar", folder / f"{name}.tar.idx")
+
+    images = [(7, "b.jpg", 20, 10), (3, "a.jpg", 8, 6), (5, "sub/c.jpg", 4, 4), (9, "d.jpg", 5, 5)]
+    annotations = [
+        (7, 4, [1, 2, 10.5, 5], 0, [[1, 2, 11, 2, 11, 7, 1, 7], [12, 1, 14, 1, 13, 3]]),
+        (3, 18, [0, 0, 8, 6], 1, {"size": [6, 8], "counts": [13, 3, 3, 3, 3, 3, 3, 3, 13, 1]}),
+        (7, 90, [3, 3, 0.05, 4], 0, [[3, 3, 4, 3, 4, 7]]),
+        (7, 18, [3.25, 3, 4, 4], 0, [[3, 3, 7, 3, 7, 7]]),
+        (3, 90, [1, 1, 2, 2], 0, [[1, 1, 3, 1, 3, 3, 1, 3]]),
+        (9, 90, [1, 1, 0.01, 2], 0, [[1, 1, 3, 1, 3, 3, 1, 3]]),
+    ]
+    for _, name, _, _ in images:
+        (folder / "images" / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / "images" / name).write_bytes(name.encode() * 2)
+    document = {
+        "images": [dict(zip(("id", "file_name", "width", "height"), x)) for x in images],
+        "categories": [{"id": 18, "name": "dog"}, {"id": 4, "name": "cat"}, {"id": 90, "name": "brush"}],
+        "annotations": [dict(zip(("image_id", "category_id", "bbox", "iscrowd", "segmentation"), x)) for x in annotations],
+    }
+    (folder / "coco.json").write_text(json.dumps(document))
+
+
+def coco(**arguments: Any) -> Define:
+    def define(p: Any, folder: pathlib.Path, order: dict[str, Any]) -> Any:
+        return p.fn.readers.coco(file_root=str(folder / "images"), annotations_file=str(folder / "coco.json"), **arguments, **order)
+
+    return define
+
+
+def coco_saved(**arguments: Any) -> Define:
+    """Annotations that the package has saved, read again."""
+
+    def define(p: Any, folder: pathlib.Path, order: dict[str, Any]) -> Any:
+        saved = folder / "saved"
+        saved.mkdir(exist_ok=True)
+        root, masks = str(folder / "images"), {"polygon_masks": True, "image_ids": True}
+        save = {"save_preprocessed_annotations": True, "save_preprocessed_annotations_dir": str(saved)}
+
+        @p.pipeline_def(batch_size=1, num_threads=1, device_id=None)
+        def saving():
+            return tuple(p.fn.readers.coco(file_root=root, annotations_file=str(folder / "coco.json"), **arguments, **masks, **save))
+
+        saving().build()
+        files = {f.name: np.frombuffer(f.read_bytes(), np.uint8) for f in sorted(saved.iterdir())}
+        contents = [p.types.Constant(x) for x in (files[n] for n in sorted(files))]
+        return (*p.fn.readers.coco(file_root=root, preprocessed_annotations=str(saved), **masks), *contents)
+
+    return define
+
+
+def write_index(path: pathlib.Path, index: pathlib.Path):
+    """As DALI's wds2idx writes it, of names without spaces."""
+    lines: list[list[str]] = []
+    before = None
+    with tarfile.open(path) as archive:
+        for m in archive:
+            stem, _, extension = m.name.rpartition("/")[2].partition(".")
+            if stem and extension:
+                lines += [[]] if (key := m.name.removesuffix(extension)) != before else []
+                lines[-1].append(f"{extension} {m.offset_data} {m.size} {m.name}")
+                before = key
+    index.write_text("\n".join([f"v1.2 {len(lines)}", *map(" ".join, lines)]) + "\n")
+
+
+def webdataset(names: str, index: bool = True, dtypes: Sequence[str] = (), **arguments: Any) -> Define:
+    def define(p: Any, folder: pathlib.Path, order: dict[str, Any]) -> Any:
+        paths = [str(folder / f"{n}.tar") for n in names.split()]
+        given = {"index_paths": [f"{x}.idx" for x in paths]} if index else {}
+        given |= {"dtypes": [getattr(p.types, t) for t in dtypes]} if dtypes else {}
+        return p.fn.readers.webdataset(paths=paths, **given, **arguments, **order)
+
+    return define
+
 
 def tfrecord(p: Any, folder: pathlib.Path, order: dict[str, Any]) -> Any:
     paths = [str(folder / f"{name}.tfrecord") for name in "abc"]
@@ -100,6 +193,23 @@ def of_paths(reader: str, names: str, **arguments: Any) -> Define:
 
 
 CASES = {
+    "webdataset": Case(webdataset("a b", ext=["jpg", "cls"]), ORDERS, 3, 6),
+    "webdataset_made": Case(webdataset("odd b", False, ext=["jpg", "cls"]), batch_size=10),
+    "webdataset_odd": Case(webdataset("odd", ext=["jpg", "cls"]), batch_size=7),
+    "webdataset_skip": Case(webdataset("odd", ext=["jpg", "cls"], missing_component_behavior="skip"), batch_size=2),
+    "webdataset_case": Case(webdataset("odd", ext=["jpg", "cls"], case_sensitive_extensions=False), batch_size=7),
+    "webdataset_any": Case(webdataset("odd", ext=["JPG;seg.png;jpg", "png", "cls;jpg"]), batch_size=7),
+    "webdataset_types": Case(webdataset("a", dtypes=["UINT8", "INT16"], ext=["jpg", "cls"]), batch_size=5),
+    "webdataset_float": Case(webdataset("a", dtypes=["FLOAT"], ext="cls"), batch_size=5),
+    "coco": Case(coco(), ORDERS, 3, 4),
+    "coco_boxes": Case(coco(ratio=True, ltrb=True, image_ids=True), batch_size=4),
+    "coco_crowd": Case(coco(include_iscrowd=False), batch_size=4),
+    "coco_empty": Case(coco(skip_empty=True), batch_size=2),
+    "coco_classes": Case(coco(avoid_class_remapping=True, size_threshold=0.0), batch_size=4),
+    "coco_images": Case(coco(images=["d.jpg", "b.jpg", "none.jpg", "d.jpg"]), batch_size=3),
+    "coco_polygons": Case(coco(polygon_masks=True), batch_size=4),
+    "coco_ratio": Case(coco(polygon_masks=True, ratio=True), batch_size=4),
+    "coco_saved": Case(coco_saved(ltrb=True, ratio=True), batch_size=4),
     "tfrecord": Case(tfrecord, ORDERS, 4, 6),
     "tfrecord_unpacked": Case(
         tfrecord_of(

@@ -180,7 +180,7 @@ class Extents:
         self.table = table
         self.bounds = bounds
         self._stamps = np.zeros((len(files), 2), np.int64)
-        for i in range(0 if files.remote else len(files)):
+        for i in () if files.remote else range(len(files)):
             status = os.stat(files.path(i))
             self._stamps[i] = status.st_size, status.st_mtime_ns
         self._checked = np.zeros(len(table), np.uint8)  # whose checksum was found right
@@ -197,7 +197,11 @@ class Extents:
         return np.searchsorted(self.bounds, index, "right") - 1
 
     def name(self, i: int) -> str:
-        return f"{self.files.path(int(self.file_of(i)))} at index {self.table[i, 0]}"
+        return f"{self.path(i)} at index {self.table[i, 0]}"
+
+    def path(self, i: int) -> str:
+        """Of the file that record `i` is in."""
+        return self.files.path(int(self.file_of(i)))
 
     @property
     def store(self) -> Store:
@@ -211,10 +215,11 @@ class Extents:
 
     def ahead(self, index: np.ndarray, now: int) -> None:
         """Records that are read next; see `Records.ahead`."""
-        self.store.ahead(map(self._range, index.tolist()), now)
+        self.store.ahead(map(self.range, index.tolist()), now)
 
-    def _range(self, i: int) -> Range:
-        return Range(self.files.path(int(self.file_of(i))), int(self.table[i, 0]), int(self.table[i, 1]))
+    def range(self, i: int) -> Range:
+        """Where record `i` is."""
+        return Range(self.path(i), int(self.table[i, 0]), int(self.table[i, 1]))
 
     @contextlib.contextmanager
     def scan(self, batch: _cpu.RecordBatch, index: np.ndarray, pool: int) -> Iterator[Mapping[int, str]]:
@@ -228,7 +233,7 @@ class Extents:
             fetched = [b""] * len(index)  # stays until the batch has copied from it
             for k, i in enumerate(index.tolist()):
                 try:
-                    fetched[k] = self.store.read(*self._range(i))
+                    fetched[k] = self.store.read(*self.range(i))
                 except OSError as e:
                     lost[k] = e.strerror or str(e)
             batch.scan_memory([np.frombuffer(x, np.uint8) for x in fetched], pool)

@@ -21,6 +21,7 @@ from ._box.roi_random_crop import roi_random_crop as roi_random_crop
 from ._decode.peek_image_shape import peek_image_shape as peek_image_shape
 from ._deprecated import caffe2_reader as caffe2_reader
 from ._deprecated import caffe_reader as caffe_reader
+from ._deprecated import coco_reader as coco_reader
 from ._deprecated import coin_flip as coin_flip
 from ._deprecated import file_reader as file_reader
 from ._deprecated import image_decoder as image_decoder

@@ -25,6 +25,7 @@ def renamed(old: str, new: str, function: F) -> F:
     return cast(F, deprecated)
 
 
+coco_reader = renamed("coco_reader", "readers.coco", readers.coco)
 coin_flip = renamed("coin_flip", "random.coin_flip", random.coin_flip)
 caffe2_reader = renamed("caffe2_reader", "readers.caffe2", readers.caffe2)
 caffe_reader = renamed("caffe_reader", "readers.caffe", readers.caffe)

@@ -103,6 +103,7 @@ def needed(name: str) -> dict:
         "constant": {"idata": 1},
         "decoders.image_slice": {"start": 0},
         "fast_resize_crop_mirror": {"size": 4},
+        "readers.coco": {"file_root": ".", "annotations_file": "."},
         "readers.file": {"file_root": "."},
         "readers.numpy": {"file_root": "."},
         "readers.tfrecord": {"features": {"label": tfrecord.FixedLenFeature([], tfrecord.int64, 0)}},

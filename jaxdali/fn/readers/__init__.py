@@ -6,11 +6,13 @@ from ..._core import names as _names
 from ._array_record import array_record as array_record
 from ._caffe import caffe as caffe
 from ._caffe2 import caffe2 as caffe2
+from ._coco import coco as coco
 from ._file import file as file
 from ._mxnet import mxnet as mxnet
 from ._numpy import numpy as numpy
 from ._parquet import parquet as parquet
 from ._tfrecord import tfrecord as tfrecord
+from ._webdataset import webdataset as webdataset
 from ._zip import zip as zip
 
 if not _TYPE_CHECKING:

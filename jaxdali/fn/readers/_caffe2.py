@@ -179,7 +179,7 @@ def caffe2(
         image_available=image_available,
         additional_inputs=additional_inputs,
         bbox=bbox,
-        weights=weights,
+        weights=None if weights is None else as_list(weights),
         random_shuffle=random_shuffle,
         initial_fill=initial_fill,
         shuffle_after_epoch=shuffle_after_epoch,

@@ -28,7 +28,7 @@ FILE_FILTERS = tuple(
 )
 
 
-class _LabelledFiles(Records):
+class LabelledFiles(Records):
     """Whole files, each with a label; a batch of them is read by native threads, straight into its place."""
 
     specs = (Spec(np.dtype(np.uint8), 1, None), Spec(np.dtype(np.int32), 1, (1,)))
@@ -53,7 +53,7 @@ class _LabelledFiles(Records):
         return np.frombuffer(self.files.read(i), np.uint8), self.labels[i : i + 1]
 
     @classmethod
-    def read_batch(cls, ctx: HostContext, parts: Sequence[tuple[_LabelledFiles, np.ndarray]], threads: Any) -> tuple[Any, ...]:
+    def read_batch(cls, ctx: HostContext, parts: Sequence[tuple[LabelledFiles, np.ndarray]], threads: Any) -> tuple[Any, ...]:
         if any(records.files.remote for records, _ in parts):
             return super().read_batch(ctx, parts, threads)
         sizes, error = np.empty(ctx.N, np.int64), np.empty(ctx.N, np.int32)
@@ -106,17 +106,17 @@ class ReadFile(Reader):
     def num_outputs(self) -> int:
         return 2
 
-    def open(self) -> _LabelledFiles:
+    def open(self) -> LabelledFiles:
         if self.files is not None:
             names = [os.fsencode(f) for f in as_list(self.files)]
             labels = range(len(names)) if self.labels is None else as_list(self.labels)
-            return _LabelledFiles(Files(self.file_root or "", names, Store(self.storage)), labels, "labels")
+            return LabelledFiles(Files(self.file_root or "", names, Store(self.storage)), labels, "labels")
         if self.file_list is not None:
             return _listed(self.file_list, self.file_root, Store(self.storage))
         assert self.file_root is not None
         return self._found(self.file_root, Store(self.storage))
 
-    def _found(self, root: Path, store: Store) -> _LabelledFiles:
+    def _found(self, root: Path, store: Store) -> LabelledFiles:
         filters = self.dir_filters
         keep_dir = (lambda name: True) if filters is None else matcher(as_list(filters), self.case_sensitive_filter)
         classes, sizes = in_directories(root, store, matcher(as_list(self.file_filters), self.case_sensitive_filter), keep_dir)
@@ -130,10 +130,10 @@ class ReadFile(Reader):
         if not names:
             raise RuntimeError(f"no files in the sub-directories of file_root {root} match file_filters {list(as_list(self.file_filters))}")
         labels = np.repeat(np.arange(len(classes)), [len(found) for found in classes])
-        return _LabelledFiles(Files(root, names, store, sizes), labels, "labels")
+        return LabelledFiles(Files(root, names, store, sizes), labels, "labels")
 
 
-def _listed(path: Path, root: Path | None, store: Store) -> _LabelledFiles:
+def _listed(path: Path, root: Path | None, store: Store) -> LabelledFiles:
     names, labels = [], []
     for number, line in read_lines(path, store):
         name, _, label = line.replace(b"\t", b" ").rpartition(b" ")
@@ -141,7 +141,7 @@ def _listed(path: Path, root: Path | None, store: Store) -> _LabelledFiles:
             raise RuntimeError(f"{path}, line {number}: expected a file name, white space and a label (an integer >= 0), got {line!r}")
         names.append(line[: len(name)].rstrip())
         labels.append(int(label))
-    return _LabelledFiles(Files(root_of(path, root), names, store), np.array(labels, object), f"labels in {path}")
+    return LabelledFiles(Files(root_of(path, root), names, store), np.array(labels, object), f"labels in {path}")
 
 
 class FileHints(ReaderHints, total=False):

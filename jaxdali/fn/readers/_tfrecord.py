@@ -147,7 +147,7 @@ def tfrecord(
         path=path,
         index_path=index_path,
         features=tuple(features.items()),
-        weights=weights,
+        weights=None if weights is None else as_list(weights),
         random_shuffle=random_shuffle,
         initial_fill=initial_fill,
         shuffle_after_epoch=shuffle_after_epoch,

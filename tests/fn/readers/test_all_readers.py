@@ -26,6 +26,7 @@ import jaxdali
 from jaxdali import _cpu, fn, pipeline_def, tfrecord
 from jaxdali._core.context import HostContext
 from jaxdali._core.graph import DataNode
+from jaxdali._data.index import write_index
 from jaxdali._data.source import Saved
 
 SIZE = 23  # records: a prime, so that no number of shards divides it
@@ -119,15 +120,33 @@ def make_tfrecord(folder: pathlib.Path, n: int) -> dict[str, Any]:
     return {**paths, "features": features}
 
 
+def make_coco(folder: pathlib.Path, n: int) -> dict[str, Any]:
+    for i in range(n):
+        (folder / f"{i}.jpg").write_bytes(payload(i))
+    images = [{"id": i, "file_name": f"{i}.jpg", "width": 4, "height": 4} for i in range(n)]
+    objects = [{"image_id": i, "category_id": 1, "bbox": [i, k, 1, 1]} for i in range(n) for k in range(i % 3)]
+    (folder / "a.json").write_text(json.dumps({"images": images, "categories": [{"id": 1}], "annotations": objects}))
+    return {"file_root": str(folder), "annotations_file": str(folder / "a.json")}
+
+
+def make_webdataset(folder: pathlib.Path, n: int) -> dict[str, Any]:
+    for k, part in enumerate(parts(n)):
+        members = [(f"{i}.{e}", x) for i in part for e, x in (("jpg", payload(i)), ("cls", b"%d" % i))]
+        write_index(containers.write_tar(folder / f"{k}.tar", members), folder / f"{k}.idx")
+    return {"paths": f"{folder}/*.tar", "index_paths": [str(folder / f"{k}.idx") for k in range(3)], "ext": ["jpg", "cls"]}
+
+
 MAKERS = {
     "array_record": Maker(make_array_record),
     "caffe": Maker(make_caffe, urls=False),
     "caffe2": Maker(make_caffe2, urls=False),
+    "coco": Maker(make_coco),
     "file": Maker(make_file),
     "mxnet": Maker(make_mxnet),
     "numpy": Maker(make_numpy),
     "parquet": Maker(make_parquet),
     "tfrecord": Maker(make_tfrecord),
+    "webdataset": Maker(make_webdataset),
     "zip": Maker(make_zip),
 }
 READERS = sorted(dir(fn.readers))

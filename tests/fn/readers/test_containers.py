@@ -2,7 +2,9 @@
 
 import json
 import os
+import re
 import sys
+import tarfile
 
 import containers as c
 import numpy as np
@@ -11,7 +13,7 @@ import pytest
 import reader_cases
 
 import jaxdali
-from jaxdali import fn, pipeline_def, tfrecord
+from jaxdali import fn, index, pipeline_def, tfrecord, types
 from jaxdali._core.errors import SampleError
 
 DALI = json.loads((places.DATA / "readers" / "dali.json").read_text())
@@ -24,6 +26,7 @@ def folder(tmp_path_factory):
     return folder
 
 
+@pytest.mark.filterwarnings("ignore:.*there is no index of")
 @pytest.mark.parametrize("name", DALI)
 def test_as_dali(folder, name):
     for k, expected in enumerate(DALI[name]):
@@ -60,8 +63,8 @@ def labels(define, batches=1, batch_size=1, **arguments):
     return found, errors, pipe.bad_samples()
 
 
-def read(folder, index="x.idx", **arguments):
-    path = None if index is None else [folder / i for i in ([index] if isinstance(index, str) else index)]
+def read(folder, indices="x.idx", **arguments):
+    path = None if indices is None else [folder / i for i in ([indices] if isinstance(indices, str) else indices)]
     return lambda: fn.readers.tfrecord(path=folder / "x", index_path=path, features=LABEL, **arguments)["label"]
 
 
@@ -205,10 +208,10 @@ def test_features_are_checked():
 # --- RecordIO -------------------------------------------------------------------------------------------------------
 
 
-def image_of(path, index, number=0):
+def image_of(path, index_path):
     @pipeline_def(batch_size=1)
     def pipeline():
-        return fn.readers.mxnet(path=path, index_path=index)
+        return fn.readers.mxnet(path=path, index_path=index_path)
 
     return [np.asarray(x[0]) for x in pipeline().run()]
 
@@ -305,3 +308,114 @@ def test_without_the_package(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "lmdb", None)
     with pytest.raises(RuntimeError, match=r'readers.caffe .*pip install "jaxdali\[containers\]"'):
         labels(lambda: fn.readers.caffe(path=tmp_path / "x"))
+
+
+# --- tar archives ---------------------------------------------------------------------------------------------------
+
+
+def web(folder, **arguments):
+    return lambda: fn.readers.webdataset(paths=folder / "x.tar", index_paths=folder / "x.tar.idx", ext=["cls", "jpg"], **arguments)[0]
+
+
+@pytest.fixture
+def archive(tmp_path):
+    c.write_tar(tmp_path / "x.tar", [(f"{i}.{e}", bytes([i]) * n) for i in range(3) for e, n in (("jpg", 1000), ("cls", 1))])
+    assert index.main([str(tmp_path / "x.tar")]) == 0
+    return tmp_path
+
+
+def test_damaged_archives(archive, capsys):
+    assert labels(web(archive), 3)[0] == [[0], [1], [2]]
+    lines = (archive / "x.tar.idx").read_text().splitlines()
+    for text, why in (
+        ("", "x.tar.idx is no index of a tar archive"),
+        ("v2.0 3\n", "is no index"),
+        ("v1.2 3\n" + lines[1], "is no index"),
+        ("v1.2 1\njpg 512 x 0.jpg\n", "line 2: expected extension, offset, size and name"),
+    ):
+        (archive / "x.tar.idx").write_text(text)
+        with pytest.raises(RuntimeError, match=why):
+            labels(web(archive))
+    (archive / "x.tar.idx").write_text("v1.2 2\n" + lines[1] + "\ncls 512000 1 1.cls\n")
+    found, errors, _ = labels(web(archive), 2)
+    assert found == [[0], None]
+    assert "x.tar:512000:1.cls: " in errors[0]
+    assert "it lies outside of the file" in errors[0]
+    os.truncate(archive / "x.tar", 4200)
+    assert index.main([str(archive / "x.tar")]) == 1
+    assert re.search("x.tar has 4200 bytes, .* it is truncated", capsys.readouterr().err)
+    (archive / "x.tar").write_bytes(b"text" * 256)
+    with pytest.warns(UserWarning, match="no index"), pytest.raises(RuntimeError, match=r"x.tar is no tar archive, or damaged"):
+        labels(lambda: fn.readers.webdataset(paths=archive / "x.tar", ext="jpg"))
+
+
+def test_members_that_are_missing_or_do_not_fit(archive):
+    with pytest.raises(RuntimeError, match=r"x.tar: sample 0.jpg has no member for output 1"):
+        labels(lambda: fn.readers.webdataset(paths=archive / "x.tar", index_paths=archive / "x.tar.idx", ext=["jpg", "png"],
+                                             missing_component_behavior="error")[0])  # fmt: skip
+    with pytest.raises(RuntimeError, match=r"x.tar: 0.cls has 1 bytes, no multiple of the 4 of int32"):
+        labels(web(archive, dtypes=[types.INT32, types.UINT8]))
+    with pytest.raises(ValueError, match="dtypes must be as many as ext, got 1 and 2"):
+        labels(web(archive, dtypes=types.INT32))
+
+
+def test_long_names_in_pax_headers(tmp_path):
+    c.write_tar(tmp_path / "x.tar", [("y" * 300 + "/0.cls", b"a")], tarfile.PAX_FORMAT)
+    with pytest.warns(UserWarning, match="no index"):
+        assert labels(lambda: fn.readers.webdataset(paths=tmp_path / "x.tar", ext="cls"))[0] == [[97]]
+
+
+# --- indices --------------------------------------------------------------------------------------------------------
+
+
+def test_the_index_tool(records, capsys):
+    expected = (records / "x.idx").read_text()
+    (records / "out").mkdir()
+    assert index.main([str(records / "x"), "--output", str(records / "out")]) == 0
+    assert (records / "out" / "x.idx").read_text() == expected
+    assert capsys.readouterr().out == f"{records}/out/x.idx: 5 records\n"
+    os.truncate(records / "x", 100)
+    assert index.main([str(records / "x"), str(records / "none")]) == 1
+    said = capsys.readouterr().err.splitlines()
+    assert "at index" in said[0]
+    assert said[1] == f"can't read {records}/none: No such file or directory"
+
+
+# --- COCO -----------------------------------------------------------------------------------------------------------
+
+
+def test_annotations_that_are_none(folder, tmp_path):
+    def read_of(**arguments):
+        return lambda: fn.readers.coco(file_root=folder / "images", **arguments)[0]
+
+    for text, why in (
+        ("{", "x has not the form of COCO's annotations: JSONDecodeError"),
+        ("{}", "KeyError: 'images'"),
+        ('{"images": [{"id": 1, "file_name": "a", "width": 1, "height": 1}], "annotations": [{"bbox": 3}]}', "TypeError"),
+        ('{"images": [{"id": 1, "file_name": "a", "width": 1, "height": 1}], "annotations": '
+         '[{"bbox": [0, 0, 1, 1], "image_id": 1, "category_id": 9}]}', "annotation 0 is of category 9, which is not among the categories"),
+        ('{"images": []}', "no image is left"),
+    ):  # fmt: skip
+        (tmp_path / "x").write_text(text)
+        with pytest.raises(RuntimeError, match=why):
+            labels(read_of(annotations_file=tmp_path / "x"))
+    with pytest.raises(RuntimeError, match=r"can't read annotations_file .*none: No such file"):
+        labels(read_of(annotations_file=tmp_path / "none"))
+    with pytest.raises(ValueError, match="one of annotations_file and preprocessed_annotations"):
+        labels(read_of())
+    with pytest.raises(ValueError, match="ratio can't be used with preprocessed_annotations"):
+        labels(read_of(preprocessed_annotations=tmp_path, ratio=True))
+    (tmp_path / "filenames.dat").write_text("a.jpg\n")
+    (tmp_path / "boxes.dat").write_bytes(b"\x08\0\0\0")
+    with pytest.raises(RuntimeError, match=r"boxes.dat has 4 bytes, which is not what it says"):
+        labels(read_of(preprocessed_annotations=tmp_path))
+
+
+def test_the_older_form_of_polygons(folder):
+    @pipeline_def(batch_size=4)
+    def pipeline(old):
+        name = "masks" if old else "polygon_masks"
+        return fn.readers.coco(file_root=folder / "images", annotations_file=folder / "coco.json", **{name: True})[3]
+
+    (old,), (new,) = pipeline(True).run(), pipeline(False).run()
+    assert [(np.asarray(new[i]) * [1, 2, 2]).tolist() for i in range(4)] == [np.asarray(old[i]).tolist() for i in range(4)]

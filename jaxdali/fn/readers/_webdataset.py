@@ -1,0 +1,262 @@
+"""readers.webdataset: members of tar archives."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Sequence
+from typing import Annotated, Any, ClassVar, Literal, Unpack
+
+import numpy as np
+
+from ... import _cpu
+from ..._core.building import add
+from ..._core.context import HostContext
+from ..._core.declaration import DType, Range
+from ..._core.errors import ArgumentError
+from ..._core.graph import DataNode
+from ..._core.operator_function import operator_function
+from ..._core.ragged import ALIGNMENT, Packed, plan_offsets
+from ..._core.values import Spec
+from ..._data.containers import Extents, Format, check_indices
+from ..._data.files import Files, Path, Paths, as_list
+from ..._data.index import Member, read_tar_index, tar_samples
+from ..._data.listed import OnError, Reader, ReaderHints, Records, warn
+from ..._data.source import READ_ERROR
+from ..._data.storage import Storage, Store
+
+
+class _Members:
+    """Where the members of all outputs are."""
+
+    def __init__(self, outputs: Sequence[Extents]):
+        self.outputs = outputs
+
+    @property
+    def store(self) -> Store:
+        return self.outputs[0].store
+
+    @property
+    def read_ahead(self) -> int:
+        return self.outputs[0].read_ahead
+
+    def ahead(self, index: np.ndarray, now: int) -> None:
+        ranges = (x.range(i) for i in index.tolist() for x in self.outputs)
+        self.store.ahead(ranges, now * len(self.outputs))
+
+
+class _Samples(Records):
+    """The samples of archives: a member for each output, or nothing."""
+
+    def __init__(self, op: ReadWebDataset):
+        files = Files.of(op.paths, op.storage)
+        indices = [None] * len(files) if op.index_paths is None else as_list(op.index_paths)
+        check_indices(files, indices)
+        dtypes = op.dtypes or (np.dtype(np.uint8),) * op.num_outputs
+        self.specs = tuple(Spec(t, 1, None) for t in dtypes)
+        wanted = _outputs_of(op)
+        rows: list[list[Member | None]] = []
+        bounds = [0]
+        for k, index in enumerate(indices):
+            path = files.path(k)
+            for sample in _samples(op.name, path, index, files):
+                row: list[Member | None] = [None] * op.num_outputs
+                for member in sample:
+                    for i in wanted.get(member.extension if op.case_sensitive_extensions else member.extension.lower(), ()):
+                        row[i] = row[i] or member  # of several the first
+                if None in row and op.missing_component_behavior == "error":
+                    first = sample[0].name if sample else f"{len(rows) - bounds[-1]}"
+                    raise RuntimeError(f"{path}: sample {first} has no member for output {row.index(None)}")
+                if None in row and op.missing_component_behavior == "skip":
+                    continue
+                for member, dtype in zip(row, dtypes):
+                    if member is not None and member.size % dtype.itemsize:
+                        raise RuntimeError(f"{path}: {member.name} has {member.size} bytes, no multiple of the {dtype.itemsize} of {dtype}")
+                rows.append(row)
+            bounds.append(len(rows))
+        if not rows:
+            raise RuntimeError(f"there are no samples in {', '.join(map(os.fspath, as_list(op.paths)))}")
+        self._names = [next((m.name for m in row if m is not None), "") for row in rows]
+        self.bounds = np.array(bounds, np.int64)
+        tables = [np.array([(m.offset, m.size) if m else (0, 0) for m in column], np.int64) for column in zip(*rows)]
+        self.outputs = [Extents(files, table, self.bounds) for table in tables]
+        self.stored = _Members(self.outputs)
+        self.digest = " ".join(x.digest for x in self.outputs)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    def name(self, i: int) -> str:
+        first = next((x for x in self.outputs if x.table[i, 1]), self.outputs[0])
+        return f"{first.path(i)}:{first.table[i, 0]}:{self._names[i]}"
+
+    @classmethod
+    def read_batch(cls, ctx: HostContext, parts: Sequence[tuple[Any, np.ndarray]], threads: Any) -> tuple[Any, ...]:
+        outputs, failed = [], {}
+        for k, spec in enumerate(parts[0][0].specs):
+            sizes = np.concatenate([records.outputs[k].table[index, 1] for records, index in parts])
+            shapes = (sizes // spec.dtype.itemsize)[:, None]
+            offsets, need = plan_offsets(shapes, ctx.S)
+            out = Packed(ctx.empty(need, spec.dtype, k), offsets, shapes)
+            starts = offsets * np.int64(ALIGNMENT) + np.repeat(np.arange(ctx.S, dtype=np.int64), ctx.B) * out.data.shape[1]
+            first = 0
+            for records, index in parts:
+                here = slice(first, first + len(index))
+                batch = _cpu.RecordBatch(Format.BYTES, [], 1, len(index))
+                with records.outputs[k].scan(batch, index, ctx.pool) as lost:
+                    batch.fill(0, out.data.reshape(-1).view(np.uint8), starts[here] * spec.dtype.itemsize, sizes[here] == 0, ctx.pool)
+                    failed |= {first + i: why for i, why in [*batch.errors(), *lost.items()]}
+                first = here.stop
+            outputs.append(out)
+        for i, why in failed.items():
+            ctx.fail(i, READ_ERROR, why)
+        return tuple(outputs)
+
+
+def _samples(reader: str, path: str, index: Path | None, files: Files) -> list[list[Member]]:
+    if index is not None:
+        return read_tar_index(index, files.store)
+    if files.remote:
+        raise RuntimeError(f"there is no index of {path}: python -m jaxdali.index makes it of a local copy")
+    warn(f"{reader}: there is no index of {path}: it is made in memory, each time anew; python -m jaxdali.index writes it to a file")
+    return tar_samples(path)
+
+
+def _outputs_of(op: ReadWebDataset) -> dict[str, list[int]]:
+    """The outputs that a member of an extension goes to."""
+    found: dict[str, list[int]] = {}
+    for i, group in enumerate(as_list(op.ext)):
+        for extension in group.split(";"):
+            found.setdefault(extension if op.case_sensitive_extensions else extension.lower(), []).append(i)
+    return found
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ReadWebDataset(Reader):
+    """`readers.webdataset`; the fields are its arguments."""
+
+    name: ClassVar[str] = "readers.webdataset"
+
+    paths: Paths
+    index_paths: Paths | None
+    ext: str | tuple[str, ...]
+    missing_component_behavior: str
+    dtypes: tuple[np.dtype, ...] | None
+    case_sensitive_extensions: bool
+
+    def __post_init__(self):
+        super().__post_init__()
+        if self.dtypes is not None and len(self.dtypes) != self.num_outputs:
+            raise ArgumentError(f"dtypes must be as many as ext, got {len(self.dtypes)} and {self.num_outputs}")
+
+    @property
+    def num_outputs(self) -> int:
+        return len(as_list(self.ext))
+
+    def open(self) -> _Samples:
+        return _Samples(self)
+
+
+class WebDatasetHints(ReaderHints, total=False):
+    """Those of `webdataset`: files are never mapped here."""
+
+    dont_use_mmap: bool | None
+
+
+@operator_function("readers.webdataset")
+def webdataset(
+    *,
+    paths: Paths,
+    index_paths: Paths | None = None,
+    ext: str | Sequence[str],
+    missing_component_behavior: Literal["", "empty", "skip", "error"] = "",
+    dtypes: DType | Sequence[DType] | None = None,
+    case_sensitive_extensions: bool = True,
+    weights: float | Sequence[float] | None = None,
+    random_shuffle: bool = False,
+    initial_fill: Annotated[int, Range(1)] = 1024,
+    shuffle_after_epoch: bool = False,
+    shuffle_after_epoch_seed: int | None = None,
+    shuffle: Literal["global"] | None = None,
+    num_shards: Annotated[int, Range(1)] = 1,
+    shard_id: Annotated[int, Range(0)] = 0,
+    stick_to_shard: bool = False,
+    pad_last_batch: bool = False,
+    storage: Storage | None = None,
+    seed: int = -1,
+    on_error: OnError = "raise",
+    device: Literal["cpu"] | None = None,
+    name: str | None = None,
+    **hints: Unpack[WebDatasetHints],
+) -> DataNode | tuple[DataNode, ...]:
+    """Reads members of tar archives in WebDataset's form.
+
+    A sample is the members one after another whose paths are equal up to the first dot of the file's name; the rest is the extension.
+
+    Args:
+      paths: of the archives, which are read one after another.
+      index_paths: of their indices, one for each, as ``python -m jaxdali.index`` (or DALI's wds2idx) writes them. Without them they
+        are made when the pipeline is built, in memory, and a warning says so.
+      ext: of each output the extension, or several in order of no preference: "jpg;jpeg;seg.png". Of a sample's members that match, the
+        first is read.
+      missing_component_behavior: what becomes of a sample that lacks a member: "empty" (or ""): an empty output. "skip": it is left out.
+        "error": an error when the pipeline is built.
+      dtypes: element types of the outputs, one for each; default: uint8.
+      case_sensitive_extensions: whether extensions mind the case.
+      weights: how often the files' records come, in proportion, e.g. ``(0.7, 0.3)``: one number for each file that `paths` names. They are
+        mixed evenly, and an epoch has each record at least once: those of a file that is too small for its weight come again.
+      random_shuffle: shuffle the list before it is split into shards, and each epoch of a shard in a new order.
+      initial_fill: places of the buffer that this order is drawn with: small ones shuffle only locally, 1 not at all. The buffer
+        holds numbers, not files: a large one costs nothing.
+      shuffle_after_epoch: shuffle the whole list anew in each epoch, alike for all shards, and read the same part of it.
+      shuffle_after_epoch_seed: another seed for this than the fixed one.
+      shuffle: "global": the same by `seed`, which must be one for all shards: the order of each epoch is a new permutation of the whole
+        list. Beyond DALI.
+      num_shards: parts that the list is split into: part i of S begins at entry ``floor(i*N/S)``.
+      shard_id: the part to read, ``0 .. num_shards - 1``.
+      stick_to_shard: read this part in every epoch, not the next one.
+      pad_last_batch: repeat a shard's last sample until all shards are equally long and the last batch is full.
+      storage: how URLs are read: `jaxdali.Storage`. Beyond DALI; all paths may be URLs.
+      seed: seed of `random_shuffle`; negative: the pipeline's.
+      on_error: what becomes of a file that can't be read: "raise": its batch fails. "replace": a later one of the list takes its place,
+        and `Pipeline.bad_samples` reports it.
+      device: "cpu" or None.
+      name: of the reader, for ``reader_name`` and error messages.
+
+    Returns:
+      An output for each entry of `ext`: the member's bytes, as a vector of its type. Their source_info is the archive's path, and offset
+      and name of the first member.
+
+    Raises:
+      ValueError, TypeError: arguments that contradict each other or are out of range.
+      RuntimeError: at build, an archive or an index that can't be read, or a member whose size is no multiple of its type's. A truncated
+        archive, or one that has changed since, fails when a batch of it runs.
+
+    Unlike in DALI, long names in PAX headers are understood, and the shuffled order differs from DALI's own.
+
+    Example:
+      >>> jpegs, classes = fn.readers.webdataset(paths="train.tar", index_paths="train.tar.idx", ext=["jpg", "cls"])
+    """
+    found = None if dtypes is None else as_list(dtypes)
+    op = ReadWebDataset(
+        paths=paths,
+        index_paths=index_paths,
+        ext=as_list(ext),
+        missing_component_behavior=missing_component_behavior,
+        dtypes=found,
+        case_sensitive_extensions=case_sensitive_extensions,
+        weights=None if weights is None else as_list(weights),
+        random_shuffle=random_shuffle,
+        initial_fill=initial_fill,
+        shuffle_after_epoch=shuffle_after_epoch,
+        shuffle_after_epoch_seed=shuffle_after_epoch_seed,
+        shuffle=shuffle,
+        num_shards=num_shards,
+        shard_id=shard_id,
+        stick_to_shard=stick_to_shard,
+        pad_last_batch=pad_last_batch,
+        storage=storage,
+        seed=seed,
+        on_error=on_error,
+    )
+    return add(op, device="cpu", name=name)

@@ -1,0 +1,49 @@
+"""``python -m jaxdali.index FILE...``: writes the indices of TFRecord files and WebDataset archives, beside them or into a folder."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Callable, Sequence
+
+from ._data.index import write_index
+
+
+def _progress(path: str) -> tuple[Callable[[int], object], Callable[[], object]]:
+    """What is told of bytes that were gone through, and what ends it: a bar of tqdm's, where that is there and somebody looks."""
+    try:
+        from tqdm import tqdm
+    except ImportError:
+        return lambda n: None, lambda: None
+    bar = tqdm(total=os.path.getsize(path), unit="B", unit_scale=True, desc=os.path.basename(path), disable=not sys.stderr.isatty())
+    return bar.update, bar.close
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs the tool; 0, or 1 where a file could not be indexed."""
+    parser = argparse.ArgumentParser(
+        "python -m jaxdali.index",
+        description="Writes indices as DALI's tfrecord2idx and wds2idx do: FILE.idx for each TFRecord file or tar archive.",
+    )
+    parser.add_argument("files", metavar="FILE", nargs="+", help="a TFRecord file or a tar archive")
+    parser.add_argument("-o", "--output", metavar="FOLDER", help="where the indices are written; default: beside the files")
+    given = parser.parse_args(arguments)
+    failed = 0
+    for path in given.files:
+        index = os.path.join(given.output or os.path.dirname(path), f"{os.path.basename(path)}.idx")
+        try:
+            update, close = _progress(path)
+            try:
+                count = write_index(path, index, update)
+            finally:
+                close()
+            print(f"{index}: {count} records")
+        except (OSError, RuntimeError) as e:
+            print(f"can't read {e.filename}: {e.strerror}" if isinstance(e, OSError) else e, file=sys.stderr)
+            failed = 1
+    return failed
+
+
+if __name__ == "__main__":
+    sys.exit(main())
