@@ -145,10 +145,23 @@ JAXDALI_HD inline void CubicWeights(float f, float* w) {
   w[3] = 1 - w[0] - w[1] - w[2];
 }
 
+// Neighbours along an axis, and their weights for the fraction f.
+JAXDALI_HD constexpr int TapsOf(Sampling s) { return s == Sampling::kNearest ? 1 : s == Sampling::kLinear ? 2 : 4; }
+
+template <int kTaps>
+JAXDALI_HD inline void TapWeights(float f, float* w) {
+  if constexpr (kTaps == 4) {
+    CubicWeights(f, w);
+  } else {
+    w[0] = 1 - f;
+    if constexpr (kTaps == 2) w[1] = f;
+  }
+}
+
 // One output pixel, all channels; C of them, 0: any number.
 template <class T, Sampling kSampling, int C = 0>
 JAXDALI_HD inline void SamplePixel(const RemapArgs& a, const T* in, Point p, T* out) {
-  constexpr int kTaps = kSampling == Sampling::kNearest ? 1 : kSampling == Sampling::kLinear ? 2 : 4;
+  constexpr int kTaps = TapsOf(kSampling);
   const int64_t channels = C ? C : a.channels, width = a.in_size[0], height = a.in_size[1];
   const int fill_step = a.fills > 1;
   if (!(fabs(p.x) < kFarthest && fabs(p.y) < kFarthest)) {  // or no number
@@ -176,12 +189,8 @@ JAXDALI_HD inline void SamplePixel(const RemapArgs& a, const T* in, Point p, T* 
   } else {
     float wx[kTaps], wy[kTaps];
     const float fx = static_cast<float>(p.x - floor_x), fy = static_cast<float>(p.y - floor_y);
-    if constexpr (kTaps == 2) {
-      wx[0] = 1 - fx, wx[1] = fx, wy[0] = 1 - fy, wy[1] = fy;
-    } else {
-      CubicWeights(fx, wx);
-      CubicWeights(fy, wy);
-    }
+    TapWeights<kTaps>(fx, wx);
+    TapWeights<kTaps>(fy, wy);
     if (first_x >= 0 && first_y >= 0 && first_x + kTaps <= width && first_y + kTaps <= height) {
       const T* from = in + (first_y * width + first_x) * channels;
       for (int64_t c = 0; c < channels; c++) {

@@ -158,7 +158,8 @@ def tensor_resize(
     """Resizes tensors along any axes, of any rank and layout; channels are an axis as others are.
 
     At most three axes that are neighbours can change at once; that is known when the pipeline is built, from `axes`, scales of 1 and
-    sizes that are the input's. In DALI it may also turn out with the batch.
+    sizes that are the input's. In DALI it may also turn out with the batch. `alignment` is
+    that of the axes meant; DALI mixes it up where these are only some.
 
     Args:
       input: uint8, int16, uint16, float32 or (not in DALI) float16.

@@ -92,6 +92,8 @@ def warp_perspective(
 ) -> DataNode:
     """Maps images projectively: ``(x, y, 1)`` of the result times the matrix, divided by the third number, is the point that it shows.
 
+    Unlike DALI's on the CPU, linear interpolation of int16 has coordinates of full precision: there these are multiples of 1/32 pixel.
+
     Args:
       input: HWC, FHWC, CHW, FCHW or HW; uint8, int16, uint16, float32 or (not in DALI) float16; any number of channels. Data without a
         layout count as HW, HWC or FHWC by their rank.
