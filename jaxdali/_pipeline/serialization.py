@@ -37,6 +37,7 @@ from .._core.calls import Call, flat, functions, made_at
 from .._core.errors import ArgumentError
 from .._core.graph import Branch, DataNode, Graph, Node
 from .._data.storage import Storage
+from ..fn import _augmentation as _augmentation  # the same
 from ..fn._tensor.subscript import NewAxis
 from ..tfrecord import Feature, FeatureType
 

@@ -1,0 +1,169 @@
+"""The augmentations of AutoAugment, RandAugment and TrivialAugment.
+
+Each is called with the data, a magnitude bin and the number of bins. `Augmentation.augmentation` gives the same one other settings:
+``shear_x.augmentation(mag_range=(0, 0.5))``. Images are HWC, sequences FHWC, of type uint8.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from .. import fn
+from .._core.graph import DataNode
+from ..fn import _augmentation as _operators
+from .core import augmentation
+
+
+def warp_x_param(magnitude: float) -> list[float]:
+    """A magnitude along x."""
+    return [magnitude, 0]
+
+
+def warp_y_param(magnitude: float) -> list[float]:
+    """A magnitude along y."""
+    return [0, magnitude]
+
+
+def shift_enhance_range(magnitude: float) -> float:
+    """Factors of brightness, contrast and colour are 1 where nothing changes."""
+    return 1 + magnitude
+
+
+def _warped(data: DataNode, matrix: DataNode, fill_value: Any, interp_type: Any) -> DataNode:
+    return fn.warp_affine(data, matrix=matrix, fill_value=fill_value, interp_type=interp_type, inverse_map=False)
+
+
+@augmentation(mag_range=(0, 0.3), randomly_negate=True, mag_to_param=warp_x_param)
+def shear_x(data: DataNode, shear: DataNode, fill_value: Any = 128, interp_type: Any = None) -> DataNode:
+    """Shears along x."""
+    return _warped(data, fn.transforms.shear(shear=shear), fill_value, interp_type)
+
+
+@augmentation(mag_range=(0, 0.3), randomly_negate=True, mag_to_param=warp_y_param)
+def shear_y(data: DataNode, shear: DataNode, fill_value: Any = 128, interp_type: Any = None) -> DataNode:
+    """Shears along y."""
+    return _warped(data, fn.transforms.shear(shear=shear), fill_value, interp_type)
+
+
+@augmentation(mag_range=(0.0, 1.0), randomly_negate=True, mag_to_param=warp_x_param)
+def translate_x(data: DataNode, rel_offset: DataNode, shape: Any, fill_value: Any = 128, interp_type: Any = None) -> DataNode:
+    """Moves along x, by a part of the width; `shape` is height and width."""
+    return _warped(data, fn.transforms.translation(offset=rel_offset * shape[1]), fill_value, interp_type)
+
+
+@augmentation(mag_range=(0, 250), randomly_negate=True, mag_to_param=warp_x_param, name="translate_x")
+def translate_x_no_shape(data: DataNode, offset: DataNode, fill_value: Any = 128, interp_type: Any = None) -> DataNode:
+    """Moves along x, by pixels."""
+    return _warped(data, fn.transforms.translation(offset=offset), fill_value, interp_type)
+
+
+@augmentation(mag_range=(0.0, 1.0), randomly_negate=True, mag_to_param=warp_y_param)
+def translate_y(data: DataNode, rel_offset: DataNode, shape: Any, fill_value: Any = 128, interp_type: Any = None) -> DataNode:
+    """Moves along y, by a part of the height; `shape` is height and width."""
+    return _warped(data, fn.transforms.translation(offset=rel_offset * shape[0]), fill_value, interp_type)
+
+
+@augmentation(mag_range=(0, 250), randomly_negate=True, mag_to_param=warp_y_param, name="translate_y")
+def translate_y_no_shape(data: DataNode, offset: DataNode, fill_value: Any = 128, interp_type: Any = None) -> DataNode:
+    """Moves along y, by pixels."""
+    return _warped(data, fn.transforms.translation(offset=offset), fill_value, interp_type)
+
+
+@augmentation(mag_range=(0, 30), randomly_negate=True)
+def rotate(data: DataNode, angle: DataNode, fill_value: Any = 128, interp_type: Any = None, rotate_keep_size: bool = True) -> DataNode:
+    """Rotates by degrees."""
+    interp = {} if interp_type is None else {"interp_type": interp_type}
+    return fn.rotate(data, angle=angle, fill_value=fill_value, keep_size=rotate_keep_size, **interp)
+
+
+@augmentation(mag_range=(0, 0.9), randomly_negate=True, mag_to_param=shift_enhance_range)
+def brightness(data: DataNode, parameter: DataNode) -> DataNode:
+    """Brightness times a factor."""
+    return fn.brightness(data, brightness=parameter)
+
+
+@augmentation(mag_range=(0, 0.9), randomly_negate=True, mag_to_param=shift_enhance_range)
+def contrast(data: DataNode, parameter: DataNode) -> DataNode:
+    """The distance from the mean brightness of the image, or frame, times a factor, as Pillow has it."""
+    return _operators.contrasted(data, parameter)
+
+
+@augmentation(mag_range=(0, 0.9), randomly_negate=True, mag_to_param=shift_enhance_range)
+def color(data: DataNode, parameter: DataNode) -> DataNode:
+    """Saturation times a factor."""
+    return fn.saturation(data, saturation=parameter)
+
+
+def sharpness_kernel(magnitude: float) -> np.ndarray:
+    """The filter that blurs (-1), leaves as it is (0) or sharpens (1)."""
+    blur = np.array([[1, 1, 1], [1, 5, 1], [1, 1, 1]], np.float32) / 13
+    same = np.array([[0, 0, 0], [0, 1, 0], [0, 0, 0]], np.float32)
+    return (1 + magnitude) * same - magnitude * blur
+
+
+def sharpness_kernel_shifted(magnitude: float) -> np.ndarray:
+    """The same with 0 to 2 for -1 to 1."""
+    return sharpness_kernel(magnitude - 1)
+
+
+@augmentation(mag_range=(0, 0.9), randomly_negate=True, mag_to_param=sharpness_kernel)
+def sharpness(data: DataNode, kernel: DataNode) -> DataNode:
+    """Sharpens or blurs, as Pillow does but for the outermost pixels."""
+    return fn.filter(data, kernel)
+
+
+def poster_mask_uint8(magnitude: float) -> np.ndarray:
+    """The mask that keeps so many bits, at least 1."""
+    bits = min(max(int(np.round(magnitude)), 1), 8)
+    return np.array(256 - 2 ** (8 - bits), np.uint8)
+
+
+@augmentation(mag_range=(0, 4), mag_to_param=poster_mask_uint8)
+def posterize(data: DataNode, mask: DataNode) -> DataNode:
+    """Keeps the highest bits."""
+    return _operators.posterized(data, mask)
+
+
+@augmentation(mag_range=(256, 0))
+def solarize(data: DataNode, threshold: DataNode) -> DataNode:
+    """Inverts what is as bright as a threshold."""
+    return _operators.solarized(data, threshold)
+
+
+def solarize_add_shift(shift: float) -> np.ndarray:
+    """The shift as uint8; ValueError for one of 128 or more."""
+    if shift >= 128:
+        raise ValueError(f"solarize_add takes shifts below 128, got {shift}")
+    return np.array(shift, np.uint8)
+
+
+@augmentation(mag_range=(0, 110), mag_to_param=solarize_add_shift)
+def solarize_add(data: DataNode, shift: DataNode) -> DataNode:
+    """Brightens what is darker than 128."""
+    return _operators.shifted(data, shift)
+
+
+@augmentation
+def invert(data: DataNode, _: None) -> DataNode:
+    """Inverts."""
+    return _operators.inverted(data)
+
+
+@augmentation
+def equalize(data: DataNode, _: None) -> DataNode:
+    """Equalizes the histogram of each channel, as OpenCV does."""
+    return fn.equalize(data)
+
+
+@augmentation
+def auto_contrast(data: DataNode, _: None) -> DataNode:
+    """Stretches each channel to the whole range."""
+    return _operators.stretched(data)
+
+
+@augmentation
+def identity(data: DataNode, _: None) -> DataNode:
+    """Changes nothing."""
+    return data

@@ -1,0 +1,254 @@
+"""An operation on images with a magnitude, of which there is a number of steps ("bins")."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import inspect
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ... import fn, types
+from ..._core.building import is_node
+from ..._core.errors import ArgumentError
+from ..._core.graph import DataNode
+from ..._pipeline.conditionals import converted
+from ...fn._augmentation import taken
+
+_UNCHANGED: Any = object()
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class SignedBin:
+    """A bin of magnitudes, and for each sample whether the magnitude is negated. See `signed_bin`.
+
+    Attributes:
+      bin: the bin, of all samples or for each.
+      random_sign: 1 where it is negated, 0 where it is not.
+      signed_magnitude_idx: ``2 * bin + random_sign``.
+    """
+
+    bin: int | DataNode
+    random_sign: DataNode
+    signed_magnitude_idx: DataNode
+
+    def __getitem__(self, i: int) -> SignedBin:
+        """That of one step, of those of a sequence of augmentations."""
+        one = self.bin if isinstance(self.bin, int) else self.bin[i]
+        return SignedBin(one, self.random_sign[i], self.signed_magnitude_idx[i])
+
+
+def signed_bin(
+    magnitude_bin: int | DataNode,
+    random_sign: DataNode | None = None,
+    seed: int | None = None,
+    shape: Sequence[int] | None = None,
+) -> SignedBin:
+    """A bin with a random sign, for augmentations that negate their magnitude at random: drawn once, before samples take their ways.
+
+    Args:
+      magnitude_bin: number of the bin, from 0; of all samples or for each.
+      random_sign: 0 or 1 for each sample; None: drawn.
+      seed: of the drawing.
+      shape: of what is drawn for each sample; with it the result has an element for each step of a sequence.
+
+    Raises:
+      ArgumentError: the bin is neither a whole number nor a DataNode, or `random_sign` is given together with `seed` or `shape`.
+    """
+    if isinstance(magnitude_bin, bool) or not (isinstance(magnitude_bin, int) or is_node(magnitude_bin)):
+        raise ArgumentError(f"magnitude_bin must be a whole number or a DataNode, got {magnitude_bin!r}")
+    if random_sign is None:
+        random_sign = fn.random.uniform(
+            values=[0, 1], dtype=types.INT32, seed=-1 if seed is None else seed, shape=None if shape is None else tuple(shape)
+        )
+    elif seed is not None or shape is not None:
+        raise ArgumentError("random_sign excludes seed and shape, which are for the drawing of one")
+    return SignedBin(magnitude_bin, random_sign, 2 * magnitude_bin + random_sign)
+
+
+class Augmentation:
+    """An operation on images whose parameter depends on a magnitude; made by the decorator `augmentation`."""
+
+    def __init__(
+        self,
+        op: Callable[..., DataNode],
+        mag_range: tuple[float, float] | np.ndarray | None = None,
+        randomly_negate: bool | None = None,
+        mag_to_param: Callable[[float], Any] | None = None,
+        param_device: str | None = None,
+        name: str | None = None,
+    ):
+        self._given = {
+            "mag_range": mag_range,
+            "randomly_negate": randomly_negate,
+            "mag_to_param": mag_to_param,
+            "param_device": param_device,
+            "name": name,
+        }
+        self.op = op
+        if len(_parameters(op)[0]) < 2:
+            raise ArgumentError(
+                f"an augmentation must take the data and a parameter by position, but {self.name} is {inspect.signature(op)}"
+            )
+
+    @property
+    def mag_range(self) -> tuple[float, float] | np.ndarray | None:
+        """The magnitudes of the first and the last bin, or of all; None: it has none."""
+        return self._given["mag_range"]
+
+    @property
+    def randomly_negate(self) -> bool:
+        """Whether the magnitude is negated for a random half of the samples."""
+        return bool(self._given["randomly_negate"])
+
+    @property
+    def mag_to_param(self) -> Callable[[float], Any]:
+        """Makes the parameter of a magnitude."""
+        return self._given["mag_to_param"] or np.asarray
+
+    @property
+    def param_device(self) -> str:
+        """Where the parameter is: "cpu", "gpu" or "auto": where the data are."""
+        return self._given["param_device"] or "cpu"
+
+    @property
+    def name(self) -> str:
+        """The function's name, unless another was given."""
+        return self._given["name"] or getattr(self.op, "__name__", type(self.op).__name__)
+
+    def __repr__(self) -> str:
+        given = "".join(f", {k}={v!r}" for k, v in self._given.items() if v is not None)
+        return f"Augmentation({self.op!r}{given})"
+
+    def augmentation(
+        self,
+        mag_range: Any = _UNCHANGED,
+        randomly_negate: Any = _UNCHANGED,
+        mag_to_param: Any = _UNCHANGED,
+        param_device: Any = _UNCHANGED,
+        name: Any = _UNCHANGED,
+        augmentation_cls: type[Augmentation] | None = None,
+    ) -> Augmentation:
+        """The same operation with other settings; those that are not given stay."""
+        new = {
+            "mag_range": mag_range,
+            "randomly_negate": randomly_negate,
+            "mag_to_param": mag_to_param,
+            "param_device": param_device,
+            "name": name,
+        }
+        return (augmentation_cls or type(self))(self.op, **{**self._given, **{k: v for k, v in new.items() if v is not _UNCHANGED}})
+
+    def __call__(
+        self,
+        data: DataNode,
+        *,
+        magnitude_bin: int | DataNode | SignedBin | None = None,
+        num_magnitude_bins: int | None = None,
+        **kwargs: Any,
+    ) -> DataNode:
+        """Applies it.
+
+        Args:
+          data: the samples.
+          magnitude_bin: number of the bin, from 0, of all samples or for each.
+          num_magnitude_bins: how many bins there are.
+          **kwargs: further arguments of the function; what it does not take is ignored.
+
+        Raises:
+          ArgumentError: an argument that the function needs, the bin or their number is missing; or the parameters of the magnitudes
+            differ in type or shape.
+        """
+        _, named, needed = _parameters(self.op)
+        missing = [n for n in needed if n not in kwargs]
+        if missing:
+            raise MissingArgument(f"the augmentation {self.name} needs the argument {', '.join(missing)}", self, tuple(missing))
+        parameter = self._parameter(data, magnitude_bin, num_magnitude_bins)
+        return converted(self.op)(data, parameter, **{n: x for n, x in kwargs.items() if n in named})
+
+    def accepts(self, name: str) -> bool:
+        """Whether the function takes an argument of this name, besides data and parameter."""
+        return name in _parameters(self.op)[1]
+
+    def _parameter(self, data: DataNode, magnitude_bin: Any, bins: int | None) -> Any:
+        magnitudes = self._magnitudes(bins)
+        if magnitudes is None:
+            return None
+        if magnitude_bin is None:
+            raise ArgumentError(f"the augmentation {self.name} has magnitudes: pass magnitude_bin")
+        if self.randomly_negate and not isinstance(magnitude_bin, SignedBin):
+            warnings.warn(
+                f"the augmentation {self.name} draws a sign of its own; pass magnitude_bin=signed_bin(...), made before samples take their "
+                "ways, so that one is drawn for all",
+                stacklevel=3,
+            )
+            magnitude_bin = signed_bin(magnitude_bin)
+        if self.randomly_negate:
+            magnitudes, place = np.stack([magnitudes, -magnitudes], axis=1).reshape(-1), magnitude_bin.signed_magnitude_idx
+        else:
+            place = magnitude_bin.bin if isinstance(magnitude_bin, SignedBin) else magnitude_bin
+        table = self._table(magnitudes)
+        if isinstance(place, int):
+            if not 0 <= place < len(table):
+                raise ArgumentError(f"the augmentation {self.name} has the magnitude bins 0 to {len(table) - 1}, got {place}")
+            node = types.Constant(table[place], device="cpu")
+        else:
+            node = taken(table, place)
+        on_device = data.device == "gpu" if self.param_device == "auto" else self.param_device == "gpu"
+        return node.gpu() if on_device else node
+
+    def _magnitudes(self, bins: int | None) -> np.ndarray | None:
+        given = self.mag_range
+        if given is None:
+            return None
+        if isinstance(given, np.ndarray):
+            if bins not in (None, len(given)):
+                raise ArgumentError(f"the augmentation {self.name} has {len(given)} magnitudes, but num_magnitude_bins is {bins}")
+            return given
+        if bins is None:
+            raise ArgumentError(f"the augmentation {self.name} has a range of magnitudes: pass num_magnitude_bins")
+        if not isinstance(given, Sequence) or len(given) != 2:
+            raise ArgumentError(f"mag_range of {self.name} must be a pair or an array of all magnitudes, got {given!r}")
+        return np.linspace(*given, bins, dtype=np.float32)
+
+    def _table(self, magnitudes: np.ndarray) -> np.ndarray:
+        """The parameter of each magnitude."""
+        found = [self.mag_to_param(m) for m in magnitudes]
+        if any(is_node(x) or (isinstance(x, (list, tuple)) and any(map(is_node, x))) for x in found):
+            raise ArgumentError(f"mag_to_param of {self.name} must return numbers or arrays, not DataNodes: it is called once for each bin")
+        arrays = [np.asarray(x) for x in found]
+        kinds = dict.fromkeys((a.shape, a.dtype.name) for a in arrays)
+        if len(kinds) > 1:
+            raise ArgumentError(
+                f"mag_to_param of {self.name} must return one shape and type for all magnitudes, got {', '.join(map(str, kinds))}"
+            )
+        table = np.stack(arrays)
+        return table.astype({"int64": np.int32, "float64": np.float32}.get(table.dtype.name, table.dtype))
+
+
+class MissingArgument(ArgumentError):
+    """An argument that an augmentation's function needs was not given."""
+
+    def __init__(self, message: str, augmentation: Augmentation, names: tuple[str, ...]):
+        super().__init__(message)
+        self.augmentation = augmentation
+        self.names = names
+
+
+def check_used(augmentations: Sequence[Augmentation], arguments: Mapping[str, Any], caller: str):
+    """ArgumentError for arguments that none of the augmentations takes."""
+    unused = [n for n in arguments if not any(a.accepts(n) for a in augmentations)]
+    if unused:
+        raise ArgumentError(f"{caller}: no augmentation takes the argument {', '.join(unused)}")
+
+
+@functools.lru_cache(maxsize=1024)
+def _parameters(op: Callable[..., Any]) -> tuple[tuple[str, ...], frozenset[str], tuple[str, ...]]:
+    """Names of a function's positional parameters, of those that can be named but for the first two, and which of these have no default."""
+    parameters = list(inspect.signature(op).parameters.values())
+    positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    named = [p for p in parameters if p not in positional[:2] and p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
+    return tuple(p.name for p in positional), frozenset(p.name for p in named), tuple(p.name for p in named if p.default is p.empty)

@@ -1,0 +1,31 @@
+"""The choice of one augmentation for each sample."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ..._core.errors import ArgumentError
+from ..._core.graph import DataNode
+from ..._pipeline.conditionals import either
+from ._augmentation import Augmentation
+
+
+def select(ops: Sequence[Augmentation], selected_op_idx: DataNode, *op_args: Any, **op_kwargs: Any) -> DataNode:
+    """Each sample as the augmentation that was chosen for it makes it.
+
+    Args:
+      ops: the augmentations.
+      selected_op_idx: for each sample the number of one.
+      *op_args, **op_kwargs: of the augmentations.
+    """
+    if not ops:
+        raise ArgumentError("select: there is no augmentation to choose from")
+    return _among(range(len(ops)), selected_op_idx, lambda i: ops[i](*op_args, **op_kwargs))
+
+
+def _among(numbers: range, chosen: DataNode, call: Callable[[int], DataNode]) -> DataNode:
+    if len(numbers) == 1:
+        return call(numbers[0])
+    low, high = numbers[: len(numbers) // 2], numbers[len(numbers) // 2 :]
+    return either(chosen < high[0], lambda: _among(low, chosen, call), lambda: _among(high, chosen, call))

@@ -1,0 +1,99 @@
+"""TrivialAugment (https://arxiv.org/abs/2103.10158): one random augmentation of random strength for each sample."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from .. import fn, types
+from .._core.errors import ArgumentError
+from .._core.graph import DataNode
+from . import _suites
+from . import augmentations as a
+from .core import Augmentation, signed_bin
+from .core._augmentation import check_used
+
+
+def trivial_augment_wide(
+    data: DataNode,
+    num_magnitude_bins: int = 31,
+    shape: DataNode | Sequence[int] | None = None,
+    fill_value: int | None = 128,
+    interp_type: types.DALIInterpType | None = None,
+    max_translate_abs: _suites.Extent = None,
+    max_translate_rel: _suites.Extent = None,
+    seed: int | None = None,
+    excluded: Sequence[str] | None = None,
+) -> DataNode:
+    """Applies one of 14 augmentations to each sample, each as likely as the others, with a random magnitude.
+
+    Example:
+      >>> images = fn.resize(fn.decoders.image(jpegs), size=(224, 224))
+      >>> images = trivial_augment.trivial_augment_wide(images, shape=(224, 224))
+
+    Args:
+      data: images HWC or sequences FHWC of type uint8, with 1 or 3 channels.
+      num_magnitude_bins: how many steps magnitudes have.
+      shape: height and width of the images, of all or for each; then translations are parts of it.
+      fill_value: what is outside of an image that was sheared, moved or rotated; None: the nearest pixel.
+      interp_type: INTERP_LINEAR (None) or INTERP_NN, of these.
+      max_translate_abs: the furthest translation in pixels, or (along y, along x), without `shape`. Default: 32.
+      max_translate_rel: the same as a part of `shape`. Default: 1.
+      seed: of what is drawn. Differs from DALI, where one seed for all draws ties sign and magnitude to the choice.
+      excluded: names of augmentations to leave out.
+
+    Raises:
+      ArgumentError: an argument is out of range, or does not go with another.
+    """
+    suite = get_trivial_augment_wide_suite(shape is not None, max_translate_abs, max_translate_rel)
+    given = _suites.arguments(shape, fill_value, interp_type)
+    return apply_trivial_augment(_suites.without(suite, excluded), data, num_magnitude_bins, seed, **given)
+
+
+def apply_trivial_augment(
+    augmentations: Sequence[Augmentation], data: DataNode, num_magnitude_bins: int = 31, seed: int | None = None, **kwargs: Any
+) -> DataNode:
+    """The same with augmentations of one's own.
+
+    Args:
+      augmentations: to choose from.
+      data, num_magnitude_bins, seed: see `trivial_augment_wide`.
+      **kwargs: further arguments of the augmentations; each gets those that it takes.
+    """
+    if isinstance(num_magnitude_bins, bool) or not isinstance(num_magnitude_bins, int) or num_magnitude_bins < 1:
+        raise ArgumentError(f"num_magnitude_bins must be a positive number, got {num_magnitude_bins!r}")
+    if not augmentations:
+        raise ArgumentError("apply_trivial_augment: there is no augmentation to choose from")
+    check_used(augmentations, kwargs, "apply_trivial_augment")
+    one, strength, sign = _suites.seeds(seed, 3)
+    which = fn.random.uniform(values=list(range(len(augmentations))), dtype=types.INT32, seed=one)
+    bins = fn.random.uniform(values=list(range(num_magnitude_bins)), dtype=types.INT32, seed=strength)
+    magnitude: Any = signed_bin(bins, seed=sign) if any(x.randomly_negate for x in augmentations) else bins
+    given = {"data": data, "magnitude_bin": magnitude, "num_magnitude_bins": num_magnitude_bins, **kwargs}
+    return _suites.chosen(augmentations, which, "apply_trivial_augment", **given)
+
+
+def get_trivial_augment_wide_suite(
+    use_shape: bool = False, max_translate_abs: _suites.Extent = None, max_translate_rel: _suites.Extent = None
+) -> list[Augmentation]:
+    """The augmentations of `trivial_augment_wide`.
+
+    Args:
+      use_shape: whether translations are parts of the image's shape.
+      max_translate_abs, max_translate_rel: see there.
+    """
+    return [
+        *_suites.translations(use_shape, max_translate_abs, max_translate_rel, 32, 1.0),
+        a.shear_x.augmentation((0, 0.99), True),
+        a.shear_y.augmentation((0, 0.99), True),
+        a.rotate.augmentation((0, 135), True),
+        a.brightness.augmentation((0.01, 0.99), True, a.shift_enhance_range),
+        a.contrast.augmentation((0.01, 0.99), True, a.shift_enhance_range),
+        a.color.augmentation((0.01, 0.99), True, a.shift_enhance_range),
+        a.sharpness.augmentation((0.01, 0.99), True, a.sharpness_kernel),
+        a.posterize.augmentation((8, 2), False, a.poster_mask_uint8),
+        a.solarize.augmentation((256, 0)),
+        a.equalize,
+        a.auto_contrast,
+        a.identity,
+    ]

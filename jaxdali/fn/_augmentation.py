@@ -1,0 +1,202 @@
+"""The operators of which augmentations consist where those of `fn` would take many steps."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import jax.numpy as jnp
+import numpy as np
+
+from .._core import ffi as _ffi
+from .._core.building import add
+from .._core.calls import records
+from .._core.context import HostContext, LowerContext
+from .._core.graph import DataNode
+from .._core.operator import HostOperator, NativeOperator, Setup
+from .._core.values import Spec, Value
+from ._families import image_layout
+from ._tensor.cast import convert
+
+_VALUES = np.arange(256)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Taken(HostOperator):
+    """An entry of a table for each sample."""
+
+    name = "auto_aug.parameter"
+    table: Any = dataclasses.field(compare=False)
+    text: bytes  # of the table, which can't be compared
+
+    def infer(self, place: Spec) -> tuple[Spec, ...]:
+        return (Spec(self.table.dtype, self.table.ndim - 1, self.table.shape[1:]),)
+
+    def compute(self, N: int, *specs: Spec) -> Callable[..., np.ndarray]:
+        return lambda place: self.table[np.clip(place.reshape(N), 0, len(self.table) - 1)]
+
+
+@records("auto_aug.parameter")
+def taken(table: np.ndarray, place: DataNode) -> DataNode:
+    """``table[place]``."""
+    return add(Taken(table=table, text=table.tobytes()), place)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Tabled(HostOperator, NativeOperator):
+    """A function of bytes, as a table for each sample."""
+
+    kernel = "table"
+
+    def table(self, parameter: np.ndarray | None, N: int) -> np.ndarray:
+        """``u8[N, 256]``, or ``[1, 256]`` for all, of a number for each sample."""
+        raise NotImplementedError(self.name)
+
+    def infer(self, x: Spec, *parameter: Spec) -> tuple[Spec, ...]:
+        if x.dtype != np.uint8:
+            raise TypeError(f"the input must be of type uint8, got {x.dtype}")
+        return (x,)
+
+    def run(self, ctx: HostContext, x: Value, *parameter: Value) -> tuple[Any, ...]:
+        tables = np.broadcast_to(self._table(ctx, *parameter), (ctx.N, 256))
+        samples = [tables[i][x.sample(i)] for i in range(ctx.N)]
+        return (np.stack(samples) if ctx.spec.shape is not None else samples,)
+
+    def setup(self, ctx: HostContext, x: Value, *parameter: Value) -> Setup:
+        tables = np.broadcast_to(self._table(ctx, *parameter)[:, None], (ctx.N, 1, 256))
+        return Setup((None if ctx.spec.shape is not None else x.shapes,), {"table": tables})
+
+    def lower(self, ctx: LowerContext, x: Any, *parameter: Any) -> Any:
+        y, status = _ffi.call("table", ctx, x, ctx.spec, ctx.out[0], ctx.params["table"])
+        return (y,), status
+
+    def _table(self, ctx: HostContext, parameter: Value | None = None) -> np.ndarray:
+        numbers = None if parameter is None else parameter.dense("the parameter", ctx.present).reshape(ctx.N, 1)
+        return self.table(numbers, ctx.N).astype(np.uint8)
+
+
+class Masked(Tabled):
+    """``x & mask``."""
+
+    name = "auto_aug.posterize"
+
+    def table(self, parameter: Any, N: int) -> np.ndarray:
+        return _VALUES & parameter
+
+
+class Solarized(Tabled):
+    """``255 - x`` from a threshold on."""
+
+    name = "auto_aug.solarize"
+
+    def table(self, parameter: Any, N: int) -> np.ndarray:
+        return np.where(_VALUES < parameter, _VALUES, 255 - _VALUES)
+
+
+class Shifted(Tabled):
+    """``x + shift`` below 128."""
+
+    name = "auto_aug.solarize_add"
+
+    def table(self, parameter: Any, N: int) -> np.ndarray:
+        return np.where(_VALUES < 128, _VALUES + parameter, _VALUES)
+
+
+class Inverted(Tabled):
+    """``255 - x``."""
+
+    name = "auto_aug.invert"
+
+    def table(self, parameter: Any, N: int) -> np.ndarray:
+        return (255 - _VALUES)[None]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Measured(NativeOperator):
+    """A function of bytes that depends on what an image, or a frame of a sequence, holds: on numbers of each channel, of all pixels."""
+
+    kernel = "table"
+    reductions: ClassVar[tuple[int, ...]]  # of ffi/reduce/reduce.h
+
+    def table(self, values: Any, found: list[Any], pixels: Any, parameter: Any) -> Any:
+        """``f32[images, 1 or channels, 256]``, of `values` ``f32[256]``, each reduction's ``f64[images, channels]``, numbers."""
+        raise NotImplementedError(self.name)
+
+    def infer(self, x: Spec, *parameter: Spec) -> tuple[Spec, ...]:
+        layout = image_layout(x, ("HWC", "FHWC"))
+        if x.dtype != np.uint8:
+            raise TypeError(f"the input must be of type uint8, got {x.dtype}")
+        if x.extent(x.ndim - 1) not in (1, 3):
+            raise ValueError(f"the input must have 1 or 3 channels, known when the pipeline is built, got {x.extent(x.ndim - 1)}")
+        if x.ndim == 4 and x.shape is None:
+            raise ValueError("sequences must all have one shape: resize them first")
+        return (dataclasses.replace(x, layout=layout),)
+
+    def setup(self, ctx: HostContext, x: Value, *parameter: Value) -> Setup:
+        params = {"pixels": x.shapes[:, -3:-1].prod(axis=1).astype(np.float64)}
+        if parameter:
+            params["parameter"] = parameter[0].dense("the parameter", ctx.present).reshape(ctx.N).astype(np.float32)
+        return Setup((None if ctx.spec.shape is not None else x.shapes,), params)
+
+    def lower(self, ctx: LowerContext, x: Any, *parameter: Any) -> Any:
+        spec, params, B = ctx.spec, ctx.params, ctx.B
+        if spec.ndim == 4:  # frame by frame
+            assert spec.shape is not None
+            frames, shape = spec.shape[0], spec.shape
+            control = jnp.concatenate([ctx.control[:1], jnp.repeat(ctx.control[1:], frames)])
+            params = {n: jnp.repeat(a, frames, axis=0) for n, a in params.items()}
+            spec = Spec(spec.dtype, 3, shape[1:], "HWC")
+            x, ctx = x.reshape(B * frames, *shape[1:]), dataclasses.replace(ctx, B=B * frames, control=control)
+        channels = spec.extent(2)
+        assert channels is not None
+        of, none = Spec(np.dtype(np.float64), 1, (channels,)), jnp.zeros((0,), jnp.float64)
+        found, codes = [], []
+        for reduction in self.reductions:
+            y, code = _ffi.call("reduce", ctx, x, of, None, none, reduction=reduction, axes=(0, 1))
+            found.append(y)
+            codes.append(code)
+        table = self.table(jnp.arange(256, dtype=jnp.float32), found, params["pixels"][:, None], params.get("parameter"))
+        y, code = _ffi.call("table", ctx, x, spec, ctx.out[0], convert(jnp, table, np.dtype(np.uint8)))
+        if ctx.B != B:
+            y = y.reshape(B, *(ctx.specs[0].shape or ()))
+        return (y,), jnp.max(jnp.stack([*codes, code]).reshape(-1, B, ctx.B // B), axis=(0, 2))
+
+
+class Contrasted(Measured):
+    """The distance from an image's mean brightness, as the weights of ITU-R BT.601 have it, times a number."""
+
+    name = "auto_aug.contrast"
+    reductions = (0,)
+
+    def table(self, values: Any, found: list[Any], pixels: Any, parameter: Any) -> Any:
+        mean = (found[0] / pixels).astype(jnp.float32)
+        center = (mean * jnp.array([0.299, 0.587, 0.114], jnp.float32)).sum(axis=1)[:, None, None]
+        return center + (values - center) * parameter[:, None, None]
+
+
+class Stretched(Measured):
+    """Each channel stretched to the whole range."""
+
+    name = "auto_aug.auto_contrast"
+    reductions = (2, 3)
+
+    def table(self, values: Any, found: list[Any], pixels: Any, parameter: Any) -> Any:
+        low, high = (x.astype(jnp.float32)[:, :, None] for x in found)
+        flat = high <= low
+        scale = jnp.float32(255) / jnp.where(flat, jnp.float32(255), high - low)
+        return (values - jnp.where(flat, jnp.float32(0), low)) * scale
+
+
+def _of(kind: type[Any]) -> Callable[..., DataNode]:
+    """The function that adds an operator, which files may call, too."""
+
+    @records(kind.name)
+    def function(data: DataNode, *parameter: DataNode) -> DataNode:
+        return add(kind(), data, *parameter)
+
+    return function
+
+
+posterized, solarized, shifted, inverted = _of(Masked), _of(Solarized), _of(Shifted), _of(Inverted)
+contrasted, stretched = _of(Contrasted), _of(Stretched)
