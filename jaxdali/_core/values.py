@@ -73,10 +73,11 @@ class Value:
         assert self.data is not None
         if isinstance(self.data, np.ndarray) and self.present is None:
             return self.data
-        here = np.asarray(self.indices(present))
+        here = np.arange(len(self))
         if present is not None and present.any():
-            odd = (self.shapes[here] != self.shapes[present.argmax()]).any(axis=1) & ~present
-            here[odd] = present.argmax()
+            first = present.argmax()
+            lacking = (self.shapes != self.shapes[first]).any(axis=1) | (False if self.present is None else ~self.present)
+            here[lacking & ~present] = first
         elif present is not None:  # nobody is there: any value will do
             here[:] = here[:1]
         shapes = self.shapes[here]
@@ -85,10 +86,10 @@ class Value:
         return self.data[here] if isinstance(self.data, np.ndarray) else np.stack([self.data[i] for i in here.tolist()])
 
     def indices(self, present: np.ndarray | None) -> list[int]:
-        """For each sample itself; for those that matter to nobody, and that the value lacks, the first of `present`."""
-        if self.present is None or present is None or not present.any():
+        """For each sample itself; for those that are not `present`, the first that is."""
+        if present is None or not present.any():
             return list(range(len(self)))
-        return np.where(present | self.present, np.arange(len(self)), int(present.argmax())).tolist()
+        return np.where(present, np.arange(len(self)), int(present.argmax())).tolist()
 
     def of(self, present: np.ndarray) -> Value:
         """The same without the other samples: where they are ragged, they have no elements."""
