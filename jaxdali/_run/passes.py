@@ -57,7 +57,9 @@ def absorb(plan: Plan) -> Plan:
         i = 0
         while step.known and i < len(step.inputs):
             inner = steps[step.inputs[i].step]
-            alone = inner.known and inner.stage == step.stage and read[inner.id] == 1 and inner.op.num_outputs == 1
+            # An earlier phase's programs are settled before this one's steps are known.
+            beside = inner.known and (inner.stage, inner.phase) == (step.stage, step.phase)
+            alone = beside and read[inner.id] == 1 and inner.op.num_outputs == 1
             op = step.op.absorb(i, inner.op) if alone else None
             if op is None:
                 i += 1

@@ -540,6 +540,31 @@ def test_shards_have_branches_of_their_own():
             np.testing.assert_array_equal(batch["image"][i], batch[str(k)][i] + np.uint8(there * (k == 1)))
 
 
+def test_what_is_asked_in_between_programs_and_what_looks_at_a_branch_whole():
+    """A condition that a program makes ends that; `pad` pads to the largest sample of its branch, as in DALI."""
+
+    def define():
+        x, which = fn.external_source(lambda: IMAGES, layout="HWC"), numbers()
+        v = fn.external_source(lambda: [np.arange(n, dtype=np.int32) for n in range(6)])
+        if which > 0:
+            if which > 1:
+                x = fn.flip(x)
+            else:
+                x = fn.rotate(x, angle=90)
+            v = fn.pad(v, axes=[0], align=1)
+        else:
+            v = fn.pad(v, axes=[0], align=4)
+            if fn.reductions.mean(fn.flip(x)) > 300:
+                x = fn.crop(x, crop=(2, 2))
+        return x, v
+
+    x, v = outputs(define)
+    assert [len(e) for e in v] == [4, 5, 5, 4, 5, 5]
+    want = [IMAGES[0], np.rot90(IMAGES[1]), IMAGES[2][:, ::-1], IMAGES[3], np.rot90(IMAGES[4]), IMAGES[5][:, ::-1]]
+    for a, b in zip(x, want, strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
 def test_forty_diamonds():
     def define():
         x = fn.cast(numbers(), dtype=types.INT64)
