@@ -22,7 +22,6 @@ from ._tensor.cast import convert
 _VALUES = np.arange(256)
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class Taken(HostOperator):
     """An entry of a table for each sample."""
 
@@ -43,7 +42,6 @@ def taken(table: np.ndarray, place: DataNode) -> DataNode:
     return add(Taken(table=table, text=table.tobytes()), place)
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class Tabled(HostOperator, NativeOperator):
     """A function of bytes, as a table for each sample."""
 
@@ -112,7 +110,6 @@ class Inverted(Tabled):
         return (255 - _VALUES)[None]
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class Measured(NativeOperator):
     """A function of bytes that depends on what an image, or a frame of a sequence, holds: on numbers of each channel, of all pixels."""
 
