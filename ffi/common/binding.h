@@ -100,12 +100,11 @@ inline ffi::Error ToBatch(Buffer data, I32 offsets, I32 shapes, Batch* b) {
   return ffi::Error::Success();
 }
 
-// control i32[1 + N]: the thread pool's id (of use on the CPU), then 1 for each sample that is present. An input may have
-// several times as many samples as the output: several inputs, one after the other.
+// control i32[1 + N]: the thread pool's id (of use on the CPU), then 1 for each sample that is present. An input may
+// have several times as many samples as the output: several inputs, one after the other.
 inline bool SizesAgree(I32 control, const Batch& in, const Batch& out, ffi::ResultBuffer<ffi::S32>& status) {
   return (out.n > 0 ? in.n % out.n == 0 : in.n == 0) && in.n >= out.n &&
-         static_cast<int>(status->element_count()) == out.n &&
-         static_cast<int>(control.element_count()) == out.n + 1;
+         static_cast<int>(status->element_count()) == out.n && static_cast<int>(control.element_count()) == out.n + 1;
 }
 
 #ifdef JAXDALI_CUDA

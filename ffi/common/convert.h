@@ -47,7 +47,8 @@ template <class Out, class V>
 JAXDALI_HD inline Out ConvertEvenTo(V v) {
   if constexpr (sizeof(Out) <= 2 && std::is_integral_v<Out> && !std::is_same_v<Out, bool>) {
     constexpr V kLow = std::numeric_limits<Out>::min(), kHigh = std::numeric_limits<Out>::max();
-    constexpr V kWhole = sizeof(V) == 4 ? V(12582912) : V(6755399441055744);  // 1.5 * 2^23, 2^52: neighbours differ by 1
+    constexpr V kWhole =
+        sizeof(V) == 4 ? V(12582912) : V(6755399441055744);  // 1.5 * 2^23, 2^52: neighbours differ by 1
     v = v == v ? v : 0;
     v = v > kLow ? v : kLow;
     v = v < kHigh ? v : kHigh;

@@ -23,7 +23,10 @@ void TryRemap(Random& random) {
     std::vector<int> shape, result;
     for (int d = 0; d < ndim; d++) {
       const bool spatial = d >= first && d < first + 2;
-      shape.push_back(spatial ? random.Extent(70) : d < first ? random.Extent(3) : random(20) ? channels : channels + 1);
+      shape.push_back(spatial      ? random.Extent(70)
+                      : d < first  ? random.Extent(3)
+                      : random(20) ? channels
+                                   : channels + 1);
       result.push_back(spatial ? random.Extent(70) : shape.back());
     }
     in.push_back(dense && i > 0 ? in[0] : shape);
@@ -38,7 +41,8 @@ void TryRemap(Random& random) {
           if (!dense) m.resize((m.size() + kAlignment - 1) / kAlignment * kAlignment);
           if (&m == map && !dense) offsets.push_back(static_cast<int32_t>(m.size()) / kAlignment);
           const auto& o = out[static_cast<size_t>(i)];
-          for (int64_t k = int64_t{frames} * o[static_cast<size_t>(first)] * o[static_cast<size_t>(first) + 1]; k > 0; k--)
+          for (int64_t k = int64_t{frames} * o[static_cast<size_t>(first)] * o[static_cast<size_t>(first) + 1]; k > 0;
+               k--)
             m.push_back(random(50) ? static_cast<float>(random.Uniform(-9, 40)) : random(2) ? NAN : 1e30f);
         }
         break;
@@ -59,8 +63,19 @@ void TryRemap(Random& random) {
     }
   }
   Memory memory(type, in, dense, random(10) ? -1 : 0, random);
-  RemapBatch b{memory.batch, {}, {map[0].data(), map[1].data()}, {}, {}, numbers.data(), fill.data(), applied.data(),
-               fills, first, points, sampling, static_cast<Border>(random(5))};
+  RemapBatch b{memory.batch,
+               {},
+               {map[0].data(), map[1].data()},
+               {},
+               {},
+               numbers.data(),
+               fill.data(),
+               applied.data(),
+               fills,
+               first,
+               points,
+               sampling,
+               static_cast<Border>(random(5))};
   for (int s = 0; s < 2; s++) {
     b.map_offsets[s] = dense || !is_given ? nullptr : offsets.data();
     b.map_capacity[s] = static_cast<int64_t>(map[s].size()) - (is_given && random(10) == 0);

@@ -1,8 +1,8 @@
 // CPU kernel of the canvases: row by row.
-#include "ffi/paste/paste.h"
-
 #include <cstring>
 #include <type_traits>
+
+#include "ffi/paste/paste.h"
 
 namespace jaxdali {
 namespace {
@@ -39,8 +39,7 @@ Status Paste(const PasteBatch& b, int i) {
         for (int64_t f = 0; f < to.frames; f++)
           for (int64_t y = 0; y < r.height; y++)
             CopyRow(source + ((f * from.height + r.in_y + y) * from.width + r.in_x) * to.channels,
-                    r.width * to.channels,
-                    canvas + ((f * to.height + r.out_y + y) * to.width + r.out_x) * to.channels);
+                    r.width * to.channels, canvas + ((f * to.height + r.out_y + y) * to.width + r.out_x) * to.channels);
       });
     });
   }

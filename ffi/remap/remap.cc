@@ -40,14 +40,14 @@ ffi::Error SetUp(RemapBatch* b, F32 map_x, I32 map_x_offsets, F32 map_y, I32 map
 }  // namespace jaxdali
 
 JAXDALI_DEFINE_KERNEL(remap, jaxdali::SetUp, jaxdali::Remap, jaxdali::LaunchRemap,
-                      .Arg<jaxdali::F32>()                // map of x, flat; empty where none is given
-                          .Arg<jaxdali::I32>()            // its offsets [N], or [0]: dense
-                          .Arg<jaxdali::F32>()            // map of y
-                          .Arg<jaxdali::I32>()            // its offsets
-                          .Arg<jaxdali::F64>()            // numbers [N, ...], see Points
-                          .Arg<jaxdali::F32>()            // fill [N, 1 or channels]
-                          .Arg<jaxdali::I32>()            // applied [N]; 0: the sample is copied
-                          .Attr<int32_t>("points")        // see Points
-                          .Attr<int32_t>("sampling")      // see Sampling
-                          .Attr<int32_t>("border")        // see Border
-                          .Attr<int32_t>("first"));       // the axis H
+                      .Arg<jaxdali::F32>()            // map of x, flat; empty where none is given
+                          .Arg<jaxdali::I32>()        // its offsets [N], or [0]: dense
+                          .Arg<jaxdali::F32>()        // map of y
+                          .Arg<jaxdali::I32>()        // its offsets
+                          .Arg<jaxdali::F64>()        // numbers [N, ...], see Points
+                          .Arg<jaxdali::F32>()        // fill [N, 1 or channels]
+                          .Arg<jaxdali::I32>()        // applied [N]; 0: the sample is copied
+                          .Attr<int32_t>("points")    // see Points
+                          .Attr<int32_t>("sampling")  // see Sampling
+                          .Attr<int32_t>("border")    // see Border
+                          .Attr<int32_t>("first"));   // the axis H

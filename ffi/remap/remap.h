@@ -25,8 +25,8 @@ enum class Points : int32_t {
   kJitter,      // a random pixel nearby, of a square [key in [0, 1), extent]
   kGrid,        // itself, or none: the squares of a grid [cosine and sine by tile, ratio, where it begins: x, y]
 };
-enum class Sampling : int32_t { kNearest, kLinear, kCubic };                              // types.DALIInterpType
-enum class Border : int32_t { kConstant, kReplicate, kReflect, kReflect101, kWrap };      // of points outside
+enum class Sampling : int32_t { kNearest, kLinear, kCubic };                          // types.DALIInterpType
+enum class Border : int32_t { kConstant, kReplicate, kReflect, kReflect101, kWrap };  // of points outside
 inline constexpr int kPointNumbers[] = {2, 9, 0, 6, 2, 5};
 inline constexpr double kNowhere = -1e30, kFarthest = 1e9;
 
@@ -177,7 +177,8 @@ JAXDALI_HD inline void SamplePixel(const RemapArgs& a, const T* in, Point p, T* 
     p.y -= 0.5;
   }
   const double floor_x = floor(p.x), floor_y = floor(p.y);
-  const int64_t first_x = static_cast<int64_t>(floor_x) - (kTaps == 4), first_y = static_cast<int64_t>(floor_y) - (kTaps == 4);
+  const int64_t first_x = static_cast<int64_t>(floor_x) - (kTaps == 4),
+                first_y = static_cast<int64_t>(floor_y) - (kTaps == 4);
   if constexpr (kSampling == Sampling::kNearest) {
     const int64_t x = Inside(first_x, width, a.border), y = Inside(first_y, height, a.border);
     if (x < 0 || y < 0) {
@@ -197,8 +198,7 @@ JAXDALI_HD inline void SamplePixel(const RemapArgs& a, const T* in, Point p, T* 
         float sum = 0;
         for (int j = 0; j < kTaps; j++) {
           float line = 0;
-          for (int k = 0; k < kTaps; k++)
-            line += static_cast<float>(from[(j * width + k) * channels + c]) * wx[k];
+          for (int k = 0; k < kTaps; k++) line += static_cast<float>(from[(j * width + k) * channels + c]) * wx[k];
           sum += line * wy[j];
         }
         out[c] = ConvertTo<T>(sum);
@@ -229,7 +229,7 @@ JAXDALI_HD inline void SamplePixel(const RemapArgs& a, const T* in, Point p, T* 
 // A batch, as the custom call gets it.
 struct RemapBatch {
   Batch in, out;
-  const float* map[2];  // of the points that are given: x, y
+  const float* map[2];            // of the points that are given: x, y
   const int32_t* map_offsets[2];  // [n] in units of kAlignment elements; null: one map after the other
   int64_t map_capacity[2];
   const double* numbers;   // [n, kPointNumbers]

@@ -1,11 +1,10 @@
 // CPU kernel of the gather by a coordinate map: the points of a piece of a row, then its pixels.
-#include "ffi/remap/remap.h"
-
 #include <algorithm>
 #include <cstring>
 #include <vector>
 
 #include "ffi/common/simd.h"
+#include "ffi/remap/remap.h"
 
 namespace jaxdali {
 namespace {
@@ -68,7 +67,8 @@ JAXDALI_AVX2 void WeighBytes(const uint8_t* in, const int32_t* at, const float* 
 
 // The pixels of which all neighbours are inside are made here, the others by SamplePixel, with the same results.
 template <class T, Sampling kSampling, int C, bool kAvx2>
-JAXDALI_INLINE void SamplePixels(const RemapArgs& a, const T* in, const double* xs, const double* ys, int64_t n, T* out) {
+JAXDALI_INLINE void SamplePixels(const RemapArgs& a, const T* in, const double* xs, const double* ys, int64_t n,
+                                 T* out) {
   constexpr int kTaps = TapsOf(kSampling);
   constexpr bool kBytes = kAvx2 && std::is_same_v<T, uint8_t> && (C == 3 || C == 4) && kTaps > 1;
   constexpr double kHalf = kTaps > 1 ? 0.5 : 0;
@@ -84,7 +84,8 @@ JAXDALI_INLINE void SamplePixels(const RemapArgs& a, const T* in, const double* 
   for (int64_t i = 0; i < n; i++) {
     const double x = xs[i] - kHalf, y = ys[i] - kHalf;
     const bool inside = (x >= kBefore) & (x < last_x) & (y >= kBefore) & (y < last_y);
-    const int32_t column = static_cast<int32_t>(inside ? x : 0), row = static_cast<int32_t>(inside ? y : 0);  // as floor
+    const int32_t column = static_cast<int32_t>(inside ? x : 0),
+                  row = static_cast<int32_t>(inside ? y : 0);  // as floor
     const int32_t place = row * static_cast<int32_t>(stride) + column * static_cast<int32_t>(channels) - before;
     at[i] = inside ? place : -1;
     fx[i] = static_cast<float>(x - column);

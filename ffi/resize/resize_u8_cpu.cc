@@ -129,7 +129,8 @@ JAXDALI_AVX2 void HorizontalAvx2(const int16_t* line, const int32_t* offset, con
       a = _mm256_sub_epi32(a, _mm256_madd_epi16(TwoTaps<C>(p0 + j * C, p1 + j * C), TwoWeights(wa + 2 * j)));
       b = _mm256_sub_epi32(b, _mm256_madd_epi16(TwoTaps<C>(p2 + j * C, p3 + j * C), TwoWeights(wb + 2 * j)));
     }
-    __m256i v = _mm256_packs_epi32(ShiftEven(a, below_half, bits), ShiftEven(b, below_half, bits));  // outputs 0 2 | 1 3
+    __m256i v =
+        _mm256_packs_epi32(ShiftEven(a, below_half, bits), ShiftEven(b, below_half, bits));  // outputs 0 2 | 1 3
     v = _mm256_packus_epi16(v, v);
     __m128i r = _mm_unpacklo_epi32(_mm256_castsi256_si128(v), _mm256_extracti128_si256(v, 1));
     if (C == 3) r = _mm_shuffle_epi8(r, pack3);

@@ -131,7 +131,7 @@ def _named_children(x: Any, names: set[str]) -> list[Any]:
     children = _items(x)
     if users_object(x):
         children = [*children, *(v for n, v in attributes(x).items() if n in names), type(x)]
-    if hasattr(x, "__wrapped__"):
+    if _own(x, "__wrapped__") is not None:
         children = [*children, x.__wrapped__]
     return children
 
@@ -175,8 +175,19 @@ def users_object(x: Any) -> bool:
     return (has_dict(x) or bool(slots(x))) and _root(type(x).__module__) not in LIBRARIES
 
 
+_MISSING = object()
+
+
 def has_dict(x: Any) -> bool:
-    return isinstance(getattr(x, "__dict__", None), dict)  # not one that stands for another object, as that of list[int] does
+    return isinstance(_own(x, "__dict__"), dict)  # not one that stands for another object, as that of list[int] does
+
+
+def _own(x: Any, name: str, missing: Any = None) -> Any:
+    """An attribute that no ``__getattr__`` makes up, or `missing`: proxies for what is not there now (Flask's request) have none."""
+    try:
+        return object.__getattribute__(x, name)
+    except Exception:
+        return missing
 
 
 def slots(x: Any) -> list[str]:
@@ -187,7 +198,7 @@ def slots(x: Any) -> list[str]:
 
 
 def attributes(x: Any) -> dict[str, Any]:
-    return {**(vars(x) if has_dict(x) else {}), **{n: getattr(x, n) for n in slots(x) if hasattr(x, n)}}
+    return {**(vars(x) if has_dict(x) else {}), **{n: v for n in slots(x) if (v := _own(x, n, _MISSING)) is not _MISSING}}
 
 
 def named(x: Any, names: set[str]) -> dict[str, Any]:

@@ -271,11 +271,7 @@ class Stencil(NativeOperator):
     """A reduction of the window around each element, over the two or three spatial axes."""
 
     kernel = "stencil"
-
-    @property
-    def reduction(self) -> int:
-        """`SUM`, `MEDIAN`, `MAX` or `MIN`."""
-        raise NotImplementedError(self.name)
+    reduction: ClassVar[int]  # SUM, MEDIAN, MAX or MIN
 
     @property
     def beyond(self) -> int:

@@ -28,7 +28,10 @@ class MedianBlur(Stencil):
 
     name = "experimental.median_blur"
     reduction = MEDIAN
-    beyond = REPLICATE
+
+    @property
+    def beyond(self) -> int:
+        return REPLICATE
 
     def axes(self, image: Spec) -> tuple[int, int]:
         return plane(image)

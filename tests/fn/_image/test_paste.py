@@ -13,7 +13,7 @@ def noise(*shape, dtype=np.uint8, seed=0):
 
 def test_paste():
     images = [noise(10, 13, 3), noise(7, 4, 3)]
-    ratio, x, least = np.float32([1.55, 2.0]), np.float32([0.3, 1.0]), np.float32([0, 20])
+    ratio, x, least = np.array([[1.55, 2.0], [0.3, 1.0], [0, 20]], np.float32)
     out, plain = run(
         lambda a, r, x, m: (
             fn.paste(a, ratio=r, paste_x=x, paste_y=0.0, min_canvas_size=m, fill_value=(1, 2, 3)),
