@@ -27,7 +27,7 @@ import numpy as np
 
 from ..types import ScalarConstant
 from .errors import ArgumentError, ArgumentTypeError
-from .kinds import FLOAT, KINDS, TENSOR, Kind, Mark, _by_name, choice_kind, class_kind, dtype_kind, member_kind
+from .kinds import FLOAT, KINDS, TENSOR, Kind, Mark, by_name, choice_kind, class_kind, dtype_kind, member_kind
 from .kinds import INPUT as INPUT
 from .kinds import PER_SAMPLE as PER_SAMPLE
 from .kinds import DType as DType
@@ -197,7 +197,7 @@ def parse(name: str, annotation: Any, default: Any, skipped: tuple[type, ...] = 
                 if part is not Ellipsis:
                     walk(part, many)
         elif origin is collections.abc.Mapping:
-            into.append(_by_name(parts[1]))
+            into.append(by_name(parts[1]))
         elif origin is Literal:
             into.append(parts)
         elif t is type(None):

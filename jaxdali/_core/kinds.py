@@ -206,7 +206,7 @@ def class_kind(kind: type) -> Kind:
     return Kind(f"a {kind.__name__}", f"{kind.__name__}s", convert)
 
 
-def _by_name(kind: type) -> Kind:
+def by_name(kind: type) -> Kind:
     def convert(x: Any) -> Any:
         if not isinstance(x, collections.abc.Mapping) or not all(isinstance(k, str) and isinstance(v, kind) for k, v in x.items()):
             raise TypeError

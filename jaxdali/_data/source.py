@@ -64,11 +64,6 @@ class Source:
     in_caller: bool = False
     workers: int = 1
 
-    @property
-    def meta(self) -> dict[str, int]:
-        """The first local shard's metadata; {} when this is not a reader."""
-        return self.metas[0] if self.metas else {}
-
     def specs(self) -> tuple[Spec, ...]:
         """Specs of the outputs. May look at the first batch, which the next `read` then returns."""
         raise NotImplementedError(type(self).__name__)

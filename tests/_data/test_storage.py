@@ -110,10 +110,8 @@ def test_what_is_next_is_fetched_together():
     store = Store(jaxdali.Storage(read_ahead=16))
     files = Files("faulty://data", [n.encode() for n in NAMES], store)
     files.ahead(np.arange(16), 4)
-    begin = time.monotonic()
     assert [files.read(i) for i in range(16)] == [CONTENT[f"data/{n}"] for n in NAMES[:16]]
-    assert time.monotonic() - begin < 16 * 0.05 / 2
-    assert Faulty.most > 8
+    assert Faulty.most > 8  # requests under way at a time
     files.ahead(np.arange(8, 24), 4)
     files.read(20)
     assert len(Faulty.requests) == 24  # 8 .. 15 were held
