@@ -28,7 +28,7 @@ ffi::Error SetUp(RemapBatch* b, F32 map_x, I32 map_x_offsets, F32 map_y, I32 map
   b->border = static_cast<Border>(border);
   if (b->in.ndim != b->out.ndim || first < 0 || (b->in.ndim != first + 2 && b->in.ndim != first + 3))
     return ffi::Error::InvalidArgument("remap: rank of the data");
-  if (!HasRows(numbers, *b, kPointNumbers[points]) || b->fills < 1 || !HasRows(fill, *b, b->fills) ||
+  if (!HasRows(numbers, *b, PointNumbers(b->points)) || b->fills < 1 || !HasRows(fill, *b, b->fills) ||
       !HasRows(applied, *b, 1))
     return ffi::Error::InvalidArgument("remap: numbers, fill values and a flag per sample");
   if (b->in.dtype != b->out.dtype || !RemapType(b->in.dtype, b->sampling))

@@ -27,8 +27,25 @@ enum class Points : int32_t {
 };
 enum class Sampling : int32_t { kNearest, kLinear, kCubic };                          // types.DALIInterpType
 enum class Border : int32_t { kConstant, kReplicate, kReflect, kReflect101, kWrap };  // of points outside
-inline constexpr int kPointNumbers[] = {2, 9, 0, 6, 2, 5};
 inline constexpr double kNowhere = -1e30, kFarthest = 1e9;
+
+// How many numbers each sample has.
+JAXDALI_HD inline int PointNumbers(Points points) {
+  switch (points) {
+    case Points::kGiven:
+    case Points::kJitter:
+      return 2;
+    case Points::kProjective:
+      return 9;
+    case Points::kSphere:
+      return 0;
+    case Points::kWater:
+      return 6;
+    case Points::kGrid:
+      return 5;
+  }
+  return 0;
+}
 
 struct Point {
   double x, y;
@@ -232,7 +249,7 @@ struct RemapBatch {
   const float* map[2];            // of the points that are given: x, y
   const int32_t* map_offsets[2];  // [n] in units of kAlignment elements; null: one map after the other
   int64_t map_capacity[2];
-  const double* numbers;   // [n, kPointNumbers]
+  const double* numbers;   // [n, PointNumbers(points)]
   const float* fill;       // [n, fills]
   const int32_t* applied;  // [n]; 0: the sample is copied
   int fills, first;        // the axis H; W follows, then channels or nothing
@@ -255,7 +272,7 @@ struct RemapBatch {
       a->out_size[s] = out.dim(i, first + 1 - s);
     }
     if (fills != 1 && fills != a->channels) return kInternal;
-    a->numbers = numbers + static_cast<int64_t>(i) * kPointNumbers[static_cast<int>(points)];
+    a->numbers = numbers + static_cast<int64_t>(i) * PointNumbers(points);
     a->fill = fill + static_cast<int64_t>(i) * fills;
     a->fills = fills;
     a->points = points;
