@@ -25,7 +25,7 @@ _CHUNK = 1 << 23  # bytes of an index that are parsed at once
 
 
 class Format(enum.IntEnum):
-    """What a record consists of: `RecordFormat` of ffi/host/records.h."""
+    """What a record consists of: `RecordFormat` of ffi/host/record_parser.h."""
 
     BYTES = 0
     EXAMPLE = 1

@@ -1,0 +1,185 @@
+// What the parsers of records have in common, and the parsers, one for each format. Nothing in a record is trusted.
+#ifndef JAXDALI_FFI_HOST_RECORD_PARSER_H_
+#define JAXDALI_FFI_HOST_RECORD_PARSER_H_
+
+#include <algorithm>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "ffi/host/record_bytes.h"
+
+namespace jaxdali {
+
+enum class RecordFormat : int32_t {
+  kBytes,         // one field: the whole record
+  kExample,       // tf.Example, framed as in TFRecord files: the features of given names
+  kImageRecord,   // MXNet's RecordIO: image, label
+  kDatum,         // caffe.Datum: image, label
+  kTensorProtos,  // caffe2.TensorProtos: its tensors
+};
+
+enum class ValueType : int32_t { kNone, kBytes, kFloats, kInts };
+
+// Values of one field, as they lie in the record: bytes or floats as they are, or protobuf's varints.
+struct Piece {
+  int32_t field;
+  ValueType type;
+  int64_t offset, size;
+};
+
+// What became of one field of one record. dims: what the record says of the shape, or zeros.
+struct FieldInfo {
+  ValueType type = ValueType::kNone;
+  int64_t count = 0;
+  int64_t dims[3] = {0, 0, 0};
+};
+
+struct RecordLayout {
+  RecordFormat format;
+  std::vector<std::string> names;  // kExample: of the features
+  int fields;
+};
+
+inline uint64_t Little(const uint8_t* p, int bytes) {
+  uint64_t x = 0;
+  for (int i = 0; i < bytes; i++) x |= uint64_t{p[i]} << 8 * i;
+  return x;
+}
+
+// One field of a protobuf message.
+struct WireField {
+  uint32_t number = 0;
+  int wire = 0;                  // 0: varint, 1: 8 bytes, 2: bytes, 5: 4 bytes
+  uint64_t value = 0;            // of a varint
+  int64_t offset = 0, size = 0;  // of its contents
+};
+
+// The fields of a message that is part of a record.
+class Message {
+ public:
+  Message(RecordBytes* record, int64_t begin, int64_t end) : record_(record), at_(begin), end_(end) {}
+
+  bool Next(WireField* f) {
+    if (at_ >= end_ || bad_) return false;
+    uint64_t key;
+    if (!Varint(&key)) return Fail();
+    const uint64_t number = key >> 3;
+    if (number == 0 || number >= uint64_t{1} << 29) return Fail();
+    f->number = static_cast<uint32_t>(number);
+    f->wire = static_cast<int>(key & 7);
+    f->offset = at_;
+    if (f->wire == 0) {
+      if (!Varint(&f->value)) return Fail();
+      f->size = at_ - f->offset;
+      return true;
+    }
+    uint64_t size = f->wire == 1 ? 8 : 4;
+    if (f->wire == 2) {
+      if (!Varint(&size)) return Fail();
+      f->offset = at_;
+    } else if (f->wire != 1 && f->wire != 5) {
+      return Fail();
+    }
+    if (size > static_cast<uint64_t>(end_ - at_)) return Fail();
+    f->size = static_cast<int64_t>(size);
+    at_ += f->size;
+    return true;
+  }
+
+  bool bad() const { return bad_; }
+
+  bool Varint(uint64_t* x) {
+    const int64_t n = std::min<int64_t>(end_ - at_, 10);
+    const uint8_t* p = n > 0 ? record_->Peek(at_, n) : nullptr;
+    if (p == nullptr) return false;
+    *x = 0;
+    for (int64_t i = 0; i < n; i++) {
+      *x |= uint64_t{p[i] & 0x7Fu} << 7 * i;
+      if (p[i] < 0x80) {
+        at_ += i + 1;
+        return true;
+      }
+    }
+    return false;
+  }
+
+ private:
+  bool Fail() {
+    bad_ = true;
+    return false;
+  }
+
+  RecordBytes* record_;
+  int64_t at_, end_;
+  bool bad_ = false;
+};
+
+inline constexpr const char* kMalformed = "it is damaged: it can't be parsed";
+
+// Where the fields of a record are, as its parser finds them.
+class FoundFields {
+ public:
+  // info: has layout.fields entries.
+  FoundFields(const RecordLayout& layout, RecordBytes* record, FieldInfo* info, std::vector<Piece>* pieces)
+      : layout(layout), record(*record), info_(info), pieces_(*pieces) {}
+
+  const RecordLayout& layout;
+  RecordBytes& record;
+
+  FieldInfo& info(int field) { return info_[field]; }
+
+  void Add(int field, ValueType type, int64_t offset, int64_t size, int64_t count) {
+    info_[field].type = type;
+    info_[field].count += count;
+    if (size > 0) pieces_.push_back({field, type, offset, size});
+  }
+
+  void Clear(int field) {
+    info_[field] = {};
+    std::erase_if(pieces_, [&](const Piece& p) { return p.field == field; });
+  }
+
+  // Floats: one, or a packed list of them.
+  bool AddFloats(int field, const WireField& f) {
+    if (f.wire != 2 && f.wire != 5) return true;  // another type: as an unknown field
+    if (f.size % 4) return false;
+    Add(field, ValueType::kFloats, f.offset, f.size, f.size / 4);
+    return true;
+  }
+
+  bool AddInts(int field, const WireField& f) {
+    if (f.wire != 2 && f.wire != 0) return true;
+    int64_t count = 0, length = 0;
+    for (int64_t at = 0; at < f.size;) {
+      const int64_t n = std::min(f.size - at, RecordBytes::kWindow);
+      const uint8_t* p = record.Peek(f.offset + at, n);
+      if (p == nullptr) return false;
+      for (int64_t i = 0; i < n; i++) {
+        if (++length > 10) return false;
+        if (p[i] < 0x80) count++, length = 0;
+      }
+      at += n;
+    }
+    if (length != 0) return false;
+    Add(field, ValueType::kInts, f.offset, f.size, count);
+    return true;
+  }
+
+ private:
+  FieldInfo* info_;
+  std::vector<Piece>& pieces_;
+};
+
+// Each finds the fields of a record; returns why it can't, or an empty text.
+std::string ParseExample(FoundFields* found);
+std::string ParseImageRecord(FoundFields* found);
+std::string ParseDatum(FoundFields* found);
+std::string ParseTensorProtos(FoundFields* found);
+
+// What is wrong with the two checksums of a record of a TFRecord file, or an empty text.
+std::string CheckSums(RecordBytes* record);
+
+}  // namespace jaxdali
+
+#endif  // JAXDALI_FFI_HOST_RECORD_PARSER_H_
