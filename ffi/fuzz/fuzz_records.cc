@@ -1,0 +1,205 @@
+// Mutates records of every container, and the indices, and parses them under the sanitizers: no mutation may lead
+// outside of a record or of a value's place.
+//
+//   fuzz_records [MUTATIONS [SEED]]
+//
+// The seeds are written here. Each mutation is read twice: from memory, a heap block of exactly the right size, and
+// from a file, where it lies between other bytes; both must find the same, and values that are what their sizes say.
+// Exits with 1 when they differ, or when fewer than a fifth of the mutations can still be read.
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <map>
+#include <string>
+
+#include "ffi/fuzz/mutator.h"
+#include "ffi/host/crc32c.h"
+#include "ffi/host/index_text.h"
+#include "ffi/host/records.h"
+
+namespace jaxdali {
+namespace {
+
+void Varint(Data* d, uint64_t x) {
+  for (; x > 127; x >>= 7) d->push_back(static_cast<uint8_t>(x | 128));
+  d->push_back(static_cast<uint8_t>(x));
+}
+
+void Fixed(Data* d, uint64_t x, int bytes) {
+  for (int i = 0; i < bytes; i++) d->push_back(static_cast<uint8_t>(x >> 8 * i));
+}
+
+Data Number(int field, uint64_t x) {
+  Data d;
+  Varint(&d, static_cast<uint64_t>(field) << 3);
+  Varint(&d, x);
+  return d;
+}
+
+Data Bytes(int field, const Data& x) {
+  Data d;
+  Varint(&d, static_cast<uint64_t>(field) << 3 | 2);
+  Varint(&d, x.size());
+  d.insert(d.end(), x.begin(), x.end());
+  return d;
+}
+
+Data Text(const char* text) { return Data(text, text + std::strlen(text)); }
+
+Data operator+(Data a, const Data& b) {
+  a.insert(a.end(), b.begin(), b.end());
+  return a;
+}
+
+Data Feature(const char* name, int kind, const Data& list) {
+  return Bytes(1, Bytes(1, Text(name)) + Bytes(2, Bytes(kind, list)));
+}
+
+// Around a message, as TFRecord files have it; right checksums are what a mutation must not need.
+Data Framed(const Data& message) {
+  const auto masked = [](uint32_t crc) { return ((crc >> 15) | (crc << 17)) + 0xA282EAD8u; };
+  Data d;
+  Fixed(&d, message.size(), 8);
+  Fixed(&d, masked(Crc32c(0, d.data(), 8)), 4);
+  d = d + message;
+  Fixed(&d, masked(Crc32c(0, message.data(), static_cast<int64_t>(message.size()))), 4);
+  return d;
+}
+
+Data Part(uint32_t kind, const Data& payload) {
+  Data d;
+  Fixed(&d, 0xCED7230A, 4);
+  Fixed(&d, kind << 29 | payload.size(), 4);
+  return d + payload + Data(-payload.size() & 3);
+}
+
+struct Seed {
+  RecordLayout layout;
+  Data data;
+};
+
+std::vector<Seed> Seeds() {
+  Data floats, ints;
+  for (int i = 0; i < 20; i++) Fixed(&floats, 0x3F800000u + i, 4), Varint(&ints, uint64_t{1} << 3 * i);
+  const RecordLayout example{RecordFormat::kExample, {"image", "label", "box", "absent"}, 4};
+  const Data small = Bytes(1, Feature("image", 1, Bytes(1, Text("an image"))) + Feature("label", 3, Bytes(1, ints)) +
+                                  Feature("other", 2, {}) + Feature("box", 2, Bytes(1, floats)));
+  const Data large = Bytes(1, Feature("image", 1, Bytes(1, Data(30000, 7))) + Feature("label", 3, Number(1, 5)));
+  Data head, image(40, 9);
+  Fixed(&head, 2, 4), head.resize(24), Fixed(&head, 0x3F8000003F800000, 8);
+  const RecordLayout record{RecordFormat::kImageRecord, {}, 2};
+  const Data datum = Number(1, 3) + Number(2, 2) + Number(3, 4) + Bytes(4, Data(24, 1)) + Number(5, 7) + Number(7, 0);
+  const Data tensors = Bytes(1, Number(1, 2) + Number(1, 4) + Number(1, 3) + Number(2, 3) + Bytes(5, Data(24, 1))) +
+                       Bytes(1, Number(2, 2) + Bytes(4, ints)) + Bytes(1, Number(2, 1) + Bytes(3, floats)) +
+                       Bytes(1, Number(2, 4) + Bytes(6, Text("text")) + Bytes(6, Text("more")));
+  return {{example, Framed(small)},
+          {example, Framed(large)},
+          {record, Part(0, head + image)},
+          {record, Part(1, head) + Part(2, image) + Part(3, image)},
+          {{RecordFormat::kDatum, {}, 2}, datum},
+          {{RecordFormat::kTensorProtos, {}, 4}, tensors},
+          {{RecordFormat::kBytes, {}, 1}, image}};
+}
+
+// What was read of a record: the error, or all values.
+struct Result {
+  std::string error;
+  std::vector<Data> values;
+  std::vector<int64_t> shapes;
+  bool operator==(const Result&) const = default;
+};
+
+Result Filled(RecordBatch* batch, ThreadPool* pool) {
+  Result r;
+  for (int k = 0; k < batch->fields() && batch->error(0).empty(); k++) {
+    const FieldInfo& info = batch->info(0, k);
+    // Integers once as 64 and once as 32 bits; the block ends where the values do.
+    for (const int bytes :
+         info.type == ValueType::kInts ? std::vector{8, 4} : std::vector{info.type == ValueType::kFloats ? 4 : 1}) {
+      auto place = Exact<uint8_t>(static_cast<size_t>(info.count) * bytes);
+      const int64_t start = 0;
+      const bool skip = false;
+      batch->Fill(k, place.get(), bytes, &start, &skip, pool);
+      r.values.emplace_back(place.get(), place.get() + info.count * bytes);
+    }
+    r.shapes.insert(r.shapes.end(), info.dims, info.dims + 3);
+  }
+  r.error = batch->error(0);
+  if (!r.error.empty()) r.values.clear(), r.shapes.clear();
+  return r;
+}
+
+Result FromMemory(const RecordLayout& layout, const Data& data, ThreadPool* pool) {
+  auto input = Exact<uint8_t>(data.size());
+  std::copy(data.begin(), data.end(), input.get());
+  RecordBatch batch(layout, 1);
+  batch.ScanMemory({{reinterpret_cast<const char*>(input.get()), data.size()}}, pool);
+  return Filled(&batch, pool);
+}
+
+Result FromFile(const RecordLayout& layout, const Data& data, const std::string& path, ThreadPool* pool) {
+  constexpr int64_t kBefore = 100, kBehind = 50;
+  std::ofstream(path, std::ios::binary) << std::string(kBefore, 'x') << std::string(data.begin(), data.end())
+                                        << std::string(kBehind, 'x');
+  const FileTable table("", path, {static_cast<int64_t>(path.size())});
+  struct stat st;
+  if (stat(path.c_str(), &st) != 0) std::abort();
+  const int64_t stamps[] = {st.st_size, st.st_mtim.tv_sec * int64_t{1000000000} + st.st_mtim.tv_nsec};
+  const int64_t index = 0, offset = kBefore, size = static_cast<int64_t>(data.size());
+  uint8_t checked = 0;
+  RecordBatch batch(layout, 1);
+  batch.ScanFiles(table, stamps, &index, &offset, &size, &checked, pool);
+  return Filled(&batch, pool);
+}
+
+void Index(Mutator* mutate) {
+  const Data text = (*mutate)(Text("0 40\n40 1040\n1080 36\n\n1116\t9223372036854775807\n"));
+  auto input = Exact<char>(text.size());
+  std::copy(text.begin(), text.end(), input.get());
+  const int64_t room = mutate->below(12);
+  auto out = Exact<int64_t>(static_cast<size_t>(room));
+  int64_t bad;
+  const int64_t n = ParseIntegers({input.get(), text.size()}, out.get(), room, &bad);
+  if (n > room || bad >= static_cast<int64_t>(text.size())) std::abort();
+}
+
+}  // namespace
+}  // namespace jaxdali
+
+int main(int argc, char** argv) {
+  using namespace jaxdali;
+  const int mutations = argc > 1 ? std::atoi(argv[1]) : 20000;
+  Mutator mutate(argc > 2 ? std::strtoull(argv[2], nullptr, 10) : 1);
+  ThreadPool pool(1);
+  const auto folder = std::filesystem::temp_directory_path() / ("fuzz_records." + std::to_string(getpid()));
+  std::filesystem::create_directory(folder);
+  const auto seeds = Seeds();
+  std::map<std::string, int> outcome;
+  int read = 0, differ = 0;
+  for (int k = 0; k < mutations; k++) {
+    const Seed& seed = seeds[static_cast<size_t>(k) % seeds.size()];
+    Data data = k < static_cast<int>(seeds.size()) ? seed.data : mutate(seed.data);
+    if (seed.layout.format == RecordFormat::kExample && data.size() >= 16 && mutate.below(8))
+      data = Framed(Data(data.begin() + 12, data.end() - 4));  // else few get beyond the checksums
+    const Result result = FromMemory(seed.layout, data, &pool);
+    if (k % 4 == 0 || k < static_cast<int>(seeds.size()))
+      differ += !(FromFile(seed.layout, data, folder / "x", &pool) == result);
+    if (k < static_cast<int>(seeds.size()) && !result.error.empty()) {
+      std::fprintf(stderr, "seed %d: %s\n", k, result.error.c_str());
+      return 1;
+    }
+    read += result.error.empty();
+    std::string why = result.error;
+    std::erase_if(why, [](char c) { return c >= '0' && c <= '9'; });
+    outcome[why]++;
+    Index(&mutate);
+  }
+  std::filesystem::remove_all(folder);
+  for (const auto& [text, n] : outcome) std::printf("%6d  %s\n", n, text.empty() ? "read" : text.c_str());
+  std::printf("%d mutations of %zu records, %d read; %d differ between memory and file\n", mutations, seeds.size(),
+              read, differ);
+  return differ != 0 || read * 5 < mutations;
+}
