@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import math
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING as _TYPE_CHECKING
@@ -15,7 +14,8 @@ import numpy as np
 from ._core import names as _names
 from ._core.errors import ArgumentError
 from ._core.ragged import DeviceSamples
-from ._run.cuda_driver import copy_to_pointer
+from ._run.copying import copy_from_device as _copy_from_device
+from ._run.copying import copy_out as _copy_out
 from .types import DALIDataType, dali_type_of, numpy_dtype
 
 
@@ -420,32 +420,6 @@ class TensorListGPU(_TensorList):
     def copy_to_external(self, ptr: Any, cuda_stream: Any = None, non_blocking: bool = False) -> None:
         """Copies all samples, one after the other, to memory at `ptr`; see `TensorGPU.copy_to_external`."""
         _copy_from_device([self._dense] if self._dense is not None else list(self._samples), ptr, cuda_stream)
-
-
-def _copy_out(arrays: Sequence[np.ndarray], ptr: Any):
-    address = _address(ptr)
-    for a in arrays:
-        a = np.ascontiguousarray(a)
-        ctypes.memmove(address, a.ctypes.data, a.nbytes)
-        address += a.nbytes
-
-
-def _copy_from_device(arrays: Sequence[Any], ptr: Any, stream: Any):
-    devices = {d for a in arrays if isinstance(a, jax.Array) for d in a.devices()}
-    if not any(d.platform == "gpu" for d in devices):
-        _copy_out([np.asarray(a) for a in arrays], ptr)
-        return
-    stream = getattr(stream, "cuda_stream", stream)  # of PyTorch's streams
-    copy_to_pointer(arrays, _address(ptr), (stream.value if isinstance(stream, ctypes.c_void_p) else stream) or 0)
-
-
-def _address(ptr: Any) -> int:
-    address = ptr.value if isinstance(ptr, ctypes.c_void_p) else ptr
-    if address is not None and not isinstance(address, int):
-        raise TypeError(f"copy_to_external: expected a ctypes.c_void_p or an int, got {type(ptr).__name__}")
-    if not address:
-        raise ValueError("copy_to_external: the pointer is null")
-    return address
 
 
 if not _TYPE_CHECKING:

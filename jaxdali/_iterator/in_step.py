@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Sequence
 
-from .._run.prefetch import Prefetch, Synchronous
+from .._run.prefetch import Prefetch
+from .._run.synchronous import Synchronous
 from .._run.work import Batch
 
 

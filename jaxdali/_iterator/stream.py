@@ -14,8 +14,11 @@ from .._data.epoch import EpochCounter, EpochPlan
 from .._pipeline import checkpoint
 from .._pipeline.lease import Lease, num_outputs
 from .._pipeline.pipeline import Pipeline
+from .._run.closing import close_aside
 from .._run.executor import Executor
-from .._run.prefetch import Prefetch, Synchronous, Turn, close_aside
+from .._run.prefetch import Prefetch
+from .._run.synchronous import Synchronous
+from .._run.turn import Turn
 from .._run.work import Batch
 from .in_step import InStep
 from .options import IteratorOptions, LastBatchPolicy

@@ -13,10 +13,12 @@ import jax
 from jax.sharding import Sharding
 
 from .._data.epoch import EpochCounter
+from .._run.closing import close_aside, close_together
 from .._run.executor import Executor
 from .._run.plan import Plan
-from .._run.prefetch import Prefetch, Synchronous, close_aside, close_together
+from .._run.prefetch import Prefetch
 from .._run.sharding import Shards
+from .._run.synchronous import Synchronous
 from .pipeline import Pipeline
 from .schedule import make_executor
 

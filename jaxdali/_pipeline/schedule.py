@@ -11,8 +11,11 @@ from .._core.graph import Graph
 from .._core.ragged import DeviceSamples, Packed, is_on_accelerator
 from .._core.values import Value
 from .._data.source import Source
+from .._run.closing import close_together
 from .._run.executor import Executor
-from .._run.prefetch import Prefetch, Synchronous, Turn, close_together
+from .._run.prefetch import Prefetch
+from .._run.synchronous import Synchronous
+from .._run.turn import Turn
 from .._run.work import Batch, Work
 from ..backend import TensorListCPU, TensorListGPU
 

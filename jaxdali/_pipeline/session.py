@@ -10,8 +10,8 @@ import jax
 
 from .._core.graph import DataNode, Graph
 from .._data.source import Source
+from .._run.closing import close_aside
 from .._run.executor import Executor
-from .._run.prefetch import close_aside
 from .._run.sharding import Shards
 from ..backend import TensorListCPU, TensorListGPU
 from . import arguments as check

@@ -56,6 +56,28 @@ class _Run:
                     values[ref] = Value(step.specs[0], shapes, data, work.among(step.presence))
 
 
+def _prepared(plan: Plan, number: int, N: int) -> list[_Alone | _Run]:
+    """The host pass of phase `number` of a plan."""
+    prepared: list[_Alone | _Run] = []
+    for step in plan.steps:
+        if step.phase != number or isinstance(step.op, SourceOperator):
+            continue
+        compute = None
+        if step.stage == "host" and isinstance(step.op, HostOperator):
+            compute = step.op.compute(N, *map(plan.spec, step.inputs))
+        shapes = tuple(static_shapes(s, N) for s in step.specs)
+        if compute is None:
+            prepared.append(_Alone(step, shapes))
+            continue
+        assert shapes[0] is not None, step.op.name
+        last = prepared[-1] if prepared else None
+        if not isinstance(last, _Run):
+            last = _Run([])
+            prepared.append(last)
+        last.steps.append((step, compute, shapes[0]))
+    return prepared
+
+
 class HostPass:
     """Runs what of a plan runs on the host.
 
@@ -123,24 +145,8 @@ class HostPass:
         """The host pass of a phase."""
         plan, prepared = self._passes.get(number, (None, []))
         if plan is not self.plan:
-            plan, N = self.plan, self._place.N
-            prepared = []
-            for step in plan.steps:
-                if step.phase != number or isinstance(step.op, SourceOperator):
-                    continue
-                compute = None
-                if step.stage == "host" and isinstance(step.op, HostOperator):
-                    compute = step.op.compute(N, *map(plan.spec, step.inputs))
-                shapes = tuple(static_shapes(s, N) for s in step.specs)
-                if compute is None:
-                    prepared.append(_Alone(step, shapes))
-                    continue
-                assert shapes[0] is not None, step.op.name
-                last = prepared[-1] if prepared else None
-                if not isinstance(last, _Run):
-                    last = _Run([])
-                    prepared.append(last)
-                last.steps.append((step, compute, shapes[0]))
+            plan = self.plan
+            prepared = _prepared(plan, number, self._place.N)
             self._passes[number] = plan, prepared
         return prepared
 
@@ -257,7 +263,7 @@ class HostPass:
             results = [[np.zeros((0,) * (1 + s.ndim), s.dtype)] * place.S for s in step.specs]
         else:
             results = op.call(ctx, inputs, place.cpu_shards if beside else place.shards)
-        specs = [self._result_spec(step, op, i, parts[0].dtype, parts[0].ndim - 1) for i, parts in enumerate(results)]
+        specs = [_result_spec(step, op, i, parts[0].dtype, parts[0].ndim - 1) for i, parts in enumerate(results)]
         for ref, spec, parts in zip(step.outputs, specs, results, strict=True):
             made = work.results[ref] = EagerArrays(parts)
             made.present = among
@@ -273,14 +279,6 @@ class HostPass:
                     value.data = pack(rows, place.S, functools.partial(self._buffer, ref))
         if not step.known:
             self._replan(self.plan.with_specs(step, tuple(specs)))
-
-    @staticmethod
-    def _result_spec(step: Step, op: EagerOperator, i: int, dtype: np.dtype, ndim: int) -> Spec:
-        """Of output `i` of an eager step."""
-        if step.known and (step.specs[i].dtype, step.specs[i].ndim) != (dtype, ndim):
-            before = step.specs[i]
-            raise step.node.error(f"output {i} had {before.ndim} dimensions of {before.dtype}, now {ndim} of {dtype}; these may not change")
-        return Spec(dtype, ndim, None if ndim else (), op.layout_of(i, ndim))
 
     def _run_samples(self, step: Step, op: SampleOperator, work: Work, ctx: HostContext):
         """Calls a function of samples. Its results are host values."""
@@ -302,13 +300,21 @@ class HostPass:
             if len(kinds) != 1:
                 raise step.node.error(f"output {i} must be of one type and number of dimensions in all samples, got {kinds}")
             dtype, ndim = next((x.dtype, x.ndim) for x in samples if x is not None)
-            specs.append(self._result_spec(step, op, i, dtype, ndim))
+            specs.append(_result_spec(step, op, i, dtype, ndim))
             rows = [np.zeros((0,) * ndim, dtype) if x is None else x for x in samples]
             data = pack(rows, self._place.S, functools.partial(self._buffer, ref)) if ndim else np.array(rows)
             shapes = data.shapes if isinstance(data, Packed) else np.zeros((self._place.N, 0), np.int64)
             work.values[ref] = Value(specs[i], shapes, data, among)
         if not step.known:
             self._replan(self.plan.with_specs(step, tuple(specs)))
+
+
+def _result_spec(step: Step, op: EagerOperator, i: int, dtype: np.dtype, ndim: int) -> Spec:
+    """Of output `i` of an eager step."""
+    if step.known and (step.specs[i].dtype, step.specs[i].ndim) != (dtype, ndim):
+        before = step.specs[i]
+        raise step.node.error(f"output {i} had {before.ndim} dimensions of {before.dtype}, now {ndim} of {dtype}; these may not change")
+    return Spec(dtype, ndim, None if ndim else (), op.layout_of(i, ndim))
 
 
 def static_shapes(spec: Spec, N: int) -> np.ndarray | None:

@@ -10,10 +10,10 @@ import queue
 import threading
 import time
 import weakref
-from collections.abc import Callable, Sequence
 from typing import Any
 
 from .executor import Executor
+from .turn import Turn, opened
 from .work import Batch, SourceError, Work
 
 # The producer starts this much after a slot of a full queue came free, so that the user's own step is dispatched first: both need the GIL.
@@ -26,30 +26,6 @@ EXIT_PATIENCE = 1.5  # seconds
 _log = logging.getLogger("jaxdali")
 
 _live: weakref.WeakSet[Prefetch] = weakref.WeakSet()
-
-
-class Turn:
-    """A lock for what several threads may use at a time. In a forked process, where no threads of ours are, an error says so."""
-
-    def __init__(self, what: str):
-        self._what = what
-        self._lock = threading.RLock()
-        self._process = os.getpid()
-
-    def check(self):
-        """Raises a RuntimeError in another process than the one this was made in."""
-        if os.getpid() != self._process:
-            raise RuntimeError(
-                f"this {self._what} was made in process {self._process}, and this process ({os.getpid()}) is a fork of it, in which its "
-                "threads and JAX's don't run: make it in the process that uses it, or start that with the method 'spawn'"
-            )
-
-    def __enter__(self):
-        self.check()  # first: a thread may have held the lock when the process was forked
-        self._lock.acquire()
-
-    def __exit__(self, *exc: Any):
-        self._lock.release()
 
 
 class Prefetch:
@@ -122,7 +98,7 @@ class Prefetch:
                 self._asked -= 1
                 self.state = state
                 self._slots.release()
-        batch = _opened(kind, item)
+        batch = opened(kind, item)
         self._executor.taken(batch)
         return batch
 
@@ -131,7 +107,7 @@ class Prefetch:
         self.ask()
         with self._ready:
             kind, item, _ = self._head()
-        return _opened(kind, item)
+        return opened(kind, item)
 
     def wait(self) -> bool:
         """Waits until the next `get` need not. Returns False when the data are at their end, True for a batch or an error."""
@@ -177,7 +153,7 @@ class Prefetch:
         Safe to call twice, and from any thread but these.
         """
         self._stop = True
-        if os.getpid() != self._turn._process:
+        if os.getpid() != self._turn.process:
             return
         with self._closed:
             for source in self._executor.sources.values():
@@ -288,52 +264,6 @@ class Prefetch:
                 del item
 
 
-def _opened(kind: str, item: Any) -> Batch:
-    if kind == "end":
-        raise StopIteration
-    if kind == "error":
-        raise item
-    return item
-
-
-def close_together(runners: Sequence[Prefetch | Synchronous], executors: Sequence[Executor]):
-    """Closes runners, then their executors."""
-
-    def close():
-        for r in runners:
-            r.close()
-        when_idle(runners, executors)
-
-    close_aside(close)
-
-
-def when_idle(runners: Sequence[Prefetch | Synchronous], executors: Sequence[Executor]):
-    """Closes the executors of runners that were closed: at once, or when the last of their threads has ended."""
-
-    def close():
-        for r in runners:
-            r.join()
-        for e in executors:
-            e.close()
-
-    if any(r.busy for r in runners):
-        threading.Thread(target=close, name="jaxdali-close", daemon=True).start()
-    else:
-        close()
-
-
-def close_aside(close: Callable[[], None]):
-    """Calls a function that closes runners, which pipelines and iterators do when they are closed or collected.
-
-    Garbage is collected in whatever thread happens to allocate. A thread of a runner or source can't wait for itself, nor for
-    another that may be waiting for it, so there the work is left to a thread of its own. Threads of ours are known by their names.
-    """
-    if threading.current_thread().name.startswith("jaxdali-"):
-        threading.Thread(target=close, name="jaxdali-close").start()
-    else:
-        close()
-
-
 def _exit_deadline() -> float:
     """Until when the exiting interpreter waits for threads: one moment for all of them."""
     global _deadline
@@ -350,108 +280,3 @@ def _close_all():
     """A live daemon thread that runs Python or XLA while the interpreter goes down aborts it: join them all before."""
     for p in list(_live):
         p.close()
-
-
-class Synchronous:
-    """Makes batches in the caller's thread: each is launched when it is requested, and waited for when it is taken."""
-
-    def __init__(self, executor: Executor, state: dict):
-        self._executor = executor
-        self.state = state
-        self._state = state
-        self._turn = Turn("pipeline")
-        self._items: collections.deque[tuple[str, Any, dict]] = collections.deque()
-        self._closed = False
-
-    @property
-    def at_end(self) -> bool:
-        """Whether the next `get` raises StopIteration."""
-        return bool(self._items) and self._items[0][0] == "end"
-
-    busy = False  # it has no thread
-
-    def join(self):
-        """Without effect: it has no thread."""
-
-    @property
-    def no_more(self) -> bool:
-        """Whether the end of the data was met: nothing more can be requested before `restart`."""
-        return bool(self._items) and self._items[-1][0] == "end"
-
-    def request(self):
-        """Launches one more batch. What goes wrong is raised when the batch is taken."""
-        self._turn.check()
-        if not self.no_more:
-            self._items.append((*self._launch(), self._state))
-
-    def ask(self):
-        """Builds the executor. Nothing is made ahead."""
-        self._turn.check()
-        if self._closed:
-            raise RuntimeError("the iterator is closed")
-        self._executor.build()
-
-    def get(self) -> Batch:
-        """The batch requested first, or a new one. Raises what making it raised; StopIteration at the end of the data."""
-        kind, item, state = self._head()
-        if kind != "end":
-            self._items.popleft()
-            self.state = state
-        batch = _opened(kind, item)
-        self._executor.taken(batch)
-        return batch
-
-    def peek(self) -> Batch:
-        """What the next `get` gives or raises, without taking it."""
-        kind, item, _ = self._head()
-        return _opened(kind, item)
-
-    def wait(self) -> bool:
-        """Returns False when the data are at their end, True for a batch or an error."""
-        return self._head()[0] != "end"
-
-    def _head(self) -> tuple[str, Any, dict]:
-        """What was requested first, waited for."""
-        if self._closed:
-            raise RuntimeError("the pipeline is closed")
-        if not self._items:
-            self.request()
-        kind, item, state = self._items[0]
-        if isinstance(item, Work):
-            try:
-                with self._executor.contexts():
-                    item = self._executor.check(item)
-            except Exception as e:
-                kind, item = "error", e
-            self._items[0] = kind, item, state
-        return self._items[0]
-
-    def park(self):
-        """Without effect: it has no thread."""
-
-    def restart(self):
-        """Goes on with the next epoch after the end of the data was reached by `get`."""
-        if self.at_end:
-            self.state = self._state = self._executor.after_end(self._items[0][2])
-            self._items.clear()
-
-    def close(self):
-        """Lets go of what was requested. Nothing can be taken afterwards."""
-        self._closed = True
-        self._items.clear()
-
-    def _launch(self) -> tuple[str, Any]:
-        try:
-            self._executor.build()  # not before: what was fed tells the types
-            asked = self._executor.ask(self._state)
-            with self._executor.contexts():
-                work = self._executor.read(self._state, asked)
-                self._state = work.after  # whatever becomes of this batch, the next is another
-                return "batch", self._executor.launch(work)
-        except StopIteration:
-            return "end", None
-        except SourceError as e:
-            self._state = e.after
-            return "error", e.__cause__
-        except Exception as e:
-            return "error", e

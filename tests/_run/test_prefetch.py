@@ -10,7 +10,8 @@ import pytest
 
 from jaxdali import fn
 from jaxdali._core.ragged import ALIGNMENT, rounded_up
-from jaxdali._run.prefetch import Prefetch, close_aside
+from jaxdali._run.closing import close_aside
+from jaxdali._run.prefetch import Prefetch
 from jaxdali._run.work import Work
 from jaxdali.plugin.jax import data_iterator
 

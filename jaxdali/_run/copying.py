@@ -1,0 +1,40 @@
+"""Copies of tensors to memory of the user's, given by a pointer."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+from .cuda_driver import copy_to_pointer
+
+
+def copy_out(arrays: Sequence[np.ndarray], ptr: Any):
+    """Copies arrays, one after the other, to host memory at `ptr`."""
+    address = _address(ptr)
+    for a in arrays:
+        a = np.ascontiguousarray(a)
+        ctypes.memmove(address, a.ctypes.data, a.nbytes)
+        address += a.nbytes
+
+
+def copy_from_device(arrays: Sequence[Any], ptr: Any, stream: Any):
+    """The same of arrays on the accelerator, to its memory or the host's, in the order of a CUDA stream."""
+    devices = {d for a in arrays if isinstance(a, jax.Array) for d in a.devices()}
+    if not any(d.platform == "gpu" for d in devices):
+        copy_out([np.asarray(a) for a in arrays], ptr)
+        return
+    stream = getattr(stream, "cuda_stream", stream)  # of PyTorch's streams
+    copy_to_pointer(arrays, _address(ptr), (stream.value if isinstance(stream, ctypes.c_void_p) else stream) or 0)
+
+
+def _address(ptr: Any) -> int:
+    address = ptr.value if isinstance(ptr, ctypes.c_void_p) else ptr
+    if address is not None and not isinstance(address, int):
+        raise TypeError(f"copy_to_external: expected a ctypes.c_void_p or an int, got {type(ptr).__name__}")
+    if not address:
+        raise ValueError("copy_to_external: the pointer is null")
+    return address

@@ -1,0 +1,30 @@
+"""Families of operators: each is one native kernel, or one function of arrays, and needs of an operator its parameters alone."""
+
+from .._elementwise import Elementwise as Elementwise
+from .._elementwise import samples_of_blocks as samples_of_blocks
+from .color_matrix import ColorMatrix as ColorMatrix
+from .layouts import DEFAULT_LAYOUTS as DEFAULT_LAYOUTS
+from .layouts import OUT_OF_BOUNDS as OUT_OF_BOUNDS
+from .layouts import SPATIAL as SPATIAL
+from .layouts import TOO_LARGE as TOO_LARGE
+from .layouts import UNSUPPORTED as UNSUPPORTED
+from .layouts import image_layout as image_layout
+from .layouts import spec_of as spec_of
+from .remap import Points as Points
+from .remap import Remap as Remap
+from .separable import Separable as Separable
+from .stencil import CONSTANT as CONSTANT
+from .stencil import MAX as MAX
+from .stencil import MEDIAN as MEDIAN
+from .stencil import MIN as MIN
+from .stencil import MIRROR as MIRROR
+from .stencil import REFLECT as REFLECT
+from .stencil import REPLICATE as REPLICATE
+from .stencil import SUM as SUM
+from .stencil import WRAP as WRAP
+from .stencil import Around as Around
+from .stencil import Stencil as Stencil
+from .warp import Warp as Warp
+from .window import Part as Part
+from .window import Window as Window
+from .window import call_window as call_window

@@ -1,0 +1,56 @@
+"""The family of linear maps of channels."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, ClassVar
+
+import numpy as np
+
+from ..._core import ffi as _ffi
+from ..._core.arguments import Values
+from ..._core.context import HostContext, LowerContext
+from ..._core.operator import NativeOperator, Setup
+from ..._core.values import Spec, Value
+from .layouts import UNSUPPORTED, image_layout
+
+
+class ColorMatrix(NativeOperator):
+    """A linear map of the channels of each pixel, with an offset."""
+
+    kernel = "color"
+    colors: ClassVar[int] = 3  # channels it is a map of; 1: of each element, in data of any layout
+    dtype: np.dtype | None
+
+    def matrix(self, ctx: HostContext, image: Spec, a: Values) -> np.ndarray:
+        """``f64[N, channels of the output, of the input + 1]``."""
+        raise NotImplementedError(self.name)
+
+    def infer(self, image: Spec, *arguments: Spec) -> tuple[Spec, ...]:
+        dtype = self.dtype or image.dtype
+        if image.dtype.itemsize > 4 or dtype.itemsize > 4 or image.dtype.kind == "b":
+            raise ValueError(
+                f"the input must be of an integer or float type of at most 32 bits, and the output; got {image.dtype} to {dtype}"
+            )
+        if self.colors == 1:
+            return (dataclasses.replace(image, dtype=dtype),)
+        return self.pixels(image, dtype)
+
+    def pixels(self, image: Spec, dtype: np.dtype) -> tuple[Spec, ...]:
+        """The image in another element type, with its layout. Raises ValueError for another number of channels."""
+        layout = image_layout(image, ("HWC", "FHWC", "DHWC", "FDHWC"))
+        if image.extent(image.ndim - 1) not in (None, self.colors):
+            raise ValueError(f"the input must have {self.colors} channels, got {image.extent(image.ndim - 1)}")
+        return (dataclasses.replace(image, dtype=dtype, layout=layout),)
+
+    def setup(self, ctx: HostContext, *values: Value) -> Setup:
+        image = values[0]
+        if self.colors > 1:
+            for i in np.flatnonzero((image.shapes[:, -1] != self.colors) & ctx.present):
+                ctx.fail(int(i), UNSUPPORTED, f"the input must have {self.colors} channels, got {image.shapes[i, -1]}")
+        matrix = self.matrix(ctx, image.spec, self.arguments(ctx, values)).astype(np.float32)
+        return Setup((None if ctx.spec.shape is not None else image.shapes,), {"matrix": matrix})
+
+    def lower(self, ctx: LowerContext, *arrays: Any) -> Any:
+        y, status = _ffi.call("color", ctx, arrays[0], ctx.spec, ctx.out[0], ctx.params["matrix"])
+        return (y,), status

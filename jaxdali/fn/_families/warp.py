@@ -1,0 +1,83 @@
+"""The family of affine maps."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+
+from ... import types
+from ..._core import ffi as _ffi
+from ..._core.context import HostContext, LowerContext
+from ..._core.operator import NativeOperator, Setup
+from ..._core.values import Spec, Value
+from .._tensor.cast import convert
+from .layouts import TOO_LARGE, image_layout, spec_of
+
+
+class Warp(NativeOperator):
+    """An affine map of images or volumes."""
+
+    kernel = "warp"
+    layouts: ClassVar[dict[str, tuple[int, int]]] = {"HWC": (0, 2), "FHWC": (1, 2), "DHWC": (0, 3), "FDHWC": (1, 3)}  # first axis, how many
+    max_extent: ClassVar[int] = 1 << 26  # the kernel's coordinates are fixed point
+    fill_value: float | None
+    interp_type: types.DALIInterpType
+    dtype: np.dtype | None
+
+    @property
+    def linear(self) -> bool:
+        return self.interp_type == types.INTERP_LINEAR
+
+    def layout(self, image: Spec) -> tuple[str, int, int]:
+        """Layout, first spatial axis and number of them."""
+        layout = image_layout(image, tuple(self.layouts))
+        return layout, *self.layouts[layout]
+
+    def output(self, image: Spec, size: Sequence[int | None]) -> Spec:
+        """The spec of the output, of known or unknown size. Raises ValueError for element types that are not taken."""
+        layout, first, _ = self.layout(image)
+        dtype = self.dtype or image.dtype
+        known = image.dtype.name in _WARP_TYPES and dtype.name in _WARP_TYPES
+        if not known or (dtype != image.dtype and np.float32 not in (dtype, image.dtype)):
+            raise ValueError(
+                f"the input must be {', '.join(_WARP_TYPES)}, the output the same or float32 (any of these from float32); "
+                f"got {image.dtype} to {dtype}"
+            )
+        return spec_of(dtype, (*(image.extent(d) for d in range(first)), *size, image.extent(image.ndim - 1)), layout)
+
+    def setup_of(self, ctx: HostContext, image: Value, size: np.ndarray, source_map: Any) -> Setup:
+        """What `setup` returns.
+
+        Args:
+          size: ``i64[N, dims]``, extents of the outputs; of samples where these are too large 1, and the sample fails.
+          source_map: ``source_map(size)`` gives ``f64[N, dims, dims + 1]``: output pixel (x, y(, z)) to the source point of its centre.
+        """
+        _, first, dims = self.layout(image.spec)
+        have = image.shapes[:, first : first + dims]
+        large = np.any(np.maximum(size, have) > self.max_extent, axis=1)
+        for i in np.flatnonzero(large & ctx.present):
+            ctx.fail(int(i), TOO_LARGE, f"extents must not exceed {self.max_extent}, got {size[i].tolist()} of {have[i].tolist()}")
+        size = np.where(large[:, None], 1, size)
+        fill = self._fill(image.spec.dtype, ctx.spec.dtype)
+        params = {"map": source_map(size), "fill": np.full(ctx.N, fill, np.float32)}
+        shapes = np.concatenate([image.shapes[:, :first], size, image.shapes[:, first + dims :]], axis=1)
+        return Setup((None if ctx.spec.shape is not None else shapes,), params)
+
+    def _fill(self, source: np.dtype, result: np.dtype) -> np.float32:
+        """The fill value as a pixel of the result; where it is blended with pixels of the image, first as one of these."""
+        fill = np.asarray([self.fill_value or 0.0], np.float32)
+        for dtype in (source, result) if self.linear else (result,):
+            fill = convert(np, fill, dtype).astype(np.float32)
+        return fill[0]
+
+    def lower(self, ctx: LowerContext, *arrays: Any) -> Any:
+        _, first, dims = self.layout(ctx.inputs[0])
+        has_fill, p = self.fill_value is not None, ctx.params
+        attrs = {"dims": dims, "first": first, "linear": self.linear, "has_fill": has_fill}
+        y, status = _ffi.call("warp", ctx, arrays[0], ctx.spec, ctx.out[0], p["map"], p["fill"], **attrs)
+        return (y,), status
+
+
+_WARP_TYPES = ("uint8", "int16", "int32", "float16", "float32")

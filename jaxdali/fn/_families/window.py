@@ -1,0 +1,114 @@
+"""The family of strided windows: crop, slice, flip, pad, paste, transpose."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from ..._core import ffi as _ffi
+from ..._core.arguments import Values
+from ..._core.context import HostContext, LowerContext
+from ..._core.operator import NativeOperator, Setup
+from ..._core.values import Spec, Value
+from .layouts import image_layout
+
+
+@dataclasses.dataclass
+class Part:
+    """Which part of each sample a `Window` takes, and what becomes of its elements.
+
+    Attributes:
+      start, step, extent: ``i64[N, ndim]`` by axis of the input: first index, to the next, how many.
+      fill: ``[N, channels]``, of indices outside the input; None: these are an error of their sample.
+      scale, offset: ``[N, channels]``; elements are ``scale * x + offset``.
+    """
+
+    start: np.ndarray
+    step: np.ndarray
+    extent: np.ndarray
+    fill: np.ndarray | None = None
+    scale: np.ndarray | None = None
+    offset: np.ndarray | None = None
+
+    @staticmethod
+    def whole(shapes: np.ndarray) -> Part:
+        """Everything."""
+        return Part(np.zeros_like(shapes), np.ones_like(shapes), shapes.copy())
+
+    def flip(self, axis: int, which: np.ndarray):
+        """Mirrors an axis of some samples, ``bool[N]``."""
+        last = self.start[:, axis] + (self.extent[:, axis] - 1) * self.step[:, axis]
+        self.start[:, axis] = np.where(which, last, self.start[:, axis])
+        self.step[:, axis] = np.where(which, -self.step[:, axis], self.step[:, axis])
+
+
+class Window(NativeOperator):
+    """A strided window of each sample, with fill, scale and offset by channel; the output's layout may permute the input's."""
+
+    kernel = "window"
+
+    def part(self, ctx: HostContext, image: Value, a: Values) -> Part:
+        """What is taken of each sample."""
+        raise NotImplementedError(self.name)
+
+    def layout(self, image: Spec) -> str:
+        """The input's layout, where it has one or may do without."""
+        return image_layout(image)
+
+    def setup(self, ctx: HostContext, *values: Value) -> Setup:
+        return self.setup_of(ctx, values[0], self.part(ctx, values[0], self.arguments(ctx, values)))
+
+    def setup_of(self, ctx: HostContext, image: Value, part: Part) -> Setup:
+        """What `setup` returns."""
+        params = {n: getattr(part, n).astype(np.int32) for n in ("start", "step", "extent")}
+        params |= {n: x.astype(np.float32) for n in ("fill", "scale", "offset") if (x := getattr(part, n)) is not None}
+        return Setup((None if ctx.spec.shape is not None else self.shapes(image.spec, ctx.spec, part),), params)
+
+    def shapes(self, image: Spec, out: Spec, part: Part) -> np.ndarray:
+        """Shapes of the output, ``i64[N, ndim]``."""
+        return part.extent[:, self._permutation(image, out)]
+
+    def lower(self, ctx: LowerContext, *arrays: Any) -> Any:
+        layout = self.layout(ctx.inputs[0])
+        y, status = call_window(
+            ctx, arrays[0], **ctx.params, permutation=self._permutation(ctx.inputs[0], ctx.spec), channel=layout.find("C")
+        )
+        return (y,), status
+
+    def _permutation(self, image: Spec, out: Spec) -> list[int]:
+        layout = self.layout(image)
+        return [layout.index(letter) for letter in out.layout] if out.layout and layout else list(range(image.ndim))
+
+
+def call_window(
+    ctx: LowerContext,
+    x: Any,
+    start: Any,
+    step: Any,
+    extent: Any,
+    *,
+    fill: Any = None,
+    scale: Any = None,
+    offset: Any = None,
+    permutation: Sequence[int] = (),
+    channel: int = -1,
+) -> tuple[Any, Any]:
+    """A strided window of each sample, see ffi/window/window.h.
+
+    Args:
+      start, step, extent: ``i32[B, ndim]`` by axis of the input.
+      fill, scale, offset: ``f32[B, channels]``, see `Part`.
+      permutation: for each axis of the output the input's. Default: as they are.
+      channel: the input's axis along which fill, scale and offset vary; -1: they don't.
+
+    Returns:
+      (output, status).
+    """
+    none = jnp.zeros((ctx.B, 0), jnp.float32)
+    operands = (none if p is None else p for p in (fill, scale, offset))
+    axes = tuple(permutation) or tuple(range(start.shape[1]))
+    return _ffi.call("window", ctx, x, ctx.spec, ctx.out[0], start, step, extent, *operands, permutation=axes, channel=channel)
