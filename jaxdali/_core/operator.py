@@ -157,6 +157,11 @@ class Setup:
 class ProgramOperator(Operator):
     """Is part of a compiled program: `setup` is called once per batch on the host, `lower` once per compilation."""
 
+    @property
+    def mixes(self) -> bool:
+        """Whether samples of its outputs depend on others of the batch than their own: none can be made again without all of them."""
+        return False
+
     def setup_reads(self, i: int) -> bool:
         """Whether `setup` reads the data of input `i`, which must then be a host value; `lower` gets None in its place."""
         return False
@@ -179,7 +184,7 @@ class NativeOperator(ProgramOperator):
         return i > 0
 
     def repairs(self, code: int) -> bool:
-        """Whether a batch with a sample on which the kernel failed so is launched again, the sample among its `HostContext.bad`."""
+        """Whether a sample on which the kernel failed so is made again, or its whole batch, the sample among its `HostContext.bad`."""
         return False
 
 

@@ -217,13 +217,14 @@ class Executor:
 
     def launch(self, work: Work) -> Work:
         """Everything but the last wait, see `Launcher.launch`."""
-        with self._launching:  # a batch that `check` repairs may be launched again while the next one is launched
+        with self._launching:  # `check` may repair a batch while the next one is launched
             return self._launcher.launch(work)
 
     def check(self, work: Work) -> Batch:
         """Waits for a batch, repairs or raises where samples failed, and gives its outputs their final form."""
         while bad := repair.failed(work, self._place.meter):
-            work = self.launch(repair.again(work, bad))
+            with self._launching:
+                work = self._launcher.repair(work, bad)
         assert work.ids is not None
         with self._place.meter.stage("output", "", "outputs"):
             batch = self._finished(work, work.ids)

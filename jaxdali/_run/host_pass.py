@@ -141,6 +141,29 @@ class HostPass:
                     break
         return {}
 
+    def run_alone(self, work: Work, bad: repair.Bad) -> bool:
+        """The host steps before samples that are to be made again alone, and the setup of those that make them.
+
+        Args:
+          work: its `only` are these samples; its values and setups are replaced.
+
+        Returns:
+          False: a sample fails here, or is replaced by another.
+        """
+        for id, samples in bad.items():
+            step = self.plan.step(id)
+            for maker in {r.step: self.plan.maker(r) for r in step.inputs}.values():
+                assert isinstance(maker.op, HostOperator), maker.op.name
+                ctx = self.context(maker, work, samples)
+                with self._place.meter.stage("host", maker.op.name, maker.name):
+                    self.store(maker, work, maker.op.run(ctx, *(work.values[r].of(ctx.present) for r in maker.inputs)))
+            if work.failures or work.replaced:
+                return False
+            assert isinstance(step.op, ProgramOperator)
+            with self._place.meter.stage("setup", step.op.name, step.name):
+                work.setups[id] = step.op.setup(self.context(step, work, samples), *(work.values[r] for r in step.inputs))
+        return True
+
     def _prepared(self, number: int) -> list[_Alone | _Run]:
         """The host pass of a phase."""
         plan, prepared = self._passes.get(number, (None, []))

@@ -21,7 +21,7 @@ from .plan import Plan, Ref, Surroundings, make_plan
 from .program import Program, capacities_for, program_for
 from .segments import Segment, segments
 from .sharding import Shards
-from .work import Work
+from .work import Room, Work
 from .workplace import Workplace
 
 
@@ -99,11 +99,49 @@ class Launcher:
         while True:
             if bad := self.host.run(number, work):
                 # A function that keeps Python state sees each batch once, whole, and in order.
-                return self.launch(repair.again(work, bad))
-            self._run_programs(self._phase(number), work)
+                if not self._repair_alone(work, bad):
+                    return self.launch(repair.again(work, bad))
+                continue
+            self._run_programs(number, work)
             number += 1
             if number > self.plan.last_phase:
                 return work
+
+    def repair(self, work: Work, bad: repair.Bad) -> Work:
+        """A batch that was launched, with the samples that failed in it made again: these alone, where that can be, else all of it."""
+        return work if self._repair_alone(work, bad) else self.launch(repair.again(work, bad))
+
+    def _repair_alone(self, work: Work, bad: repair.Bad) -> bool:
+        """Makes samples again that the kernels of an accelerator left to the host, and writes them over their places.
+
+        The host decodes them, and the programs that have run do so once more, with these samples and no others: nothing is compiled, and
+        of the rest of the batch nothing is read, decoded or changed.
+
+        Returns:
+          False: they can't be made alone.
+        """
+        steps = repair.makers_alone(self.plan, work, bad)
+        if steps is None:
+            return False
+        only = np.zeros(self._place.N, bool)
+        only[[i for samples in bad.values() for i in samples]] = True
+        copies = {"values": dict(work.values), "setups": dict(work.setups), "results": dict(work.results)}
+        part = dataclasses.replace(work, **copies, status=[], failures=[], replaced=[], only=only, _among={})
+        if not self.host.run_alone(part, bad):
+            return False
+        for number, room in work.rooms.items():
+            phase = self._phases[number]
+            again = [s for s in phase.segments if any(step.id in steps for step in s.steps)]
+            for segment in again:
+                remade = {r: v for r in segment.operands if isinstance(v := part.values[r].data, Packed) and v is not work.values[r].data}
+                needs = {phase.ragged[r]: max(v.used, room.needs[phase.ragged[r]]) for r, v in remade.items()}
+                own = Room({**room.offsets, **{r: v.offsets for r, v in remade.items()}}, {**room.needs, **needs}, room.capacities)
+                self._run_program(phase, segment, own, part)
+            for ref in (r for s in again for r in s.exports if r.step in steps):
+                new, shapes = part.results[ref], work.values[ref].shapes
+                work.results[ref] = repair.written_over(work.results[ref], new, only, room.offsets.get(ref), shapes)
+        work.bad, work.status = repair.known_after(work, bad), part.status
+        return True
 
     def _capacity(self, ref: Ref) -> int:
         """Elements of the largest buffer that a program has for a ragged value; 0: not known."""
@@ -133,9 +171,9 @@ class Launcher:
             )
         return self._phases[number]
 
-    def _run_programs(self, phase: Phase, work: Work):
+    def _run_programs(self, number: int, work: Work):
         """Dispatches the programs of a phase."""
-        place = self._place
+        place, phase = self._place, self._phase(number)
         offsets: dict[Ref, np.ndarray] = {}
         needs: dict[int, int] = {}
         for ref, at in phase.ragged.items():
@@ -148,29 +186,35 @@ class Launcher:
                 except ValueError as e:
                     raise self.plan.maker(ref).node.error(str(e)) from e
         needs |= {at: size for step, at in phase.scratch.items() if (size := work.setups[step].scratch)}
-        capacities = phase.capacities.fit(needs)
-        for at, segment in enumerate(phase.segments, phase.first):
-            label = f"{at}: {segment.name}"
-            # What crosses to an accelerator is cut to what is needed, and so is working memory there; results keep their capacity.
-            cut = {k: rounded_up(n) for k, n in needs.items()} if segment.on_device else capacities
-            with place.meter.stage("launch", segment.name, label):
-                operands = Operands(place.S, place.B, place.pool)
-                for presence in segment.presences:
-                    operands.control(place.pool_id, work.among(presence))
-                for ref in segment.operands:
-                    operands.value(work.values[ref], cut[phase.ragged[ref]] if ref in phase.ragged else 0)
-                for step in segment.steps:
-                    setup = work.setups[step.id]
-                    made = [
-                        (capacities[phase.ragged[r]], offsets[r], work.values[r].shapes) if r in phase.ragged else None
-                        for r in step.outputs
-                    ]
-                    operands.step(made, setup.params, cut[phase.scratch[step.id]] if setup.scratch else 0)
-                codes = self._dispatch(at, segment, phase, operands, work)
-            if segment.native:
-                work.status.append((label, segment.native, codes))
-            if place.meter.enabled:
-                place.meter.count("launch", label, place.N, operands.nbytes)
+        room = work.rooms[number] = Room(offsets, needs, phase.capacities.fit(needs))
+        for segment in phase.segments:
+            self._run_program(phase, segment, room, work)
+
+    def _run_program(self, phase: Phase, segment: Segment, room: Room, work: Work):
+        """Dispatches a program."""
+        place, at = self._place, phase.first + phase.segments.index(segment)
+        label, capacities = f"{at}: {segment.name}", room.capacities
+        # What crosses to an accelerator is cut to what is needed, and so is working memory there; results keep their capacity.
+        cut = {k: rounded_up(n) for k, n in room.needs.items()} if segment.on_device else capacities
+        with place.meter.stage("launch", segment.name, label):
+            operands = Operands(place.S, place.B, place.pool)
+            for presence in segment.presences:
+                operands.control(place.pool_id, work.among(presence))
+            for ref in segment.operands:
+                operands.value(work.values[ref], cut[phase.ragged[ref]] if ref in phase.ragged else 0)
+            for step in segment.steps:
+                setup = work.setups[step.id]
+                made = [
+                    (capacities[phase.ragged[r]], room.offsets[r], work.values[r].shapes) if r in phase.ragged else None
+                    for r in step.outputs
+                ]
+                scratch = phase.scratch.get(step.id)
+                operands.step(made, setup.params, cut[scratch] if scratch in room.needs else 0)
+            codes = self._dispatch(at, segment, phase, operands, work)
+        if segment.native:
+            work.status.append((label, segment.native, codes))
+        if place.meter.enabled:
+            place.meter.count("launch", label, place.N if work.only is None else int(work.only.sum()), operands.nbytes)
 
     def _need(self, ref: Ref, data: Packed, work: Work) -> int:
         """Elements of the buffer for a host value. In a branch as if all samples took it: who does so is not to change what is compiled."""

@@ -38,6 +38,20 @@ class EagerArrays(tuple):
     present: np.ndarray | None = None
 
 
+@dataclasses.dataclass(frozen=True)
+class Room:
+    """Of the programs of a phase, for one batch.
+
+    Attributes:
+      offsets: where the samples of each ragged value are.
+      needs, capacities: elements of its buffer, and bytes of each native step's working memory: needed, and there. By `Phase`'s places.
+    """
+
+    offsets: Mapping[Ref, np.ndarray]
+    needs: Mapping[int, int]
+    capacities: Mapping[int, int]
+
+
 @dataclasses.dataclass
 class Work:
     """One batch in the making.
@@ -54,6 +68,8 @@ class Work:
       failures: samples that failed in the host pass: (step, sample, code, reason); replaced: (file, reason) of those replaced.
       unread: the same of samples that sources replaced: it stays when the batch is made again.
       bad: after a launch, by native step, the samples that failed and their codes, see `HostContext.bad`.
+      rooms: how much room the programs of each phase had, by its number.
+      only: ``bool[N]``, the samples that are made again, of a batch that stays as it is otherwise; None: it is all of them.
       error: what a source raised; ended: whether one is at its end. Both stop the batch when the other sources have been read.
     """
 
@@ -70,6 +86,8 @@ class Work:
     replaced: list[tuple[str, str]] = dataclasses.field(default_factory=list)
     unread: list[tuple[str, str]] = dataclasses.field(default_factory=list)
     bad: Mapping[int, Mapping[int, int]] = dataclasses.field(default_factory=dict)
+    rooms: dict[int, Room] = dataclasses.field(default_factory=dict)
+    only: np.ndarray | None = None
     error: BaseException | None = None
     ended: bool = False
     _among: dict[Presence, np.ndarray] = dataclasses.field(default_factory=dict)
@@ -87,7 +105,8 @@ class Work:
     def among(self, presence: Presence | None) -> np.ndarray | None:
         """``bool[N]``: the samples that a step is for; None: all. Known when the values have been made that decide it."""
         if presence is None:
-            return self.present if self.short else None
+            here = self.present if self.short else None
+            return here if self.only is None else self.only if here is None else here & self.only
         if presence not in self._among:
             asked = self.values[presence.predicate].data
             assert isinstance(asked, np.ndarray), presence

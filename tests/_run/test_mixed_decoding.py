@@ -18,8 +18,10 @@ from jaxdali import SampleError, _cpu, fn, types
 from jaxdali._core import ffi as _ffi
 from jaxdali._run import repair
 from jaxdali._run.sharding import Shards
+from jaxdali.fn._decode import decode as _decode
 from jaxdali.plugin.base_iterator import LastBatchPolicy
 from jaxdali.plugin.jax import data_iterator
+from jaxdali.plugin.jax.fn import jax_function
 
 HERE = re.escape(__file__)
 
@@ -28,7 +30,8 @@ class Spy:
     """What became of the samples.
 
     Attributes:
-      taken: how many of each batch went to the kernels; refused: the codes of the samples that failed in each batch, by place.
+      taken: each time that samples went to the kernels, how many, of a batch or of those made again; refused: each time that some
+        failed, their codes, by place.
     """
 
     def __init__(self):
@@ -43,22 +46,23 @@ def played(monkeypatch):
 
     @contextlib.contextmanager
     def context():
-        spy, make, again = Spy(), _cpu.make_jpeg_tables, repair.again
+        spy, make, known_after = Spy(), _cpu.make_jpeg_tables, repair.known_after
 
         def spied_make(data, offsets, sizes, info, usable, tables, pool):
             make(data, offsets, sizes, info, usable, tables, pool)
             spy.taken.append(int((tables[:, 0] != 0).sum()))
 
-        def spied_again(work, bad):
+        def spied_after(work, bad):
             spy.refused += bad.values()
-            return again(work, bad)
+            return known_after(work, bad)
 
         with monkeypatch.context() as m:
             m.setattr(Shards, "accelerator", property(lambda self: True))
             m.setattr(_ffi, "kernels_on", lambda device: frozenset({"decode"}))
             m.setattr(_ffi, "call", jpeg_checks.native_calls(kernels))
             m.setattr(_cpu, "make_jpeg_tables", spied_make)
-            m.setattr(repair, "again", spied_again)
+            m.setattr(repair, "known_after", spied_after)
+            m.setattr(_decode, "_refused", _decode._Refused())  # as in a new process
             yield spy
 
     return context
@@ -147,9 +151,15 @@ def test_what_kernels_refuse_comes_from_the_cpu(played, make):
     want = decode(files)
     with played() as spy:
         got = decode(files, device="mixed")
-    assert spy.refused == [{9: _ffi.REFUSED}]
-    for i, (x, y) in enumerate(zip(got, want, strict=True)):
+        assert spy.refused == [{9: _ffi.REFUSED}]
+        covered = 1 + sum(map(is_covered, FILES[:12]))
+        assert spy.taken == [covered, 0]  # nothing is decoded twice
+        again = decode(files[::-1], device="mixed")[::-1]  # in another place of another pipeline's batch
+        assert spy.taken == [covered, 0, covered - 1]
+        assert len(spy.refused) == 1
+    for i, (x, y, z) in enumerate(zip(got, want, again, strict=True)):
         jpeg_checks.assert_same(x, y, f"file {i}")
+        jpeg_checks.assert_same(z, y, f"file {i}, the second time")
 
 
 def test_flat_image(played):
@@ -189,7 +199,7 @@ def folder(tmp_path):
 
 
 def truncate(path: pathlib.Path) -> None:
-    data = by_pillow(picture(64, 50))
+    data = by_pillow(picture(64, 50, seed=int(path.stem)))
     path.write_bytes(data[: len(data) // 2])
 
 
@@ -260,6 +270,57 @@ def test_replace(played, folder, devices):
     assert sum(len(r) for r in spy.refused) >= 3
     assert {c for r in spy.refused for c in r.values()} == {_ffi.REFUSED}
     assert_equal_batches(got, want)
+
+
+SEEN: list[int] = []  # batches that a function has got
+
+
+def seen(images):
+    SEEN.append(len(images))
+    return images
+
+
+def resized(images):
+    return fn.resize(images, size=(16, 20))
+
+
+AFTER = {
+    "arithmetic": lambda x: 255 - resized(x),
+    "a function": lambda x: jax_function(seen, jit=False)(resized(x)) + 1,
+    "other samples": lambda x: fn.permute_batch(resized(x), indices=[5, 4, 3, 2, 1, 0]),
+    "a traced function": lambda x: jax_function(lambda a: a + a[::-1])(resized(x)),
+}
+
+
+@pytest.mark.parametrize(("after", "devices"), [("arithmetic", 1), ("arithmetic", 3), ("a function", 1), *((a, 1) for a in [*AFTER][2:])])
+def test_refused_images_alone_are_made_again(played, tmp_path, after, devices):
+    """Unless others of the batch depend on them. The second time they go to the CPU at once."""
+    data = [f for f in FILES if is_covered(f)][:18]
+    data[7], data[9] = missing_piece(), restart_markers_out_of_order()
+    files = [str(tmp_path / f"{i:02}.jpg") for i in range(len(data))]
+    for path, contents in zip(files, data, strict=True):
+        pathlib.Path(path).write_bytes(contents)
+
+    @data_iterator(output_map=["images", "windows"], reader_name="reader", sharding=shardings.of_batch(devices))
+    def define(device, num_shards=1, shard_id=0):
+        jpegs, _ = fn.readers.file(files=files, name="reader", num_shards=num_shards, shard_id=shard_id)
+        images = fn.decoders.image(jpegs, device=device)
+        return AFTER[after](images), fn.crop(images, crop=(2, 3))
+
+    with define("cpu", batch_size=6) as it:
+        want = [numpy(it), (it.reset(), numpy(it))[1]]
+    SEEN.clear()
+    with played() as spy, define("mixed", batch_size=6) as it:
+        assert_equal_batches(numpy(it), want[0])
+        assert SEEN == 3 * [6] * (after == "a function")
+        it.reset()
+        assert_equal_batches(numpy(it), want[1])
+    batches = 1 if devices == 1 else 2
+    assert len(spy.refused) == batches
+    alone = after in ("arithmetic", "a function")
+    assert spy.taken.count(0) == batches * alone  # nothing but the refused images, and these not by the kernels
+    first = spy.taken[: 3 + batches]  # the first epoch, in which each image went to the kernels once, or with its batch twice
+    assert sum(first) == 18 + (0 if alone else 4)
 
 
 @pytest.mark.parametrize("devices", [1, 2, 3])

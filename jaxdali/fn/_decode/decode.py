@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import zlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -88,6 +89,35 @@ def repack(ctx: HostContext, samples: Sequence[np.ndarray]) -> Packed:
     for i, sample in enumerate(samples):
         result[i][...] = sample
     return result
+
+
+class _Refused:
+    """Files that the kernels of an accelerator left to the host, known by their bytes: they go there at once from then on."""
+
+    MOST = 1 << 17
+
+    def __init__(self):
+        self._digests: dict[int, set[int]] = {}  # by the file's size
+        self._count = 0  # of all
+
+    def add(self, data: np.ndarray):
+        """One more; none when there are very many."""
+        digests, digest = self._digests.setdefault(data.size, set()), zlib.crc32(data)
+        if digest not in digests and self._count < self.MOST:
+            digests.add(digest)
+            self._count += 1
+
+    def among(self, encoded: Packed) -> np.ndarray:
+        """``bool[N]``: which samples are such files. Only the bytes of those are looked at that are as long as one."""
+        sizes = encoded.shapes[:, 0].tolist() if self._digests else ()
+        found = np.zeros(len(encoded), bool)
+        for i, size in enumerate(sizes):
+            digests = self._digests.get(size)
+            found[i] = digests is not None and zlib.crc32(encoded[i]) in digests
+        return found
+
+
+_refused = _Refused()  # of the process: what the kernels take is the same for all pipelines
 
 
 @dataclasses.dataclass
@@ -227,7 +257,9 @@ class ImageHeaders(HostOperator):
         remaining = np.zeros(ctx.N, bool)  # what GPU kernels don't take
         if self.on_gpu:
             usable = ctx.present & (info[:, STATUS] == 0)
-            usable[[i for i, code in ctx.bad.items() if code == _ffi.REFUSED]] = False
+            for i in (i for i, code in ctx.bad.items() if code == _ffi.REFUSED):
+                _refused.add(source[i])
+            usable &= ~_refused.among(source)
             _cpu.make_jpeg_tables(source.data, source.offsets, np.ascontiguousarray(source.shapes[:, 0]), info, usable, x.tables, ctx.pool)
             remaining = ctx.present & (x.tables[:, 0] == 0)
         if not ctx.bad and not (info[:, STATUS] | info[:, HOST_DECODE] | remaining).any():

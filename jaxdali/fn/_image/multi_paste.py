@@ -62,6 +62,10 @@ class MultiPaste(NativeOperator):
             extents[first : first + 2] = np.array(self.args.get("output_size"), np.int64)[:2].tolist() if fixed else [None, None]
         return (spec_of(dtype, extents, layout),)
 
+    @property
+    def mixes(self) -> bool:
+        return "in_ids" in self.args
+
     def setup(self, ctx: HostContext, *values: Value) -> Setup:
         images, a = values[: self.count], self.arguments(ctx, values)
         first = image_layout(images[0].spec, ("HWC", "FHWC")).index("H")

@@ -86,6 +86,10 @@ class _Statistic(HostOperator, ProgramOperator):
     ddof: int
     epsilon: float
 
+    @property
+    def mixes(self) -> bool:
+        return self.batch
+
     def infer(self, total: Spec, x: Spec) -> tuple[Spec, ...]:
         return (dataclasses.replace(total, dtype=np.dtype(np.float32)),)
 

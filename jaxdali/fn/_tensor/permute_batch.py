@@ -22,6 +22,10 @@ class PermuteBatch(HostOperator, ProgramOperator):
 
     name = "permute_batch"
 
+    @property
+    def mixes(self) -> bool:
+        return True
+
     def setup_reads(self, i: int) -> bool:
         return i > 0
 

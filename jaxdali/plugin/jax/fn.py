@@ -255,6 +255,10 @@ class TracedFunction(ProgramOperator):
     def preserved(self) -> bool:
         return self.keep
 
+    @property
+    def mixes(self) -> bool:
+        return True  # for all that is known
+
     def infer(self, *specs: Spec) -> tuple[Spec, ...]:
         return self.given
 
