@@ -1,4 +1,4 @@
-"""Runs small pipelines over given samples."""
+"""Small pipelines that many tests run."""
 
 import functools
 from collections.abc import Callable, Sequence
@@ -6,8 +6,7 @@ from typing import Any
 
 import numpy as np
 
-import jaxdali
-from jaxdali import fn
+from jaxdali import fn, pipeline_def
 from jaxdali.backend import TensorListCPU
 
 
@@ -24,7 +23,7 @@ def run(define: Callable[..., Any], *inputs: Sequence[Any], on_device: bool = Fa
       The outputs, on the host.
     """
 
-    @jaxdali.pipeline_def(batch_size=len(inputs[0]), num_threads=2, device_id=None, seed=1)
+    @pipeline_def(batch_size=len(inputs[0]), num_threads=2, device_id=None, seed=1)
     def pipeline():
         nodes: list[Any] = []
         for i, samples in enumerate(inputs):
@@ -34,3 +33,54 @@ def run(define: Callable[..., Any], *inputs: Sequence[Any], on_device: bool = Fa
 
     p: Any = pipeline(exec_pipelined=False, exec_async=False)
     return [x.as_cpu() for x in p.run()]
+
+
+def file_contents(files, num_shards=1, shard_id=0, pad=False, stick=False, shuffle=False):
+    """A definition of which epochs consist of the files, one byte each."""
+    data, _ = fn.readers.file(
+        files=files,
+        name="reader",
+        num_shards=num_shards,
+        shard_id=shard_id,
+        pad_last_batch=pad,
+        stick_to_shard=stick,
+        random_shuffle=shuffle,
+    )
+    return data
+
+
+def counter(stop=None):
+    def source(info):
+        if stop is not None and info.iteration == stop:
+            raise StopIteration
+        return np.int32(info.idx_in_epoch)
+
+    return source
+
+
+def values(outputs):
+    return outputs[0].as_array().tolist()
+
+
+@pipeline_def(batch_size=3, num_threads=2, seed=1)
+def numbers(stop=None, offset=0):
+    return fn.external_source(source=counter(stop), batch=False) + offset
+
+
+def step(it):
+    """What one call of next gives, exactly; None at an epoch's end."""
+    try:
+        return {k: np.asarray(v).tobytes() for k, v in next(it).items()}
+    except StopIteration:
+        it.reset()
+        return None
+
+
+def external(*args, batch_size=3, **kwargs):
+    """A pipeline of an external_source alone."""
+
+    @pipeline_def(batch_size=batch_size, num_threads=2, prefetch_queue_depth=1)
+    def define():
+        return fn.external_source(*args, **kwargs)
+
+    return define()

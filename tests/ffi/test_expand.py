@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from kernels import Case, run
+from kernel_calls import Case, run
 
 SIZE_MISMATCH = 6
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from kernels import Case, run
+from kernel_calls import Case, run
 
 OUT_OF_BOUNDS = 7
 

@@ -4,32 +4,17 @@ import ast
 import copy
 import pathlib
 import re
-import threading
 import time
 
 import jax
 import numpy as np
 import pytest
 import shardings
-from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from pipelines import file_contents
 
 from jaxdali import fn, pipeline_def, plugin, types
 from jaxdali.plugin.base_iterator import LastBatchPolicy
-from jaxdali.plugin.jax import DALIGenericIterator, data_iterator, peekable_data_iterator
-
-
-def definition(files, num_shards=1, shard_id=0, pad=False, stick=False, shuffle=False):
-    data, _ = fn.readers.file(
-        files=files,
-        name="reader",
-        num_shards=num_shards,
-        shard_id=shard_id,
-        pad_last_batch=pad,
-        stick_to_shard=stick,
-        random_shuffle=shuffle,
-    )
-    return data
-
+from jaxdali.plugin.jax import DALIGenericIterator, data_iterator
 
 DIGITS = "0123456789ABCDEF"
 
@@ -55,13 +40,15 @@ def epochs(it, n, shards=1):
 @pytest.mark.parametrize("sharding", [None, shardings.of_batch(1)], ids=["", "sharding"])
 def test_seven_samples_in_batches_of_two(files, policy, pad, want, sharding):
     policy = LastBatchPolicy[policy]
-    with data_iterator(definition, ["x"], reader_name="reader", last_batch_policy=policy, sharding=sharding)(
+    with data_iterator(file_contents, ["x"], reader_name="reader", last_batch_policy=policy, sharding=sharding)(
         files[:7], batch_size=2, pad=pad
     ) as it:
         assert epochs(it, 3) == want
     with (
         pytest.warns(UserWarning, match="reader_name"),
-        data_iterator(definition, ["x"], size=7, last_batch_padded=pad, last_batch_policy=policy)(files[:7], batch_size=2, pad=pad) as it,
+        data_iterator(file_contents, ["x"], size=7, last_batch_padded=pad, last_batch_policy=policy)(
+            files[:7], batch_size=2, pad=pad
+        ) as it,
     ):
         assert epochs(it, 3) == want
 
@@ -82,11 +69,13 @@ def test_seven_samples_in_batches_of_two(files, policy, pad, want, sharding):
 def test_three_shards(files, policy, pad, stick, want):
     options = {"reader_name": "reader", "last_batch_policy": LastBatchPolicy[policy]}
     for shard in range(3):
-        with data_iterator(definition, ["x"], **options)(files[:10], 3, shard, pad, stick, batch_size=2) as it:
+        with data_iterator(file_contents, ["x"], **options)(files[:10], 3, shard, pad, stick, batch_size=2) as it:
             assert epochs(it, 3) == want[shard]
     if policy == "FILL" and not pad:  # here all shards of one iterator go by the slowest
         return
-    with data_iterator(definition, ["x"], **options, sharding=shardings.of_batch(3))(files[:10], batch_size=6, pad=pad, stick=stick) as it:
+    with data_iterator(file_contents, ["x"], **options, sharding=shardings.of_batch(3))(
+        files[:10], batch_size=6, pad=pad, stick=stick
+    ) as it:
         assert epochs(it, 3, 3) == ["|".join(shard[e] for shard in want) for e in range(3)]
 
 
@@ -103,11 +92,11 @@ def test_three_shards(files, policy, pad, stick, want):
 def test_two_shards_in_one_iterator(files, policy, pad, want, how):
     options = {"reader_name": "reader", "last_batch_policy": LastBatchPolicy[policy]}
     if how == "pipelines":
-        pipes = [pipeline_def(definition)(files[:11], 2, i, pad, batch_size=2) for i in range(2)]
+        pipes = [pipeline_def(file_contents)(files[:11], 2, i, pad, batch_size=2) for i in range(2)]
         it = DALIGenericIterator(pipes, ["x"], **options)
     else:
         where = {"devices": jax.devices()[:2]} if how == "devices" else {"sharding": shardings.of_batch(2)}
-        it = data_iterator(definition, ["x"], **options, **where)(files[:11], batch_size=4, pad=pad)
+        it = data_iterator(file_contents, ["x"], **options, **where)(files[:11], batch_size=4, pad=pad)
     with it:
         assert next(it)["x"].shape == ((4, 1) if how == "sharding" else (2, 2, 1))
         rest = epochs(it, len(want), 2)
@@ -130,7 +119,7 @@ def test_shuffle_after_epoch(files):
 
 
 def test_length_and_size(files):
-    with data_iterator(definition, ["x"], reader_name="reader")(files[:7], batch_size=2) as it:
+    with data_iterator(file_contents, ["x"], reader_name="reader")(files[:7], batch_size=2) as it:
         seen = []
         for _ in range(3):
             seen.append((len(it), it.size, sum(1 for _ in it)))
@@ -139,7 +128,7 @@ def test_length_and_size(files):
 
 
 def test_next_and_for_and_reset(files, caplog):
-    with data_iterator(definition, ["x"], reader_name="reader")(files[:6], batch_size=2) as it:
+    with data_iterator(file_contents, ["x"], reader_name="reader")(files[:6], batch_size=2) as it:
         assert iter(it) is it
         assert it.next()["x"].tolist() == [[1], [2]]
         it.reset()
@@ -153,7 +142,7 @@ def test_next_and_for_and_reset(files, caplog):
 
 @pytest.mark.parametrize("auto_reset", [True, "yes", "True"])
 def test_auto_reset(files, auto_reset):
-    with data_iterator(definition, ["x"], reader_name="reader", auto_reset=auto_reset)(files[:4], batch_size=2) as it:
+    with data_iterator(file_contents, ["x"], reader_name="reader", auto_reset=auto_reset)(files[:4], batch_size=2) as it:
         for _ in range(3):
             assert [next(it)["x"][0, 0].item() for _ in range(2)] == [1, 3]
             with pytest.raises(StopIteration):
@@ -187,14 +176,14 @@ def test_shuffled_shards_read_each_sample_once_and_draw_the_same_numbers(files, 
         sharding=shardings.of_batch(num_shards),
     )
     def shuffled(num_shards=1, shard_id=0):
-        return definition(files, num_shards, shard_id, shuffle=True), fn.random.uniform(range=(0.0, 1.0))
+        return file_contents(files, num_shards, shard_id, shuffle=True), fn.random.uniform(range=(0.0, 1.0))
 
     with shuffled(batch_size=8, seed=3) as it:
         all_epochs = [{int(x): float(r) for b in it for x, r in zip(np.asarray(b["x"]).ravel(), np.asarray(b["r"]))} for _ in range(2)]
     for drawn in all_epochs:
         assert sorted(drawn) == list(range(1, 33))
     assert all(all_epochs[0][k] != all_epochs[1][k] for k in all_epochs[0])
-    with data_iterator(lambda: (definition(files, shuffle=True), fn.random.uniform(range=(0.0, 1.0))), ["x", "r"], reader_name="reader")(
+    with data_iterator(lambda: (file_contents(files, shuffle=True), fn.random.uniform(range=(0.0, 1.0))), ["x", "r"], reader_name="reader")(
         batch_size=4, seed=3
     ) as it:
         alone = {int(x): float(r) for b in it for x, r in zip(np.asarray(b["x"]).ravel(), np.asarray(b["r"]))}
@@ -203,7 +192,7 @@ def test_shuffled_shards_read_each_sample_once_and_draw_the_same_numbers(files, 
 
 def test_several_pipelines_are_stacked_or_sharded(files):
     def pipes(devices):
-        return [pipeline_def(definition)(files[:8], num_shards=2, shard_id=i, batch_size=2, device_id=d) for i, d in enumerate(devices)]
+        return [pipeline_def(file_contents)(files[:8], num_shards=2, shard_id=i, batch_size=2, device_id=d) for i, d in enumerate(devices)]
 
     with DALIGenericIterator(pipes([0, 0]), ["x"], reader_name="reader") as it:
         assert next(it)["x"].tolist() == [[[1], [2]], [[5], [6]]]
@@ -219,78 +208,8 @@ def test_several_pipelines_are_stacked_or_sharded(files):
         assert len(it) == 2
 
 
-@pytest.mark.parametrize(
-    ("options", "error", "text"),
-    [
-        ({"output_map": ["x", "x"]}, ValueError, "distinct"),
-        ({"output_map": ["x", "y"]}, IndexError, "output_map has 2 names"),
-        ({"output_map": [3]}, TypeError, "output_map must be a list of names"),
-        ({"sharding": "batch"}, TypeError, "Sharding"),
-        ({"sharding": {"y": shardings.of_batch(1)}}, ValueError, r"names in output_map, \['x'\], got \['y'\]"),
-        ({"sharding": {"x": 3}}, TypeError, r"sharding\['x'\]"),
-        ({"sharding": shardings.of_batch(2)}, ValueError, "2 shards in this process, but there are 1 pipelines"),
-        ({"last_batch_policy": LastBatchPolicy.PARTIAL}, ValueError, "PARTIAL only with mask_name"),
-        ({"mask_name": "mask"}, ValueError, "for last_batch_policy=LastBatchPolicy.PARTIAL"),
-        ({"mask_name": "x", "last_batch_policy": LastBatchPolicy.PARTIAL}, ValueError, "a name in output_map"),
-        ({"mask_name": 3, "last_batch_policy": LastBatchPolicy.PARTIAL}, TypeError, "mask_name must be a text"),
-        ({"pipelines": None}, ValueError, "at least one pipeline"),
-        ({"pipelines": []}, IndexError, "at least one pipeline"),
-        ({"pipelines": 3}, TypeError, "pipelines must be a Pipeline or a list of them, got int"),
-        ({"output_map": 3}, TypeError, "output_map must be a list of names, got 3"),
-        ({"size": "4", "reader_name": None}, TypeError, "size must be a whole number, got '4'"),
-        ({"size": 2.5, "reader_name": None}, TypeError, r"size must be a whole number, got 2\.5"),
-        ({"reader_name": 3}, TypeError, "reader_name must be a text, got 3"),
-        ({"last_batch_padded": "no", "reader_name": None}, TypeError, "last_batch_padded must be True or False, got 'no'"),
-        ({"prepare_first_batch": "no"}, TypeError, "prepare_first_batch must be True or False, got 'no'"),
-        ({"pipelines": [3]}, TypeError, "Pipeline objects, got int"),
-        ({"pipelines": [{}, {"batch_size": 3}]}, ValueError, r"one batch size, got \[2, 3\]"),
-        ({"auto_reset": 1}, ValueError, "auto_reset"),
-        ({"auto_reset": 0}, ValueError, "auto_reset"),
-        ({"auto_reset": "maybe"}, ValueError, "auto_reset must be .* got 'maybe'"),
-        ({"last_batch_policy": "FILL"}, ValueError, "LastBatchPolicy"),
-        ({"last_batch_policy": 1}, ValueError, "LastBatchPolicy"),
-        ({"size": 0, "reader_name": None}, ValueError, "size"),
-        ({"pipelines": [{}, {}], "reader_name": None}, ValueError, "with several pipelines pass reader_name"),
-        ({"size": 4}, ValueError, "exclude"),
-        ({"last_batch_padded": True}, ValueError, "exclude"),
-        ({"reader_name": "nobody"}, RuntimeError, "no reader named 'nobody'"),
-        ({"pipelines": [{}, {"files": 5}]}, ValueError, r"same epoch_size, got \[6, 5\]"),
-        ({"pipelines": [{}, {"num_shards": 2}]}, ValueError, "same number_of_shards"),
-        ({"pipelines": [{}, {"pad": True}]}, ValueError, "same pad_last_batch"),
-        ({"pipelines": [{}, {"stick": True}]}, ValueError, "same stick_to_shard"),
-        ({"pipelines": [{"batch_size": 7}], "last_batch_policy": LastBatchPolicy.DROP}, RuntimeError, "no data in the pipeline"),
-    ],
-    ids=lambda x: "" if isinstance(x, (type, str)) else "-".join(f"{k}={v}"[:40] for k, v in x.items()),
-)
-def test_wrong_arguments(files, options, error, text):
-    arguments = {"output_map": ["x"], "reader_name": "reader", "pipelines": [{}], **options}
-    pipes = arguments["pipelines"]
-    if isinstance(pipes, list) and pipes and isinstance(pipes[0], dict):
-        pipes = [{"batch_size": 2, "files": 6, **p} for p in pipes]
-        arguments["pipelines"] = [pipeline_def(definition)(**{**p, "files": files[: p["files"]]}) for p in pipes]
-    before = threading.active_count()
-    with pytest.raises(error, match=text):
-        DALIGenericIterator(**arguments)
-    assert threading.active_count() == before
-
-
-@pytest.mark.parametrize("factory", [data_iterator, peekable_data_iterator])
-def test_options_are_checked_where_they_are_given(factory):
-    with pytest.raises(TypeError, match="size must be a whole number, got 'all'"):
-        factory(output_map=["x"], size="all")
-
-
-def test_the_warning_about_size_is_of_the_users_line(files):
-    pipes = [pipeline_def(definition)(files[:4], batch_size=2) for _ in range(2)]
-    with pytest.warns(UserWarning, match="size is given") as warned:
-        DALIGenericIterator(pipes, ["x"], size=8).close()
-        data_iterator(definition, ["x"], size=4)(files[:4], batch_size=2).close()
-        data_iterator(definition, ["x"], size=4, sharding=shardings.of_batch(2))(files[:4], batch_size=2).close()
-    assert [w.filename for w in warned] == [__file__] * 3
-
-
 def test_plugins_reach_pipelines_by_a_lease_alone(files):
-    pipeline = pipeline_def(definition)(files[:4], batch_size=2)
+    pipeline = pipeline_def(file_contents)(files[:4], batch_size=2)
     private = {n for n in (*vars(pipeline), *dir(pipeline)) if re.match("_[a-z]", n)}
     assert {"_graph", "_claim"} <= private
     for path in pathlib.Path(plugin.__file__).parent.rglob("*.py"):
@@ -310,20 +229,8 @@ def test_no_first_batch():
         next(it)
 
 
-def test_fewer_names_than_outputs(files):
-    def two(num_shards=1, shard_id=0):
-        x = definition(files, num_shards, shard_id)
-        return x, x * 2
-
-    for sharding in (None, shardings.of_batch(2), {"x": shardings.of_batch(2)}):
-        with data_iterator(two, "x", reader_name="reader", sharding=sharding)(batch_size=2) as it:
-            assert list(next(it)) == ["x"]
-    with data_iterator(two, reader_name="reader")(batch_size=2) as it:
-        assert next(it) == {}
-
-
 def test_size_is_for_all_pipelines_together(files):
-    pipes = [pipeline_def(definition)(files[:8], 2, i, batch_size=2) for i in range(2)]
+    pipes = [pipeline_def(file_contents)(files[:8], 2, i, batch_size=2) for i in range(2)]
     with pytest.warns(UserWarning, match="reader_name"):
         it = DALIGenericIterator(pipes, ["x"], size=6)
     with it:
@@ -331,53 +238,8 @@ def test_size_is_for_all_pipelines_together(files):
         assert epochs(it, 2, 2) == ["12 34|56 78", "56|12"]  # the first epoch read two more than its 6
 
 
-def test_wrong_use_of_data_iterator(files):
-    sharding = NamedSharding(Mesh(np.array(jax.devices()), ("b",)), PartitionSpec("b"))
-    with pytest.raises(ValueError, match="exclude"):
-        data_iterator(output_map=["x"], sharding=sharding, devices=jax.devices())
-    for devices, error, text in [
-        ([], ValueError, "must not be empty"),
-        ([0, 1], TypeError, "JAX devices"),
-        (jax.devices()[:1] * 2, ValueError, "distinct"),
-    ]:
-        with pytest.raises(error, match=text):
-            data_iterator(definition, ["x"], reader_name="reader", devices=devices)(files, batch_size=2)
-    make = data_iterator(definition, ["x"], reader_name="reader", sharding=sharding)
-    with pytest.raises(TypeError, match="shard_id is filled in"):
-        make(files, batch_size=8, shard_id=1)
-    with pytest.raises(TypeError, match="batch_size"):
-        make(files)
-    with pytest.raises(TypeError, match=r"batch_size must be a whole number, got 8\.0"):
-        make(files, batch_size=8.0)
-    with pytest.raises(ValueError, match=r"batch_size=12 .* 8 shards"):
-        make(files, batch_size=12)
-    with pytest.raises(TypeError, match="must take the argument 'num_shards'"):
-        data_iterator(lambda: definition(files), ["x"], reader_name="reader", sharding=sharding)(batch_size=8)
-    with pytest.raises(ValueError, match="distinct"):
-        data_iterator(definition, ["x", "x"], reader_name="reader")(files, batch_size=2)
-
-
-def test_graphs_of_shards_must_agree(files):
-    @data_iterator(output_map=["x"], reader_name="reader", sharding=shardings.of_batch(2))
-    def differing(num_shards, shard_id):
-        x = definition(files, num_shards, shard_id)
-        return x + 1 if shard_id == 0 else x * 2
-
-    with pytest.raises(RuntimeError, match="another graph for shard 1 than for shard 0"):
-        differing(batch_size=2)
-
-
-def test_a_pipeline_serves_one_master(files):
-    pipe = pipeline_def(definition)(files, batch_size=2)
-    with DALIGenericIterator(pipe, ["x"], reader_name="reader"):
-        with pytest.raises(RuntimeError, match="used by an iterator"):
-            pipe.run()
-        with pytest.raises(RuntimeError, match="in use already"):
-            DALIGenericIterator(pipe, ["x"], reader_name="reader")
-
-
 def test_kept_and_donated_batches(files):
-    make = data_iterator(lambda: fn.cast(definition(files), dtype=types.FLOAT).gpu(), ["x"], reader_name="reader")
+    make = data_iterator(lambda: fn.cast(file_contents(files), dtype=types.FLOAT).gpu(), ["x"], reader_name="reader")
     double = jax.jit(lambda x: x * 2, donate_argnums=0)
     with make(batch_size=4) as it:
         kept = [b["x"] for b in it]
@@ -390,7 +252,7 @@ def test_kept_and_donated_batches(files):
 
 def test_configuration_of_the_user_s_thread_does_not_leak_in(files):
     make = data_iterator(
-        lambda: (definition(files), fn.random.uniform(range=(0.0, 1.0), dtype=types.FLOAT64).gpu()), ["x", "r"], reader_name="reader"
+        lambda: (file_contents(files), fn.random.uniform(range=(0.0, 1.0), dtype=types.FLOAT64).gpu()), ["x", "r"], reader_name="reader"
     )
     with jax.transfer_guard("disallow"), make(batch_size=4) as it:
         for _ in range(3):
@@ -403,7 +265,7 @@ def test_configuration_of_the_user_s_thread_does_not_leak_in(files):
 
 
 def test_train_and_eval_iterators_alive_at_once(files):
-    make = data_iterator(definition, ["x"], reader_name="reader")
+    make = data_iterator(file_contents, ["x"], reader_name="reader")
     with make(files[:8], batch_size=2) as train, make(files[8:12], batch_size=2) as evaluate:
         for _ in range(2):
             for i, b in enumerate(train):
@@ -439,7 +301,7 @@ def test_element_spec(files):
 
     def define(num_shards=1, shard_id=0):
         images = fn.external_source(source=lambda: [np.zeros((5, 6, 3), np.uint8)] * (8 // num_shards), layout="HWC")
-        return definition(files, num_shards, shard_id), fn.resize(images, size=(2, 3)), images
+        return file_contents(files, num_shards, shard_id), fn.resize(images, size=(2, 3)), images
 
     for where in (None, sharding):
         with data_iterator(define, ["x", "small", "ragged"], reader_name="reader", sharding=where)(batch_size=8) as it:
@@ -465,7 +327,7 @@ def test_element_spec_at_the_end_of_the_data():
 def test_a_profile_names_the_operators_of_each_stage(files, tmp_path):
     def define():
         images = fn.external_source(source=lambda: [np.zeros((5, 6, 3), np.uint8)] * 4, layout="HWC")
-        return definition(files), fn.random.uniform(range=(0.0, 1.0)), fn.resize(images, size=(2, 3))
+        return file_contents(files), fn.random.uniform(range=(0.0, 1.0)), fn.resize(images, size=(2, 3))
 
     make = data_iterator(define, ["x", "r", "small"], reader_name="reader")
     with jax.profiler.trace(str(tmp_path)), make(batch_size=4) as it:

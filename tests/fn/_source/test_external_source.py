@@ -7,23 +7,14 @@ import time
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from pipelines import external
 
-import jaxdali.backend
 from jaxdali import fn, pipeline_def, types
-from jaxdali.plugin.jax.fn import jax_function
-
-
-def pipeline(*args, batch_size=3, **kwargs):
-    @pipeline_def(batch_size=batch_size, num_threads=2, prefetch_queue_depth=1)
-    def define():
-        return fn.external_source(*args, **kwargs)
-
-    return define()
 
 
 def run(source, runs=8, batch_size=3, **kwargs):
     """Batches as nested lists; "end" where the pipeline raised StopIteration and was reset. Several outputs: a tuple of them."""
-    pipe = pipeline(source, batch_size=batch_size, **kwargs)
+    pipe = external(source, batch_size=batch_size, **kwargs)
     got = []
     for _ in range(runs):
         try:
@@ -130,7 +121,7 @@ def test_what_data_may_be():
             return self.x.__dlpack_device__()
 
     assert run(lambda: OnlyDLPack(np.arange(3.0)), 1) == [[0.0, 1.0, 2.0]]
-    other = pipeline(lambda: ragged)
+    other = external(lambda: ragged)
     assert run(lambda: other.run()[0], 1) == [[x.tolist() for x in ragged]]
 
 
@@ -187,51 +178,6 @@ def test_several_outputs():
     assert (x.layout(), y.layout()) == ("HW", "")
 
 
-def test_layout_dtype_ndim_are_checked():
-    data = lambda: np.zeros((3, 2, 4), np.float32)
-    assert pipeline(data, layout="HW", dtype=types.FLOAT, ndim=2).run()[0].layout() == "HW"
-    for kwargs, text in [
-        ({"dtype": types.FLOAT64}, "float64.*float32"),
-        ({"dtype": types.FLOAT64, "ndim": 2}, "float64.*float32"),
-        ({"ndim": 3}, "3 dimensions"),
-        ({"layout": "HWC"}, "3 dimensions"),
-        ({"layout": "HW", "ndim": 3}, "ndim is 3"),
-    ]:
-        with pytest.raises(RuntimeError, match=text):
-            pipeline(data, **kwargs).run()
-
-
-@pytest.mark.parametrize(
-    ("data", "text"),
-    [
-        (np.zeros(4), "4 samples"),
-        ([np.zeros(2), np.zeros(2, np.int32)], "one dtype"),
-        ([np.zeros(2), np.zeros((2, 2))], "one dtype"),
-        ([1, 2, 3], "got int"),
-        (None, "NoneType"),
-        ("text", "str"),
-        (np.float32(3), "batch axis"),
-        (np.zeros(3, np.complex64), "complex64"),
-        (np.array(["a", "b", "c"]), "U1"),
-    ],
-)
-def test_bad_data(data, text):
-    with pytest.raises(RuntimeError, match=text):
-        pipeline(lambda: data).run()
-
-
-def test_type_and_rank_may_not_change():
-    for second in (np.zeros(3, np.int32), np.zeros((3, 1))):
-        pipe = pipeline([np.zeros(3), second])
-        pipe.run()
-        with pytest.raises(RuntimeError, match="first batch"):
-            pipe.run()
-    with pytest.raises(RuntimeError, match="2 items, got 1"):
-        pipeline(lambda: (np.zeros(3),), num_outputs=2).run()
-    with pytest.raises(RuntimeError, match="different numbers"):
-        pipeline(lambda: (np.zeros(3), np.zeros(2)), num_outputs=2).run()
-
-
 def test_exceptions_of_the_source_come_out_and_the_next_batch_is_good():
     class MyError(ValueError):
         def __init__(self, text, more):
@@ -243,8 +189,8 @@ def test_exceptions_of_the_source_come_out_and_the_next_batch_is_good():
         return np.full(3, i)
 
     with pytest.raises(MyError, match="mine"):
-        pipeline(lambda: source(1)).run()
-    pipe = pipeline(source)
+        external(lambda: source(1)).run()
+    pipe = external(source)
     assert pipe.run()[0].as_array().tolist() == A
     with pytest.raises(MyError, match="mine"):
         pipe.run()
@@ -283,13 +229,13 @@ def test_data_are_copied():
 
     assert run(reuse, 2, batch=False) == [[[0.0], [1.0], [2.0]], [[3.0], [4.0], [5.0]]]
     for no_copy, want in [(None, 1.0), (True, 2.0)]:
-        pipe = pipeline(name="in", no_copy=no_copy)
+        pipe = external(name="in", no_copy=no_copy)
         data = np.full((3, 1), 1.0)
         pipe.feed_input("in", data)
         data[:] = 2.0
         assert pipe.run()[0].as_array().tolist() == [[want]] * 3
     # what was given out does not change either
-    pipe = pipeline(lambda i: np.full((3, 1000), i))
+    pipe = external(lambda i: np.full((3, 1000), i))
     first = pipe.run()[0]
     for _ in range(5):
         pipe.run()
@@ -297,7 +243,7 @@ def test_data_are_copied():
 
 
 def test_feeding():
-    pipe = pipeline(name="in")
+    pipe = external(name="in")
     with pytest.raises(IndexError, match="feed_input"):
         pipe.run()
     pipe.feed_input("in", np.zeros((3, 2, 2), np.uint8), layout="HW")
@@ -312,18 +258,18 @@ def test_feeding():
     with pytest.raises(KeyError, match="other"):
         pipe.feed_input("other", np.zeros(3))
     with pytest.raises(RuntimeError, match="data of its own"):
-        pipeline(lambda: np.zeros(3), name="in").feed_input("in", np.zeros(3))
+        external(lambda: np.zeros(3), name="in").feed_input("in", np.zeros(3))
 
 
 def test_repeat_last():
-    pipe = pipeline(name="in", repeat_last=True)
+    pipe = external(name="in", repeat_last=True)
     pipe.feed_input("in", np.zeros(3))
     pipe.feed_input("in", np.ones(3))
     assert [pipe.run()[0].as_array().tolist() for _ in range(3)] == [[0.0] * 3, [1.0] * 3, [1.0] * 3]
 
 
 def test_blocking():
-    pipe = pipeline(name="in", blocking=True)
+    pipe = external(name="in", blocking=True)
     pipe.build()
 
     def later():
@@ -362,18 +308,18 @@ def test_wrong_arguments():
         ({"source": threes(1), "num_outputs": 1, "layout": ["H", "W"]}, ValueError, "layout"),
     ]:
         with pytest.raises(error, match=text):
-            pipeline(**kwargs).build()
+            external(**kwargs).build()
     with pytest.raises(RuntimeError, match="no data"):
-        pipeline([]).run()
+        external([]).run()
 
 
 def test_none_among_what_outputs_have():
     """Of such an output anything is taken; of the others what was said."""
     pair = [np.zeros(2, np.uint8)] * 3, [np.ones((2, 2), np.float32)] * 3
     for given in ({"dtype": [types.UINT8, None]}, {"ndim": (1, None)}, {"shape": [(2,), None]}, {"layout": ["A", None]}):
-        assert [x.as_array().dtype for x in pipeline(lambda: pair, num_outputs=2, **given).run()] == [np.uint8, np.float32]
+        assert [x.as_array().dtype for x in external(lambda: pair, num_outputs=2, **given).run()] == [np.uint8, np.float32]
     with pytest.raises(RuntimeError, match="output 1 has samples"):
-        pipeline(lambda: pair, num_outputs=2, dtype=[None, types.UINT8]).build()
+        external(lambda: pair, num_outputs=2, dtype=[None, types.UINT8]).build()
 
 
 def test_hints_change_nothing():
@@ -438,62 +384,4 @@ def test_several_outputs_that_are_fed_one_by_one():
     assert (first.as_array().tolist(), second.layout(), second.as_array().tolist()) == ([0, 1], "C", [[1.0] * 3] * 2)
 
 
-def test_layouts_of_tensors_are_kept():
-    tensor = jaxdali.backend.TensorCPU(np.zeros((2, 3, 4), np.uint8), "CHW")
-
-    @pipeline_def(batch_size=2, prefetch_queue_depth=1)
-    def define():
-        return fn.external_source(lambda: [tensor] * 2), fn.external_source(lambda i: tensor, batch=False), fn.external_source(name="in")
-
-    pipe = define()
-    pipe.feed_input("in", [tensor] * 2)
-    assert [x.layout() for x in pipe.run()] == ["CHW"] * 3
-
-
 # --- what is known of the shape -------------------------------------------------------------------------------------
-
-
-def images(*shapes):
-    return [np.full(s, i + 1, np.uint8) for i, s in enumerate(shapes)]
-
-
-def summed(batches, **kwargs):
-    """Results of a function behind external_source and resize, and the text of the program."""
-
-    @pipeline_def(batch_size=2, prefetch_queue_depth=1)
-    def define():
-        return jax_function(lambda x: x.sum(axis=(1, 2)))(fn.resize(fn.external_source(batches, **kwargs), size=(2, 2)))
-
-    pipe = define()
-    results = [pipe.run()[0].as_array().tolist() for _ in batches]
-    text = pipe.lower().as_text()
-    pipe.close()
-    return results, text
-
-
-@pytest.mark.parametrize("kwargs", [{"layout": "HWC"}, {"layout": "HWC", "shape": (None, None, 3), "dtype": types.UINT8}])
-def test_a_function_behind_resize_is_in_its_program(kwargs):
-    batches = [images((5, 4, 3), (3, 3, 3)), images((7, 2, 3), (2, 8, 3)), images((9, 9, 3), (1, 1, 3))]
-    results, text = summed(batches, **kwargs)
-    assert results == [[[4] * 3, [8] * 3]] * 3
-    assert "custom_call @jaxdali_resize" in text
-    assert "stablehlo.reduce" in text
-
-
-def test_another_number_of_channels_than_the_first_batch_had():
-    batches = [images((5, 4, 3), (3, 3, 3)), images((7, 2, 1), (2, 8, 1))]
-    with pytest.raises(RuntimeError, match=r"shape \(7, 2, 1\).* first batch had 3 channels.*pass shape=\(None, None, None\)"):
-        summed(batches, layout="HWC")
-    results, _ = summed(batches, layout="HWC", shape=(None, None, None))
-    assert results == [[[4] * 3, [8] * 3], [[4], [8]]]
-    mixed = pipeline([images((5, 4, 3), (3, 3, 1), (2, 2, 3)), images((5, 4, 1), (3, 3, 1), (2, 2, 1))], layout="HWC")
-    assert [[s[2] for s in mixed.run()[0].shape()] for _ in range(2)] == [[3, 1, 3], [1, 1, 1]]
-
-
-def test_a_given_shape_is_checked_and_makes_values_dense():
-    pipe = pipeline([np.ones((3, 2, 4)), np.ones((3, 2, 5))], shape=(2, 4))
-    assert pipe.run()[0].as_array().tolist() == np.ones((3, 2, 4)).tolist()
-    with pytest.raises(RuntimeError, match=r"must have the shape \(2, 4\).*got \(2, 5\)"):
-        pipe.run()
-    short = pipeline([[np.ones((2, 4), np.int32)]], shape=[(2, None)], num_outputs=None, layout="HW")
-    assert short.run()[0].shape() == [(2, 4)]

@@ -1,0 +1,141 @@
+"""Arguments of the JAX iterators: what is refused, and with which words."""
+
+import threading
+
+import jax
+import numpy as np
+import pytest
+import shardings
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from pipelines import file_contents
+
+from jaxdali import pipeline_def
+from jaxdali.plugin.base_iterator import LastBatchPolicy
+from jaxdali.plugin.jax import DALIGenericIterator, data_iterator, peekable_data_iterator
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "text"),
+    [
+        ({"output_map": ["x", "x"]}, ValueError, "distinct"),
+        ({"output_map": ["x", "y"]}, IndexError, "output_map has 2 names"),
+        ({"output_map": [3]}, TypeError, "output_map must be a list of names"),
+        ({"sharding": "batch"}, TypeError, "Sharding"),
+        ({"sharding": {"y": shardings.of_batch(1)}}, ValueError, r"names in output_map, \['x'\], got \['y'\]"),
+        ({"sharding": {"x": 3}}, TypeError, r"sharding\['x'\]"),
+        ({"sharding": shardings.of_batch(2)}, ValueError, "2 shards in this process, but there are 1 pipelines"),
+        ({"last_batch_policy": LastBatchPolicy.PARTIAL}, ValueError, "PARTIAL only with mask_name"),
+        ({"mask_name": "mask"}, ValueError, "for last_batch_policy=LastBatchPolicy.PARTIAL"),
+        ({"mask_name": "x", "last_batch_policy": LastBatchPolicy.PARTIAL}, ValueError, "a name in output_map"),
+        ({"mask_name": 3, "last_batch_policy": LastBatchPolicy.PARTIAL}, TypeError, "mask_name must be a text"),
+        ({"pipelines": None}, ValueError, "at least one pipeline"),
+        ({"pipelines": []}, IndexError, "at least one pipeline"),
+        ({"pipelines": 3}, TypeError, "pipelines must be a Pipeline or a list of them, got int"),
+        ({"output_map": 3}, TypeError, "output_map must be a list of names, got 3"),
+        ({"size": "4", "reader_name": None}, TypeError, "size must be a whole number, got '4'"),
+        ({"size": 2.5, "reader_name": None}, TypeError, r"size must be a whole number, got 2\.5"),
+        ({"reader_name": 3}, TypeError, "reader_name must be a text, got 3"),
+        ({"last_batch_padded": "no", "reader_name": None}, TypeError, "last_batch_padded must be True or False, got 'no'"),
+        ({"prepare_first_batch": "no"}, TypeError, "prepare_first_batch must be True or False, got 'no'"),
+        ({"pipelines": [3]}, TypeError, "Pipeline objects, got int"),
+        ({"pipelines": [{}, {"batch_size": 3}]}, ValueError, r"one batch size, got \[2, 3\]"),
+        ({"auto_reset": 1}, ValueError, "auto_reset"),
+        ({"auto_reset": 0}, ValueError, "auto_reset"),
+        ({"auto_reset": "maybe"}, ValueError, "auto_reset must be .* got 'maybe'"),
+        ({"last_batch_policy": "FILL"}, ValueError, "LastBatchPolicy"),
+        ({"last_batch_policy": 1}, ValueError, "LastBatchPolicy"),
+        ({"size": 0, "reader_name": None}, ValueError, "size"),
+        ({"pipelines": [{}, {}], "reader_name": None}, ValueError, "with several pipelines pass reader_name"),
+        ({"size": 4}, ValueError, "exclude"),
+        ({"last_batch_padded": True}, ValueError, "exclude"),
+        ({"reader_name": "nobody"}, RuntimeError, "no reader named 'nobody'"),
+        ({"pipelines": [{}, {"files": 5}]}, ValueError, r"same epoch_size, got \[6, 5\]"),
+        ({"pipelines": [{}, {"num_shards": 2}]}, ValueError, "same number_of_shards"),
+        ({"pipelines": [{}, {"pad": True}]}, ValueError, "same pad_last_batch"),
+        ({"pipelines": [{}, {"stick": True}]}, ValueError, "same stick_to_shard"),
+        ({"pipelines": [{"batch_size": 7}], "last_batch_policy": LastBatchPolicy.DROP}, RuntimeError, "no data in the pipeline"),
+    ],
+    ids=lambda x: "" if isinstance(x, (type, str)) else "-".join(f"{k}={v}"[:40] for k, v in x.items()),
+)
+def test_wrong_arguments(files, options, error, text):
+    arguments = {"output_map": ["x"], "reader_name": "reader", "pipelines": [{}], **options}
+    pipes = arguments["pipelines"]
+    if isinstance(pipes, list) and pipes and isinstance(pipes[0], dict):
+        pipes = [{"batch_size": 2, "files": 6, **p} for p in pipes]
+        arguments["pipelines"] = [pipeline_def(file_contents)(**{**p, "files": files[: p["files"]]}) for p in pipes]
+    before = threading.active_count()
+    with pytest.raises(error, match=text):
+        DALIGenericIterator(**arguments)
+    assert threading.active_count() == before
+
+
+@pytest.mark.parametrize("factory", [data_iterator, peekable_data_iterator])
+def test_options_are_checked_where_they_are_given(factory):
+    with pytest.raises(TypeError, match="size must be a whole number, got 'all'"):
+        factory(output_map=["x"], size="all")
+
+
+def test_the_warning_about_size_is_of_the_users_line(files):
+    pipes = [pipeline_def(file_contents)(files[:4], batch_size=2) for _ in range(2)]
+    with pytest.warns(UserWarning, match="size is given") as warned:
+        DALIGenericIterator(pipes, ["x"], size=8).close()
+        data_iterator(file_contents, ["x"], size=4)(files[:4], batch_size=2).close()
+        data_iterator(file_contents, ["x"], size=4, sharding=shardings.of_batch(2))(files[:4], batch_size=2).close()
+    assert [w.filename for w in warned] == [__file__] * 3
+
+
+def test_fewer_names_than_outputs(files):
+    def two(num_shards=1, shard_id=0):
+        x = file_contents(files, num_shards, shard_id)
+        return x, x * 2
+
+    for sharding in (None, shardings.of_batch(2), {"x": shardings.of_batch(2)}):
+        with data_iterator(two, "x", reader_name="reader", sharding=sharding)(batch_size=2) as it:
+            assert list(next(it)) == ["x"]
+    with data_iterator(two, reader_name="reader")(batch_size=2) as it:
+        assert next(it) == {}
+
+
+def test_wrong_use_of_data_iterator(files):
+    sharding = NamedSharding(Mesh(np.array(jax.devices()), ("b",)), PartitionSpec("b"))
+    with pytest.raises(ValueError, match="exclude"):
+        data_iterator(output_map=["x"], sharding=sharding, devices=jax.devices())
+    for devices, error, text in [
+        ([], ValueError, "must not be empty"),
+        ([0, 1], TypeError, "JAX devices"),
+        (jax.devices()[:1] * 2, ValueError, "distinct"),
+    ]:
+        with pytest.raises(error, match=text):
+            data_iterator(file_contents, ["x"], reader_name="reader", devices=devices)(files, batch_size=2)
+    make = data_iterator(file_contents, ["x"], reader_name="reader", sharding=sharding)
+    with pytest.raises(TypeError, match="shard_id is filled in"):
+        make(files, batch_size=8, shard_id=1)
+    with pytest.raises(TypeError, match="batch_size"):
+        make(files)
+    with pytest.raises(TypeError, match=r"batch_size must be a whole number, got 8\.0"):
+        make(files, batch_size=8.0)
+    with pytest.raises(ValueError, match=r"batch_size=12 .* 8 shards"):
+        make(files, batch_size=12)
+    with pytest.raises(TypeError, match="must take the argument 'num_shards'"):
+        data_iterator(lambda: file_contents(files), ["x"], reader_name="reader", sharding=sharding)(batch_size=8)
+    with pytest.raises(ValueError, match="distinct"):
+        data_iterator(file_contents, ["x", "x"], reader_name="reader")(files, batch_size=2)
+
+
+def test_graphs_of_shards_must_agree(files):
+    @data_iterator(output_map=["x"], reader_name="reader", sharding=shardings.of_batch(2))
+    def differing(num_shards, shard_id):
+        x = file_contents(files, num_shards, shard_id)
+        return x + 1 if shard_id == 0 else x * 2
+
+    with pytest.raises(RuntimeError, match="another graph for shard 1 than for shard 0"):
+        differing(batch_size=2)
+
+
+def test_a_pipeline_serves_one_master(files):
+    pipe = pipeline_def(file_contents)(files, batch_size=2)
+    with DALIGenericIterator(pipe, ["x"], reader_name="reader"):
+        with pytest.raises(RuntimeError, match="used by an iterator"):
+            pipe.run()
+        with pytest.raises(RuntimeError, match="in use already"):
+            DALIGenericIterator(pipe, ["x"], reader_name="reader")
