@@ -27,6 +27,7 @@
 #include "ffi/host/index_text.h"
 #include "ffi/host/philox.h"
 #include "ffi/host/records.h"
+#include "ffi/host/shuffle.h"
 #include "xla/ffi/api/c_api.h"
 
 #ifdef JAXDALI_CUDA
@@ -393,6 +394,15 @@ NB_MODULE(_cpu, m) {
                             sizes.data(), file_sizes.data(), error.data(), pool.get());
       },
       "the bytes of ranges of files, each at its place in a buffer");
+  m.def(
+      "shuffle_epochs",
+      [](Vector<int64_t> order, uint64_t seed, int64_t first, int64_t last) {
+        if (order.size() >> 32) throw nb::value_error("shuffle_epochs: 2^32 entries and more");
+        nb::gil_scoped_release release;
+        jaxdali::ShuffleEpochs(order.data(), static_cast<int64_t>(order.size()), seed, first, last);
+      },
+      nb::arg("order"), nb::arg("seed"), nb::arg("first"), nb::arg("last"),
+      "Shuffles a list in its place, once for each of the epochs first .. last, as DALI does");
   m.def(
       "philox",
       [](Vector<const uint32_t> counter, uint64_t key) {

@@ -92,6 +92,11 @@ def parse_integers(text: bytes, out: Annotated[NDArray[numpy.int64], dict(shape=
 def read_ranges(arg0: FileTable, arg1: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], arg2: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], arg3: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu')], arg4: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], arg5: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], arg6: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], arg7: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu')], arg8: int, /) -> None:
     """the bytes of ranges of files, each at its place in a buffer"""
 
+def shuffle_epochs(order: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu')], seed: int, first: int, last: int) -> None:
+    """
+    Shuffles a list in its place, once for each of the epochs first .. last, as DALI does
+    """
+
 def philox(arg0: Annotated[NDArray[numpy.uint32], dict(shape=(None,), order='C', device='cpu', writable=False)], arg1: int, /) -> tuple:
     """one block of Philox4x32-10"""
 

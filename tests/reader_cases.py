@@ -36,6 +36,12 @@ ORDERS = (
     {"pad_last_batch": True},
     {"lazy_init": True, "prefetch_queue_depth": 3, "read_ahead": True, "dont_use_mmap": True, "tensor_init_bytes": 100},
 )
+SHUFFLED = (
+    *ORDERS,
+    {"shuffle_after_epoch": True},
+    {"shuffle_after_epoch": True, "shuffle_after_epoch_seed": 2**33 + 7, "num_shards": 2, "shard_id": 1},
+    {"shuffle_after_epoch": True, "shuffle_after_epoch_seed": -3, "num_shards": 2, "shard_id": 0, "pad_last_batch": True},
+)
 
 
 def data(i: int) -> bytes:
@@ -56,9 +62,20 @@ def prepare(folder: pathlib.Path):
     c.write_tfrecord(folder / "large.tfrecord", large, folder / "large.tfrecord.idx")
 
     c.write_recordio(folder / "a.rec", [c.image_record(float(i), data(i), i) for i in range(11)], folder / "a.idx")
+    for name, numbers in (("part1", range(7)), ("part2", range(7, 11))):
+        c.write_recordio(folder / f"{name}.rec", [c.image_record(float(i), data(i), i) for i in numbers], folder / f"{name}.idx")
+    first, more = np.loadtxt(folder / "part1.idx", int), np.loadtxt(folder / "part2.idx", int)
+    np.savetxt(folder / "parts.idx", np.concatenate([first, more + [7, (folder / "part1.rec").stat().st_size]]), "%d")
     lines = (folder / "a.idx").read_text().splitlines()
     (folder / "backward.idx").write_text("\n".join(lines[::-2]) + "\n")
     c.write_recordio(folder / "labels.rec", [c.image_record([i, 2.5, -1.0], data(i)) for i in range(3)], folder / "labels.idx")
+
+    for i in range(13):
+        image, array = folder / "classes" / f"{i % 3}" / f"{i:02}.jpg", folder / "arrays" / f"{i // 5}" / f"{i:02}.npy"
+        for path in (image, array):
+            path.parent.mkdir(parents=True, exist_ok=True)
+        image.write_bytes(data(i))
+        np.save(array, np.full((1 + i % 3, 2), i, np.int16))
 
     pixels = bytes(range(24))
     c.write_lmdb(folder / "raw.caffe", [c.datum(pixels, i, False, (3, 2, 4)) for i in range(3)])
@@ -192,8 +209,18 @@ def of_paths(reader: str, names: str, **arguments: Any) -> Define:
     return define
 
 
+def files(p: Any, folder: pathlib.Path, order: dict[str, Any]) -> Any:
+    return p.fn.readers.file(file_root=str(folder / "classes"), **order)
+
+
+def arrays(p: Any, folder: pathlib.Path, order: dict[str, Any]) -> Any:
+    return p.fn.readers.numpy(file_root=str(folder / "arrays"), **order)
+
+
 CASES = {
-    "webdataset": Case(webdataset("a b", ext=["jpg", "cls"]), ORDERS, 3, 6),
+    "file": Case(files, SHUFFLED, 3, 12),
+    "numpy": Case(arrays, SHUFFLED, 3, 12),
+    "webdataset": Case(webdataset("a b", ext=["jpg", "cls"]), SHUFFLED, 3, 6),
     "webdataset_made": Case(webdataset("odd b", False, ext=["jpg", "cls"]), batch_size=10),
     "webdataset_odd": Case(webdataset("odd", ext=["jpg", "cls"]), batch_size=7),
     "webdataset_skip": Case(webdataset("odd", ext=["jpg", "cls"], missing_component_behavior="skip"), batch_size=2),
@@ -201,7 +228,7 @@ CASES = {
     "webdataset_any": Case(webdataset("odd", ext=["JPG;seg.png;jpg", "png", "cls;jpg"]), batch_size=7),
     "webdataset_types": Case(webdataset("a", dtypes=["UINT8", "INT16"], ext=["jpg", "cls"]), batch_size=5),
     "webdataset_float": Case(webdataset("a", dtypes=["FLOAT"], ext="cls"), batch_size=5),
-    "coco": Case(coco(), ORDERS, 3, 4),
+    "coco": Case(coco(), SHUFFLED, 3, 4),
     "coco_boxes": Case(coco(ratio=True, ltrb=True, image_ids=True), batch_size=4),
     "coco_crowd": Case(coco(include_iscrowd=False), batch_size=4),
     "coco_empty": Case(coco(skip_empty=True), batch_size=2),
@@ -210,7 +237,7 @@ CASES = {
     "coco_polygons": Case(coco(polygon_masks=True), batch_size=4),
     "coco_ratio": Case(coco(polygon_masks=True, ratio=True), batch_size=4),
     "coco_saved": Case(coco_saved(ltrb=True, ratio=True), batch_size=4),
-    "tfrecord": Case(tfrecord, ORDERS, 4, 6),
+    "tfrecord": Case(tfrecord, SHUFFLED, 4, 6),
     "tfrecord_unpacked": Case(
         tfrecord_of(
             "unpacked",
@@ -228,7 +255,8 @@ CASES = {
     "tfrecord_large": Case(
         tfrecord_of("large", lambda f: {"after": f.FixedLenFeature([], f.float32, 0.0), "label": f.FixedLenFeature([], f.int64, 0)})
     ),
-    "mxnet": Case(of_paths("mxnet", "a.rec", index_path="a.idx"), ORDERS, 4, 6),
+    "mxnet": Case(of_paths("mxnet", "a.rec", index_path="a.idx"), SHUFFLED, 4, 6),
+    "mxnet_files": Case(of_paths("mxnet", "part1.rec part2.rec", index_path="parts.idx"), SHUFFLED, 4, 6),
     "mxnet_backward": Case(of_paths("mxnet", "a.rec", index_path="backward.idx"), batch_size=6),
     "mxnet_labels": Case(of_paths("mxnet", "labels.rec", index_path="labels.idx")),
     "caffe": Case(of_paths("caffe", "a.caffe b.caffe c.caffe"), ORDERS, 4, 6),

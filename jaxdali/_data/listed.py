@@ -44,7 +44,8 @@ class Records:
     Attributes:
       specs: of what `read` returns.
       digest: another one for another list. A checkpoint made with another list is refused.
-      bounds: ``i64[containers + 1]``, the first record of each container, and the one behind the last; empty where `weights` are not taken.
+      bounds: ``i64[containers + 1]``, the first record of each container, and the one behind the last; empty where there are none: then
+        `weights` are not taken.
       stored: where the records' bytes are: record i is file, or range, i of this. None: the list gets at its data by itself.
     """
 
@@ -251,7 +252,7 @@ class ListSource(Source):
         self._records = records
         self._on_error = on_error
         self._own_seed = orders[0].seed
-        self.walks = [order.walk(len(r), seed) for r, order in zip(records, orders, strict=True)]
+        self.walks = [order.walk(len(r), seed, r.bounds.tolist()) for r, order in zip(records, orders, strict=True)]
         self.metas = tuple(w.meta() for w in self.walks)
         self._threads: ThreadPoolExecutor | None = None
 

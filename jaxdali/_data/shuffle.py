@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import enum
 import functools
+import threading
 
 import numpy as np
+
+from .._cpu import shuffle_epochs
 
 
 class Draw(enum.IntEnum):
@@ -20,6 +23,8 @@ class Draw(enum.IntEnum):
 # The shuffled list must be the same for all shards, also for pipelines that got different seeds (DALI's examples pass
 # ``seed=12 + device_id``): otherwise the shards would overlap and lose samples. So its seed is a constant, as in DALI.
 LIST_SEED = 0x6A61_7864_616C_69
+
+EPOCHS_SEED = 524287  # of `shuffle_after_epoch`, DALI's own
 
 
 def raw(seed: int, what: Draw, epoch: int, shard: int, n: int) -> np.ndarray:
@@ -38,6 +43,46 @@ def permutation(seed: int, what: Draw, epoch: int, shard: int, n: int) -> np.nda
 def list_order(n: int, seed: int, what: Draw, epoch: int) -> np.ndarray:
     """The whole list as shuffled before it is split into shards."""
     order = permutation(seed, what, epoch, 0, n)
+    order.flags.writeable = False
+    return order
+
+
+class _Reshuffled:
+    """The orders of a list that is shuffled before each epoch, each time from the order before: as the files' names are in DALI."""
+
+    def __init__(self, n: int, seed: int):
+        self._n, self._seed, self._lock = n, seed % 2**64, threading.Lock()
+        self._restart()
+
+    def _restart(self):
+        self._epoch, self._order = -1, np.arange(self._n)
+
+    def at(self, epoch: int) -> np.ndarray:
+        with self._lock:
+            if epoch < self._epoch:
+                self._restart()
+            shuffle_epochs(self._order, self._seed, self._epoch + 2, epoch + 1)  # DALI counts from 1
+            self._epoch = epoch
+            return self._order.copy()
+
+
+_reshuffled = functools.lru_cache(maxsize=8)(_Reshuffled)
+
+
+@functools.lru_cache(maxsize=8)
+def epoch_order(n: int, seed: int, epoch: int, containers: tuple[int, ...] = ()) -> np.ndarray:
+    """The list with `shuffle_after_epoch`, as DALI orders it: the same for all shards.
+
+    Args:
+      containers: where the list is one of records, the first of each container, and the one behind the last: only the order of the
+        containers changes then, and does not depend on the epochs before.
+    """
+    if not containers:
+        order = _reshuffled(n, seed).at(epoch)
+    else:
+        which = np.arange(len(containers) - 1)
+        shuffle_epochs(which, seed % 2**64, epoch + 1, epoch + 1)
+        order = np.concatenate([np.arange(containers[k], containers[k + 1]) for k in which])
     order.flags.writeable = False
     return order
 

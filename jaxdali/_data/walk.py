@@ -5,12 +5,13 @@ from __future__ import annotations
 import dataclasses
 import functools
 import json
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from .._core.errors import ArgumentError
-from .shuffle import LIST_SEED, Draw, buffer_order, list_order
+from .shuffle import EPOCHS_SEED, LIST_SEED, Draw, buffer_order, epoch_order, list_order
 
 
 @functools.lru_cache(maxsize=32)  # a batch asks for the round of each shard; making one takes time in proportion to the list
@@ -23,9 +24,10 @@ def _whole_round(walk: Walk, number: int) -> tuple[np.ndarray, np.ndarray]:
         # Keyed by the shard read, not by the reader: an epoch is the same however many readers share it out.
         position = first + buffer_order(behind - first, walk.initial_fill, walk.seed, number, shard)
         return list_order(walk.size, LIST_SEED, Draw.LIST, 0)[position], position
-    if walk.anew:
-        seed = walk.seed if walk.shuffle == "global" else walk.shuffle_after_epoch_seed
-        return list_order(walk.size, seed, Draw.EPOCH, number)[first:behind], position
+    if walk.shuffle == "global":
+        return list_order(walk.size, walk.seed, Draw.EPOCH, number)[first:behind], position
+    if walk.shuffle_after_epoch:
+        return epoch_order(walk.size, walk.shuffle_after_epoch_seed, number, walk.containers)[first:behind], position
     return position, position
 
 
@@ -61,9 +63,10 @@ class Order:
       random_shuffle: the list is shuffled once before it is split (the same for all seeds), and each round of a
         shard comes in an order of its own, drawn with a buffer of `initial_fill` places.
       initial_fill: places of the shuffle buffer. 1 leaves the order of the shuffled list, the same in every epoch.
-      shuffle_after_epoch: instead of moving on to the next shard, every round takes its part of a newly shuffled list.
-      shuffle_after_epoch_seed: seed of that, the same for all shards; None: a fixed one.
-      shuffle: "global": as `shuffle_after_epoch`, by `seed`. Beyond DALI.
+      shuffle_after_epoch: instead of moving on to the next shard, every round takes its part of a newly shuffled list; of containers
+        only the order is shuffled. The orders are DALI's.
+      shuffle_after_epoch_seed: seed of that, the same for all shards; None: DALI's.
+      shuffle: "global": the whole list is shuffled, by `seed`. Beyond DALI.
       seed: of the shuffle buffer or of "global"; negative: the pipeline's.
     """
 
@@ -97,12 +100,17 @@ class Order:
         """Whether every round takes its part of a newly shuffled list."""
         return self.shuffle_after_epoch or self.shuffle == "global"
 
-    def walk(self, size: int, seed: int) -> Walk:
-        """The way through a list of `size` records, in a pipeline with that seed."""
+    def walk(self, size: int, seed: int, bounds: Sequence[int] = ()) -> Walk:
+        """The way through a list of `size` records, in a pipeline with that seed.
+
+        Args:
+          bounds: as `Walk.containers`.
+        """
         fields: dict[str, Any] = {f.name: getattr(self, f.name) for f in dataclasses.fields(Order)}
         fields["seed"] = self.seed if self.seed >= 0 else seed
-        fields["shuffle_after_epoch_seed"] = self.shuffle_after_epoch_seed or 0
-        return Walk(size=size, **fields)
+        own = self.shuffle_after_epoch_seed
+        fields["shuffle_after_epoch_seed"] = (EPOCHS_SEED if own is None else own) if self.shuffle_after_epoch else 0
+        return Walk(size=size, containers=tuple(bounds) if self.shuffle_after_epoch else (), **fields)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -119,10 +127,12 @@ class Walk(Order):
 
     Attributes:
       size: N, entries of the list.
+      containers: what `shuffle_after_epoch` keeps together: the first entry of each container, and the one behind the last.
       seed: of the shuffle buffer, or of ``shuffle="global"``.
     """
 
     size: int
+    containers: tuple[int, ...] = ()
     shuffle_after_epoch_seed: int = 0
     seed: int = 0
 
@@ -279,5 +289,5 @@ class Walk(Order):
     def fingerprint(self) -> dict[str, Any]:
         """The fields a cursor's meaning depends on."""
         fields = dataclasses.asdict(self)
-        del fields["seed"]  # it comes from the checkpoint
+        del fields["seed"], fields["containers"]  # the one comes from the checkpoint, the others are part of the list's digest
         return fields

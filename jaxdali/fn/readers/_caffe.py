@@ -86,10 +86,11 @@ def caffe(
         evenly, and an epoch has each record at least once: those of a database that is too small for its weight come again.
       random_shuffle: shuffle the list before it is split into shards, and each epoch of a shard in a new order.
       initial_fill: places of the buffer that this order is drawn with: small ones shuffle only locally, 1 not at all.
-      shuffle_after_epoch: shuffle the whole list anew in each epoch, alike for all shards, and read the same part of it.
+      shuffle_after_epoch: shuffle the order of the databases anew in each epoch, alike for all shards, and read the same part of the
+        list. The records of each stay together, in their order; with `weights` all records are shuffled.
       shuffle_after_epoch_seed: another seed for this than the fixed one.
-      shuffle: "global": the same by `seed`, which must be one for all shards: the order of each epoch is a new permutation of the whole
-        list. Beyond DALI.
+      shuffle: "global": the order of each epoch is a new permutation of the whole list, by `seed`, which must be one for all shards.
+        Beyond DALI.
       num_shards: parts that the list is split into: part i of S begins at entry ``floor(i*N/S)``.
       shard_id: the part to read, ``0 .. num_shards - 1``.
       stick_to_shard: read this part in every epoch, not the next one.
@@ -110,7 +111,7 @@ def caffe(
       RuntimeError: at build, a database that can't be read, or the package lmdb (``pip install "jaxdali[containers]"``) is not there. A
         damaged record, and all of a database that has changed, fail when their batch runs.
 
-    Unlike in DALI, records without a label are an error, not an empty tensor, and the shuffled order differs from DALI's own.
+    Unlike in DALI, records without a label are an error, not an empty tensor, and the order of `random_shuffle` is not DALI's own.
 
     Example:
       >>> jpegs, labels = fn.readers.caffe(path="ilsvrc12_train_lmdb", random_shuffle=True, name="reader")

@@ -195,9 +195,9 @@ def file(
       initial_fill: places of the buffer that this order is drawn with: small ones shuffle only locally, 1 not at all. The buffer
         holds numbers, not files: a large one costs nothing.
       shuffle_after_epoch: shuffle the whole list anew in each epoch, alike for all shards, and read the same part of it.
-      shuffle_after_epoch_seed: another seed for this than the fixed one.
-      shuffle: "global": the same by `seed`, which must be one for all shards: the order of each epoch is a new permutation of the whole
-        list. Beyond DALI.
+      shuffle_after_epoch_seed: another seed for this than DALI's fixed one.
+      shuffle: "global": the order of each epoch is a new permutation of the whole list, by `seed`, which must be one for all shards.
+        Beyond DALI.
       num_shards: parts that the list is split into: part i of S begins at entry ``floor(i*N/S)``.
       shard_id: the part to read, ``0 .. num_shards - 1``.
       stick_to_shard: read this part in every epoch, not the next one.
@@ -217,6 +217,6 @@ def file(
       ValueError, TypeError: arguments that contradict each other or are out of range.
       RuntimeError: at build, no files, or a bad line in the list. A file that can't be read fails when its batch runs.
 
-    Unlike in DALI, the shuffled order differs from DALI's own.
+    Unlike in DALI, the order of `random_shuffle` is not DALI's own.
     """
     ...

@@ -26,10 +26,19 @@ class _ImageRecords(ExtentRecords):
     def __init__(self, op: ReadMXNet):
         files = Files.of(op.path, op.storage)
         assert files.sizes is not None
-        check_indices(files, as_list(op.index_path))
-        table, bounds = read_indices(as_list(op.index_path), files.store)
+        indices = as_list(op.index_path)
+        table, bounds = read_indices(indices, files.store)
+        if len(indices) == 1 < len(files):  # as of one file that was split: offsets go on from part to part
+            begins = np.cumsum([0, *files.sizes])
+            table = table[np.argsort(table[:, 1])]
+            bounds = np.array([0, *np.searchsorted(table[:, 1], begins[1:-1]), len(table)])
+            table[:, 1] -= np.repeat(begins[:-1], np.diff(bounds))
+        else:
+            check_indices(files, indices)
         for k, size in enumerate(files.sizes):  # the index has keys and offsets: a record reaches to the next one, or to the file's end
             rows = table[bounds[k] : bounds[k + 1]]
+            if not len(rows):
+                continue
             offsets = np.sort(rows[:, 1])
             rows[:, 0] = offsets
             rows[:-1, 1] = np.diff(offsets)
@@ -85,15 +94,17 @@ def mxnet(
 
     Args:
       path: of the ``.rec`` files, which are read one after another.
-      index_path: of their ``.idx`` files, one for each, as MXNet's im2rec.py writes them: lines of a key and an offset.
+      index_path: of their ``.idx`` files, one for each, as MXNet's im2rec.py writes them: lines of a key and an offset. Or one
+        for all, whose offsets go on from file to file, as in DALI.
       weights: how often the files' records come, in proportion, e.g. ``(0.7, 0.3)``: one number for each file that `path` names. They are
         mixed evenly, and an epoch has each record at least once: those of a file that is too small for its weight come again.
       random_shuffle: shuffle the list before it is split into shards, and each epoch of a shard in a new order.
       initial_fill: places of the buffer that this order is drawn with: small ones shuffle only locally, 1 not at all.
-      shuffle_after_epoch: shuffle the whole list anew in each epoch, alike for all shards, and read the same part of it.
-      shuffle_after_epoch_seed: another seed for this than the fixed one.
-      shuffle: "global": the same by `seed`, which must be one for all shards: the order of each epoch is a new permutation of the whole
-        list. Beyond DALI.
+      shuffle_after_epoch: shuffle the order of the files anew in each epoch, alike for all shards, and read the same part of the
+        list. The records of each stay together, in their order; with `weights` all records are shuffled.
+      shuffle_after_epoch_seed: another seed for this than DALI's fixed one.
+      shuffle: "global": the order of each epoch is a new permutation of the whole list, by `seed`, which must be one for all shards.
+        Beyond DALI.
       num_shards: parts that the list is split into: part i of S begins at entry ``floor(i*N/S)``.
       shard_id: the part to read, ``0 .. num_shards - 1``.
       stick_to_shard: read this part in every epoch, not the next one.
@@ -114,7 +125,8 @@ def mxnet(
       RuntimeError: at build, a file or an index that can't be read. A record that is truncated, or that is not where the index says, fails
         when its batch runs; also every record of a file that has changed since.
 
-    Unlike in DALI, several files can be read, and the shuffled order differs from DALI's own.
+    Unlike in DALI, each file may have its own index, no record may reach from one file into the next, and the order of
+    `random_shuffle` is not DALI's own.
 
     Example:
       >>> jpegs, labels = fn.readers.mxnet(path="train.rec", index_path="train.idx", random_shuffle=True, name="reader")

@@ -357,7 +357,8 @@ def parquet(
         epoch has each row at least once: those of a file that is too small for its weight come again.
       random_shuffle: shuffle the list before it is split into shards, and each epoch of a shard in a new order.
       initial_fill: places of the buffer that this order is drawn with: small ones shuffle only locally, 1 not at all.
-      shuffle_after_epoch: shuffle the whole list anew in each epoch, alike for all shards, and read the same part of it.
+      shuffle_after_epoch: shuffle the order of the files anew in each epoch, alike for all shards, and read the same part of the
+        list. The records of each stay together, in their order; with `weights` all records are shuffled.
       shuffle_after_epoch_seed: another seed for this than the fixed one.
       shuffle: "global": the same by `seed`, which must be one for all shards: the order of each epoch is a new permutation of the whole
         list.

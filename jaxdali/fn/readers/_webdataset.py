@@ -208,10 +208,11 @@ def webdataset(
       random_shuffle: shuffle the list before it is split into shards, and each epoch of a shard in a new order.
       initial_fill: places of the buffer that this order is drawn with: small ones shuffle only locally, 1 not at all. The buffer
         holds numbers, not files: a large one costs nothing.
-      shuffle_after_epoch: shuffle the whole list anew in each epoch, alike for all shards, and read the same part of it.
-      shuffle_after_epoch_seed: another seed for this than the fixed one.
-      shuffle: "global": the same by `seed`, which must be one for all shards: the order of each epoch is a new permutation of the whole
-        list. Beyond DALI.
+      shuffle_after_epoch: shuffle the order of the archives anew in each epoch, alike for all shards, and read the same part of the
+        list. The records of each stay together, in their order; with `weights` all records are shuffled.
+      shuffle_after_epoch_seed: another seed for this than DALI's fixed one.
+      shuffle: "global": the order of each epoch is a new permutation of the whole list, by `seed`, which must be one for all shards.
+        Beyond DALI.
       num_shards: parts that the list is split into: part i of S begins at entry ``floor(i*N/S)``.
       shard_id: the part to read, ``0 .. num_shards - 1``.
       stick_to_shard: read this part in every epoch, not the next one.
@@ -232,7 +233,7 @@ def webdataset(
       RuntimeError: at build, an archive or an index that can't be read, or a member whose size is no multiple of its type's. A truncated
         archive, or one that has changed since, fails when a batch of it runs.
 
-    Unlike in DALI, long names in PAX headers are understood, and the shuffled order differs from DALI's own.
+    Unlike in DALI, long names in PAX headers are understood, and the order of `random_shuffle` is not DALI's own.
 
     Example:
       >>> jpegs, classes = fn.readers.webdataset(paths="train.tar", index_paths="train.tar.idx", ext=["jpg", "cls"])

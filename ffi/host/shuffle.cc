@@ -1,0 +1,41 @@
+#include "ffi/host/shuffle.h"
+
+#include <random>
+#include <utility>
+
+namespace jaxdali {
+namespace {
+
+__extension__ using Wide = unsigned __int128;
+
+// A number below n (Lemire, "Fast Random Integer Generation in an Interval", 2019).
+uint64_t Below(uint64_t n, std::mt19937_64& bits) {
+  Wide product = Wide{bits()} * n;
+  if (static_cast<uint64_t>(product) < n) {
+    const uint64_t rejected = -n % n;
+    while (static_cast<uint64_t>(product) < rejected) product = Wide{bits()} * n;
+  }
+  return static_cast<uint64_t>(product >> 64);
+}
+
+// For n < 2^32, where one draw serves two swaps.
+void Shuffle(int64_t* order, uint64_t n, std::mt19937_64& bits) {
+  uint64_t i = 1;
+  if (n % 2 == 0 && n > 0) std::swap(order[i++], order[Below(2, bits)]);
+  for (; i < n; i += 2) {
+    const uint64_t both = Below((i + 1) * (i + 2), bits);
+    std::swap(order[i], order[both / (i + 2)]);
+    std::swap(order[i + 1], order[both % (i + 2)]);
+  }
+}
+
+}  // namespace
+
+void ShuffleEpochs(int64_t* order, int64_t n, uint64_t seed, int64_t first, int64_t last) {
+  for (int64_t epoch = first; epoch <= last; epoch++) {
+    std::mt19937_64 bits(seed + (static_cast<uint64_t>(epoch) << 32));
+    Shuffle(order, static_cast<uint64_t>(n), bits);
+  }
+}
+
+}  // namespace jaxdali
