@@ -7,6 +7,7 @@ from .._core.language import set_language as _set_language
 from . import _language
 from . import decoders as decoders
 from . import experimental as experimental
+from . import io as io
 from . import noise as noise
 from . import random as random
 from . import readers as readers

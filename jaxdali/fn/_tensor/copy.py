@@ -69,7 +69,9 @@ def copy(
 
 @records("copy_to")
 def copy_to(node: DataNode, device: str) -> DataNode:
-    """`node` on `device` ("cpu" or "gpu"); itself when it is there."""
+    """`node` on `device` ("cpu" or "gpu"); itself when it is there, and what it is a copy of when that is."""
+    if isinstance(node.node.op, Copy) and node.node.inputs[0].device == device:
+        return node.node.inputs[0]
     return node if node.device == device else add(Copy(), node, device=device)
 
 

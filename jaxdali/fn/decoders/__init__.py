@@ -3,6 +3,8 @@
 from typing import TYPE_CHECKING as _TYPE_CHECKING
 
 from ..._core import names as _names
+from ._inflate import inflate as inflate
+from ._numpy import numpy as numpy
 from ._operators import image as image
 from ._operators import image_crop as image_crop
 from ._operators import image_random_crop as image_random_crop

@@ -7,8 +7,10 @@ from .._deprecated import renamed
 from .._image.equalize import equalize as _equalize
 from .._image.filter import filter as _filter
 from .._image.tensor_resize import tensor_resize as _tensor_resize
+from ..decoders import inflate as _inflate
 
 equalize = renamed("experimental.equalize", "equalize", _equalize)
 filter = renamed("experimental.filter", "filter", _filter)
+inflate = renamed("experimental.inflate", "decoders.inflate", _inflate)
 peek_image_shape = renamed("experimental.peek_image_shape", "peek_image_shape", _peek_image_shape)
 tensor_resize = renamed("experimental.tensor_resize", "tensor_resize", _tensor_resize)

@@ -9,19 +9,15 @@ from typing import Annotated, Any, ClassVar, Literal, Unpack
 
 import numpy as np
 
-from ... import _cpu
 from ..._core.context import HostContext
 from ..._core.declaration import Range
 from ..._core.errors import ArgumentError
 from ..._core.graph import DataNode
 from ..._core.operator_function import operator_function
-from ..._core.ragged import ALIGNMENT, Packed, plan_offsets
 from ..._core.values import Spec
 from ..._data.files import Files, Path, Paths, as_list, check_which, in_directories, matcher, read_lines, root_of
-from ..._data.listed import READ_ERROR, OnError, Reader, ReaderHints, Records
+from ..._data.listed import OnError, Reader, ReaderHints, Records
 from ..._data.storage import Storage, Store
-
-_SIZE_CHANGED = -1  # kSizeChanged of ffi/host/files.h
 
 FILE_FILTERS = tuple(
     f"*.{e}" for e in ("jpg", "jpeg", "png", "bmp", "tif", "tiff", "pnm", "ppm", "pgm", "pbm", "jp2", "webp", "flac", "ogg", "wav")
@@ -56,23 +52,7 @@ class LabelledFiles(Records):
     def read_batch(cls, ctx: HostContext, parts: Sequence[tuple[LabelledFiles, np.ndarray]], threads: Any) -> tuple[Any, ...]:
         if any(records.files.remote for records, _ in parts):
             return super().read_batch(ctx, parts, threads)
-        sizes, error = np.empty(ctx.N, np.int64), np.empty(ctx.N, np.int32)
-        ends = np.cumsum([len(index) for _, index in parts]).tolist()
-        places = [slice(end - len(index), end) for end, (_, index) in zip(ends, parts)]
-        for place, (records, index) in zip(places, parts):
-            _cpu.file_sizes(records.files.table, index, sizes[place], error[place], ctx.pool)
-        offsets, need = plan_offsets(sizes[:, None], ctx.S)
-        packed = Packed(ctx.empty(need, np.uint8, 0), offsets, sizes[:, None])
-        data = packed.data.reshape(-1)
-        starts = offsets * np.int64(ALIGNMENT) + np.repeat(np.arange(ctx.S, dtype=np.int64), ctx.B) * packed.data.shape[1]
-        for place, (records, index) in zip(places, parts):
-            _cpu.read_files(records.files.table, index, data, starts[place], sizes[place], error[place], ctx.pool)
-        for i in np.flatnonzero(error).tolist():
-            which = next(k for k, place in enumerate(places) if i < place.stop)
-            records, index = parts[which]
-            path = records.files.path(int(index[i - places[which].start]))
-            why = "its size changed while it was read" if error[i] == _SIZE_CHANGED else os.strerror(int(error[i]))
-            ctx.fail(i, READ_ERROR, f"{path}: {why}")
+        packed = Files.read_batch(ctx, [(records.files, index) for records, index in parts])
         return packed, np.concatenate([records.labels[index] for records, index in parts])[:, None]
 
 

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import io
 import math
 import os
-import re
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, BinaryIO, ClassVar, Literal, Unpack
+from typing import Annotated, Any, ClassVar, Literal, Unpack
 
 import numpy as np
 
@@ -24,6 +22,7 @@ from ..._core.operator_function import OneOrMore, PerSample, operator_function
 from ..._core.values import Spec, Value
 from ..._data.files import Files, Path, Paths, as_list, check_which, in_directories, matcher, read_lines, root_of
 from ..._data.listed import READ_ERROR, OnError, Reader, ReaderHints, Records
+from ..._data.npy import read_header
 from ..._data.storage import Storage, Store
 from .._tensor.cast import convert
 
@@ -98,33 +97,6 @@ def _bounds(extent: np.ndarray, given: Mapping[str, Any]) -> tuple[np.ndarray, n
     return low, high
 
 
-def _header(f: BinaryIO) -> tuple[tuple[int, ...], bool, np.dtype]:
-    """(shape, whether in Fortran's order, dtype) from the beginning of a file, of any version of the format.
-
-    NumPy's own reader compiles the text, which in CPython 3.11 is not safe in several threads ("AST constructor recursion depth mismatch").
-    """
-    start = f.read(8)
-    if len(start) < 8 or start[:6] != b"\x93NUMPY":
-        raise ValueError("it is no .npy file: it does not begin with the magic bytes of one")
-    return _described(f.read(int.from_bytes(f.read(2 if start[6] == 1 else 4), "little")).decode("latin-1"))
-
-
-@functools.lru_cache(maxsize=256)  # files of a data set have few headers, and taking one apart takes longer than reading the file
-def _described(text: str) -> tuple[tuple[int, ...], bool, np.dtype]:
-    descr = re.search(r"""["']descr["']\s*:\s*["']([^"']*)["']""", text)
-    order = re.search(r"""["']fortran_order["']\s*:\s*(True|False)""", text)
-    shape = re.search(r"""["']shape["']\s*:\s*\(([\d, L]*)\)""", text)
-    if not (descr and order and shape):
-        raise ValueError(f"its header does not describe an array of numbers: {text.strip()}")
-    try:
-        dtype = np.dtype(descr[1])
-    except TypeError as e:
-        raise ValueError(f"{descr[1]!r} in its header is no type") from e
-    if dtype.kind not in "biuf" or dtype.itemsize > 8:
-        raise ValueError(f"its elements are of type {dtype}; readers.numpy reads integers, floats and bool")
-    return tuple(map(int, re.findall(r"\d+", shape[1]))), order[1] == "True", dtype
-
-
 class _Arrays(Records):
     """The arrays in a list of files; all have the type and the number of dimensions of the first."""
 
@@ -154,7 +126,7 @@ class _Arrays(Records):
         if i in self._headers:
             return self._headers[i]
         with io.BytesIO(fetched) if fetched is not None else open(self._files.path(i), "rb") as f:
-            shape, fortran, dtype = _header(f)
+            shape, fortran, dtype = read_header(f)
             header = shape, fortran, dtype, f.tell()
             if f.seek(0, os.SEEK_END) < header[-1] + math.prod(shape) * dtype.itemsize:
                 raise ValueError("it is shorter than its header says")

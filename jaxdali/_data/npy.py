@@ -1,0 +1,36 @@
+"""Headers of NumPy's ``.npy`` files."""
+
+from __future__ import annotations
+
+import functools
+import re
+from typing import BinaryIO
+
+import numpy as np
+
+
+def read_header(f: BinaryIO) -> tuple[tuple[int, ...], bool, np.dtype]:
+    """(shape, whether in Fortran's order, dtype) from the beginning of a file, of any version of the format.
+
+    NumPy's own reader compiles the text, which in CPython 3.11 is not safe in several threads ("AST constructor recursion depth mismatch").
+    """
+    start = f.read(8)
+    if len(start) < 8 or start[:6] != b"\x93NUMPY":
+        raise ValueError("it is no .npy file: it does not begin with the magic bytes of one")
+    return _described(f.read(int.from_bytes(f.read(2 if start[6] == 1 else 4), "little")).decode("latin-1"))
+
+
+@functools.lru_cache(maxsize=256)  # files of a data set have few headers, and taking one apart takes longer than reading the file
+def _described(text: str) -> tuple[tuple[int, ...], bool, np.dtype]:
+    descr = re.search(r"""["']descr["']\s*:\s*["']([^"']*)["']""", text)
+    order = re.search(r"""["']fortran_order["']\s*:\s*(True|False)""", text)
+    shape = re.search(r"""["']shape["']\s*:\s*\(([\d, L]*)\)""", text)
+    if not (descr and order and shape):
+        raise ValueError(f"its header does not describe an array of numbers: {text.strip()}")
+    try:
+        dtype = np.dtype(descr[1])
+    except TypeError as e:
+        raise ValueError(f"{descr[1]!r} in its header is no type") from e
+    if dtype.kind not in "biuf" or dtype.itemsize > 8:
+        raise ValueError(f"its elements are of type {dtype}; integers, floats and bool are read")
+    return tuple(map(int, re.findall(r"\d+", shape[1]))), order[1] == "True", dtype

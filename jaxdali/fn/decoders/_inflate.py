@@ -1,0 +1,176 @@
+"""decoders.inflate: what was compressed with LZ4."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable
+from typing import Annotated, Any, ClassVar, Literal, Unpack
+
+import numpy as np
+
+from ... import types
+from ..._core.arguments import Arguments
+from ..._core.building import add, as_node, is_node
+from ..._core.context import BuildContext, HostContext
+from ..._core.declaration import DType, Range
+from ..._core.errors import ArgumentError
+from ..._core.graph import DataNode
+from ..._core.operator import HostOperator, Operator
+from ..._core.operator_function import Hints, Input, OneOrMore, PerSample, operator_function
+from ..._core.values import Spec, Value
+from ..._data.source import READ_ERROR
+from .._tensor.copy import copy_to
+
+
+def _decompressor() -> Callable[..., bytes]:
+    try:
+        import lz4.block
+    except ImportError as e:
+        raise ImportError('decoders.inflate needs the package lz4: pip install "jaxdali[lz4]"') from e
+    return lz4.block.decompress
+
+
+class Inflate(HostOperator):
+    """Decompresses LZ4 blocks: of each sample one, or several, which become its first axis."""
+
+    name: ClassVar[str] = "decoders.inflate"
+
+    dtype: np.dtype
+    layout: str
+    rank: int | None = None  # of a block's shape, where that comes per sample from a source
+
+    def bind(self, ctx: BuildContext, *specs: Spec) -> Operator:
+        _decompressor()
+        place = len(specs) - len(self.args.inputs) + self.args.inputs.index("shape") if "shape" in self.args.inputs else -1
+        first = ctx.first_shape(place) if place >= 0 and self.args.width("shape", specs) is None else None
+        return self if first is None else dataclasses.replace(self, rank=math.prod(first))
+
+    @property
+    def _in_chunks(self) -> bool:
+        return "chunk_offsets" in self.args or "chunk_sizes" in self.args
+
+    def infer(self, data: Spec, *arguments: Spec) -> tuple[Spec, ...]:
+        if data.ndim != 1 or data.dtype != np.uint8:
+            raise TypeError(f"the input must be compressed bytes, 1-D uint8, got {data.ndim}-D {data.dtype}")
+        rank = self.rank if self.rank is not None else self.args.width("shape", arguments)
+        if rank is None:
+            raise ArgumentError("argument shape must have the same number of elements in all samples")
+        if self.layout and len(self.layout) != rank + self._in_chunks:
+            raise ArgumentError(f"the layout does not fit a shape of {rank} dimensions")
+        dims: list[int | None] = [None] * rank if "shape" in self.args.inputs else np.atleast_1d(self.args.get("shape")).tolist()
+        if self._in_chunks:
+            counts = [self.args.width(n, arguments) for n in ("chunk_offsets", "chunk_sizes") if n in self.args]
+            dims = [next((n for n in counts if n is not None), None), *dims]
+        shape = tuple(n for n in dims if n is not None)
+        return (Spec(self.dtype, len(dims), shape if len(shape) == len(dims) else None, self.layout, tuple(dims)),)
+
+    def run(self, ctx: HostContext, data: Value, *arguments: Value) -> tuple[Any, ...]:
+        a = self.arguments(ctx, arguments)
+        shapes = a.vector("shape", ctx.spec.ndim - self._in_chunks)
+        assert shapes is not None
+        offsets, sizes = (a.ragged(n) if n in a else None for n in ("chunk_offsets", "chunk_sizes"))
+        rows = [np.zeros(ctx.spec.shape or (0,) * ctx.spec.ndim, ctx.spec.dtype)] * ctx.N
+        for i in np.flatnonzero(ctx.present).tolist():
+            compressed = data.sample(i)
+            try:
+                if self._in_chunks:
+                    chunks = _chunks(len(compressed), offsets and offsets[i], sizes and sizes[i])
+                    rows[i] = self._inflated(compressed, chunks, (len(chunks), *shapes[i].astype(int).tolist()))
+                else:
+                    rows[i] = self._inflated(compressed, [(0, len(compressed))], tuple(shapes[i].astype(int).tolist()))
+            except ValueError as e:
+                ctx.fail(i, READ_ERROR, str(e))
+        return (np.stack(rows) if ctx.spec.shape is not None else rows,)
+
+    def _inflated(self, compressed: np.ndarray, chunks: list[tuple[int, int]], shape: tuple[int, ...]) -> np.ndarray:
+        decompress, result = _decompressor(), np.zeros(shape, self.dtype)
+        room = result.reshape(-1).view(np.uint8).reshape(len(chunks), result.nbytes // max(len(chunks), 1))
+        for k, (begin, end) in enumerate(chunks):
+            try:
+                found = decompress(compressed[begin:end], uncompressed_size=room.shape[1])
+            except Exception as e:  # the package's own
+                raise ValueError(f"chunk {k}, bytes {begin} to {end}, is no LZ4 block of at most {room.shape[1]} bytes: {e}") from e
+            room[k, : len(found)] = np.frombuffer(found, np.uint8)  # the rest stays 0, as in DALI
+        return result
+
+
+def _chunks(size: int, offsets: np.ndarray | None, sizes: np.ndarray | None) -> list[tuple[int, int]]:
+    """Where the chunks of a sample of `size` bytes begin, and end."""
+    if offsets is None:
+        assert sizes is not None
+        ends = np.cumsum(sizes)
+        begins = ends - sizes
+    else:
+        begins = offsets
+        if sizes is not None and len(sizes) != len(begins):
+            raise ValueError(f"there must be as many chunk_offsets as chunk_sizes, got {len(begins)} and {len(sizes)}")
+        ends = begins + sizes if sizes is not None else np.append(begins[1:], size)
+    found = [(int(a), int(b)) for a, b in zip(begins, ends)]
+    for a, b in found:
+        if not 0 <= a < b <= size:
+            raise ValueError(f"a chunk from byte {a} to {b} is none of a sample of {size} bytes")
+    return found
+
+
+class InflateHints(Hints, total=False):
+    """What is always checked here."""
+
+    check_output_size: bool | None
+
+
+@operator_function("decoders.inflate")
+def inflate(
+    input: Input,
+    /,
+    *,
+    shape: Annotated[PerSample[OneOrMore[int]], Range(0)],
+    dtype: DType = types.UINT8,
+    algorithm: Literal["LZ4", "lz4"] = "LZ4",
+    chunk_offsets: PerSample[OneOrMore[int]] | None = None,
+    chunk_sizes: PerSample[OneOrMore[int]] | None = None,
+    layout: str = "",
+    sequence_axis_name: str = "F",
+    device: Literal["cpu", "gpu"] | None = None,
+    name: str | None = None,
+    **hints: Unpack[InflateHints],
+) -> DataNode:
+    """Decompresses tensors.
+
+    A sample is one compressed chunk, or with `chunk_offsets` or `chunk_sizes` several, whose tensors are stacked. They are decompressed on
+    the host (package lz4, ``pip install "jaxdali[lz4]"``); the result is where the input is.
+
+    Args:
+      input: 1-D uint8, made on the host, or moved to the accelerator from there. A chunk is an LZ4 block without a size before it
+        (``lz4.block.compress(x, store_size=False)``).
+      shape: of a decompressed chunk. May be per sample.
+      dtype: of the result.
+      algorithm: "LZ4".
+      chunk_offsets: where each chunk of a sample begins. Without `chunk_sizes` each reaches to the next one. May be per sample.
+      chunk_sizes: bytes of each chunk. Without `chunk_offsets` they lie one after another from the beginning. May be per sample.
+      layout: of a decompressed chunk.
+      sequence_axis_name: of the axis of chunks; one letter, before that layout.
+      device: "gpu" puts the result on the accelerator; "cpu" leaves it on the host; None: where the input is.
+
+    Returns:
+      Tensors of that shape, with an axis of chunks before it where there are some. What a chunk lacks is 0.
+
+    Raises:
+      TypeError: the input is not 1-D uint8.
+      ImportError: at build, lz4 is not installed.
+      SampleError: a chunk is damaged, larger than `shape` says, or does not lie in its sample.
+
+    Differs from DALI, which decompresses on the GPU alone, and checks a chunk's size only with `check_output_size`.
+
+    Example:
+      >>> frames = fn.decoders.inflate(compressed, chunk_sizes=sizes, shape=(480, 640, 3), layout="HWC")
+    """
+    if len(sequence_axis_name) != 1:
+        raise ArgumentError(f"sequence_axis_name must be one letter, got {sequence_axis_name!r}")
+    data = as_node(input, "decoders.inflate")
+    given = {"shape": shape, "chunk_offsets": chunk_offsets, "chunk_sizes": chunk_sizes}
+    args, nodes = Arguments.of(given, is_node)
+    chunked = chunk_offsets is not None or chunk_sizes is not None
+    op = Inflate(args=args, dtype=np.dtype(dtype), layout=sequence_axis_name + layout if layout and chunked else layout)
+    result = add(op, copy_to(data, "cpu"), *nodes, name=name)
+    return result.gpu() if (device or data.device) == "gpu" else result

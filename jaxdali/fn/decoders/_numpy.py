@@ -1,0 +1,97 @@
+"""decoders.numpy: arrays from the contents of .npy files."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import math
+from collections.abc import Sequence
+from typing import Literal, Unpack
+
+import numpy as np
+
+from ..._core.context import BuildContext, HostContext
+from ..._core.declaration import DType
+from ..._core.graph import DataNode
+from ..._core.operator import Operator, SampleOperator
+from ..._core.operator_function import Hints, Input, operator_function
+from ..._core.values import Spec, Value
+from ..._data.npy import read_header
+from ..._data.source import READ_ERROR
+from .._tensor.cast import convert
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DecodeNumpy(SampleOperator):
+    """The array of each file. Type and number of dimensions are known when the first batch is."""
+
+    name = "decoders.numpy"
+    dtype: np.dtype | None
+
+    def bind(self, ctx: BuildContext, *specs: Spec) -> Operator:
+        (data,) = specs
+        if data.ndim != 1 or data.dtype != np.uint8:
+            raise TypeError(f"the input must be files as 1-D uint8, got {data.ndim}-D {data.dtype}")
+        return self
+
+    def layout_of(self, i: int, ndim: int) -> str:
+        return ""
+
+    def call_samples(self, ctx: HostContext, inputs: Sequence[Value]) -> Sequence[Sequence[np.ndarray | None]]:
+        (data,) = inputs
+        samples: list[np.ndarray | None] = [None] * ctx.N
+        failed: dict[int, str] = {}
+        for i in np.flatnonzero(ctx.present).tolist():
+            try:
+                samples[i] = self._decoded(data.sample(i))
+            except ValueError as e:
+                failed[i] = str(e)
+        if len(failed) == np.count_nonzero(ctx.present):  # nothing tells the type of a replacement
+            raise ValueError(f"sample {min(failed)}: {failed[min(failed)]}")
+        for i, why in failed.items():
+            ctx.fail(i, READ_ERROR, why)
+        return [samples]
+
+    def _decoded(self, data: np.ndarray) -> np.ndarray:
+        content = data.tobytes()
+        with io.BytesIO(content) as f:
+            shape, fortran, dtype = read_header(f)
+            start, count = f.tell(), math.prod(shape)
+        if len(content) != start + count * dtype.itemsize:
+            raise ValueError(f"it has {len(content)} bytes, but its header describes {start + count * dtype.itemsize}")
+        x = np.frombuffer(content, dtype, count, start).reshape(shape, order="F" if fortran else "C")
+        return convert(np, np.array(x, dtype.newbyteorder("="), order="C"), self.dtype or dtype.newbyteorder("="))
+
+
+@operator_function(DecodeNumpy)
+def numpy(
+    data: Input,
+    /,
+    *,
+    dtype: DType | None = None,
+    device: Literal["cpu"] | None = None,
+    name: str | None = None,
+    **hints: Unpack[Hints],
+) -> DataNode:
+    """Decodes arrays from the contents of NumPy's ``.npy`` files.
+
+    All samples must have one number of dimensions and, unless `dtype` is given, one type: those of the first batch.
+
+    Args:
+      data: the files, 1-D uint8.
+      dtype: convert the elements to this type: rounded and saturated. Default: as stored.
+      device: "cpu" or None.
+
+    Returns:
+      The arrays, in C's order. A host value.
+
+    Raises:
+      OperatorError: samples of different types or numbers of dimensions, or none of a batch can be decoded.
+      SampleError: a sample is no such file, ends early, is longer than its header says, or has elements that are no numbers or bool.
+
+    Unlike in DALI, all versions of the format are read, and big-endian arrays.
+
+    Example:
+      >>> arrays = fn.decoders.numpy(fn.io.file.read(paths))
+    """
+    ...

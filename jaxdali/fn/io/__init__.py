@@ -1,0 +1,9 @@
+"""Input and output."""
+
+from typing import TYPE_CHECKING as _TYPE_CHECKING
+
+from ..._core import names as _names
+from . import file as file
+
+if not _TYPE_CHECKING:
+    __all__, __dir__, __getattr__ = _names.index(__name__, globals())

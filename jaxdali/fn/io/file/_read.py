@@ -1,0 +1,93 @@
+"""io.file.read: files whose paths are data."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any, ClassVar, Literal, Unpack
+
+import numpy as np
+
+from ...._core.context import HostContext
+from ...._core.graph import DataNode
+from ...._core.operator import HostOperator
+from ...._core.operator_function import Hints, Input, operator_function
+from ...._core.values import Spec, Value
+from ...._data.files import Files
+from ...._data.source import READ_ERROR
+from ...._data.storage import Storage, Store
+
+
+class ReadPaths(HostOperator):
+    """The contents of the files that the input names."""
+
+    name: ClassVar[str] = "io.file.read"
+
+    storage: Storage | None
+
+    @functools.cached_property
+    def _store(self) -> Store:
+        return Store(self.storage)
+
+    def infer(self, paths: Spec) -> tuple[Spec, ...]:
+        if paths.ndim != 1 or paths.dtype not in (np.dtype(np.uint8), np.dtype(np.int8)):
+            raise TypeError(f"the input must be paths as 1-D uint8, got {paths.ndim}-D {paths.dtype}")
+        return (Spec(np.dtype(np.uint8), 1, None),)
+
+    def run(self, ctx: HostContext, paths: Value) -> tuple[Any, ...]:
+        here = np.flatnonzero(ctx.present).tolist()
+        names = [b""] * ctx.N
+        for i in here:
+            names[i] = paths.sample(i).tobytes().partition(b"\0")[0]  # C's strings are taken, too
+        files = Files("", names, self._store)
+        if not files.remote:
+            return (Files.read_batch(ctx, [(files, np.arange(ctx.N))]),)
+        files.ahead(np.array(here), len(here))
+        samples = [np.zeros(0, np.uint8)] * ctx.N
+        for i in here:
+            try:
+                samples[i] = np.frombuffer(files.read(i), np.uint8)
+            except OSError as e:
+                ctx.fail(i, READ_ERROR, f"{e.filename}: {e.strerror}")
+        return (samples,)
+
+
+class ReadHints(Hints, total=False):
+    """How DALI gets at local files."""
+
+    dont_use_mmap: bool | None
+    use_o_direct: bool | None
+
+
+@operator_function(ReadPaths)
+def read(
+    filepaths: Input,
+    /,
+    *,
+    storage: Storage | None = None,
+    device: Literal["cpu"] | None = None,
+    name: str | None = None,
+    **hints: Unpack[ReadHints],
+) -> DataNode:
+    """Reads whole files, whose paths are data: those that an `external_source` or a reader gives.
+
+    Args:
+      filepaths: a path for each sample, 1-D uint8: ``np.frombuffer(path.encode(), np.uint8)``. A host value. All that is behind a zero byte
+        is left out.
+      storage: how URLs are read: `jaxdali.Storage`. Beyond DALI; paths may be URLs. Those of a batch are fetched at the same time, none
+        ahead, as nobody knows the next ones.
+      device: "cpu" or None.
+
+    Returns:
+      The contents, 1-D uint8. A host value.
+
+    Raises:
+      TypeError: the input is not 1-D uint8.
+      SampleError: a file can't be read.
+
+    Unlike in DALI, empty files are read.
+
+    Example:
+      >>> paths = fn.external_source(lambda i: np.frombuffer(names[i.idx_in_epoch].encode(), np.uint8), batch=False)
+      >>> images = fn.decoders.image(fn.io.file.read(paths))
+    """
+    ...

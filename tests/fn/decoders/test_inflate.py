@@ -1,0 +1,124 @@
+"""fn.decoders.inflate: LZ4 blocks, one or several in a sample."""
+
+import functools
+import sys
+
+import numpy as np
+import pytest
+from pipelines import run
+
+from jaxdali import SampleError, fn, pipeline_def, types
+from jaxdali._core.errors import ArgumentError
+
+block = pytest.importorskip("lz4.block")
+
+
+def deflated(x):
+    return np.frombuffer(block.compress(np.ascontiguousarray(x).tobytes(), store_size=False), np.uint8)
+
+
+def samples(define, *inputs, **kwargs):
+    (found,) = run(define, *inputs, **kwargs)
+    return found
+
+
+def test_a_block_by_hand():
+    """4 literals, then 8 bytes from 4 before; 5 last literals: 17 bytes (lz4_Block_format.md)."""
+    x = np.frombuffer(b"\x44abcd\x04\x00\x50efghi", np.uint8)
+    found = samples(lambda x: fn.decoders.inflate(x, shape=17), [x, x])
+    assert [np.asarray(y).tobytes() for y in found] == [b"abcdabcdabcdefghi"] * 2
+
+
+@pytest.mark.parametrize("on_device", [False, True])
+@pytest.mark.parametrize("dtype", [types.UINT8, types.INT16, types.FLOAT, types.BOOL])
+def test_images(on_device, dtype):
+    images = [np.random.default_rng(i).integers(0, 2, (3, 4, 2)).astype(types.to_numpy_type(dtype)) for i in range(3)]
+    inflate = functools.partial(fn.decoders.inflate, shape=(3, 4, 2), dtype=dtype, layout="HWC")
+    found = samples(inflate, [deflated(x) for x in images], on_device=on_device)
+    assert found.layout() == "HWC"
+    np.testing.assert_array_equal(found.as_array(), np.stack(images))
+
+
+def test_the_result_is_where_the_input_is():
+    @pipeline_def(batch_size=1)
+    def pipeline(where, device):
+        x = fn.external_source(lambda: deflated(np.arange(4, dtype=np.uint8)), batch=False)
+        found = fn.decoders.inflate(x.gpu() if where == "gpu" else x, shape=4, device=device)
+        assert found.device == (device or where)
+        return found
+
+    for where in ("cpu", "gpu"):
+        for device in (None, "cpu", "gpu"):
+            assert np.asarray(pipeline(where, device).run()[0].as_cpu()[0]).tolist() == [0, 1, 2, 3]
+
+
+def sequence(count, seed):
+    """Frames of a size of their own, and what is known of them compressed: bytes, offsets, sizes."""
+    rng = np.random.default_rng(seed)
+    frames = rng.integers(0, 3, (count, 5 + seed, 7, 3)).astype(np.uint8)
+    chunks = [deflated(f) for f in frames]
+    ends = np.cumsum([len(c) for c in chunks])
+    return frames, np.concatenate(chunks), np.int32([0, *ends[:-1]]), np.int32([len(c) for c in chunks])
+
+
+@pytest.mark.parametrize("given", ["sizes", "offsets", "both"])
+@pytest.mark.parametrize("letter", ["F", "N"])
+def test_chunks_become_the_first_axis(given, letter):
+    cases = [sequence(count, seed) for seed, count in enumerate((3, 1, 5))]
+
+    def define(x, offsets, sizes, shape):
+        chunks = {"chunk_offsets": offsets} if given != "sizes" else {}
+        chunks |= {"chunk_sizes": sizes} if given != "offsets" else {}
+        return fn.decoders.inflate(x, shape=shape, layout="HWC", sequence_axis_name=letter, **chunks)
+
+    shapes = [np.int32(frames.shape[1:]) for frames, *_ in cases]
+    found = samples(define, *(list(column) for column in list(zip(*cases))[1:]), shapes)
+    assert found.layout() == f"{letter}HWC"
+    for x, (frames, *_) in zip(found, cases):
+        np.testing.assert_array_equal(np.asarray(x), frames)
+
+
+def test_chunks_that_are_the_same_for_all_samples_are_dense():
+    one = deflated(np.float32([1, 2]))
+    x = np.concatenate([one, one, deflated(np.float32([3]))])  # the last is shorter than its shape: the rest is 0
+    offsets = [0, len(one), 2 * len(one)]
+    found = samples(lambda x: fn.decoders.inflate(x, shape=[2], dtype=types.FLOAT, chunk_offsets=offsets), [x, x])
+    assert found.as_array().tolist() == [[[1, 2], [1, 2], [3, 0]]] * 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [
+        ({"shape": 3}, "chunk 0, bytes 0 to 6, is no LZ4 block of at most 3 bytes"),
+        ({"shape": 4, "chunk_offsets": [0, 0]}, "a chunk from byte 0 to 0 is none of a sample of 6 bytes"),
+        ({"shape": 4, "chunk_offsets": [0, 3]}, "chunk 0, bytes 0 to 3, is no LZ4 block"),
+        ({"shape": 4, "chunk_offsets": 6}, "from byte 6 to 6"),
+        ({"shape": 4, "chunk_offsets": -1}, "from byte -1 to 6"),
+        ({"shape": 4, "chunk_sizes": 0}, "from byte 0 to 0"),
+        ({"shape": 4, "chunk_sizes": [3, 4]}, "from byte 3 to 7 is none"),
+        ({"shape": 4, "chunk_sizes": [3, 4], "chunk_offsets": 0}, "as many chunk_offsets as chunk_sizes, got 1 and 2"),
+    ],
+)
+def test_what_does_not_fit_is_an_error_of_its_sample(arguments, why):
+    with pytest.raises(SampleError, match=f"decoders.inflate.*{why}"):
+        samples(lambda x: fn.decoders.inflate(x, **arguments), [deflated(np.arange(5, dtype=np.uint8))])
+
+
+def test_wrong_arguments():
+    for arguments, error, why in (
+        ({"shape": 4, "layout": "HW"}, ArgumentError, "the layout does not fit a shape of 1 dimensions"),
+        ({"shape": 4, "sequence_axis_name": "FG"}, ArgumentError, "sequence_axis_name must be one letter, got 'FG'"),
+        ({"shape": -1}, ArgumentError, "shape must be"),
+        ({"shape": 4, "algorithm": "zstd"}, ArgumentError, "algorithm must be"),
+    ):
+        with pytest.raises(error, match=f"decoders.inflate.*{why}"):
+            samples(lambda x: fn.decoders.inflate(x, **arguments), [np.zeros(3, np.uint8)])  # noqa: B023
+    with pytest.raises(TypeError, match="compressed bytes, 1-D uint8, got 1-D float32"):
+        samples(lambda x: fn.decoders.inflate(x, shape=3), [np.zeros(3, np.float32)])
+
+
+def test_without_the_package(monkeypatch):
+    monkeypatch.setitem(sys.modules, "lz4", None)
+    monkeypatch.setitem(sys.modules, "lz4.block", None)
+    with pytest.raises(ImportError, match=r'decoders.inflate .*pip install "jaxdali\[lz4\]"'):
+        samples(lambda x: fn.decoders.inflate(x, shape=3), [np.zeros(3, np.uint8)])
