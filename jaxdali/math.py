@@ -3,6 +3,9 @@
 Operands are DataNodes, numbers or arrays, at least one a DataNode; they are broadcast as NumPy does. Functions documented as
 "floating point" convert integers to float32 first (float64 stays); the others keep the common type of their operands.
 ``bool`` operands are an error. They can be arguments of other operators when their operands are host values.
+
+Differs from DALI on the CPU: `rsqrt` of an integer 0 is infinite, not NaN; and of arithmetic and comparisons, too: a tensor of one element
+meets every element of a larger one in all batches. DALI 2.4 reads beyond it where other samples of the batch have equal shapes.
 """
 
 from __future__ import annotations

@@ -21,8 +21,6 @@ ffi::Error SetUp(WindowBatch* b, I32 start, I32 step, I32 extent, F32 fill, F32 
   b->scales = b->out.n > 0 ? static_cast<int>(scale.element_count()) / b->out.n : 0;
   if (!HasRows(fill, *b, b->fills) || !HasRows(scale, *b, b->scales) || !HasRows(offset, *b, b->scales))
     return ffi::Error::InvalidArgument("window: fill, scale and offset must be [N, channels], or [N, 0]");
-  if (b->in.dtype != b->out.dtype && b->scales == 0 && (b->in.dtype == DType::kI64 || b->in.dtype == DType::kU64))
-    return ffi::Error::InvalidArgument("window: 64-bit integers are not converted");
   unsigned seen = 0;
   if (static_cast<int>(permutation.size()) != ndim)
     return ffi::Error::InvalidArgument("window: the permutation must name each axis of the input once");

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from .context import HostContext
+from .context import BuildContext, HostContext
 from .declaration import Argument
 from .errors import ArgumentError
 from .values import Spec, Value
@@ -29,10 +30,12 @@ class Arguments:
     Attributes:
       static: (name, value) pairs; numbers, or tuples of numbers.
       inputs: names of those that are inputs: the last ones of the node, in this order.
+      measured: how many numbers some inputs have in their source's first sample, see `measure`.
     """
 
     static: tuple[tuple[str, Any], ...] = ()
     inputs: tuple[str, ...] = ()
+    measured: tuple[tuple[str, int], ...] = ()
 
     @staticmethod
     def of(values: Mapping[str, Any], is_node: Callable[[Any], bool]) -> tuple[Arguments, tuple[Any, ...]]:
@@ -72,7 +75,18 @@ class Arguments:
         spec = specs[self.inputs.index(name) - len(self.inputs)]
         if spec.shape is not None:
             return int(np.prod(spec.shape))
-        return spec.extent(0) if spec.ndim == 1 else None
+        known = spec.extent(0) if spec.ndim == 1 else None
+        return dict(self.measured).get(name) if known is None else known
+
+    def measure(self, ctx: BuildContext, specs: Sequence[Spec], *names: str) -> Arguments:
+        """These, for an operator that must know `width` when the pipeline is built: a source's first sample tells it.
+
+        Samples with another number of them are refused when their batch is made.
+        """
+        unknown = {n: self.inputs.index(n) - len(self.inputs) for n in names if n in self.inputs and self.width(n, specs) is None}
+        first = {n: ctx.first_shape(len(specs) + i) for n, i in unknown.items()}
+        found = tuple((n, math.prod(shape)) for n, shape in first.items() if shape is not None)
+        return dataclasses.replace(self, measured=found) if found else self
 
     def check_width(self, name: str, width: int, specs: Sequence[Spec], *, one_for_all: bool = False) -> None:
         """ArgumentError when a given argument is known already not to be what `Values.vector` takes."""

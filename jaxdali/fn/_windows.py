@@ -21,6 +21,13 @@ def rounded(x: np.ndarray) -> np.ndarray:
     return (np.sign(x) * np.floor(np.abs(x) + 0.5)).astype(np.int64)
 
 
+def converted(image: Spec, dtype: np.dtype | None) -> np.dtype:
+    """The element type of a window, by the argument `dtype`. Raises ValueError for one that is not made."""
+    if dtype not in (None, image.dtype) and dtype.name not in ("uint8", "float16", "float32"):
+        raise ValueError(f"argument dtype must be the input's type, UINT8, FLOAT16 or FLOAT; got {dtype}, the input is {image.dtype}")
+    return dtype or image.dtype
+
+
 class Bounded(Window):
     """A window that may reach outside the image."""
 

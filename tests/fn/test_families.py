@@ -116,6 +116,31 @@ def test_slice_pad_and_errors():
         images(lambda x: fn.crop_mirror_normalize(x, output_layout="FCHW"), RAGGED)
 
 
+def test_types_of_windows():
+    """Those of DALI 2.4: the input's, and three that all others become, with its results."""
+    wide = [np.array([[-1, 300], [2, 1 << 40]]), np.array([[7, 8, -9]])]
+    same, small, real = run(
+        lambda x: [fn.slice(x, start=[0], shape=[1], axes=[0], dtype=t) for t in (types.INT64, types.UINT8, types.FLOAT)], wide
+    )
+    for x, a, b, c in zip(wide, same, small, real, strict=True):
+        np.testing.assert_array_equal(np.asarray(a), x[:1])
+        np.testing.assert_array_equal(np.asarray(b), np.clip(x[:1], 0, 255).astype(np.uint8))
+        np.testing.assert_array_equal(np.asarray(c), x[:1].astype(np.float32))
+    (cut,) = run(lambda x: fn.crop(x, crop=(1, 1), dtype=types.INT16), [np.ones((2, 2, 1), np.int16)], layouts=["HWC"])
+    assert np.asarray(cut[0]).dtype == np.int16
+    for function in (fn.crop, fn.crop_mirror_normalize):  # a fill value's fraction is cut, as by DALI 2.4; elements are rounded
+        (padded,) = run(
+            lambda x, f=function: f(x, crop=(1, 2), out_of_bounds_policy="pad", crop_pos_x=1.0, fill_values=2.6, dtype=types.UINT8),
+            [np.full((1, 1, 1), 3.6, np.float32)],
+            layouts=["HWC"],
+        )
+        assert np.asarray(padded[0]).ravel().tolist() == [2, 4]
+    (padded,) = run(lambda x: fn.pad(x, shape=[3], fill_value=-2.6), [np.ones(2, np.int16)])
+    assert np.asarray(padded[0]).tolist() == [1, 1, -2]
+    with pytest.raises(ValueError, match="dtype must be the input's type, UINT8, FLOAT16 or FLOAT; got int32, the input is int64"):
+        run(lambda x: fn.slice(x, start=[0], shape=[1], axes=[0], dtype=types.INT32), wide)
+
+
 @pytest.mark.parametrize("function", [lambda x, f: x * f, lambda x, f: f - x, lambda x, f: x > f])
 def test_numbers_of_samples_meet_ragged_images(function):
     """Also where a sample is empty: it has no block of its own."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from typing import Literal, Unpack
 
 import numpy as np
@@ -27,7 +26,6 @@ class RoiRandomCrop(HostOperator):
     random = True
     of_data: bool  # the first input is what the window is taken of
     seed: int
-    learned: int = 1  # axes that the arguments' sources have in their first sample
 
     def __post_init__(self):
         if ("roi_end" in self.args) == ("roi_shape" in self.args):
@@ -39,15 +37,13 @@ class RoiRandomCrop(HostOperator):
         return i > 0 or not self.of_data
 
     def bind(self, ctx: BuildContext, *inputs: Spec) -> Operator:
-        firsts = (ctx.first_shape(i) for i in range(len(inputs) - len(self.args.inputs), len(inputs)))
-        known = [math.prod(s) for s in firsts if s is not None]
-        return dataclasses.replace(self, learned=max(known)) if known else self
+        return dataclasses.replace(self, args=self.args.measure(ctx, inputs, *self.args.inputs))
 
     def _axes(self, inputs: tuple[Spec, ...]) -> int:
         widths = {n: self.args.width(n, inputs) for n in ("crop_shape", "roi_start", "roi_end", "roi_shape", "in_shape") if n in self.args}
         if self.of_data:
             widths["the input"] = inputs[0].ndim
-        axes = max([w for w in widths.values() if w is not None] + [self.learned])
+        axes = max([w for w in widths.values() if w is not None] + [1])
         if any(w not in (1, axes, None) for w in widths.values()) or widths.get("the input", axes) != axes:
             raise ArgumentError(f"crop_shape, the region and the input must have one number of axes, got {widths}")
         return axes

@@ -64,6 +64,8 @@ class Window(NativeOperator):
 
     def setup_of(self, ctx: HostContext, image: Value, part: Part) -> Setup:
         """What `setup` returns."""
+        if part.fill is not None and ctx.spec.dtype.kind in "iu":
+            part.fill = np.trunc(part.fill)  # as DALI, which rounds elements but not these
         params = {n: getattr(part, n).astype(np.int32) for n in ("start", "step", "extent")}
         params |= {n: x.astype(np.float32) for n in ("fill", "scale", "offset") if (x := getattr(part, n)) is not None}
         return Setup((None if ctx.spec.shape is not None else self.shapes(image.spec, ctx.spec, part),), params)

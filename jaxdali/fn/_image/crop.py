@@ -8,12 +8,12 @@ import numpy as np
 
 from ..._core.arguments import Values
 from ..._core.context import HostContext
-from ..._core.declaration import DType, OneOf, Range
+from ..._core.declaration import DType, Range
 from ..._core.graph import DataNode
 from ..._core.operator_function import Hints, Input, OneOrMore, PerSample, operator_function
 from ..._core.values import Spec, Value
 from .._families import Part, spec_of
-from .._windows import CropWindow, Policy
+from .._windows import CropWindow, Policy, converted
 
 
 class Crop(CropWindow):
@@ -23,7 +23,7 @@ class Crop(CropWindow):
     dtype: np.dtype | None
 
     def infer(self, image: Spec, *arguments: Spec) -> tuple[Spec, ...]:
-        return (spec_of(self.dtype or image.dtype, self.crop_extents(image), self.layout(image)),)
+        return (spec_of(converted(image, self.dtype), self.crop_extents(image), self.layout(image)),)
 
     def part(self, ctx: HostContext, image: Value, a: Values) -> Part:
         return self.crop(ctx, image, a)
@@ -41,7 +41,7 @@ def crop(
     crop_pos_y: Annotated[PerSample[float], Range(0, 1)] = 0.5,
     crop_pos_z: Annotated[PerSample[float], Range(0, 1)] = 0.5,
     crop_w: PerSample[float] | None = None,
-    dtype: Annotated[DType | None, OneOf("uint8", "float16", "float32")] = None,
+    dtype: DType | None = None,
     fill_values: OneOrMore[float] = 0.0,
     out_of_bounds_policy: Policy = "error",
     rounding: Literal["round", "truncate"] = "round",
@@ -51,13 +51,15 @@ def crop(
 ) -> DataNode:
     """Cuts a window out of images, sequences or volumes.
 
+    Differs from DALI: a fill value outside of the element type's range saturates, DALI's wraps around in some types.
+
     Args:
       input: any layout with the axes H and W, e.g. HWC, CHW, FHWC, DHWC; without one by rank HWC, FHWC, FDHWC. Any type.
       crop: extents of the window in pixels, (H, W) or (D, H, W); fractions are cut. Default: the whole image. May be per sample.
       crop_d, crop_h, crop_w: the same, one by one; `crop_h` and `crop_w` go together. May be per sample.
       crop_pos_x, crop_pos_y, crop_pos_z: where the window is, from 0 (left, top, front) to 1. May be per sample.
       dtype: element type of the result: values are rounded and saturate. Default: the input's.
-      fill_values: of what is outside, with the policy "pad": one number, or one per channel.
+      fill_values: of what is outside, with the policy "pad": one number, or one per channel; of integers the fraction is cut.
       out_of_bounds_policy: what becomes of a window that reaches outside: "error": the sample fails; "pad": with `fill_values`;
         "trim_to_shape": it is cut to the image.
       rounding: how the window's place becomes a whole number: "round" (halves away from 0) or "truncate".

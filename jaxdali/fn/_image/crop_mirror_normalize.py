@@ -109,7 +109,7 @@ def crop_mirror_normalize(
       crop_d, crop_h, crop_w: the same, one by one; `crop_h` and `crop_w` go together. May be per sample.
       crop_pos_x, crop_pos_y, crop_pos_z: where the window is, from 0 (left, top, front) to 1. May be per sample.
       dtype: FLOAT, FLOAT16, UINT8 or INT8; integers are rounded and saturate.
-      fill_values: of what is outside, with the policy "pad": one number, or one per channel.
+      fill_values: of what is outside, with the policy "pad": one number, or one per channel; of integers the fraction is cut.
       out_of_bounds_policy: what becomes of a window that reaches outside: "error": the sample fails; "pad": with `fill_values`;
         "trim_to_shape": it is cut to the image.
         They are not normalised.

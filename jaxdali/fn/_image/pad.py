@@ -85,7 +85,7 @@ def pad(
       align: extents become multiples of it, one number or one per axis. May be per sample.
       axes: the axes meant, by number. Default: all.
       axis_names: the axes meant, by letter of the layout.
-      fill_value: of the new elements. May be per sample.
+      fill_value: of the new elements; of integers the fraction is cut. May be per sample.
       shape: least extents, one number or one per axis; an axis with 0 or less grows to the batch's largest. May be per sample.
 
     Returns:

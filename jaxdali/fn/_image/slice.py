@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Unpack
+from typing import Literal, Unpack
 
 import numpy as np
 
 from ..._core.context import HostContext
-from ..._core.declaration import DType, OneOf
+from ..._core.declaration import DType
 from ..._core.errors import ArgumentError
 from ..._core.graph import DataNode
 from ..._core.operator import Setup
 from ..._core.operator_function import Hints, Input, OneOrMore, PerSample, operator_function
 from ..._core.values import Spec, Value
 from .._families import DEFAULT_LAYOUTS, OUT_OF_BOUNDS, spec_of
-from .._windows import Bounded, Policy, axes_of, rounded
+from .._windows import Bounded, Policy, axes_of, converted, rounded
 
 _NAMED = ("start", "rel_start", "end", "rel_end", "shape", "rel_shape")
 
@@ -56,7 +56,7 @@ class Slice(Bounded):
             if "shape" in self.args and self.args.is_static("shape") and self.out_of_bounds_policy != "trim_to_shape":
                 size = np.atleast_1d(self.args.get("shape"))
                 extents[d] = int(size[k if len(size) > 1 else 0]) if len(size) in (1, len(axes)) else None
-        return (spec_of(self.dtype or image.dtype, extents, image.layout),)
+        return (spec_of(converted(image, self.dtype), extents, image.layout),)
 
     def setup(self, ctx: HostContext, *values: Value) -> Setup:
         image, a = values[0], self.arguments(ctx, values)
@@ -98,7 +98,7 @@ def slice(
     *,
     axes: OneOrMore[int] | None = None,
     axis_names: str | None = None,
-    dtype: Annotated[DType | None, OneOf("uint8", "float16", "float32")] = None,
+    dtype: DType | None = None,
     end: PerSample[OneOrMore[int]] | None = None,
     fill_values: OneOrMore[float] = 0.0,
     normalized_anchor: bool = True,
@@ -115,6 +115,8 @@ def slice(
 ) -> DataNode:
     """Cuts a window out of a tensor.
 
+    Differs from DALI: a fill value outside of the element type's range saturates, DALI's wraps around in some types.
+
     Args:
       data: any tensor.
       anchor, shape_input: start and extents of the window along the axes, one number per axis and sample: fractions of the extents when of
@@ -125,7 +127,7 @@ def slice(
       start, end, shape: first index, the one after the last, extents; along each axis, or one number for all. May be per sample.
       rel_start, rel_end, rel_shape: the same as fractions of the extents; rounded when start and end are known. May be per sample.
       normalized_anchor, normalized_shape: whether floats of the inputs are fractions.
-      fill_values: of what is outside, with the policy "pad": one number, or one per channel.
+      fill_values: of what is outside, with the policy "pad": one number, or one per channel; of integers the fraction is cut.
       out_of_bounds_policy: what becomes of a window that reaches outside: "error": the sample fails; "pad": with `fill_values`;
         "trim_to_shape": it is cut to the data.
 

@@ -79,6 +79,8 @@ def cast(
 ) -> DataNode:
     """Converts to another element type.
 
+    Differs from DALI on the CPU: a number midway between two float16 becomes the even one, as on GPUs, not the one farther from 0.
+
     Args:
       input: any tensor.
       dtype: the type, e.g. ``types.FLOAT`` or ``np.float32``. To an integer type: rounds half away from zero and saturates

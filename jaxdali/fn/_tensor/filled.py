@@ -109,12 +109,13 @@ class Filled(HostOperator, ProgramOperator):
         return (Ragged(jnp.repeat(blocks, ALIGNMENT), out.offsets, out.shapes),)
 
     def bind(self, ctx: BuildContext, *inputs: Spec) -> Operator:
+        op = dataclasses.replace(self, args=self.args.measure(ctx, inputs, "shape"))
         if ctx.stage == "host" or self.value is not None:
-            return self
-        fill, (out,) = inputs[int(self.like)], self.infer(*inputs)
+            return op
+        fill, (out,) = inputs[int(self.like)], op.infer(*inputs)
         if fill.shape is not None and (out.shape is not None or math.prod(fill.shape) == 1):
-            return self
-        return _Expanded(filled=self)
+            return op
+        return _Expanded(filled=op)
 
 
 class _Expanded(NativeOperator):

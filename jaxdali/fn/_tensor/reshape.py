@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any, Literal, Unpack
 
 import numpy as np
 
 from ..._core.arguments import Arguments
 from ..._core.building import add, is_node
-from ..._core.context import HostContext
+from ..._core.context import BuildContext, HostContext
 from ..._core.declaration import DType
 from ..._core.errors import ArgumentError
 from ..._core.graph import DataNode
+from ..._core.operator import Operator
 from ..._core.operator_function import Hints, Input, OneOrMore, PerSample, operator_function
 from ..._core.values import Spec, Value
 from .reshaped import Reshaped, same_volume
@@ -24,6 +26,9 @@ class Reshape(Reshaped):
     src_dims: tuple[int, ...] | None
     layout: str | None
     dtype: np.dtype | None = None
+
+    def bind(self, ctx: BuildContext, *specs: Spec) -> Operator:
+        return dataclasses.replace(self, args=self.args.measure(ctx, specs, "shape", "rel_shape"))
 
     def _sources(self, ndim: int, rank: int) -> tuple[int, ...]:
         """The axis of the input that an axis of the output is measured by; -1: none."""

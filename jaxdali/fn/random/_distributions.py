@@ -34,19 +34,12 @@ class Random(HostOperator):
 
     like: bool
     seed: int
-    rank: int | None = None  # of a sample's numbers, where `shape` comes per sample from a source
 
     def run_reads(self, i: int) -> bool:
         return not (self.like and i == 0)
 
     def bind(self, ctx: BuildContext, *specs: Spec) -> Operator:
-        if "shape" not in self.args.inputs:
-            return self
-        place = self._place_of_shape(specs)
-        if specs[place].ndim != 1 or specs[place].shape is not None:
-            return self
-        first = ctx.first_shape(place)
-        return self if first is None else dataclasses.replace(self, rank=first[0])
+        return dataclasses.replace(self, args=self.args.measure(ctx, specs, "shape"))
 
     def _static_shape(self, specs: Sequence[Spec]) -> tuple[int, tuple[int, ...] | None]:
         """(dimensions of a sample's numbers, their shape when it is the same for all samples)."""
@@ -54,7 +47,7 @@ class Random(HostOperator):
             return specs[0].ndim, specs[0].shape
         if "shape" in self.args.inputs:
             spec = specs[self._place_of_shape(specs)]
-            length = 1 if spec.ndim == 0 else self.rank if spec.shape is None else spec.shape[0]
+            length = self.args.width("shape", specs)
             if spec.dtype.kind not in "iu" or spec.ndim > 1 or length is None:
                 got = f"{spec.ndim}-D {spec.dtype}" + ("" if length is not None else " of a number that may vary")
                 raise ArgumentError(f"shape must be an integer or a 1-D list of a fixed number of integers, got {got}")

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 
 from ..._core.arguments import Values
-from ..._core.context import HostContext
+from ..._core.context import BuildContext, HostContext
 from ..._core.errors import ArgumentError
-from ..._core.operator import HostOperator
+from ..._core.operator import HostOperator, Operator
 from ..._core.values import Spec, Value
 
 LAYOUT = "**"  # as DALI has it: axes without a meaning
@@ -25,6 +27,9 @@ class Transform(HostOperator):
     def matrix(self, a: Values, ndim: int) -> np.ndarray:
         """``f64[N, D, D]`` or ``f64[N, D, D+1]``; without the last column, coordinates are turned about the argument `center`."""
         raise NotImplementedError(self.name)
+
+    def bind(self, ctx: BuildContext, *specs: Spec) -> Operator:
+        return dataclasses.replace(self, args=self.args.measure(ctx, specs, *self.args.inputs))
 
     def infer(self, *specs: Spec) -> tuple[Spec, ...]:
         ndim = self.dimensions(specs)

@@ -62,6 +62,17 @@ def test_dense_and_ragged_in_a_program():
     assert [np.asarray(y).shape for y in out] == [(48,), (48,)]
 
 
+def test_shapes_of_a_source():
+    """How many dimensions they have is that of the first sample."""
+    given = [np.array([3, -1]), np.array([2, -1])]
+    for define in (lambda x, s: fn.reshape(x, shape=s), fn.reshape, lambda x, s: fn.reinterpret(x, shape=s)):
+        for on_device in (False, True):
+            (out,) = run(lambda x, s, f=define, gpu=on_device: f(x.gpu() if gpu else x, s), IMAGES, given)
+            assert [np.asarray(x).shape for x in out] == [(3, 24), (2, 12)]
+    with pytest.raises(OperatorError, match="shape"):
+        run(lambda x, s: fn.reshape(x, shape=s), IMAGES, [np.array([3, -1]), np.array([2, -1, 1])])
+
+
 @pytest.mark.parametrize("dtype", [types.UINT16, types.INT32, types.FLOAT64, types.INT8, types.UINT8])
 def test_reinterpret(dtype):
     many = [np.random.default_rng(i).integers(0, 256, (n, 40), np.uint8) for i, n in enumerate((3, 70, 1, 12))]

@@ -73,6 +73,11 @@ def test_filled():
     check(lambda x: fn.zeros(shape=x.shape(), dtype=types.UINT8, device="gpu"), [np.zeros(x.shape, np.uint8) for x in RAGGED], RAGGED)
 
 
+def test_shapes_of_a_source():
+    (got,) = run(lambda shape: fn.zeros(shape=shape), [np.array([2, 3]), np.array([1, 4])])
+    assert [np.asarray(x).shape for x in got] == [(2, 3), (1, 4)]
+
+
 def test_cast_like():
     check(lambda x, y: fn.cast_like(x, y), [x.astype(np.float32) for x in RAGGED], RAGGED, DENSE)
 

@@ -52,6 +52,22 @@ def test_per_sample():
 
 
 @pytest.mark.parametrize(
+    ("make", "numbers"),
+    [
+        (lambda x: T.translation(offset=x), [3.0, 1.0]),
+        (lambda x: T.scale(scale=x), [2.0, 3.0, 4.0]),
+        (lambda x: T.shear(shear=x), [0.1, 0.2]),
+        (lambda x: T.crop(to_end=x), [2.0, 3.0]),
+    ],
+)
+def test_a_source_tells_the_dimensions(make, numbers):
+    samples = np.array([numbers, numbers[::-1]], np.float32)
+    got = matrix(lambda: make(fn.external_source(lambda: samples)), batch_size=2)
+    for m, x in zip(got, samples, strict=True):
+        np.testing.assert_array_equal(m, matrix(lambda x=x: make(x.tolist()))[0])
+
+
+@pytest.mark.parametrize(
     ("define", "message"),
     [
         (lambda: T.scale(scale=[2.0, 1.0], center=[1.0, 2.0, 3.0]), "center must have 2"),
