@@ -18,11 +18,14 @@ enum class Border : int32_t {
   kCount
 };
 
-// The element in [0, n) that stands for element i; n > 0.
-JAXDALI_HD inline int64_t Reflect(int64_t i, int64_t n) {
+// The element in [0, n) that stands for element i, mirrored at the centres (`twice` 0: at the edges) of the outermost
+// ones; n > 0. By division: a point may lie any number of images away.
+JAXDALI_HD inline int64_t Reflect(int64_t i, int64_t n, int twice = 1) {
+  if (i >= 0 && i < n) return i;
   if (n == 1) return 0;
-  while (i < 0 || i >= n) i = i < 0 ? -i : 2 * (n - 1) - i;
-  return i;
+  const int64_t period = 2 * (n - twice);
+  i = (i % period + period) % period;
+  return i < n ? i : period - i - (1 - twice);
 }
 
 // The same of any border; -1: none.
@@ -32,8 +35,7 @@ JAXDALI_HD inline int64_t Inside(Border border, int64_t i, int64_t n) {
     case Border::kReflect:
       return Reflect(i, n);
     case Border::kMirror:
-      while (i < 0 || i >= n) i = i < 0 ? -1 - i : 2 * n - 1 - i;
-      return i;
+      return Reflect(i, n, 0);
     case Border::kWrap:
       i %= n;
       return i < 0 ? i + n : i;

@@ -8,7 +8,8 @@ namespace {
 
 ffi::Error SetUp(RemapBatch* b, F32 map_x, I32 map_x_offsets, F32 map_y, I32 map_y_offsets, F64 numbers, F32 fill,
                  I32 applied, int32_t points, int32_t sampling, int32_t border, int32_t first) {
-  if (points < 0 || points > 5 || sampling < 0 || sampling > 2 || border < 0 || border > 4)
+  if (points < 0 || points > static_cast<int32_t>(Points::kGrid) || sampling < 0 ||
+      sampling > static_cast<int32_t>(Sampling::kCubic) || border < 0 || border >= static_cast<int32_t>(Border::kCount))
     return ffi::Error::InvalidArgument("remap: attributes");
   const F32 maps[] = {map_x, map_y};
   const I32 offsets[] = {map_x_offsets, map_y_offsets};

@@ -19,12 +19,6 @@ struct RemapImages : RemapBatch {
   }
   JAXDALI_HD void Share(int, Shared*) const {}
   JAXDALI_HD void Work(const Shared& s, int64_t first_unit, int64_t step) const {
-    WithPoints(points, [&](auto p) { Pixels<p.value>(s, first_unit, step); });
-  }
-
- private:
-  template <Points kPoints>
-  JAXDALI_HD static void Pixels(const Shared& s, int64_t first_unit, int64_t step) {
     const RemapArgs& a = s.args;
     const T* from = static_cast<const T*>(a.in);
     T* to = static_cast<T*>(a.out);
@@ -33,8 +27,12 @@ struct RemapImages : RemapBatch {
     const int64_t pixels = a.frames * a.out_size[0] * a.out_size[1];
     for (int64_t k = first_unit; k < pixels; k += step) {
       const Quotient row = Divide(k, a.out_size[0]), frame = Divide(row.quotient, a.out_size[1]);
-      SamplePixel<T, kSampling>(a, from + frame.quotient * a.in_size[0] * a.in_size[1] * a.channels,
-                                SourcePoint<kPoints>(a, frame.quotient, row.rest, frame.rest), to + k * a.channels);
+      // The same way for all threads: a switch for each pixel costs nothing beside its reads, a kernel for each way
+      // minutes of nvcc.
+      const Point point =
+          WithPoints(points, [&](auto p) { return SourcePoint<p.value>(a, frame.quotient, row.rest, frame.rest); });
+      SamplePixel<T, kSampling>(a, from + frame.quotient * a.in_size[0] * a.in_size[1] * a.channels, point,
+                                to + k * a.channels);
     }
   }
 };

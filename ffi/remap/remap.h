@@ -7,6 +7,7 @@
 #include <type_traits>
 
 #include "ffi/common/batch.h"
+#include "ffi/common/border.h"
 #include "ffi/common/convert.h"
 #include "ffi/common/half.h"
 #include "ffi/common/hd.h"
@@ -25,8 +26,7 @@ enum class Points : int32_t {
   kJitter,      // a random pixel nearby, of a square [key in [0, 1), extent]
   kGrid,        // itself, or none: the squares of a grid [cosine and sine by tile, ratio, where it begins: x, y]
 };
-enum class Sampling : int32_t { kNearest, kLinear, kCubic };                          // types.DALIInterpType
-enum class Border : int32_t { kConstant, kReplicate, kReflect, kReflect101, kWrap };  // of points outside
+enum class Sampling : int32_t { kNearest, kLinear, kCubic };  // types.DALIInterpType
 inline constexpr double kNowhere = -1e30, kFarthest = 1e9;
 
 // How many numbers each sample has.
@@ -133,25 +133,6 @@ JAXDALI_HD inline auto WithPoints(Points points, F f) {
   }
 }
 
-// The pixel that stands for pixel i of an axis of n; -1: none.
-JAXDALI_HD inline int64_t Inside(int64_t i, int64_t n, Border border) {
-  if (i >= 0 && i < n) return i;
-  switch (border) {
-    case Border::kConstant:
-      return -1;
-    case Border::kReplicate:
-      return i < 0 ? 0 : n - 1;
-    case Border::kWrap:
-      return (i % n + n) % n;
-    default: {
-      if (n == 1) return 0;
-      const int64_t twice = border == Border::kReflect101 ? 1 : 0, period = 2 * (n - twice);
-      i = (i % period + period) % period;
-      return i < n ? i : period - i - (1 - twice);
-    }
-  }
-}
-
 // Weights of the pixels floor(x) - 1 ... floor(x) + 2, for the fraction f: Keys' cubic with -0.75, as OpenCV has it.
 JAXDALI_HD inline void CubicWeights(float f, float* w) {
   constexpr float kA = -0.75f;
@@ -197,7 +178,7 @@ JAXDALI_HD inline void SamplePixel(const RemapArgs& a, const T* in, Point p, T* 
   const int64_t first_x = static_cast<int64_t>(floor_x) - (kTaps == 4),
                 first_y = static_cast<int64_t>(floor_y) - (kTaps == 4);
   if constexpr (kSampling == Sampling::kNearest) {
-    const int64_t x = Inside(first_x, width, a.border), y = Inside(first_y, height, a.border);
+    const int64_t x = Inside(a.border, first_x, width), y = Inside(a.border, first_y, height);
     if (x < 0 || y < 0) {
       for (int64_t c = 0; c < channels; c++) out[c] = ConvertTo<T>(a.fill[c * fill_step]);
     } else {
@@ -224,8 +205,8 @@ JAXDALI_HD inline void SamplePixel(const RemapArgs& a, const T* in, Point p, T* 
     }
     int64_t xs[kTaps], ys[kTaps];
     for (int k = 0; k < kTaps; k++) {
-      xs[k] = Inside(first_x + k, width, a.border);
-      ys[k] = Inside(first_y + k, height, a.border);
+      xs[k] = Inside(a.border, first_x + k, width);
+      ys[k] = Inside(a.border, first_y + k, height);
     }
     for (int64_t c = 0; c < channels; c++) {
       const float fill = a.fill[c * fill_step];

@@ -29,7 +29,7 @@ class Points(enum.IntEnum):
     GRID = 5
 
 
-BORDERS = ("constant", "replicate", "reflect", "reflect_101", "wrap")  # ffi/remap/remap.h
+BORDERS = ("constant", "reflect_101", "reflect", "wrap", "replicate")  # ffi/common/border.h
 
 
 class Remap(NativeOperator):
