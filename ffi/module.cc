@@ -2,6 +2,7 @@
 // with JAXDALI_CUDA, into `_cuda` (and the tests' `_emulated`): the handlers that launch CUDA kernels.
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
+#include <nanobind/stl/array.h>
 #include <nanobind/stl/map.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
@@ -24,9 +25,11 @@
 #include "ffi/decode/decode.h"
 #include "ffi/host/crc32c.h"
 #include "ffi/host/files.h"
+#include "ffi/host/highway_hash.h"
 #include "ffi/host/index_text.h"
 #include "ffi/host/philox.h"
 #include "ffi/host/records.h"
+#include "ffi/host/riegeli.h"
 #include "ffi/host/shuffle.h"
 #include "xla/ffi/api/c_api.h"
 
@@ -363,6 +366,34 @@ NB_MODULE(_cpu, m) {
         return jaxdali::Crc32c(0, reinterpret_cast<const uint8_t*>(data.c_str()), static_cast<int64_t>(data.size()));
       },
       "CRC-32C (Castagnoli)");
+  m.def(
+      "highway_hash",
+      [](Vector<const uint8_t> data, const jaxdali::HashKey& key) {
+        jaxdali::HighwayHash hash(key);
+        hash.Append(data.data(), static_cast<int64_t>(data.size()));
+        return hash.Finish();
+      },
+      nb::arg("data"), nb::arg("key") = jaxdali::kRiegeliKey, "HighwayHash of 64 bits; without a key: by Riegeli's");
+  m.def(
+      "check_chunks",
+      [](nb::ndarray<const uint8_t, nb::ndim<2>, nb::c_contig, nb::device::cpu> heads, Vector<const int64_t> head_sizes,
+         Vector<const uint8_t> data, Vector<const int64_t> starts, Vector<const int64_t> sizes, Vector<int32_t> error,
+         int pool_id) {
+        const size_t n = heads.shape(0);
+        if (head_sizes.size() != n || starts.size() != n || sizes.size() != n || error.size() != n)
+          throw nb::value_error("lengths differ");
+        for (size_t i = 0; i < n; i++)
+          if (head_sizes.data()[i] < jaxdali::kChunkHeader ||
+              head_sizes.data()[i] > static_cast<int64_t>(heads.shape(1)) || starts.data()[i] < 0 ||
+              sizes.data()[i] < 0 || starts.data()[i] > static_cast<int64_t>(data.size()) - sizes.data()[i])
+            throw nb::value_error("a chunk lies outside the buffer");
+        auto pool = Pool(pool_id);
+        nb::gil_scoped_release release;
+        jaxdali::CheckChunks(heads.data(), static_cast<int64_t>(heads.shape(1)), head_sizes.data(), static_cast<int>(n),
+                             data.data(), starts.data(), sizes.data(), error.data(), pool.get());
+      },
+      "Checks the checksums of Riegeli's chunks of one record: 1: of the header, 2: it is another chunk, 3: of the "
+      "data");
   m.def(
       "parse_integers",
       [](nb::bytes text, Vector<int64_t> out) {

@@ -30,29 +30,29 @@ std::string Why(int error) {
 }
 
 const uint8_t* RecordBytes::Peek(int64_t at, int64_t n) {
-  if (at < 0 || n < 0 || at > size_ || n > size_ - at) return nullptr;
-  if (data_ != nullptr || n == 0) return data_ != nullptr ? data_ + at : reinterpret_cast<const uint8_t*>("");
-  if (n > kWindow) return nullptr;
+  constexpr int64_t kAhead = 512;  // bytes that are read at least: the keys and lengths of messages lie close together
+  if (at < 0 || n < 0 || at > size() || n > size() - at) return nullptr;
+  if (place_.data != nullptr) return place_.data + at;
+  if (n > kWindow || window_ == nullptr) return nullptr;
   if (at < window_at_ || at + n > window_at_ + window_size_) {
-    if (!window_) window_.reset(new uint8_t[kWindow]);
     window_at_ = at;
-    window_size_ = std::min(kWindow, size_ - at);
-    if (int e = ReadAt(fd_, offset_ + at, window_.get(), window_size_)) {
+    window_size_ = std::min(std::max(n, kAhead), size() - at);
+    if (int e = ReadAt(place_.fd, place_.offset + at, window_, window_size_)) {
       error_ = e;
       window_size_ = 0;
       return nullptr;
     }
   }
-  return window_.get() + (at - window_at_);
+  return window_ + (at - window_at_);
 }
 
 bool RecordBytes::Copy(int64_t at, int64_t n, uint8_t* to) {
-  if (at < 0 || n < 0 || at > size_ || n > size_ - at) return false;
-  if (data_ != nullptr) {
-    std::memcpy(to, data_ + at, static_cast<size_t>(n));
+  if (at < 0 || n < 0 || at > size() || n > size() - at) return false;
+  if (place_.data != nullptr) {
+    std::memcpy(to, place_.data + at, static_cast<size_t>(n));
     return true;
   }
-  if (int e = ReadAt(fd_, offset_ + at, to, n)) {
+  if (int e = ReadAt(place_.fd, place_.offset + at, to, n)) {
     error_ = e;
     return false;
   }

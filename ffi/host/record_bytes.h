@@ -3,20 +3,27 @@
 #define JAXDALI_FFI_HOST_RECORD_BYTES_H_
 
 #include <cstdint>
-#include <memory>
 #include <string>
 
 namespace jaxdali {
 
-// The bytes of one record: in memory, or in an open file, of which a window is read at a time.
+// Where a record lies: in memory, or in an open file.
+struct RecordPlace {
+  const uint8_t* data = nullptr;
+  int fd = -1;
+  int64_t offset = 0, size = 0;
+};
+
+// The bytes of one record. Of a file a window is read at a time.
 class RecordBytes {
  public:
-  static constexpr int64_t kWindow = 4096;
+  static constexpr int64_t kWindow = 65536;
+  using Window = uint8_t[kWindow];
 
-  RecordBytes(const uint8_t* data, int64_t size) : data_(data), size_(size) {}
-  RecordBytes(int fd, int64_t offset, int64_t size) : fd_(fd), offset_(offset), size_(size) {}
+  // window: for `Peek` where the record is in a file.
+  explicit RecordBytes(const RecordPlace& place, uint8_t* window = nullptr) : place_(place), window_(window) {}
 
-  int64_t size() const { return size_; }
+  int64_t size() const { return place_.size; }
   int error() const { return error_; }  // errno, or kSizeChanged: the file ends early
 
   // n <= kWindow bytes, until the next call; null: they are not all there.
@@ -24,11 +31,9 @@ class RecordBytes {
   bool Copy(int64_t at, int64_t n, uint8_t* to);
 
  private:
-  const uint8_t* data_ = nullptr;
-  int fd_ = -1;
-  int64_t offset_ = 0, size_;
+  const RecordPlace place_;
+  uint8_t* const window_;
   int64_t window_at_ = 0, window_size_ = 0;
-  std::unique_ptr<uint8_t[]> window_;
   int error_ = 0;
 };
 

@@ -13,7 +13,8 @@
 namespace jaxdali {
 namespace {
 
-constexpr int64_t kSmall = 16384;  // records up to this size are read at once
+constexpr int64_t kSmall = 16384;       // records up to this size are read whole,
+constexpr int64_t kAtOnce = 256 << 10;  // and as many of them together
 
 // Replaces a parser's complaint, which counts only where the bytes are those that were written.
 void CheckIfFramed(const RecordLayout& layout, RecordBytes* record, std::string* error) {
@@ -60,6 +61,15 @@ std::string ParseRecord(const RecordLayout& layout, RecordBytes* record, FieldIn
 RecordBatch::RecordBatch(RecordLayout layout, int n)
     : layout_(std::move(layout)), samples_(n), infos_(static_cast<size_t>(n) * layout_.fields) {}
 
+void RecordBatch::Parse(int i, bool checked, uint8_t* window) {
+  Sample& s = samples_[i];
+  RecordBytes bytes(s.place, window);
+  s.pieces.reserve(static_cast<size_t>(layout_.fields));
+  s.error = ParseRecord(layout_, &bytes, &infos_[static_cast<size_t>(i) * layout_.fields], &s.pieces);
+  if (!checked) CheckIfFramed(layout_, &bytes, &s.error);
+  if (!s.error.empty() && bytes.error()) s.error = Why(bytes.error());
+}
+
 RecordBatch::~RecordBatch() {
   for (int fd : open_) close(fd);
 }
@@ -67,10 +77,10 @@ RecordBatch::~RecordBatch() {
 void RecordBatch::ScanMemory(const std::vector<std::string_view>& records, ThreadPool* pool) {
   pool->Run(n(), [&](int i) {
     Sample& s = samples_[i];
-    s.bytes = std::make_unique<RecordBytes>(reinterpret_cast<const uint8_t*>(records[i].data()),
-                                            static_cast<int64_t>(records[i].size()));
-    s.error = ParseRecord(layout_, s.bytes.get(), &infos_[static_cast<size_t>(i) * layout_.fields], &s.pieces);
-    CheckIfFramed(layout_, s.bytes.get(), &s.error);
+    s.place.data = reinterpret_cast<const uint8_t*>(records[i].data());
+    if (s.place.data == nullptr) s.place.data = reinterpret_cast<const uint8_t*>("");
+    s.place.size = static_cast<int64_t>(records[i].size());
+    Parse(i, false);
   });
 }
 
@@ -97,40 +107,52 @@ void RecordBatch::ScanFiles(const FileTable& table, const int64_t* stamps, const
     }
     if (f.fd >= 0) open_.push_back(f.fd);
   }
-  const auto small = [&](int i) {
-    return layout_.format != RecordFormat::kBytes && sizes[i] >= 0 && sizes[i] <= kSmall;
-  };
-  std::vector<int64_t> places(samples_.size());
-  int64_t room = 0;
+  const auto small = [&](int i) { return layout_.format != RecordFormat::kBytes && sizes[i] <= kSmall; };
+  std::vector<int> runs;  // where each begins: of small records one behind the other, which are read at once
+  int64_t room = 0, bytes = 0;
   for (int i = 0; i < n(); i++) {
-    places[i] = room;
-    if (small(i)) room += sizes[i];
-  }
-  arena_.reset(new uint8_t[std::max<int64_t>(room, 1)]);
-  pool->Run(n(), [&](int i) {
     Sample& s = samples_[i];
     const File& f = files.find(index[i])->second;
     s.error = f.error;
-    if (!s.error.empty()) return;
-    if (offsets[i] < 0 || sizes[i] < 0 || sizes[i] > stamps[2 * index[i]] - offsets[i]) {
+    if (s.error.empty() && (offsets[i] < 0 || sizes[i] < 0 || sizes[i] > stamps[2 * index[i]] - offsets[i]))
       s.error = "it lies outside of the file, which has " + std::to_string(stamps[2 * index[i]]) +
                 " bytes: the index is of another file, or the file is truncated";
-      return;
+    s.place = {nullptr, f.fd, offsets[i], sizes[i]};
+    const bool goes_on = i > 0 && s.error.empty() && small(i) && samples_[i - 1].error.empty() && small(i - 1) &&
+                         index[i] == index[i - 1] && offsets[i] == offsets[i - 1] + sizes[i - 1] && bytes < kAtOnce;
+    if (!goes_on) {
+      runs.push_back(i);
+      bytes = 0;
     }
-    if (small(i)) {
-      uint8_t* place = arena_.get() + places[i];
-      if (int e = ReadAt(f.fd, offsets[i], place, sizes[i])) {
-        s.error = Why(e);
-        return;
+    if (s.error.empty() && small(i)) room += sizes[i], bytes += sizes[i];
+  }
+  runs.push_back(n());
+  arena_.reset(new uint8_t[static_cast<size_t>(std::max<int64_t>(room, 1))]);
+  std::vector<uint8_t*> places(samples_.size());
+  uint8_t* place = arena_.get();
+  for (int i = 0; i < n(); i++) {
+    places[i] = place;
+    if (samples_[i].error.empty() && small(i)) place += sizes[i];
+  }
+  pool->Run(static_cast<int>(runs.size()) - 1, [&](int r) {
+    RecordBytes::Window window;
+    const int first = runs[r], end = runs[r + 1];
+    const RecordPlace all = samples_[first].place;
+    const bool together = end - first > 1 && ReadAt(all.fd, all.offset, places[first],
+                                                    places[end - 1] - places[first] + sizes[end - 1]) == 0;
+    for (int i = first; i < end; i++) {
+      Sample& s = samples_[i];
+      if (!s.error.empty()) continue;
+      if (small(i)) {
+        if (int e = together ? 0 : ReadAt(s.place.fd, s.place.offset, places[i], sizes[i])) {
+          s.error = Why(e);
+          continue;
+        }
+        s.place.data = places[i];
       }
-      s.bytes = std::make_unique<RecordBytes>(place, sizes[i]);
-    } else {
-      s.bytes = std::make_unique<RecordBytes>(f.fd, offsets[i], sizes[i]);
+      Parse(i, checked[i], window);
+      checked[i] = s.error.empty();
     }
-    s.error = ParseRecord(layout_, s.bytes.get(), &infos_[static_cast<size_t>(i) * layout_.fields], &s.pieces);
-    if (!checked[i]) CheckIfFramed(layout_, s.bytes.get(), &s.error);
-    checked[i] = s.error.empty();
-    if (!s.error.empty() && s.bytes->error()) s.error = Why(s.bytes->error());
   });
 }
 
@@ -140,17 +162,18 @@ void RecordBatch::Fill(int field, void* data, int bytes_per_element, const int64
     Sample& s = samples_[i];
     if (!s.error.empty() || skip[i]) return;
     uint8_t* to = static_cast<uint8_t*>(data) + starts[i] * bytes_per_element;
+    RecordBytes bytes(s.place);
     std::vector<uint8_t> varints;
     int64_t room = info(i, field).count;
     for (const Piece& p : s.pieces) {
       if (p.field != field) continue;
       bool good;
       if (p.type != ValueType::kInts) {
-        good = s.bytes->Copy(p.offset, p.size, to);
+        good = bytes.Copy(p.offset, p.size, to);
         to += p.size;
       } else {
         varints.resize(static_cast<size_t>(p.size));
-        good = s.bytes->Copy(p.offset, p.size, varints.data());
+        good = bytes.Copy(p.offset, p.size, varints.data());
         // What the file holds now may be another thing than what was counted: it must not have more values.
         room -= std::count_if(varints.begin(), varints.end(), [](uint8_t b) { return b < 0x80; });
         good = good && room >= 0;
@@ -165,7 +188,7 @@ void RecordBatch::Fill(int field, void* data, int bytes_per_element, const int64
         }
       }
       if (!good) {
-        s.error = s.bytes->error() ? Why(s.bytes->error()) : "the file has changed while it was read";
+        s.error = bytes.error() ? Why(bytes.error()) : "the file has changed while it was read";
         return;
       }
     }

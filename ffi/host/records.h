@@ -45,10 +45,13 @@ class RecordBatch {
 
  private:
   struct Sample {
-    std::unique_ptr<RecordBytes> bytes;
+    RecordPlace place;
     std::vector<Piece> pieces;
     std::string error;
   };
+
+  // Finds the fields of record i, whose place is known. checked: its checksum need not be looked at.
+  void Parse(int i, bool checked, uint8_t* window = nullptr);
 
   RecordLayout layout_;
   std::vector<Sample> samples_;

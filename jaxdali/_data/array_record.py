@@ -1,11 +1,13 @@
 """ArrayRecord files: Riegeli's chunks, with a table of them at the end. Read by position, local or remote, without the package.
 
 A file is cut into blocks of 64 KB that begin with a header of 24 bytes, wherever a chunk happens to be; *logical* positions don't count
-these. A chunk is a header of 40 bytes and the sizes and values of its records, each compressed by themselves.
+these. A chunk is a header of 40 bytes and the sizes and values of its records, each compressed by themselves. The header has checksums of
+itself and of what follows.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import struct
 import threading
 from collections.abc import Iterator
@@ -24,6 +26,12 @@ BLOCK, BLOCK_HEADER, CHUNK_HEADER = 1 << 16, 24, 40
 _INSIDE = BLOCK - BLOCK_HEADER
 _MAGIC = 0x71930E704FDAE05E  # of the postscript
 _threads = threading.local()  # a decompressor for each
+_WRONG = {  # of `_cpu.check_chunks`
+    -1: "its chunk's header can't be read",
+    1: "the checksum of its chunk's header is wrong",
+    2: "there is no chunk of one record of this size: the file's table, or the file, is damaged",
+    3: "its checksum is wrong",
+}
 _AT_ONCE = 1 << 18  # entries of a table that are parsed at once
 
 
@@ -64,6 +72,14 @@ class BlockedRanges(Ranges):
             super().read_to(ctx, index, data, places, sizes, first)
             return
         begin = logical(self.start[index].astype(np.int64))
+        error = self._read_logical(index, begin, sizes, data, places, ctx.pool)
+        for k in np.flatnonzero(error).tolist():
+            ctx.fail(first + k, READ_ERROR, f"{self.name(int(index[k]))}: {why(int(error[k]))}")
+
+    def _read_logical(
+        self, index: np.ndarray, begin: np.ndarray, sizes: np.ndarray, data: np.ndarray, places: np.ndarray, pool: int
+    ) -> np.ndarray:
+        """Reads from the files of ranges what is at logical positions, to its places; an error for each, as of `_cpu.read_ranges`."""
         last = np.maximum(begin + sizes - 1, begin)
         counts = last // _INSIDE - begin // _INSIDE + 1  # the blocks that each lies in
         of = np.repeat(np.arange(len(index)), counts)
@@ -73,11 +89,51 @@ class BlockedRanges(Ranges):
         error = np.zeros(len(of), np.int32)
         file = self.file[index].astype(np.int64)[of]
         _cpu.read_ranges(
-            self.files.table, file, physical(low), data, places[of] + low - begin[of], high - low, self._file_sizes, error, ctx.pool
-        )  # fmt: skip
-        for k in np.flatnonzero(np.maximum.reduceat(np.abs(error), np.cumsum(counts) - counts) if len(of) else error).tolist():
-            code = int(error[of == k][error[of == k] != 0][0])
-            ctx.fail(first + k, READ_ERROR, f"{self.name(int(index[k]))}: {why(code)}")
+            self.files.table, file, physical(low), data, places[of] + low - begin[of], high - low, self._file_sizes, error, pool
+        )
+        found = np.zeros(len(index), np.int32)
+        found[of[error != 0]] = error[error != 0]
+        return found
+
+
+class PlainRecords(BlockedRanges):
+    """The only records of chunks, which lie in local files as they are. The checksums of a chunk are checked when it is read first.
+
+    Args:
+      files, file: as above.
+      chunk: ``i64[N]``, logical, where each chunk begins.
+      size: ``i64[N]``, of its record.
+    """
+
+    def __init__(self, files: Files, file: np.ndarray, chunk: np.ndarray, size: np.ndarray):
+        # Header, kind of compression, the number of bytes of the size (one byte), the size, then the record.
+        self._head = np.full(len(size), CHUNK_HEADER + 3, np.uint8)
+        for bits in range(7, 63, 7):
+            self._head[size >= 1 << bits] += 1
+        super().__init__(files, file, chunk + self._head, size)
+        self._checked = np.zeros(len(size), bool)
+
+    def read_to(self, ctx: HostContext, index: np.ndarray, data: np.ndarray, places: np.ndarray, sizes: np.ndarray, first: int):
+        failed = set[int]()
+
+        def fail(i: int, code: int, reason: str = ""):
+            failed.add(i)
+            ctx.fail(i, code, reason)
+
+        super().read_to(dataclasses.replace(ctx, fail=fail), index, data, places, sizes, first)
+        new = np.flatnonzero(~self._checked[index])
+        new = new[[first + k not in failed for k in new.tolist()]] if failed else new
+        if not len(new):
+            return
+        chunks, head = index[new], self._head[index[new]].astype(np.int64)
+        heads = np.zeros((len(new), CHUNK_HEADER + 16), np.uint8)
+        at = logical(self.start[chunks].astype(np.int64)) - head
+        error = self._read_logical(chunks, at, head, heads.reshape(-1), np.arange(len(new)) * heads.shape[1], ctx.pool)
+        error = np.where(error != 0, -1, 0).astype(np.int32)
+        _cpu.check_chunks(heads, head, data, places[new], sizes[new], error, ctx.pool)
+        for k in np.flatnonzero(error).tolist():
+            ctx.fail(first + int(new[k]), READ_ERROR, f"{self.name(int(chunks[k]))}: {_WRONG[int(error[k])]}")
+        self._checked[chunks[error == 0]] = True
 
 
 def joined(data: bytes, start: int) -> bytes:
@@ -107,10 +163,9 @@ def only_record_of(chunk: memoryview) -> memoryview:
     """The record of a chunk that has one: what `records_of` returns, in less time."""
     if len(chunk) < CHUNK_HEADER + 2:
         raise ValueError(f"a chunk of {len(chunk)} bytes has no record")
-    _, size, _, kind, decoded = struct.unpack_from("<QQQQQ", chunk)
-    data = chunk[CHUNK_HEADER : CHUNK_HEADER + size]
-    if len(data) < size or kind != ord("r") | 1 << 8:
-        raise ValueError(f"a chunk of one record and {size} bytes was expected; {len(data)} bytes and the kind {kind} are there")
+    data, kind, decoded = _checked_data(chunk)
+    if kind != ord("r") | 1 << 8:
+        raise ValueError(f"a chunk of one record was expected, its kind is {kind}")
     length, at = _varint(data, 1)
     record = _plain(data[0], data[at + length :])
     if len(record) != decoded:
@@ -118,13 +173,24 @@ def only_record_of(chunk: memoryview) -> memoryview:
     return record
 
 
+def _checked_data(chunk: memoryview) -> tuple[memoryview, int, int]:
+    """What follows a chunk's header, its kind and number of records, and its bytes when decompressed."""
+    check, size, data_check, kind, decoded = struct.unpack_from("<QQQQQ", chunk)
+    if check != _cpu.highway_hash(np.frombuffer(chunk[8:CHUNK_HEADER], np.uint8)):
+        raise ValueError("the checksum of a chunk's header is wrong")
+    data = chunk[CHUNK_HEADER : CHUNK_HEADER + size]
+    if len(data) < size or not size:
+        raise ValueError(f"a chunk of {size} bytes is cut off after {len(data)}")
+    if data_check != _cpu.highway_hash(np.frombuffer(data, np.uint8)):
+        raise ValueError("the checksum of a chunk is wrong")
+    return data, kind, decoded
+
+
 def _sizes_and_values(chunk: bytes) -> tuple[np.ndarray, memoryview]:
     if len(chunk) < CHUNK_HEADER:
         raise ValueError(f"a chunk of {len(chunk)} bytes has no header")
-    _, size, _, kind, decoded = struct.unpack_from("<QQQQQ", chunk)
-    data, number = memoryview(chunk)[CHUNK_HEADER : CHUNK_HEADER + size], kind >> 8
-    if len(data) < size or not size:
-        raise ValueError(f"a chunk of {size} bytes is cut off after {len(data)}")
+    data, kind, decoded = _checked_data(memoryview(chunk))
+    number = kind >> 8
     if kind & 255 != ord("r"):
         raise ValueError(f"a chunk is of the kind {chr(kind & 255)!r}, which is not read")
     length, at = _varint(data, 1)

@@ -15,7 +15,7 @@ from ..._core.declaration import Range
 from ..._core.graph import DataNode
 from ..._core.operator_function import operator_function
 from ..._core.values import Spec
-from ..._data.array_record import CHUNK_HEADER, BlockedRanges, chunk_table, logical, only_record_of, records_of
+from ..._data.array_record import BlockedRanges, PlainRecords, chunk_table, logical, only_record_of, records_of
 from ..._data.files import Files, Paths
 from ..._data.listed import READ_ERROR, OnError, Reader, ReaderHints, Records
 from ..._data.storage import Storage
@@ -46,16 +46,14 @@ class _ArrayRecords(Records):
             raise RuntimeError(f"there are no records in {', '.join(map(files.path, range(len(files))))}")
         file = np.repeat(np.arange(len(files)), [len(t) for t in tables])
         start, size, counts = logical(table[:, 0]), table[:, 1], table[:, 2]
-        self._direct = plain and bool((counts == 1).all())
+        self._direct = plain and bool((counts == 1).all()) and not files.remote
         self._first = None  # record of each chunk, where they have several
-        if self._direct:  # header, kind of compression, one byte for the length of the sizes, the size, then the record
-            digits = np.maximum(-(-np.ceil(np.log2(size + 1)) // 7), 1).astype(np.int64)
-            start = start + CHUNK_HEADER + 2 + digits
+        if self._direct:
+            self.stored = PlainRecords(files, file, start, size)
         else:
-            size = logical(np.concatenate(ends)) - start
             if (counts != 1).any():
                 self._first = np.append(0, np.cumsum(counts))
-        self.stored = BlockedRanges(files, file, start, size)
+            self.stored = BlockedRanges(files, file, start, logical(np.concatenate(ends)) - start)
         digest = files.digest.copy()
         digest.update(table.tobytes())
         self.digest = digest.hexdigest()[:16]
@@ -84,8 +82,6 @@ class _ArrayRecords(Records):
 
     def read(self, i: int) -> tuple[np.ndarray]:
         chunk = int(self._chunk(i))
-        if self._direct:
-            return (np.frombuffer(self._ranges.read(chunk), np.uint8),)
         with self._lock:
             records = self._decoded.get(chunk)
         if records is None:

@@ -9,7 +9,7 @@ import places
 import pytest
 import riegeli
 
-from jaxdali import SampleError, fn, pipeline_def
+from jaxdali import SampleError, _cpu, fn, pipeline_def
 from jaxdali._data.array_record import _entries, chunk_table, joined, logical, physical, records_of
 from jaxdali._data.files import Files
 
@@ -76,8 +76,8 @@ def damaged(tmp_path, change):
     [
         (lambda d: d.__delitem__(slice(1000, None)), "it has 1000 bytes: it is no ArrayRecord file, or cut off"),
         (lambda d: d.__delitem__(slice(-65536, None)), "x.array_record: "),
-        (lambda d: d.__setitem__(slice(-65536, None), bytes(65536)), "a chunk of 0 bytes is cut off"),
-        (lambda d: d.__setitem__(slice(0, None), bytes(65536)), "a chunk of 0 bytes is cut off"),
+        (lambda d: d.__setitem__(slice(-65536, None), bytes(65536)), "the checksum of a chunk's header is wrong"),
+        (lambda d: d.__setitem__(slice(0, None), bytes(65536)), "the checksum of a chunk's header is wrong"),
     ],
 )
 def test_files_that_are_none(tmp_path, change, text):
@@ -88,8 +88,52 @@ def test_files_that_are_none(tmp_path, change, text):
 def test_a_damaged_chunk_is_named(tmp_path):
     pytest.importorskip("zstandard")
     path = damaged(tmp_path, lambda d: d.__setitem__(slice(120, 140), bytes(20)))
-    with pytest.raises(SampleError, match=r"x\.array_record, \d+ bytes from 64 on: a chunk"):
+    with pytest.raises(SampleError, match=r"x\.array_record, \d+ bytes from 64 on: the checksum of a chunk is wrong"):
         read(path, 4)
+
+
+# Of https://github.com/google/highwayhash, c/highwayhash_test.c: the bytes 0, 1, 2, ..., so many of them.
+HASHES = {
+    0: 0x907A56DE22C26E53, 1: 0x7EAB43AAC7CDDD78, 2: 0xB8D0569AB0B53D62, 3: 0x5C6BEFAB8A463D80, 4: 0xF205A46893007EDA,
+    15: 0x40793F86A449F33B, 16: 0xCFAB3489F97EB832, 17: 0x19FE67D2C8C5C0E2, 18: 0x04DD90A69C565CC2, 31: 0x9FC7007CCF035A68,
+    32: 0xA0C964D9ECD580FC, 33: 0x2C90F73CA03181FC, 38: 0x5E42FE712A5CD9B4, 40: 0x7FA522D75E2D637D,
+}  # fmt: skip
+
+
+def test_highway_hash_is_as_published():
+    key = (0x0706050403020100, 0x0F0E0D0C0B0A0908, 0x1716151413121110, 0x1F1E1D1C1B1A1918)
+    assert {n: _cpu.highway_hash(np.arange(n, dtype=np.uint8), key) for n in HASHES} == HASHES
+
+
+@pytest.mark.parametrize("zstd", [False, True])
+@pytest.mark.parametrize(
+    ("at", "why"),
+    [(3, "the checksum of (its|a) chunk's header is wrong"), (30, "the checksum of (its|a) chunk's header"), (60, "checksum")],
+)
+def test_wrong_checksums_are_errors_of_their_records(tmp_path, zstd, at, why):
+    if zstd:
+        pytest.importorskip("zstandard")
+    path = tmp_path / "x.array_record"
+    riegeli.array_record(path, [b"%d" % i * 50 for i in range(4)], zstd=zstd)
+    data = bytearray(path.read_bytes())
+    start = chunk_table(Files.of(path, None), 0)[0][2, 0]  # of record 2
+    data[start + at] ^= 1
+    path.write_bytes(data)
+
+    @pipeline_def(batch_size=1, num_threads=1, prefetch_queue_depth=1)
+    def pipeline():
+        return fn.readers.array_record(path=path)
+
+    pipe = pipeline()
+    found = []
+    for i in range(8):  # the second time, too
+        if i % 4 == 2:
+            with pytest.raises(SampleError, match=rf"x\.array_record, (.*record 2|.* bytes from {start}).*{why}"):
+                pipe.run()
+        else:
+            found.append(np.asarray(pipe.run()[0][0]).tobytes())
+    assert found == 2 * [b"%d" % i * 50 for i in (0, 1, 3)]
+    pipe.close()
 
 
 def test_a_file_that_changes_is_noticed(tmp_path):

@@ -1,0 +1,140 @@
+#include "ffi/host/highway_hash.h"
+
+#include <algorithm>
+#include <cstring>
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+namespace jaxdali {
+namespace {
+
+using State = HighwayHash::State;
+
+uint64_t Word(const uint8_t* p) {
+  uint64_t x = 0;
+  for (int i = 0; i < 8; i++) x |= uint64_t{p[i]} << 8 * i;
+  return x;
+}
+
+uint64_t SwapHalves(uint64_t x) { return x << 32 | x >> 32; }
+
+// Which bytes of two neighbouring lanes go where.
+constexpr uint8_t kZipper[16] = {3, 12, 2, 5, 14, 1, 15, 0, 11, 4, 10, 13, 9, 6, 8, 7};
+
+// to += the bytes of `from`, permuted within both pairs of lanes.
+void AddPermuted(const uint64_t* from, uint64_t* to) {
+  for (int pair = 0; pair < 4; pair += 2) {
+    uint64_t sum[2] = {0, 0};
+    for (int k = 0; k < 16; k++) {
+      const int byte = kZipper[k];
+      sum[k / 8] |= (from[pair + byte / 8] >> 8 * (byte % 8) & 255) << 8 * (k % 8);
+    }
+    to[pair] += sum[0];
+    to[pair + 1] += sum[1];
+  }
+}
+
+void Update(State* s, const uint64_t* lanes) {
+  for (int i = 0; i < 4; i++) {
+    s->v1[i] += s->mul0[i] + lanes[i];
+    s->mul0[i] ^= (s->v1[i] & 0xFFFFFFFF) * (s->v0[i] >> 32);
+    s->v0[i] += s->mul1[i];
+    s->mul1[i] ^= (s->v0[i] & 0xFFFFFFFF) * (s->v1[i] >> 32);
+  }
+  AddPermuted(s->v1, s->v0);
+  AddPermuted(s->v0, s->v1);
+}
+
+void UpdatePackets(State* s, const uint8_t* data, int64_t packets) {
+  for (; packets > 0; packets--, data += 32) {
+    const uint64_t lanes[4] = {Word(data), Word(data + 8), Word(data + 16), Word(data + 24)};
+    Update(s, lanes);
+  }
+}
+
+#if defined(__x86_64__)
+__attribute__((target("avx2"))) void UpdatePacketsByAvx2(State* s, const uint8_t* data, int64_t packets) {
+  const __m256i zipper = _mm256_broadcastsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(kZipper)));
+  auto* const at = reinterpret_cast<__m256i*>(s);
+  __m256i v0 = _mm256_load_si256(at), v1 = _mm256_load_si256(at + 1);
+  __m256i mul0 = _mm256_load_si256(at + 2), mul1 = _mm256_load_si256(at + 3);
+  for (; packets > 0; packets--, data += 32) {
+    const __m256i lanes = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(data));
+    v1 = _mm256_add_epi64(v1, _mm256_add_epi64(mul0, lanes));
+    mul0 = _mm256_xor_si256(mul0, _mm256_mul_epu32(v1, _mm256_srli_epi64(v0, 32)));
+    v0 = _mm256_add_epi64(v0, mul1);
+    mul1 = _mm256_xor_si256(mul1, _mm256_mul_epu32(v0, _mm256_srli_epi64(v1, 32)));
+    v0 = _mm256_add_epi64(v0, _mm256_shuffle_epi8(v1, zipper));
+    v1 = _mm256_add_epi64(v1, _mm256_shuffle_epi8(v0, zipper));
+  }
+  _mm256_store_si256(at, v0), _mm256_store_si256(at + 1, v1);
+  _mm256_store_si256(at + 2, mul0), _mm256_store_si256(at + 3, mul1);
+}
+#endif
+
+void Packets(State* s, const uint8_t* data, int64_t packets) {
+#if defined(__x86_64__)
+  if (__builtin_cpu_supports("avx2")) return UpdatePacketsByAvx2(s, data, packets);
+#endif
+  UpdatePackets(s, data, packets);
+}
+
+}  // namespace
+
+HighwayHash::HighwayHash(const HashKey& key) {
+  static constexpr uint64_t kMul0[] = {0xDBE6D5D5FE4CCE2F, 0xA4093822299F31D0, 0x13198A2E03707344, 0x243F6A8885A308D3};
+  static constexpr uint64_t kMul1[] = {0x3BD39E10CB0EF593, 0xC0ACF169B5F18A8C, 0xBE5466CF34E90C6C, 0x452821E638D01377};
+  for (int i = 0; i < 4; i++) {
+    state_.mul0[i] = kMul0[i];
+    state_.mul1[i] = kMul1[i];
+    state_.v0[i] = kMul0[i] ^ key[i];
+    state_.v1[i] = kMul1[i] ^ SwapHalves(key[i]);
+  }
+}
+
+void HighwayHash::Append(const uint8_t* data, int64_t size) {
+  if (held_ > 0) {
+    const auto n = static_cast<int>(std::min<int64_t>(size, 32 - held_));
+    std::copy_n(data, n, rest_ + held_);
+    held_ += n;
+    data += n;
+    size -= n;
+    if (held_ < 32) return;
+    Packets(&state_, rest_, 1);
+  }
+  Packets(&state_, data, size / 32);
+  held_ = static_cast<int>(size % 32);
+  std::copy_n(data + size - held_, held_, rest_);
+}
+
+uint64_t HighwayHash::Finish() {
+  State& s = state_;
+  if (held_ > 0) {
+    const auto n = static_cast<uint32_t>(held_);
+    for (int i = 0; i < 4; i++) {
+      s.v0[i] += uint64_t{n} << 32 | n;
+      const auto low = static_cast<uint32_t>(s.v1[i]), high = static_cast<uint32_t>(s.v1[i] >> 32);
+      s.v1[i] = low << n | low >> (32 - n) | uint64_t{high << n | high >> (32 - n)} << 32;
+    }
+    uint8_t packet[32] = {};
+    const int whole = held_ & ~3, last = held_ & 3;
+    std::copy_n(rest_, whole, packet);
+    if (held_ & 16) {
+      std::copy_n(rest_ + held_ - 4, 4, packet + 28);
+    } else if (last) {
+      packet[16] = rest_[whole];
+      packet[17] = rest_[whole + (last >> 1)];
+      packet[18] = rest_[whole + last - 1];
+    }
+    UpdatePackets(&s, packet, 1);
+  }
+  for (int round = 0; round < 4; round++) {
+    const uint64_t lanes[4] = {SwapHalves(s.v0[2]), SwapHalves(s.v0[3]), SwapHalves(s.v0[0]), SwapHalves(s.v0[1])};
+    Update(&s, lanes);
+  }
+  return s.v0[0] + s.v1[0] + s.mul0[0] + s.mul1[0];
+}
+
+}  // namespace jaxdali
