@@ -4,7 +4,6 @@
 #include "ffi/common/kernel.h"
 
 namespace jaxdali {
-namespace {
 
 ffi::Error SetUp(ResizeBatch* b, F32 roi, I32 filters, int32_t first_axis, int32_t num_axes, bool antialias) {
   b->roi = roi.typed_data();
@@ -21,7 +20,6 @@ ffi::Error SetUp(ResizeBatch* b, F32 roi, I32 filters, int32_t first_axis, int32
   return ffi::Error::Success();
 }
 
-}  // namespace
 }  // namespace jaxdali
 
 JAXDALI_DEFINE_KERNEL(resize, jaxdali::SetUp, jaxdali::Resize, jaxdali::LaunchResize,

@@ -185,8 +185,14 @@ JAXDALI_HD inline int SecondPass(const Axis& y, const Axis& x) {
   return x_first < y_first ? 1 : 2;
 }
 
+// Samples begin ... end - 1 of an axis.
+struct Range {
+  int64_t begin, end;
+  int64_t size() const { return end - begin; }
+};
+
 // The taps of one axis: output o is the sum of weight[o * k + j] * source[first[o] + j], j < k. Taps outside the source
-// were added to the edge's weight, so that all indices are inside.
+// were added to the edge's weight, so that all indices are inside. o counts from the first of the outputs made.
 struct Taps {
   int64_t n = 0;
   int k = 0;
@@ -195,8 +201,11 @@ struct Taps {
   int32_t lo = 0, hi = 0;      // the source samples in use, [lo, hi)
   bool negative = false;       // the filter has negative lobes
 
-  // False when the filter is too wide to be represented. `accumulate` and `relative`: see Nearest.
-  bool Make(const Axis& axis, bool accumulate, bool relative);
+  // Of some outputs of an axis. False when the filter is too wide to be represented. `accumulate` and `relative`: see
+  // Nearest.
+  bool Make(const Axis& axis, bool accumulate, bool relative, Range outputs);
+  // Source samples are counted from this one.
+  void CountFrom(int64_t source);
 };
 
 // Resizes one sample, an array [outer, in_extent..., inner].
@@ -238,6 +247,18 @@ struct Axes {
     return kOk;
   }
 };
+
+// Of a job the outputs that are made, from those source samples that there are: `out` and `in` are these alone. The axes
+// are the job's.
+struct ResizePart {
+  Range made[3], held[3];
+  static ResizePart Whole(const ResizeJob& job);
+};
+
+// The source samples that `made` depends on, for `held`: no more than Axes and Taps find.
+Status SourceOf(const ResizeJob& job, ResizePart* part);
+
+Status ResizeSome(const ResizeJob& job, const ResizePart& part);
 
 // A batch, as the custom call gets it.
 struct ResizeBatch {

@@ -16,9 +16,9 @@ namespace jaxdali {
 
 // --- Filters ---------------------------------------------------------------------------------------------------
 
-bool Taps::Make(const Axis& axis, bool accumulate, bool relative) {
+bool Taps::Make(const Axis& axis, bool accumulate, bool relative, Range outputs) {
   if (!axis.representable()) return false;
-  n = axis.n_out;
+  n = outputs.size();
   const int support = static_cast<int>(axis.support);
   const int last = static_cast<int>(axis.n_in) - 1;
   k = std::min(support, last + 1);
@@ -28,9 +28,9 @@ bool Taps::Make(const Axis& axis, bool accumulate, bool relative) {
 
   if (axis.filter == Interp::kNN) {
     const Nearest nearest = Nearest::Make(axis, accumulate, relative);
-    float position = nearest.At(0);
+    float position = accumulate ? nearest.Accumulated(outputs.begin) : 0;
     for (int64_t o = 0; o < n; o++) {
-      first[o] = nearest.Index(accumulate ? position : nearest.At(o));
+      first[o] = nearest.Index(accumulate ? position : nearest.At(outputs.begin + o));
       weight[o] = 1;
       position += axis.scale;
     }
@@ -38,7 +38,7 @@ bool Taps::Make(const Axis& axis, bool accumulate, bool relative) {
     const FilterTable table = FilterTables::Get()[axis.filter];
     std::vector<float> raw(support);
     for (int64_t o = 0; o < n; o++) {
-      const Window window = Window::Of(axis, o);
+      const Window window = Window::Of(axis, outputs.begin + o);
       const int f = window.first;
       float sum = 0;
       if (axis.filter == Interp::kLinear) {
@@ -68,6 +68,13 @@ bool Taps::Make(const Axis& axis, bool accumulate, bool relative) {
   lo = n ? *a : 0;
   hi = n ? *b + k : 0;
   return true;
+}
+
+void Taps::CountFrom(int64_t source) {
+  const auto by = static_cast<int32_t>(source);
+  for (int32_t& f : first) f -= by;
+  lo -= by;
+  hi -= by;
 }
 
 namespace {
@@ -324,14 +331,15 @@ void ResizeImage(const In* in, const Taps& y, const Taps& x, int64_t row_size, i
   ResizeFloat<Portable>(in, y, x, row_size, c, s, out);
 }
 
+// `held`: extents of what there is of the source.
 template <class In, class Out>
-void ResizeSample(const ResizeJob& job, bool nearest, Scratch& s) {
+void ResizeSample(const ResizeJob& job, const int64_t* held, bool nearest, Scratch& s) {
   const In* in = static_cast<const In*>(job.in);
   Out* out = static_cast<Out*>(job.out);
   const int rank = job.num_axes;
   const Taps &y = s.taps[1], &x = s.taps[2];
-  const int64_t c = job.inner, row_size = job.in_extent[rank - 1] * c;
-  const int64_t in_slice = row_size * (rank > 1 ? job.in_extent[rank - 2] : 1), out_slice = y.n * x.n * c;
+  const int64_t c = job.inner, row_size = held[rank - 1] * c;
+  const int64_t in_slice = row_size * (rank > 1 ? held[rank - 2] : 1), out_slice = y.n * x.n * c;
   bool fixed = false;
   if constexpr (std::is_same_v<In, uint8_t> && std::is_same_v<Out, uint8_t>)
     fixed = !nearest && s.u8.Init(y, x, static_cast<int>(std::min<int64_t>(c, 8)));
@@ -342,7 +350,7 @@ void ResizeSample(const ResizeJob& job, bool nearest, Scratch& s) {
   }
   const Taps& z = s.taps[0];
   std::vector<const In*> slices(z.k);
-  for (int64_t i = 0; i < job.outer; i++, in += in_slice * job.in_extent[0]) {
+  for (int64_t i = 0; i < job.outer; i++, in += in_slice * held[0]) {
     for (int64_t o = 0; o < z.n; o++, out += out_slice) {
       for (int j = 0; j < z.k; j++) slices[j] = in + (z.first[o] + j) * in_slice;
       if (z.k == 1) {
@@ -362,46 +370,88 @@ void ResizeSample(const ResizeJob& job, bool nearest, Scratch& s) {
 }
 
 template <class In>
-void ResizeTo(const ResizeJob& job, bool nearest, Scratch& s) {
+void ResizeTo(const ResizeJob& job, const int64_t* held, bool nearest, Scratch& s) {
   if (job.out_type == DType::kF32)
-    ResizeSample<In, float>(job, nearest, s);
+    ResizeSample<In, float>(job, held, nearest, s);
   else
-    ResizeSample<In, In>(job, nearest, s);
+    ResizeSample<In, In>(job, held, nearest, s);
+}
+
+Scratch& ScratchOfThread() {
+  static thread_local Scratch s;
+  return s;
+}
+
+// Of axis `d` of Axes.
+bool MakeTaps(const Axes& axes, int d, Range outputs, Taps* taps) {
+  return taps->Make(axes.axis[d], d < 2, d == axes.second, outputs);
+}
+
+Status ResizeTyped(const ResizeJob& job, const int64_t* held, bool nearest, Scratch& s) {
+  switch (job.in_type) {
+    case DType::kU8:
+      ResizeTo<uint8_t>(job, held, nearest, s);
+      return kOk;
+    case DType::kI16:
+      ResizeTo<int16_t>(job, held, nearest, s);
+      return kOk;
+    case DType::kU16:
+      ResizeTo<uint16_t>(job, held, nearest, s);
+      return kOk;
+    case DType::kF16:
+      ResizeTo<Half>(job, held, nearest, s);
+      return kOk;
+    case DType::kF32:
+      ResizeTo<float>(job, held, nearest, s);
+      return kOk;
+    default:
+      return kInternal;
+  }
 }
 
 }  // namespace
 
-static Status ResizeWhole(const ResizeJob& job) {
-  static thread_local Scratch s;
+ResizePart ResizePart::Whole(const ResizeJob& job) {
+  ResizePart part;
+  for (int a = 0; a < job.num_axes; a++) part.made[a] = {0, job.out_extent[a]}, part.held[a] = {0, job.in_extent[a]};
+  return part;
+}
+
+Status SourceOf(const ResizeJob& job, ResizePart* part) {
+  Axes axes;
+  if (Status made = axes.Make(job); made != kOk) return made;
+  for (int a = 0; a < job.num_axes; a++) {
+    const int d = a + 3 - job.num_axes;
+    // Where taps begin rises or falls with the output: those of the first and of the last tell.
+    const int64_t ends[2] = {part->made[a].begin, part->made[a].end - 1};
+    for (int e = 0; e < 2; e++) {
+      Taps& taps = ScratchOfThread().taps[d];
+      if (!MakeTaps(axes, d, {ends[e], ends[e] + 1}, &taps)) return kTooLarge;
+      Range& held = part->held[a];
+      held = e == 0 ? Range{taps.lo, taps.hi} : Range{std::min<int64_t>(held.begin, taps.lo), std::max<int64_t>(held.end, taps.hi)};
+    }
+  }
+  return kOk;
+}
+
+Status ResizeSome(const ResizeJob& job, const ResizePart& part) {
+  Scratch& s = ScratchOfThread();
   if (job.out_type != job.in_type && job.out_type != DType::kF32) return kInternal;
-  int64_t size = job.outer * job.inner;
-  for (int a = 0; a < job.num_axes; a++) size *= job.out_extent[a];
+  int64_t size = job.outer * job.inner, held[3];
+  for (int a = 0; a < job.num_axes; a++) size *= part.made[a].size(), held[a] = part.held[a].size();
   if (size == 0) return kOk;
   try {
     Axes axes;
     if (Status made = axes.Make(job); made != kOk) return made;
-    const bool nearest = axes.nearest;
-    for (int d = job.num_axes == 3 ? 0 : 1; d < 3; d++)
-      if (!s.taps[d].Make(axes.axis[d], d < 2, d == axes.second)) return kTooLarge;
-    switch (job.in_type) {
-      case DType::kU8:
-        ResizeTo<uint8_t>(job, nearest, s);
-        return kOk;
-      case DType::kI16:
-        ResizeTo<int16_t>(job, nearest, s);
-        return kOk;
-      case DType::kU16:
-        ResizeTo<uint16_t>(job, nearest, s);
-        return kOk;
-      case DType::kF16:
-        ResizeTo<Half>(job, nearest, s);
-        return kOk;
-      case DType::kF32:
-        ResizeTo<float>(job, nearest, s);
-        return kOk;
-      default:
-        return kInternal;
+    for (int a = 0; a < job.num_axes; a++) {
+      const int d = a + 3 - job.num_axes;
+      Taps& taps = s.taps[d];
+      if (!MakeTaps(axes, d, part.made[a], &taps)) return kTooLarge;
+      if (taps.lo < part.held[a].begin || taps.hi > part.held[a].end) return kInternal;
+      taps.CountFrom(part.held[a].begin);
     }
+    if (job.num_axes == 1 && !MakeTaps(axes, 1, {0, 1}, &s.taps[1])) return kTooLarge;
+    return ResizeTyped(job, held, axes.nearest, s);
   } catch (const std::bad_alloc&) {
     return kOutOfMemory;
   }
@@ -410,7 +460,7 @@ static Status ResizeWhole(const ResizeJob& job) {
 Status Resize(const ResizeBatch& batch, int i) {
   ResizeJob job;
   const Status s = batch.Sample(i, &job);
-  return s == kOk ? ResizeWhole(job) : s;
+  return s == kOk ? ResizeSome(job, ResizePart::Whole(job)) : s;
 }
 
 }  // namespace jaxdali

@@ -4,7 +4,6 @@
 #include "ffi/common/kernel.h"
 
 namespace jaxdali {
-namespace {
 
 ffi::Error SetUp(WindowBatch* b, I32 start, I32 step, I32 extent, F32 fill, F32 scale, F32 offset,
                  ffi::Span<const int64_t> permutation, int32_t channel) {
@@ -35,7 +34,6 @@ ffi::Error SetUp(WindowBatch* b, I32 start, I32 step, I32 extent, F32 fill, F32 
   return ffi::Error::Success();
 }
 
-}  // namespace
 }  // namespace jaxdali
 
 JAXDALI_DEFINE_KERNEL(window, jaxdali::SetUp, jaxdali::Window, jaxdali::LaunchWindow,

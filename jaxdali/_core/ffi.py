@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ctypes
+import dataclasses
 import importlib
 import os
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 import jax
@@ -106,6 +108,19 @@ def register_kernel(name: str, library: str | os.PathLike[str], *, platform: Lit
     _libraries[platform, name] = path
 
 
+@dataclasses.dataclass(frozen=True)
+class Call:
+    """What a native call gets beside its batch.
+
+    Attributes:
+      params: further operands, one row per sample.
+      attrs: small static attributes (int, float, bool, str, or a tuple of int).
+    """
+
+    params: tuple[Any, ...]
+    attrs: Mapping[str, Any]
+
+
 def flat(x: Any) -> tuple[Any, Any, Any]:
     """A dense or ragged batch as the operands (data, offsets, shapes) of a native call."""
     if isinstance(x, Ragged):
@@ -139,13 +154,7 @@ def call(
     Returns:
       (output, status ``i32[B]``).
     """
-    if out is None:
-        assert spec.shape is not None
-        result = jax.ShapeDtypeStruct((ctx.B, *spec.shape), spec.dtype)
-        layout = (jnp.zeros((0,), jnp.int32), jnp.zeros((0, spec.ndim), jnp.int32))
-    else:
-        result = jax.ShapeDtypeStruct((out.capacity,), spec.dtype)
-        layout = (out.offsets, out.shapes)
+    result, layout = _result(ctx.B, spec, out)
     results = (result, jax.ShapeDtypeStruct((ctx.B,), jnp.int32))
     if scratch is not None:
         results += (jax.ShapeDtypeStruct((scratch,), jnp.uint8),)
@@ -155,6 +164,43 @@ def call(
         *operands, **{k: _attribute(v) for k, v in attrs.items()}
     )
     return (data if out is None else Ragged(data, out.offsets, out.shapes)), status
+
+
+def call_chain(image: Any, stages: Sequence[tuple[str, LowerContext, Call]]) -> tuple[Any, list[Any]]:
+    """Calls several native kernels as one: each gets, sample by sample, what the one before makes (ffi/chain/chain.h).
+
+    Args:
+      image: the first one's batch, as of `call`.
+      stages: kernel, context and operands of each. Of values in between only the shapes are operands; they have no memory.
+
+    Returns:
+      (what the last one makes, each one's status ``i32[B]``).
+    """
+    *inner, (_, last, _) = stages
+    B, spec, out = last.B, last.spec, last.out[0]
+    result, layout = _result(B, spec, out)
+    between: list[Any] = []
+    for _, ctx, _ in inner:
+        at = ctx.out[0]
+        shapes = jnp.tile(jnp.asarray(ctx.spec.shape, jnp.int32), (B, 1)) if at is None else at.shapes
+        between += [jnp.zeros((0,), ctx.spec.dtype), jnp.zeros((B,), jnp.int32), shapes]
+    operands = (*flat(image), *layout, last.control, *between, *(p for _, _, c in stages for p in c.params))
+    attrs = {f"{k}_{name}": _attribute(v) for k, (_, _, c) in enumerate(stages) for name, v in c.attrs.items()}
+    code = jax.ShapeDtypeStruct((B,), jnp.int32)
+    data, status, stage = jax.ffi.ffi_call("jaxdali_chain", (result, code, code))(
+        *operands, kernels=" ".join(kernel for kernel, _, _ in stages), **attrs
+    )
+    codes = [jnp.where(stage == k, status, 0) for k in range(len(stages))]
+    return (data if out is None else Ragged(data, out.offsets, out.shapes)), codes
+
+
+def _result(B: int, spec: Spec, out: Out | None) -> tuple[jax.ShapeDtypeStruct, tuple[Any, Any]]:
+    """What a call makes, and the operands that say where: offsets and shapes."""
+    if out is None:
+        assert spec.shape is not None
+        dense = jax.ShapeDtypeStruct((B, *spec.shape), spec.dtype)
+        return dense, (jnp.zeros((0,), jnp.int32), jnp.zeros((0, spec.ndim), jnp.int32))
+    return jax.ShapeDtypeStruct((out.capacity,), spec.dtype), (out.offsets, out.shapes)
 
 
 def _attribute(v: Any) -> Any:

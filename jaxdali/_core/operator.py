@@ -13,6 +13,7 @@ import numpy as np
 from jax.sharding import Sharding
 
 from .._data.source import Source
+from . import ffi as _ffi
 from .arguments import NO_ARGUMENTS, Arguments, Values
 from .context import BuildContext, HostContext, LowerContext
 from .values import Spec, Value
@@ -186,6 +187,19 @@ class NativeOperator(ProgramOperator):
     def repairs(self, code: int) -> bool:
         """Whether a sample on which the kernel failed so is made again, or its whole batch, the sample among its `HostContext.bad`."""
         return False
+
+
+class StageOperator(NativeOperator):
+    """One call of its kernel makes one image of one; so the call may be a stage of one that does the work of several operators."""
+
+    def call(self, ctx: LowerContext) -> _ffi.Call:
+        """The kernel's operands and attributes."""
+        raise NotImplementedError(self.name)
+
+    def lower(self, ctx: LowerContext, image: Any, *arguments: Any) -> Any:
+        call = self.call(ctx)
+        y, status = _ffi.call(self.kernel, ctx, image, ctx.spec, ctx.out[0], *call.params, **call.attrs)
+        return (y,), status
 
 
 class SourceOperator(Operator):

@@ -224,6 +224,7 @@ def lease(
                 num_threads=first.num_threads,
                 num_workers=first.py_num_workers,
                 statistics=first.enable_statistics,
+                fuse=first.fuse,
                 seed=first.seed,
                 as_arrays=True,
                 sharding=None if sharding is None else _for_each(sharding, num_outputs(first)),

@@ -48,6 +48,8 @@ class Pipeline(Runnable):
         calls: see `pipeline_def`, of which alone it is an argument in DALI.
       debug: not there yet; True raises NotImplementedError. (In DALI an argument of `pipeline_def` alone.)
       enable_statistics: whether `statistics`, also of an iterator, may be called. Beyond DALI.
+      fuse: whether decoding, resizing, cropping and normalising on the CPU become one native call, which works image by image in the
+        cache and makes of each no more than is wanted: the same results to a level of 255. False: operators by themselves. Beyond DALI.
       enable_checkpointing: whether `checkpoint`, and `checkpoints` of an iterator, may be called.
       checkpoint: what one of these returned: the pipeline goes on from there, with its seed. Needs `enable_checkpointing`.
       output_dtype, output_ndim, output_layout: what the outputs must have, one for all or a list; None: anything. Checked when the
@@ -88,6 +90,7 @@ class Pipeline(Runnable):
         stream_policy: StreamPolicy | None = None,
         concurrency: OperatorConcurrency | None = None,
         enable_conditionals: bool = False,
+        fuse: bool = True,
         debug: bool = False,
     ):
         check.missing_modes(debug)
@@ -114,6 +117,7 @@ class Pipeline(Runnable):
             enable_memory_stats=enable_memory_stats,
             enable_statistics=enable_statistics,
             enable_conditionals=enable_conditionals,
+            fuse=fuse,
             py_num_workers=py_num_workers,
             py_start_method=py_start_method,
             py_callback_pickler=py_callback_pickler,

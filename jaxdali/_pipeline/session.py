@@ -64,6 +64,7 @@ class Session:
             num_threads=settings.threads,
             num_workers=settings.py_num_workers,
             statistics=settings.enable_statistics,
+            fuse=settings.fuse,
             seed=seed,
             as_arrays=False,
         )

@@ -43,6 +43,7 @@ class Settings:
     enable_memory_stats: bool = False
     enable_statistics: bool = False
     enable_conditionals: bool = False
+    fuse: bool = True
     py_num_workers: int = 1
     py_start_method: str = "fork"
     py_callback_pickler: Any = None
@@ -54,7 +55,7 @@ class Settings:
         self._convert(check.optional, "batch_size", "num_threads")
         self._convert(check.not_negative, "device_id", "seed")
         self._convert(check.flag, "exec_pipelined", "exec_async", "set_affinity")
-        self._convert(check.flag, "enable_checkpointing", "enable_memory_stats", "enable_statistics", "enable_conditionals")
+        self._convert(check.flag, "enable_checkpointing", "enable_memory_stats", "enable_statistics", "enable_conditionals", "fuse")
         self._convert(check.whole, "max_streams", "default_cuda_stream_priority", "py_num_workers")
         self._convert(lambda _, x: check.depth(x), "prefetch_queue_depth")
         self._convert(lambda _, x: check.output_dtypes(x), "output_dtype")
@@ -198,6 +199,11 @@ class Configured:
     def enable_statistics(self) -> bool:
         """Whether `Pipeline.statistics` may be called."""
         return self._settings.enable_statistics
+
+    @property
+    def fuse(self) -> bool:
+        """Whether operators on the CPU that work image by image may be one native call."""
+        return self._settings.fuse
 
     @property
     def enable_memory_stats(self) -> bool:

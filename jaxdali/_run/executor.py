@@ -47,6 +47,7 @@ class Executor:
       reader: name of the source that says which epoch and position a sample has; None: the first.
       x64: whether `as_arrays` keeps 64-bit types; None: as the user has set it in JAX.
       statistics: whether the stages are measured.
+      fuse: whether native calls on the CPU are made one where that is possible.
       finish: of `as_arrays`, makes another framework's values of a batch's arrays, in the thread that checks it. What it raises is
         that batch's error.
     """
@@ -67,6 +68,7 @@ class Executor:
         reader: str | None = None,
         x64: bool | None = None,
         statistics: bool = False,
+        fuse: bool = True,
         finish: Callable[[Plan, tuple[jax.Array, ...]], tuple[Any, ...]] | None = None,
         sources: Mapping[int, Source] | None = None,
     ):
@@ -84,7 +86,9 @@ class Executor:
         self.sources: dict[int, Source] = {}
         self._built = False
         self._launching = threading.Lock()
-        self._place = Workplace(shards, batch_size, num_threads=num_threads, seed=seed, as_arrays=as_arrays, x64=x64, statistics=statistics)
+        self._place = Workplace(
+            shards, batch_size, num_threads=num_threads, seed=seed, as_arrays=as_arrays, x64=x64, statistics=statistics, fuse=fuse
+        )
         try:
             self._open(graphs, sources or {}, num_workers)
         except BaseException:

@@ -18,7 +18,7 @@ from .._core.values import Spec, Value
 from . import repair
 from .meter import Meter
 from .outputs import DifferentShapes, Outputs
-from .passes import simplified
+from .passes import fused, simplified
 from .plan import Plan, Ref, Step, Surroundings, bound
 from .work import EagerArrays, Work
 from .workplace import Workplace
@@ -110,7 +110,8 @@ class HostPass:
         self._replan(self.plan)
 
     def _replan(self, plan: Plan):
-        self.plan = simplified(bound(plan, self._surroundings))
+        plan = simplified(bound(plan, self._surroundings))
+        self.plan = fused(plan, self._surroundings.kernels) if self._surroundings.fuse else plan
 
     def run(self, number: int, work: Work) -> dict[int, dict[int, int]]:
         """The host steps of a phase, and the setup of its others. Stops at an eager function when samples have failed: returns these."""

@@ -69,7 +69,7 @@ class Launcher:
         outputs: Outputs,
     ):
         of_shards = {n.id: [g.nodes[i].op for g in graphs] for i, n in enumerate(graphs[0].nodes)}
-        surroundings = Surroundings(place.B, place.kernels, place.settings, sources, of_shards)
+        surroundings = Surroundings(place.B, place.kernels, place.fuse, place.settings, sources, of_shards)
         self.host = HostPass(make_plan(graphs[0]), surroundings, place, self._capacity, outputs)
         self._place = place
         self._shardings = tuple(shardings)
@@ -155,7 +155,7 @@ class Launcher:
             ride = place.as_arrays and last and (any(s is not None for s in self._shardings) or not place.accelerator)
             found = segments(plan, number, place.accelerator, place.kernels, ride)
             read_or_made = [r for s in found for r in (*s.operands, *(r for step in s.steps for r in step.outputs))]
-            ragged = dict.fromkeys(r for r in read_or_made if plan.spec(r).shape is None)
+            ragged = dict.fromkeys(r for r in read_or_made if plan.spec(r).shape is None and not plan.maker(r).fused)
             scratch = [step.id for s in found for step in s.native]
             capacities = capacities_for((tuple(s.key for s in found), place.shards.devices), place.B)
             first = sum(len(p.segments) for p in self._phases)
@@ -204,10 +204,7 @@ class Launcher:
                 operands.value(work.values[ref], cut[phase.ragged[ref]] if ref in phase.ragged else 0)
             for step in segment.steps:
                 setup = work.setups[step.id]
-                made = [
-                    (capacities[phase.ragged[r]], room.offsets[r], work.values[r].shapes) if r in phase.ragged else None
-                    for r in step.outputs
-                ]
+                made = [self._made(r, phase, room, work) for r in step.outputs]
                 scratch = phase.scratch.get(step.id)
                 operands.step(made, setup.params, cut[scratch] if scratch in room.needs else 0)
             codes = self._dispatch(at, segment, phase, operands, work)
@@ -215,6 +212,14 @@ class Launcher:
             work.status.append((label, segment.native, codes))
         if place.meter.enabled:
             place.meter.count("launch", label, place.N if work.only is None else int(work.only.sum()), operands.nbytes)
+
+    def _made(self, ref: Ref, phase: Phase, room: Room, work: Work) -> tuple[int, np.ndarray, np.ndarray] | None:
+        """Capacity, offsets and shapes of a ragged value that a program makes. What goes from step to step in a call has shapes alone."""
+        if self.plan.spec(ref).shape is not None:
+            return None
+        if ref in phase.ragged:
+            return room.capacities[phase.ragged[ref]], room.offsets[ref], work.values[ref].shapes
+        return 0, self._place.zeros.astype(np.int32), work.values[ref].shapes
 
     def _need(self, ref: Ref, data: Packed, work: Work) -> int:
         """Elements of the buffer for a host value. In a branch as if all samples took it: who does so is not to change what is compiled."""
@@ -268,7 +273,8 @@ class Launcher:
 
 def _too_large(segment: Segment, work: Work, reason: str) -> OperatorError:
     """The error for a program that finds no memory: names the step with the largest output, and its largest sample."""
-    step, shapes = max(((s, work.values[r].shapes) for s in segment.steps for r in s.outputs), key=lambda x: x[1].prod(axis=1).sum())
+    made = ((s, work.values[r].shapes) for s in segment.steps if not s.fused for r in s.outputs)
+    step, shapes = max(made, key=lambda x: x[1].prod(axis=1).sum())
     i = int(shapes.prod(axis=1).argmax())
     return step.node.error(
         f"{reason} Its output is the largest of the program; the largest is sample {i}, of shape {tuple(shapes[i].tolist())}"

@@ -6,7 +6,7 @@ import collections
 import dataclasses
 from collections.abc import Callable
 
-from .._core.operator import SourceOperator
+from .._core.operator import SourceOperator, StageOperator
 from .plan import Plan, Presence, Ref, Step
 
 
@@ -68,6 +68,42 @@ def absorb(plan: Plan) -> Plan:
         steps[step.id] = step
     same = all(a is b for a, b in zip(steps.values(), plan.steps, strict=True))
     return plan if same else dataclasses.replace(plan, steps=tuple(steps.values()))
+
+
+def fused(plan: Plan, kernels: frozenset[str]) -> Plan:
+    """Steps on the CPU that give an image to one other alone, marked to be one native call with that.
+
+    Args:
+      kernels: the native kernels of the accelerator.
+    """
+    read = collections.Counter(r for s in plan.steps for r in s.needs)
+    read.update((*plan.outputs, *plan.sinks))
+    steps = {s.id: s for s in plan.steps}
+    length = collections.Counter[int]()
+    for step in plan.steps:
+        first = plan.maker(step.inputs[0]) if step.inputs else None
+        if first is None or not (_is_stage(plan, first, kernels) and _is_stage(plan, step, kernels)):
+            continue
+        together = (first.phase, first.presence) == (step.phase, step.presence)
+        if together and read[step.inputs[0]] == 1 and length[first.id] < _LONGEST - 1:
+            steps[first.id] = dataclasses.replace(first, fused=True)
+            length[step.id] = length[first.id] + 1
+    same = all(a is b for a, b in zip(steps.values(), plan.steps, strict=True))
+    return plan if same else dataclasses.replace(plan, steps=tuple(steps.values()))
+
+
+_LONGEST = 16  # kMostStages of ffi/chain/chain.h
+_CHAINED = ("decode", "resize", "window")  # kernels that the kernel `chain` can call
+
+
+def _is_stage(plan: Plan, step: Step, kernels: frozenset[str]) -> bool:
+    """Whether the call of a step could be one of several: on the CPU, of a value of three axes, or a file, to one of three axes."""
+    op = step.op
+    if not isinstance(op, StageOperator) or not step.known or op.num_outputs > 1 or op.kernel not in _CHAINED:
+        return False
+    if step.specs[0].ndim != 3 or (plan.spec(step.inputs[0]).ndim != 3 and op.kernel != "decode"):
+        return False
+    return step.stage == "cpu" or (step.stage == "device" and op.kernel not in kernels)
 
 
 PASSES: tuple[Callable[[Plan], Plan], ...] = (bypass_identities, absorb, drop_dead)

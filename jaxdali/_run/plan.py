@@ -55,6 +55,7 @@ class Step:
       phase: how many times an eager function must have run before; -1: not bound, as its inputs are not known yet.
       specs: of the outputs; () where an eager function has yet to tell.
       presence: the samples that it is for; None: all.
+      fused: its output goes within one native call to the step that reads it, and is nowhere else.
     """
 
     node: Node
@@ -64,6 +65,7 @@ class Step:
     phase: int = -1
     specs: tuple[Spec, ...] = ()
     presence: Presence | None = None
+    fused: bool = False
 
     @property
     def id(self) -> int:
@@ -164,6 +166,7 @@ class Surroundings:
     Attributes:
       B: samples per shard.
       kernels: the native kernels of the accelerator; none on the CPU.
+      fuse: whether native calls on the CPU are made one where that is possible.
       settings: the JAX settings of the user's thread.
       sources: the running source of each source step, by its id.
       of_shards: the operator of each node as each local shard's graph has it, by the node's id.
@@ -171,6 +174,7 @@ class Surroundings:
 
     B: int
     kernels: frozenset[str]
+    fuse: bool
     settings: UserSettings
     sources: Mapping[int, Source]
     of_shards: Mapping[int, Sequence[Operator]]

@@ -12,8 +12,9 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import PartitionSpec, Sharding
 
+from .._core import ffi as _ffi
 from .._core.context import LowerContext
-from .._core.operator import NativeOperator, ProgramOperator
+from .._core.operator import NativeOperator, ProgramOperator, StageOperator
 from .._core.ragged import Capacities, Ragged
 from .._core.values import narrow
 from .operands import Layout
@@ -81,18 +82,27 @@ def _jit(
         arguments = layout.read(args[0], buffers)
         values: dict[Ref, Any] = dict(zip(segment.operands, arguments.values, strict=True))
         values |= zip(segment.carried, carried, strict=True)
-        columns = []
+        codes: dict[int, Any] = {}  # of native steps
+        chains: dict[Ref, tuple[Any, list[_Stage]]] = {}  # of values inside of a call: what it begins with, and its stages so far
         for step, (out, params, scratch) in zip(segment.steps, arguments.steps, strict=True):
             op = step.op
             assert isinstance(op, ProgramOperator)
             inputs = tuple(map(segment.plan.spec, step.inputs))
             control = arguments.controls[segment.presences[step.presence]]
             ctx = LowerContext(B, inputs, step.specs, control, out, params, scratch)
-            with jax.named_scope(op.name):
-                results = op.lower(ctx, *(None if step.reads_on_host(i) else values[r] for i, r in enumerate(step.inputs)))
-            if isinstance(op, NativeOperator):
-                results, status = results
-                columns.append(status)
+            if step.fused or (step.inputs and step.inputs[0] in chains):
+                assert isinstance(op, StageOperator)
+                image, before = chains.get(step.inputs[0]) or (values[step.inputs[0]], [])
+                stages = [*before, _Stage(step, op, ctx)]
+                if step.fused:
+                    chains[step.outputs[0]] = image, stages
+                    continue
+                results = _called(image, stages, codes)
+            else:
+                with jax.named_scope(op.name):
+                    results = op.lower(ctx, *(None if step.reads_on_host(i) else values[r] for i, r in enumerate(step.inputs)))
+                if isinstance(op, NativeOperator):
+                    results, codes[step.id] = results
             _check_results(step, results, B)
             values |= zip(step.outputs, results, strict=True)
         exports = tuple(values[r] for r in segment.exports)
@@ -100,7 +110,7 @@ def _jit(
             exports = tuple(jax.tree.map(lambda a: a.astype(narrow(a.dtype)), exports))
         if stacked:
             exports = tuple(e if isinstance(e, Ragged) else e[None] for e in exports)
-        status = jnp.stack(columns, axis=1) if columns else jnp.zeros((B, 0), jnp.int32)
+        status = jnp.stack([codes[s.id] for s in segment.native], axis=1) if codes else jnp.zeros((B, 0), jnp.int32)
         return exports, status
 
     ragged = [segment.plan.spec(r).shape is None for r in segment.exports]
@@ -120,6 +130,23 @@ def _jit(
     spec = PartitionSpec("shard")
     mapped = jax.shard_map(jaxdali_pipeline, mesh=shards.mesh, in_specs=spec, out_specs=spec, check_vma=False)
     return jax.jit(mapped, in_shardings=shards.local, out_shardings=(outputs, shards.local))
+
+
+@dataclasses.dataclass(frozen=True)
+class _Stage:
+    """A step within a native call."""
+
+    step: Step
+    op: StageOperator
+    ctx: LowerContext
+
+
+def _called(image: Any, stages: Sequence[_Stage], codes: dict[int, Any]) -> tuple[Any]:
+    """What the last stage of a call makes; the status of each goes to `codes`."""
+    with jax.named_scope(" ".join(s.op.name for s in stages)):
+        result, found = _ffi.call_chain(image, [(s.op.kernel, s.ctx, s.op.call(s.ctx)) for s in stages])
+    codes.update(zip((s.step.id for s in stages), found, strict=True))
+    return (result,)
 
 
 def _check_results(step: Step, results: Sequence[Any], B: int):

@@ -57,6 +57,7 @@ class Segment:
                 s.op.key,
                 s.specs,
                 self.presences[s.presence],
+                s.fused,
                 tuple(None if s.reads_on_host(i) else number[r] for i, r in enumerate(s.inputs)),
             )
             for s in self.steps

@@ -26,6 +26,7 @@ class Workplace:
       seed: of the pipeline.
       as_arrays: outputs are global jax.Arrays (an iterator), else values as they are.
       statistics: whether the meter measures.
+      fuse: whether native calls on the CPU are made one where that is possible.
       x64: whether `as_arrays` keeps 64-bit types; None: as the user has set it in JAX.
 
     Attributes:
@@ -38,13 +39,16 @@ class Workplace:
       pool: of buffers; pool_id: of the native threads.
     """
 
-    def __init__(self, shards: Shards, B: int, *, num_threads: int, seed: int, as_arrays: bool, x64: bool | None, statistics: bool):
+    def __init__(
+        self, shards: Shards, B: int, *, num_threads: int, seed: int, as_arrays: bool, x64: bool | None, statistics: bool, fuse: bool
+    ):
         self.shards = shards
         self.S = len(shards.devices)
         self.B = B
         self.N = self.S * B
         self.num_threads = num_threads
         self.seed = seed
+        self.fuse = fuse
         self.as_arrays = as_arrays
         self.settings = UserSettings()
         self.x64 = self.settings.x64 if x64 is None else x64

@@ -8,7 +8,10 @@ threads of the process, is the figure to trust on a shared machine. DALI is left
 one) does not have it.
 
 The pipelines: ``decode`` (files -> RGB), ``resize`` (decode, resize to 256x256), ``rotate`` (decode, rotate by
--10 ... 10 degrees onto an enlarged canvas, resize to 256x256); two threads, batches of 64.
+-10 ... 10 degrees onto an enlarged canvas, resize to 256x256), ``train`` (a random window decoded and resized to 224x224,
+mirrored, normalised to CHW), ``eval`` (shorter side 256, the middle 224x224, normalised), ``large`` (``resize`` on photos of
+12 megapixels); two threads, batches of 64. jaxdali is measured with ``fuse=True`` and ``fuse=False``, on what `next` of an
+iterator gives, where images have one size.
 """
 
 import argparse
@@ -23,54 +26,75 @@ import sys
 import tempfile
 import time
 
-PIPELINES = ("decode", "resize", "rotate")
-TARGETS = {"resize": 0.55, "rotate": 0.3}  # of DALI's CPU time
+PIPELINES = ("decode", "resize", "rotate", "train", "eval", "large")
+TARGETS = {"decode": 0.55, "resize": 0.23, "rotate": 0.09, "train": 0.28, "eval": 0.28, "large": 0.4}  # of DALI's CPU time
+MEAN, STD = [123.675, 116.28, 103.53], [58.395, 57.12, 57.375]
 
 
-def build(package: str, pipeline: str, data: str, threads: int, batch: int):
-    """The pipeline, in either library: only the package's name differs."""
+def definition(package: str, pipeline: str, data: str):
+    """What defines the pipeline, in either library: only the package's name differs."""
     fn = importlib.import_module(f"{package}.fn")
-    pipeline_def = importlib.import_module(package).pipeline_def
 
-    @pipeline_def(batch_size=batch, num_threads=threads, device_id=None, seed=1, prefetch_queue_depth=2)
     def define():
         jpegs, labels = fn.readers.file(file_root=data, random_shuffle=True, name="reader")
+        if pipeline == "train":
+            images = fn.resize(fn.decoders.image_random_crop(jpegs), size=(224, 224))
+            return fn.crop_mirror_normalize(images, mirror=fn.random.coin_flip(), mean=MEAN, std=STD), labels
         images = fn.decoders.image(jpegs)
+        if pipeline == "eval":
+            images = fn.resize(images, resize_shorter=256)
+            return fn.crop_mirror_normalize(images, crop=(224, 224), mean=MEAN, std=STD), labels
         if pipeline == "rotate":
             images = fn.rotate(images, angle=fn.random.uniform(range=(-10.0, 10.0)), fill_value=0)
         if pipeline != "decode":
             images = fn.resize(images, resize_x=256, resize_y=256)
         return images, labels
 
-    pipe = define()
+    return define
+
+
+def taken(args: argparse.Namespace):
+    """A function that takes the next batch, finished."""
+    define = definition(args.package, args.pipeline, args.data)
+    options = {"batch_size": args.batch, "num_threads": args.threads, "device_id": None, "seed": 1, "prefetch_queue_depth": 2}
+    if args.package == "jaxdali":
+        options["fuse"] = not args.alone
+        if args.pipeline != "decode":
+            jax = importlib.import_module("jax")
+            plugin = importlib.import_module("jaxdali.plugin.jax")
+            iterator = iter(plugin.data_iterator(define, ["images", "labels"])(**options))
+            return lambda: jax.block_until_ready(next(iterator))
+    pipe = importlib.import_module(args.package).pipeline_def(**options)(define)()
     pipe.build()
-    return pipe
+    return pipe.run
 
 
 def measure(args: argparse.Namespace) -> None:
     """Runs one pipeline and prints one JSON line. `Pipeline.run` returns finished batches in both libraries."""
-    pipe = build(args.package, args.pipeline, args.data, args.threads, args.batch)
+    take = taken(args)
     for _ in range(-(-args.warmup // args.batch)):
-        pipe.run()
+        take()
     batches = -(-args.images // args.batch)
     before, start = resource.getrusage(resource.RUSAGE_SELF), time.perf_counter()
     for _ in range(batches):
-        out = pipe.run()
-        if hasattr(out[0], "block_until_ready"):
-            out[0].block_until_ready()
+        take()
     wall = time.perf_counter() - start
     after = resource.getrusage(resource.RUSAGE_SELF)
     cpu = after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime
     n = batches * args.batch
-    print(json.dumps({"images_per_s": n / wall, "cpu_ms": 1e3 * cpu / n}))
+    system = after.ru_stime - before.ru_stime
+    numbers = {"images_per_s": n / wall, "cpu_ms": 1e3 * cpu / n, "system_ms": 1e3 * system / n, "peak_mb": after.ru_maxrss / 1024}
+    print(json.dumps(numbers))
     sys.stdout.flush()
     os._exit(0)  # what is still being prefetched is of no interest
 
 
-def run(python: str, package: str, pipeline: str, args: argparse.Namespace) -> dict | None:
-    command = [python, __file__, "--worker", "--package", package, "--pipeline", pipeline, "--data", args.data]
+def run(python: str, package: str, alone: bool, pipeline: str, args: argparse.Namespace) -> dict:
+    data = args.large if pipeline == "large" else args.data
+    command = [python, __file__, "--worker", "--package", package, "--pipeline", pipeline, "--data", data, *["--alone"] * alone]
     for name in ("threads", "batch", "images", "warmup"):
-        command += [f"--{name}", str(getattr(args, name))]
+        few = pipeline == "large" and name in ("batch", "images", "warmup")
+        command += [f"--{name}", str(max(getattr(args, name) // 16, 1) if few else getattr(args, name))]
     env = {**os.environ, "JAX_PLATFORMS": "cpu", "CUDA_VISIBLE_DEVICES": ""}
     done = subprocess.run(command, capture_output=True, text=True, env=env, timeout=600)
     lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
@@ -95,6 +119,7 @@ def main():
     parser.add_argument("--pipelines", default=",".join(PIPELINES))
     parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--package", help=argparse.SUPPRESS)
+    parser.add_argument("--alone", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--pipeline", help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.worker:
@@ -103,26 +128,29 @@ def main():
         from photos import describe, make_photos
 
         args.data = args.data or str(make_photos(pathlib.Path(scratch)))
+        args.large = str(make_photos(pathlib.Path(scratch) / "large", 16, 4, shapes=[((4000, 3000), 1.0)], sigma=(3, 6)))
         print(f"{describe(pathlib.Path(args.data))}; {args.threads} threads, batches of {args.batch}, {args.rounds} rounds\n")
-        libraries = {"jaxdali": (sys.executable, "jaxdali")}
+        libraries = {"jaxdali": (sys.executable, "jaxdali", False), "jaxdali, fuse=False": (sys.executable, "jaxdali", True)}
         if has_dali(args.dali_python):
-            libraries["DALI"] = (args.dali_python, "nvidia.dali")
+            libraries["DALI"] = (args.dali_python, "nvidia.dali", False)
         else:
             print(f"{args.dali_python} has no nvidia.dali: measuring jaxdali alone\n")
-        print("| pipeline | library | images/s | CPU ms/image | of DALI's CPU | target |")
-        print("|---|---|--:|--:|--:|--:|", flush=True)
+        print("| pipeline | library | images/s | CPU ms/image | of that system | of DALI's CPU | target | peak MB |")
+        print("|---|---|--:|--:|--:|--:|--:|--:|", flush=True)
         for pipeline in args.pipelines.split(","):
             rows: dict[str, list[dict]] = {name: [] for name in libraries}
             for _ in range(args.rounds):
-                for name, (python, package) in libraries.items():
-                    rows[name].append(run(python, package, pipeline, args))
+                for name, library in libraries.items():
+                    rows[name].append(run(*library, pipeline, args))
             for name, got in rows.items():
                 ratio = target = ""
-                if name == "jaxdali" and "DALI" in rows:
+                if name != "DALI" and "DALI" in rows:
                     ratio = f"{statistics.median(a['cpu_ms'] / b['cpu_ms'] for a, b in zip(got, rows['DALI'], strict=True)):.2f}"
-                    target = f"{TARGETS[pipeline]:.2f}" if pipeline in TARGETS else ""
-                speed, cpu = (statistics.median(r[k] for r in got) for k in ("images_per_s", "cpu_ms"))
-                print(f"| {pipeline} | {name} | {speed:.0f} | {cpu:.2f} | {ratio} | {target} |", flush=True)
+                    target = f"{TARGETS[pipeline]:.2f}" if name == "jaxdali" else ""
+                speed, cpu, system, peak = (
+                    statistics.median(r[k] for r in got) for k in ("images_per_s", "cpu_ms", "system_ms", "peak_mb")
+                )
+                print(f"| {pipeline} | {name} | {speed:.0f} | {cpu:.2f} | {system:.2f} | {ratio} | {target} | {peak:.0f} |", flush=True)
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ import numpy as np
 from ... import _cpu, types
 from ..._core import ffi as _ffi
 from ..._core.context import BuildContext, HostContext, LowerContext
-from ..._core.operator import HostOperator, NativeOperator, Operator, Setup
+from ..._core.operator import HostOperator, Operator, Setup, StageOperator
 from ..._core.ragged import Packed, plan_offsets
 from ..._core.values import Spec, Value
 from .._image.resize import output_spec
@@ -140,7 +140,7 @@ class _Samples:
         return self.data[i] if i in self.data else self.source[i]
 
 
-class DecodeImage(NativeOperator):
+class DecodeImage(StageOperator):
     """What `ImageHeaders` gives -> images HWC."""
 
     name = "decoders.image"
@@ -171,21 +171,19 @@ class DecodeImage(NativeOperator):
         assert isinstance(tables.data, np.ndarray)
         return Setup((shapes,), {"info": rows, "tables": tables.data}, scratch=_cpu.plan_jpeg_workspace(tables.data, ctx.S))
 
-    def lower(self, ctx: LowerContext, payload: Any, info: Any, tables: Any) -> Any:
-        image, status = _ffi.call(
-            "decode",
-            ctx,
-            payload,
-            ctx.spec,
-            ctx.out[0],
-            ctx.params["info"],
-            ctx.params["tables"] if self.on_gpu else jnp.zeros((ctx.B, 0), jnp.int32),
-            scratch=ctx.scratch,
-            output_type=int(self.output_type),
-            adjust_orientation=self.adjust_orientation,
-            fast_idct=self.use_fast_idct,
-        )
-        return (image,), status
+    def call(self, ctx: LowerContext) -> _ffi.Call:
+        tables = ctx.params["tables"] if self.on_gpu else jnp.zeros((ctx.B, 0), jnp.int32)
+        attrs = {
+            "output_type": int(self.output_type),
+            "adjust_orientation": self.adjust_orientation,
+            "fast_idct": self.use_fast_idct,
+        }
+        return _ffi.Call((ctx.params["info"], tables), attrs)
+
+    def lower(self, ctx: LowerContext, image: Any, *arguments: Any) -> Any:
+        call = self.call(ctx)
+        y, status = _ffi.call("decode", ctx, image, ctx.spec, ctx.out[0], *call.params, scratch=ctx.scratch, **call.attrs)
+        return (y,), status
 
     def on_host(self, ctx: HostContext, images: Sequence[tuple[np.ndarray, np.ndarray]]) -> list[np.ndarray | int]:
         """Decodes images here and now, on the pipeline's threads.

@@ -12,7 +12,7 @@ import numpy as np
 from ..._core import ffi as _ffi
 from ..._core.arguments import Values
 from ..._core.context import HostContext, LowerContext
-from ..._core.operator import NativeOperator, Setup
+from ..._core.operator import Setup, StageOperator
 from ..._core.values import Spec, Value
 from .layouts import image_layout
 
@@ -46,7 +46,7 @@ class Part:
         self.step[:, axis] = np.where(which, -self.step[:, axis], self.step[:, axis])
 
 
-class Window(NativeOperator):
+class Window(StageOperator):
     """A strided window of each sample, with fill, scale and offset by channel; the output's layout may permute the input's."""
 
     kernel = "window"
@@ -74,21 +74,23 @@ class Window(NativeOperator):
         """Shapes of the output, ``i64[N, ndim]``."""
         return part.extent[:, self._permutation(image, out)]
 
-    def lower(self, ctx: LowerContext, *arrays: Any) -> Any:
-        layout = self.layout(ctx.inputs[0])
-        y, status = call_window(
-            ctx, arrays[0], **ctx.params, permutation=self._permutation(ctx.inputs[0], ctx.spec), channel=layout.find("C")
-        )
-        return (y,), status
+    def call(self, ctx: LowerContext) -> _ffi.Call:
+        image = ctx.inputs[0]
+        return _call(ctx, **ctx.params, permutation=self._permutation(image, ctx.spec), channel=self.layout(image).find("C"))
 
     def _permutation(self, image: Spec, out: Spec) -> list[int]:
         layout = self.layout(image)
         return [layout.index(letter) for letter in out.layout] if out.layout and layout else list(range(image.ndim))
 
 
-def call_window(
+def call_window(ctx: LowerContext, x: Any, start: Any, step: Any, extent: Any, **options: Any) -> tuple[Any, Any]:
+    """A strided window of each sample of `x`, with the arguments of `_call`. Returns (output, status)."""
+    call = _call(ctx, start, step, extent, **options)
+    return _ffi.call("window", ctx, x, ctx.spec, ctx.out[0], *call.params, **call.attrs)
+
+
+def _call(
     ctx: LowerContext,
-    x: Any,
     start: Any,
     step: Any,
     extent: Any,
@@ -98,19 +100,16 @@ def call_window(
     offset: Any = None,
     permutation: Sequence[int] = (),
     channel: int = -1,
-) -> tuple[Any, Any]:
-    """A strided window of each sample, see ffi/window/window.h.
+) -> _ffi.Call:
+    """What the kernel gets, see ffi/window/window.h.
 
     Args:
       start, step, extent: ``i32[B, ndim]`` by axis of the input.
       fill, scale, offset: ``f32[B, channels]``, see `Part`.
       permutation: for each axis of the output the input's. Default: as they are.
       channel: the input's axis along which fill, scale and offset vary; -1: they don't.
-
-    Returns:
-      (output, status).
     """
     none = jnp.zeros((ctx.B, 0), jnp.float32)
-    operands = (none if p is None else p for p in (fill, scale, offset))
     axes = tuple(permutation) or tuple(range(start.shape[1]))
-    return _ffi.call("window", ctx, x, ctx.spec, ctx.out[0], start, step, extent, *operands, permutation=axes, channel=channel)
+    numbers = (none if p is None else p for p in (fill, scale, offset))
+    return _ffi.Call((start, step, extent, *numbers), {"permutation": axes, "channel": channel})

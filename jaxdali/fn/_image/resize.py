@@ -17,7 +17,7 @@ from ..._core.context import HostContext, LowerContext
 from ..._core.declaration import DType
 from ..._core.errors import ArgumentError
 from ..._core.graph import DataNode
-from ..._core.operator import NativeOperator, Setup
+from ..._core.operator import Setup, StageOperator
 from ..._core.operator_function import Hints, Input, OneOrMore, PerSample, operator_function
 from ..._core.ragged import Ragged
 from ..._core.values import Spec, Value
@@ -110,7 +110,7 @@ def plan(
     return np.where(np.isfinite(sizes), sizes, 1).astype(np.int64), interval
 
 
-class Resampling(NativeOperator):
+class Resampling(StageOperator):
     """Resampling of an interval along each spatial axis."""
 
     kernel = "resize"
@@ -149,11 +149,10 @@ class Resampling(NativeOperator):
         shapes[:, first : first + count] = sizes
         return Setup((shapes,), params)
 
-    def lower(self, ctx: LowerContext, image: Any, *arguments: Any) -> Any:
+    def call(self, ctx: LowerContext) -> _ffi.Call:
         first, count = self.resampled(ctx.inputs[0])
         attrs = {"first_axis": first, "num_axes": count, "antialias": self.antialias}
-        y, status = _ffi.call("resize", ctx, image, ctx.spec, ctx.out[0], ctx.params["roi"], ctx.params["filters"], **attrs)
-        return (y,), status
+        return _ffi.Call((ctx.params["roi"], ctx.params["filters"]), attrs)
 
 
 class Resize(Resampling):

@@ -1,0 +1,221 @@
+#include <algorithm>
+#include <cstdlib>
+#include <new>
+
+#include "ffi/chain/chain.h"
+
+namespace jaxdali {
+namespace {
+
+Part Whole(const Batch& b, int i) { return {{{0, b.dim(i, 0)}, {0, b.dim(i, 1)}}}; }
+
+// Of a sample.
+int64_t Size(const Batch& b, int i, const Part& part) {
+  return part.axis[0].size() * part.axis[1].size() * b.dim(i, 2);
+}
+
+// A part of a sample as a batch of its own.
+Batch One(const Batch& b, int i, const Part& part, const void* data) {
+  Batch one = b;
+  one.data = const_cast<void*>(data);
+  one.n = 1;
+  one.offsets = nullptr;
+  one.shapes = nullptr;
+  for (int d = 0; d < 2; d++) one.dense[d] = part.axis[d].size();
+  one.dense[2] = b.dim(i, 2);
+  one.capacity = one.size(0);
+  return one;
+}
+
+// Memory of a thread, kept between samples, unless that is much more than they need.
+class Memory {
+ public:
+  Memory() = default;
+  Memory(const Memory&) = delete;
+  Memory& operator=(const Memory&) = delete;
+  ~Memory() { std::free(data_); }
+
+  void* OfSize(int64_t bytes) {
+    if (bytes > size_ || (size_ > kKept && bytes < size_ / 8)) {
+      std::free(data_);
+      size_ = (bytes + bytes / 4 + 63) / 64 * 64 + 64;
+      data_ = std::aligned_alloc(64, static_cast<size_t>(size_));
+      if (!data_) {
+        size_ = 0;
+        throw std::bad_alloc();
+      }
+    }
+    return data_;
+  }
+
+ private:
+  static constexpr int64_t kKept = int64_t{16} << 20;
+  void* data_ = nullptr;
+  int64_t size_ = 0;
+};
+
+// The data go on to the marker that ends them.
+bool EndsAsJpeg(const uint8_t* data, int64_t size) {
+  return size >= 2 && data[size - 2] == 0xFF && data[size - 1] == 0xD9;
+}
+
+}  // namespace
+
+Status DecodeStage::Reads(int, const Part&, Part* read) const {
+  *read = {};
+  return kOk;
+}
+
+Part DecodeStage::Makes(int i, const Part& wanted) const {
+  const Part whole = Whole(out, i);
+  if (IsFinished(info[i]) || (options.adjust_orientation && info[i].orientation != 1)) return whole;
+  // Files that end early are to be found out as without a chain: that needs the rows below, unless the end is there.
+  const bool complete =
+      info[i].format == static_cast<int32_t>(Format::kJpeg) && EndsAsJpeg(in.sample<uint8_t>(i), in.size(i));
+  Part made = wanted;
+  if (!complete) made.axis[0].end = whole.axis[0].end;
+  return made;
+}
+
+Status DecodeStage::Run(int i, const Part&, const void*, const Part& made, void* to) const {
+  ImageInfo part = info[i];
+  const int64_t height = made.axis[0].size(), width = made.axis[1].size(), channels = out.dim(i, 2);
+  if (part.status == kOk && !IsFinished(part)) {
+    if (!IsDecodable(part)) return kInternal;
+    if (!OutputFits(part, options.type, options.adjust_orientation, out.dim(i, 0), out.dim(i, 1), channels))
+      return kSizeMismatch;
+    if (!Transposes(part, options.adjust_orientation)) {
+      part.region_y += static_cast<int32_t>(made.axis[0].begin);
+      part.region_x += static_cast<int32_t>(made.axis[1].begin);
+      part.region_h = static_cast<int32_t>(height);
+      part.region_w = static_cast<int32_t>(width);
+    }
+  }
+  return DecodeImage(in.sample<uint8_t>(i), in.size(i), part, options, out.dtype, to, height, width, channels);
+}
+
+// Along axes that are not resized everything is made, of everything.
+Part ResizeStage::Makes(int i, const Part& wanted) const {
+  Part made = Whole(batch.out, i);
+  for (int d = 0; d < 2; d++)
+    if (d >= batch.first_axis && d < batch.first_axis + batch.num_axes) made.axis[d] = wanted.axis[d];
+  return made;
+}
+
+Status ResizeStage::Of(int i, const Part& made, ResizeJob* job, ResizePart* part) const {
+  if (Status s = batch.Sample(i, job); s != kOk) return s;
+  *part = ResizePart::Whole(*job);
+  job->outer = job->inner = 1;
+  for (int d = 0; d < 3; d++) {
+    const int a = d - batch.first_axis;
+    const Range range = d < 2 ? made.axis[d] : Range{0, batch.out.dim(i, 2)};
+    if (a >= 0 && a < batch.num_axes)
+      part->made[a] = range;
+    else
+      (a < 0 ? job->outer : job->inner) *= range.size();
+  }
+  return kOk;
+}
+
+Status ResizeStage::Reads(int i, const Part& made, Part* read) const {
+  ResizeJob job;
+  ResizePart part;
+  if (Status s = Of(i, made, &job, &part); s != kOk) return s;
+  if (Status s = SourceOf(job, &part); s != kOk) return s;
+  *read = Whole(batch.in, i);
+  for (int a = 0; a < batch.num_axes; a++)
+    if (const int d = batch.first_axis + a; d < 2) read->axis[d] = part.held[a];
+  return kOk;
+}
+
+Status ResizeStage::Run(int i, const Part& read, const void* from, const Part& made, void* to) const {
+  ResizeJob job;
+  ResizePart part;
+  if (Status s = Of(i, made, &job, &part); s != kOk) return s;
+  for (int a = 0; a < batch.num_axes; a++)
+    if (const int d = batch.first_axis + a; d < 2) part.held[a] = read.axis[d];
+  job.in = from;
+  job.out = to;
+  return ResizeSome(job, part);
+}
+
+bool WindowStage::KeepsAxes(int i) const {
+  for (int k = 0; k < 3; k++)
+    if (batch.extent[int64_t{3} * i + batch.permutation[k]] != batch.out.dim(i, k)) return false;
+  return true;
+}
+
+Part WindowStage::Makes(int i, const Part& wanted) const { return KeepsAxes(i) ? wanted : Whole(batch.out, i); }
+
+void WindowStage::Of(int i, const Part& made, int32_t start[3], int32_t extent[3]) const {
+  const int64_t at = int64_t{3} * i;
+  std::copy_n(batch.start + at, 3, start);
+  std::copy_n(batch.extent + at, 3, extent);
+  for (int k = 0; k < 2 && KeepsAxes(i); k++) {
+    const int d = batch.permutation[k];
+    start[d] += static_cast<int32_t>(made.axis[k].begin) * batch.step[at + d];
+    extent[d] = static_cast<int32_t>(made.axis[k].size());
+  }
+}
+
+Status WindowStage::Reads(int i, const Part& made, Part* read) const {
+  int32_t start[3], extent[3];
+  Of(i, made, start, extent);
+  for (int d = 0; d < 2; d++) {
+    const int64_t dim = batch.in.dim(i, d), a = start[d],
+                  b = a + (int64_t{extent[d]} - 1) * batch.step[int64_t{3} * i + d];
+    read->axis[d] = {std::max<int64_t>(std::min(a, b), 0), std::min(std::max(a, b) + 1, dim)};
+    if (read->axis[d].size() <= 0) read->axis[d] = {0, std::min<int64_t>(dim, 1)};  // nothing but fill
+  }
+  return kOk;
+}
+
+Status WindowStage::Run(int i, const Part& read, const void* from, const Part& made, void* to) const {
+  int32_t start[3], extent[3];
+  Of(i, made, start, extent);
+  for (int d = 0; d < 2; d++) start[d] -= static_cast<int32_t>(read.axis[d].begin);
+  WindowBatch one = batch;
+  one.in = One(batch.in, i, read, from);
+  one.out = One(batch.out, i, made, to);
+  one.start = start;
+  one.extent = extent;
+  one.step += int64_t{3} * i;
+  one.fill += int64_t{i} * batch.fills;
+  one.scale += int64_t{i} * batch.scales;
+  one.offset += int64_t{i} * batch.scales;
+  return Window(one, 0);
+}
+
+Status Chain::Run(int i, int* failed) const {
+  const int n = static_cast<int>(stages.size());
+  thread_local Memory memory[2];
+  Part parts[kMostStages + 1];  // of the values
+  *failed = 0;
+  for (const Batch& b : values)
+    for (int d = 0; d < b.ndim; d++)
+      if (b.dim(i, d) < 0) return kInternal;
+  parts[n] = Whole(values[n], i);
+  for (int k = n - 1; k >= 0; k--) {
+    *failed = k;
+    if (Status s = stages[k]->Reads(i, parts[k + 1], &parts[k]); s != kOk) return s;
+    if (k > 0) parts[k] = stages[k - 1]->Makes(i, parts[k]);
+  }
+  // The first stage gets what there is.
+  if (values[0].ndim == 3) parts[0] = Whole(values[0], i);
+  try {
+    const void* from = values[0].bytes(i);
+    for (int k = 0; k < n; k++) {
+      *failed = k;
+      const Batch& made = values[k + 1];
+      void* to = k + 1 == n ? made.bytes(i)
+                            : memory[k % 2].OfSize(Size(made, i, parts[k + 1]) * SizeOf(made.dtype));
+      if (Status s = stages[k]->Run(i, parts[k], from, parts[k + 1], to); s != kOk) return s;
+      from = to;
+    }
+    return kOk;
+  } catch (const std::bad_alloc&) {
+    return kOutOfMemory;
+  }
+}
+
+}  // namespace jaxdali
