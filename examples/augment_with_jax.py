@@ -67,9 +67,7 @@ with augmented(batch_size=6, seed=3) as iterator:
 print({name: (x.shape, x.dtype.name) for name, x in batch.items()})
 print("labels of the first sample:", np.round(batch["labels"][0], 2))
 assert "callback" not in text
-print(
-    "in one program:", ", ".join(w for w in ("jaxdali_decode", "jaxdali_resize", "stablehlo.dot_general", "stablehlo.minimum") if w in text)
-)
+print("in one program:", ", ".join(w for w in ("jaxdali_chain", "stablehlo.dot_general", "stablehlo.minimum") if w in text))
 
 figure, axes = plt.subplots(3, 6, figsize=(9, 4.8))
 for row, name in zip(axes, ("plain", "jittered", "mixed")):

@@ -13,6 +13,7 @@ namespace jaxdali {
 
 // Of the kernels' own bindings.
 ffi::Error SetUp(ResizeBatch* b, F32 roi, I32 filters, int32_t first_axis, int32_t num_axes, bool antialias);
+ffi::Error SetUp(WarpBatch* b, F64 map, F32 fill, int32_t dims, int32_t first, bool linear, bool has_fill);
 ffi::Error SetUp(WindowBatch* b, I32 start, I32 step, I32 extent, F32 fill, F32 scale, F32 offset,
                  ffi::Span<const int64_t> permutation, int32_t channel);
 
@@ -34,7 +35,8 @@ class Given {
   // The next operand of a stage, or, of a type that is no buffer, its next attribute.
   template <class T>
   ffi::ErrorOr<T> Next() {
-    if constexpr (std::is_same_v<T, ffi::AnyBuffer> || std::is_same_v<T, I32> || std::is_same_v<T, F32>)
+    if constexpr (std::is_same_v<T, ffi::AnyBuffer> || std::is_same_v<T, I32> || std::is_same_v<T, F32> ||
+                  std::is_same_v<T, F64>)
       return args_.get<T>(next_++);
     else
       return attrs_.get<T>(prefix_ + std::string(names_[next_name_++]));
@@ -104,6 +106,11 @@ ffi::Error MakeStage(std::string_view kernel, size_t k, Given* given, Chain* cha
     given->Begin(k, {"first_axis", "num_axes", "antialias"});
     ffi::Error (*set_up)(ResizeBatch*, F32, I32, int32_t, int32_t, bool) = SetUp;
     return Make<ResizeStage>(given, set_up, in, out, chain);
+  }
+  if (kernel == "warp") {
+    given->Begin(k, {"dims", "first", "linear", "has_fill"});
+    ffi::Error (*set_up)(WarpBatch*, F64, F32, int32_t, int32_t, bool, bool) = SetUp;  // of three axes: dims is 2
+    return Make<WarpStage>(given, set_up, in, out, chain);
   }
   if (kernel == "window") {
     given->Begin(k, {"permutation", "channel"});

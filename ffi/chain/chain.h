@@ -11,6 +11,7 @@
 #include "ffi/common/batch.h"
 #include "ffi/decode/decode.h"
 #include "ffi/resize/resize.h"
+#include "ffi/warp/warp.h"
 #include "ffi/window/window.h"
 
 namespace jaxdali {
@@ -53,6 +54,15 @@ class ResizeStage : public Stage {
 
  private:
   Status Of(int i, const Part& made, ResizeJob* job, ResizePart* part) const;
+};
+
+// It reads everything, and makes what is wanted.
+class WarpStage : public Stage {
+ public:
+  WarpBatch batch;
+
+  Status Reads(int i, const Part& made, Part* read) const override;
+  Status Run(int i, const Part& read, const void* from, const Part& made, void* to) const override;
 };
 
 class WindowStage : public Stage {

@@ -139,6 +139,24 @@ Status ResizeStage::Run(int i, const Part& read, const void* from, const Part& m
   return ResizeSome(job, part);
 }
 
+Status WarpStage::Reads(int i, const Part&, Part* read) const {
+  *read = Whole(batch.in, i);
+  return kOk;
+}
+
+Status WarpStage::Run(int i, const Part&, const void* from, const Part& made, void* to) const {
+  WarpArgs a;
+  if (Status s = batch.Sample(i, &a); s != kOk) return s;
+  a.in = from;
+  a.out = to;
+  for (int s = 0; s < 2; s++) {
+    a.map[s][3] += made.axis[1].begin * a.map[s][0] + made.axis[0].begin * a.map[s][1];
+    a.out_size[s] = made.axis[1 - s].size();
+  }
+  if (Size(batch.out, i, made) > 0) WarpWhole(a);
+  return kOk;
+}
+
 bool WindowStage::KeepsAxes(int i) const {
   for (int k = 0; k < 3; k++)
     if (batch.extent[int64_t{3} * i + batch.permutation[k]] != batch.out.dim(i, k)) return false;

@@ -4,7 +4,6 @@
 #include "ffi/common/kernel.h"
 
 namespace jaxdali {
-namespace {
 
 ffi::Error SetUp(WarpBatch* b, F64 map, F32 fill, int32_t dims, int32_t first, bool linear, bool has_fill) {
   b->map = map.typed_data();
@@ -21,7 +20,6 @@ ffi::Error SetUp(WarpBatch* b, F64 map, F32 fill, int32_t dims, int32_t first, b
   return ffi::Error::Success();
 }
 
-}  // namespace
 }  // namespace jaxdali
 
 JAXDALI_DEFINE_KERNEL(warp, jaxdali::SetUp, jaxdali::Warp, jaxdali::LaunchWarp,

@@ -102,8 +102,9 @@ struct WarpBatch {
   }
 };
 
-// The CPU kernel.
+// The CPU kernel; and of one sample.
 Status Warp(const WarpBatch& batch, int i);
+void WarpWhole(const WarpArgs& a);
 
 // The CUDA kernel; null or what went wrong.
 const char* LaunchWarp(const WarpBatch& batch, const Samples& samples, void* stream);

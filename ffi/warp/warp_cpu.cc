@@ -314,8 +314,10 @@ Kernel KernelFor(DType in, DType out) {
 Status Warp(const WarpBatch& batch, int i) {
   WarpArgs a;
   if (Status s = batch.Sample(i, &a); s != kOk) return s;
-  if (batch.out.size(i) > 0) KernelFor(a.in_type, a.out_type)(a);
+  if (batch.out.size(i) > 0) WarpWhole(a);
   return kOk;
 }
+
+void WarpWhole(const WarpArgs& a) { KernelFor(a.in_type, a.out_type)(a); }
 
 }  // namespace jaxdali

@@ -48,8 +48,8 @@ class Pipeline(Runnable):
         calls: see `pipeline_def`, of which alone it is an argument in DALI.
       debug: not there yet; True raises NotImplementedError. (In DALI an argument of `pipeline_def` alone.)
       enable_statistics: whether `statistics`, also of an iterator, may be called. Beyond DALI.
-      fuse: whether decoding, resizing, cropping and normalising on the CPU become one native call, which works image by image in the
-        cache and makes of each no more than is wanted: the same results to a level of 255. False: operators by themselves. Beyond DALI.
+      fuse: whether decoding, warping, resizing, cropping and normalising on the CPU become one native call, which works image by
+        image in the cache and makes of each no more than is wanted: the same results to a level of 255. Beyond DALI.
       enable_checkpointing: whether `checkpoint`, and `checkpoints` of an iterator, may be called.
       checkpoint: what one of these returned: the pipeline goes on from there, with its seed. Needs `enable_checkpointing`.
       output_dtype, output_ndim, output_layout: what the outputs must have, one for all or a list; None: anything. Checked when the

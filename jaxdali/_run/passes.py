@@ -93,7 +93,7 @@ def fused(plan: Plan, kernels: frozenset[str]) -> Plan:
 
 
 _LONGEST = 16  # kMostStages of ffi/chain/chain.h
-_CHAINED = ("decode", "resize", "window")  # kernels that the kernel `chain` can call
+_CHAINED = ("decode", "resize", "warp", "window")  # kernels that the kernel `chain` can call
 
 
 def _is_stage(plan: Plan, step: Step, kernels: frozenset[str]) -> bool:

@@ -95,7 +95,12 @@ def resized(rng, images):
 
 def windowed(rng, images, channels):
     coin = fn.random.uniform(range=(0.0, 1.0))
-    kind = chosen(rng, "crop", "flip", "slice", "normalize", "normalize", "pad", "none")
+    kind = chosen(rng, "crop", "flip", "slice", "normalize", "normalize", "pad", "warp", "none")
+    if kind == "warp" and rng.random() < 0.5:
+        turned = fn.rotate(images, angle=fn.random.uniform(range=(-40.0, 40.0)), fill_value=chosen(rng, 9.0, None))
+        return fn.crop(turned, crop=(20, 22), crop_pos_x=coin, crop_pos_y=coin)
+    if kind == "warp":
+        return fn.flip(fn.warp_affine(images, matrix=[0.9, 0.2, 3.0, -0.1, 1.1, 4.0], size=(33, 44), fill_value=0, inverse_map=False))
     if kind == "crop":
         return fn.crop(images, crop=(30, 25), crop_pos_x=coin, crop_pos_y=coin, out_of_bounds_policy="trim_to_shape")
     if kind == "flip":
@@ -145,6 +150,11 @@ def test_train_and_eval():
         images = fn.resize(fn.decoders.image(source(), device="mixed"), resize_shorter=64)
         return fn.crop_mirror_normalize(images, crop=(56, 56), mean=[124.0, 116.0, 104.0], std=[58.0, 57.0, 57.0])
 
+    def turned():
+        images = fn.rotate(fn.decoders.image(source()), angle=fn.random.uniform(range=(-10.0, 10.0)), fill_value=0)
+        return fn.resize(images, size=(48, 40))
+
+    assert 'kernels = "decode warp resize"' in both(turned)
     for define in (train, evaluate):
         text = both(define, level=1 / 57)
         assert 'kernels = "decode resize window"' in text

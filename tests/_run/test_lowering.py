@@ -1,6 +1,7 @@
 """Pipelines lower to jitted computations: what is in the programs, and how often they are compiled."""
 
 import contextlib
+import functools
 import gc
 import math
 import re
@@ -63,7 +64,9 @@ def definition(files, num_shards=1, shard_id=0):
 def test_program_holds_custom_calls_and_no_collective(spread, make):
     mesh = make(jax.devices())
     sharding = NamedSharding(mesh, PartitionSpec("batch"))
-    with data_iterator(definition, ["images", "labels"], reader_name="reader", sharding=sharding)(spread, batch_size=16, seed=1) as it:
+    with data_iterator(definition, ["images", "labels"], reader_name="reader", sharding=sharding)(
+        spread, batch_size=16, seed=1, fuse=False
+    ) as it:
         batch = next(it)
         lowered = it.pipelines[0].lower()
     assert batch["images"].sharding == sharding
@@ -79,8 +82,8 @@ def test_program_holds_custom_calls_and_no_collective(spread, make):
 def test_few_compilations_over_an_epoch_and_none_for_a_second_iterator(spread):
     rng = np.random.default_rng(6)
     files = [spread[i] for i in rng.integers(0, len(spread), 2000)]
-    make = data_iterator(definition, ["images", "labels"], reader_name="reader")
-    with compilations() as seen, make(files, batch_size=8, seed=1) as it:
+    make = functools.partial(data_iterator(definition, ["images", "labels"], reader_name="reader"), batch_size=8, fuse=False)
+    with compilations() as seen, make(files, seed=1) as it:
         count = sum(1 for _ in it)
         lowered = it.lower()
     assert count == 250
@@ -90,7 +93,7 @@ def test_few_compilations_over_an_epoch_and_none_for_a_second_iterator(spread):
     need = max(sum(-(-sizes[f] // 64) * 64 for f in files[i : i + 8]) for i in range(0, 2000, 8))
     capacity = max(s.shape[0] for s in custom_call_results(lowered, "jaxdali_decode"))
     assert need <= capacity <= 2 * need
-    with compilations() as seen, make(files[::-1], batch_size=8, seed=2) as it:
+    with compilations() as seen, make(files[::-1], seed=2) as it:
         assert sum(1 for _ in it) == 250
     assert seen == []
 

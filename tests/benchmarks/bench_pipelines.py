@@ -19,6 +19,7 @@ import importlib
 import json
 import os
 import pathlib
+import re
 import resource
 import statistics
 import subprocess
@@ -83,7 +84,8 @@ def measure(args: argparse.Namespace) -> None:
     cpu = after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime
     n = batches * args.batch
     system = after.ru_stime - before.ru_stime
-    numbers = {"images_per_s": n / wall, "cpu_ms": 1e3 * cpu / n, "system_ms": 1e3 * system / n, "peak_mb": after.ru_maxrss / 1024}
+    peak = re.search(r"VmHWM:\s+(\d+)", pathlib.Path("/proc/self/status").read_text())  # of ru_maxrss the parent's is part
+    numbers = {"images_per_s": n / wall, "cpu_ms": 1e3 * cpu / n, "system_ms": 1e3 * system / n, "peak_mb": int(peak[1]) / 1024}
     print(json.dumps(numbers))
     sys.stdout.flush()
     os._exit(0)  # what is still being prefetched is of no interest

@@ -10,13 +10,13 @@ import numpy as np
 from ... import types
 from ..._core import ffi as _ffi
 from ..._core.context import HostContext, LowerContext
-from ..._core.operator import NativeOperator, Setup
+from ..._core.operator import Setup, StageOperator
 from ..._core.values import Spec, Value
 from .._tensor.cast import convert
 from .layouts import TOO_LARGE, image_layout, spec_of
 
 
-class Warp(NativeOperator):
+class Warp(StageOperator):
     """An affine map of images or volumes."""
 
     kernel = "warp"
@@ -72,12 +72,10 @@ class Warp(NativeOperator):
             fill = convert(np, fill, dtype).astype(np.float32)
         return fill[0]
 
-    def lower(self, ctx: LowerContext, *arrays: Any) -> Any:
+    def call(self, ctx: LowerContext) -> _ffi.Call:
         _, first, dims = self.layout(ctx.inputs[0])
-        has_fill, p = self.fill_value is not None, ctx.params
-        attrs = {"dims": dims, "first": first, "linear": self.linear, "has_fill": has_fill}
-        y, status = _ffi.call("warp", ctx, arrays[0], ctx.spec, ctx.out[0], p["map"], p["fill"], **attrs)
-        return (y,), status
+        attrs = {"dims": dims, "first": first, "linear": self.linear, "has_fill": self.fill_value is not None}
+        return _ffi.Call((ctx.params["map"], ctx.params["fill"]), attrs)
 
 
 _WARP_TYPES = ("uint8", "int16", "int32", "float16", "float32")
