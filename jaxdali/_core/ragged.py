@@ -116,19 +116,22 @@ class DeviceSamples(Sequence[jax.Array]):
         return [flat[a:b].reshape(shape) for a, b, shape in zip(self._starts, ends, self.shapes)]
 
 
+_MOST_BLOCKS = np.iinfo(np.int32).max
+
+
 def plan_offsets(shapes: np.ndarray, num_shards: int) -> tuple[np.ndarray, int]:
     """Offsets (``i32[S*B]``, in units of `ALIGNMENT` elements) of packed samples, and the elements the fullest shard needs."""
     sizes = shapes.prod(axis=1) if shapes.shape[1] else np.ones(len(shapes), np.int64)
     blocks = (-(-sizes // ALIGNMENT)).reshape(num_shards, -1)
-    ends = np.cumsum(blocks, axis=1)
-    if ends.size and ends.max() > np.iinfo(np.int32).max:
+    ends = blocks.cumsum(axis=1)
+    most = int(ends[:, -1].max()) if ends.size else 0
+    if most > _MOST_BLOCKS:
         i = int(sizes.argmax())
         raise ValueError(
-            f"a batch of {int(ends.max()) * ALIGNMENT} elements in one shard is more than a ragged batch can address; "
+            f"a batch of {most * ALIGNMENT} elements in one shard is more than a ragged batch can address; "
             f"the largest is sample {i}, of shape {tuple(shapes[i].tolist())}"
         )
-    offsets = (ends - blocks).astype(np.int32).reshape(-1)
-    return offsets, int(ends[:, -1].max()) * ALIGNMENT if ends.size else 0
+    return (ends - blocks).astype(np.int32).reshape(-1), most * ALIGNMENT
 
 
 MOST_ROOM = 1.9

@@ -39,7 +39,7 @@ class _Run:
     steps: list[tuple[Step, Callable[..., np.ndarray], np.ndarray]]  # with what computes it, and the shapes of its output
 
     def __call__(self, work: Work, meter: Meter):
-        values = work.values
+        values, everywhere = work.values, work.among(None)
         with np.errstate(all="ignore"), meter.annotation("host", "pointwise"):
             for step, compute, shapes in self.steps:
                 ref = step.outputs[0]
@@ -53,7 +53,8 @@ class _Run:
                             data = compute(*[values[r].data for r in step.inputs])
                     except (ValueError, TypeError, ArithmeticError) as e:
                         raise step.node.error(f"{type(e).__name__}: {e}") from e
-                    values[ref] = Value(step.specs[0], shapes, data, work.among(step.presence))
+                    among = everywhere if step.presence is None else work.among(step.presence)
+                    values[ref] = Value(step.specs[0], shapes, data, among)
 
 
 def _prepared(plan: Plan, number: int, N: int) -> list[_Alone | _Run]:

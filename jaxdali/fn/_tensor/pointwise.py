@@ -70,12 +70,13 @@ class Function:
     def of(self, dtypes: Sequence[np.dtype], xp: Any = np) -> Callable[..., Any]:
         """The function of operands of these types, arrays or NumPy scalars."""
         common = self.rule(dtypes) if self.rule else None
-        result = self.result(dtypes)
+        result, compute = self.result(dtypes), self.compute
+        converts = common is not None and any(d != common for d in dtypes)
 
         def function(*operands: Any) -> Any:
-            if common is not None:
+            if converts:
                 operands = tuple([x if x.dtype == common else x.astype(common) for x in operands])
-            out = self.compute(xp, *operands)
+            out = compute(xp, *operands)
             return out if out.dtype == result else out.astype(result)
 
         return function
