@@ -152,3 +152,20 @@ def write_tar(path: pathlib.Path, members: Iterable[tuple[str, bytes]], format: 
             info.size = len(data)
             f.addfile(info, io.BytesIO(data))
     return path
+
+
+# --- COCO -----------------------------------------------------------------------------------------------------------
+
+
+def coco_counts(counts: Sequence[int]) -> str:
+    """Lengths of runs as COCO compresses them: from the third on the difference to the one before the last, 5 bits a letter."""
+    text = ""
+    for i, n in enumerate(counts):
+        x = n - counts[i - 2] if i > 2 else n
+        while True:
+            bits, x = x & 31, x >> 5
+            ended = x == (-1 if bits & 16 else 0)
+            text += chr(48 + (bits if ended else bits | 32))
+            if ended:
+                break
+    return text

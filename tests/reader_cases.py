@@ -125,6 +125,17 @@ def prepare(folder: pathlib.Path):
         "annotations": [dict(zip(("image_id", "category_id", "bbox", "iscrowd", "segmentation"), x)) for x in annotations],
     }
     (folder / "coco.json").write_text(json.dumps(document))
+    rng = np.random.default_rng(5)
+    sizes = rng.integers(3, 15, (12, 2)).tolist()
+    objects = [(i, [4, 18, 90][rng.integers(3)], segmentation(rng, *sizes[i])) for i in range(12) for _ in range(rng.integers(5))]
+    document["images"] = [{"id": i, "file_name": f"{i}.jpg", "width": w, "height": h} for i, (w, h) in enumerate(sizes)]
+    for i in range(12):
+        (folder / "images" / f"{i}.jpg").write_bytes(data(i))
+    document["annotations"] = [
+        {"image_id": i, "category_id": k, "bbox": [0, 0, 3, 3], "iscrowd": int(isinstance(x, dict)), "segmentation": x}
+        for i, k, x in objects
+    ]
+    (folder / "pixels.json").write_text(json.dumps(document))
 
 
 def coco(**arguments: Any) -> Define:
@@ -132,6 +143,24 @@ def coco(**arguments: Any) -> Define:
         return p.fn.readers.coco(file_root=str(folder / "images"), annotations_file=str(folder / "coco.json"), **arguments, **order)
 
     return define
+
+
+def pixels(p: Any, folder: pathlib.Path, order: dict[str, Any]) -> Any:
+    file = str(folder / "pixels.json")
+    return tuple(p.fn.readers.coco(file_root=str(folder / "images"), annotations_file=file, pixelwise_masks=True, **order))
+
+
+def segmentation(rng: np.random.Generator, width: int, height: int) -> Any:
+    """One or several polygons, which reach outside, or runs of pixels, plain or compressed."""
+    kind = rng.integers(4)
+    if kind < 2:
+        ends = np.array([width, height]) + 1
+        return [
+            np.round(rng.uniform(-1, ends, (rng.integers(3, 6), 2)), int(rng.integers(3))).ravel().tolist() for _ in range(1 + 2 * kind)
+        ]
+    mask = np.concatenate([[0], rng.random(width * height) < 0.4, [2]])
+    counts = np.diff(np.flatnonzero(np.diff(mask)), prepend=0).tolist()
+    return {"size": [height, width], "counts": counts if kind == 2 else c.coco_counts(counts)}
 
 
 def coco_saved(**arguments: Any) -> Define:
@@ -236,6 +265,7 @@ CASES = {
     "coco_images": Case(coco(images=["d.jpg", "b.jpg", "none.jpg", "d.jpg"]), batch_size=3),
     "coco_polygons": Case(coco(polygon_masks=True), batch_size=4),
     "coco_ratio": Case(coco(polygon_masks=True, ratio=True), batch_size=4),
+    "coco_pixels": Case(pixels, ({}, {"ratio": True}, {"avoid_class_remapping": True, "image_ids": True}, {"include_iscrowd": False}), 12),
     "coco_saved": Case(coco_saved(ltrb=True, ratio=True), batch_size=4),
     "tfrecord": Case(tfrecord, SHUFFLED, 4, 6),
     "tfrecord_unpacked": Case(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable
-from typing import Annotated, Any, ClassVar, Literal, Unpack
+from typing import Annotated, Any, ClassVar, Literal, Unpack, cast
 
 import numpy as np
 
@@ -69,13 +69,13 @@ class Inflate(HostOperator):
         a = self.arguments(ctx, arguments)
         shapes = a.vector("shape", ctx.spec.ndim - self._in_chunks)
         assert shapes is not None
-        offsets, sizes = (a.ragged(n) if n in a else None for n in ("chunk_offsets", "chunk_sizes"))
+        offsets, sizes = (a.ragged(n) if n in a else [None] * ctx.N for n in ("chunk_offsets", "chunk_sizes"))
         rows = [np.zeros(ctx.spec.shape or (0,) * ctx.spec.ndim, ctx.spec.dtype)] * ctx.N
         for i in np.flatnonzero(ctx.present).tolist():
             compressed = data.sample(i)
             try:
                 if self._in_chunks:
-                    chunks = _chunks(len(compressed), offsets and offsets[i], sizes and sizes[i])
+                    chunks = _chunks(len(compressed), offsets[i], sizes[i])
                     rows[i] = self._inflated(compressed, chunks, (len(chunks), *shapes[i].astype(int).tolist()))
                 else:
                     rows[i] = self._inflated(compressed, [(0, len(compressed))], tuple(shapes[i].astype(int).tolist()))
@@ -171,6 +171,6 @@ def inflate(
     given = {"shape": shape, "chunk_offsets": chunk_offsets, "chunk_sizes": chunk_sizes}
     args, nodes = Arguments.of(given, is_node)
     chunked = chunk_offsets is not None or chunk_sizes is not None
-    op = Inflate(args=args, dtype=np.dtype(dtype), layout=sequence_axis_name + layout if layout and chunked else layout)
+    op = Inflate(args=args, dtype=cast(np.dtype, dtype), layout=sequence_axis_name + layout if layout and chunked else layout)
     result = add(op, copy_to(data, "cpu"), *nodes, name=name)
     return result.gpu() if (device or data.device) == "gpu" else result

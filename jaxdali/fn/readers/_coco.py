@@ -17,7 +17,7 @@ from ..._core.graph import DataNode
 from ..._core.operator_function import operator_function
 from ..._core.values import Spec
 from ..._data.files import Files, Path, as_list
-from ..._data.listed import OnError, Reader, ReaderHints
+from ..._data.listed import OnError, Reader, ReaderHints, warn
 from ..._data.storage import Storage, Store, plain
 from ._file import LabelledFiles
 
@@ -25,7 +25,16 @@ BOXES = Spec(np.dtype(np.float32), 2, None, "", (None, 4))
 LABELS = Spec(np.dtype(np.int32), 1, None)
 POLYGONS = Spec(np.dtype(np.int32), 2, None, "", (None, 3))
 VERTICES = Spec(np.dtype(np.float32), 2, None, "", (None, 2))
+PIXELS = Spec(np.dtype(np.int32), 3, None, "HWC", (None, None, 1))
 IMAGE_ID = Spec(np.dtype(np.int32), 1, (1,))
+
+# Deprecated arguments, and what took their place.
+_RENAMED = {
+    "dump_meta_files": "save_preprocessed_annotations",
+    "dump_meta_files_path": "save_preprocessed_annotations_dir",
+    "meta_files_path": "preprocessed_annotations",
+    "save_img_ids": "image_ids",
+}
 
 
 @dataclasses.dataclass
@@ -37,6 +46,8 @@ class _Columns:
       ends, polygon_ends, vertex_ends: ``i64[images]``, where each image's objects, polygons and vertices end.
       boxes: ``f32[objects, 4]``; labels: ``i32[objects]``; polygons: ``i32[polygons, 3]``: object, first vertex, and the one behind the
         last; vertices: ``f32[vertices, 2]``.
+      sizes: ``f32[images, 2]``, width and height; runs: of each image (object, run-length encoding), as COCO has it. Both are empty where
+        annotations were preprocessed.
     """
 
     names: list[str]
@@ -48,6 +59,46 @@ class _Columns:
     polygons: np.ndarray
     vertex_ends: np.ndarray
     vertices: np.ndarray
+    sizes: np.ndarray = dataclasses.field(default_factory=lambda: np.zeros((0, 2), np.float32))
+    runs: list[list[tuple[int, Any]]] = dataclasses.field(default_factory=list)
+
+    def of(self, i: int, values: np.ndarray, ends: np.ndarray) -> np.ndarray:
+        """The part of image `i`."""
+        return values[ends[i - 1] if i else 0 : ends[i]]
+
+    def pixels(self, i: int, ratio: bool) -> np.ndarray:
+        """``i32[H, W, 1]``: the class of each pixel of image `i`, as DALI has it; 0: none. Of classes that overlap the highest."""
+        masks = _masks()
+        width, height = map(int, self.sizes[i])
+        scale = self.sizes[i] if ratio else np.float32(1)
+        classes, vertices = self.of(i, self.labels, self.ends), self.of(i, self.vertices, self.vertex_ends)
+        drawn: dict[int, list[Any]] = {}
+        for k, first, last in self.of(i, self.polygons, self.polygon_ends).tolist():
+            drawn.setdefault(int(classes[k]), []).append((vertices[first:last] * scale).astype(np.float64).ravel().tolist())
+        # A class has its last run-length encoding, or where it has polygons these.
+        encoded = {
+            int(classes[k]): x if isinstance(x["counts"], (str, bytes)) else masks.frPyObjects(x, *x["size"]) for k, x in self.runs[i]
+        }
+        encoded |= {c: masks.merge(masks.frPyObjects(polygons, height, width)) for c, polygons in drawn.items()}
+        found, last = np.zeros(width * height, np.int32), 0
+        for c in sorted(encoded):
+            if list(encoded[c]["size"]) != [height, width]:
+                raise ValueError(f"its masks are of images of {encoded[c]['size']}, not of {[height, width]}")
+            mask = masks.decode(encoded[c]).ravel(order="F").astype(bool)
+            changes = np.flatnonzero(mask[1:] != mask[:-1])
+            last = max(last, int(changes[-1]) + 1) if len(changes) else last
+            if found[-1]:  # of the last run of pixels DALI keeps the class that is there
+                mask[last:] = False
+            found[mask] = c
+        return found.reshape(width, height).T[:, :, None]
+
+
+def _masks() -> Any:
+    try:
+        from pycocotools import mask
+    except ImportError as e:
+        raise ImportError('pixelwise_masks of readers.coco need pycocotools: pip install "jaxdali[coco]"') from e
+    return mask
 
 
 class _Annotated(LabelledFiles):
@@ -55,6 +106,7 @@ class _Annotated(LabelledFiles):
 
     def __init__(self, op: ReadCOCO, columns: _Columns, files: Files):
         super().__init__(files, np.zeros(len(files), np.int32), "labels")
+        self._columns, self._ratio = columns, op.ratio
         parts: list[tuple[Spec, np.ndarray, np.ndarray | None]] = [
             (BOXES, columns.boxes, columns.ends),
             (LABELS, columns.labels, columns.ends),
@@ -62,32 +114,41 @@ class _Annotated(LabelledFiles):
         if op.polygon_masks or op.masks:
             polygons = columns.polygons * np.array([1, 2, 2], np.int32) if op.masks else columns.polygons
             parts += [(POLYGONS, polygons, columns.polygon_ends), (VERTICES, columns.vertices, columns.vertex_ends)]
+        self._pixels = len(parts) + 1 if op.pixelwise_masks else None  # their output
         if op.image_ids:
             parts.append((IMAGE_ID, columns.ids[:, None], None))
         self._parts = parts
-        self.specs = (LabelledFiles.specs[0], *(spec for spec, _, _ in parts))
+        specs = [LabelledFiles.specs[0], *(spec for spec, _, _ in parts)]
         digest = files.digest.copy()
+        if self._pixels is not None:
+            _masks()
+            specs.insert(self._pixels, PIXELS)
+            for x in (columns.polygons, columns.vertices, columns.sizes):
+                digest.update(np.ascontiguousarray(x).data)
+            digest.update(repr(columns.runs).encode())
+        self.specs = tuple(specs)
         for _, values, ends in parts:
             digest.update(np.ascontiguousarray(values).data)
             digest.update(b"" if ends is None else ends.data)
         self.digest = digest.hexdigest()[:16]
 
-    def _of(self, i: int, values: np.ndarray, ends: np.ndarray | None) -> np.ndarray:
-        return values[i] if ends is None else values[ends[i - 1] if i else 0 : ends[i]]
+    def _annotations(self, i: int) -> list[np.ndarray]:
+        """The outputs behind the image."""
+        found = [values[i] if ends is None else self._columns.of(i, values, ends) for _, values, ends in self._parts]
+        if self._pixels is not None:
+            found.insert(self._pixels - 1, self._columns.pixels(i, self._ratio))
+        return found
 
     def read(self, i: int) -> Sequence[np.ndarray]:
-        return (super().read(i)[0], *(self._of(i, values, ends) for _, values, ends in self._parts))
+        return (super().read(i)[0], *self._annotations(i))
 
     @classmethod
     def read_batch(cls, ctx: HostContext, parts: Sequence[tuple[Any, np.ndarray]], threads: Any) -> tuple[Any, ...]:
-        outputs = super().read_batch(ctx, parts, threads)
-        if any(records.files.remote for records, _ in parts):
-            return outputs  # of `read`
-        found = [outputs[0]]
-        for k, (spec, _, _) in enumerate(parts[0][0]._parts):
-            rows = [records._of(i, *records._parts[k][1:]) for records, index in parts for i in index.tolist()]
-            found.append(rows if spec.shape is None else np.stack(rows))
-        return tuple(found)
+        if parts[0][0]._pixels is not None or any(records.files.remote for records, _ in parts):
+            return super(LabelledFiles, cls).read_batch(ctx, parts, threads)  # of `read`, in threads
+        images, _ = super().read_batch(ctx, parts, threads)
+        rows = [records._annotations(i) for records, index in parts for i in index.tolist()]
+        return images, *(list(x) if s.shape is None else np.stack(x) for s, x in zip(parts[0][0].specs[1:], zip(*rows)))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -101,6 +162,7 @@ class ReadCOCO(Reader):
     preprocessed_annotations: Path | None
     images: str | tuple[str, ...] | None
     polygon_masks: bool
+    pixelwise_masks: bool
     masks: bool
     image_ids: bool
     ratio: bool
@@ -111,15 +173,25 @@ class ReadCOCO(Reader):
     avoid_class_remapping: bool
     save_preprocessed_annotations: bool
     save_preprocessed_annotations_dir: Path | None
+    dump_meta_files: bool
+    dump_meta_files_path: Path | None
+    meta_files_path: Path | None
+    save_img_ids: bool
 
     def __post_init__(self):
         super().__post_init__()
+        for old, new in _RENAMED.items():
+            if value := getattr(self, old):
+                if getattr(self, new):
+                    raise ArgumentError(f"{old} is the deprecated name of {new}: pass one of them")
+                warn(f"readers.coco: {old} is deprecated: it is {new} now")
+                object.__setattr__(self, new, value)
         if self.file_root is None:
             raise ArgumentError("file_root must be given: the folder of the images")
         if bool(self.annotations_file) == bool(self.preprocessed_annotations):
             raise ArgumentError("one of annotations_file and preprocessed_annotations must be given")
         if self.preprocessed_annotations:
-            given = [n for n in ("images", "ratio", "ltrb", "skip_empty", "avoid_class_remapping") if getattr(self, n)]
+            given = [n for n in ("images", "ratio", "ltrb", "skip_empty", "avoid_class_remapping", "pixelwise_masks") if getattr(self, n)]
             given += ["include_iscrowd"] * (not self.include_iscrowd) + [
                 "save_preprocessed_annotations"
             ] * self.save_preprocessed_annotations
@@ -127,12 +199,14 @@ class ReadCOCO(Reader):
                 raise ArgumentError(f"{given[0]} can't be used with preprocessed_annotations, which are given as they were saved")
         if self.save_preprocessed_annotations and not self.save_preprocessed_annotations_dir:
             raise ArgumentError("save_preprocessed_annotations=True needs save_preprocessed_annotations_dir")
-        if self.polygon_masks and self.masks:
-            raise ArgumentError("masks is the older form of polygon_masks: pass one of them")
+        if self.polygon_masks + self.masks + self.pixelwise_masks > 1:
+            raise ArgumentError(
+                "polygon_masks, pixelwise_masks and masks, the older form of the first, exclude each other: pass one of them"
+            )
 
     @property
     def num_outputs(self) -> int:
-        return 3 + 2 * (self.polygon_masks or self.masks) + self.image_ids
+        return 3 + 2 * (self.polygon_masks or self.masks) + self.pixelwise_masks + self.image_ids
 
     def open(self) -> _Annotated:
         store = Store(self.storage)
@@ -180,13 +254,17 @@ class ReadCOCO(Reader):
 
     def _flat(self, order: list[int], images: dict[int, Any], objects: dict[int, list[Any]]) -> _Columns:
         boxes, labels, polygons, vertices, ends, polygon_ends, vertex_ends, scales = [], [], [], [], [], [], [], []
+        runs: list[list[tuple[int, Any]]] = []
         for i in order:
             vertex = 0
+            runs.append([])
             for k, (box, label, segmentation) in enumerate(objects[i]):
                 boxes.append(box)
                 labels.append(label)
                 scales.append(images[i][1:])
-                if (self.polygon_masks or self.masks) and isinstance(segmentation, list):
+                if self.pixelwise_masks and isinstance(segmentation, dict):
+                    runs[-1].append((k, segmentation))
+                if (self.polygon_masks or self.masks or self.pixelwise_masks) and isinstance(segmentation, list):
                     for polygon in segmentation:
                         points = np.asarray(polygon, np.float32).reshape(-1, 2)
                         polygons.append((k, vertex, vertex := vertex + len(points)))
@@ -209,6 +287,8 @@ class ReadCOCO(Reader):
             polygons=np.array(polygons, np.int32).reshape(-1, 3),
             vertex_ends=np.array(vertex_ends, np.int64),
             vertices=np.concatenate([np.zeros((0, 2), np.float32), *vertices]),
+            sizes=np.array([images[i][1:] for i in order], np.float32).reshape(-1, 2),
+            runs=runs,
         )
 
 
@@ -292,6 +372,7 @@ def coco(
     preprocessed_annotations: Path | None = None,
     images: str | Sequence[str] | None = None,
     polygon_masks: bool = False,
+    pixelwise_masks: bool = False,
     masks: bool = False,
     image_ids: bool = False,
     ratio: bool = False,
@@ -302,6 +383,10 @@ def coco(
     avoid_class_remapping: bool = False,
     save_preprocessed_annotations: bool = False,
     save_preprocessed_annotations_dir: Path | None = None,
+    dump_meta_files: bool = False,
+    dump_meta_files_path: Path | None = None,
+    meta_files_path: Path | None = None,
+    save_img_ids: bool = False,
     random_shuffle: bool = False,
     initial_fill: Annotated[int, Range(1)] = 1024,
     shuffle_after_epoch: bool = False,
@@ -326,6 +411,8 @@ def coco(
       preprocessed_annotations: instead of it, a folder that `save_preprocessed_annotations` (or DALI's) was given.
       images: names of files as in the annotations: these are read, in this order, as often as they are named. None: all, by their ids.
       polygon_masks: also give polygons and vertices.
+      pixelwise_masks: also give the class of each pixel, drawn of the polygons and run-length encodings (package pycocotools,
+        ``pip install "jaxdali[coco]"``). Of a JSON file only.
       masks: the same, with polygons in DALI's older form: they count coordinates, not vertices.
       image_ids: also give the images' ids.
       ratio: boxes and vertices are relative to the images' sizes.
@@ -336,6 +423,8 @@ def coco(
       avoid_class_remapping: give classes as in the file. Else they are numbered from 1, in the order of the file's categories.
       save_preprocessed_annotations: write what was read of the JSON file to a folder, when the pipeline is built.
       save_preprocessed_annotations_dir: this folder, which must be there.
+      dump_meta_files, dump_meta_files_path, meta_files_path, save_img_ids: deprecated names of `save_preprocessed_annotations`,
+        `save_preprocessed_annotations_dir`, `preprocessed_annotations` and `image_ids`.
       random_shuffle: shuffle the list before it is split into shards, and each epoch of a shard in a new order.
       initial_fill: places of the buffer that this order is drawn with: small ones shuffle only locally, 1 not at all. The buffer
         holds numbers, not files: a large one costs nothing.
@@ -356,14 +445,15 @@ def coco(
 
     Returns:
       (image ``uint8[bytes]``, boxes ``float32[objects, 4]``, classes ``int32[objects]``); with `polygon_masks` also (polygons
-      ``int32[polygons, 3]``: object, first vertex, and the one behind the last; vertices ``float32[vertices, 2]``: x, y), with `image_ids`
-      also (id ``int32[1]``). Their source_info is the file's name in the annotations.
+      ``int32[polygons, 3]``: object, first vertex, and the one behind the last; vertices ``float32[vertices, 2]``: x, y), with
+      `pixelwise_masks` also (classes ``int32[H, W, 1]``, 0 where no object is), with `image_ids` also (id ``int32[1]``). Their source_info
+      is the file's name in the annotations.
 
     Raises:
       ValueError, TypeError: arguments that contradict each other or are out of range.
       RuntimeError: at build, annotations that can't be read or have another form. An image that can't be read fails when its batch runs.
 
-    Unlike in DALI, there is no `pixelwise_masks`, and the order of `random_shuffle` is not DALI's own.
+    Unlike in DALI, `pixelwise_masks` are not made of preprocessed annotations, and the order of `random_shuffle` is not DALI's own.
 
     Example:
       >>> jpegs, boxes, classes = fn.readers.coco(file_root="train2017", annotations_file="instances_train2017.json", ratio=True, ltrb=True)

@@ -419,3 +419,37 @@ def test_the_older_form_of_polygons(folder):
 
     (old,), (new,) = pipeline(True).run(), pipeline(False).run()
     assert [(np.asarray(new[i]) * [1, 2, 2]).tolist() for i in range(4)] == [np.asarray(old[i]).tolist() for i in range(4)]
+
+
+def test_deprecated_arguments_of_coco(folder, tmp_path):
+    def of(**arguments):
+        return lambda: fn.readers.coco(file_root=folder / "images", **arguments)[-1]
+
+    file = {"annotations_file": folder / "coco.json"}
+    with pytest.warns(UserWarning, match="save_img_ids is deprecated: it is image_ids now"):
+        assert labels(of(**file, save_img_ids=True), 4)[0] == [[3], [5], [7], [9]]
+    with pytest.warns(UserWarning, match=r"dump_meta_files(_path)? is deprecated: it is save_preprocessed_annotations(_dir)? now"):
+        expected = labels(of(**file, dump_meta_files=True, dump_meta_files_path=tmp_path), 4)[0]
+    with pytest.warns(UserWarning, match="meta_files_path is deprecated: it is preprocessed_annotations now"):
+        assert labels(of(meta_files_path=tmp_path), 4)[0] == expected
+    with pytest.raises(ValueError, match="save_img_ids is the deprecated name of image_ids: pass one of them"):
+        labels(of(**file, save_img_ids=True, image_ids=True))
+
+
+def test_pixels_that_can_not_be_drawn(folder, tmp_path, monkeypatch):
+    def of(**arguments):
+        return lambda: fn.readers.coco(file_root=folder / "images", pixelwise_masks=True, **arguments)[3]
+
+    with pytest.raises(ValueError, match=r"polygon_masks, pixelwise_masks and masks, .* exclude each other"):
+        labels(of(annotations_file=folder / "coco.json", polygon_masks=True))
+    with pytest.raises(ValueError, match="pixelwise_masks can't be used with preprocessed_annotations"):
+        labels(of(preprocessed_annotations=tmp_path))
+    document = json.loads((folder / "coco.json").read_text())
+    document["annotations"][1]["segmentation"]["size"] = [8, 6]
+    (tmp_path / "x.json").write_text(json.dumps(document))
+    found, errors, _ = labels(of(annotations_file=tmp_path / "x.json"), 2)
+    assert found == [None, [0] * 16]
+    assert r"its masks are of images of [8, 6], not of [6, 8]" in errors[0]
+    monkeypatch.setitem(sys.modules, "pycocotools", None)
+    with pytest.raises(ImportError, match=r'pixelwise_masks .*pip install "jaxdali\[coco\]"'):
+        labels(of(annotations_file=folder / "coco.json"))
