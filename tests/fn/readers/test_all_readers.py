@@ -8,7 +8,10 @@ import collections
 import dataclasses
 import inspect
 import json
+import os
 import pathlib
+import re
+import shutil
 import tempfile
 import zipfile
 from collections.abc import Callable
@@ -166,6 +169,10 @@ class DataSets:
             (self._top / name).mkdir()
             self._made[name] = MAKERS[name].make(self._top / name, SIZE)
         return self._made[name]
+
+    def folder(self, name: str) -> pathlib.Path:
+        """Where the data set is."""
+        return self._top / name
 
     def remote(self, name: str) -> dict[str, Any]:
         """Those with ``faulty://`` paths, where one request in five is reset."""
@@ -356,6 +363,66 @@ def test_containers_are_mixed_by_weights(data_sets, pool, name):
     for wrong, text in (((0.5, 0.5), "weights must be as many as the containers, which are 3, got 2"), ((1, 0, 1), "must be above 0")):
         with pytest.raises(ValueError, match=text):
             Shards(name, {**data_sets(name), "weights": wrong}, pool, 1)
+
+
+def failing(name: str, arguments: dict[str, Any], batches: int = SIZE) -> tuple[int, list[str]]:
+    """How many batches of one sample are read, and the errors of the others."""
+
+    @pipeline_def(batch_size=1, num_threads=1, prefetch_queue_depth=1)
+    def pipeline():
+        return tuple(nodes_in(getattr(fn.readers, name)(**arguments)))
+
+    good, errors = 0, []
+    pipe = pipeline(exec_pipelined=False, exec_async=False)
+    for _ in range(batches):
+        try:
+            pipe.run()
+            good += 1
+        except jaxdali.SampleError as e:
+            errors.append(str(e))
+    pipe.close()
+    return good, errors
+
+
+@pytest.mark.parametrize("name", [name for name in READERS if MAKERS[name].urls])
+def test_no_permission_is_said_at_once(data_sets, name):
+    """Of a store: when the list is made, or of the record; and it is not asked again."""
+    data_sets(name)  # before its files are copied
+    arguments = {**data_sets.remote(name), "storage": jaxdali.Storage(read_ahead=0)}
+    Faulty.fault = staticmethod(lambda file, number: PermissionError(13, "Permission denied"))
+    try:
+        _, errors = failing(name, arguments)
+    except RuntimeError as e:
+        errors = [str(e)]
+    assert errors
+    for e in errors:
+        assert re.search(rf"readers.{name}.*faulty://.*Permission denied", e)
+    assert max(collections.Counter(Faulty.requests).values()) == 1
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_no_permission_for_files(data_sets, name):
+    """Of local files, which root may read: it gives up its rights meanwhile."""
+    source = data_sets(name)
+    with tempfile.TemporaryDirectory() as top:
+        shutil.copytree(data_sets.folder(name), f"{top}/{name}")
+        arguments = replaced(source, str(data_sets.folder(name)), f"{top}/{name}")
+        assert failing(name, source, 1) == (1, [])  # also imports what is needed
+        for path in [p for p in pathlib.Path(top).rglob("*") if p.is_file()]:
+            path.chmod(0)
+        pathlib.Path(top).chmod(0o755)
+        user = os.geteuid()
+        if user == 0:
+            os.seteuid(65534)
+        try:
+            good, errors = failing(name, arguments)
+        except RuntimeError as e:
+            good, errors = 0, [str(e)]
+        finally:
+            os.seteuid(user)
+        assert (good, bool(errors)) == (0, True)
+        for e in errors:
+            assert re.search(rf"readers.{name}.*{top}/{name}.*Permission denied", e)
 
 
 def test_a_reader_without_a_maker_is_noticed():
