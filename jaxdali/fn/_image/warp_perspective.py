@@ -93,6 +93,8 @@ def warp_perspective(
     """Maps images projectively: ``(x, y, 1)`` of the result times the matrix, divided by the third number, is the point that it shows.
 
     Unlike DALI's on the CPU, linear interpolation of int16 has coordinates of full precision: there these are multiples of 1/32 pixel.
+    And cubic interpolation goes on with mirrored and repeated images however far outside; there everything beyond about two of their
+    extents is one pixel.
 
     Args:
       input: HWC, FHWC, CHW, FCHW or HW; uint8, int16, uint16, float32 or (not in DALI) float16; any number of channels. Data without a

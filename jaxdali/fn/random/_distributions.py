@@ -133,7 +133,7 @@ class Uniform(Distribution):
         bounds = np.broadcast_to(np.array([-1.0, 1.0]), (ctx.N, 2)) if bounds is None else bounds
         for i in np.flatnonzero(~(bounds[:, 0] < bounds[:, 1]) & ctx.present):
             ctx.fail(int(i), _UNSUPPORTED, f"argument range must be (low, high) with low < high, got {tuple(bounds[i].tolist())}")
-        bounds = self._each(bounds, sizes)
+        bounds = self._each(bounds if self.dtype.kind == "f" else np.trunc(bounds), sizes)
         low, high = bounds[:, 0], bounds[:, 1]
         x = convert(np, low + (high - low) * u, self.dtype)
         if self.dtype.kind == "f":  # rounding may reach the upper bound, which is not part of the range

@@ -49,11 +49,14 @@ def uniform(
 ) -> DataNode:
     """Uniformly distributed numbers.
 
+    Differs from DALI: of a range that reaches outside of an integer type, the numbers are clamped; DALI's bounds wrap around.
+
     Args:
       shape_like: a value whose samples' shapes the result takes.
       range: ``(low, high)``, by default (-1, 1): numbers of ``[low, high)``. May be per sample.
       values: numbers, one of which is taken with equal probability, instead of a range. May be per sample.
-      dtype: of the result, by default `types.FLOAT`; for integers the numbers are rounded (and may so reach `high`) and clamped.
+      dtype: of the result, by default `types.FLOAT`; for integers the bounds lose their fractions, and the numbers are
+        rounded (and may so reach `high`) and clamped.
       shape: of a sample: an integer or a list, may be per sample. By default a sample is one number (no dimensions).
       seed: fixes the numbers, whatever the pipeline's seed and the operator's place; negative: not given.
       device: "gpu": the result is moved to the accelerator. The numbers are the same.

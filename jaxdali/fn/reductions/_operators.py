@@ -25,7 +25,7 @@ def sum(
 ) -> DataNode:
     """Sums elements over axes.
 
-    Computed in double precision, unlike DALI's.
+    Computed in double precision, unlike DALI's: a sum of 64-bit integers beyond their range saturates and does not wrap.
 
     Args:
       data: any tensor of numbers; 64-bit integers beyond 2**53 are rounded.
@@ -153,7 +153,7 @@ def mean_square(
 ) -> DataNode:
     """Averages the squares of elements over axes.
 
-    Computed in double precision, unlike DALI's.
+    Computed in double precision, unlike DALI's, where squares of uint16 and of wider integers overflow.
 
     Args:
       data: any tensor of numbers; 64-bit integers beyond 2**53 are rounded.
@@ -186,7 +186,7 @@ def rms(
 ) -> DataNode:
     """Computes the root mean square over axes.
 
-    Computed in double precision, unlike DALI's.
+    Computed in double precision, unlike DALI's, where squares of uint16 and of wider integers overflow.
 
     Args:
       data: any tensor of numbers; 64-bit integers beyond 2**53 are rounded.

@@ -84,6 +84,8 @@ def test_uniform_values_and_dtypes():
     x = one(lambda: R.uniform(range=(-0.4, 3.4), shape=4000, dtype=types.INT64))
     assert x.dtype == np.int64
     assert set(x.tolist()) == {0, 1, 2, 3}
+    x = one(lambda: R.uniform(range=(0.9, 3.9), shape=6000, dtype=types.INT32))  # as DALI 2.4: of [0, 3), rounded
+    assert np.abs(np.bincount(x, minlength=4) - [1000, 2000, 2000, 1000]).max() < 4 * math.sqrt(6000 / 3 * 2 / 3)
     assert set(draw(lambda: R.uniform(values=R.uniform(shape=3), shape=40))[0].tolist()) == set(one(lambda: R.uniform(shape=3)).tolist())
 
 
