@@ -42,7 +42,7 @@ DALI = {
     "plugin.jax.fn": "jax_function",
     "plugin.jax.iterator": "DALIGenericIterator data_iterator",
 }
-BEYOND = {"extend", "index", "port"}
+BEYOND = {"benchmark", "extend", "index", "port"}
 
 
 @pytest.mark.parametrize("name", DALI)

@@ -20,7 +20,7 @@ from .._core.values import Value
 from .._data.source import SampleIds, Source
 from . import repair
 from .launch import Launcher
-from .meter import Statistics, storage_rows
+from .meter import Meter, Statistics, storage_rows
 from .outputs import Outputs
 from .plan import Plan
 from .reading import Reader
@@ -139,6 +139,11 @@ class Executor:
     def settings(self):
         """The JAX settings of the user's thread."""
         return self._place.settings
+
+    @property
+    def meter(self) -> Meter:
+        """Of all stages."""
+        return self._place.meter
 
     @property
     def seed(self) -> int:

@@ -17,7 +17,8 @@ class Measured:
 
     Attributes:
       stage: "read" (sources), "host" (operators on the host), "setup" (the host's part of operators in programs), "launch" (operands,
-        and dispatch of programs), "check" (waiting for programs) or "output" (final form of the outputs). Of readers of URLs also
+        and dispatch of programs), "check" (waiting for programs), "output" (final form of the outputs) or "wait" (step "user": who takes
+        batches waited for one; step "queue": all that fit were made, and one had to be taken first). Of readers of URLs also
         "fetch" (requests, in threads of their own: no seconds), "retry" (those that had failed before) and "cache" (reads that the cache
         on disk served).
       step: name of the operator's node, or which program.

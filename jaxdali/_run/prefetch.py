@@ -116,10 +116,12 @@ class Prefetch:
             return self._head()[0] != "end"
 
     def _head(self) -> tuple[str, Any, dict]:
-        while not self._finished:
-            if self._stop:
-                raise RuntimeError("the iterator is closed")
-            self._ready.wait()
+        if not self._finished:
+            with self._executor.meter.stage("wait", "for a batch", "user"):
+                while not self._finished:
+                    if self._stop:
+                        raise RuntimeError("the iterator is closed")
+                    self._ready.wait()
         return self._finished[0]
 
     @property
@@ -221,7 +223,8 @@ class Prefetch:
         with self._executor.contexts():
             while not self._stop:
                 if not self._slots.acquire(blocking=False):
-                    self._slots.acquire()
+                    with self._executor.meter.stage("wait", "for room", "queue"):
+                        self._slots.acquire()
                     if not self._stop:
                         threading.Event().wait(HEAD_START)
                 self._launch_room.acquire()

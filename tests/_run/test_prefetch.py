@@ -11,6 +11,7 @@ import pytest
 from jaxdali import fn
 from jaxdali._core.ragged import ALIGNMENT, rounded_up
 from jaxdali._run.closing import close_aside
+from jaxdali._run.meter import Meter
 from jaxdali._run.prefetch import Prefetch
 from jaxdali._run.work import Work
 from jaxdali.plugin.jax import data_iterator
@@ -82,7 +83,7 @@ def test_reading_overlaps_with_an_accelerator(launches):
     class Device:
         """An executor whose batches are done when the test says so."""
 
-        asks, sources, calling = False, {}, None
+        asks, sources, calling, meter = False, {}, None, Meter(False)
 
         def __init__(self):
             self.launches = launches

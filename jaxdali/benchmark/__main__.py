@@ -1,0 +1,124 @@
+"""The command line of ``python -m jaxdali.benchmark``."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import os
+import pathlib
+import sys
+from collections.abc import Sequence
+
+import jax
+
+from .. import __version__
+from .._core.errors import ArgumentError
+from . import _definitions, _measure, _report
+
+BATCH_SIZES = (16, 64, 256)
+_PROFILED = 5  # batches
+
+
+def _numbers(text: str) -> list[int]:
+    numbers = [int(x) for x in text.split(",")]
+    if min(numbers) < 1:
+        raise ValueError
+    return sorted(set(numbers))
+
+
+_numbers.__name__ = "list of whole numbers"  # argparse names it in messages
+
+
+def _arguments(given: Sequence[str] | None) -> tuple[argparse.ArgumentParser, argparse.Namespace]:
+    parser = argparse.ArgumentParser(
+        "python -m jaxdali.benchmark",
+        description="Measures a pipeline on a folder of images: throughput against threads and batch size, what bounds it, and settings.",
+    )
+    parser.add_argument("folder", metavar="DIR", type=pathlib.Path, help="images, in folders of any depth")
+    parser.add_argument(
+        "--pipeline",
+        metavar="MODULE:FUNCTION",
+        help="a pipeline definition of your own, which gets DIR if it has a parameter for it; MODULE may be a file. Default: random "
+        "crop, resize to 224x224, mirror, normalise",
+    )
+    cores = len(os.sched_getaffinity(0))
+    powers = [1 << k for k in range(cores.bit_length()) if 1 << k <= cores]
+    threads = sorted({*powers, cores})
+    parser.add_argument("--threads", type=_numbers, default=threads, help=f"num_threads to try; default: {','.join(map(str, threads))}")
+    sizes = ",".join(map(str, BATCH_SIZES))
+    parser.add_argument("--batch-sizes", type=_numbers, default=list(BATCH_SIZES), help=f"batch sizes to try; default: {sizes}")
+    parser.add_argument("--seconds", type=float, default=2.0, help="of each measurement; default: 2")
+    parser.add_argument("--rounds", type=int, default=2, help="of measurements, of which the fastest count; default: 2")
+    parser.add_argument("--step-ms", type=float, default=0.0, help="time of a training step, which is waited for after each batch")
+    parser.add_argument("--plot", metavar="FILE.png", type=pathlib.Path, help="draw the results, too (needs matplotlib)")
+    args = parser.parse_args(given)
+    if args.seconds <= 0 or args.rounds < 1 or args.step_ms < 0:
+        parser.error("--seconds and --rounds must be positive, --step-ms not negative")
+    if args.plot is not None and importlib.util.find_spec("matplotlib") is None:
+        parser.error('--plot needs matplotlib: pip install "jaxdali[benchmark]"')
+    return parser, args
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measures and prints; 0, or 2 where there is nothing to measure."""
+    parser, args = _arguments(arguments)
+    try:
+        if args.pipeline is None:
+            files = _definitions.find_images(args.folder)
+            make, what = _definitions.imagenet_train(files), "random crop, resize to 224x224, mirror, normalise"
+            size = sum(map(os.path.getsize, files)) / len(files)
+            data = f"{args.folder}: {len(files)} images of {size / 1e3:.0f} KB on average"
+        else:
+            if not args.folder.exists():
+                raise _definitions.UsageError(f"{args.folder} is not there")
+            make, what, data = _definitions.of_user(args.pipeline, str(args.folder)), args.pipeline, str(args.folder)
+        _run(args, make, f"{data}\npipeline: {what}")
+    except (_definitions.UsageError, ArgumentError, RuntimeError) as e:
+        print(f"{parser.prog}: {e}", file=sys.stderr)
+        return 2
+    return 0
+
+
+def _run(args: argparse.Namespace, make: _definitions.Make, what: str):
+    device = jax.devices()[0]
+    print(f"jaxdali {__version__}, jax {jax.__version__}, {device.device_kind}, {len(os.sched_getaffinity(0))} cores\n{what}\n", flush=True)
+    if (load := os.getloadavg()[0]) > 0.25 * len(os.sched_getaffinity(0)):
+        print(f"The machine has other work (load {load:.1f}): these are not its best figures.\n", flush=True)
+    middle = args.batch_sizes[len(args.batch_sizes) // 2]
+    step = args.step_ms / 1e3
+    tick, say, close = _report.progress(args.rounds * (len(args.threads) + len(args.batch_sizes) - 1) + 1)
+
+    def best(threads: Sequence[int], sizes: Sequence[int]) -> list[_measure.Run]:
+        """The fastest run of each setting; the rounds take turns."""
+        runs: dict[tuple[int, int], _measure.Run] = {}
+        for _ in range(args.rounds):
+            for key in ((t, b) for t in threads for b in sizes):
+                say(f"num_threads={key[0]} batch_size={key[1]}")
+                run = _measure.measure(make, *key, args.seconds, step, tick)
+                runs[key] = max(run, runs.get(key, run), key=lambda r: r.images_per_second)
+        return list(runs.values())
+
+    try:
+        by_threads = best(args.threads, [middle])
+        chosen = _measure.recommended(by_threads)
+        by_batch = [*best([chosen.num_threads], [b for b in args.batch_sizes if b != middle]), chosen]
+        by_batch.sort(key=lambda r: r.batch_size)
+        chosen = _measure.recommended(by_batch)
+        say("operators")
+        inside = _measure.operators_in_programs(make, chosen.num_threads, chosen.batch_size, _PROFILED)
+        tick(1)
+    finally:
+        close()
+    spent = _measure.costs(chosen, inside)
+    print(*_report.speeds([*by_threads, *(r for r in by_batch if r.batch_size != middle)]), sep="\n")
+    print("", *_report.where_time_goes(chosen, spent), "", sep="\n")
+    print(*_report.verdict(chosen, _measure.bound_of(chosen, spent), _measure.recommended_depth(chosen)), sep="\n")
+    if bad := sorted({f for r in (*by_threads, *by_batch) for f in r.bad}):
+        print(f"Not decoded: {len(bad)} files, {', '.join(bad[:3])}{', ...' if len(bad) > 3 else ''}")
+    if args.plot is not None:
+        _report.plot(args.plot, by_threads, by_batch, spent, what.partition("\n")[0])
+        print(f"{args.plot} written")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,107 @@
+"""What was measured, in words, tables and a picture."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from ._measure import Bound, Cost, Run
+
+_ADVICE = {
+    "storage": "faster storage, larger files (readers.array_record, readers.tfrecord, readers.webdataset), or storage=jaxdali.Storage(...)",
+    "decode": "more cores; decoders.image_random_crop where only a window is used",
+    "operator": "more cores, or the operator on an accelerator",
+    "Python": "larger batches; fewer Python functions in the pipeline",
+    "consumer": "nothing: batches are there before they are asked for",
+}
+_NAMES = {
+    "storage": "storage",
+    "decode": "decoding",
+    "Python": "Python (the host's part of operators, and dispatch)",
+    "consumer": "the consumer",
+}
+_SHOWN = 12  # rows of costs
+
+
+def table(rows: Sequence[Sequence[str]], texts: int) -> Iterator[str]:
+    """Lines of a table, its head first; the first `texts` columns are flush left, the others right."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for k, row in enumerate(rows):
+        cells = (x.ljust(w) if i < texts else x.rjust(w) for i, (x, w) in enumerate(zip(row, widths, strict=True)))
+        yield "  ".join(cells).rstrip()
+        if k == 0:
+            yield "  ".join("-" * w for w in widths)
+
+
+def speeds(runs: Sequence[Run]) -> Iterator[str]:
+    """Throughput against threads and batch size."""
+    rows = [("num_threads", "batch_size", "images/s", "CPU ms/image", "busy cores")]
+    for r in runs:
+        rows.append((str(r.num_threads), str(r.batch_size), f"{r.images_per_second:.0f}", f"{1e3 * r.cpu:.2f}", f"{r.cores:.1f}"))
+    yield from table(rows, 0)
+
+
+def where_time_goes(run: Run, spent: Sequence[Cost]) -> Iterator[str]:
+    """The costs of a batch."""
+    total = sum(c.seconds for c in spent) or 1.0
+    rows = [("stage", "operator", "ms/batch", "us/image", "share")]
+    for c in spent[:_SHOWN]:
+        row = (c.stage, c.operator, f"{1e3 * c.seconds:.2f}", f"{1e6 * c.seconds / run.batch_size:.0f}", f"{c.seconds / total:.0%}")
+        rows.append(row)
+    if rest := spent[_SHOWN:]:
+        seconds = sum(c.seconds for c in rest)
+        rows.append(("", f"{len(rest)} more", f"{1e3 * seconds:.2f}", f"{1e6 * seconds / run.batch_size:.0f}", f"{seconds / total:.0%}"))
+    yield f"Where the time of a batch goes (num_threads={run.num_threads}, batch_size={run.batch_size}):"
+    yield ""
+    yield from table(rows, 2)
+
+
+def verdict(run: Run, bound: Bound, depth: int) -> Iterator[str]:
+    """What bounds the pipeline, and settings."""
+    share = (
+        f"it waits for batches {1 - bound.share:.0%} of the time" if bound.kind == "consumer" else f"{bound.share:.0%} of a batch's time"
+    )
+    cores = os.cpu_count() or 1
+    yield f"Bound by: {_NAMES.get(bound.kind, bound.operator)} ({share}; {run.cores:.1f} of {cores} cores busy)"
+    yield f"What helps: {_ADVICE[bound.kind]}"
+    settings = f"num_threads={run.num_threads}, batch_size={run.batch_size}, prefetch_queue_depth={depth}"
+    yield f"Recommended: {settings}: {run.images_per_second:.0f} images/s"
+
+
+def progress(total: float) -> tuple[Callable[[float], Any], Callable[[str], Any], Callable[[], Any]]:
+    """What is told of work that was done and of what comes next, and what ends it: a bar of tqdm's, where that is there and a terminal."""
+    try:
+        from tqdm import tqdm
+    except ImportError:
+        return lambda n: None, lambda text: None, lambda: None
+    form = "{desc:<34}{percentage:3.0f}%|{bar}| {elapsed}<{remaining}"
+    bar = tqdm(total=total, disable=None, leave=False, bar_format=form)  # None: where it is no terminal
+    return bar.update, bar.set_description_str, bar.close
+
+
+def plot(path: pathlib.Path, by_threads: Sequence[Run], by_batch: Sequence[Run], spent: Sequence[Cost], title: str):
+    """Throughput against threads and batch size, and the costs of a batch, as a PNG."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(13, 4), layout="constrained")
+    FigureCanvasAgg(figure)
+    figure.suptitle(title)
+    left, middle, right = figure.subplots(1, 3, width_ratios=(1, 1, 1.4))
+    threads = [r.num_threads for r in by_threads]
+    left.plot(threads, [r.images_per_second for r in by_threads], "o-", label="measured")
+    first = by_threads[0]
+    left.plot(threads, [first.images_per_second * t / first.num_threads for t in threads], "--", color="gray", label="in proportion")
+    left.set(xlabel=f"num_threads (batch_size={first.batch_size})", ylabel="images/s", xticks=threads)
+    left.set_ylim(bottom=0)
+    left.legend()
+    sizes = [str(r.batch_size) for r in by_batch]
+    middle.plot(sizes, [r.images_per_second for r in by_batch], "o-")
+    middle.set(xlabel=f"batch_size (num_threads={by_batch[0].num_threads})")
+    middle.set_ylim(0, 1.1 * max(r.images_per_second for r in by_batch))
+    shown = spent[:_SHOWN][::-1]
+    right.barh([f"{c.operator} ({c.stage})" for c in shown], [1e3 * c.seconds for c in shown])
+    right.set(xlabel="ms of a batch")
+    figure.savefig(path, format="png", dpi=120)

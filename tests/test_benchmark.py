@@ -1,0 +1,151 @@
+"""jaxdali.benchmark: what it finds, says and draws. Nothing here depends on how long things take."""
+
+import re
+import shutil
+
+import places
+import pytest
+
+from jaxdali._run.meter import Measured
+from jaxdali.benchmark import _measure, _report
+from jaxdali.benchmark.__main__ import main
+from jaxdali.benchmark._definitions import find_images, of_user
+
+QUICK = ["--seconds", "0.01", "--rounds", "1", "--threads", "1,2", "--batch-sizes", "2,3"]
+
+
+def a_run(num_threads=1, batch_size=4, speed=100.0, waited=0.9, rows=(), longest=1.0, batches=2):
+    return _measure.Run(num_threads, batch_size, speed, 0.001, 1.0, waited, longest, rows, batches, ())
+
+
+def test_a_folder_of_any_depth(tmp_path, capsys):
+    """Images beside each other and in folders; what can't be decoded is named."""
+    deep = tmp_path / "a" / "b"
+    deep.mkdir(parents=True)
+    photos = sorted(places.PHOTOS.glob("*/*_0.jpg"))[:3]
+    shutil.copy(photos[0], tmp_path / "x.JPG")
+    shutil.copy(photos[1], deep / "y.jpeg")
+    (tmp_path / "notes.txt").write_text("no image")
+    assert find_images(tmp_path) == [str(tmp_path / "x.JPG"), str(deep / "y.jpeg")]
+    (tmp_path / "broken.png").write_bytes(b"\x89PNG\r\n\x1a\nno more")
+    assert main([str(tmp_path), *QUICK, "--plot", str(tmp_path / "speed.png")]) == 0
+    out = capsys.readouterr().out
+    rows = [line.split() for line in out.splitlines()]
+    assert [r[:2] for r in rows[rows.index(["num_threads", "batch_size", "images/s", "CPU", "ms/image", "busy", "cores"]) + 2 :][:3]] == [
+        ["1", "3"], ["2", "3"], [rows[-3][1].removeprefix("num_threads=").rstrip(","), "2"],
+    ]  # fmt: skip
+    assert {("read", "reader"), ("program", "resize"), ("program", "decoders.image_random_crop")} <= {tuple(r[:2]) for r in rows}
+    assert rows[-2] == ["Not", "decoded:", "1", "files,", str(tmp_path / "broken.png")]
+    assert (tmp_path / "speed.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_pipeline_of_ones_own(tmp_path, capsys):
+    """A decorated definition that gets the folder, and a bare one with a source that ends."""
+    (tmp_path / "mine.py").write_text(
+        "import numpy as np\nfrom jaxdali import fn, pipeline_def\n"
+        "@pipeline_def(seed=1)\n"
+        "def small(folder):\n"
+        "    return fn.resize(fn.decoders.image(fn.readers.file(file_root=folder)[0]), size=(8, 8), name='shrink')\n"
+        "def numbers():\n"
+        "    return fn.cast(fn.external_source([np.zeros((3, 2), np.uint8)] * 4), dtype=np.float32)\n"
+    )
+    assert main([str(places.PHOTOS), *QUICK, "--pipeline", f"{tmp_path / 'mine.py'}:small"]) == 0
+    out = capsys.readouterr().out
+    assert f"pipeline: {tmp_path / 'mine.py'}:small" in out
+    assert "Recommended: num_threads=" in out
+    run = _measure.measure(of_user(f"{tmp_path / 'mine.py'}:numbers", "unused"), 1, 3, 0.01, 0.0, lambda n: None)
+    assert run.batches == 1  # there are four, and three are taken before
+    assert {m.stage for m in run.rows} >= {"read", "host", "wait"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["nowhere"], "nowhere is not there"),
+        (["file.txt"], "file.txt is no folder"),
+        (["empty"], r"empty: no images \(\.bmp .*\); it has no files"),
+        (["texts"], r"texts: no images .*; it has files, 2 with \.txt, 1 with no suffix"),
+        ([".", "--pipeline", "define"], "must be MODULE:FUNCTION"),
+        ([".", "--pipeline", "no_such_module_at_all:f"], "can't import no_such_module_at_all: ModuleNotFoundError"),
+        ([".", "--pipeline", "bad.py:f"], r"can't import bad\.py: SyntaxError"),
+        ([".", "--pipeline", "mine.py:absent"], r"mine\.py has no function 'absent'"),
+        ([".", "--pipeline", "mine.py:two"], "one parameter without a default, .* got a, b"),
+        ([".", "--pipeline", "mine.py:nothing"], "external_source: there is no data"),
+        ([".", "--pipeline", "mine.py:few"], "too few batches of 2"),
+        ([".", "--pipeline", "mine.py:wrong"], r"resize.*size"),
+    ],
+)
+def test_errors_say_what_is_wrong(arguments, message, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    for name in ("empty", "texts"):
+        (tmp_path / name).mkdir()
+    for name in ("file.txt", "texts/a.txt", "texts/b.txt", "texts/c"):
+        (tmp_path / name).write_text("")
+    (tmp_path / "bad.py").write_text("def f(:\n")
+    (tmp_path / "mine.py").write_text(
+        "import numpy as np\nfrom jaxdali import fn\ndef two(a, b): pass\ndef nothing(): return fn.external_source([])\n"
+        "def few(): return fn.external_source([np.zeros((2, 3))])\n"
+        "def wrong(): return fn.resize(fn.external_source([[0]]), size='large')\n"
+    )
+    assert main([*arguments, *QUICK]) == 2
+    error = capsys.readouterr().err
+    assert re.search(message, error), error
+
+
+def test_costs_of_a_batch():
+    """Of two batches: what the meter measured, and inside the program what the profile says, cut to the program's time."""
+    rows = [
+        Measured("read", "files", 0.2, 2),
+        Measured("host", "__decoders.image_1", 0.02, 2),
+        Measured("setup", "__resize_3", 0.01, 2),
+        Measured("launch", "0: decoders.image resize", 1.0, 2),
+        Measured("check", "0: decoders.image resize", 0.2, 2),
+        Measured("wait", "user", 5.0, 2),
+    ]
+    spent = _measure.costs(a_run(rows=rows), {"decoders.image": 0.3, "resize": 0.1})
+    assert [(c.stage, c.operator, round(c.seconds, 9), c.kind) for c in spent] == [
+        ("program", "decoders.image", 0.3, "decode"),
+        ("launch", "dispatch", 0.2, "Python"),
+        ("read", "files", 0.1, "storage"),
+        ("program", "resize", 0.1, "operator"),
+        ("host", "decoders.image", 0.01, "decode"),
+        ("setup", "resize", 0.005, "Python"),
+    ]
+    assert [c.seconds for c in _measure.costs(a_run(rows=rows[3:4]), {"resize": 2.0})] == [0.5, 0.0]
+    assert [(c.operator, c.kind) for c in _measure.costs(a_run(rows=rows[3:4]), {})] == [("programs", "operator")]
+
+
+@pytest.mark.parametrize(
+    ("spent", "waited", "bound"),
+    [
+        ([("read", "r", 3.0, "storage"), ("program", "resize", 1.0, "operator")], 0.9, ("storage", "", 0.75)),
+        ([("program", "decoders.image", 2.0, "decode"), ("host", "decoders.image", 1.0, "decode"), ("program", "x", 1.0, "operator")],
+         0.9, ("decode", "", 0.75)),
+        ([("program", "rotate", 3.0, "operator"), ("program", "resize", 1.0, "operator")], 0.9, ("operator", "rotate", 0.75)),
+        ([("setup", "a", 2.0, "Python"), ("launch", "dispatch", 1.0, "Python"), ("read", "r", 1.0, "storage")], 0.9, ("Python", "", 0.75)),
+        ([("read", "r", 3.0, "storage")], 0.01, ("consumer", "", 0.99)),
+    ],
+)  # fmt: skip
+def test_what_bounds_it(spent, waited, bound):
+    found = _measure.bound_of(a_run(waited=waited), [_measure.Cost(*c) for c in spent])
+    assert found == _measure.Bound(*bound)
+    assert next(_report.verdict(a_run(), found, 2)).startswith("Bound by: ")
+
+
+def test_settings_that_are_recommended():
+    """The fewest threads within 5 % of the fastest; as many batches ahead as the longest takes."""
+    runs = [a_run(1, speed=50), a_run(2, speed=96), a_run(4, speed=100), a_run(2, batch_size=2, speed=95), a_run(8, speed=99)]
+    assert _measure.recommended(runs) is runs[3]
+    assert [_measure.recommended_depth(a_run(longest=x)) for x in (1.0, 2.4, 3.9, 50.0)] == [2, 2, 4, 8]
+
+
+def test_tables_are_aligned():
+    spent = [_measure.Cost("host", f"x{i}", 0.004, "operator") for i in range(14)]
+    lines = list(_report.where_time_goes(a_run(batch_size=8), spent))
+    assert lines[2:5] == [
+        "stage  operator  ms/batch  us/image  share",
+        "-----  --------  --------  --------  -----",
+        "host   x0            4.00       500     7%",
+    ]
+    assert lines[-1] == "       2 more        8.00      1000    14%"
+    assert list(_report.speeds([a_run(16, 256, 12345.6)]))[-1] == "         16         256     12346          1.00         1.0"
