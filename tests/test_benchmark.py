@@ -71,7 +71,7 @@ def test_a_pipeline_of_ones_own(tmp_path, capsys):
         ([".", "--pipeline", "mine.py:absent"], r"mine\.py has no function 'absent'"),
         ([".", "--pipeline", "mine.py:two"], "one parameter without a default, .* got a, b"),
         ([".", "--pipeline", "mine.py:nothing"], "external_source: there is no data"),
-        ([".", "--pipeline", "mine.py:few"], "too few batches of 2"),
+        ([".", "--pipeline", "mine.py:few"], "too few batches of 3"),
         ([".", "--pipeline", "mine.py:wrong"], r"resize.*size"),
     ],
 )
