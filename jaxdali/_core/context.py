@@ -56,6 +56,8 @@ class HostContext:
       fail: ``fail(i, code, reason="")`` marks sample `i` as failed; the batch is not launched.
       report_bad: ``report_bad(i, code, reason="")`` reports that sample `i` was replaced.
       source_of: ``source_of(i)``: where sample `i` came from, e.g. a path; "" when nobody knows.
+      resource: ``resource(make)``: what the operator keeps while the pipeline is there, and no longer: what ``make()`` returned when it was
+        first asked for. Its ``counts()`` are for `Pipeline.statistics`.
     """
 
     S: int
@@ -76,6 +78,7 @@ class HostContext:
     fail: Callable[..., None]
     report_bad: Callable[..., None]
     source_of: Callable[[int], str]
+    resource: Callable[[Callable[[], Any]], Any] = lambda make: make()
 
     @property
     def spec(self) -> Spec:

@@ -20,7 +20,7 @@ from .._core.values import Value
 from .._data.source import SampleIds, Source
 from . import repair
 from .launch import Launcher
-from .meter import Meter, Statistics, storage_rows
+from .meter import Meter, Statistics, cache_rows, storage_rows
 from .outputs import Outputs
 from .plan import Plan
 from .reading import Reader
@@ -266,7 +266,8 @@ class Executor:
         if not self._place.meter.enabled:
             raise RuntimeError("statistics() needs enable_statistics=True, an argument of the pipeline")
         fetched = [storage_rows(name, source.counts()) for name, source in self.named_sources.items()]
-        return Statistics((*self._place.meter.statistics(), *(row for rows in fetched for row in rows)))
+        cached = [cache_rows(name, resource.counts()) for name, resource in self._place.resources.items()]
+        return Statistics((*self._place.meter.statistics(), *(row for rows in (*fetched, *cached) for row in rows)))
 
     def programs(self) -> int:
         """How many programs have run."""

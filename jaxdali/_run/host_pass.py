@@ -243,6 +243,7 @@ class HostPass:
             fail=fail,
             report_bad=report_bad,
             source_of=functools.partial(work.source_of, step.node),
+            resource=functools.partial(place.resource, step.name),
         )
 
     def store(self, step: Step, work: Work, outputs: Sequence[Any]):

@@ -20,7 +20,8 @@ class Measured:
         and dispatch of programs), "check" (waiting for programs), "output" (final form of the outputs) or "wait" (step "user": who takes
         batches waited for one; step "queue": all that fit were made, and one had to be taken first). Of readers of URLs also
         "fetch" (requests, in threads of their own: no seconds), "retry" (those that had failed before) and "cache" (reads that the cache
-        on disk served).
+        on disk served); of decoders with a cache "cache" (images that it served, and the bytes that it holds now) and "miss" (images that
+        were decoded to be kept there).
       step: name of the operator's node, or which program.
       seconds: of the thread that did it, waiting included.
       calls: how many times it ran: once per batch, more often where batches had to be repaired; requests.
@@ -74,6 +75,11 @@ def storage_rows(step: str, counts: Mapping[str, int]) -> list[Measured]:
         Measured("retry", step, calls=counts["retries"]),
         Measured("cache", step, calls=counts["cached"]),
     ]
+
+
+def cache_rows(step: str, counts: Mapping[str, int]) -> list[Measured]:
+    """What the cache of a decoder did, from `CacheUse.counts`."""
+    return [Measured("cache", step, samples=counts["hits"], bytes=counts["bytes"]), Measured("miss", step, samples=counts["misses"])]
 
 
 class Meter:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import functools
 import os
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -36,6 +38,7 @@ class Workplace:
       settings: the JAX settings of the user's thread.
       calling: whose function of the user's a thread of ours is in, for messages.
       meter: of all stages.
+      resources: of the operators, by the names of their nodes.
       pool: of buffers; pool_id: of the native threads.
     """
 
@@ -58,6 +61,7 @@ class Workplace:
         self.calling: Node | None = None
         self.meter = Meter(statistics)
         self._process = os.getpid()
+        self.resources: dict[str, Any] = {}
         self.pool = BufferPool()
         self.pool_id = _cpu.pool_create(num_threads)
 
@@ -71,7 +75,14 @@ class Workplace:
         """``bool[N]``: all samples are present."""
         return np.ones(self.N, bool)
 
+    def resource(self, name: str, make: Callable[[], Any]) -> Any:
+        """See `HostContext.resource`."""
+        if name not in self.resources:
+            self.resources[name] = make()
+        return self.resources[name]
+
     def close(self):
-        """Lets go of the threads."""
+        """Lets go of threads and resources."""
+        self.resources.clear()
         if os.getpid() == self._process:  # in a fork the threads of the pool, which this waits for, don't exist
             _cpu.pool_destroy(self.pool_id)

@@ -8,6 +8,7 @@ can't; `DecodeImage` does the rest in the program. On the CPU that is JPEG and P
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
 import zlib
 from collections.abc import Sequence
@@ -24,6 +25,7 @@ from ..._core.ragged import Packed, plan_offsets
 from ..._core.values import Spec, Value
 from .._image.resize import output_spec
 from . import pillow as _pillow
+from .cache import CacheOptions, CacheUse, digest
 
 # Columns of an info row; struct ImageInfo of ffi/cpu_codecs/image_header.h.
 STATUS, FORMAT, HEIGHT, WIDTH, CHANNELS, DEPTH, ORIENTATION, HOST_DECODE, ORIENTATION_AT = range(9)
@@ -128,6 +130,7 @@ class _Samples:
       source: the encoded images; info: their info rows; tables: what GPU kernels know of each, ``i32[N, 0]`` when none will run.
       data: bytes that take the place of a sample's encoded ones.
       failed: status code and reason of each sample that can't be decoded.
+      keys: of samples that are decoded here to be kept in the cache, and under which key.
     """
 
     source: Packed
@@ -135,6 +138,7 @@ class _Samples:
     tables: np.ndarray
     data: dict[int, np.ndarray] = dataclasses.field(default_factory=dict)
     failed: dict[int, tuple[int, str]] = dataclasses.field(default_factory=dict)
+    keys: dict[int, Any] = dataclasses.field(default_factory=dict)
 
     def bytes_of(self, i: int) -> np.ndarray:
         return self.data[i] if i in self.data else self.source[i]
@@ -212,6 +216,7 @@ class ImageHeaders(HostOperator):
     on_device: bool  # it was asked for on the accelerator
     max_pixels: int  # of an image that is decoded at all
     replace_shape: tuple[int, int, int] | None = None
+    cache: CacheOptions | None = None
     on_gpu: bool = False  # as DecodeImage has it
 
     @property
@@ -252,15 +257,21 @@ class ImageHeaders(HostOperator):
         info[~ctx.present] = 0
         reasons = self._refuse_large(info) | self.choose_regions(ctx, info, (encoded, *arguments))
         x = _Samples(source, info, np.zeros((ctx.N, _cpu.TABLE_WORDS if self.on_gpu else 0), np.int32))
-        remaining = np.zeros(ctx.N, bool)  # what GPU kernels don't take
+        use = None if self.cache is None else ctx.resource(functools.partial(CacheUse, self.cache))
+        if use is not None:
+            self._look_up(ctx, x, use)
+        remaining = np.zeros(ctx.N, bool)  # what GPU kernels don't take, and what is to be kept
         if self.on_gpu:
             usable = ctx.present & (info[:, STATUS] == 0)
             for i in (i for i, code in ctx.bad.items() if code == _ffi.REFUSED):
                 _refused.add(source[i])
             usable &= ~_refused.among(source)
+            usable[[*x.data, *x.keys]] = False
             _cpu.make_jpeg_tables(source.data, source.offsets, np.ascontiguousarray(source.shapes[:, 0]), info, usable, x.tables, ctx.pool)
             remaining = ctx.present & (x.tables[:, 0] == 0)
-        if not ctx.bad and not (info[:, STATUS] | info[:, HOST_DECODE] | remaining).any():
+        remaining[[*x.keys]] = True
+        remaining[[*x.data]] = False
+        if not ctx.bad and not x.data and not (info[:, STATUS] | info[:, HOST_DECODE] | remaining).any():
             return source, info, x.tables  # as it came: nothing is copied
 
         x.failed = {int(i): (int(info[i, STATUS]), reasons.get(int(i), "")) for i in np.flatnonzero(info[:, STATUS])}
@@ -269,6 +280,8 @@ class ImageHeaders(HostOperator):
             if code != _ffi.REFUSED:
                 x.failed.setdefault(i, (code, ""))  # its own failure; not that of a bad sample which had replaced it
         self._decode_pixels(ctx, x, [int(i) for i in np.flatnonzero(remaining) if i not in x.failed])
+        if use is not None:
+            use.keep({key: x.data[i] for i, key in x.keys.items() if i not in x.failed})
         if self.images.on_error == "raise":
             for i in sorted(x.failed):
                 ctx.fail(i, *x.failed[i])
@@ -278,6 +291,20 @@ class ImageHeaders(HostOperator):
         if x.data:
             source = repack(ctx, [x.bytes_of(i) for i in range(ctx.N)])
         return source, info, x.tables
+
+    def _look_up(self, ctx: HostContext, x: _Samples, use: CacheUse):
+        """What is in the cache becomes finished pixels."""
+        op = self.images
+        how = op.output_type, op.dtype.str, op.adjust_orientation, op.use_fast_idct
+        sizes = output_shapes(x.info, op.output_type, op.adjust_orientation).prod(axis=1) * op.dtype.itemsize
+        for i in np.flatnonzero(ctx.present & (x.info[:, STATUS] == 0)).tolist():
+            key = digest(x.source[i]), how
+            pixels = use.get(key)
+            if pixels is not None:
+                x.data[i] = pixels
+                x.info[i, [FORMAT, DEPTH, HOST_DECODE, ORIENTATION_AT]] = _pillow.PIXELS, 8, 0, -1
+            elif i not in ctx.bad and use.cache.takes(int(sizes[i])):
+                x.keys[i] = key
 
     def _decode_rasters(self, ctx: HostContext, x: _Samples):
         """What is neither JPEG nor PNG becomes a raw raster, as it is stored."""

@@ -12,6 +12,7 @@ from ..._core.declaration import DType, Len, OneOf, Range
 from ..._core.errors import ArgumentError
 from ..._core.graph import DataNode
 from ..._core.operator_function import Hints, Input, ListOf, OneOrMore, PerSample, SeededHints, operator_function
+from .._decode.cache import CacheOptions, parse_bytes
 from .._decode.decode import DTYPES, DecodeImage, ImageHeaders, num_channels
 from .._decode.region import (
     CropHeaders,
@@ -55,9 +56,6 @@ class ImageHints(RegionHints, total=False):
 
     cache_batch_copy: bool | None
     cache_debug: bool | None
-    cache_size: int | None
-    cache_threshold: int | None
-    cache_type: str | None
 
 
 @operator_function("decoders.image")
@@ -73,6 +71,10 @@ def image(
     on_error: Literal["raise", "replace"] = "raise",
     replace_shape: Annotated[Sequence[int] | None, Len(3), Range(1)] = None,
     max_pixels: Annotated[int, Range(1)] = MAX_PIXELS,
+    cache: int | str | None = None,
+    cache_size: Annotated[int, Range(0)] = 0,
+    cache_threshold: Annotated[int, Range(0)] = 0,
+    cache_type: Literal["", "threshold", "largest"] = "",
     device: Literal["cpu", "mixed", "gpu"] | None = None,
     name: str | None = None,
     **hints: Unpack[ImageHints],
@@ -100,6 +102,14 @@ def image(
       max_pixels: a file whose header promises more pixels than this is a bad sample, of which nothing is decoded: a few hundred kB can
         hold gigabytes. The default is where Pillow refuses, 178,956,970. Pillow's own limit (``PIL.Image.MAX_IMAGE_PIXELS``) applies
         besides to what Pillow decodes. Not in DALI, which has no limit.
+      cache: bytes of decoded images that are kept in memory between epochs: a number, or one with a unit, as "256MB". Those not used for
+        the longest time make room. An image is known by the bytes of its file, wherever they come from, and by the arguments that
+        decide on its pixels; all decoders of the process with equal cache arguments share one cache, which lives as long as one of
+        their pipelines or iterators. `Pipeline.statistics` tells what it served, and its bytes. Not in DALI.
+      cache_size: the same in megabytes, as in DALI; there with device="mixed" alone, and in the GPU's memory, here in the host's.
+      cache_threshold: bytes of the smallest decoded image that is kept.
+      cache_type: what happens when the cache is full: "threshold": nothing is kept any more; "largest": smaller images make room. "": as
+        said above, where DALI keeps nothing.
       device: "cpu"; "mixed" puts the result on the accelerator.
       name: name of the node.
 
@@ -107,7 +117,8 @@ def image(
       Images, layout HWC, of different sizes.
 
     Raises:
-      ValueError: an unknown `output_type` or `on_error`, a `replace_shape` that does not fit the output type, or `max_pixels` below 1.
+      ValueError: an unknown `output_type` or `on_error`, a `replace_shape` that does not fit the output type, `max_pixels` below 1, a
+        `cache` that is no number of bytes, or both `cache` and `cache_size`.
       TypeError: `dtype` is not one of those above, or the input is not 1-D uint8.
 
     A file that ends early, is damaged so that nothing can be decoded, or promises more pixels than its bytes can hold or `max_pixels`
@@ -118,9 +129,13 @@ def image(
       >>> jpegs, labels = fn.readers.file(file_root="images")
       >>> images = fn.decoders.image(jpegs, device="mixed", output_type=types.RGB)
     """
+    if cache is not None and cache_size:
+        raise ArgumentError("either cache or cache_size can be given, not both")
+    limit = parse_bytes(cache) if cache is not None else cache_size << 20
+    options = CacheOptions(limit, cache_threshold, cache_type) if limit else None
     return _add(
         DecodeImage,
-        ImageHeaders,
+        functools.partial(ImageHeaders, cache=options),
         (input,),
         output_type=output_type,
         dtype=dtype,
