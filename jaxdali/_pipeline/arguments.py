@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -47,6 +47,16 @@ def flag(name: str, x: Any) -> bool:
 def optional(name: str, x: Any) -> int | None:
     """A whole number; None and -1: not given."""
     return None if x is None or whole(name, x) == -1 else whole(name, x)
+
+
+AUTO = "auto"
+
+
+def or_auto(convert: Callable[[str, Any], Any], name: str, x: Any) -> Any:
+    """What `convert` makes of it, or "auto"."""
+    if isinstance(x, str) and x != AUTO:
+        raise ValueError(f'{name} must be a number or "auto", got {x!r}')
+    return x if isinstance(x, str) else convert(name, x)
 
 
 def not_negative(name: str, x: Any) -> int | None:

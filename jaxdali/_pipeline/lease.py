@@ -225,6 +225,7 @@ def lease(
                 num_workers=first.py_num_workers,
                 statistics=first.enable_statistics,
                 fuse=first.fuse,
+                tuned=first._settings.tuned,
                 seed=first.seed,
                 as_arrays=True,
                 sharding=None if sharding is None else _for_each(sharding, num_outputs(first)),

@@ -30,7 +30,8 @@ class Pipeline(Runnable):
 
     Args:
       batch_size: samples per batch.
-      num_threads: CPU threads of the native operators. Default: 4.
+      num_threads: CPU threads of the native operators. Default: 4. "auto" (beyond DALI): as many as make batches faster while they are
+        waited for, and no more than there are cores; found while batches are made ahead, without compiling anything.
       device_id: place of the device in ``jax.local_devices()``, where "mixed" and "gpu" operators run and outputs are put.
         None or negative: `jax.default_device`, or the first. Differs from DALI: without an accelerator it is a CPU device, so that
         the same script runs on a laptop.
@@ -38,7 +39,8 @@ class Pipeline(Runnable):
       exec_pipelined: False: a batch is made when it is scheduled; True: ahead, by threads of the pipeline's own (in the user's
         thread when the data come from `feed_input` or `iter_setup`).
       exec_async: without effect (JAX never waits for what it dispatches), accepted for DALI's sake.
-      prefetch_queue_depth: batches made ahead: a number, or ``{"cpu_size": n, "gpu_size": m}``, of which the larger counts.
+      prefetch_queue_depth: batches made ahead: a number, or ``{"cpu_size": n, "gpu_size": m}``, of which the larger counts. "auto" (beyond
+        DALI): 2, and up to 8 while batches are waited for although they are made fast enough on the whole.
       bytes_per_sample, set_affinity, max_streams, default_cuda_stream_priority, exec_dynamic, experimental_exec_dynamic, stream_policy,
         concurrency, enable_memory_stats: checked, and without effect: memory, streams and placement of threads are XLA's and the
         operating system's.
@@ -64,11 +66,11 @@ class Pipeline(Runnable):
     def __init__(
         self,
         batch_size: int | None = None,
-        num_threads: int | None = None,
+        num_threads: int | str | None = None,
         device_id: int | None = None,
         seed: int | None = None,
         exec_pipelined: bool = True,
-        prefetch_queue_depth: int | dict[str, int] = 2,
+        prefetch_queue_depth: int | dict[str, int] | str = 2,
         exec_async: bool = True,
         bytes_per_sample: int = 0,
         set_affinity: bool = False,

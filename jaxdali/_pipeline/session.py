@@ -65,6 +65,7 @@ class Session:
             num_workers=settings.py_num_workers,
             statistics=settings.enable_statistics,
             fuse=settings.fuse,
+            tuned=settings.tuned,
             seed=seed,
             as_arrays=False,
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import os
 import secrets
 from collections.abc import Callable
 from typing import Any
@@ -14,6 +15,7 @@ from . import arguments as check
 from .arguments import OperatorConcurrency, StreamPolicy
 
 DEFAULT_NUM_THREADS = 4
+DEFAULT_DEPTH = 2
 MAX_DEPTH = 4096  # of batches made ahead, all of which are in memory
 _OF_THIS_PROCESS = ("py_callback_pickler", "stream_policy", "concurrency")  # arguments that are not written to files
 
@@ -27,11 +29,11 @@ class Settings:
     """
 
     batch_size: int | None = None
-    num_threads: int | None = None
+    num_threads: int | str | None = None
     device_id: int | None = None
     seed: int | None = None
     exec_pipelined: bool = True
-    prefetch_queue_depth: int | dict[str, int] = 2
+    prefetch_queue_depth: int | dict[str, int] | str = 2
     exec_async: bool = True
     set_affinity: bool = False
     max_streams: int = -1
@@ -52,12 +54,13 @@ class Settings:
     concurrency: OperatorConcurrency | None = None
 
     def __post_init__(self):
-        self._convert(check.optional, "batch_size", "num_threads")
+        self._convert(check.optional, "batch_size")
+        self._convert(lambda name, x: check.or_auto(check.optional, name, x), "num_threads")
         self._convert(check.not_negative, "device_id", "seed")
         self._convert(check.flag, "exec_pipelined", "exec_async", "set_affinity")
         self._convert(check.flag, "enable_checkpointing", "enable_memory_stats", "enable_statistics", "enable_conditionals", "fuse")
         self._convert(check.whole, "max_streams", "default_cuda_stream_priority", "py_num_workers")
-        self._convert(lambda _, x: check.depth(x), "prefetch_queue_depth")
+        self._convert(lambda name, x: check.or_auto(lambda _, x: check.depth(x), name, x), "prefetch_queue_depth")
         self._convert(lambda _, x: check.output_dtypes(x), "output_dtype")
         self._convert(lambda _, x: check.output_ndims(x), "output_ndim")
         self._convert(lambda _, x: check.output_layouts(x), "output_layout")
@@ -72,14 +75,23 @@ class Settings:
 
     @property
     def threads(self) -> int:
-        """CPU threads of the native operators."""
+        """CPU threads of the native operators; those to begin with, where they are tuned."""
+        if isinstance(self.num_threads, str):
+            return min(DEFAULT_NUM_THREADS, len(os.sched_getaffinity(0)))
         return DEFAULT_NUM_THREADS if self.num_threads is None else self.num_threads
 
     @property
     def depth(self) -> int:
-        """Batches made ahead, as one number."""
+        """Batches made ahead, as one number; those to begin with, where it is tuned."""
         depth = self.prefetch_queue_depth
+        if isinstance(depth, str):
+            return DEFAULT_DEPTH
         return max(depth.values()) if isinstance(depth, dict) else depth
+
+    @property
+    def tuned(self) -> tuple[str, ...]:
+        """The arguments that are "auto"."""
+        return tuple(name for name in ("num_threads", "prefetch_queue_depth") if getattr(self, name) == check.AUTO)
 
     @property
     def outputs(self) -> dict[str, Any]:
@@ -103,7 +115,7 @@ class Settings:
         check.check_range("batch_size", self.batch_size)
         check.check_range("num_threads", self.threads)
         depth = self.prefetch_queue_depth
-        for x in depth.values() if isinstance(depth, dict) else [depth]:
+        for x in depth.values() if isinstance(depth, dict) else [self.depth]:
             check.check_range("prefetch_queue_depth", x, MAX_DEPTH)
         if isinstance(depth, dict) and not self.exec_async:
             raise ValueError(f"prefetch_queue_depth={depth} needs exec_async=True; pass a number instead")
@@ -131,7 +143,7 @@ class Configured:
 
     @property
     def num_threads(self) -> int:
-        """CPU threads of the native operators."""
+        """CPU threads of the native operators; those to begin with, where they are tuned."""
         return self._settings.threads
 
     @property
@@ -155,8 +167,8 @@ class Configured:
         return self._settings.exec_async
 
     @property
-    def prefetch_queue_depth(self) -> int | dict[str, int]:
-        """Batches made ahead, as given: a number or a dict."""
+    def prefetch_queue_depth(self) -> int | dict[str, int] | str:
+        """Batches made ahead, as given: a number, a dict or "auto"."""
         return self._settings.prefetch_queue_depth
 
     @property

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import threading
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -25,6 +26,7 @@ from .outputs import Outputs
 from .plan import Plan
 from .reading import Reader
 from .sharding import Shards
+from .tuning import Tuner
 from .work import BadSample, Batch, Work
 from .workplace import Workplace
 
@@ -48,6 +50,7 @@ class Executor:
       x64: whether `as_arrays` keeps 64-bit types; None: as the user has set it in JAX.
       statistics: whether the stages are measured.
       fuse: whether native calls on the CPU are made one where that is possible.
+      tuned: which of "num_threads" and "prefetch_queue_depth" follow what is measured.
       finish: of `as_arrays`, makes another framework's values of a batch's arrays, in the thread that checks it. What it raises is
         that batch's error.
     """
@@ -69,6 +72,7 @@ class Executor:
         x64: bool | None = None,
         statistics: bool = False,
         fuse: bool = True,
+        tuned: Collection[str] = (),
         finish: Callable[[Plan, tuple[jax.Array, ...]], tuple[Any, ...]] | None = None,
         sources: Mapping[int, Source] | None = None,
     ):
@@ -82,12 +86,20 @@ class Executor:
             sharding = [sharding] * len(self.graph.outputs)
         self._shardings = tuple(sharding)
         assert len(self._shardings) == len(self.graph.outputs)
+        self._tuned = tuned
         self._bad: dict[tuple[str, str], int] = {}
         self.sources: dict[int, Source] = {}
         self._built = False
         self._launching = threading.Lock()
         self._place = Workplace(
-            shards, batch_size, num_threads=num_threads, seed=seed, as_arrays=as_arrays, x64=x64, statistics=statistics, fuse=fuse
+            shards,
+            batch_size,
+            num_threads=num_threads,
+            seed=seed,
+            as_arrays=as_arrays,
+            x64=x64,
+            statistics=statistics or bool(tuned),
+            fuse=fuse,
         )
         try:
             self._open(graphs, sources or {}, num_workers)
@@ -144,6 +156,14 @@ class Executor:
     def meter(self) -> Meter:
         """Of all stages."""
         return self._place.meter
+
+    def tuner(self, depth: int) -> Tuner | None:
+        """What decides on the number of threads and of batches made ahead, `depth` to begin with; None: they stay."""
+        return Tuner(self.meter, self._tuned, self._place.num_threads, depth, len(os.sched_getaffinity(0))) if self._tuned else None
+
+    def use_threads(self, num_threads: int):
+        """Has the batches from now on made with so many threads."""
+        self._place.use_threads(num_threads)
 
     @property
     def seed(self) -> int:

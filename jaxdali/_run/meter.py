@@ -121,6 +121,12 @@ class Meter:
         with self._lock:
             self._rows[key] = self._rows[key] + more if key in self._rows else more
 
+    def seconds(self, stage: str, step: str) -> float:
+        """What a step has cost in a stage so far."""
+        with self._lock:
+            found = self._rows.get((stage, step))
+        return 0.0 if found is None else found.seconds
+
     def statistics(self) -> Statistics:
         """What was measured so far."""
         with self._lock:

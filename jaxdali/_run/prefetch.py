@@ -55,6 +55,7 @@ class Prefetch:
         self._at_end_parked = False
         self._stop = False
         self._depth = depth
+        self._tuner = executor.tuner(depth)
         self._slots = threading.Semaphore(depth + 1)
         self._launched: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._launch_room = threading.Semaphore(executor.launches)
@@ -98,9 +99,19 @@ class Prefetch:
                 self._asked -= 1
                 self.state = state
                 self._slots.release()
+        if self._tuner is not None and self._tuner.taken():
+            self._executor.use_threads(self._tuner.threads)
+            self._deepen(self._tuner.depth)
         batch = opened(kind, item)
         self._executor.taken(batch)
         return batch
+
+    def _deepen(self, depth: int):
+        """Makes more batches ahead from now on."""
+        more = depth - self._depth
+        self._depth, self._ahead = depth, self._ahead + more
+        for _ in range(more):
+            self._slots.release()
 
     def peek(self) -> Batch:
         """What the next `get` gives or raises, without taking it."""

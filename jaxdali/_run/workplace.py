@@ -39,7 +39,7 @@ class Workplace:
       calling: whose function of the user's a thread of ours is in, for messages.
       meter: of all stages.
       resources: of the operators, by the names of their nodes.
-      pool: of buffers; pool_id: of the native threads.
+      pool: of buffers; num_threads, pool_id: of the native threads.
     """
 
     def __init__(
@@ -49,7 +49,6 @@ class Workplace:
         self.S = len(shards.devices)
         self.B = B
         self.N = self.S * B
-        self.num_threads = num_threads
         self.seed = seed
         self.fuse = fuse
         self.as_arrays = as_arrays
@@ -63,7 +62,14 @@ class Workplace:
         self._process = os.getpid()
         self.resources: dict[str, Any] = {}
         self.pool = BufferPool()
-        self.pool_id = _cpu.pool_create(num_threads)
+        self._pools: dict[int, int] = {}
+        self.use_threads(num_threads)
+
+    def use_threads(self, num_threads: int):
+        """Has the batches from now on made with so many threads. Those under way keep theirs."""
+        if num_threads not in self._pools:
+            self._pools[num_threads] = _cpu.pool_create(num_threads)
+        self.num_threads, self.pool_id = num_threads, self._pools[num_threads]
 
     @functools.cached_property
     def zeros(self) -> np.ndarray:
@@ -85,4 +91,5 @@ class Workplace:
         """Lets go of threads and resources."""
         self.resources.clear()
         if os.getpid() == self._process:  # in a fork the threads of the pool, which this waits for, don't exist
-            _cpu.pool_destroy(self.pool_id)
+            for pool in self._pools.values():
+                _cpu.pool_destroy(pool)
