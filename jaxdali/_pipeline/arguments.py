@@ -54,9 +54,7 @@ AUTO = "auto"
 
 def or_auto(convert: Callable[[str, Any], Any], name: str, x: Any) -> Any:
     """What `convert` makes of it, or "auto"."""
-    if isinstance(x, str) and x != AUTO:
-        raise ValueError(f'{name} must be a number or "auto", got {x!r}')
-    return x if isinstance(x, str) else convert(name, x)
+    return x if isinstance(x, str) and x == AUTO else convert(name, x)
 
 
 def not_negative(name: str, x: Any) -> int | None:

@@ -118,9 +118,9 @@ def test_nothing_is_compiled_when_they_change(monkeypatch):
 
 
 def test_arguments():
-    with pytest.raises(ValueError, match="num_threads must be a number or \"auto\", got 'many'"):
+    with pytest.raises(TypeError, match="num_threads must be a whole number, got 'many'"):
         Pipeline(batch_size=1, num_threads="many")
-    with pytest.raises(ValueError, match='prefetch_queue_depth must be a number or "auto"'):
+    with pytest.raises(TypeError, match="prefetch_queue_depth must be a whole number, got 'deep'"):
         Pipeline(batch_size=1, prefetch_queue_depth="deep")
 
     @pipeline_def(batch_size=1, num_threads="auto", prefetch_queue_depth="auto")
