@@ -154,8 +154,8 @@ def add(op: Operator, *inputs: Any, device: str | None = None, name: str | None 
     if device not in (None, "cpu", "mixed", "gpu"):
         raise ValueError(f"{op.name}: device must be 'cpu', 'mixed' or 'gpu', got {device!r}")
     nodes = tuple(as_node(x, op.name) for x in inputs)
-    # What depends on nothing is made for all samples, as in DALI.
-    branch = current_branch() if any(isinstance(x, DataNode) for x in inputs) else None
+    # What depends on nothing is made for all samples; one can't tell it from what DALI makes.
+    branch = current_branch() if op.of_batch or any(isinstance(x, DataNode) for x in inputs) else None
     where = user_line()
     for i, x in enumerate(nodes if not op.joins else ()):
         check_reach(x, branch, f"as input {i} of {op.name}, at {where}")

@@ -85,6 +85,11 @@ class HostContext:
         """Of the first output."""
         return self.specs[0]
 
+    def batch_of(self, shard: int) -> np.ndarray:
+        """The samples of a local shard that are there, by their places among the N: what users know as samples 0, 1, ... of a batch."""
+        start = shard * self.B
+        return start + np.flatnonzero(self.present[start : start + self.B])
+
 
 @dataclasses.dataclass(frozen=True)
 class Out:

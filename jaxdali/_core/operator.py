@@ -36,7 +36,7 @@ class Operator:
     name: ClassVar[str]  # as users know it: "decoders.image"
     random: ClassVar[bool] = False  # draws random numbers: is numbered among the random operators of its pipeline
 
-    joins: ClassVar[bool] = False  # takes what was made in the branches of an `if`, and gives it for all samples
+    of_batch: ClassVar[bool] = False  # without inputs, depends on which samples there are: in a branch, on those that take it
 
     args: Arguments = NO_ARGUMENTS  # those that may come per sample
 
@@ -80,6 +80,11 @@ class Operator:
     @property
     def num_outputs(self) -> int:
         return 1
+
+    @property
+    def joins(self) -> Sequence[int]:
+        """The inputs that were made in the branches of an `if`, of which it gives one for each sample: all of one type."""
+        return ()
 
     @property
     def preserved(self) -> bool:

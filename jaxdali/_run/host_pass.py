@@ -285,8 +285,9 @@ class HostPass:
             except DifferentShapes as e:
                 raise step.node.error(op.not_uniform(i, e.shapes)) from e
         beside = place.accelerator and step.node.device not in ("mixed", "gpu") and op.sharding is None
-        if step.known and not ctx.present.any():
-            results = [[np.zeros((0,) * (1 + s.ndim), s.dtype)] * place.S for s in step.specs]
+        expected = None if ctx.present.any() else self._expected(step, op)
+        if expected is not None:
+            results = [[np.zeros((0,) * (1 + s.ndim), s.dtype)] * place.S for s in expected]
         else:
             results = op.call(ctx, inputs, place.cpu_shards if beside else place.shards)
         specs = [_result_spec(step, op, i, parts[0].dtype, parts[0].ndim - 1) for i, parts in enumerate(results)]
@@ -306,13 +307,29 @@ class HostPass:
         if not step.known:
             self._replan(self.plan.with_specs(step, tuple(specs)))
 
+    def _expected(self, step: Step, op: EagerOperator) -> tuple[Spec, ...] | None:
+        """The outputs of a function in a branch that no sample takes; of one that was never called, as what the `if` has in their place."""
+        if step.known:
+            return step.specs
+        found = [next((self.plan.spec(r) for r in self.plan.alike(ref) if self.plan.maker(r).known), None) for ref in step.outputs]
+        known = [(s.dtype, s.ndim) for s in found if s is not None]
+        if len(known) < len(found):
+            return None
+        return tuple(Spec(dtype, ndim, None if ndim else (), op.layout_of(i, ndim)) for i, (dtype, ndim) in enumerate(known))
+
     def _run_samples(self, step: Step, op: SampleOperator, work: Work, ctx: HostContext):
         """Calls a function of samples. Its results are host values."""
         among = work.among(step.presence)
         if not ctx.present.any():
+            expected = self._expected(step, op)
+            if expected is None:
+                raise step.node.error(
+                    "no sample of the first batch takes its branch, so that the types of its outputs are not known, but other operators "
+                    "take them; let them be what the `if` gives, or call the function before it"
+                )
+            self.store(dataclasses.replace(step, specs=expected), work, [_nothing(s, ctx.N) for s in expected])
             if not step.known:
-                raise step.node.error("no sample of the first batch is here, so that the types of its outputs are not known")
-            self.store(step, work, [_nothing(s, ctx.N) for s in step.specs])
+                self._replan(self.plan.with_specs(step, expected))
             return
         try:
             results = op.call_samples(ctx, [self._outputs.host_value(r, work) for r in step.inputs])

@@ -122,6 +122,15 @@ class Plan:
         """What is known of a value; only once its step is known."""
         return self._by_id[ref.step].specs[ref.index]
 
+    def alike(self, ref: Ref) -> set[Ref]:
+        """The values that have to be of the type of one, as an `if` gives one or the other."""
+        groups = [{s.outputs[0], *(s.inputs[i] for i in s.op.joins)} for s in self.steps if s.op.joins]
+        found, before = {ref}, set[Ref]()
+        while found != before:
+            before = found
+            found = found.union(*(g for g in groups if g & found))
+        return found
+
     @property
     def output_specs(self) -> tuple[Spec | None, ...]:
         """Of the pipeline's outputs; None where an eager function, or data that are fed, have yet to tell."""

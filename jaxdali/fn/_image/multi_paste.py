@@ -97,12 +97,13 @@ class MultiPaste(NativeOperator):
         if "in_ids" not in a:
             return [[(k, i) for k in range(len(images))] for i in range(ctx.N)]
         sources = []
+        batches = [ctx.batch_of(shard) for shard in range(ctx.S)]  # samples are those of the shard
         for i, ids in enumerate(a.ragged("in_ids")):
-            start = i // ctx.B * ctx.B  # samples are those of the shard
-            bad = [n for n in ids.tolist() if not 0 <= n < ctx.B or not ctx.present[start + int(n)]]
-            if bad and ctx.present[i]:
-                ctx.fail(i, UNSUPPORTED, f"argument in_ids must be samples of the batch, 0 ... {ctx.B - 1}; got {bad[0]:g}")
-            sources.append([(0, start + int(n)) for n in ids] if not bad else [])
+            batch = batches[i // ctx.B]
+            bad = [n for n in ids.tolist() if not 0 <= n < len(batch)]
+            if bad:
+                ctx.fail(i, UNSUPPORTED, f"argument in_ids must be samples of the batch, 0 ... {len(batch) - 1}; got {bad[0]:g}")
+            sources.append([(0, int(batch[int(n)])) for n in ids] if not bad else [])
         return sources
 
     def _size(self, ctx: HostContext, images: tuple[Value, ...], a: Values, first: int) -> np.ndarray:

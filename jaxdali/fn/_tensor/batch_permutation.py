@@ -19,6 +19,7 @@ class BatchPermutation(HostOperator):
 
     name = "batch_permutation"
     random = True
+    of_batch = True
     allow_repetitions: bool
     no_fixed_points: bool
     seed: int
@@ -27,21 +28,27 @@ class BatchPermutation(HostOperator):
         return (Spec(np.dtype(np.int32), 0, ()),)
 
     def run(self, ctx: HostContext) -> tuple[np.ndarray]:
-        u = uniforms(ctx, self.seed, 1).reshape(ctx.S, ctx.B)
-        out = np.tile(np.arange(ctx.B, dtype=np.int32), (ctx.S, 1))
-        for row, x, count in zip(out, u, ctx.present.reshape(ctx.S, ctx.B).sum(axis=1).tolist()):
-            if not count or (self.no_fixed_points and count == 1):
-                continue
-            if self.allow_repetitions:
-                # Without fixed points: one of the others, of which those from i on have numbers greater by 1.
-                chosen = (x[:count] * (count - self.no_fixed_points)).astype(np.int32)
-                row[:count] = chosen + (self.no_fixed_points & (chosen >= np.arange(count)))
-            elif self.no_fixed_points:
-                cycle = np.argsort(x[:count], kind="stable")  # each is followed by the next: as in DALI, a single cycle
-                row[cycle] = np.roll(cycle, -1)
-            else:
-                row[:count] = np.argsort(x[:count], kind="stable")
-        return (out.reshape(ctx.N),)
+        u = uniforms(ctx, self.seed, 1).reshape(ctx.N)
+        out = np.zeros(ctx.N, np.int32)
+        for shard in range(ctx.S):
+            here = ctx.batch_of(shard)
+            out[here] = self._numbers(u[here])
+        return (out,)
+
+    def _numbers(self, x: np.ndarray) -> np.ndarray:
+        """Of a batch of samples that each drew a number in [0, 1)."""
+        own = np.arange(len(x))
+        if self.no_fixed_points and len(x) == 1:
+            return own
+        if self.allow_repetitions:
+            # Without fixed points: one of the others, of which those from i on have numbers greater by 1.
+            chosen = (x * (len(x) - self.no_fixed_points)).astype(np.int32)
+            return chosen + (self.no_fixed_points & (chosen >= own))
+        order = np.argsort(x, kind="stable")
+        if self.no_fixed_points:  # each is followed by the next: as in DALI, a single cycle
+            own[order] = np.roll(order, -1)
+            return own
+        return order
 
 
 @operator_function(BatchPermutation)

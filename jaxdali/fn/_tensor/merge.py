@@ -29,8 +29,11 @@ class Merge(HostOperator, NativeOperator):
 
     name = "if"
     kernel = "merge"
-    joins = True
     tree: Tree = (2, 0, 1)
+
+    @property
+    def joins(self) -> Sequence[int]:
+        return _leaves(self.tree)
 
     def absorb(self, i: int, inner: Operator) -> Operator | None:
         if not isinstance(inner, Merge) or i not in _leaves(self.tree):

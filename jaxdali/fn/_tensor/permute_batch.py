@@ -34,33 +34,37 @@ class PermuteBatch(HostOperator, ProgramOperator):
             self.args.check_width("indices", 1, (x, *arguments))
         return (x,)
 
-    def _indices(self, ctx: HostContext, values: tuple[Value, ...]) -> np.ndarray:
-        """For each sample the number in its shard of the one that it becomes, ``i64[N]``; of those that aren't there their own."""
-        own = np.tile(np.arange(ctx.B), ctx.S)
-        count = np.repeat(ctx.present.reshape(ctx.S, ctx.B).sum(axis=1), ctx.B)
+    def _places(self, ctx: HostContext, values: tuple[Value, ...]) -> np.ndarray:
+        """For each sample the place among the N of the one that it becomes, ``i64[N]``; of those that aren't there their own."""
+        places = np.arange(ctx.N)
         indices = self.arguments(ctx, values).indices
-        if self.args.is_static("indices"):
-            given = indices.shape[1]
-            for n in count[count != given]:
-                raise ArgumentError(f"argument indices must have a number for each of the {n} samples of the batch, got {given}")
-            indices = np.tile(np.append(indices[0], np.arange(given, ctx.B)), ctx.S)
-        indices = indices.reshape(ctx.N)
-        wrong = (indices < 0) | (indices >= count)
-        for i in np.flatnonzero(wrong & ctx.present):
-            ctx.fail(int(i), OUT_OF_BOUNDS, f"argument indices must be from 0 to {count[i] - 1}, got {indices[i]}")
-        return np.where(wrong | ~ctx.present, own, indices)
+        for shard in range(ctx.S):
+            here = ctx.batch_of(shard)
+            if self.args.is_static("indices"):
+                asked = indices[0]
+                if len(here) not in (0, len(asked)):
+                    raise ArgumentError(
+                        f"argument indices must have a number for each of the {len(here)} samples of the batch, got {len(asked)}"
+                    )
+                asked = asked[: len(here)]
+            else:
+                asked = indices.reshape(ctx.N)[here]
+            wrong = (asked < 0) | (asked >= len(here))
+            for k in np.flatnonzero(wrong):
+                ctx.fail(int(here[k]), OUT_OF_BOUNDS, f"argument indices must be from 0 to {len(here) - 1}, got {asked[k]}")
+            places[here] = here[np.where(wrong, 0, asked)]
+        return places
 
     def run(self, ctx: HostContext, *values: Value) -> tuple[Any, ...]:
-        x = values[0]
-        place = self._indices(ctx, values) + np.repeat(np.arange(ctx.S) * ctx.B, ctx.B)
+        x, places = values[0], self._places(ctx, values)
         if isinstance(x.data, np.ndarray):
-            return (x.data[place],)
-        return ([x.sample(i) for i in place.tolist()],)
+            return (x.data[places],)
+        return ([x.sample(i) for i in places.tolist()],)
 
     def setup(self, ctx: HostContext, *values: Value) -> Setup:
-        indices = self._indices(ctx, values)
-        shapes = values[0].shapes[indices + np.repeat(np.arange(ctx.S) * ctx.B, ctx.B)]
-        return Setup((shapes if ctx.spec.shape is None else None,), {"index": indices.astype(np.int32)})
+        places = self._places(ctx, values)
+        shapes = None if ctx.spec.shape is not None else values[0].shapes[places]
+        return Setup((shapes,), {"index": (places % ctx.B).astype(np.int32)})
 
     def lower(self, ctx: LowerContext, *arrays: Any) -> tuple[Any, ...]:
         x, out, index = arrays[0], ctx.out[0], ctx.params["index"]
@@ -85,7 +89,7 @@ def permute_batch(
 ) -> DataNode:
     """Takes other samples of the batch: ``out[i] = x[indices[i]]``.
 
-    A batch is that of one shard, as in DALI: samples don't move between devices.
+    A batch is that of one shard, as in DALI: samples don't move between devices. In a branch of an `if` it is the samples that take it.
 
     Args:
       input: any tensor.
