@@ -148,7 +148,7 @@ class Values:
             x = x.reshape(len(x), -1)
             if x.shape[1] != width and not (one_for_all and x.shape[1] == 1):
                 raise ArgumentError(_wrong_width(name, width, one_for_all, x.shape[1]))
-            self._found[key] = np.broadcast_to(x, (len(x), width))
+            self._found[key] = x if x.shape[1] == width else np.broadcast_to(x, (len(x), width))
         return self._found[key]
 
     def ragged(self, name: str) -> list[np.ndarray]:

@@ -33,6 +33,8 @@ class Range:
 
     def holds(self, x: np.ndarray) -> np.ndarray:
         """Which numbers are inside, ``bool[...]``."""
+        if self == Range():
+            return np.isfinite(x)
         with np.errstate(invalid="ignore"):
             return ((x > self.low) if self.above else (x >= self.low)) & (x <= self.high) & (self.infinite | np.isfinite(x))
 

@@ -71,8 +71,10 @@ class Value:
           present: the samples that matter; of the others, those that the value lacks, or that have another shape, get the first's.
         """
         assert self.data is not None
-        if isinstance(self.data, np.ndarray) and self.present is None:
-            return self.data
+        if isinstance(self.data, np.ndarray) and self.spec.shape is not None:
+            if self.present is None or present is None:
+                return self.data
+            return self.data[np.where(self.present, np.arange(len(self)), present.argmax())]
         here = np.arange(len(self))
         if present is not None and present.any():
             first = present.argmax()

@@ -60,6 +60,7 @@ class _Run:
 def _prepared(plan: Plan, number: int, N: int) -> list[_Alone | _Run]:
     """The host pass of phase `number` of a plan."""
     prepared: list[_Alone | _Run] = []
+    made: dict[int, int] = {}  # from which of these on the outputs of a step are there
     for step in plan.steps:
         if step.phase != number or isinstance(step.op, SourceOperator):
             continue
@@ -69,13 +70,16 @@ def _prepared(plan: Plan, number: int, N: int) -> list[_Alone | _Run]:
         shapes = tuple(static_shapes(s, N) for s in step.specs)
         if compute is None:
             prepared.append(_Alone(step, shapes))
+            made[step.id] = len(prepared)
             continue
         assert shapes[0] is not None, step.op.name
-        last = prepared[-1] if prepared else None
-        if not isinstance(last, _Run):
-            last = _Run([])
-            prepared.append(last)
-        last.steps.append((step, compute, shapes[0]))
+        # In the first run that comes after all that it needs: so there are few.
+        ready = max((made[r.step] for r in step.needs if r.step in made), default=0)
+        at, run = next(((i, x) for i, x in enumerate(prepared) if i >= ready and isinstance(x, _Run)), (len(prepared), _Run([])))
+        if at == len(prepared):
+            prepared.append(run)
+        run.steps.append((step, compute, shapes[0]))
+        made[step.id] = at
     return prepared
 
 

@@ -110,7 +110,8 @@ class Work:
         if presence not in self._among:
             asked = self.values[presence.predicate].data
             assert isinstance(asked, np.ndarray), presence
-            takes, outer = (asked.reshape(-1) != 0) == presence.taken, self.among(presence.outer)
+            takes, outer = asked.reshape(-1).astype(bool, copy=False), self.among(presence.outer)
+            takes = takes if presence.taken else ~takes
             self._among[presence] = takes if outer is None else takes & outer
         return self._among[presence]
 

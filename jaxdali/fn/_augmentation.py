@@ -19,7 +19,7 @@ from .._core.values import Spec, Value
 from ._families import image_layout
 from ._tensor.cast import convert
 
-_VALUES = np.arange(256)
+_VALUES = np.arange(256, dtype=np.uint8)
 
 
 class Taken(HostOperator):
@@ -33,7 +33,7 @@ class Taken(HostOperator):
         return (Spec(self.table.dtype, self.table.ndim - 1, self.table.shape[1:]),)
 
     def compute(self, N: int, *specs: Spec) -> Callable[..., np.ndarray]:
-        return lambda place: self.table[np.clip(place.reshape(N), 0, len(self.table) - 1)]
+        return lambda place: self.table.take(place.reshape(N), axis=0, mode="clip")
 
 
 @records("auto_aug.parameter")
@@ -80,7 +80,7 @@ class Masked(Tabled):
     name = "auto_aug.posterize"
 
     def table(self, parameter: Any, N: int) -> np.ndarray:
-        return _VALUES & parameter
+        return _VALUES & parameter.astype(np.uint8)
 
 
 class Solarized(Tabled):
@@ -98,7 +98,7 @@ class Shifted(Tabled):
     name = "auto_aug.solarize_add"
 
     def table(self, parameter: Any, N: int) -> np.ndarray:
-        return np.where(_VALUES < 128, _VALUES + parameter, _VALUES)
+        return np.where(_VALUES < 128, _VALUES + parameter.astype(np.uint8), _VALUES)
 
 
 class Inverted(Tabled):

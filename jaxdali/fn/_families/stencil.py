@@ -65,8 +65,10 @@ class Stencil(NativeOperator):
         """What `setup` returns."""
         weights = np.zeros((ctx.N, 0)) if around.weights is None else around.weights
         room = 1 << int(weights.shape[1] - 1).bit_length() if weights.size else 0  # few programs are compiled
+        padded = np.zeros((ctx.N, room), np.float32)
+        padded[:, : weights.shape[1]] = weights
         params = {
-            "weights": np.pad(weights, ((0, 0), (0, room - weights.shape[1]))).astype(np.float32),
+            "weights": padded,
             "window": around.window.astype(np.int32),
             "anchor": around.anchor.astype(np.int32),
             "fill": (np.zeros(ctx.N) if around.fill is None else around.fill).astype(np.float32),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
@@ -56,26 +57,32 @@ class Warp(StageOperator):
         """
         _, first, dims = self.layout(image.spec)
         have = image.shapes[:, first : first + dims]
-        large = np.any(np.maximum(size, have) > self.max_extent, axis=1)
-        for i in np.flatnonzero(large & ctx.present):
-            ctx.fail(int(i), TOO_LARGE, f"extents must not exceed {self.max_extent}, got {size[i].tolist()} of {have[i].tolist()}")
-        size = np.where(large[:, None], 1, size)
-        fill = self._fill(image.spec.dtype, ctx.spec.dtype)
-        params = {"map": source_map(size), "fill": np.full(ctx.N, fill, np.float32)}
-        shapes = np.concatenate([image.shapes[:, :first], size, image.shapes[:, first + dims :]], axis=1)
-        return Setup((None if ctx.spec.shape is not None else shapes,), params)
-
-    def _fill(self, source: np.dtype, result: np.dtype) -> np.float32:
-        """The fill value as a pixel of the result; where it is blended with pixels of the image, first as one of these."""
-        fill = np.asarray([self.fill_value or 0.0], np.float32)
-        for dtype in (source, result) if self.linear else (result,):
-            fill = convert(np, fill, dtype).astype(np.float32)
-        return fill[0]
+        if max(size.max(initial=0), have.max(initial=0)) > self.max_extent:
+            large = np.any(np.maximum(size, have) > self.max_extent, axis=1)
+            for i in np.flatnonzero(large & ctx.present):
+                ctx.fail(int(i), TOO_LARGE, f"extents must not exceed {self.max_extent}, got {size[i].tolist()} of {have[i].tolist()}")
+            size = np.where(large[:, None], 1, size)
+        # Where it is blended with pixels of the image, the fill value is first made one of these.
+        kinds = (image.spec.dtype, ctx.spec.dtype) if self.linear else (ctx.spec.dtype,)
+        params = {"map": source_map(size), "fill": np.full(ctx.N, _as_pixel(self.fill_value or 0.0, kinds), np.float32)}
+        shapes = None
+        if ctx.spec.shape is None:
+            shapes = np.concatenate([image.shapes[:, :first], size, image.shapes[:, first + dims :]], axis=1)
+        return Setup((shapes,), params)
 
     def call(self, ctx: LowerContext) -> _ffi.Call:
         _, first, dims = self.layout(ctx.inputs[0])
         attrs = {"dims": dims, "first": first, "linear": self.linear, "has_fill": self.fill_value is not None}
         return _ffi.Call((ctx.params["map"], ctx.params["fill"]), attrs)
+
+
+@functools.lru_cache(maxsize=1024)
+def _as_pixel(x: float, kinds: tuple[np.dtype, ...]) -> np.float32:
+    """A number converted to one type after the other."""
+    pixel = np.asarray([x], np.float32)
+    for dtype in kinds:
+        pixel = convert(np, pixel, dtype).astype(np.float32)
+    return pixel[0]
 
 
 _WARP_TYPES = ("uint8", "int16", "int32", "float16", "float32")

@@ -81,9 +81,12 @@ class Filter(Stencil):
             anchor = np.zeros_like(window)
         for i in np.flatnonzero(((anchor < 0) | (anchor >= window)).any(axis=1) & ctx.present):
             ctx.fail(int(i), UNSUPPORTED, f"anchor must be inside of the filter {window[i].tolist()}, got {anchor[i].tolist()}")
-        weights = np.zeros((ctx.N, int(window.prod(axis=1).max(initial=1))))
-        for i in values[1].indices(ctx.present):
-            weights[i, : window[i].prod()] = values[1].sample(i).reshape(-1)
+        if values[1].spec.shape is not None:
+            weights = values[1].dense("the filter", ctx.present).reshape(ctx.N, -1)
+        else:
+            weights = np.zeros((ctx.N, int(window.prod(axis=1).max(initial=1))))
+            for i in values[1].indices(ctx.present):
+                weights[i, : window[i].prod()] = values[1].sample(i).reshape(-1)
         fill = np.zeros(ctx.N)
         for fills in values[2 : len(values) - len(self.args.inputs)]:
             for i in fills.indices(ctx.present):

@@ -47,16 +47,38 @@ class WarpAffine(Warp):
             if matrix.shape[1] != dims * (dims + 1):
                 raise ArgumentError(f"the matrix must be {dims} x {dims + 1} for each sample, got {matrix.shape[1]} numbers")
         matrix = matrix.astype(np.float32).astype(np.float64).reshape(-1, dims, dims + 1)
+        linear, offset = matrix[:, :, :dims], matrix[:, :, dims:]
         if not self.inverse_map:
-            singular = np.abs(np.linalg.det(matrix[:, :, :dims])) == 0
-            for i in np.flatnonzero(singular & ctx.present):
-                ctx.fail(int(i), UNSUPPORTED, f"the matrix must have an inverse, got {matrix[i].tolist()}")
-            linear = np.linalg.inv(np.where(singular[:, None, None], np.eye(dims), matrix[:, :, :dims]))
-            matrix = np.concatenate([linear, -linear @ matrix[:, :, dims:]], axis=2)
+            linear = self._inverse(ctx, linear)
+            offset = -linear @ offset
         wanted = a.vector("size", dims)
         size = image.shapes[:, first : first + dims] if wanted is None else whole(wanted)
-        shift = matrix[:, :, :dims].sum(axis=2, keepdims=True) / 2  # output pixels' centres
-        return self.setup_of(ctx, image, size, lambda _: np.concatenate([matrix[:, :, :dims], matrix[:, :, dims:] + shift], axis=2))
+        shift = linear.sum(axis=2, keepdims=True) / 2  # output pixels' centres
+        return self.setup_of(ctx, image, size, lambda _: np.concatenate([linear, offset + shift], axis=2))
+
+    @staticmethod
+    def _inverse(ctx: HostContext, linear: np.ndarray) -> np.ndarray:
+        """Of each matrix ``[N, D, D]``; samples fail whose matrix has none."""
+        # np.linalg would take longer for small ones than all else of a batch.
+        small = linear.shape[1] == 2
+        determinant = linear[:, 0, 0] * linear[:, 1, 1] - linear[:, 0, 1] * linear[:, 1, 0] if small else np.linalg.det(linear)
+        if not determinant.all():
+            singular = determinant == 0
+            for i in np.flatnonzero(singular & ctx.present):
+                ctx.fail(int(i), UNSUPPORTED, f"the matrix must have an inverse, got {linear[i].tolist()}")
+            linear = np.where(singular[:, None, None], np.eye(linear.shape[1]), linear)
+            determinant = np.where(singular, 1.0, determinant)
+        if not small:
+            return np.linalg.inv(linear)
+        found = np.empty_like(linear)
+        found[:, 0, 0], found[:, 0, 1], found[:, 1, 0], found[:, 1, 1] = (
+            linear[:, 1, 1],
+            -linear[:, 0, 1],
+            -linear[:, 1, 0],
+            linear[:, 0, 0],
+        )
+        found /= determinant[:, None, None]
+        return found
 
 
 def whole(size: Any) -> np.ndarray:

@@ -180,7 +180,7 @@ def _compare(name: str) -> Callable[..., Any]:
             x, y = a.astype(np.uint64), b.astype(np.uint64)
             return pick(xp.where(negative, xp.asarray(kinds[0] == "i"), x < y), ~negative & (x == y))
         common = promote([a.dtype, b.dtype])
-        return getattr(xp, ufunc)(a.astype(common), b.astype(common))
+        return getattr(xp, ufunc)(*(x if x.dtype == common else x.astype(common) for x in (a, b)))
 
     return compute
 

@@ -8,6 +8,7 @@ gives other numbers than in DALI.
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
@@ -127,6 +128,8 @@ class Uniform(Distribution):
 
     def transform(self, ctx: HostContext, values: Sequence[Value], u: np.ndarray, sizes: np.ndarray) -> np.ndarray:
         a = self.arguments(ctx, values)
+        if self._values is not None:
+            return self._values[(u * len(self._values)).astype(np.int64)]
         if "values" in self.args:
             return convert(np, self._chosen(a.ragged("values"), u, sizes), self.dtype)
         bounds = a.vector("range", 2)
@@ -141,6 +144,13 @@ class Uniform(Distribution):
             top = np.where(top.astype(np.float64) >= high, np.nextafter(top, np.asarray(-np.inf, self.dtype)), top)
             x = np.minimum(x, top)
         return x
+
+    @functools.cached_property
+    def _values(self) -> np.ndarray | None:
+        """Those of all samples, of `dtype`."""
+        if "values" not in self.args or not self.args.is_static("values"):
+            return None
+        return convert(np, np.array(self.args.get("values"), np.float64), self.dtype)
 
     def _chosen(self, choices: Sequence[np.ndarray], u: np.ndarray, sizes: np.ndarray) -> np.ndarray:
         """For each number one of the values of its sample, of which each may have another number."""

@@ -20,12 +20,7 @@ from .._tensor.copy import fit
 from .._windows import axes_of
 
 _SUM, _SQUARES, _MIN, _MAX = range(4)  # ffi/reduce/reduce.h
-_HOST = {
-    _SUM: lambda x, center, axes: x.sum(axis=axes, keepdims=True, dtype=np.float64),
-    _SQUARES: lambda x, center, axes: ((x.astype(np.float64) - center) ** 2).sum(axis=axes, keepdims=True),
-    _MIN: lambda x, center, axes: x.astype(np.float64).min(axis=axes, keepdims=True, initial=np.inf),
-    _MAX: lambda x, center, axes: x.astype(np.float64).max(axis=axes, keepdims=True, initial=-np.inf),
-}
+_BLOCK = 1 << 15  # elements that stay in the cache
 
 
 class Reduction(HostOperator, NativeOperator):
@@ -74,7 +69,7 @@ class Reduction(HostOperator, NativeOperator):
             kept = [1 if d in axes else n for d, n in enumerate(sample.shape)]
             middle = center[0].sample(i).astype(np.float64).reshape(kept) if center else self.origin()
             with np.errstate(all="ignore"):
-                total = self.finish(np, _HOST[self.what](sample, middle, axes), float(np.prod([sample.shape[d] for d in axes])))
+                total = self.finish(np, _reduced(self.what, sample, middle, axes), float(np.prod([sample.shape[d] for d in axes])))
                 out.append(convert(np, total, ctx.spec.dtype).reshape(shapes[i]))
         return (np.stack(out) if ctx.spec.shape is not None else out,)
 
@@ -202,3 +197,34 @@ class StdDev(Variance):
 
     def finish(self, xp: Any, total: Any, count: Any) -> Any:
         return xp.sqrt(super().finish(xp, total, count))
+
+
+def _reduced(what: int, x: np.ndarray, center: Any, axes: tuple[int, ...]) -> np.ndarray:
+    """What the kernel computes, of one sample, with NumPy; reduced axes stay."""
+    if what == _SUM:
+        wide = np.dtype(np.float64)
+        if x.dtype.kind in "iu" and x.dtype.itemsize <= 2:  # exact, and faster
+            wide = np.dtype(np.int32 if x.size < 1 << 31 - 8 * x.dtype.itemsize else np.int64)
+        return _over(np.add, x, axes, wide).astype(np.float64)
+    if what != _SQUARES:
+        if not all(x.shape[d] for d in axes):
+            kept = [1 if d in axes else n for d, n in enumerate(x.shape)]
+            return np.full(kept, np.inf if what == _MIN else -np.inf)
+        return _over(np.minimum if what == _MIN else np.maximum, x, axes, x.dtype).astype(np.float64)
+    rows = max(1, _BLOCK * len(x) // max(x.size, 1)) if 0 in axes else 0
+    total: Any = 0.0
+    for part in (x[i : i + rows] for i in range(0, len(x), rows)) if rows and len(x) else [x]:
+        distance = part.astype(np.float64)
+        distance -= center
+        distance *= distance
+        total = total + _over(np.add, distance, axes, distance.dtype)
+    return total
+
+
+def _over(ufunc: np.ufunc, x: np.ndarray, axes: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+    """Reduces one axis after the other, the first one first: by rows, many times faster than all axes together."""
+    if len(axes) == x.ndim and x.flags.c_contiguous:
+        return ufunc.reduce(x.reshape(-1), dtype=dtype).reshape((1,) * x.ndim)
+    for d in sorted(axes):
+        x = ufunc.reduce(x, axis=d, dtype=dtype, keepdims=True)
+    return x

@@ -31,9 +31,12 @@ class Shear(Transform):
 
     def matrix(self, a: Values, ndim: int) -> np.ndarray:
         factors = np.tan(np.deg2rad(a.angles)) if "angles" in a else a.shear
-        out = np.broadcast_to(np.eye(ndim), (len(factors), ndim, ndim)).copy()
-        out[:, ~np.eye(ndim, dtype=bool)] = factors
-        return out
+        out = np.ones((len(factors), ndim * ndim))
+        out[:, _FACTORS[ndim]] = factors
+        return out.reshape(-1, ndim, ndim)
+
+
+_FACTORS = {ndim: np.flatnonzero(~np.eye(ndim, dtype=bool)) for ndim in (2, 3)}  # all but the diagonal
 
 
 @operator_function(Shear)

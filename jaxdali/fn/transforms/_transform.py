@@ -48,9 +48,11 @@ class Transform(HostOperator):
         ndim = ctx.spec.shape[0]
         new = self.matrix(a, ndim)
         if new.shape[2] == ndim:
-            center = a.get("center")
-            moved = np.zeros((ctx.N, ndim)) if center is None else center - np.einsum("nij,nj->ni", new, center)
-            new = np.concatenate([new, moved[:, :, None]], axis=2)
+            center, turn = a.get("center"), new
+            new = np.zeros((ctx.N, ndim, ndim + 1))
+            new[:, :, :ndim] = turn
+            if center is not None:
+                new[:, :, ndim] = center - np.einsum("nij,nj->ni", turn, center)
         for t in values[: len(values) - len(self.args.inputs)]:
             given = t.dense("the input", ctx.present).astype(np.float64)
             new = then(new, given) if self.reverse_order else then(given, new)

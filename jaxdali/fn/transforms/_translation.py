@@ -22,8 +22,10 @@ class Translation(Transform):
         return known_width(self.args.width("offset", specs), "offset")
 
     def matrix(self, a: Values, ndim: int) -> np.ndarray:
-        offset = a.offset.reshape(-1, ndim, 1)
-        return np.concatenate([np.broadcast_to(np.eye(ndim), (len(offset), ndim, ndim)), offset], axis=2)
+        out = np.zeros((a.samples, ndim, ndim + 1))
+        out[:, range(ndim), range(ndim)] = 1
+        out[:, :, ndim] = a.offset
+        return out
 
 
 @operator_function(Translation)
