@@ -35,6 +35,8 @@
 
 #ifdef JAXDALI_CUDA
 #include "ffi/common/cuda_version.h"
+#include "ffi/common/kernel_list.h"
+extern "C" const char* jaxdali_load_kernels(int device);  // launch.h
 #endif
 
 namespace nb = nanobind;
@@ -67,6 +69,25 @@ JAXDALI_NAMED_MODULE(JAXDALI_MODULE, m) {
   m.def("build_info", &jaxdali::CudaBuildInfo, "CUDA version and GPU architectures, by name");
   m.def("driver_problem", &jaxdali::DriverProblem,
         "why this machine's driver can't run the kernels; empty: it can, or there is none");
+#ifdef JAXDALI_EMULATED
+  m.def(
+      "kernels",
+      [] {
+        std::vector<std::pair<std::string, int64_t> > kernels;
+        for (const auto& k : jaxdali::ListedKernels()) kernels.emplace_back(k.name, k.launches);
+        return kernels;
+      },
+      "The listed kernels' names, and how often each was launched");
+#else
+  m.def(
+      "load_kernels",
+      [](int device) {
+        nb::gil_scoped_release release;
+        const char* problem = jaxdali_load_kernels(device);
+        return std::string(problem ? problem : "");
+      },
+      nb::arg("device"), "Loads all kernels into a GPU; returns what went wrong");
+#endif
 }
 
 #else

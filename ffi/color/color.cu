@@ -7,23 +7,22 @@ namespace {
 
 template <class V>
 struct Colors : ColorBatch {
-  struct Shared {
-    int64_t pixels;
+  struct Plan {
+    int64_t units;  // pixels
     const void* from;
     void* to;
     float matrix[kMaxColors * (kMaxColors + 1)];
   };
 
-  JAXDALI_HD Status Prepare(int i, Shared* s) const {
-    s->pixels = Pixels(i);
+  JAXDALI_HD Status Prepare(int i, Plan* s) const {
+    s->units = Pixels(i);
     s->from = in.bytes(i);
     s->to = out.bytes(i);
     for (int k = 0; k < out_channels * (in_channels + 1); k++) s->matrix[k] = Matrix(i)[k];
-    return s->pixels < 0 ? kInternal : kOk;
+    return s->units < 0 ? kInternal : kOk;
   }
-  JAXDALI_HD void Share(int, Shared*) const {}
-  JAXDALI_HD void Work(const Shared& s, int64_t first, int64_t step) const {
-    for (int64_t p = first; p < s.pixels; p += step) {
+  JAXDALI_HD void Work(const Plan& s, int64_t first, int64_t end) const {
+    for (int64_t p = first; p < end; p += kThreads) {
       V pixel[kMaxColors];
       for (int k = 0; k < in_channels; k++) pixel[k] = LoadElement<V>(in.dtype, s.from, p * in_channels + k);
       for (int c = 0; c < out_channels; c++) {

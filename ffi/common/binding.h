@@ -112,10 +112,10 @@ inline bool SizesAgree(I32 control, const Batch& in, const Batch& out, ffi::Resu
 // launch(batch, samples, stream) -> null or what went wrong.
 template <class B>
 inline ffi::Error LaunchKernel(const char* (*launch)(const B&, const Samples&, void*), const B& batch, Device device,
-                               I32 control, ffi::ResultBuffer<ffi::S32> status) {
+                               I32 control, ffi::ResultBuffer<ffi::S32> status, uint8_t* plans) {
   if (!SizesAgree(control, batch.in, batch.out, status))
     return ffi::Error::InvalidArgument("batch sizes of the operands differ");
-  const Samples samples{batch.out.n, control.typed_data() + 1, status->typed_data()};
+  const Samples samples{batch.out.n, control.typed_data() + 1, status->typed_data(), plans};
   if (const char* what = launch(batch, samples, device.stream)) return ffi::Error::Internal(what);
   return ffi::Error::Success();
 }

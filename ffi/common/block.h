@@ -70,24 +70,13 @@ JAXDALI_HD inline int LowestBit(uint32_t v) {  // v is not 0
 #endif
 }
 
-// --- inclusive scans with an associative operation, for which V{} is neutral on the left ----------------------------
+// --- inclusive scans, as ScanBlock ----------------------------------------------------------------------------------
 
 template <class V>
 struct ScanRows {
-  V row[2][kThreads];
+  V row[kThreads];
   V carry;
 };
-
-// Of the values in row 0, one for each thread (Hillis and Steele). Returns the row that holds the result.
-template <class V, class Block, class Op>
-JAXDALI_HD int ScanBlock(const Block& block, V (*row)[kThreads], Op op) {
-  int at = 0;
-  for (int d = 1; d < kThreads; d <<= 1, at ^= 1)
-    block.Phase([&](int thread) {
-      row[at ^ 1][thread] = thread >= d ? op(row[at][thread - d], row[at][thread]) : row[at][thread];
-    });
-  return at;
-}
 
 // Of get(0) to get(n - 1), by one block: calls put(i, sum before i, sum with i). Each get(i) is called again right
 // before its put, which may overwrite the value. Afterwards `carry` is the whole sum.
@@ -102,12 +91,12 @@ JAXDALI_HD void ScanAll(const Block& block, ScanRows<V>& s, int n, Get get, Op o
       const int from = base + thread * kEach;
       V sum{};
       for (int i = from; i < from + kEach && i < n; i++) sum = op(sum, get(i));
-      s.row[0][thread] = sum;
+      s.row[thread] = sum;
     });
-    const int row = ScanBlock(block, s.row, op);
+    ScanBlock(block, s.row, op);
     block.Phase([&](int thread) {
       const int from = base + thread * kEach;
-      V before = thread ? op(s.carry, s.row[row][thread - 1]) : s.carry;
+      V before = thread ? op(s.carry, s.row[thread - 1]) : s.carry;
       for (int i = from; i < from + kEach && i < n; i++) {
         const V with = op(before, get(i));
         put(i, before, with);
@@ -115,7 +104,7 @@ JAXDALI_HD void ScanAll(const Block& block, ScanRows<V>& s, int n, Get get, Op o
       }
     });
     block.Phase([&](int thread) {
-      if (thread == 0) s.carry = op(s.carry, s.row[row][kThreads - 1]);
+      if (thread == 0) s.carry = op(s.carry, s.row[kThreads - 1]);
     });
   }
 }

@@ -1,6 +1,8 @@
 // The binding of a kernel: what is the same for all of them stands here once. A kernel `x` has
 //
-//   struct XBatch { Batch in, out; ... };                              x.h: what its custom call gets
+//   struct XBatch { Batch in, out; ... };                              x.h: what its custom call gets; with `float*
+//                                                                      scratch` and `int64_t scratch_size`, in floats,
+//                                                                      working memory, too
 //   Status X(const XBatch&, int i);                                    x.h: the CPU kernel, of a sample inside both
 //   const char* LaunchX(const XBatch&, const Samples&, void* stream);  x.h: the CUDA kernel; null, or what went wrong
 //   ffi::Error SetUp(XBatch*, <operands and attributes>);              x.cc: checks them; `in` and `out` are set
@@ -17,45 +19,25 @@ struct KernelCall;
 
 template <class B, class... Params, ffi::Error (*kSetUp)(B*, Params...), auto kRun>
 struct KernelCall<kSetUp, kRun> {
-  static ffi::Error Handle(Device device, ffi::AnyBuffer in, I32 in_offsets, I32 in_shapes, I32 out_offsets,
-                           I32 out_shapes, I32 control, Params... params, ffi::Result<ffi::AnyBuffer> out,
-                           ffi::ResultBuffer<ffi::S32> status) {
-    return Run([](B*) {}, device, in, in_offsets, in_shapes, out_offsets, out_shapes, control, params..., out, status);
-  }
-
-  template <class Before>
-  static ffi::Error Run(Before before, [[maybe_unused]] Device device, ffi::AnyBuffer in, I32 in_offsets, I32 in_shapes,
-                        I32 out_offsets, I32 out_shapes, I32 control, Params... params, ffi::Result<ffi::AnyBuffer> out,
-                        ffi::ResultBuffer<ffi::S32> status) {
+  static ffi::Error Handle([[maybe_unused]] Device device, ffi::AnyBuffer in, I32 in_offsets, I32 in_shapes,
+                           I32 out_offsets, I32 out_shapes, I32 control, Params... params,
+                           ffi::Result<ffi::AnyBuffer> out, ffi::ResultBuffer<ffi::S32> status,
+                           ffi::ResultBuffer<ffi::U8> memory) {
     B b{};
-    before(&b);
     if (auto e = ToBatch(in, in_offsets, in_shapes, &b.in); e.failure()) return e;
     if (auto e = ToBatch(*out, out_offsets, out_shapes, &b.out); e.failure()) return e;
+    const int64_t scratch = static_cast<int64_t>(memory->element_count()) - b.out.n * kPlanBytes;
+    if (scratch < 0) return ffi::Error::InvalidArgument("too little working memory");
+    if constexpr (requires { b.scratch_size; }) {
+      b.scratch = reinterpret_cast<float*>(memory->typed_data() + b.out.n * kPlanBytes);
+      b.scratch_size = scratch / static_cast<int64_t>(sizeof(float));
+    }
     if (auto e = kSetUp(&b, params...); e.failure()) return e;
 #ifdef JAXDALI_CUDA
-    return LaunchKernel<B>(kRun, b, device, control, status);
+    return LaunchKernel<B>(kRun, b, device, control, status, memory->typed_data());
 #else
     return ForEachSample(control, b.in, b.out, status, [&](int i) -> Status { return kRun(b, i); });
 #endif
-  }
-};
-
-// The same of a kernel that needs working memory on CUDA: its batch has `float* scratch` and `int64_t scratch_size`, in
-// floats, and the memory is its last result.
-template <auto kSetUp, auto kRun>
-struct ScratchKernelCall;
-
-template <class B, class... Params, ffi::Error (*kSetUp)(B*, Params...), auto kRun>
-struct ScratchKernelCall<kSetUp, kRun> {
-  static ffi::Error Handle(Device device, ffi::AnyBuffer in, I32 in_offsets, I32 in_shapes, I32 out_offsets,
-                           I32 out_shapes, I32 control, Params... params, ffi::Result<ffi::AnyBuffer> out,
-                           ffi::ResultBuffer<ffi::S32> status, ffi::ResultBuffer<ffi::U8> scratch) {
-    return KernelCall<kSetUp, kRun>::Run(
-        [&](B* b) {
-          b->scratch = reinterpret_cast<float*>(scratch->typed_data());
-          b->scratch_size = static_cast<int64_t>(scratch->element_count() / sizeof(float));
-        },
-        device, in, in_offsets, in_shapes, out_offsets, out_shapes, control, params..., out, status);
   }
 };
 
@@ -81,21 +63,14 @@ inline bool HasRows(const Buffer& operand, const B& batch, int64_t columns) {
 #define JAXDALI_DECLARE_HANDLER(name)
 #endif
 
-// The parameters begin with JAXDALI_BIND_BATCH's and end with the results: data, status.
-#define JAXDALI_DEFINE_KERNEL(name, set_up, cpu, cuda, ...)                                       \
-  JAXDALI_DECLARE_HANDLER(name)                                                                   \
-  XLA_FFI_DEFINE_HANDLER_SYMBOL(                                                                  \
-      jaxdali_##name, (&::jaxdali::KernelCall<&set_up, &JAXDALI_KERNEL_RUNS(cpu, cuda)>::Handle), \
-      JAXDALI_BIND_BATCH() __VA_ARGS__.Ret<::xla::ffi::AnyBuffer>().Ret<::jaxdali::I32>(), JAXDALI_HANDLER_TRAITS)
-
-// ... data, status, working memory.
-#define JAXDALI_DEFINE_KERNEL_WITH_SCRATCH(name, set_up, cpu, cuda, ...)                                           \
-  JAXDALI_DECLARE_HANDLER(name)                                                                                    \
-  XLA_FFI_DEFINE_HANDLER_SYMBOL(jaxdali_##name,                                                                    \
-                                (&::jaxdali::ScratchKernelCall<&set_up, &JAXDALI_KERNEL_RUNS(cpu, cuda)>::Handle), \
-                                JAXDALI_BIND_BATCH() __VA_ARGS__.Ret<::xla::ffi::AnyBuffer>()                      \
-                                    .Ret<::jaxdali::I32>()                                                         \
-                                    .Ret<::xla::ffi::Buffer<::xla::ffi::U8>>(),                                    \
+// The parameters begin with JAXDALI_BIND_BATCH's and end with the results: data, status, working memory.
+#define JAXDALI_DEFINE_KERNEL(name, set_up, cpu, cuda, ...)                                                 \
+  JAXDALI_DECLARE_HANDLER(name)                                                                             \
+  XLA_FFI_DEFINE_HANDLER_SYMBOL(jaxdali_##name,                                                             \
+                                (&::jaxdali::KernelCall<&set_up, &JAXDALI_KERNEL_RUNS(cpu, cuda)>::Handle), \
+                                JAXDALI_BIND_BATCH() __VA_ARGS__.Ret<::xla::ffi::AnyBuffer>()               \
+                                    .Ret<::jaxdali::I32>()                                                  \
+                                    .Ret<::xla::ffi::Buffer<::xla::ffi::U8>>(),                             \
                                 JAXDALI_HANDLER_TRAITS)
 
 #endif  // JAXDALI_FFI_COMMON_KERNEL_H_

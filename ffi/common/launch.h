@@ -23,14 +23,18 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
+#include <string>
 #include <type_traits>
 
 #include "ffi/common/batch.h"
 #include "ffi/common/hd.h"
+#include "ffi/common/kernel_list.h"
 #include "ffi/common/samples.h"
 #include "ffi/common/status.h"
 
-#if !defined(__CUDACC__)
+#if defined(__CUDACC__)
+#include <thread>
+#else
 #include <memory>
 #include <numeric>
 #include <random>
@@ -44,6 +48,31 @@ namespace jaxdali {
 
 inline constexpr int kThreads = 256;
 
+// The inclusive scan of a row, with an associative operation, for which V{} is neutral on the left. It is the only
+// place where threads of a warp exchange values without a barrier, and the emulation's is another: a thread alone.
+template <class V, class Block, class Op>
+JAXDALI_HD void ScanBlock([[maybe_unused]] const Block& block, V (&row)[kThreads], Op op) {
+#if defined(__CUDA_ARCH__)
+  const int thread = static_cast<int>(threadIdx.x), lane = thread & 31;
+  V sum = row[thread];
+  for (int d = 1; d < 32; d <<= 1) {
+    const V below = __shfl_up_sync(0xFFFFFFFFu, sum, d);
+    if (lane >= d) sum = op(below, sum);
+  }
+  if (lane == 31) row[thread] = sum;  // of the warp; all else is still in registers
+  __syncthreads();
+  V before{};
+  for (int w = 31; w < thread - lane; w += 32) before = op(before, row[w]);
+  __syncthreads();
+  row[thread] = op(before, sum);
+  __syncthreads();
+#else
+  block.Phase([&](int thread) {
+    for (int i = 1; thread == 0 && i < kThreads; i++) row[i] = op(row[i - 1], row[i]);
+  });
+#endif
+}
+
 // Divides by a 32-bit number where the numbers fit: 64-bit division is many instructions on a GPU.
 struct Quotient {
   int64_t quotient, rest;
@@ -56,6 +85,13 @@ JAXDALI_HD inline Quotient Divide(int64_t a, int64_t b) {
   }
   return DivideLong(a, b);
 }
+
+template <class Kernel>
+const void* FunctionOf();  // on CUDA; null in the emulation
+
+// The kernel's entry in the list. It is made when the library is loaded, since LaunchBlocks mentions it.
+template <class Kernel>
+inline ListedKernel& kListed = ListKernel(NameOfKernel<Kernel>(), FunctionOf<Kernel>());
 
 #if defined(__CUDACC__)
 
@@ -86,28 +122,78 @@ __global__ void __launch_bounds__(kThreads, BlocksPerSm<Kernel>::value) Run(cons
 }
 
 // `what` with the kernel's type before it; until the thread's next error.
-template <class Kernel>
-const char* LaunchError(const char* what) {
+inline const char* LaunchError(const char* kernel, const char* what) {
   static thread_local char text[512];
-  const char* kernel = std::strstr(__PRETTY_FUNCTION__, "Kernel = ");  // in [with Kernel = ...]
-  std::snprintf(text, sizeof text, "[%s: %s", kernel ? kernel : "", what);
+  std::snprintf(text, sizeof text, "%s: %s", kernel, what);
   return text;
+}
+
+// Loads all kernels of this library into a GPU. Where kernels are loaded lazily, as is usual, the first launch of each
+// waits for all that runs there: beside NCCL's kernels, which wait for other GPUs, for ever. Null, or what went wrong.
+extern "C" __attribute__((weak, visibility("default"))) const char* jaxdali_load_kernels(int device) {
+  const char* problem = nullptr;
+  std::thread([&] {  // the current device is a thread's: that of the caller stays
+    cudaError_t error = cudaSetDevice(device);
+    const ListedKernel* last = nullptr;
+    for (const ListedKernel& kernel : ListedKernels()) {
+      if (error != cudaSuccess) break;
+      last = &kernel;
+      cudaFuncAttributes attributes;
+      error = cudaFuncGetAttributes(&attributes, kernel.function);
+    }
+    static std::string text;
+    if (error != cudaSuccess)
+      problem = (text = (last ? last->name : "cudaSetDevice") + ": " + cudaGetErrorString(error)).c_str();
+  })
+      .join();
+  return problem;
+}
+
+template <class Kernel>
+const void* FunctionOf() {
+  return reinterpret_cast<const void*>(&Run<Kernel>);
+}
+
+// How many blocks of a kernel a GPU, the current one, runs at a time.
+template <class Kernel>
+int64_t BlocksAtOnce() {
+  int device = 0, of_one = 0, processors = 0;
+  const bool known = cudaGetDevice(&device) == cudaSuccess &&
+                     cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device) == cudaSuccess &&
+                     cudaOccupancyMaxActiveBlocksPerMultiprocessor(&of_one, Run<Kernel>, kThreads, 0) == cudaSuccess;
+  if (!known) cudaGetLastError();  // nobody else's to report
+  return known && of_one > 0 ? int64_t{of_one} * processors : 1024;
 }
 
 // Null, or what went wrong.
 template <class Kernel>
 const char* LaunchBlocks(const Kernel& kernel, int64_t blocks, void* stream) {
   if (blocks <= 0) return nullptr;
-  if (blocks > 0x7FFFFFFF) return LaunchError<Kernel>("too many blocks for one launch");
+  if (blocks > 0x7FFFFFFF) return LaunchError(kListed<Kernel>.name.c_str(), "too many blocks for one launch");
   Run<<<static_cast<unsigned>(blocks), kThreads, 0, static_cast<cudaStream_t>(stream)>>>(kernel);
   cudaError_t error = cudaGetLastError();
-  return error == cudaSuccess ? nullptr : LaunchError<Kernel>(cudaGetErrorString(error));
+  return error == cudaSuccess ? nullptr : LaunchError(kListed<Kernel>.name.c_str(), cudaGetErrorString(error));
 }
 
+#else
+
+template <class Kernel>
+const void* FunctionOf() {
+  return nullptr;
+}
+template <class Kernel>
+int64_t BlocksAtOnce() {  // few, so that a block has parts of several samples
+  return 3;
+}
+
+#endif
+
+#if defined(__CUDACC__)
 #elif defined(JAXDALI_REAL_THREADS)
 
 template <class Kernel>
 const char* LaunchBlocks(const Kernel& kernel, int64_t blocks, void*) {
+  __atomic_fetch_add(&kListed<Kernel>.launches, 1, __ATOMIC_RELAXED);
   RunOnThreads<kThreads>(kernel, blocks);
   return nullptr;
 }
@@ -128,6 +214,7 @@ struct HostBlock {
 
 template <class Kernel>
 const char* LaunchBlocks(const Kernel& kernel, int64_t blocks, void*) {
+  __atomic_fetch_add(&kListed<Kernel>.launches, 1, __ATOMIC_RELAXED);
   std::minstd_rand random(static_cast<unsigned>(blocks));
   std::vector<int> order(static_cast<size_t>(std::max<int64_t>(blocks, 0)));
   std::iota(order.begin(), order.end(), 0);
@@ -142,58 +229,154 @@ const char* LaunchBlocks(const Kernel& kernel, int64_t blocks, void*) {
 
 #endif
 
-// A kernel that works on each sample of a batch on its own:
+// --- kernels that work on each sample of a batch on its own ----------------------------------------------------------
+//
+// Two launches. The first is one block: a thread finds out what has to be known of a sample, its plan, and how many
+// pieces its work has. The second has as many blocks as run at once, or few times as many: all pieces of all samples
+// stand in a row, and each block has an equal part of it, of one sample or of several neighbours.
 //
 //   struct Kernel {
 //     Batch in, out;
-//     struct Shared;                                                           // of a block; without constructors
-//     JAXDALI_HD Status Prepare(int i, Shared*) const;                         // one thread: sample i's parameters
-//     JAXDALI_HD void Share(int thread, Shared*) const;                        // all threads: what else is shared
-//     JAXDALI_HD void Work(const Shared&, int64_t first, int64_t step) const;  // units first, first + step, ...
+//     struct Plan;                                          // trivially copyable
+//     JAXDALI_HD Status Prepare(int i, Plan*) const;        // one thread: sample i's
+//     JAXDALI_HD static int64_t CountPieces(const Plan&);
+//     Parts parts;
+//     struct Shared { int slot; Plan plan; ... };
+//     template <class Block>
+//     JAXDALI_HD void operator()(const Block&, Shared&) const;  // calls parts.ForEach
 //   };
-//
-// Prepare and Share write different members; there is a barrier between them and Work.
-template <class Kernel>
-struct SampleKernel {
-  Kernel kernel;
+
+struct Parts {
   Samples samples;
-  int chunks;  // blocks for each sample
+  int32_t grid;  // blocks of the second launch
+
+  static constexpr int64_t kPlan = kPlanBytes - 16;
+
+  template <class Plan>
+  JAXDALI_HD Plan* PlanOf(int i) const {
+    static_assert(std::is_trivially_copyable_v<Plan> && sizeof(Plan) <= kPlan && sizeof(Plan) % 4 == 0);
+    return reinterpret_cast<Plan*>(samples.plans + i * kPlan);
+  }
+  // [n + 1]: the first piece of each sample, and their number.
+  JAXDALI_HD int64_t* Firsts() const { return reinterpret_cast<int64_t*>(samples.plans + samples.n * kPlan); }
+
+  // Calls work(first, end) with the pieces of each sample that are the block's. Its plan is in `shared` then.
+  template <class Block, class Shared, class Work>
+  JAXDALI_HD void ForEach(const Block& block, Shared& s, Work work) const {
+    const int64_t* first = Firsts();
+    const int64_t total = first[samples.n], end = total * (block.index + 1) / grid;
+    int64_t at = total * block.index / grid;
+    if (at >= end) return;
+    block.Phase([&](int thread) {
+      for (int i = thread; i < samples.n; i += kThreads)
+        if (first[i] <= at && at < first[i + 1]) s.slot = i;
+    });
+    for (;;) {
+      block.Phase([&](int thread) {
+        const auto* from = reinterpret_cast<const uint32_t*>(PlanOf<decltype(s.plan)>(s.slot));
+        for (int k = thread; k < static_cast<int>(sizeof s.plan / 4); k += kThreads)
+          reinterpret_cast<uint32_t*>(&s.plan)[k] = from[k];
+      });
+      const int64_t begin = first[s.slot], until = first[s.slot + 1] < end ? first[s.slot + 1] : end;
+      work(at - begin, until - begin);
+      if (until == end) return;
+      at = until;
+      block.Phase([&](int thread) {
+        if (thread > 0) return;
+        do {
+          s.slot++;
+        } while (first[s.slot + 1] <= at);
+      });
+    }
+  }
+};
+
+// The first launch. It writes the status of the samples.
+template <class Kernel>
+struct PlanSamples {
+  Kernel kernel;
 
   struct Shared {
-    bool runs;
-    typename Kernel::Shared own;
+    int64_t row[kThreads];
+    int64_t before;
   };
 
   template <class Block>
-  JAXDALI_HD void operator()(const Block& block, Shared& shared) const {
-    const int i = block.index / chunks, chunk = block.index % chunks;
+  JAXDALI_HD void operator()(const Block& block, Shared& s) const {
+    const Parts& parts = kernel.parts;
+    const Samples& samples = parts.samples;
     block.Phase([&](int thread) {
-      if (thread == 0) {
-        Status code = kOk;
-        shared.runs = false;
-        if (samples.present[i]) {
-          code = kernel.in.valid(i) && kernel.out.valid(i) ? kernel.Prepare(i, &shared.own) : kInternal;
-          shared.runs = code == kOk;
-        }
-        if (chunk == 0) samples.status[i] = code;
-      }
-      kernel.Share(thread, &shared.own);
+      if (thread == 0) s.before = parts.Firsts()[0] = 0;
     });
-    block.Phase([&](int thread) {
-      if (shared.runs)
-        kernel.Work(shared.own, static_cast<int64_t>(chunk) * kThreads + thread,
-                    static_cast<int64_t>(chunks) * kThreads);
+    for (int base = 0; base < samples.n; base += kThreads) {
+      block.Phase([&](int thread) { s.row[thread] = base + thread < samples.n ? PiecesOf(base + thread) : 0; });
+      ScanBlock(block, s.row, [](int64_t a, int64_t b) { return a + b; });
+      block.Phase([&](int thread) {
+        if (base + thread < samples.n) parts.Firsts()[base + thread + 1] = s.before + s.row[thread];
+      });
+      block.Phase([&](int thread) {
+        if (thread == 0) s.before += s.row[kThreads - 1];
+      });
+    }
+  }
+
+ private:
+  JAXDALI_HD int64_t PiecesOf(int i) const {
+    const Samples& samples = kernel.parts.samples;
+    auto* plan = kernel.parts.template PlanOf<typename Kernel::Plan>(i);
+    Status code = kOk;
+    if (samples.present[i]) code = kernel.in.valid(i) && kernel.out.valid(i) ? kernel.Prepare(i, plan) : kInternal;
+    samples.status[i] = code;
+    return samples.present[i] && code == kOk ? Kernel::CountPieces(*plan) : 0;
+  }
+};
+
+// `pieces`: no more than this.
+template <class Kernel>
+const char* LaunchPlanned(Kernel kernel, const Samples& samples, int64_t pieces, void* stream) {
+  if (samples.n == 0) return nullptr;
+  const int64_t grid = std::clamp<int64_t>(pieces, 1, 2 * BlocksAtOnce<Kernel>());
+  kernel.parts = {samples, static_cast<int32_t>(grid)};
+  if (const char* what = LaunchBlocks(PlanSamples<Kernel>{kernel}, 1, stream)) return what;
+  return LaunchBlocks(kernel, grid, stream);
+}
+
+// A kernel whose threads need nothing of each other:
+//
+//   struct Kernel {
+//     Batch in, out;
+//     struct Plan { int64_t units; ... };                                      // units: of work, less than elements
+//     JAXDALI_HD Status Prepare(int i, Plan*) const;                           // sample i's
+//     JAXDALI_HD void Work(const Plan&, int64_t first, int64_t end) const;     // units first, first + kThreads, ...
+//   };
+template <class Kernel>
+struct SampleKernel : Kernel {
+  using typename Kernel::Plan;
+  static constexpr int64_t kPiece = 4 * kThreads;  // units
+
+  Parts parts;
+
+  struct Shared {
+    int slot;
+    Plan plan;
+  };
+
+  JAXDALI_HD static int64_t CountPieces(const Plan& plan) { return (plan.units + kPiece - 1) / kPiece; }
+
+  template <class Block>
+  JAXDALI_HD void operator()(const Block& block, Shared& s) const {
+    parts.ForEach(block, s, [&](int64_t first, int64_t end) {
+      block.Phase([&](int thread) {
+        this->Work(s.plan, first * kPiece + thread, s.plan.units < end * kPiece ? s.plan.units : end * kPiece);
+      });
     });
   }
 };
 
 template <class Kernel>
 const char* Launch(const Kernel& kernel, const Samples& samples, void* stream) {
-  if (samples.n == 0) return nullptr;
-  constexpr int64_t kPerThread = 4, kMost = 2048;  // elements; a larger sample's threads do more
-  const Batch& out = kernel.out;
-  const int chunks = static_cast<int>(std::clamp<int64_t>(out.capacity / out.n / (kThreads * kPerThread), 1, kMost));
-  return LaunchBlocks(SampleKernel<Kernel>{kernel, samples, chunks}, int64_t{samples.n} * chunks, stream);
+  const int64_t pieces = kernel.out.capacity / SampleKernel<Kernel>::kPiece + samples.n;
+  return LaunchPlanned(SampleKernel<Kernel>{kernel, {}}, samples, pieces, stream);
 }
 
 }  // namespace jaxdali

@@ -6,10 +6,13 @@
 
 namespace jaxdali {
 
+inline constexpr int64_t kPlanBytes = 512;  // for each sample; jaxdali/_core/ffi.py has the same
+
 struct Samples {
   int n;
   const int32_t* present;  // [n]
   int32_t* status;         // [n], a Status each, written by the kernel
+  uint8_t* plans;          // [n * kPlanBytes], working memory for what is found out about samples
 };
 
 }  // namespace jaxdali

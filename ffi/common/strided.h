@@ -74,32 +74,31 @@ class Walk {
 };
 
 // A kernel that copies elements of type T, one thread a word or an element: Sources has `in`, `out` and
-// Plan(i, Strided*).
+// Find(i, Strided*).
 template <class Sources, class T>
 struct StridedKernel : Sources {
   static constexpr int kEach = sizeof(T) < 4 ? 4 / sizeof(T) : 1;  // elements of a word
 
-  struct Shared {
+  struct Plan {
+    int64_t units;  // words
     Strided from;
     const T* in;
     T* out;
     const uint8_t* end;  // of the buffer that `in` is in
-    int64_t words;
-    int before;  // elements of the output's first word that are before it
+    int before;          // elements of the output's first word that are before it
   };
 
-  JAXDALI_HD Status Prepare(int i, Shared* s) const {
+  JAXDALI_HD Status Prepare(int i, Plan* s) const {
     s->in = this->in.template sample<const T>(i);
     s->out = this->out.template sample<T>(i);
     s->end = static_cast<const uint8_t*>(this->in.data) + this->in.capacity * static_cast<int64_t>(sizeof(T));
-    const Status status = this->Plan(i, &s->from);
+    const Status status = this->Find(i, &s->from);
     s->before = static_cast<int>((reinterpret_cast<uintptr_t>(s->out) & 3) / sizeof(T)) % kEach;
-    s->words = s->from.size > 0 ? (s->from.size + s->before + kEach - 1) / kEach : 0;
+    s->units = s->from.size > 0 ? (s->from.size + s->before + kEach - 1) / kEach : 0;
     return status;
   }
-  JAXDALI_HD void Share(int, Shared*) const {}
-  JAXDALI_HD void Work(const Shared& s, int64_t first, int64_t step) const {
-    for (int64_t k = first; k < s.words; k += step) {
+  JAXDALI_HD void Work(const Plan& s, int64_t first, int64_t end) const {
+    for (int64_t k = first; k < end; k += kThreads) {
       if constexpr (kEach == 1) {
         s.out[k] = s.in[s.from.At(k)];
       } else {
@@ -110,7 +109,7 @@ struct StridedKernel : Sources {
 
  private:
   // The word of output elements i, i + 1, ..., some of which may be outside.
-  JAXDALI_HD static void Word(const Shared& s, int64_t i) {
+  JAXDALI_HD static void Word(const Plan& s, int64_t i) {
     if (i < 0 || i + kEach > s.from.size) {
       for (int64_t k = i; k < i + kEach; k++)
         if (k >= 0 && k < s.from.size) s.out[k] = s.in[s.from.At(k)];
@@ -129,7 +128,7 @@ struct StridedKernel : Sources {
   }
 
   // The same of neighbours in the input, all of one run; false: they are not, or the buffer ends in these words.
-  JAXDALI_HD static bool Run(const Shared& s, int64_t i, uint32_t* word) {
+  JAXDALI_HD static bool Run(const Plan& s, int64_t i, uint32_t* word) {
     const int64_t extent = s.from.extent[s.from.ndim - 1];
     if (extent < kEach || Divide(i, extent).rest + kEach > extent) return false;
     const uint8_t* p = reinterpret_cast<const uint8_t*>(s.in + s.from.At(i));

@@ -52,7 +52,7 @@ PoolRun RunOnPool;
 
 // Of what such libraries and the module agree on: this function, the operands that every custom call begins with
 // (binding.h), the status codes. Another one whenever one of them changes.
-inline constexpr int kExtensionVersion = 1;
+inline constexpr int kExtensionVersion = 2;
 
 }  // namespace jaxdali
 

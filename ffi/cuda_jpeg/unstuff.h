@@ -31,6 +31,9 @@ struct Sixteen {
   uint32_t restart;  // the code of a restart marker
   uint32_t marker;   // the code of another marker
 
+  // Data bytes, restart markers in the upper half.
+  JAXDALI_HD uint32_t Counts() const { return static_cast<uint32_t>(CountBits(data) | CountBits(restart) << 16); }
+
   JAXDALI_HD uint32_t byte(int i) const { return bytes.word[i >> 2] >> (8 * (i & 3)) & 255; }
 
   // Those at `at`, a multiple of 16, of a file's bytes; only [begin, end) count, and `begin` counts as not after FF.
@@ -113,8 +116,7 @@ struct UnstuffCount : UnstuffWork {
   struct Shared {
     Chunk chunk;
     uint32_t marker;
-    uint32_t data, restarts;
-    uint32_t masks[kThreads];
+    uint32_t row[kThreads];  // data bytes, restart markers in the upper half; at first bits of which byte is what
   };
 
   template <class Block>
@@ -124,25 +126,25 @@ struct UnstuffCount : UnstuffWork {
       FindChunk(block, index, &s.chunk);
       if (!s.chunk.runs) continue;
       block.Phase([&](int thread) {
-        if (thread == 0) s.marker = 0xFFFFFFFFu, s.data = s.restarts = 0;
+        if (thread == 0) s.marker = 0xFFFFFFFFu;
       });
       block.Phase([&](int thread) {
         const Sixteen bytes = s.chunk.Load(thread);
-        s.masks[thread] = bytes.data | bytes.restart << 16;
+        s.row[thread] = bytes.data | bytes.restart << 16;
         if (bytes.marker) AtomicMin(&s.marker, static_cast<uint32_t>(s.chunk.Place(thread) + LowestBit(bytes.marker)));
       });
       block.Phase([&](int thread) {
         Sixteen bytes;
-        bytes.data = s.masks[thread] & 0xFFFF;
-        bytes.restart = s.masks[thread] >> 16;
+        bytes.data = s.row[thread] & 0xFFFF;
+        bytes.restart = s.row[thread] >> 16;
         bytes.Cut(s.chunk.Place(thread), s.marker);
-        if (bytes.data) AtomicAdd(&s.data, static_cast<uint32_t>(CountBits(bytes.data)));
-        if (bytes.restart) AtomicAdd(&s.restarts, static_cast<uint32_t>(CountBits(bytes.restart)));
+        s.row[thread] = bytes.Counts();
       });
+      ScanBlock(block, s.row, [](uint32_t a, uint32_t b) { return a + b; });
       block.Phase([&](int thread) {
         if (thread != 0) return;
-        At<uint32_t>(s.chunk.scan->chunk_kept)[s.chunk.number] = s.data;
-        At<uint32_t>(s.chunk.scan->chunk_marks)[s.chunk.number] = s.restarts;
+        At<uint32_t>(s.chunk.scan->chunk_kept)[s.chunk.number] = s.row[kThreads - 1] & 0xFFFF;
+        At<uint32_t>(s.chunk.scan->chunk_marks)[s.chunk.number] = s.row[kThreads - 1] >> 16;
         if (s.marker != 0xFFFFFFFFu) AtomicMin(&s.chunk.extent->marker, s.marker);
       });
     }
@@ -197,7 +199,7 @@ struct UnstuffPrefix : UnstuffWork {
 struct UnstuffWrite : UnstuffWork {
   struct Shared {
     Chunk chunk;
-    uint32_t row[2][kThreads];            // data bytes, restart markers in the upper half
+    uint32_t row[kThreads];               // data bytes, restart markers in the upper half
     uint32_t words[kChunkBytes / 4 + 1];  // the chunk's data, as they lie in words of the result
   };
 
@@ -212,14 +214,14 @@ struct UnstuffWrite : UnstuffWork {
       block.Phase([&](int thread) {
         Sixteen bytes = s.chunk.Load(thread);
         bytes.Cut(s.chunk.Place(thread), marker);
-        s.row[0][thread] = static_cast<uint32_t>(CountBits(bytes.data) | CountBits(bytes.restart) << 16);
+        s.row[thread] = bytes.Counts();
       });
-      const int row = ScanBlock(block, s.row, [](uint32_t a, uint32_t b) { return a + b; });
+      ScanBlock(block, s.row, [](uint32_t a, uint32_t b) { return a + b; });
       uint8_t* staged = reinterpret_cast<uint8_t*>(s.words);
       block.Phase([&](int thread) {
         Sixteen bytes = s.chunk.Load(thread);
         bytes.Cut(s.chunk.Place(thread), marker);
-        const uint32_t before = thread ? s.row[row][thread - 1] : 0;
+        const uint32_t before = thread ? s.row[thread - 1] : 0;
         uint32_t at = (kept & 3) + (before & 0xFFFF);
         uint32_t mark = At<uint32_t>(scan.chunk_marks)[s.chunk.number] + (before >> 16);
         for (int i = 0; i < kLoadBytes; i++) {
@@ -234,7 +236,7 @@ struct UnstuffWrite : UnstuffWork {
       });
       // Words of the result that belong to two chunks are written byte by byte.
       block.Phase([&](int thread) {
-        const int begin = static_cast<int>(kept & 3), end = begin + static_cast<int>(s.row[row][kThreads - 1] & 0xFFFF);
+        const int begin = static_cast<int>(kept & 3), end = begin + static_cast<int>(s.row[kThreads - 1] & 0xFFFF);
         uint32_t* to = At<uint32_t>(scan.words) + (kept >> 2);
         for (int w = thread; 4 * w < end; w += kThreads) {
           if (4 * w >= begin && 4 * w + 4 <= end) {

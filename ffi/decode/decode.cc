@@ -30,7 +30,7 @@ static ffi::Error DecodeImpl(Device device, ffi::AnyBuffer data, I32 offsets, I3
                           .workspace_size = static_cast<int64_t>(workspace->element_count()),
                           .type = static_cast<ImageType>(output_type),
                           .adjust_orientation = adjust_orientation};
-  return LaunchKernel(LaunchDecode, batch, device, control, status);
+  return LaunchKernel(LaunchDecode, batch, device, control, status, static_cast<uint8_t*>(nullptr));
 #else
   (void)device, (void)tables, (void)workspace;
   const DecodeOptions options{static_cast<ImageType>(output_type), adjust_orientation, fast_idct};

@@ -28,11 +28,11 @@ ffi::Error SetUp(EqualizeBatch* b, F32 limit, I32 first_table, I32 lab, int32_t 
 }  // namespace
 }  // namespace jaxdali
 
-JAXDALI_DEFINE_KERNEL_WITH_SCRATCH(equalize, jaxdali::SetUp, jaxdali::Equalize, jaxdali::LaunchEqualize,
-                                   .Arg<jaxdali::F32>()      // limits of the histograms [N]
-                                       .Arg<jaxdali::I32>()  // a sample's first table [N]
-                                       .Arg<jaxdali::I32>()  // tables of L*a*b*, or none
-                                       .Attr<int32_t>("height_axis")
-                                       .Attr<int32_t>("tiles_y")
-                                       .Attr<int32_t>("tiles_x")
-                                       .Attr<bool>("stretch"));
+JAXDALI_DEFINE_KERNEL(equalize, jaxdali::SetUp, jaxdali::Equalize, jaxdali::LaunchEqualize,
+                      .Arg<jaxdali::F32>()      // limits of the histograms [N]
+                          .Arg<jaxdali::I32>()  // a sample's first table [N]
+                          .Arg<jaxdali::I32>()  // tables of L*a*b*, or none
+                          .Attr<int32_t>("height_axis")
+                          .Attr<int32_t>("tiles_y")
+                          .Attr<int32_t>("tiles_x")
+                          .Attr<bool>("stretch"));

@@ -53,17 +53,21 @@ struct Tables : EqualizeBatch {
 static_assert(kBins == kThreads);
 
 struct Pixels : EqualizeBatch {
-  struct Shared {
+  struct Plan {
+    int64_t units;  // pixels
     EqualizeArgs args;
     uint8_t* tables;
   };
 
-  JAXDALI_HD Status Prepare(int i, Shared* s) const { return Sample(i, &s->args, &s->tables); }
-  JAXDALI_HD void Share(int, Shared*) const {}
-  JAXDALI_HD void Work(const Shared& s, int64_t first, int64_t step) const {
+  JAXDALI_HD Status Prepare(int i, Plan* s) const {
+    if (Status e = Sample(i, &s->args, &s->tables); e != kOk) return e;
+    s->units = s->args.planes * s->args.height * s->args.width;
+    return kOk;
+  }
+  JAXDALI_HD void Work(const Plan& s, int64_t first, int64_t end) const {
     const EqualizeArgs& a = s.args;
-    const int64_t each = a.inner / a.channels, pixels = a.planes * a.height * a.width;
-    for (int64_t i = first; i < pixels; i += step) {  // as they lie in memory
+    const int64_t each = a.inner / a.channels;
+    for (int64_t i = first; i < end; i += kThreads) {  // as they lie in memory
       const Quotient place = Divide(i, each), column = Divide(place.quotient, a.width);
       const Quotient row = Divide(column.quotient, a.height);
       const int64_t plane = row.quotient * each + place.rest;

@@ -6,7 +6,7 @@ namespace jaxdali {
 namespace {
 
 struct Expansions : ExpandBatch {
-  JAXDALI_HD Status Plan(int i, Strided* from) const {
+  JAXDALI_HD Status Find(int i, Strided* from) const {
     ExpandArgs a;
     if (Status s = Sample(i, &a); s != kOk) return s;
     from->Clear();

@@ -10,21 +10,23 @@ struct AlongAxis : FilterBatch {
   int axis;           // of the three
   const float* from;  // null: the input itself
   float* to;          // null: the output itself
-  using Shared = FilterArgs;
+  struct Plan : FilterArgs {
+    int64_t units;  // elements
+  };
 
-  JAXDALI_HD Status Prepare(int i, Shared* a) const {
-    const Status s = Sample(i, a);
+  JAXDALI_HD Status Prepare(int i, Plan* a) const {
+    if (Status s = Sample(i, a); s != kOk) return s;
     if (from) a->in = from + out.start(i);
     if (to) a->out = to + out.start(i);
-    return s;
+    a->units = a->outer * a->n[0] * a->n[1] * a->n[2] * a->inner;
+    return kOk;
   }
-  JAXDALI_HD void Share(int, Shared*) const {}
-  JAXDALI_HD void Work(const Shared& a, int64_t first, int64_t step) const {
+  JAXDALI_HD void Work(const Plan& a, int64_t first, int64_t end) const {
     int64_t stride = a.inner;
     for (int k = 2; k > axis; k--) stride *= a.n[k];
-    const int64_t n = a.n[axis], size = a.outer * a.n[0] * a.n[1] * a.n[2] * a.inner;
+    const int64_t n = a.n[axis];
     const int taps = a.taps[axis], before = taps / 2;
-    for (int64_t i = first; i < size; i += step) {
+    for (int64_t i = first; i < end; i += kThreads) {
       const int64_t at = Divide(Divide(i, stride).quotient, n).rest, base = i - at * stride;
       float sum = 0;
       for (int k = 0; k < taps; k++) {

@@ -145,6 +145,7 @@ void Run(const char* kernel, B batch, DType out_type, const Shapes& out_shapes, 
   Random again(static_cast<unsigned>(random(1 << 30))), once = again;
   Memory got(out_type, out_shapes, dense, broken, again), want(out_type, out_shapes, dense, broken, once);
   std::vector<int32_t> present, status(out_shapes.size(), -1), expected;
+  const std::unique_ptr<uint8_t[]> plans(new uint8_t[out_shapes.size() * kPlanBytes]);
   for (size_t i = 0; i < out_shapes.size(); i++) present.push_back(random(10) > 0);
   batch.out = want.batch;
   for (int i = 0; i < batch.out.n; i++) {
@@ -152,7 +153,7 @@ void Run(const char* kernel, B batch, DType out_type, const Shapes& out_shapes, 
     expected.push_back(!is_present ? kOk : batch.in.valid(i) && batch.out.valid(i) ? cpu(batch, i) : kInternal);
   }
   batch.out = got.batch;
-  if (const char* what = launch(batch, Samples{batch.out.n, present.data(), status.data()}, nullptr)) {
+  if (const char* what = launch(batch, Samples{batch.out.n, present.data(), status.data(), plans.get()}, nullptr)) {
     std::fprintf(stderr, "%s: %s\n", kernel, what);
     std::exit(1);
   }

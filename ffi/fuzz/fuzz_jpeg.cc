@@ -99,7 +99,7 @@ std::vector<Result> ByKernels(const std::vector<Sample>& samples, const std::vec
   batch.workspace_size = workspace_size;
   batch.type = settings.type;
   batch.adjust_orientation = settings.adjust_orientation;
-  if (const char* error = LaunchDecode(batch, Samples{n, present.data(), status.get()}, nullptr)) {
+  if (const char* error = LaunchDecode(batch, Samples{n, present.data(), status.get(), nullptr}, nullptr)) {
     std::fprintf(stderr, "%s\n", error);
     std::exit(1);
   }

@@ -20,7 +20,6 @@ ffi::Error SetUp(JpegDistortionBatch* b, I32 tables, I32 first_unit) {
 }  // namespace
 }  // namespace jaxdali
 
-JAXDALI_DEFINE_KERNEL_WITH_SCRATCH(jpeg_distortion, jaxdali::SetUp, jaxdali::JpegDistortion,
-                                   jaxdali::LaunchJpegDistortion,
-                                   .Arg<jaxdali::I32>()        // quantizers [N, 2, 64]
-                                       .Arg<jaxdali::I32>());  // a sample's first unit [N]
+JAXDALI_DEFINE_KERNEL(jpeg_distortion, jaxdali::SetUp, jaxdali::JpegDistortion, jaxdali::LaunchJpegDistortion,
+                      .Arg<jaxdali::I32>()        // quantizers [N, 2, 64]
+                          .Arg<jaxdali::I32>());  // a sample's first unit [N]

@@ -7,22 +7,26 @@ namespace {
 
 template <bool kBlocks>
 struct Distortion : JpegDistortionBatch {
-  struct Shared {
+  struct Plan {
+    int64_t units;  // blocks or pixels
     JpegDistortionArgs args;
-    uint8_t* units;
+    uint8_t* coefficients;
   };
 
-  JAXDALI_HD Status Prepare(int i, Shared* s) const { return Sample(i, &s->args, &s->units); }
-  JAXDALI_HD void Share(int, Shared*) const {}
-  JAXDALI_HD void Work(const Shared& s, int64_t first, int64_t step) const {
+  JAXDALI_HD Status Prepare(int i, Plan* s) const {
+    if (Status e = Sample(i, &s->args, &s->coefficients); e != kOk) return e;
+    s->units = kBlocks ? s->args.Units() * 6 : s->args.frames * s->args.height * s->args.width;
+    return kOk;
+  }
+  JAXDALI_HD void Work(const Plan& s, int64_t first, int64_t end) const {
     const JpegDistortionArgs& a = s.args;
     if constexpr (kBlocks) {
-      for (int64_t i = first; i < a.Units() * 6; i += step)
-        jpeg::DistortBlock(a, i / 6, static_cast<int>(i % 6), s.units);
+      for (int64_t i = first; i < end; i += kThreads)
+        jpeg::DistortBlock(a, i / 6, static_cast<int>(i % 6), s.coefficients);
     } else {
-      for (int64_t i = first; i < a.frames * a.height * a.width; i += step) {
+      for (int64_t i = first; i < end; i += kThreads) {
         const Quotient column = Divide(i, a.width), row = Divide(column.quotient, a.height);
-        jpeg::PutPixel(a, s.units, row.quotient, row.rest, column.rest);
+        jpeg::PutPixel(a, s.coefficients, row.quotient, row.rest, column.rest);
       }
     }
   }

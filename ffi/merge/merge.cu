@@ -6,7 +6,7 @@ namespace jaxdali {
 namespace {
 
 struct Merges : MergeBatch {
-  JAXDALI_HD Status Plan(int i, Strided* from) const {
+  JAXDALI_HD Status Find(int i, Strided* from) const {
     if (Status s = Check(i); s != kOk) return s;
     from->Clear();
     from->Add(out.size(i), 1);

@@ -7,21 +7,22 @@ namespace jaxdali {
 namespace {
 
 struct PasteCanvas : PasteBatch {
-  struct Shared {
+  struct Plan {
+    int64_t units;  // elements
     int i;
     Sample shape;
   };
 
-  JAXDALI_HD Status Prepare(int i, Shared* s) const {
+  JAXDALI_HD Status Prepare(int i, Plan* s) const {
+    s->units = out.size(i);
     s->i = i;
     s->shape = Shape(out, i);
     return Check(i);
   }
-  JAXDALI_HD void Share(int, Shared*) const {}
-  JAXDALI_HD void Work(const Shared& s, int64_t first_unit, int64_t step) const {
+  JAXDALI_HD void Work(const Plan& s, int64_t first, int64_t end) const {
     const Sample& to = s.shape;
-    const int64_t size = to.frames * to.height * to.width * to.channels, start = out.start(s.i);
-    for (int64_t k = first_unit; k < size; k += step) {
+    const int64_t start = out.start(s.i);
+    for (int64_t k = first; k < end; k += kThreads) {
       const Quotient pixel = Divide(k, to.channels), row = Divide(pixel.quotient, to.width);
       const Quotient frame = Divide(row.quotient, to.height);
       double value = 0;

@@ -8,24 +8,27 @@ namespace {
 
 template <class T, Sampling kSampling>
 struct RemapImages : RemapBatch {
-  struct Shared {
+  struct Plan {
+    int64_t units;  // pixels; elements to copy
     RemapArgs args;
-    int64_t elements;  // to copy; 0: the map is applied
+    bool applied;  // the map is; else elements are copied
   };
 
-  JAXDALI_HD Status Prepare(int i, Shared* s) const {
-    s->elements = applied[i] ? 0 : in.size(i);
-    return Sample(i, &s->args);
+  JAXDALI_HD Status Prepare(int i, Plan* s) const {
+    if (Status e = Sample(i, &s->args); e != kOk) return e;
+    s->applied = applied[i] || in.size(i) == 0;
+    s->units = s->applied ? s->args.frames * s->args.out_size[0] * s->args.out_size[1] : in.size(i);
+    return kOk;
   }
-  JAXDALI_HD void Share(int, Shared*) const {}
-  JAXDALI_HD void Work(const Shared& s, int64_t first_unit, int64_t step) const {
+  JAXDALI_HD void Work(const Plan& s, int64_t first, int64_t end) const {
     const RemapArgs& a = s.args;
     const T* from = static_cast<const T*>(a.in);
     T* to = static_cast<T*>(a.out);
-    for (int64_t k = first_unit; k < s.elements; k += step) to[k] = from[k];
-    if (s.elements > 0) return;
-    const int64_t pixels = a.frames * a.out_size[0] * a.out_size[1];
-    for (int64_t k = first_unit; k < pixels; k += step) {
+    if (!s.applied) {
+      for (int64_t k = first; k < end; k += kThreads) to[k] = from[k];
+      return;
+    }
+    for (int64_t k = first; k < end; k += kThreads) {
       const Quotient row = Divide(k, a.out_size[0]), frame = Divide(row.quotient, a.out_size[1]);
       // The same way for all threads: a switch for each pixel costs nothing beside its reads, a kernel for each way
       // minutes of nvcc.

@@ -61,15 +61,20 @@ class TapsOfThread {
 template <class In, class Out>
 struct ResizeVolumes : ResizeBatch {
   FilterTables tables;
+  Parts parts;
 
-  struct Shared {
+  struct Plan {
+    int64_t pixels;
     ResizeJob job;
     Axes axes;
-    int64_t pixels;
+  };
+  struct Shared {
+    int slot;
+    Plan plan;
     FilterTables tables;
   };
 
-  JAXDALI_HD Status Prepare(int i, Shared* s) const {
+  JAXDALI_HD Status Prepare(int i, Plan* s) const {
     s->pixels = 0;
     if (Status e = Sample(i, &s->job); e != kOk) return e;
     if (out.size(i) == 0) return kOk;
@@ -77,24 +82,35 @@ struct ResizeVolumes : ResizeBatch {
     for (int a = 0; a < num_axes; a++) s->pixels *= s->job.out_extent[a];
     return s->axes.Make(s->job);
   }
+  JAXDALI_HD static int64_t CountPieces(const Plan& plan) { return (plan.pixels + kThreads - 1) / kThreads; }
 
-  // Divergent reads are fast from shared memory, not from a kernel's parameters.
-  JAXDALI_HD void Share(int thread, Shared* s) const {
-    for (int i = thread; i < 129; i += kThreads) s->tables.cubic[i] = tables.cubic[i];
-    for (int i = thread; i < 193; i += kThreads) s->tables.lanczos[i] = tables.lanczos[i];
-    for (int i = thread; i < 65; i += kThreads) s->tables.gaussian[i] = tables.gaussian[i];
+  template <class Block>
+  JAXDALI_HD void operator()(const Block& block, Shared& s) const {
+    // Divergent reads are fast from shared memory, not from a kernel's parameters.
+    block.Phase([&](int thread) {
+      for (int i = thread; i < 129; i += kThreads) s.tables.cubic[i] = tables.cubic[i];
+      for (int i = thread; i < 193; i += kThreads) s.tables.lanczos[i] = tables.lanczos[i];
+      for (int i = thread; i < 65; i += kThreads) s.tables.gaussian[i] = tables.gaussian[i];
+    });
+    parts.ForEach(block, s, [&](int64_t first, int64_t end) {
+      block.Phase([&](int thread) {
+        Work(s.plan, s.tables, first * kThreads + thread,
+             end * kThreads < s.plan.pixels ? end * kThreads : s.plan.pixels);
+      });
+    });
   }
 
-  JAXDALI_HD void Work(const Shared& s, int64_t begin, int64_t step) const {
-    if (begin >= s.pixels) return;
+ private:
+  JAXDALI_HD static void Work(const Plan& s, const FilterTables& tables, int64_t begin, int64_t end) {
+    if (begin >= end) return;
     const Axis* axis = s.axes.axis;
     const In* in_data = static_cast<const In*>(s.job.in);
     const int64_t channels = s.job.inner;
     TapsOfThread z, y, x;
-    z.Start(axis[0], s.tables, true, s.axes.second == 0);
-    y.Start(axis[1], s.tables, true, s.axes.second == 1);
-    x.Start(axis[2], s.tables, false, s.axes.second == 2);
-    for (int64_t p = begin; p < s.pixels; p += step) {
+    z.Start(axis[0], tables, true, s.axes.second == 0);
+    y.Start(axis[1], tables, true, s.axes.second == 1);
+    x.Start(axis[2], tables, false, s.axes.second == 2);
+    for (int64_t p = begin; p < end; p += kThreads) {
       const Quotient row = Divide(p, axis[2].n_out), slice = Divide(row.quotient, axis[1].n_out),
                      image = Divide(slice.quotient, axis[0].n_out);
       z.MoveTo(image.rest);
@@ -138,7 +154,8 @@ template <class In, class Out>
 const char* LaunchTypes(const ResizeBatch& b, const Samples& samples, void* stream) {
   if (samples.n == 0) return nullptr;
   const FilterTables& tables = FilterTables::Get();
-  if (b.num_axes == 3) return Launch(ResizeVolumes<In, Out>{b, tables}, samples, stream);
+  if (b.num_axes == 3)
+    return LaunchPlanned(ResizeVolumes<In, Out>{b, tables, {}}, samples, b.out.capacity / kThreads + samples.n, stream);
   const int blocks = TileBlocks(b);
   return LaunchBlocks(TileKernel<In, Out>{b, tables, samples, blocks}, int64_t{samples.n} * blocks, stream);
 }

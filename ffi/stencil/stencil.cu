@@ -6,12 +6,17 @@ namespace jaxdali {
 namespace {
 
 struct Elements : StencilBatch {
-  using Shared = StencilArgs;
+  struct Plan : StencilArgs {
+    int64_t units;  // elements
+  };
 
-  JAXDALI_HD Status Prepare(int i, Shared* a) const { return Sample(i, a); }
-  JAXDALI_HD void Share(int, Shared*) const {}
-  JAXDALI_HD void Work(const Shared& a, int64_t first, int64_t step) const {
-    for (int64_t i = first; i < a.Size(); i += step) {
+  JAXDALI_HD Status Prepare(int i, Plan* a) const {
+    if (Status s = Sample(i, a); s != kOk) return s;
+    a->units = a->Size();
+    return kOk;
+  }
+  JAXDALI_HD void Work(const Plan& a, int64_t first, int64_t end) const {
+    for (int64_t i = first; i < end; i += kThreads) {
       Place p;
       Quotient q = Divide(i, a.inner);
       p.inner = q.rest;

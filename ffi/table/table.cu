@@ -6,23 +6,22 @@ namespace jaxdali {
 namespace {
 
 struct Tables : TableBatch {
-  struct Shared {
-    int64_t size;
+  struct Plan {
+    int64_t units;  // elements
     const uint8_t* in;
     uint8_t* out;
     const uint8_t* table;
   };
 
-  JAXDALI_HD Status Prepare(int i, Shared* s) const {
-    s->size = in.size(i);
+  JAXDALI_HD Status Prepare(int i, Plan* s) const {
+    s->units = in.size(i);
     s->in = in.bytes(i);
     s->out = out.bytes(i);
     s->table = TableBatch::Tables(i);
     return Check(i);
   }
-  JAXDALI_HD void Share(int, Shared*) const {}
-  JAXDALI_HD void Work(const Shared& s, int64_t first, int64_t step) const {
-    for (int64_t k = first; k < s.size; k += step) s.out[k] = s.table[256 * (k % tables) + s.in[k]];
+  JAXDALI_HD void Work(const Plan& s, int64_t first, int64_t end) const {
+    for (int64_t k = first; k < end; k += kThreads) s.out[k] = s.table[256 * (k % tables) + s.in[k]];
   }
 };
 

@@ -38,40 +38,42 @@ struct WarpImages : WarpBatch {
   static constexpr bool kPacked = kLinear && std::is_same_v<In, uint8_t> && std::is_same_v<Out, uint8_t>;
   static_assert(kTile * kTile == 4 * kThreads);
 
-  Samples samples;
-  int blocks;  // of each sample
+  Parts parts;
 
-  struct Shared {
-    bool runs;
+  struct Plan {
     WarpArgs args;
     int64_t across, down;  // tiles
     uint32_t safe_rows;    // source rows below which a pixel pair and the rest of its words lie inside the buffer
+  };
+  struct Shared {
+    int slot;
+    Plan plan;
     Out out[kTile][kTile * kMostChannels];
   };
 
+  JAXDALI_HD Status Prepare(int i, Plan* plan) const {
+    if (Status s = Sample(i, &plan->args); s != kOk) return s;
+    const bool empty = out.size(i) == 0;
+    plan->across = empty ? 0 : (plan->args.out_size[0] + kTile - 1) / kTile;
+    plan->down = (plan->args.out_size[1] + kTile - 1) / kTile;
+    const int64_t rows = plan->args.in_size[1] - (in.capacity - in.start(i) - in.size(i) < 4 ? 2 : 1);
+    plan->safe_rows = rows > 0 ? static_cast<uint32_t>(rows) : 0;
+    return kOk;
+  }
+  JAXDALI_HD static int64_t CountPieces(const Plan& plan) { return plan.across * plan.down * plan.args.frames; }
+
   template <class Block>
   JAXDALI_HD void operator()(const Block& block, Shared& s) const {
-    const int i = block.index / blocks, own = block.index % blocks;
-    block.Phase([&](int thread) {
-      if (thread > 0) return;
-      Status code = kOk;
-      s.runs = false;
-      if (samples.present[i]) {
-        code = in.valid(i) && out.valid(i) ? Sample(i, &s.args) : kInternal;
-        s.runs = code == kOk && out.size(i) > 0;
-      }
-      if (own == 0) samples.status[i] = code;
-      if (!s.runs) return;
-      s.across = (s.args.out_size[0] + kTile - 1) / kTile;
-      s.down = (s.args.out_size[1] + kTile - 1) / kTile;
-      const int64_t rows = s.args.in_size[1] - (in.capacity - in.start(i) - in.size(i) < 4 ? 2 : 1);
-      s.safe_rows = rows > 0 ? static_cast<uint32_t>(rows) : 0;
-    });
-    if (!s.runs) return;
-    for (int64_t k = own; k < s.across * s.down * s.args.frames; k += blocks) {
-      const Quotient row = Divide(k, s.across), frame = Divide(row.quotient, s.down);
+    parts.ForEach(block, s, [&](int64_t first, int64_t end) { Tiles(block, s, first, end); });
+  }
+
+ private:
+  template <class Block>
+  JAXDALI_HD static void Tiles(const Block& block, Shared& s, int64_t first, int64_t end) {
+    for (int64_t k = first; k < end; k++) {
+      const Quotient row = Divide(k, s.plan.across), frame = Divide(row.quotient, s.plan.down);
       const int64_t x = row.rest * kTile, y = frame.rest * kTile;
-      const WarpArgs& a = s.args;
+      const WarpArgs& a = s.plan.args;
       const In* from = static_cast<const In*>(a.in) + frame.quotient * a.in_size[0] * a.in_size[1] * a.channels;
       Out* to = static_cast<Out*>(a.out) + ((frame.quotient * a.out_size[1] + y) * a.out_size[0] + x) * a.channels;
       const int columns = static_cast<int>(a.out_size[0] - x < kTile ? a.out_size[0] - x : kTile);
@@ -91,11 +93,10 @@ struct WarpImages : WarpBatch {
     }
   }
 
- private:
   // A warp works on 8 x 4 pixels at a time, a thread on four of a row.
   JAXDALI_HD static void Warp(int thread, Shared& s, const In* from, int64_t x, int64_t y, int columns, int rows,
                               Out* to) {
-    const WarpArgs& a = s.args;
+    const WarpArgs& a = s.plan.args;
     const int line = thread / 8;
     if (line >= rows) return;
     int64_t pos[2];
@@ -115,9 +116,9 @@ struct WarpImages : WarpBatch {
   // WarpPixel where all four neighbours are inside, of three bytes each; false: it is not so.
   JAXDALI_HD static bool Blend(const Shared& s, const In* from, const int64_t* pos, Out* pixel) {
     if constexpr (kPacked) {
-      const WarpArgs& a = s.args;
+      const WarpArgs& a = s.plan.args;
       const int32_t column = static_cast<int32_t>(pos[0] >> 32), line = static_cast<int32_t>(pos[1] >> 32);
-      if (a.channels != 3 || line < 0 || static_cast<uint32_t>(line) >= s.safe_rows || column < 0 ||
+      if (a.channels != 3 || line < 0 || static_cast<uint32_t>(line) >= s.plan.safe_rows || column < 0 ||
           column >= a.in_size[0] - 1)
         return false;
       const uint8_t* p = from + (line * a.in_size[0] + column) * 3;
@@ -141,17 +142,20 @@ struct WarpImages : WarpBatch {
 template <class In, class Out, bool kLinear>
 struct WarpVolumes : WarpBatch {
   static constexpr int D = 3;
-  using Shared = WarpArgs;
+  struct Plan : WarpArgs {
+    int64_t units;  // pixels
+  };
 
-  JAXDALI_HD Status Prepare(int i, WarpArgs* a) const { return Sample(i, a); }
-  JAXDALI_HD void Share(int, WarpArgs*) const {}
-  JAXDALI_HD void Work(const WarpArgs& a, int64_t begin, int64_t step) const {
-    int64_t frame = a.channels, pixels = a.frames;
-    for (int s = 0; s < D; s++) {
-      frame *= a.in_size[s];
-      pixels *= a.out_size[s];
-    }
-    for (int64_t p = begin; p < pixels; p += step) {
+  JAXDALI_HD Status Prepare(int i, Plan* a) const {
+    if (Status s = Sample(i, a); s != kOk) return s;
+    a->units = a->frames;
+    for (int s = 0; s < D; s++) a->units *= a->out_size[s];
+    return kOk;
+  }
+  JAXDALI_HD void Work(const Plan& a, int64_t begin, int64_t end) const {
+    int64_t frame = a.channels;
+    for (int s = 0; s < D; s++) frame *= a.in_size[s];
+    for (int64_t p = begin; p < end; p += kThreads) {
       const Quotient row = Divide(p, a.out_size[0]), slice = Divide(row.quotient, a.out_size[1]);
       const Quotient volume = Divide(slice.quotient, a.out_size[2]);
       int64_t pos[D];
@@ -165,11 +169,10 @@ struct WarpVolumes : WarpBatch {
 
 template <class In, class Out, bool kLinear>
 const char* LaunchInterp(const WarpBatch& b, const Samples& samples, void* stream) {
-  if (samples.n == 0) return nullptr;
   if (b.dims == 3) return Launch(WarpVolumes<In, Out, kLinear>{b}, samples, stream);
-  constexpr int64_t kElements = 6 * WarpImages<In, Out, kLinear>::kTile * WarpImages<In, Out, kLinear>::kTile;
-  const int blocks = static_cast<int>(std::clamp<int64_t>(b.out.capacity / b.out.n / kElements, 1, 2048));
-  return LaunchBlocks(WarpImages<In, Out, kLinear>{b, samples, blocks}, int64_t{samples.n} * blocks, stream);
+  // Images of one pixel have a tile, too: the bound is for those that fill theirs by a quarter.
+  constexpr int64_t kQuarter = WarpImages<In, Out, kLinear>::kTile * WarpImages<In, Out, kLinear>::kTile / 4;
+  return LaunchPlanned(WarpImages<In, Out, kLinear>{b, {}}, samples, b.out.capacity / kQuarter + samples.n, stream);
 }
 
 template <class In, class Out>

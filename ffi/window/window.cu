@@ -7,7 +7,7 @@ namespace jaxdali {
 namespace {
 
 struct Windows : WindowBatch {
-  JAXDALI_HD Status Plan(int i, Strided* from) const {
+  JAXDALI_HD Status Find(int i, Strided* from) const {
     WindowArgs a;
     if (Status s = Sample(i, &a); s != kOk) return s;
     from->Clear();
@@ -19,18 +19,17 @@ struct Windows : WindowBatch {
 
 template <class V>
 struct ComputedWindows : WindowBatch {
-  struct Shared {
+  struct Plan {
+    int64_t units;  // elements
     WindowArgs args;
-    int64_t size;
   };
 
-  JAXDALI_HD Status Prepare(int i, Shared* s) const {
-    s->size = out.size(i);
+  JAXDALI_HD Status Prepare(int i, Plan* s) const {
+    s->units = out.size(i);
     return Sample(i, &s->args);
   }
-  JAXDALI_HD void Share(int, Shared*) const {}
-  JAXDALI_HD void Work(const Shared& s, int64_t first, int64_t step) const {
-    for (int64_t i = first; i < s.size; i += step) Element(s.args, i);
+  JAXDALI_HD void Work(const Plan& s, int64_t first, int64_t end) const {
+    for (int64_t i = first; i < end; i += kThreads) Element(s.args, i);
   }
 
  private:

@@ -6,7 +6,7 @@ import ctypes
 import dataclasses
 import importlib
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
 import jax
@@ -26,10 +26,15 @@ except ImportError as e:
     ) from e
 
 STATUS: dict[int, str] = _cpu.status_table()  # code -> text, from ffi/common/status.h
+PLAN_BYTES = 512  # working memory that every call has for each sample; ffi/common/samples.h has the same
 REFUSED = 12  # the one code that users never see: what the kernel of an accelerator leaves to the host
 
 for _name, _capsule in _cpu.targets().items():
     jax.ffi.register_ffi_target(_name, _capsule, platform="cpu")
+
+
+_loaders: dict[str, Callable[[int], str]] = {}  # of each library with CUDA kernels: loads them into a GPU, and says what went wrong
+_loaded: set[tuple[str, int]] = set()  # libraries and GPUs
 
 
 def _load_cuda() -> tuple[str, frozenset[str]]:
@@ -44,6 +49,7 @@ def _load_cuda() -> tuple[str, frozenset[str]]:
         return f"not used: {problem}", frozenset()
     for name, capsule in cuda.targets().items():
         jax.ffi.register_ffi_target(name, capsule, platform="CUDA")
+    _loaders["jaxdali"] = cuda.load_kernels
     kernels = frozenset(name.removeprefix("jaxdali_") for name in cuda.targets())
     info = cuda.build_info()
     return f"loaded: {', '.join(sorted(kernels))} (CUDA {info['cuda']}, {info['architectures']})", kernels
@@ -71,6 +77,23 @@ def kernels_on(device: jax.Device) -> frozenset[str]:
 def why_no_kernels(device: jax.Device) -> str:
     """Why programs on a GPU of NVIDIA's can't call the kernels; "" when they can, and for other devices."""
     return f"jaxdali's CUDA module is {CUDA}" if _is_cuda(device) and not CUDA_KERNELS else ""
+
+
+def load_kernels(device: jax.Device):
+    """Loads all kernels into a GPU of NVIDIA's, the first time. Of other devices: does nothing.
+
+    CUDA would load each when it is launched first, and wait for all that runs on the GPU: with a kernel of NCCL's that waits for another
+    GPU, which our launch there would have to precede, for ever.
+
+    Raises:
+      RuntimeError: the GPU can't run them.
+    """
+    for library, load in _loaders.items() if _is_cuda(device) else ():
+        key = library, device.local_hardware_id
+        if key not in _loaded:
+            if problem := load(device.local_hardware_id):
+                raise RuntimeError(f"the CUDA kernels of {library} can't be loaded into {device}: {problem}")
+            _loaded.add(key)
 
 
 def register_kernel(name: str, library: str | os.PathLike[str], *, platform: Literal["cpu", "CUDA"] = "cpu") -> None:
@@ -104,8 +127,20 @@ def register_kernel(name: str, library: str | os.PathLike[str], *, platform: Lit
     if version != _cpu.EXTENSION_VERSION:
         raise ValueError(f"{path} was compiled with headers of version {version}, these are {_cpu.EXTENSION_VERSION}: compile again")
     jax.ffi.register_ffi_target(f"jaxdali_{name}", jax.ffi.pycapsule(handler), platform=platform)
+    if platform == "CUDA":
+        _loaders[path] = _loader(loaded)
     _kernels[platform].add(name)
     _libraries[platform, name] = path
+
+
+def _loader(library: ctypes.CDLL) -> Callable[[int], str]:
+    """What `ffi/common/launch.h` defines in a library with CUDA kernels; nothing, in one that does not use it."""
+    try:
+        load = library.jaxdali_load_kernels
+    except AttributeError:
+        return lambda device: ""
+    load.restype, load.argtypes = ctypes.c_char_p, [ctypes.c_int]
+    return lambda device: (load(device) or b"").decode()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -135,7 +170,7 @@ def call(
     spec: Spec,
     out: Out | None,
     *params: Any,
-    scratch: int | None = None,
+    scratch: int = 0,
     into: Any = None,
     **attrs: Any,
 ) -> tuple[Any, Any]:
@@ -148,19 +183,18 @@ def call(
       out: layout of a ragged output, None when `spec.shape` is static.
       *params: further operands, one row per sample.
       into: of `params` the one whose memory becomes the output's: what the kernel does not write stays as it is there.
-      scratch: bytes of working memory, for a kernel whose last result that is: XLA plans it with the rest of the program's memory.
+      scratch: bytes of working memory that the kernel asks for: XLA plans it with the rest of the program's memory.
       **attrs: small static attributes (int, float, bool, str, or a tuple of int).
 
     Returns:
       (output, status ``i32[B]``).
     """
     result, layout = _result(ctx.B, spec, out)
-    results = (result, jax.ShapeDtypeStruct((ctx.B,), jnp.int32))
-    if scratch is not None:
-        results += (jax.ShapeDtypeStruct((scratch,), jnp.uint8),)
+    memory = jax.ShapeDtypeStruct((ctx.B * PLAN_BYTES + scratch,), jnp.uint8)
+    results = (result, jax.ShapeDtypeStruct((ctx.B,), jnp.int32), memory)
     operands = (*flat(image), *layout, ctx.control, *params)
     aliases = {i: 0 for i, x in enumerate(operands) if x is into} if into is not None else None
-    data, status, *_ = jax.ffi.ffi_call(f"jaxdali_{kernel}", results, input_output_aliases=aliases)(
+    data, status, _ = jax.ffi.ffi_call(f"jaxdali_{kernel}", results, input_output_aliases=aliases)(
         *operands, **{k: _attribute(v) for k, v in attrs.items()}
     )
     return (data if out is None else Ragged(data, out.offsets, out.shapes)), status

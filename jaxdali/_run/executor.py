@@ -129,6 +129,8 @@ class Executor:
             with self.contexts():
                 self._launcher.host.build()
             self._built = True
+            for device in self.shards.primaries:
+                _ffi.load_kernels(device)
             if reason := _ffi.why_no_kernels(self.shards.primaries[0]):
                 self._warn(reason)
 

@@ -1,6 +1,7 @@
 """Accelerators that lack native kernels, played by CPU devices: their operators run beside them, on the first CPU device."""
 
 import types
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -14,7 +15,7 @@ import jaxdali
 from jaxdali import fn
 from jaxdali._core import ffi as _ffi
 from jaxdali._pipeline import schedule
-from jaxdali._run import outputs
+from jaxdali._run import launch, outputs
 from jaxdali._run.sharding import Shards
 from jaxdali.backend import TensorGPU, TensorListCPU, TensorListGPU
 from jaxdali.plugin.jax import data_iterator
@@ -117,6 +118,32 @@ def test_warning_where_kernels_are_missing(monkeypatch):
         batch("mixed")
     assert len(warned) == 1
     batch("cpu")  # silent: pytest makes errors of warnings
+
+
+def test_kernels_are_loaded_before_the_first_batch(monkeypatch):
+    """Into each GPU once, of the module and of a library of one's own; a GPU that can't run them is an error that says why."""
+    gpus = [
+        types.SimpleNamespace(platform="gpu", client=types.SimpleNamespace(platform_version="cuda 13000"), local_hardware_id=i)
+        for i in range(3)
+    ]
+    loaded = []
+
+    def load(library):
+        return lambda device: loaded.append((library, device)) or ("color: no kernel image is available" if device == 2 else "")
+
+    monkeypatch.setattr(_ffi, "_loaders", {"jaxdali": load("jaxdali"), "own.so": load("own.so")})
+    monkeypatch.setattr(_ffi, "_loaded", set())
+    for device in (gpus[0], gpus[1], gpus[0], jax.devices()[0]):
+        _ffi.load_kernels(device)
+    assert loaded == [("jaxdali", 0), ("own.so", 0), ("jaxdali", 1), ("own.so", 1)]
+    with pytest.raises(RuntimeError, match=r"CUDA kernels of jaxdali can't be loaded into .*: color: no kernel image"):
+        _ffi.load_kernels(gpus[2])
+
+    events: list[Any] = []
+    monkeypatch.setattr(_ffi, "load_kernels", events.append)
+    monkeypatch.setattr(launch, "program_for", lambda *args, real=launch.program_for: events.append("program") or real(*args))
+    second_batch(on(1, 3))
+    assert events[:3] == [*jax.devices()[1:3], "program"]
 
 
 def test_ragged_outputs_stay_on_the_accelerator(monkeypatch):
