@@ -8,7 +8,7 @@
 
 namespace jaxdali {
 
-// jaxdali/fn/_families.py has the same.
+// jaxdali/fn/_families/stencil.py has the same.
 enum class Border : int32_t {
   kConstant,   // another value
   kReflect,    // dcb|abcd|cba: mirrored at the centre of the outermost element ("reflect 101")

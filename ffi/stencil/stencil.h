@@ -14,7 +14,7 @@
 
 namespace jaxdali {
 
-// jaxdali/fn/_families.py has the same.
+// jaxdali/fn/_families/stencil.py has the same.
 enum class Stencil : int32_t { kSum, kMedian, kMax, kMin, kCount };
 
 // One sample: [outer, n[0], n[1], n[2], inner]; of two axes n[0] is 1.
