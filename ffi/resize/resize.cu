@@ -2,6 +2,7 @@
 // adds up all its taps along all axes.
 #include "ffi/common/launch.h"
 #include "ffi/resize/resize.h"
+#include "ffi/resize/resize_passes.h"
 #include "ffi/resize/resize_tile.h"
 
 namespace jaxdali {
@@ -142,6 +143,106 @@ struct ResizeVolumes : ResizeBatch {
   static constexpr int kGroup = 4;  // channels that are added up at a time
 };
 
+// Along one or two axes, by tiles.
+template <class In, class Out>
+struct ResizeTiles : ResizeBatch {
+  using Tile = ResizeTile<In, Out>;
+  using Shared = typename Tile::Shared;
+
+  static constexpr int kBlocksPerSm = 3;  // what fits shared memory, and registers without spilling
+
+  FilterTables tables;
+  Samples samples;
+  int blocks;  // of each sample
+
+  template <class Block>
+  JAXDALI_HD void operator()(const Block& block, Shared& s) const {
+    const int i = block.index / blocks, own = block.index % blocks;
+    block.Phase([&](int thread) {
+      if (thread == 0) {
+        s.runs = false;
+        Status code = kOk;
+        if (samples.present[i]) code = in.valid(i) && out.valid(i) ? Prepare(i, s) : kInternal;
+        if (own == 0) samples.status[i] = code;
+      }
+      for (int k = thread; k < 129; k += kThreads) s.tables.cubic[k] = tables.cubic[k];
+      for (int k = thread; k < 193; k += kThreads) s.tables.lanczos[k] = tables.lanczos[k];
+      for (int k = thread; k < 65; k += kThreads) s.tables.gaussian[k] = tables.gaussian[k];
+    });
+    if (!s.runs) return;
+    for (int64_t k = own; k < s.parts; k += blocks) {
+      block.Phase([&](int thread) {
+        if (thread == 0) s.part = Tile::PartAt(s, k);
+      });
+      if (s.axes.nearest)
+        Copy(block, s);
+      else
+        ResizePasses<In, Out>::Filter(block, s);
+    }
+  }
+
+ private:
+  JAXDALI_HD static int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+  JAXDALI_NOINLINE JAXDALI_HD Status Prepare(int i, Shared& s) const {
+    if (Status e = Sample(i, &s.job); e != kOk) return e;
+    if (out.size(i) == 0) return kOk;
+    if (Status e = s.axes.Make(s.job); e != kOk) return e;
+    const Axis &y = s.axes.axis[1], &x = s.axes.axis[2];
+    s.margin = 0;
+    constexpr int64_t kSize = sizeof(In), kOver = 8;  // bytes: two words are read for one
+    const int64_t row = x.n_in * s.job.inner * kSize;
+    if (kSize < 4 && (in.capacity - in.start(i) - in.size(i)) * kSize < kOver)
+      s.margin = static_cast<int>(CeilDiv(kOver, row));
+    s.channels = s.job.inner < kThreads ? static_cast<int>(s.job.inner) : kThreads;
+    s.groups = CeilDiv(s.job.inner, s.channels);
+    s.count_x = EdgeTaps(x, s.tables).count;
+    s.count_y = EdgeTaps(y, s.tables).count;
+    const int chunk = Tile::Chunk(s.channels);
+    s.taps_x = s.count_x < chunk ? s.count_x : chunk;
+    s.taps_y = s.count_y < Tile::kMostTapsY ? s.count_y : Tile::kMostTapsY;
+    const int fit = kThreads / s.channels, weighed = Tile::kTapsX / s.taps_x;
+    s.strips = CeilDiv(x.n_out, fit < weighed ? fit : weighed);
+    s.columns = static_cast<int>(CeilDiv(x.n_out, s.strips));
+    s.strips = CeilDiv(x.n_out, s.columns);
+    // As many parts as there are blocks.
+    int64_t rows = CeilDiv(y.n_out, CeilDiv(blocks, s.strips * s.groups * s.job.outer));
+    const int most = Tile::kTapsY / s.taps_y < Tile::kRows ? Tile::kTapsY / s.taps_y : Tile::kRows;
+    if (rows > Tile::kBand) rows = CeilDiv(rows, Tile::kBand) * Tile::kBand;
+    s.rows = static_cast<int>(rows < most ? rows : most / Tile::kBand * Tile::kBand);
+    s.bands = CeilDiv(y.n_out, s.rows);
+    s.parts = s.job.outer * s.groups * s.bands * s.strips;
+    s.runs = true;
+    return kOk;
+  }
+
+  template <class Block>
+  JAXDALI_HD static void Copy(const Block& block, Shared& s) {
+    const auto& p = s.part;
+    const Axis &y = s.axes.axis[1], &x = s.axes.axis[2];
+    block.Phase([&](int thread) {
+      const Nearest nearest = Nearest::Make(x, false, s.axes.second == 2);
+      if (thread < p.elements) {
+        const Quotient q = Divide(thread, p.channels);
+        s.place[thread] = nearest.Index(nearest.At(p.x + q.quotient)) * s.job.inner + q.rest;
+      }
+      if (thread < p.rows) {
+        const Nearest down = Nearest::Make(y, true, s.axes.second == 1);
+        s.first_y[thread] = down.Index(down.Accumulated(p.y + thread));
+      }
+    });
+    block.Phase([&](int thread) {
+      Tile::Write(thread, s, p, 0, p.rows, [&](int row, int e) {
+        const In v = p.in[s.first_y[row] * x.n_in * s.job.inner + s.place[e]];
+        if constexpr (std::is_same_v<In, Out>)
+          return v;
+        else
+          return static_cast<Out>(v);
+      });
+    });
+  }
+};
+
 // Blocks of each sample. Each has some bands of a tile to do, or many source pixels; small batches spread out.
 int TileBlocks(const ResizeBatch& b) {
   constexpr int64_t kOutput = 12288, kInput = 131072, kLeast = 1024, kAtOnce = 1024, kMost = 2048;
@@ -157,7 +258,7 @@ const char* LaunchTypes(const ResizeBatch& b, const Samples& samples, void* stre
   if (b.num_axes == 3)
     return LaunchPlanned(ResizeVolumes<In, Out>{b, tables, {}}, samples, b.out.capacity / kThreads + samples.n, stream);
   const int blocks = TileBlocks(b);
-  return LaunchBlocks(TileKernel<In, Out>{b, tables, samples, blocks}, int64_t{samples.n} * blocks, stream);
+  return LaunchBlocks(ResizeTiles<In, Out>{b, tables, samples, blocks}, int64_t{samples.n} * blocks, stream);
 }
 
 template <class In>

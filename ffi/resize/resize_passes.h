@@ -1,0 +1,259 @@
+// The two passes of a filter over one tile, see resize_tile.h.
+#ifndef JAXDALI_FFI_RESIZE_PASSES_H_
+#define JAXDALI_FFI_RESIZE_PASSES_H_
+
+#include <cstdint>
+
+#include "ffi/common/launch.h"
+#include "ffi/common/words.h"
+#include "ffi/resize/resize.h"
+#include "ffi/resize/resize_tile.h"
+
+namespace jaxdali {
+
+template <class In, class Out>
+struct ResizePasses {
+  using Tile = ResizeTile<In, Out>;
+  using Mid = typename Tile::Mid;
+  using Pair = typename Tile::Pair;
+  using Part = typename Tile::Part;
+  using Item = typename Tile::Item;
+  using Shared = typename Tile::Shared;
+  using PairsOfWord = typename Tile::PairsOfWord;
+  static constexpr int kBand = Tile::kBand, kEach = Tile::kEach;
+
+  // What of the source one pass over `mid` is about.
+  struct Source {
+    int begin, end;  // columns
+    int row, rows;   // of the part: one band
+    int tap, taps;   // vertical ones
+  };
+
+  template <class Block>
+  JAXDALI_HD static void Filter(const Block& block, Shared& s) {
+    const Part& p = s.part;
+    block.Phase([&](int thread) {
+      const EdgeTaps x(s.axes.axis[2], s.tables), y(s.axes.axis[1], s.tables);
+      for (int k = thread; k < p.columns + p.rows; k += kThreads) {
+        if (k < p.columns)
+          s.first_x[k] = x.First(p.x + k, false, &s.norm_x[k]);
+        else
+          s.first_y[k - p.columns] = y.First(p.y + k - p.columns, true, &s.norm_y[k - p.columns]);
+      }
+    });
+    const int a = s.first_x[0], b = s.first_x[p.columns - 1];  // taps ascend, or descend when mirrored
+    const int low = a < b ? a : b, high = (a < b ? b : a) + s.count_x, chunk = Tile::Chunk(s.channels);
+    const bool one_x = high - low <= chunk, one_y = s.count_y <= s.taps_y;
+    const int all = p.rows;  // not asked for after the last phase: a fast thread sets up the next part by then
+    Source from;
+    for (from.row = 0; from.row < all; from.row += kBand) {
+      from.rows = all - from.row < kBand ? all - from.row : kBand;
+      for (from.begin = low; from.begin < high; from.begin += chunk) {
+        from.end = high - from.begin < chunk ? high : from.begin + chunk;
+        for (from.tap = 0; from.tap < s.count_y; from.tap += s.taps_y) {
+          from.taps = s.count_y - from.tap < s.taps_y ? s.count_y - from.tap : s.taps_y;
+          const bool fill_x = from.tap == 0 && (from.row == 0 || !one_x);
+          const bool fill_y = !one_y || (from.row == 0 && from.begin == low);
+          if (fill_x || fill_y) {
+            block.Phase([&](int thread) {
+              if (fill_x) WeighColumns(thread, s, p, from);
+              if (fill_y) WeighRows(thread, s, p, from, one_y ? 0 : from.row, one_y ? p.rows : from.rows);
+            });
+          }
+          if (!one_y) {
+            block.Phase([&](int thread) {
+              if (thread < from.rows) {
+                float sum = 0;
+                for (int j = 0; j < from.taps; j++) sum += s.weight_y[thread * s.taps_y + j];
+                s.sum_y[thread] = sum;
+              }
+            });
+          }
+          block.Phase([&](int thread) { Down(thread, s, from); });
+        }
+        block.Phase([&](int thread) { Across(thread, s, p, from.begin == low); });
+      }
+      block.Phase([&](int thread) { Finish(thread, s, from.row, from.rows); });
+    }
+  }
+
+ private:
+  JAXDALI_NOINLINE JAXDALI_HD static void WeighColumns(int thread, Shared& s, const Part& p, const Source& from) {
+    const EdgeTaps x(s.axes.axis[2], s.tables);
+    const int lead = Lead(s, p, from);
+    for (int k = thread; k < p.columns * s.taps_x; k += kThreads) {
+      const Quotient q = Divide(k, s.taps_x);
+      const int column = static_cast<int>(q.quotient), first = s.first_x[column];
+      const int at = (first > from.begin ? first : from.begin) + static_cast<int>(q.rest);
+      if (at < first + x.count && at < from.end) s.weight_x[k] = x.Weight(p.x + column, at, s.norm_x[column]);
+    }
+    if (thread < p.elements) {
+      const Quotient q = Divide(thread, p.channels);
+      const int column = static_cast<int>(q.quotient), first = s.first_x[column], end = first + x.count;
+      const int low = first > from.begin ? first : from.begin, high = end < from.end ? end : from.end;
+      s.at[thread] = static_cast<uint16_t>(column * s.taps_x);
+      s.count[thread] = static_cast<uint16_t>(high > low ? high - low : 0);
+      s.from[thread] =
+          static_cast<uint16_t>(high > low ? lead + (low - from.begin) * p.channels + static_cast<int>(q.rest) : 0);
+    }
+  }
+
+  JAXDALI_NOINLINE JAXDALI_HD static void WeighRows(int thread, Shared& s, const Part& p, const Source& from, int begin,
+                                                    int rows) {
+    const EdgeTaps y(s.axes.axis[1], s.tables);
+    for (int k = thread; k < rows * s.taps_y; k += kThreads) {
+      const Quotient q = Divide(k, s.taps_y);
+      const int row = begin + static_cast<int>(q.quotient), j = static_cast<int>(q.rest);
+      if (j < from.taps) s.weight_y[k] = y.Weight(p.y + row, s.first_y[row] + from.tap + j, s.norm_y[row]);
+    }
+  }
+
+  // Whether all rows begin at the same place in a word.
+  JAXDALI_HD static bool SameInWord(const Shared& s) {
+    return s.axes.axis[2].n_in * s.job.inner * static_cast<int64_t>(sizeof(In)) % 4 == 0;
+  }
+  JAXDALI_HD static const In* Start(const Shared& s, const Part& p, const Source& from) {
+    return p.in + from.begin * s.job.inner;
+  }
+  // Elements of the first word that are before the source's first one.
+  JAXDALI_HD static int Lead(const Shared& s, const Part& p, const Source& from) {
+    if (!SameInWord(s) || p.channels != s.job.inner) return 0;
+    return static_cast<int>(reinterpret_cast<uintptr_t>(Start(s, p, from)) & 3) / static_cast<int>(sizeof(In));
+  }
+
+  // The vertical pass.
+  JAXDALI_HD static void Down(int thread, Shared& s, const Source& from) {
+    const int64_t rows = s.axes.axis[1].n_in;
+    const int a = s.first_y[from.row], b = s.first_y[from.row + from.rows - 1];
+    if (s.part.channels != s.job.inner || (a < b ? b : a) + s.count_y > rows - s.margin)
+      DownElements(thread, s, from);
+    else if (SameInWord(s))
+      DownWords<true>(thread, s, from);
+    else
+      DownWords<false>(thread, s, from);
+  }
+
+  // Row `r` of a pair of the band's, which may lack the second one.
+  struct Row {
+    int of_part;
+    const float* weight;
+    float offset;
+
+    JAXDALI_HD Row(const Shared& s, const Source& from, int pair, int r) {
+      const int of_band = 2 * pair + r < from.rows ? 2 * pair + r : from.rows - 1;
+      const bool one = from.taps == s.count_y;
+      of_part = from.row + of_band;
+      weight = s.weight_y + (one ? of_part : of_band) * s.taps_y;
+      offset = one ? -Mid::kOffset : -Mid::kOffset * s.sum_y[of_band];
+    }
+  };
+  template <int kRow>
+  JAXDALI_HD static float Begin(const Source& from, float offset, Pair old) {
+    return from.tap == 0 ? offset : offset + Mid::Value(Mid::template Unpack<kRow>(old));
+  }
+
+  // By words, two to a thread, of two rows. Some elements are not in use: those before the first one, and after the
+  // last one.
+  template <bool kAligned>
+  JAXDALI_NOINLINE JAXDALI_HD static void DownWords(int thread, Shared& s, Source from) {
+    const int64_t stride = s.axes.axis[2].n_in * s.job.inner * static_cast<int64_t>(sizeof(In));
+    const int lead = Lead(s, s.part, from), n = lead + (from.end - from.begin) * s.part.channels;
+    const uint8_t* start = reinterpret_cast<const uint8_t*>(Start(s, s.part, from) - lead);
+    const int words = (n + kEach - 1) / kEach, items = (words + 1) / 2;
+    const float inverse = 1 / static_cast<float>(items);
+    for (int k = thread; k < (from.rows + 1) / 2 * items; k += kThreads) {
+      const Item item(k, items, inverse);
+      const int at = item.at, next = at + items < words ? at + items : at;
+      float v[2][2][kEach];
+      JAXDALI_UNROLL
+      for (int r = 0; r < 2; r++) {
+        const Row row(s, from, item.row, r);
+        JAXDALI_UNROLL
+        for (int e = 0; e < kEach; e++) {
+          v[r][0][e] = r == 0 ? Begin<0>(from, row.offset, s.mid[item.row][at].pair[e])
+                              : Begin<1>(from, row.offset, s.mid[item.row][at].pair[e]);
+          v[r][1][e] = r == 0 ? Begin<0>(from, row.offset, s.mid[item.row][next].pair[e])
+                              : Begin<1>(from, row.offset, s.mid[item.row][next].pair[e]);
+        }
+        const uint8_t* line = start + (s.first_y[row.of_part] + from.tap) * stride + 4 * at;
+        JAXDALI_UNROLL_BY(2)
+        for (int j = 0; j < from.taps; j++, line += stride) {
+          uint32_t first, second;
+          if constexpr (kAligned) {
+            first = ReadWord(line);
+            second = ReadWord(line + 4 * (next - at));
+          } else {
+            const int over = static_cast<int>(reinterpret_cast<uintptr_t>(line) & 3);
+            const uint8_t *a = line - over, *b = a + 4 * (next - at);
+            first = Funnel(ReadWord(a), ReadWord(a + 4), 8 * over);
+            second = Funnel(ReadWord(b), ReadWord(b + 4), 8 * over);
+          }
+          JAXDALI_UNROLL
+          for (int e = 0; e < kEach; e++) {
+            v[r][0][e] = MulAdd(Mid::Read(first, e), row.weight[j], v[r][0][e]);
+            v[r][1][e] = MulAdd(Mid::Read(second, e), row.weight[j], v[r][1][e]);
+          }
+        }
+      }
+      PairsOfWord first, second;
+      JAXDALI_UNROLL
+      for (int e = 0; e < kEach; e++) {
+        first.pair[e] = Mid::Pack(v[0][0][e], v[1][0][e]);
+        second.pair[e] = Mid::Pack(v[0][1][e], v[1][1][e]);
+      }
+      s.mid[item.row][at] = first;
+      if (next != at) s.mid[item.row][next] = second;
+    }
+  }
+
+  // Element by element: where a word would reach outside the buffer, and for pixels of which only some channels count.
+  JAXDALI_NOINLINE JAXDALI_HD static void DownElements(int thread, Shared& s, Source from) {
+    const int64_t channels = s.job.inner, stride = s.axes.axis[2].n_in * channels;
+    const int lead = Lead(s, s.part, from), n = (from.end - from.begin) * s.part.channels;
+    const In* start = Start(s, s.part, from);
+    for (int k = thread; k < (from.rows + 1) / 2 * n; k += kThreads) {
+      const Quotient item = Divide(k, n), pixel = Divide(item.rest, s.part.channels);
+      const int pair = static_cast<int>(item.quotient), at = lead + static_cast<int>(item.rest);
+      Pair& mid = s.mid[pair][at / kEach].pair[at % kEach];
+      float v[2];
+      JAXDALI_UNROLL
+      for (int r = 0; r < 2; r++) {
+        const Row row(s, from, pair, r);
+        v[r] = r == 0 ? Begin<0>(from, row.offset, mid) : Begin<1>(from, row.offset, mid);
+        const In* line = start + (s.first_y[row.of_part] + from.tap) * stride + pixel.quotient * channels + pixel.rest;
+        for (int j = 0; j < from.taps; j++) v[r] = MulAdd(Mid::Read(line[j * stride]), row.weight[j], v[r]);
+      }
+      mid = Mid::Pack(v[0], v[1]);
+    }
+  }
+
+  JAXDALI_NOINLINE JAXDALI_HD static void Finish(int thread, const Shared& s, int begin, int rows) {
+    Tile::Write(thread, s, s.part, begin, rows, [&](int row, int e) { return Mid::Finish(s.sum[row][e]); });
+  }
+
+  // The horizontal pass, one element of all rows of the band.
+  JAXDALI_NOINLINE JAXDALI_HD static void Across(int thread, Shared& s, const Part& p, bool is_first) {
+    if (thread >= p.elements) return;
+    float sum[kBand];
+    JAXDALI_UNROLL
+    for (int r = 0; r < kBand; r++) sum[r] = is_first ? 0 : s.sum[r][thread];
+    const Pair* from = s.mid[0][0].pair + s.from[thread];
+    const float* weight = s.weight_x + s.at[thread];
+    const int count = s.count[thread], channels = p.channels;
+    for (int j = 0; j < count; j++, from += channels) {
+      const float w = weight[j];
+      JAXDALI_UNROLL
+      for (int r = 0; r < kBand; r += 2) {
+        const Pair both = from[r / 2 * Mid::kWidth];
+        sum[r] = MulAdd(Mid::template Unpack<0>(both), w, sum[r]);
+        sum[r + 1] = MulAdd(Mid::template Unpack<1>(both), w, sum[r + 1]);
+      }
+    }
+    JAXDALI_UNROLL
+    for (int r = 0; r < kBand; r++) s.sum[r][thread] = sum[r];
+  }
+};
+
+}  // namespace jaxdali
+
+#endif  // JAXDALI_FFI_RESIZE_PASSES_H_
