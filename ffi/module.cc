@@ -31,6 +31,7 @@
 #include "ffi/host/records.h"
 #include "ffi/host/riegeli.h"
 #include "ffi/host/shuffle.h"
+#include "ffi/module_tables.h"
 #include "xla/ffi/api/c_api.h"
 
 #ifdef JAXDALI_CUDA
@@ -292,17 +293,8 @@ void FillField(RecordBatch& batch, int field, AnyArray data, Vector<const int64_
 }  // namespace
 
 NB_MODULE(_cpu, m) {
+  jaxdali::DefineTables(m);
   m.def("targets", &Targets, "FFI target names to capsules");
-  m.def(
-      "status_table",
-      [] {
-        nb::dict d;
-#define JAXDALI_STATUS_ROW(name, code, text) d[nb::int_(code)] = text;
-        JAXDALI_STATUS_TABLE(JAXDALI_STATUS_ROW)
-#undef JAXDALI_STATUS_ROW
-        return d;
-      },
-      "status codes to texts");
   m.def("build_info", &jaxdali::BuildInfo, "compiler, codecs and SIMD level, by name");
   m.def("parse_headers", &ParseHeaders, nb::arg("data"), nb::arg("offsets"), nb::arg("sizes"), nb::arg("info"),
         "Headers of a packed batch of encoded images (u8[S, capacity], i32[N] in units of kAlignment, i64[N]) into "
@@ -366,18 +358,19 @@ NB_MODULE(_cpu, m) {
                                    "The records of a batch: found in containers, taken apart, copied.")
       .def(
           "__init__",
-          [](jaxdali::RecordBatch* self, int format, std::vector<std::string> names, int fields, int n) {
-            if (format < 0 || format > 4 || fields < 0 || n < 0 ||
-                (format == 1 && names.size() != static_cast<size_t>(fields)))
-              throw nb::value_error("RecordBatch: format or fields");
-            new (self) jaxdali::RecordBatch({static_cast<jaxdali::RecordFormat>(format), std::move(names), fields}, n);
+          [](jaxdali::RecordBatch* self, jaxdali::RecordFormat format, std::vector<std::string> names, int fields,
+             int n) {
+            if (fields < 0 || n < 0 ||
+                (format == jaxdali::RecordFormat::kExample && names.size() != static_cast<size_t>(fields)))
+              throw nb::value_error("RecordBatch: fields");
+            new (self) jaxdali::RecordBatch({format, std::move(names), fields}, n);
           },
           nb::arg("format"), nb::arg("names"), nb::arg("fields"), nb::arg("n"))
       .def("scan_memory", &ScanMemory, nb::arg("records"), nb::arg("pool"), "Looks at records that lie in memory")
       .def("scan_files", &ScanFiles, nb::arg("table"), nb::arg("stamps"), nb::arg("index"), nb::arg("offsets"),
            nb::arg("sizes"), nb::arg("checked"), nb::arg("pool"), "Looks at records that lie in files")
       .def("describe", &Describe, nb::arg("types"), nb::arg("counts"), nb::arg("dims"),
-           "Types (0: none, 1: bytes, 2: floats, 3: integers), number of values, and shapes, of each record's fields")
+           "Types (ValueType), number of values, and shapes, of each record's fields")
       .def("errors", &Errors, "(record, why) of those that can't be read")
       .def("fill", &FillField, nb::arg("field"), nb::arg("data"), nb::arg("starts"), nb::arg("skip"), nb::arg("pool"),
            "Copies a field's values, each record's to its place");

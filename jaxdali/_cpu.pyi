@@ -1,16 +1,137 @@
 # What nanobind's stubgen says of the compiled module: python -m nanobind.stubgen -m jaxdali._cpu -o jaxdali/_cpu.pyi, and this line.
 from collections.abc import Sequence
+import enum
 from typing import Annotated
 
 import numpy
 from numpy.typing import NDArray
 
 
-def targets() -> dict:
-    """FFI target names to capsules"""
+class Status(enum.IntEnum):
+    """why a sample failed"""
+
+    OK = 0
+    """good"""
+
+    TRUNCATED = 1
+    """the image data end early (truncated file)"""
+
+    CORRUPT = 2
+    """the image data are damaged"""
+
+    UNKNOWN_FORMAT = 3
+    """the data are not an image of a known format"""
+
+    UNSUPPORTED = 4
+    """the image uses a feature that is not supported"""
+
+    EMPTY = 5
+    """the sample is empty (0 bytes)"""
+
+    SIZE_MISMATCH = 6
+    """the decoded size differs from the size in the header"""
+
+    OUT_OF_BOUNDS = 7
+    """the window reaches outside the image"""
+
+    TOO_LARGE = 8
+    """the image is too large"""
+
+    READ_ERROR = 9
+    """the file can't be read"""
+
+    OUT_OF_MEMORY = 10
+    """out of memory"""
+
+    INTERNAL = 11
+    """internal error"""
+
+    REFUSED = 12
+    """the GPU's decoder refused the data"""
+
+class Format(enum.IntEnum):
+    """of an encoded image"""
+
+    UNKNOWN = 0
+
+    JPEG = 1
+
+    PNG = 2
+
+    RAW = 3
+
+    BMP = 4
+
+    TIFF = 5
+
+    WEBP = 6
+
+    PNM = 7
+
+    JPEG2000 = 8
+
+    PIXELS = 9
+
+class Info(enum.IntEnum):
+    """columns of what headers say"""
+
+    STATUS = 0
+
+    FORMAT = 1
+
+    HEIGHT = 2
+
+    WIDTH = 3
+
+    CHANNELS = 4
+
+    DEPTH = 5
+
+    ORIENTATION = 6
+
+    HOST_DECODE = 7
+
+    ORIENTATION_AT = 8
+
+    REGION_Y = 9
+
+    REGION_X = 10
+
+    REGION_H = 11
+
+    REGION_W = 12
+
+class RecordFormat(enum.IntEnum):
+    """of a record in a container"""
+
+    BYTES = 0
+
+    EXAMPLE = 1
+
+    IMAGE_RECORD = 2
+
+    DATUM = 3
+
+    TENSOR_PROTOS = 4
+
+class ValueType(enum.IntEnum):
+    """of what a record's field consists of"""
+
+    NONE = 0
+
+    BYTES = 1
+
+    FLOATS = 2
+
+    INTS = 3
+
+SIZE_CHANGED: int = -1
 
 def status_table() -> dict:
     """status codes to texts"""
+
+def targets() -> dict:
+    """FFI target names to capsules"""
 
 def build_info() -> dict[str, str]:
     """compiler, codecs and SIMD level, by name"""
@@ -64,7 +185,7 @@ def read_files(arg0: FileTable, arg1: Annotated[NDArray[numpy.int64], dict(shape
 class RecordBatch:
     """The records of a batch: found in containers, taken apart, copied."""
 
-    def __init__(self, format: int, names: Sequence[str], fields: int, n: int) -> None: ...
+    def __init__(self, format: RecordFormat, names: Sequence[str], fields: int, n: int) -> None: ...
 
     def scan_memory(self, records: Sequence[Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)]], pool: int) -> None:
         """Looks at records that lie in memory"""
@@ -74,7 +195,7 @@ class RecordBatch:
 
     def describe(self, types: Annotated[NDArray[numpy.int32], dict(shape=(None, None), order='C', device='cpu')], counts: Annotated[NDArray[numpy.int64], dict(shape=(None, None), order='C', device='cpu')], dims: Annotated[NDArray[numpy.int64], dict(shape=(None, None, None), order='C', device='cpu')]) -> None:
         """
-        Types (0: none, 1: bytes, 2: floats, 3: integers), number of values, and shapes, of each record's fields
+        Types (ValueType), number of values, and shapes, of each record's fields
         """
 
     def errors(self) -> list[tuple[int, str]]:

@@ -26,6 +26,7 @@ from ._core.operator import HostOperator, NativeOperator, Operator, ProgramOpera
 from ._core.operator_function import Hints, Input, ListOf, OneOrMore, PerSample, SeededHints, operator_function
 from ._core.ragged import ALIGNMENT, Packed, Ragged
 from ._core.values import Spec, Value
+from ._cpu import Status
 from ._data.files import Files, Path
 from ._data.listed import ListSource, Reader, ReaderHints, Records
 from ._data.ranges import Ranges
@@ -33,7 +34,6 @@ from ._data.source import SampleIds, Saved, Source
 from ._data.storage import Storage
 from ._data.walk import Order
 from .fn._families import (
-    UNSUPPORTED,
     ColorMatrix,
     Elementwise,
     Part,
@@ -47,7 +47,6 @@ from .fn._families import (
 
 __all__ = [
     "ALIGNMENT",
-    "UNSUPPORTED",
     "Arguments",
     "BuildContext",
     "ColorMatrix",
@@ -88,6 +87,7 @@ __all__ = [
     "Source",
     "SourceOperator",
     "Spec",
+    "Status",
     "Storage",
     "Value",
     "Values",

@@ -18,10 +18,11 @@ from jaxdali import _cpu, types
 from jaxdali._core import ffi as _ffi
 from jaxdali._core.ragged import Ragged, pack, plan_offsets
 from jaxdali._core.values import Spec
+from jaxdali._cpu import Status
 from jaxdali.fn._decode import decode as _decode
 
 BATCH = 64
-INTERNAL = 11
+INTERNAL = _cpu.Status.INTERNAL
 
 
 @dataclasses.dataclass(frozen=True)
@@ -87,7 +88,7 @@ def decode(
             if regions is not None:
                 info[:, _decode.REGION_Y : _decode.REGION_WIDTH + 1] = regions
             tables = np.zeros((n, _cpu.TABLE_WORDS if kernels else 0), np.int32)
-            usable = info[:, _decode.STATUS] == 0
+            usable = info[:, _cpu.Info.STATUS] == 0
             scratch = 0
             if kernels:
                 _cpu.make_jpeg_tables(p.data, p.offsets, np.ascontiguousarray(p.shapes[:, 0]), info, usable, tables, pool)
@@ -240,7 +241,7 @@ def check_damaged(kernels: Kernels, number: int = 600, seed: int = 0) -> tuple[i
         for i, f in enumerate(batch):
             if not got.taken[i]:
                 continue
-            assert got.status[i] in (0, _ffi.REFUSED), f.name
+            assert got.status[i] in (0, Status.REFUSED), f.name
             refused += got.status[i] != 0
             if got.status[i] == 0:
                 good += 1
@@ -266,7 +267,7 @@ def check_empty_segments(kernels: Kernels):
 
     got = decode([without(k) for k in range(-1, 4)], kernels)
     assert all(got.taken)
-    assert got.status.tolist() == [0] + 4 * [_ffi.REFUSED]
+    assert got.status.tolist() == [0] + 4 * [Status.REFUSED]
 
 
 def check_absent(kernels: Kernels):

@@ -13,7 +13,7 @@ from jaxdali._core import ffi as _ffi
 from jaxdali._core.ragged import Ragged, pack, plan_offsets
 from jaxdali._core.values import Spec
 
-INTERNAL = 11
+INTERNAL = _cpu.Status.INTERNAL
 
 
 @dataclasses.dataclass

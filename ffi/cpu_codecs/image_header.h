@@ -9,34 +9,57 @@
 
 namespace jaxdali {
 
-// jaxdali/fn/_decode/pillow.py has the same.
+// X(name). Python has them as jaxdali._cpu.Format.
+#define JAXDALI_FORMAT_TABLE(X)                                                                             \
+  X(kUnknown)                                                                                               \
+  X(kJpeg)                                                                                                  \
+  X(kPng)                                                                                                   \
+  X(kRaw) /* the stored raster, uncompressed, made by the host pass: u8 or u16 [height, width, channels] */ \
+  X(kBmp)                                                                                                   \
+  X(kTiff)                                                                                                  \
+  X(kWebp)                                                                                                  \
+  X(kPnm)                                                                                                   \
+  X(kJpeg2000)                                                                                              \
+  X(kPixels) /* the finished output, made by the host pass: decoding copies it */
+
 enum class Format : int32_t {
-  kUnknown,
-  kJpeg,
-  kPng,
-  kRaw,  // the stored raster, uncompressed, made by the host pass: u8 or u16 [height, width, channels]
-  kBmp,
-  kTiff,
-  kWebp,
-  kPnm,
-  kJpeg2000,
-  kPixels,  // the finished output, made by the host pass: decoding copies it
+#define JAXDALI_FORMAT_ENUM(name) name,
+  JAXDALI_FORMAT_TABLE(JAXDALI_FORMAT_ENUM)
+#undef JAXDALI_FORMAT_ENUM
 };
 
-// One row of the info operand of the decoder, i32[kInfoColumns]; jaxdali/fn/_decode.py names the columns.
+// X(name) of the columns of the info operand of the decoder. Python has them as jaxdali._cpu.Info.
+//   status          Status: kOk, or why the header is no good
+//   format          Format
+//   height, width   of the stored raster, before the orientation is applied
+//   channels        that output_type ANY_DATA gives: 1, 2 (gray and alpha), 3 or 4
+//   depth           bits of a value, at least 8; of what the kernel decodes 8 or 16
+//   orientation     EXIF, 1 to 8
+//   host_decode     1: not for libjpeg or libpng; Pillow or imagecodecs decodes it in the host pass
+//   orientation_at  TIFF: where the tag's value is in the file (-1: nowhere), for readers not to see it
+//   region_*        the part of the stored raster to decode; of a header: all
+#define JAXDALI_INFO_TABLE(X) \
+  X(status)                   \
+  X(format)                   \
+  X(height)                   \
+  X(width)                    \
+  X(channels)                 \
+  X(depth)                    \
+  X(orientation)              \
+  X(host_decode)              \
+  X(orientation_at)           \
+  X(region_y)                 \
+  X(region_x)                 \
+  X(region_h)                 \
+  X(region_w)
+
+// One row of it, i32[kInfoColumns].
 struct ImageInfo {
-  int32_t status;          // Status: kOk, or why the header is no good
-  int32_t format;          // Format
-  int32_t height, width;   // of the stored raster, before the orientation is applied
-  int32_t channels;        // that output_type ANY_DATA gives: 1, 2 (gray and alpha), 3 or 4
-  int32_t depth;           // bits of a value, at least 8; of what the kernel decodes 8 or 16
-  int32_t orientation;     // EXIF, 1 to 8
-  int32_t host_decode;     // 1: not for libjpeg or libpng; Pillow or imagecodecs decodes it in the host pass
-  int32_t orientation_at;  // TIFF: where the tag's value is in the file (-1: nowhere), for readers not to see it
-  int32_t region_y, region_x, region_h, region_w;  // the part of the stored raster to decode; of a header: all
+#define JAXDALI_INFO_FIELD(name) int32_t name;
+  JAXDALI_INFO_TABLE(JAXDALI_INFO_FIELD)
+#undef JAXDALI_INFO_FIELD
 };
-inline constexpr int kInfoColumns = 13;
-static_assert(sizeof(ImageInfo) == kInfoColumns * sizeof(int32_t));
+inline constexpr int kInfoColumns = sizeof(ImageInfo) / sizeof(int32_t);
 
 // Limits of what is decoded at all. An image of more elements than a 32-bit index reaches is kTooLarge, and so is a
 // large one (2^24 pixels and more) whose header promises more than its bytes can hold: a Huffman-coded JPEG needs at

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from .._cpu import Status
 from .context import BuildContext, HostContext
 from .declaration import Argument
 from .errors import ArgumentError
@@ -17,7 +18,6 @@ from .values import Spec, Value
 
 # What the signature of an operator's function says of its arguments, by the operator's name. Called when somebody asks, as it takes time.
 declared: dict[str, Callable[[], Mapping[str, Argument]]] = {}
-_UNSUPPORTED = 4  # kUnsupported of ffi/common/status.h
 
 
 @dataclasses.dataclass(frozen=True)
@@ -187,7 +187,7 @@ class Values:
         if not good.all():
             expected = kind.one if kind.members else str(a.range) or "finite"
             for i in np.flatnonzero(~good.all(axis=1) & ctx.present):
-                ctx.fail(int(i), _UNSUPPORTED, f"argument {name} must be {expected}, got {x[i].tolist() if a.many else x[i, 0]}")
+                ctx.fail(int(i), Status.UNSUPPORTED, f"argument {name} must be {expected}, got {x[i].tolist() if a.many else x[i, 0]}")
             x = np.where(good, x, kind.members[0] if kind.members else a.range.inside)
         x = x.astype(kind.dtype or np.float64, copy=False)
         return x if a.many else x[:, 0]

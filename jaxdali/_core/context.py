@@ -49,7 +49,7 @@ class HostContext:
         for those that don't take the branch of an `if` that the operator is in: to be left alone.
       specs: of the outputs.
       random_index: number of the operator among the random ones; -1: it is none.
-      bad: samples that failed in an earlier launch of this batch, with their status codes: to be replaced, or (`ffi.REFUSED`) to be
+      bad: samples that failed in an earlier launch of this batch, with their status codes: to be replaced, or (`Status.REFUSED`) to be
         done on the host.
       empty: ``empty(elements, dtype, index=0)``: a pooled buffer ``[S, capacity]``, capacity at least `elements`, for the ragged
         output `index`.

@@ -27,7 +27,6 @@ except ImportError as e:
 
 STATUS: dict[int, str] = _cpu.status_table()  # code -> text, from ffi/common/status.h
 PLAN_BYTES = 512  # working memory that every call has for each sample; ffi/common/samples.h has the same
-REFUSED = 12  # the one code that users never see: what the kernel of an accelerator leaves to the host
 
 for _name, _capsule in _cpu.targets().items():
     jax.ffi.register_ffi_target(_name, _capsule, platform="cpu")

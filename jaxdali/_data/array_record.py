@@ -17,9 +17,9 @@ import numpy as np
 
 from .. import _cpu
 from .._core.context import HostContext
+from .._cpu import Status
 from .files import Files
 from .ranges import Ranges, why
-from .source import READ_ERROR
 from .storage import Range
 
 BLOCK, BLOCK_HEADER, CHUNK_HEADER = 1 << 16, 24, 40
@@ -74,7 +74,7 @@ class BlockedRanges(Ranges):
         begin = logical(self.start[index].astype(np.int64))
         error = self._read_logical(index, begin, sizes, data, places, ctx.pool)
         for k in np.flatnonzero(error).tolist():
-            ctx.fail(first + k, READ_ERROR, f"{self.name(int(index[k]))}: {why(int(error[k]))}")
+            ctx.fail(first + k, Status.READ_ERROR, f"{self.name(int(index[k]))}: {why(int(error[k]))}")
 
     def _read_logical(
         self, index: np.ndarray, begin: np.ndarray, sizes: np.ndarray, data: np.ndarray, places: np.ndarray, pool: int
@@ -132,7 +132,7 @@ class PlainRecords(BlockedRanges):
         error = np.where(error != 0, -1, 0).astype(np.int32)
         _cpu.check_chunks(heads, head, data, places[new], sizes[new], error, ctx.pool)
         for k in np.flatnonzero(error).tolist():
-            ctx.fail(first + int(new[k]), READ_ERROR, f"{self.name(int(chunks[k]))}: {_WRONG[int(error[k])]}")
+            ctx.fail(first + int(new[k]), Status.READ_ERROR, f"{self.name(int(chunks[k]))}: {_WRONG[int(error[k])]}")
         self._checked[chunks[error == 0]] = True
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import enum
 import math
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -16,26 +15,15 @@ from .. import _cpu
 from .._core.context import HostContext
 from .._core.ragged import ALIGNMENT, Packed, plan_offsets
 from .._core.values import Spec
+from .._cpu import RecordFormat, Status, ValueType
 from .files import Files, Path
 from .listed import Records, warn
-from .source import READ_ERROR
 from .storage import Range, Store, is_url, plain
 
 _CHUNK = 1 << 23  # bytes of an index that are parsed at once
 
-
-class Format(enum.IntEnum):
-    """What a record consists of: `RecordFormat` of ffi/host/record_parser.h."""
-
-    BYTES = 0
-    EXAMPLE = 1
-    IMAGE_RECORD = 2
-    DATUM = 3
-    TENSORS = 4
-
-
-_TYPES = {"uint8": 1, "float32": 2, "int64": 3, "int32": 3}  # of values, as `RecordBatch.describe` has them
-_TYPE_NAMES = ("nothing", "bytes", "floats", "integers")
+_TYPES = {"uint8": ValueType.BYTES, "float32": ValueType.FLOATS, "int64": ValueType.INTS, "int32": ValueType.INTS}
+_TYPE_NAMES = {ValueType.NONE: "nothing", ValueType.BYTES: "bytes", ValueType.FLOATS: "floats", ValueType.INTS: "integers"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -159,7 +147,7 @@ def _filled(
         for i, why in batch.errors():  # also what happened while values were copied
             failed.setdefault(place.start + i, why)
     for i in sorted(failed):
-        ctx.fail(i, READ_ERROR, failed[i])
+        ctx.fail(i, Status.READ_ERROR, failed[i])
     return tuple(outputs)
 
 
@@ -256,7 +244,7 @@ class ExtentRecords(ContainerRecords):
       extents: where the records are.
     """
 
-    format: ClassVar[Format]
+    format: ClassVar[RecordFormat]
     names: tuple[str, ...] = ()
 
     def __init__(self, extents: Extents):

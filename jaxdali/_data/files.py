@@ -15,12 +15,10 @@ from .. import _cpu
 from .._core.context import HostContext
 from .._core.errors import ArgumentError
 from .._core.ragged import ALIGNMENT, Packed, plan_offsets
-from .source import READ_ERROR
+from .._cpu import Status
 from .storage import Path as Path
 from .storage import Paths as Paths
 from .storage import Range, Storage, Store, is_url, join, plain
-
-_SIZE_CHANGED = -1  # kSizeChanged of ffi/host/files.h
 
 
 class Files:
@@ -94,8 +92,8 @@ class Files:
             which = next(k for k, place in enumerate(places) if i < place.stop)
             files, index = parts[which]
             path = files.path(int(index[i - places[which].start]))
-            why = "its size changed while it was read" if error[i] == _SIZE_CHANGED else os.strerror(int(error[i]))
-            ctx.fail(i, READ_ERROR, f"{path}: {why}")
+            why = "its size changed while it was read" if error[i] == _cpu.SIZE_CHANGED else os.strerror(int(error[i]))
+            ctx.fail(i, Status.READ_ERROR, f"{path}: {why}")
         return packed
 
     @staticmethod

@@ -17,8 +17,8 @@ from .._core.errors import ArgumentError
 from .._core.operator import SourceOperator
 from .._core.operator_function import SeededHints
 from .._core.values import Spec
+from .._cpu import Status
 from .files import as_list
-from .source import READ_ERROR as READ_ERROR
 from .source import SampleIds, Saved, Source, check_fingerprints
 from .storage import Storage, Store
 from .walk import Order, Walk
@@ -111,7 +111,7 @@ class Records:
         specs = parts[0][0].specs
         for k, row in enumerate(rows):
             if isinstance(row, str):
-                ctx.fail(k, READ_ERROR, row)
+                ctx.fail(k, Status.READ_ERROR, row)
                 rows[k] = [np.zeros(s.shape or (0,) * s.ndim, s.dtype) for s in specs]
         return tuple(np.stack(column) if s.shape is not None else list(column) for s, column in zip(specs, zip(*rows), strict=True))
 

@@ -10,12 +10,11 @@ import numpy as np
 from .. import _cpu
 from .._core.context import HostContext
 from .._core.ragged import ALIGNMENT, Packed, plan_offsets
+from .._cpu import Status
 from .files import Files
-from .source import READ_ERROR
 from .storage import Range, Store
 
 _CHECKED = 1 << 20  # at once
-_SIZE_CHANGED = -1  # kSizeChanged of ffi/host/files.h
 
 
 class Ranges:
@@ -99,15 +98,15 @@ class Ranges:
                 try:
                     data[place : place + size] = np.frombuffer(self.read(i), np.uint8)
                 except OSError as e:
-                    ctx.fail(first + k, READ_ERROR, f"{self.name(i)}: {e.strerror}")
+                    ctx.fail(first + k, Status.READ_ERROR, f"{self.name(i)}: {e.strerror}")
             return
         error = np.zeros(len(index), np.int32)
         file, start = self.file[index].astype(np.int64), self.start[index].astype(np.int64)
         _cpu.read_ranges(self.files.table, file, start, data, places, sizes, self._file_sizes, error, ctx.pool)
         for k in np.flatnonzero(error).tolist():
-            ctx.fail(first + k, READ_ERROR, f"{self.name(int(index[k]))}: {why(int(error[k]))}")
+            ctx.fail(first + k, Status.READ_ERROR, f"{self.name(int(index[k]))}: {why(int(error[k]))}")
 
 
 def why(error: int) -> str:
     """What an error of `_cpu.read_ranges` means."""
-    return "its size changed after it was opened" if error == _SIZE_CHANGED else os.strerror(error)
+    return "its size changed after it was opened" if error == _cpu.SIZE_CHANGED else os.strerror(error)

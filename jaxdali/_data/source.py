@@ -14,8 +14,6 @@ from .._core.values import Spec
 if TYPE_CHECKING:
     from .walk import Walk
 
-READ_ERROR = 9  # kReadError of ffi/common/status.h
-
 
 @dataclasses.dataclass(frozen=True)
 class SampleIds:

@@ -14,6 +14,7 @@ from .._core import ffi as _ffi
 from .._core.errors import SampleError
 from .._core.operator import NativeOperator, ProgramOperator
 from .._core.ragged import ALIGNMENT, Ragged
+from .._cpu import Status
 from .meter import Meter
 from .plan import Plan, Step
 from .work import Work
@@ -66,7 +67,7 @@ def makers_alone(plan: Plan, work: Work, bad: Bad) -> frozenset[int] | None:
 
     None: these samples can't be made again alone, as some failed otherwise, or others depend on them.
     """
-    if any(code != _ffi.REFUSED for samples in bad.values() for code in samples.values()):
+    if any(code != Status.REFUSED for samples in bad.values() for code in samples.values()):
         return None
     makers: set[int] = set()
     for step in plan.steps:

@@ -11,7 +11,8 @@ from .._core.arguments import Values
 from .._core.context import HostContext
 from .._core.errors import ArgumentError
 from .._core.values import Spec, Value
-from ._families import OUT_OF_BOUNDS, SPATIAL, Part, Window
+from .._cpu import Status
+from ._families import SPATIAL, Part, Window
 
 Policy = Literal["error", "pad", "trim_to_shape"]
 
@@ -45,7 +46,9 @@ class Bounded(Window):
             outside = np.any((start < 0) | (start + extent > shapes), axis=1)
             for i in np.flatnonzero(outside & ctx.present):
                 window = [f"{a} ... {a + n}" for a, n in zip(start[i].tolist(), extent[i].tolist(), strict=True)]
-                ctx.fail(int(i), OUT_OF_BOUNDS, f"the window ({', '.join(window)}) reaches outside the sample of shape {tuple(shapes[i])}")
+                ctx.fail(
+                    int(i), Status.OUT_OF_BOUNDS, f"the window ({', '.join(window)}) reaches outside the sample of shape {tuple(shapes[i])}"
+                )
             part.start = np.where(outside[:, None], 0, start)
             part.extent = np.where(outside[:, None], np.minimum(extent, shapes), extent)
         else:

@@ -16,6 +16,7 @@ from jpeg_corpus import GOLDEN, Contents, by_pillow, is_covered, of_all_kinds
 
 from jaxdali import SampleError, _cpu, fn, types
 from jaxdali._core import ffi as _ffi
+from jaxdali._cpu import Status
 from jaxdali._run import repair
 from jaxdali._run.sharding import Shards
 from jaxdali.fn._decode import decode as _decode
@@ -151,7 +152,7 @@ def test_what_kernels_refuse_comes_from_the_cpu(played, make):
     want = decode(files)
     with played() as spy:
         got = decode(files, device="mixed")
-        assert spy.refused == [{9: _ffi.REFUSED}]
+        assert spy.refused == [{9: Status.REFUSED}]
         covered = 1 + sum(map(is_covered, FILES[:12]))
         assert spy.taken == [covered, 0]  # nothing is decoded twice
         again = decode(files[::-1], device="mixed")[::-1]  # in another place of another pipeline's batch
@@ -183,7 +184,7 @@ def test_cut_off_below_the_window(played):
     want = decode(files, top)
     with played() as spy:
         got = decode(files, top, device="mixed")
-    assert spy.refused == [{0: _ffi.REFUSED}]
+    assert spy.refused == [{0: Status.REFUSED}]
     for x, y in zip(got, want, strict=True):
         jpeg_checks.assert_same(x, y, "cut off")
 
@@ -235,7 +236,7 @@ def test_replacement_of_another_type(played, options):
         got = decode(files, device="mixed", **options)
     (refused,) = spy.refused
     assert refused.keys() >= {1, 3, 5}
-    assert set(refused.values()) == {_ffi.REFUSED}
+    assert set(refused.values()) == {Status.REFUSED}
     for i, (x, y) in enumerate(zip(got, want, strict=True)):
         jpeg_checks.assert_same(x, y, f"file {i}")
 
@@ -251,7 +252,7 @@ def test_truncated_file_raises_and_the_next_batch_is_good(played, folder):
             next(it)
         assert e.value.source == "class1/08.jpg"
         got.append(next(it))
-        assert {2: _ffi.REFUSED} in spy.refused
+        assert {2: Status.REFUSED} in spy.refused
         assert_equal_batches(numpy(got), [want[0], want[2]])
 
 
@@ -268,7 +269,7 @@ def test_replace(played, folder, devices):
         got = numpy(it)
         assert [(b.file, b.count, b.reason) for b in it.bad_samples()] == bad
     assert sum(len(r) for r in spy.refused) >= 3
-    assert {c for r in spy.refused for c in r.values()} == {_ffi.REFUSED}
+    assert {c for r in spy.refused for c in r.values()} == {Status.REFUSED}
     assert_equal_batches(got, want)
 
 

@@ -4,7 +4,9 @@ import numpy as np
 import pytest
 from kernel_calls import Case, run
 
-OUT_OF_BOUNDS = 7
+from jaxdali import _cpu
+
+OUT_OF_BOUNDS = _cpu.Status.OUT_OF_BOUNDS
 
 
 def window(samples, start, step, extent, stacked=False):

@@ -43,7 +43,7 @@ class Batch:
         self.seconds_packing = time.perf_counter() - begin
         begin = time.perf_counter()
         info = _decode.parse_headers(p)
-        assert not info[:, _decode.STATUS].any()
+        assert not info[:, _cpu.Info.STATUS].any()
         tables = np.zeros((n, _cpu.TABLE_WORDS if with_tables else 0), np.int32)
         scratch = 0
         if with_tables:

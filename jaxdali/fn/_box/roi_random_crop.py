@@ -15,7 +15,7 @@ from ..._core.graph import DataNode
 from ..._core.operator import HostOperator, Operator
 from ..._core.operator_function import Input, OneOrMore, PerSample, SeededHints, operator_function
 from ..._core.values import Spec, Value
-from .._families import OUT_OF_BOUNDS
+from ..._cpu import Status
 from ..random._draw import uniforms
 
 
@@ -69,7 +69,7 @@ class RoiRandomCrop(HostOperator):
             for i in np.flatnonzero(wrong.any(axis=1) & ctx.present):
                 d = int(wrong[i].argmax())
                 what = f"the region {first[i, d]} ... {last[i, d]} and crop_shape {crop[i, d]}"
-                ctx.fail(int(i), OUT_OF_BOUNDS, f"{what} must be inside of the extent {whole[i, d]} of axis {d}")
+                ctx.fail(int(i), Status.OUT_OF_BOUNDS, f"{what} must be inside of the extent {whole[i, d]} of axis {d}")
             low, high = np.maximum(low, 0), np.minimum(high, whole - crop)
         return (low + (uniforms(ctx, self.seed, axes) * (high - low + 1)).astype(np.int64),)
 

@@ -23,16 +23,11 @@ from ..._core.context import BuildContext, HostContext, LowerContext
 from ..._core.operator import HostOperator, Operator, Setup, StageOperator
 from ..._core.ragged import Packed, plan_offsets
 from ..._core.values import Spec, Value
+from ..._cpu import Format, Info, Status
 from .._image.resize import output_spec
 from . import pillow as _pillow
 from .cache import CacheOptions, CacheUse, digest
 
-# Columns of an info row; struct ImageInfo of ffi/cpu_codecs/image_header.h.
-STATUS, FORMAT, HEIGHT, WIDTH, CHANNELS, DEPTH, ORIENTATION, HOST_DECODE, ORIENTATION_AT = range(9)
-REGION_Y, REGION_X, REGION_HEIGHT, REGION_WIDTH = range(9, 13)
-assert _cpu.INFO_COLUMNS == 13
-
-_TOO_LARGE = 8  # kTooLarge of ffi/common/status.h
 OUTPUT_TYPES = tuple(types.DALIImageType)
 DTYPES = tuple(np.dtype(t) for t in (np.uint8, np.int8, np.uint16, np.int16, np.uint32, np.int32, np.float16, np.float32, np.float64))
 
@@ -44,19 +39,27 @@ def parse_headers(encoded: Packed) -> np.ndarray:
       encoded: N byte strings, u8, 1-D.
 
     Returns:
-      ``i32[N, 13]``: status, format, height, width, channels, depth, orientation, host_decode, orientation_at, and the region to
-      decode: y, x, height, width, at first the whole.
+      ``i32[N, INFO_COLUMNS]``, with the columns `Info`; the region to decode is at first the whole.
     """
     info = np.empty((len(encoded), _cpu.INFO_COLUMNS), np.int32)
     _cpu.parse_headers(encoded.data, encoded.offsets, np.ascontiguousarray(encoded.shapes[:, 0]), info)
     return info
 
 
+def _info(kind: Format, height: int, width: int, channels: int) -> np.ndarray:
+    """The info row of an image that the host pass has made."""
+    row = np.zeros(_cpu.INFO_COLUMNS, np.int32)
+    size = {Info.HEIGHT: height, Info.WIDTH: width, Info.REGION_H: height, Info.REGION_W: width}
+    values = {**size, Info.FORMAT: kind, Info.CHANNELS: channels, Info.DEPTH: 8, Info.ORIENTATION: 1, Info.ORIENTATION_AT: -1}
+    row[list(values)] = list(values.values())
+    return row
+
+
 def output_shapes(info: np.ndarray, output_type: types.DALIImageType, adjust_orientation: bool) -> np.ndarray:
     """Shapes ``i64[N, 3]`` of the decoded images."""
-    shapes = info[:, [REGION_HEIGHT, REGION_WIDTH, CHANNELS]].astype(np.int64)
+    shapes = info[:, [Info.REGION_H, Info.REGION_W, Info.CHANNELS]].astype(np.int64)
     if adjust_orientation:
-        turned = info[:, ORIENTATION] >= 5
+        turned = info[:, Info.ORIENTATION] >= 5
         shapes[turned, :2] = shapes[turned, 1::-1]
     channels = num_channels(output_type)
     if channels is not None:
@@ -164,7 +167,7 @@ class DecodeImage(StageOperator):
         return dataclasses.replace(self, on_gpu=ctx.stage == "device" and self.kernel in ctx.kernels)
 
     def repairs(self, code: int) -> bool:
-        return code == _ffi.REFUSED or self.on_error == "replace"
+        return code == Status.REFUSED or self.on_error == "replace"
 
     def setup(self, ctx: HostContext, payload: Value, info: Value, tables: Value) -> Setup:
         rows = info.data
@@ -233,12 +236,13 @@ class ImageHeaders(HostOperator):
 
     def _refuse_large(self, info: np.ndarray) -> dict[int, str]:
         """Sets the status of images of too many pixels, and says why."""
-        large = info[:, HEIGHT].astype(np.int64) * info[:, WIDTH] > self.max_pixels
+        large = info[:, Info.HEIGHT].astype(np.int64) * info[:, Info.WIDTH] > self.max_pixels
         if not large.any():
             return {}
-        large &= info[:, STATUS] == 0
-        info[large, STATUS] = _TOO_LARGE
-        return {int(i): f"{info[i, WIDTH]} x {info[i, HEIGHT]} pixels, max_pixels is {self.max_pixels}" for i in np.flatnonzero(large)}
+        large &= info[:, Info.STATUS] == 0
+        info[large, Info.STATUS] = Status.TOO_LARGE
+        size = info[:, [Info.WIDTH, Info.HEIGHT]]
+        return {int(i): f"{size[i, 0]} x {size[i, 1]} pixels, max_pixels is {self.max_pixels}" for i in np.flatnonzero(large)}
 
     def choose_regions(self, ctx: HostContext, info: np.ndarray, values: Sequence[Value]) -> dict[int, str]:
         """Writes into `info` which region to decode of each image: by default the whole.
@@ -262,8 +266,8 @@ class ImageHeaders(HostOperator):
             self._look_up(ctx, x, use)
         remaining = np.zeros(ctx.N, bool)  # what GPU kernels don't take, and what is to be kept
         if self.on_gpu:
-            usable = ctx.present & (info[:, STATUS] == 0)
-            for i in (i for i, code in ctx.bad.items() if code == _ffi.REFUSED):
+            usable = ctx.present & (info[:, Info.STATUS] == 0)
+            for i in (i for i, code in ctx.bad.items() if code == Status.REFUSED):
                 _refused.add(source[i])
             usable &= ~_refused.among(source)
             usable[[*x.data, *x.keys]] = False
@@ -271,13 +275,13 @@ class ImageHeaders(HostOperator):
             remaining = ctx.present & (x.tables[:, 0] == 0)
         remaining[[*x.keys]] = True
         remaining[[*x.data]] = False
-        if not ctx.bad and not x.data and not (info[:, STATUS] | info[:, HOST_DECODE] | remaining).any():
+        if not ctx.bad and not x.data and not (info[:, Info.STATUS] | info[:, Info.HOST_DECODE] | remaining).any():
             return source, info, x.tables  # as it came: nothing is copied
 
-        x.failed = {int(i): (int(info[i, STATUS]), reasons.get(int(i), "")) for i in np.flatnonzero(info[:, STATUS])}
+        x.failed = {int(i): (int(info[i, Info.STATUS]), reasons.get(int(i), "")) for i in np.flatnonzero(info[:, Info.STATUS])}
         self._decode_rasters(ctx, x)
         for i, code in ctx.bad.items():
-            if code != _ffi.REFUSED:
+            if code != Status.REFUSED:
                 x.failed.setdefault(i, (code, ""))  # its own failure; not that of a bad sample which had replaced it
         self._decode_pixels(ctx, x, [int(i) for i in np.flatnonzero(remaining) if i not in x.failed])
         if use is not None:
@@ -287,7 +291,7 @@ class ImageHeaders(HostOperator):
                 ctx.fail(i, *x.failed[i])
         else:
             self._replace(ctx, x)
-        info[[i for i in x.failed if info[i, STATUS]]] = 0
+        info[[i for i in x.failed if info[i, Info.STATUS]]] = 0
         if x.data:
             source = repack(ctx, [x.bytes_of(i) for i in range(ctx.N)])
         return source, info, x.tables
@@ -297,24 +301,24 @@ class ImageHeaders(HostOperator):
         op = self.images
         how = op.output_type, op.dtype.str, op.adjust_orientation, op.use_fast_idct
         sizes = output_shapes(x.info, op.output_type, op.adjust_orientation).prod(axis=1) * op.dtype.itemsize
-        for i in np.flatnonzero(ctx.present & (x.info[:, STATUS] == 0)).tolist():
+        for i in np.flatnonzero(ctx.present & (x.info[:, Info.STATUS] == 0)).tolist():
             key = digest(x.source[i]), how
             pixels = use.get(key)
             if pixels is not None:
                 x.data[i] = pixels
-                x.info[i, [FORMAT, DEPTH, HOST_DECODE, ORIENTATION_AT]] = _pillow.PIXELS, 8, 0, -1
+                x.info[i, [Info.FORMAT, Info.DEPTH, Info.HOST_DECODE, Info.ORIENTATION_AT]] = Format.PIXELS, 8, 0, -1
             elif i not in ctx.bad and use.cache.takes(int(sizes[i])):
                 x.keys[i] = key
 
     def _decode_rasters(self, ctx: HostContext, x: _Samples):
         """What is neither JPEG nor PNG becomes a raw raster, as it is stored."""
-        chosen = [int(i) for i in np.flatnonzero(x.info[:, HOST_DECODE]) if i not in x.failed]
+        chosen = [int(i) for i in np.flatnonzero(x.info[:, Info.HOST_DECODE]) if i not in x.failed]
         for i, result in zip(chosen, _pillow.decode_all([(x.source[i], x.info[i]) for i in chosen], ctx.num_threads), strict=True):
             if isinstance(result, _pillow.DecodeError):
                 x.failed[i] = (result.code, str(result))
             else:
                 x.data[i] = result.reshape(-1).view(np.uint8)
-                x.info[i, [FORMAT, DEPTH, HOST_DECODE, ORIENTATION_AT]] = _pillow.RAW, 8 * result.itemsize, 0, -1
+                x.info[i, [Info.FORMAT, Info.DEPTH, Info.HOST_DECODE, Info.ORIENTATION_AT]] = Format.RAW, 8 * result.itemsize, 0, -1
 
     def _decode_pixels(self, ctx: HostContext, x: _Samples, chosen: list[int]):
         """What GPU kernels don't take becomes finished pixels."""
@@ -323,7 +327,7 @@ class ImageHeaders(HostOperator):
                 x.failed[i] = (result, "")
             else:
                 x.data[i] = result.reshape(-1).view(np.uint8)
-                x.info[i, FORMAT] = _pillow.PIXELS
+                x.info[i, Info.FORMAT] = Format.PIXELS
 
     def _replace(self, ctx: HostContext, x: _Samples):
         """Puts a black image, or the next good sample, in the place of each failed one: of its shard (cyclic), or else of the others."""
@@ -331,8 +335,8 @@ class ImageHeaders(HostOperator):
             if self.replace_shape is not None:
                 height, width, channels = self.replace_shape
                 x.data[i] = np.zeros(height * width * channels * (self.images.dtype.itemsize if self.on_gpu else 1), np.uint8)
-                kind = _pillow.PIXELS if self.on_gpu else _pillow.RAW
-                x.info[i] = [0, kind, height, width, channels, 8, 1, 0, -1, 0, 0, height, width]
+                kind = Format.PIXELS if self.on_gpu else Format.RAW
+                x.info[i] = _info(kind, height, width, channels)
                 x.tables[i] = 0
             else:
                 first = i - i % ctx.B
@@ -347,7 +351,7 @@ class ImageHeaders(HostOperator):
                 x.data[i] = x.bytes_of(good)
                 x.info[i] = x.info[good]
                 x.tables[i] = x.tables[good]
-                if ctx.bad.get(i) == _ffi.REFUSED and x.tables[i].any():  # in this shard's batch the kernels might refuse it, too
+                if ctx.bad.get(i) == Status.REFUSED and x.tables[i].any():  # in this shard's batch the kernels might refuse it, too
                     self._decode_pixels(ctx, x, [i])
                     x.tables[i] = 0
             ctx.report_bad(i, *x.failed[i])

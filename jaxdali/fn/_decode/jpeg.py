@@ -10,8 +10,8 @@ import numpy as np
 
 from ... import _cpu, types
 from ..._core import ffi as _ffi
-from .decode import FORMAT, HEIGHT, ORIENTATION, OUTPUT_TYPES, REGION_WIDTH, REGION_Y, STATUS, WIDTH, output_shapes
-from .pillow import JPEG
+from ..._cpu import Format, Info
+from .decode import OUTPUT_TYPES, output_shapes
 from .region import stored_windows
 
 Encoded: TypeAlias = bytes | bytearray | memoryview | np.ndarray
@@ -88,17 +88,17 @@ def decode_jpeg(
     info = np.empty((len(files), _cpu.INFO_COLUMNS), np.int32)
     for i, file in enumerate(files):
         _cpu.parse_headers(file.reshape(1, -1), np.zeros(1, np.int32), np.array([file.size]), info[i : i + 1])
-        if info[i, STATUS]:
-            fail(i, _ffi.STATUS[int(info[i, STATUS])])
-        if info[i, FORMAT] != JPEG:
+        if info[i, Info.STATUS]:
+            fail(i, _ffi.STATUS[int(info[i, Info.STATUS])])
+        if info[i, Info.FORMAT] != Format.JPEG:
             fail(i, "the data are an image of another format than JPEG")
     if region is not None and files:
         windows = np.atleast_2d(np.asarray(region))
         if windows.dtype.kind != "i" or windows.shape not in ((1, 4), (len(files), 4)):
             raise ValueError(f"region must be (y, x, height, width), or a list of one for each of {len(files)} files, got {region}")
         windows = np.broadcast_to(windows, (len(files), 4))
-        orientation = info[:, ORIENTATION] if adjust_orientation else np.ones(len(info), np.int32)
-        stored = info[:, [HEIGHT, WIDTH]].astype(np.int64)
+        orientation = info[:, Info.ORIENTATION] if adjust_orientation else np.ones(len(info), np.int32)
+        stored = info[:, [Info.HEIGHT, Info.WIDTH]].astype(np.int64)
         extents = np.where(orientation[:, None] >= 5, stored[:, ::-1], stored)
         outside = (windows[:, :2] < 0) | (windows[:, 2:] < 1) | (windows[:, :2] + windows[:, 2:] > extents)
         for i in np.flatnonzero(outside.any(axis=1)):
@@ -106,7 +106,7 @@ def decode_jpeg(
                 int(i),
                 f"region {tuple(windows[i].tolist())} is empty or outside the image, {extents[i, 0]} x {extents[i, 1]} (height x width)",
             )
-        info[:, REGION_Y : REGION_WIDTH + 1] = stored_windows(windows, orientation, stored)
+        info[:, Info.REGION_Y : Info.REGION_W + 1] = stored_windows(windows, orientation, stored)
 
     out = [np.empty(shape, np.uint8) for shape in output_shapes(info, output_type, adjust_orientation).tolist()]
     pool = _cpu.pool_create(min(num_threads, max(1, len(files))))

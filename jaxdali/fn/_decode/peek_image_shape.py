@@ -13,6 +13,7 @@ from ..._core.graph import DataNode
 from ..._core.operator import HostOperator
 from ..._core.operator_function import Hints, Input, operator_function
 from ..._core.values import Spec, Value
+from ..._cpu import Info
 from . import decode as _decode
 
 DTYPES = tuple(np.dtype(t) for t in (np.int32, np.uint32, np.int64, np.uint64, np.float32, np.float64))
@@ -32,8 +33,8 @@ class PeekImageShape(HostOperator):
 
     def run(self, ctx: HostContext, encoded: Value) -> tuple[np.ndarray]:
         info = _decode.parse_headers(_decode.packed(ctx, encoded))
-        for i in np.flatnonzero((info[:, _decode.STATUS] != 0) & ctx.present):
-            ctx.fail(int(i), int(info[i, _decode.STATUS]))
+        for i in np.flatnonzero((info[:, Info.STATUS] != 0) & ctx.present):
+            ctx.fail(int(i), int(info[i, Info.STATUS]))
         return (_decode.output_shapes(info, self.image_type, self.adjust_orientation).astype(self.dtype),)
 
 

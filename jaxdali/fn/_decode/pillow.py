@@ -11,11 +11,18 @@ from typing import Any
 
 import numpy as np
 
-JPEG, PNG, RAW, BMP, TIFF, WEBP, PNM, JPEG2000, PIXELS = range(1, 10)  # enum Format of ffi/cpu_codecs/image_header.h
-_PILLOW_FORMAT = {JPEG: "JPEG", BMP: "BMP", TIFF: "TIFF", WEBP: "WEBP", PNM: "PPM", JPEG2000: "JPEG2000"}
+from ..._cpu import Format, Info, Status
+
+_PILLOW_FORMAT = {
+    Format.JPEG: "JPEG",
+    Format.BMP: "BMP",
+    Format.TIFF: "TIFF",
+    Format.WEBP: "WEBP",
+    Format.PNM: "PPM",
+    Format.JPEG2000: "JPEG2000",
+}
 _MODE = {1: "L", 2: "LA", 3: "RGB", 4: "RGBA"}
-# Status codes of ffi/common/status.h.
-_TRUNCATED, _CORRUPT, _UNSUPPORTED, _SIZE_MISMATCH, _TOO_LARGE, _OUT_OF_MEMORY = 1, 2, 4, 6, 8, 10
+_USED = [Info.FORMAT, Info.HEIGHT, Info.WIDTH, Info.CHANNELS, Info.DEPTH, Info.ORIENTATION, Info.ORIENTATION_AT]
 
 
 class DecodeError(Exception):
@@ -54,23 +61,23 @@ def _decode_or_error(image: tuple[np.ndarray, np.ndarray]) -> np.ndarray | Decod
     except DecodeError as e:
         return e
     except MemoryError:
-        return DecodeError(_OUT_OF_MEMORY, "out of memory")
+        return DecodeError(Status.OUT_OF_MEMORY, "out of memory")
     except (Image.DecompressionBombError, Image.DecompressionBombWarning) as e:
-        return DecodeError(_TOO_LARGE, str(e))
+        return DecodeError(Status.TOO_LARGE, str(e))
     except Exception as e:  # codecs raise anything on damaged data: OSError, SyntaxError, struct.error, ValueError, ...
         truncated = isinstance(e, EOFError) or "truncated" in str(e)
-        return DecodeError(_TRUNCATED if truncated else _CORRUPT, f"{type(e).__name__}: {e}")
+        return DecodeError(Status.TRUNCATED if truncated else Status.CORRUPT, f"{type(e).__name__}: {e}")
 
 
 def decode(encoded: np.ndarray, info: np.ndarray) -> np.ndarray:
     """Decodes one image to its stored raster; raises `DecodeError`, or whatever the codec raises."""
-    _, kind, height, width, channels, depth, orientation, _, orientation_at = info.tolist()[:9]
+    kind, height, width, channels, depth, orientation, orientation_at = info[_USED].tolist()
     data = encoded.tobytes()
-    if kind == TIFF and orientation != 1 and orientation_at >= 0:
+    if kind == Format.TIFF and orientation != 1 and orientation_at >= 0:
         # Pillow turns TIFF images upright by itself, others it does not: here it sees none that needs turning.
         one = b"\1\0" if data[:2] == b"II" else b"\0\1"
         data = data[:orientation_at] + one + data[orientation_at + 2 :]
-    if kind == PNM and depth > 8:
+    if kind == Format.PNM and depth > 8:
         pixels = _deep_pnm(data, height, width, channels)
     elif depth > 8:
         pixels = _deep(data, kind, channels, depth)
@@ -78,7 +85,7 @@ def decode(encoded: np.ndarray, info: np.ndarray) -> np.ndarray:
         pixels = _pillow(data, kind, channels)
     pixels = pixels.reshape(pixels.shape if pixels.ndim == 3 else (*pixels.shape, 1))
     if pixels.shape != (height, width, channels):
-        raise DecodeError(_SIZE_MISMATCH, f"the decoded image has shape {pixels.shape}, its header says {(height, width, channels)}")
+        raise DecodeError(Status.SIZE_MISMATCH, f"the decoded image has shape {pixels.shape}, its header says {(height, width, channels)}")
     return np.ascontiguousarray(pixels)
 
 
@@ -94,7 +101,7 @@ def _deep(data: bytes, kind: int, channels: int, depth: int) -> np.ndarray:
     """More than 8 bits: uint16, scaled to full range."""
     codecs = _imagecodecs()
     white_is_zero = False
-    if kind == TIFF:
+    if kind == Format.TIFF:
         from PIL import Image
 
         with Image.open(io.BytesIO(data), formats=("TIFF",)) as im:
@@ -106,15 +113,15 @@ def _deep(data: bytes, kind: int, channels: int, depth: int) -> np.ndarray:
             if planar and pixels.ndim == 3:
                 pixels = np.moveaxis(pixels, 0, -1)
         elif pixels is None:
-            raise DecodeError(_UNSUPPORTED, _needs_imagecodecs("TIFF"))
+            raise DecodeError(Status.UNSUPPORTED, _needs_imagecodecs("TIFF"))
     elif codecs is None:
-        raise DecodeError(_UNSUPPORTED, _needs_imagecodecs("JPEG 2000" if kind == JPEG2000 else "JPEG"))
+        raise DecodeError(Status.UNSUPPORTED, _needs_imagecodecs("JPEG 2000" if kind == Format.JPEG2000 else "JPEG"))
     else:
-        pixels = codecs.jpeg2k_decode(data) if kind == JPEG2000 else codecs.jpeg_decode(data)
+        pixels = codecs.jpeg2k_decode(data) if kind == Format.JPEG2000 else codecs.jpeg_decode(data)
     if pixels.ndim == 3 and pixels.shape[2] > channels:
         pixels = pixels[:, :, :channels]  # extra samples
     if pixels.dtype != np.uint16:
-        raise DecodeError(_UNSUPPORTED, f"samples of type {pixels.dtype} are not supported")
+        raise DecodeError(Status.UNSUPPORTED, f"samples of type {pixels.dtype} are not supported")
     full = (1 << depth) - 1
     if white_is_zero:
         pixels = full - np.minimum(pixels, full)
@@ -144,7 +151,7 @@ def _deep_pnm(data: bytes, height: int, width: int, channels: int) -> np.ndarray
     else:
         values = np.array(data[at:].split()[:count], np.uint32)
     if values.size < count:
-        raise DecodeError(_TRUNCATED, "the image data end early (truncated file)")
+        raise DecodeError(Status.TRUNCATED, "the image data end early (truncated file)")
     values = np.minimum(values, full).astype(np.uint64)
     return ((values * 65535 + full // 2) // full).astype(np.uint16).reshape(height, width, channels)
 

@@ -17,10 +17,10 @@ from ..._core.context import HostContext
 from ..._core.errors import ArgumentError
 from ..._core.graph import DataNode
 from ..._core.values import Spec, Value
+from ..._cpu import Info, Status
 from ..random._draw import uniforms
-from .decode import HEIGHT, ORIENTATION, REGION_HEIGHT, REGION_WIDTH, REGION_X, REGION_Y, STATUS, WIDTH, DecodeImage, ImageHeaders
+from .decode import DecodeImage, ImageHeaders
 
-_OUT_OF_BOUNDS = 7  # kOutOfBounds of ffi/common/status.h
 Extents = tuple[int | None, int | None]
 
 
@@ -89,19 +89,19 @@ class _RegionHeaders(ImageHeaders):
         raise NotImplementedError(self.name)
 
     def choose_regions(self, ctx: HostContext, info: np.ndarray, values: Sequence[Value]) -> dict[int, str]:
-        good = ctx.present & (info[:, STATUS] == 0)
-        orientation = info[:, ORIENTATION] if self.images.adjust_orientation else np.ones(len(info), np.int32)
-        stored = np.where(good[:, None], info[:, [HEIGHT, WIDTH]], 1).astype(np.int64)
+        good = ctx.present & (info[:, Info.STATUS] == 0)
+        orientation = info[:, Info.ORIENTATION] if self.images.adjust_orientation else np.ones(len(info), np.int32)
+        stored = np.where(good[:, None], info[:, [Info.HEIGHT, Info.WIDTH]], 1).astype(np.int64)
         extents = np.where(orientation[:, None] >= 5, stored[:, ::-1], stored)
         with np.errstate(invalid="ignore"):
             start, size = self.windows(ctx, values, extents)
             inside = ((start >= 0) & (size >= 1) & (start + size <= extents)).all(axis=1)  # False for NaN
         take, bad = good & inside, np.flatnonzero(good & ~inside)
         windows = np.concatenate([start, size], axis=1)[take].astype(np.int64)
-        info[np.flatnonzero(take)[:, None], [REGION_Y, REGION_X, REGION_HEIGHT, REGION_WIDTH]] = stored_windows(
+        info[np.flatnonzero(take)[:, None], [Info.REGION_Y, Info.REGION_X, Info.REGION_H, Info.REGION_W]] = stored_windows(
             windows, orientation[take], stored[take]
         )
-        info[bad, STATUS] = _OUT_OF_BOUNDS
+        info[bad, Info.STATUS] = Status.OUT_OF_BOUNDS
         return {int(i): _outside(start[i], size[i], extents[i]) for i in bad}
 
 

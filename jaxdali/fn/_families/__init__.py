@@ -4,10 +4,7 @@ from .._elementwise import Elementwise as Elementwise
 from .._elementwise import samples_of_blocks as samples_of_blocks
 from .color_matrix import ColorMatrix as ColorMatrix
 from .layouts import DEFAULT_LAYOUTS as DEFAULT_LAYOUTS
-from .layouts import OUT_OF_BOUNDS as OUT_OF_BOUNDS
 from .layouts import SPATIAL as SPATIAL
-from .layouts import TOO_LARGE as TOO_LARGE
-from .layouts import UNSUPPORTED as UNSUPPORTED
 from .layouts import image_layout as image_layout
 from .layouts import spec_of as spec_of
 from .remap import Points as Points

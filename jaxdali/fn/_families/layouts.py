@@ -10,7 +10,6 @@ from ..._core.values import Spec
 
 DEFAULT_LAYOUTS = {3: "HWC", 4: "FHWC", 5: "FDHWC"}
 SPATIAL = "DHW"
-UNSUPPORTED, OUT_OF_BOUNDS, TOO_LARGE = 4, 7, 8  # ffi/common/status.h
 
 
 def image_layout(spec: Spec, among: Sequence[str] = ()) -> str:

@@ -13,8 +13,9 @@ from ..._core import ffi as _ffi
 from ..._core.context import HostContext, LowerContext
 from ..._core.operator import Setup, StageOperator
 from ..._core.values import Spec, Value
+from ..._cpu import Status
 from .._tensor.cast import convert
-from .layouts import TOO_LARGE, image_layout, spec_of
+from .layouts import image_layout, spec_of
 
 
 class Warp(StageOperator):
@@ -60,7 +61,8 @@ class Warp(StageOperator):
         if max(size.max(initial=0), have.max(initial=0)) > self.max_extent:
             large = np.any(np.maximum(size, have) > self.max_extent, axis=1)
             for i in np.flatnonzero(large & ctx.present):
-                ctx.fail(int(i), TOO_LARGE, f"extents must not exceed {self.max_extent}, got {size[i].tolist()} of {have[i].tolist()}")
+                reason = f"extents must not exceed {self.max_extent}, got {size[i].tolist()} of {have[i].tolist()}"
+                ctx.fail(int(i), Status.TOO_LARGE, reason)
             size = np.where(large[:, None], 1, size)
         # Where it is blended with pixels of the image, the fill value is first made one of these.
         kinds = (image.spec.dtype, ctx.spec.dtype) if self.linear else (ctx.spec.dtype,)

@@ -14,7 +14,8 @@ from ..._core.graph import DataNode
 from ..._core.operator import Setup
 from ..._core.operator_function import Hints, Input, operator_function
 from ..._core.values import Spec, Value
-from .._families import UNSUPPORTED, image_layout
+from ..._cpu import Status
+from .._families import image_layout
 from .equalize import Equalize
 
 
@@ -74,7 +75,7 @@ class Clahe(Equalize):
     def setup(self, ctx: HostContext, *values: Value) -> Setup:
         channels = values[0].shapes[:, 2]
         for i in np.flatnonzero((channels != 1) & (channels != 3) & ctx.present):
-            ctx.fail(int(i), UNSUPPORTED, f"the input must have 1 or 3 channels, got {channels[i]}")
+            ctx.fail(int(i), Status.UNSUPPORTED, f"the input must have 1 or 3 channels, got {channels[i]}")
         return super().setup(ctx, *values)
 
 

@@ -13,7 +13,8 @@ from ..._core.graph import DataNode
 from ..._core.operator import NativeOperator, Setup
 from ..._core.operator_function import Hints, Input, PerSample, operator_function
 from ..._core.values import Spec, Value
-from .._families import UNSUPPORTED, image_layout
+from ..._cpu import Status
+from .._families import image_layout
 
 # ITU-T T.81, tables K.1 and K.2: quantizers of luminance and of chroma for quality 50.
 _LUMINANCE = """
@@ -45,7 +46,7 @@ class JpegCompressionDistortion(NativeOperator):
     def setup(self, ctx: HostContext, *values: Value) -> Setup:
         shapes = values[0].shapes
         for i in np.flatnonzero((shapes[:, -1] != 3) & ctx.present):
-            ctx.fail(int(i), UNSUPPORTED, f"the input must have 3 channels, got {shapes[i, -1]}")
+            ctx.fail(int(i), Status.UNSUPPORTED, f"the input must have 3 channels, got {shapes[i, -1]}")
         quality = np.clip(self.arguments(ctx, values).quality, 1, 100)
         percent = np.where(quality < 50, 5000 // quality, 200 - 2 * quality)
         tables = np.clip((_TABLES * percent[:, None, None] + 50) // 100, 1, 255)

@@ -15,7 +15,8 @@ from ..._core.errors import ArgumentError
 from ..._core.graph import DataNode
 from ..._core.operator_function import Hints, Input, OneOrMore, PerSample, operator_function
 from ..._core.ragged import Ragged
-from .._families import UNSUPPORTED, Separable
+from ..._cpu import Status
+from .._families import Separable
 from .._tensor.cast import convert
 
 _MOST = 23
@@ -57,7 +58,7 @@ class Laplacian(Separable):
         sizes = sizes.astype(np.int64)
         wrong = (sizes % 2 == 0) | (sizes < least) | (sizes > _MOST)
         for i in np.flatnonzero(wrong.any(axis=1) & ctx.present):
-            ctx.fail(int(i), UNSUPPORTED, f"{name} must be odd and in {least} ... {_MOST}, got {sizes[i].tolist()}")
+            ctx.fail(int(i), Status.UNSUPPORTED, f"{name} must be odd and in {least} ... {_MOST}, got {sizes[i].tolist()}")
         return np.where(wrong, least, sizes)
 
     def lower(self, ctx: LowerContext, *arrays: Any) -> Any:

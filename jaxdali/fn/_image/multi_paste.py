@@ -18,7 +18,8 @@ from ..._core.operator import NativeOperator, Operator, Setup
 from ..._core.operator_function import Hints, Input, ListOf, OneOrMore, PerSample, operator_function
 from ..._core.ragged import ALIGNMENT, Ragged
 from ..._core.values import Spec, Value
-from .._families import OUT_OF_BOUNDS, UNSUPPORTED, image_layout, spec_of
+from ..._cpu import Status
+from .._families import image_layout, spec_of
 
 _PAIRS = ("in_anchors", "shapes", "out_anchors")  # each also with _rel
 
@@ -86,7 +87,7 @@ class MultiPaste(NativeOperator):
                     raise ValueError(f"what is pasted must have the same channels and frames, got shapes {of.tolist()}")
                 found = _regions({n: x[i] for n, x in given.items()}, of[:, first : first + 2], size[i])
             except ValueError as e:
-                ctx.fail(int(i), OUT_OF_BOUNDS, str(e))
+                ctx.fail(int(i), Status.OUT_OF_BOUNDS, str(e))
                 continue
             for k, ((which, j), region) in enumerate(zip(sources[i], found, strict=True)):
                 regions[i, k] = (which * ctx.B + j % ctx.B, *region)
@@ -102,7 +103,7 @@ class MultiPaste(NativeOperator):
             batch = batches[i // ctx.B]
             bad = [n for n in ids.tolist() if not 0 <= n < len(batch)]
             if bad:
-                ctx.fail(i, UNSUPPORTED, f"argument in_ids must be samples of the batch, 0 ... {len(batch) - 1}; got {bad[0]:g}")
+                ctx.fail(i, Status.UNSUPPORTED, f"argument in_ids must be samples of the batch, 0 ... {len(batch) - 1}; got {bad[0]:g}")
             sources.append([(0, int(batch[int(n)])) for n in ids] if not bad else [])
         return sources
 

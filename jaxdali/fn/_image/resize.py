@@ -21,7 +21,7 @@ from ..._core.operator import Setup, StageOperator
 from ..._core.operator_function import Hints, Input, OneOrMore, PerSample, operator_function
 from ..._core.ragged import Ragged
 from ..._core.values import Spec, Value
-from .._families import TOO_LARGE
+from ..._cpu import Status
 
 LAYOUTS = ("HWC", "CHW", "FHWC", "FCHW", "CFHW", "DHWC", "CDHW", "FDHWC", "FCDHW", "CFDHW")
 INPUT_TYPES = tuple(np.dtype(t) for t in (np.uint8, np.int16, np.uint16, np.float16, np.float32))
@@ -245,7 +245,7 @@ class Resize(Resampling):
         if not good.all():
             for i in np.flatnonzero(~good.all(axis=1) & ctx.present):
                 asked = f"the output size asked for is {request[i].tolist()}, of an input of size {extents[i].tolist()}"
-                ctx.fail(int(i), TOO_LARGE, asked)
+                ctx.fail(int(i), Status.TOO_LARGE, asked)
             sizes = np.where(good.all(axis=1, keepdims=True), sizes, 1)
         setup = self.setup_of(ctx, image, a, *self.parts(ctx, a, sizes, interval))
         return dataclasses.replace(setup, shapes=(*setup.shapes, None)) if self.save_attrs else setup

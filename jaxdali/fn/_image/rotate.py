@@ -14,7 +14,8 @@ from ..._core.graph import DataNode
 from ..._core.operator import Setup
 from ..._core.operator_function import Hints, Input, ListOf, OneOrMore, PerSample, operator_function
 from ..._core.values import Spec, Value
-from .._families import UNSUPPORTED, Warp
+from ..._cpu import Status
+from .._families import Warp
 
 
 def radians(degrees: np.ndarray) -> np.ndarray:
@@ -124,7 +125,7 @@ class Rotate(Warp):
         if axis is not None:
             given = (axis != 0).any(axis=1)
             for i in np.flatnonzero(~given & ctx.present):
-                ctx.fail(int(i), UNSUPPORTED, "argument axis must not be the zero vector")
+                ctx.fail(int(i), Status.UNSUPPORTED, "argument axis must not be the zero vector")
             axis = np.where(given[:, None], axis, 1.0)
         size = image.shapes[:, first : first + dims]
         wanted = a.vector("size", dims)

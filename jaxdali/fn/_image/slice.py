@@ -13,7 +13,8 @@ from ..._core.graph import DataNode
 from ..._core.operator import Setup
 from ..._core.operator_function import Hints, Input, OneOrMore, PerSample, operator_function
 from ..._core.values import Spec, Value
-from .._families import DEFAULT_LAYOUTS, OUT_OF_BOUNDS, spec_of
+from ..._cpu import Status
+from .._families import DEFAULT_LAYOUTS, spec_of
 from .._windows import Bounded, Policy, axes_of, converted, rounded
 
 _NAMED = ("start", "rel_start", "end", "rel_end", "shape", "rel_shape")
@@ -85,7 +86,7 @@ class Slice(Bounded):
         stop = image.shapes.copy()
         start[:, axes], stop[:, axes] = rounded(begin), rounded(end)
         for i in np.flatnonzero((stop < start).any(axis=1) & ctx.present):
-            ctx.fail(int(i), OUT_OF_BOUNDS, f"the end must not be before the start, got {start[i].tolist()} ... {stop[i].tolist()}")
+            ctx.fail(int(i), Status.OUT_OF_BOUNDS, f"the end must not be before the start, got {start[i].tolist()} ... {stop[i].tolist()}")
         return self.setup_of(ctx, image, self.bounded(ctx, image.shapes, start, np.maximum(stop - start, 0)))
 
 

@@ -16,7 +16,8 @@ from ..._core.graph import DataNode
 from ..._core.operator import Setup
 from ..._core.operator_function import Input, OneOrMore, PerSample, operator_function
 from ..._core.values import Spec, Value
-from .._families import TOO_LARGE, spec_of
+from ..._cpu import Status
+from .._families import spec_of
 from .._windows import axes_of
 from .resize import INPUT_TYPES, MAX_EXTENT, Resampling, ResizeHints, plan, rounded
 
@@ -123,7 +124,9 @@ class TensorResize(Resampling):
         bad = ~np.isfinite(interval).all(axis=(1, 2)) | np.any(sizes > MAX_EXTENT, axis=1)
         for i in np.flatnonzero(bad & ctx.present):
             ctx.fail(
-                int(i), TOO_LARGE, f"the output shape asked for is {sizes[i].tolist()}, of an input of shape {image.shapes[i].tolist()}"
+                int(i),
+                Status.TOO_LARGE,
+                f"the output shape asked for is {sizes[i].tolist()}, of an input of shape {image.shapes[i].tolist()}",
             )
         sizes = np.where(bad[:, None], 1, sizes)
         return self.setup_of(ctx, image, a, sizes[:, first : first + count], interval[:, first : first + count])

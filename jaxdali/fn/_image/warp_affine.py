@@ -14,7 +14,8 @@ from ..._core.graph import DataNode
 from ..._core.operator import Setup
 from ..._core.operator_function import Hints, Input, ListOf, OneOrMore, PerSample, operator_function
 from ..._core.values import Spec, Value
-from .._families import UNSUPPORTED, Warp
+from ..._cpu import Status
+from .._families import Warp
 
 
 class WarpAffine(Warp):
@@ -65,7 +66,7 @@ class WarpAffine(Warp):
         if not determinant.all():
             singular = determinant == 0
             for i in np.flatnonzero(singular & ctx.present):
-                ctx.fail(int(i), UNSUPPORTED, f"the matrix must have an inverse, got {linear[i].tolist()}")
+                ctx.fail(int(i), Status.UNSUPPORTED, f"the matrix must have an inverse, got {linear[i].tolist()}")
             linear = np.where(singular[:, None, None], np.eye(linear.shape[1]), linear)
             determinant = np.where(singular, 1.0, determinant)
         if not small:

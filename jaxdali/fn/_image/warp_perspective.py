@@ -14,7 +14,8 @@ from ..._core.graph import DataNode
 from ..._core.operator import Setup
 from ..._core.operator_function import Hints, Input, ListOf, OneOrMore, PerSample, operator_function
 from ..._core.values import Spec, Value
-from .._families import UNSUPPORTED, Points, Remap
+from ..._cpu import Status
+from .._families import Points, Remap
 from .warp_affine import whole
 
 
@@ -62,13 +63,13 @@ class WarpPerspective(Remap):
         if not self.inverse_map:
             singular = np.linalg.det(matrix) == 0
             for i in np.flatnonzero(singular & ctx.present):
-                ctx.fail(int(i), UNSUPPORTED, f"the matrix must have an inverse, got {matrix[i].tolist()}")
+                ctx.fail(int(i), Status.UNSUPPORTED, f"the matrix must have an inverse, got {matrix[i].tolist()}")
             matrix = np.linalg.inv(np.where(singular[:, None, None], np.eye(3), matrix))
         half = np.array([[1, 0, 0.5], [0, 1, 0.5], [0, 0, 1]])  # the kernel maps numbers of pixels to points from the corner
         matrix = matrix @ half if self.pixel_origin == "corner" else half @ matrix
         fills = np.size(self.fill_value)
         for i in np.flatnonzero((image.shapes[:, -1] != fills) & ctx.present & (fills > 1)):
-            ctx.fail(int(i), UNSUPPORTED, f"argument fill_value has {fills} numbers for {image.shapes[i, -1]} channels")
+            ctx.fail(int(i), Status.UNSUPPORTED, f"argument fill_value has {fills} numbers for {image.shapes[i, -1]} channels")
         wanted = a.vector("size", 2, one_for_all=True)
         return self.setup_of(ctx, image, matrix.reshape(-1, 9), size=None if wanted is None else whole(wanted), fill=self.fill_value)
 

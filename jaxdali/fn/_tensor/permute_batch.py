@@ -14,7 +14,8 @@ from ..._core.operator import HostOperator, ProgramOperator, Setup
 from ..._core.operator_function import Hints, Input, OneOrMore, PerSample, operator_function
 from ..._core.ragged import ALIGNMENT, Ragged
 from ..._core.values import Spec, Value
-from .._families import OUT_OF_BOUNDS, samples_of_blocks
+from ..._cpu import Status
+from .._families import samples_of_blocks
 
 
 class PermuteBatch(HostOperator, ProgramOperator):
@@ -51,7 +52,7 @@ class PermuteBatch(HostOperator, ProgramOperator):
                 asked = indices.reshape(ctx.N)[here]
             wrong = (asked < 0) | (asked >= len(here))
             for k in np.flatnonzero(wrong):
-                ctx.fail(int(here[k]), OUT_OF_BOUNDS, f"argument indices must be from 0 to {len(here) - 1}, got {asked[k]}")
+                ctx.fail(int(here[k]), Status.OUT_OF_BOUNDS, f"argument indices must be from 0 to {len(here) - 1}, got {asked[k]}")
             places[here] = here[np.where(wrong, 0, asked)]
         return places
 

@@ -14,7 +14,8 @@ from ..._core.operator import HostOperator, ProgramOperator, Setup
 from ..._core.operator_function import Hints, Input, OneOrMore, PerSample, operator_function
 from ..._core.ragged import ALIGNMENT, Ragged
 from ..._core.values import Spec, Value
-from .._families import OUT_OF_BOUNDS, samples_of_blocks, spec_of
+from ..._cpu import Status
+from .._families import samples_of_blocks, spec_of
 
 
 class SequenceRearrange(HostOperator, ProgramOperator):
@@ -40,7 +41,7 @@ class SequenceRearrange(HostOperator, ProgramOperator):
             wrong = (orders[i] < 0) | (orders[i] >= length)
             if ctx.present[i] and (wrong.any() or not len(wrong)):
                 got = f"got {orders[i][wrong][0]:g}" if len(wrong) else "got none"
-                ctx.fail(i, OUT_OF_BOUNDS, f"argument new_order must be numbers from 0 to {length - 1}, {got}")
+                ctx.fail(i, Status.OUT_OF_BOUNDS, f"argument new_order must be numbers from 0 to {length - 1}, {got}")
             orders[i] = np.where(wrong, 0, orders[i]).astype(np.int64)
         return orders
 

@@ -14,9 +14,9 @@ from ..._core.context import BuildContext, HostContext, LowerContext
 from ..._core.graph import DataNode
 from ..._core.operator import HostOperator, Operator, ProgramOperator, Setup
 from ..._core.values import Spec, Value
+from ..._cpu import Status
 from .._families import Part, Window
 
-_OUT_OF_BOUNDS = 7  # ffi/common/status.h
 _FAR = 1 << 40  # static indices are cut to this, so that arithmetic on them can't overflow
 
 
@@ -139,13 +139,13 @@ class Subscript(HostOperator, ProgramOperator):
                 at = np.broadcast_to(get(axis.index), n.shape)
                 good = (at >= -n) & (at < n)
                 for i in np.flatnonzero(~good & ctx.present):
-                    ctx.fail(int(i), _OUT_OF_BOUNDS, f"index {at[i]} is out of range for axis {d} of extent {n[i]}")
+                    ctx.fail(int(i), Status.OUT_OF_BOUNDS, f"index {at[i]} is out of range for axis {d} of extent {n[i]}")
                 part.start[:, d] = np.where(good, np.where(at < 0, at + n, at), 0)
                 part.extent[:, d] = 1
             elif not axis.whole:
                 stride = np.broadcast_to(1 if axis.step is None else get(axis.step), n.shape)
                 for i in np.flatnonzero((stride == 0) & ctx.present):
-                    ctx.fail(int(i), _OUT_OF_BOUNDS, f"the step of the slice of axis {d} is 0")
+                    ctx.fail(int(i), Status.OUT_OF_BOUNDS, f"the step of the slice of axis {d} is 0")
                 stride = np.where(stride == 0, 1, stride)
                 part.start[:, d], part.step[:, d], part.extent[:, d] = _normalized(n, get(axis.start), get(axis.stop), stride)
         return part

@@ -19,7 +19,7 @@ from ..._core.graph import DataNode
 from ..._core.operator import HostOperator, Operator
 from ..._core.operator_function import Hints, Input, OneOrMore, PerSample, operator_function
 from ..._core.values import Spec, Value
-from ..._data.source import READ_ERROR
+from ..._cpu import Status
 from .._tensor.copy import copy_to
 
 
@@ -80,7 +80,7 @@ class Inflate(HostOperator):
                 else:
                     rows[i] = self._inflated(compressed, [(0, len(compressed))], tuple(shapes[i].astype(int).tolist()))
             except ValueError as e:
-                ctx.fail(i, READ_ERROR, str(e))
+                ctx.fail(i, Status.READ_ERROR, str(e))
         return (np.stack(rows) if ctx.spec.shape is not None else rows,)
 
     def _inflated(self, compressed: np.ndarray, chunks: list[tuple[int, int]], shape: tuple[int, ...]) -> np.ndarray:

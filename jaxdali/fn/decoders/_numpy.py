@@ -16,8 +16,8 @@ from ..._core.graph import DataNode
 from ..._core.operator import Operator, SampleOperator
 from ..._core.operator_function import Hints, Input, operator_function
 from ..._core.values import Spec, Value
+from ..._cpu import Status
 from ..._data.npy import read_header
-from ..._data.source import READ_ERROR
 from .._tensor.cast import convert
 
 
@@ -49,7 +49,7 @@ class DecodeNumpy(SampleOperator):
         if len(failed) == np.count_nonzero(ctx.present):  # nothing tells the type of a replacement
             raise ValueError(f"sample {min(failed)}: {failed[min(failed)]}")
         for i, why in failed.items():
-            ctx.fail(i, READ_ERROR, why)
+            ctx.fail(i, Status.READ_ERROR, why)
         return [samples]
 
     def _decoded(self, data: np.ndarray) -> np.ndarray:

@@ -11,7 +11,8 @@ from ..._core.declaration import Len, Range
 from ..._core.graph import DataNode
 from ..._core.operator_function import Hints, Input, ListOf, PerSample, operator_function
 from ..._core.values import Spec, Value
-from .._families import MEDIAN, REPLICATE, UNSUPPORTED, Around, Stencil, image_layout
+from ..._cpu import Status
+from .._families import MEDIAN, REPLICATE, Around, Stencil, image_layout
 
 _LAYOUTS = ("HW", "HWC", "FHWC", "CHW", "FCHW")
 _MOST = 1023
@@ -39,7 +40,7 @@ class MedianBlur(Stencil):
     def around(self, ctx: HostContext, *values: Value) -> Around:
         window = self.arguments(ctx, values).window_size[:, ::-1]
         for i in np.flatnonzero((window % 2 == 0).any(axis=1) & ctx.present):
-            ctx.fail(int(i), UNSUPPORTED, f"window_size must be odd, got {window[i, ::-1].tolist()}")
+            ctx.fail(int(i), Status.UNSUPPORTED, f"window_size must be odd, got {window[i, ::-1].tolist()}")
         return Around(window, window // 2)
 
 

@@ -11,7 +11,8 @@ from ..._core.declaration import Len, Range
 from ..._core.graph import DataNode
 from ..._core.operator_function import Hints, Input, ListOf, PerSample, operator_function
 from ..._core.values import Spec, Value
-from .._families import CONSTANT, MAX, MIN, MIRROR, REFLECT, REPLICATE, UNSUPPORTED, WRAP, Around, Stencil
+from ..._cpu import Status
+from .._families import CONSTANT, MAX, MIN, MIRROR, REFLECT, REPLICATE, WRAP, Around, Stencil
 from ._median_blur import plane
 
 BorderMode = Literal["constant", "replicate", "reflect", "reflect_101", "wrap"]
@@ -39,7 +40,9 @@ class Dilate(Stencil):
         mask, anchor = a.mask_size[:, ::-1], a.anchor[:, ::-1]
         anchor = np.where(anchor == -1, mask // 2, anchor)
         for i in np.flatnonzero(((anchor < 0) | (anchor >= mask)).any(axis=1) & ctx.present):
-            ctx.fail(int(i), UNSUPPORTED, f"anchor must be inside of the mask {mask[i, ::-1].tolist()}, got {anchor[i, ::-1].tolist()}")
+            ctx.fail(
+                int(i), Status.UNSUPPORTED, f"anchor must be inside of the mask {mask[i, ::-1].tolist()}, got {anchor[i, ::-1].tolist()}"
+            )
         return Around(mask + (self.iterations - 1) * (mask - 1), anchor * self.iterations)  # n times is once with a larger mask
 
 

@@ -19,10 +19,9 @@ from ..._core.errors import ArgumentError
 from ..._core.operator import HostOperator, Operator
 from ..._core.ragged import Packed, plan_offsets
 from ..._core.values import Spec, Value
+from ..._cpu import Status
 from .._tensor.cast import convert
 from ._draw import draw
-
-_UNSUPPORTED = 4  # kUnsupported of ffi/common/status.h
 
 
 class Random(HostOperator):
@@ -135,7 +134,7 @@ class Uniform(Distribution):
         bounds = a.vector("range", 2)
         bounds = np.broadcast_to(np.array([-1.0, 1.0]), (ctx.N, 2)) if bounds is None else bounds
         for i in np.flatnonzero(~(bounds[:, 0] < bounds[:, 1]) & ctx.present):
-            ctx.fail(int(i), _UNSUPPORTED, f"argument range must be (low, high) with low < high, got {tuple(bounds[i].tolist())}")
+            ctx.fail(int(i), Status.UNSUPPORTED, f"argument range must be (low, high) with low < high, got {tuple(bounds[i].tolist())}")
         bounds = self._each(bounds if self.dtype.kind == "f" else np.trunc(bounds), sizes)
         low, high = bounds[:, 0], bounds[:, 1]
         x = convert(np, low + (high - low) * u, self.dtype)
@@ -237,7 +236,7 @@ class Choice(Random):
         parts, start = [], 0
         for i, (p, count, n) in enumerate(zip(self.arguments(ctx, values).ragged("p"), counts.tolist(), sizes.tolist(), strict=True)):
             if len(p) != count or not is_distribution(p):
-                ctx.fail(i, _UNSUPPORTED, f"argument p must be {count} probabilities 0 ... 1 whose sum is 1, got {p.tolist()}")
+                ctx.fail(i, Status.UNSUPPORTED, f"argument p must be {count} probabilities 0 ... 1 whose sum is 1, got {p.tolist()}")
                 p = np.full(count, 1 / count)
             edges = np.cumsum(p)
             parts.append(np.searchsorted(edges / edges[-1], u[start : start + n], side="right"))

@@ -15,9 +15,10 @@ from ..._core.declaration import Range
 from ..._core.graph import DataNode
 from ..._core.operator_function import operator_function
 from ..._core.values import Spec
+from ..._cpu import Status
 from ..._data.array_record import BlockedRanges, PlainRecords, chunk_table, logical, only_record_of, records_of
 from ..._data.files import Files, Paths
-from ..._data.listed import READ_ERROR, OnError, Reader, ReaderHints, Records
+from ..._data.listed import OnError, Reader, ReaderHints, Records
 from ..._data.storage import Storage
 
 _KEPT = 8  # chunks of several records that are kept decoded
@@ -137,7 +138,7 @@ class _ArrayRecords(Records):
             try:
                 return np.frombuffer(only_record_of(whole[ends[k] - sizes[k] : ends[k]]), np.uint8)
             except ValueError as e:
-                ctx.fail(first + k, READ_ERROR, f"{self._ranges.name(int(index[k]))}: {e}")
+                ctx.fail(first + k, Status.READ_ERROR, f"{self._ranges.name(int(index[k]))}: {e}")
                 return np.zeros(0, np.uint8)
 
         return list(map(decode, range(len(index))) if ctx.num_threads == 1 else threads.map(decode, range(len(index))))

@@ -12,7 +12,8 @@ from ..._core.errors import ArgumentError
 from ..._core.graph import DataNode
 from ..._core.operator_function import operator_function
 from ..._core.values import Spec
-from ..._data.containers import Field, Format
+from ..._cpu import RecordFormat
+from ..._data.containers import Field
 from ..._data.files import Paths, as_list
 from ..._data.listed import OnError, Reader, ReaderHints
 from ._lmdb import LmdbRecords
@@ -45,7 +46,7 @@ class ReadCaffe(Reader):
             label = Field("label", 1, Spec(np.dtype(np.int32), 1, (1,)))
             return (image,) * self.image_available + (label,) * self.label_available
 
-        return LmdbRecords(as_list(self.path), Format.DATUM, 2, fields)
+        return LmdbRecords(as_list(self.path), RecordFormat.DATUM, 2, fields)
 
 
 class LmdbHints(ReaderHints, total=False):

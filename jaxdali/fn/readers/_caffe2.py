@@ -16,9 +16,10 @@ from ..._core.graph import DataNode
 from ..._core.operator import HostOperator
 from ..._core.operator_function import operator_function
 from ..._core.values import Spec, Value
-from ..._data.containers import Field, Format
+from ..._cpu import RecordFormat, Status
+from ..._data.containers import Field
 from ..._data.files import Paths, as_list
-from ..._data.listed import READ_ERROR, OnError, Reader
+from ..._data.listed import OnError, Reader
 from ._caffe import IMAGE, RAW_IMAGE, LmdbHints
 from ._lmdb import LmdbRecords
 
@@ -74,7 +75,7 @@ class ReadCaffe2(Reader):
                 take("bounding box", Spec(np.dtype(np.int32), 1, None))
             return tuple(found)
 
-        return LmdbRecords(as_list(self.path), Format.TENSORS, self.num_outputs, fields)
+        return LmdbRecords(as_list(self.path), RecordFormat.TENSOR_PROTOS, self.num_outputs, fields)
 
 
 class DenseLabels(HostOperator):
@@ -94,11 +95,11 @@ class DenseLabels(HostOperator):
             if active.size and not (0 <= active.min() and active.max() < self.num_labels):
                 ctx.fail(
                     i,
-                    READ_ERROR,
+                    Status.READ_ERROR,
                     f"its label has the class {active.max() if active.min() >= 0 else active.min()}; there are {self.num_labels}",
                 )
             elif weights and weights[0].sample(i).size != active.size:
-                ctx.fail(i, READ_ERROR, f"its label has {active.size} classes and {weights[0].sample(i).size} weights")
+                ctx.fail(i, Status.READ_ERROR, f"its label has {active.size} classes and {weights[0].sample(i).size} weights")
             else:
                 dense[i, active] = weights[0].sample(i) if weights else 1
         return (dense,)

@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import numpy as np
 
 from ... import _cpu
-from ..._data.containers import ContainerRecords, Field, Format, described
+from ..._cpu import RecordFormat
+from ..._data.containers import ContainerRecords, Field, described
 from ..._data.files import Path
 from ..._data.lmdb_files import open_lmdb
 
@@ -25,7 +26,7 @@ class LmdbRecords(ContainerRecords):
     """
 
     def __init__(
-        self, paths: Sequence[Path], format: Format, num_fields: int, fields: Callable[[np.ndarray, np.ndarray], tuple[Field, ...]]
+        self, paths: Sequence[Path], format: RecordFormat, num_fields: int, fields: Callable[[np.ndarray, np.ndarray], tuple[Field, ...]]
     ):
         self._databases = [open_lmdb(p) for p in paths]
         self.bounds = np.cumsum([0] + [len(d) for d in self._databases])

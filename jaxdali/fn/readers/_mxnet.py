@@ -11,7 +11,8 @@ from ..._core.declaration import Range
 from ..._core.graph import DataNode
 from ..._core.operator_function import operator_function
 from ..._core.values import Spec
-from ..._data.containers import ExtentRecords, Extents, Field, Format, check_indices, read_indices
+from ..._cpu import RecordFormat
+from ..._data.containers import ExtentRecords, Extents, Field, check_indices, read_indices
 from ..._data.files import Files, Paths, as_list
 from ..._data.listed import OnError, Reader, ReaderHints
 from ..._data.storage import Storage
@@ -20,7 +21,7 @@ from ..._data.storage import Storage
 class _ImageRecords(ExtentRecords):
     """The records of RecordIO files, in the order in which they lie there."""
 
-    format = Format.IMAGE_RECORD
+    format = RecordFormat.IMAGE_RECORD
     fields = (Field("image", 0, Spec(np.dtype(np.uint8), 1, None)), Field("label", 1, Spec(np.dtype(np.float32), 1, None)))
 
     def __init__(self, op: ReadMXNet):

@@ -20,8 +20,9 @@ from ..._core.graph import DataNode
 from ..._core.operator import HostOperator
 from ..._core.operator_function import OneOrMore, PerSample, operator_function
 from ..._core.values import Spec, Value
+from ..._cpu import Status
 from ..._data.files import Files, Path, Paths, as_list, check_which, in_directories, matcher, read_lines, root_of
-from ..._data.listed import READ_ERROR, OnError, Reader, ReaderHints, Records
+from ..._data.listed import OnError, Reader, ReaderHints, Records
 from ..._data.npy import read_header
 from ..._data.storage import Storage, Store
 from .._tensor.cast import convert
@@ -203,7 +204,7 @@ class CutRegion(HostOperator):
             try:
                 rows.append(self.region.cut(x.sample(i), {n: a[i] for n, a in given.items()}))
             except ValueError as e:
-                ctx.fail(i, READ_ERROR, str(e))
+                ctx.fail(i, Status.READ_ERROR, str(e))
                 rows.append(np.zeros(ctx.spec.shape or (0,) * x.spec.ndim, x.spec.dtype))
         return (rows if ctx.spec.shape is None else np.stack(rows),)
 

@@ -13,7 +13,8 @@ from ..._core.errors import ArgumentError
 from ..._core.graph import DataNode
 from ..._core.operator_function import operator_function
 from ..._core.values import Spec
-from ..._data.containers import ExtentRecords, Extents, Field, Format, check_indices, indexed
+from ..._cpu import RecordFormat
+from ..._data.containers import ExtentRecords, Extents, Field, check_indices, indexed
 from ..._data.files import Files, Paths, as_list
 from ..._data.index import tfrecord_extents
 from ..._data.listed import OnError, Reader, ReaderHints
@@ -38,7 +39,7 @@ def _field(number: int, name: str, feature: Feature) -> Field:
 class _Examples(ExtentRecords):
     """The examples of TFRecord files."""
 
-    format = Format.EXAMPLE
+    format = RecordFormat.EXAMPLE
 
     def __init__(self, op: ReadTFRecord):
         self.names = tuple(name for name, _ in op.features)

@@ -18,11 +18,11 @@ from ..._core.graph import DataNode
 from ..._core.operator_function import operator_function
 from ..._core.ragged import ALIGNMENT, Packed, plan_offsets
 from ..._core.values import Spec
-from ..._data.containers import Extents, Format, check_indices
+from ..._cpu import RecordFormat, Status
+from ..._data.containers import Extents, check_indices
 from ..._data.files import Files, Path, Paths, as_list
 from ..._data.index import Member, read_tar_index, tar_samples
 from ..._data.listed import OnError, Reader, ReaderHints, Records, warn
-from ..._data.source import READ_ERROR
 from ..._data.storage import Storage, Store
 
 
@@ -102,14 +102,14 @@ class _Samples(Records):
             first = 0
             for records, index in parts:
                 here = slice(first, first + len(index))
-                batch = _cpu.RecordBatch(Format.BYTES, [], 1, len(index))
+                batch = _cpu.RecordBatch(RecordFormat.BYTES, [], 1, len(index))
                 with records.outputs[k].scan(batch, index, ctx.pool) as lost:
                     batch.fill(0, out.data.reshape(-1).view(np.uint8), starts[here] * spec.dtype.itemsize, sizes[here] == 0, ctx.pool)
                     failed |= {first + i: why for i, why in [*batch.errors(), *lost.items()]}
                 first = here.stop
             outputs.append(out)
         for i, why in failed.items():
-            ctx.fail(i, READ_ERROR, why)
+            ctx.fail(i, Status.READ_ERROR, why)
         return tuple(outputs)
 
 

@@ -14,7 +14,7 @@ from ..._core.graph import DataNode
 from ..._core.operator import HostOperator
 from ..._core.operator_function import Input, PerSample, SeededHints, operator_function
 from ..._core.values import Spec, Value
-from .._families import UNSUPPORTED
+from ..._cpu import Status
 from ..random._draw import uniforms
 
 
@@ -36,7 +36,7 @@ class RandomMaskPixel(HostOperator):
         for i in np.flatnonzero(ctx.present).tolist():
             x = mask.sample(i)
             if not x.size:
-                ctx.fail(i, UNSUPPORTED, f"the mask is empty, of shape {x.shape}")
+                ctx.fail(i, Status.UNSUPPORTED, f"the mask is empty, of shape {x.shape}")
                 continue
             pixels = np.zeros(0, np.int64)
             if a.foreground[i]:

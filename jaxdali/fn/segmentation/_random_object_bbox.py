@@ -17,7 +17,7 @@ from ..._core.graph import DataNode
 from ..._core.operator import HostOperator
 from ..._core.operator_function import Input, OneOrMore, PerSample, SeededHints, operator_function
 from ..._core.values import Spec, Value
-from .._families import UNSUPPORTED
+from ..._cpu import Status
 from ..random._draw import uniforms
 
 
@@ -64,7 +64,7 @@ class RandomObjectBBox(HostOperator):
         for i in np.flatnonzero(ctx.present).tolist():
             mine, weight, background, wrong = self._foreground(a, i, classes, weights)
             if wrong:
-                ctx.fail(i, UNSUPPORTED, wrong)
+                ctx.fail(i, Status.UNSUPPORTED, wrong)
                 continue
             boxes[i, 1], found[i] = labels.shapes[i], background
             if u[i, 0] < a.foreground_prob[i]:

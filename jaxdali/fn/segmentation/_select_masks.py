@@ -12,7 +12,7 @@ from ..._core.graph import DataNode
 from ..._core.operator import HostOperator
 from ..._core.operator_function import Hints, Input, operator_function
 from ..._core.values import Spec, Value
-from .._families import OUT_OF_BOUNDS
+from ..._cpu import Status
 
 
 class SelectMasks(HostOperator):
@@ -38,7 +38,7 @@ class SelectMasks(HostOperator):
             mine, p, v = (x.sample(i) for x in (ids, polygons, vertices))
             reason = self._wrong(mine, p, len(v)) if ctx.present[i] else ""
             if reason:
-                ctx.fail(i, OUT_OF_BOUNDS, reason)
+                ctx.fail(i, Status.OUT_OF_BOUNDS, reason)
             if reason or not ctx.present[i]:
                 mine = mine[:0]
             last = {mask: row for row, mask in enumerate(p[:, 0].tolist())}  # a mask's last polygon is taken, as by DALI

@@ -11,6 +11,7 @@ from PIL import Image
 
 import jaxdali
 from jaxdali import _cpu, fn, types
+from jaxdali._cpu import Info, Status
 from jaxdali.fn._decode import pillow as _pillow
 
 FILES = {p.name: p.read_bytes() for p in sorted((golden.ROOT / "files").iterdir())}
@@ -244,10 +245,10 @@ def test_header_parser_takes_any_prefix():
         buffer[0, start * 64 : start * 64 + len(part)] = np.frombuffer(part, np.uint8)
     info = np.empty((len(parts), _cpu.INFO_COLUMNS), np.int32)
     _cpu.parse_headers(buffer, offsets, sizes, info)
-    good = info[:, 0] == 0
-    assert set(info[:, 0]) <= set(_cpu.status_table())
-    assert (info[good, 2:5] > 0).all()
-    assert ((info[:, 6] >= 1) & (info[:, 6] <= 8)).all()
+    good = info[:, Info.STATUS] == Status.OK
+    assert set(info[:, Info.STATUS]) <= set(Status)
+    assert (info[good][:, [Info.HEIGHT, Info.WIDTH, Info.CHANNELS]] > 0).all()
+    assert ((info[:, Info.ORIENTATION] >= 1) & (info[:, Info.ORIENTATION] <= 8)).all()
     assert 0.3 < good.mean() < 0.95
 
 

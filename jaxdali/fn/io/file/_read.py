@@ -12,8 +12,8 @@ from ...._core.graph import DataNode
 from ...._core.operator import HostOperator
 from ...._core.operator_function import Hints, Input, operator_function
 from ...._core.values import Spec, Value
+from ...._cpu import Status
 from ...._data.files import Files
-from ...._data.source import READ_ERROR
 from ...._data.storage import Storage, Store
 
 
@@ -47,7 +47,7 @@ class ReadPaths(HostOperator):
             try:
                 samples[i] = np.frombuffer(files.read(i), np.uint8)
             except OSError as e:
-                ctx.fail(i, READ_ERROR, f"{e.filename}: {e.strerror}")
+                ctx.fail(i, Status.READ_ERROR, f"{e.filename}: {e.strerror}")
         return (samples,)
 
 
