@@ -81,7 +81,7 @@ def test_copy_from_the_accelerator():
             assert other.tolist() == [0, 1, 2, 3, 4, 5]
 
 
-def test_cuda_copies_use_the_arrays_context_and_the_stream(monkeypatch):
+def test_cuda_copies_use_the_arrays_device_and_the_stream(monkeypatch):
     """The calls of the driver, which need a GPU, against one that copies host memory."""
     calls = []
 
@@ -89,6 +89,9 @@ def test_cuda_copies_use_the_arrays_context_and_the_stream(monkeypatch):
         def __getattr__(self, name):
             def call(*args):
                 calls.append((name, args))
+                if name == "cuPointerGetAttribute":
+                    assert args[1] == 9  # the device's ordinal
+                    args[0]._obj.value = 3
                 if name == "cuMemcpyAsync":
                     ctypes.memmove(args[0].value, args[1].value, args[2].value)
                 return 0
@@ -101,11 +104,14 @@ def test_cuda_copies_use_the_arrays_context_and_the_stream(monkeypatch):
     assert out.tolist() == [1, 1, 2, 2, 2]
     assert [c[0] for c in calls] == 2 * [
         "cuPointerGetAttribute",
+        "cuDevicePrimaryCtxRetain",
         "cuCtxPushCurrent_v2",
         "cuMemcpyAsync",
         "cuStreamSynchronize",
         "cuCtxPopCurrent_v2",
+        "cuDevicePrimaryCtxRelease_v2",
     ]
+    assert {c[1][-1].value for c in calls if c[0].startswith("cuDevicePrimaryCtx")} == {3}
     assert {c[1][-1].value for c in calls if c[0] in ("cuMemcpyAsync", "cuStreamSynchronize")} == {7}
 
     monkeypatch.setattr(Driver, "__getattr__", lambda self, name: lambda *args: 700)

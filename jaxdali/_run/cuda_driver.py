@@ -9,7 +9,7 @@ from typing import Any
 
 import jax
 
-_CONTEXT_OF_POINTER = 1  # CU_POINTER_ATTRIBUTE_CONTEXT
+_DEVICE_OF_POINTER = 9  # CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
 
 
 def copy_to_pointer(arrays: Sequence[jax.Array], address: int, stream: int):
@@ -31,8 +31,10 @@ def copy_to_pointer(arrays: Sequence[jax.Array], address: int, stream: int):
         if not a.nbytes:
             continue
         source = ctypes.c_uint64(a.unsafe_buffer_pointer())
-        context = ctypes.c_void_p()
-        _check(driver.cuPointerGetAttribute(ctypes.byref(context), _CONTEXT_OF_POINTER, source), "cuPointerGetAttribute")
+        device, context = ctypes.c_int(), ctypes.c_void_p()
+        # Not the pointer's own context: memory of XLA's stream-ordered allocators has none. XLA's is the device's primary one.
+        _check(driver.cuPointerGetAttribute(ctypes.byref(device), _DEVICE_OF_POINTER, source), "cuPointerGetAttribute")
+        _check(driver.cuDevicePrimaryCtxRetain(ctypes.byref(context), device), "cuDevicePrimaryCtxRetain")
         _check(driver.cuCtxPushCurrent_v2(context), "cuCtxPushCurrent")
         try:
             on = ctypes.c_void_p(stream)
@@ -40,6 +42,7 @@ def copy_to_pointer(arrays: Sequence[jax.Array], address: int, stream: int):
             _check(driver.cuStreamSynchronize(on), "cuStreamSynchronize")
         finally:
             driver.cuCtxPopCurrent_v2(ctypes.byref(context))
+            driver.cuDevicePrimaryCtxRelease_v2(device)
         address += a.nbytes
 
 

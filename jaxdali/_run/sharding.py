@@ -112,7 +112,7 @@ def assemble(parts: Sequence[Any], shards: Shards, sharding: Sharding) -> jax.Ar
             raise ValueError(f"{sharding} cuts the batch of {shape[0]} samples at {start}:{stop}, not into shards of {per_shard}")
         inner = index[1:]
         if any(s.indices(n) != (0, n, 1) for s, n in zip(inner, shape[1:], strict=False)):
-            part = np.asarray(part)[(slice(None), *inner)]
+            part = part[(slice(None), *inner)]  # on its device, if it is on one
         arrays.append(jax.device_put(part, device))
     return jax.make_array_from_single_device_arrays(shape, sharding, arrays)
 

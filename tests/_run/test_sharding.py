@@ -107,6 +107,21 @@ def test_outputs_lie_on_the_sharding_given(where):
     assert batch["images"].shape == (16, 8, 8, 3)
 
 
+def test_axes_beside_the_batch_are_cut_on_the_device(monkeypatch):
+    """Of arrays on devices: nothing goes by way of the host."""
+    where = sharding((4, 2), ("batch", "model"), P("batch", None, "model"))
+    shards = Shards.of(where, 8)
+    whole = np.arange(8 * 3 * 4).reshape(8, 3, 4)
+    parts = [jax.device_put(whole[2 * s : 2 * s + 2], d) for s, d in enumerate(shards.primaries)]
+    kinds = []
+    monkeypatch.setattr(jax, "device_put", lambda x, device, put=jax.device_put: kinds.append(type(x)) or put(x, device))
+    result = assemble(parts, shards, where)
+    assert len(kinds) == 8
+    assert np.ndarray not in kinds
+    assert result.sharding == where
+    np.testing.assert_array_equal(result, whole)
+
+
 def test_devices_give_a_leading_axis():
     devices = DEVICES[2:4]
     with (
