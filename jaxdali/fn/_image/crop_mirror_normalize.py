@@ -103,6 +103,8 @@ def crop_mirror_normalize(
 ) -> DataNode:
     """Cuts a window out, mirrors it, normalises the channels: ``scale * (x - mean) / std + shift``; and permutes the axes.
 
+    Differs from DALI: a fill value outside of the element type's range saturates, DALI's wraps around in some types.
+
     Args:
       input: HWC, CHW, FHWC, FCHW, DHWC or another layout with the axes H and W; without one by rank HWC, FHWC, FDHWC.
       crop: extents of the window in pixels, (H, W) or (D, H, W); fractions are cut. Default: the whole image. May be per sample.
