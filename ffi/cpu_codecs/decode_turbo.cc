@@ -27,6 +27,15 @@ struct JpegError {
   Status status;
 };
 
+// 1, 2, 4 or 8: the raster that is wanted is that part of the file's; 0: it is none of these.
+unsigned ScaleTo(unsigned width, unsigned height, const ImageInfo& info) {
+  for (unsigned scale = 1; scale <= 8; scale *= 2)
+    if ((width + scale - 1) / scale == static_cast<unsigned>(info.width) &&
+        (height + scale - 1) / scale == static_cast<unsigned>(info.height))
+      return scale;
+  return 0;
+}
+
 struct JpegSource {
   jpeg_source_mgr base;
   bool past_end;
@@ -106,9 +115,8 @@ class JpegDecoder {
     c->src = &source_.base;
     c->progress = &progress_;
     if (jpeg_read_header(c, TRUE) != JPEG_HEADER_OK) return kCorrupt;
-    if (c->image_width != static_cast<JDIMENSION>(info.width) ||
-        c->image_height != static_cast<JDIMENSION>(info.height))
-      return kSizeMismatch;
+    const unsigned scale = ScaleTo(c->image_width, c->image_height, info);
+    if (scale == 0) return kSizeMismatch;
     if (c->data_precision != 8) return kUnsupported;
 
     const bool gray_out = options.type == ImageType::kGray;
@@ -137,8 +145,12 @@ class JpegDecoder {
     if ((info.channels == 1) != (c->num_components == 1)) return kSizeMismatch;
     c->dct_method = options.fast_idct ? JDCT_IFAST : JDCT_ISLOW;
     c->do_fancy_upsampling = TRUE;
+    c->scale_num = 1;
+    c->scale_denom = scale;
     jpeg_start_decompress(c);
-    if (c->output_width != c->image_width || c->output_height != c->image_height) return kSizeMismatch;
+    if (c->output_width != static_cast<JDIMENSION>(info.width) ||
+        c->output_height != static_cast<JDIMENSION>(info.height))
+      return kSizeMismatch;
 
     const bool ordered = !cmyk && options.type != ImageType::kYcbcr;
     const bool direct = ordered && out->direct(8);

@@ -120,6 +120,10 @@ class Operator:
         """
         return None
 
+    def ahead_of(self, readers: Sequence[Operator]) -> Operator:
+        """This operator, when it is known which others read its outputs, and that nobody else does."""
+        return self
+
     def infer(self, *specs: Spec) -> tuple[Spec, ...]:
         """Specs of the outputs. Raises ValueError or TypeError on inputs it does not take."""
         raise NotImplementedError(self.name)

@@ -106,7 +106,26 @@ def _is_stage(plan: Plan, step: Step, kernels: frozenset[str]) -> bool:
     return step.stage == "cpu" or (step.stage == "device" and op.kernel not in kernels)
 
 
-PASSES: tuple[Callable[[Plan], Plan], ...] = (bypass_identities, absorb, drop_dead)
+def look_ahead(plan: Plan) -> Plan:
+    """Steps are told what is done with what they make, the last ones first."""
+    readers: dict[int, dict[int, Step]] = collections.defaultdict(dict)
+    shown = {r.step for r in (*plan.outputs, *plan.sinks)} | {r.step for s in plan.steps if s.presence for r in s.presence.predicates}
+    steps: dict[int, Step] = {}
+    for step in reversed(plan.steps):
+        reading = list(readers[step.id].values())
+        if step.known and step.id not in shown and all(s.known for s in reading):
+            op = step.op.ahead_of([s.op for s in reading])
+            if op != step.op:
+                step = dataclasses.replace(step, op=op)
+        steps[step.id] = step
+        for r in step.inputs:
+            readers[r.step][step.id] = step
+    if all(steps[s.id] is s for s in plan.steps):
+        return plan
+    return dataclasses.replace(plan, steps=tuple(steps[s.id] for s in plan.steps))
+
+
+PASSES: tuple[Callable[[Plan], Plan], ...] = (bypass_identities, absorb, drop_dead, look_ahead)
 
 
 def simplified(plan: Plan) -> Plan:

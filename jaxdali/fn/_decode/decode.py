@@ -24,7 +24,7 @@ from ..._core.operator import HostOperator, Operator, Setup, StageOperator
 from ..._core.ragged import Packed, plan_offsets
 from ..._core.values import Spec, Value
 from ..._cpu import Format, Info, Status
-from .._image.resize import output_spec
+from .._image.resize import Resize, output_spec
 from . import pillow as _pillow
 from .cache import CacheOptions, CacheUse, digest
 
@@ -158,6 +158,8 @@ class DecodeImage(StageOperator):
     use_fast_idct: bool
     on_error: str  # "raise" or "replace"
     extents: tuple[int | None, int | None] = (None, None)  # height and width, where all images have the same
+    dct_scaling: bool = False
+    resize: Resize | None = None  # what is done with the images, and nothing else; known, if they may be scaled, when the pipeline is built
     on_gpu: bool = False  # the GPU kernels run; known when the pipeline is built
 
     def infer(self, payload: Spec, info: Spec, tables: Spec) -> tuple[Spec, ...]:
@@ -165,6 +167,10 @@ class DecodeImage(StageOperator):
 
     def bind(self, ctx: BuildContext, *specs: Spec) -> Operator:
         return dataclasses.replace(self, on_gpu=ctx.stage == "device" and self.kernel in ctx.kernels)
+
+    def ahead_of(self, readers: Sequence[Operator]) -> Operator:
+        only = readers[0] if len(readers) == 1 else None
+        return dataclasses.replace(self, resize=only) if self.dct_scaling and isinstance(only, Resize) else self
 
     def repairs(self, code: int) -> bool:
         return code == Status.REFUSED or self.on_error == "replace"
@@ -234,6 +240,24 @@ class ImageHeaders(HostOperator):
     def bind(self, ctx: BuildContext, *specs: Spec) -> Operator:
         return dataclasses.replace(self, on_gpu=self.on_device and self.images.kernel in ctx.kernels)
 
+    def ahead_of(self, readers: Sequence[Operator]) -> Operator:
+        return dataclasses.replace(self, images=next((r for r in readers if isinstance(r, DecodeImage)), self.images))
+
+    def _scale(self, ctx: HostContext, info: np.ndarray):
+        """Has JPEGs decoded at the smallest of 1/2, 1/4 and 1/8 of their size that is as large as what is to become of them."""
+        op = self.images
+        if op.resize is None or self.on_gpu:
+            return
+        extents = output_shapes(info, op.output_type, op.adjust_orientation)[:, :2]
+        sizes = op.resize.sizes_of(ctx, extents)
+        if sizes is None:
+            return
+        for scale in (8, 4, 2):
+            enough = (-(-extents // scale) >= sizes).all(axis=1) & (info[:, Info.FORMAT] == Format.JPEG) & (info[:, Info.STATUS] == 0)
+            for column in (Info.HEIGHT, Info.WIDTH, Info.REGION_H, Info.REGION_W):
+                info[enough, column] = -(-info[enough, column] // scale)
+            sizes[enough] = np.iinfo(np.int32).max  # done
+
     def _refuse_large(self, info: np.ndarray) -> dict[int, str]:
         """Sets the status of images of too many pixels, and says why."""
         large = info[:, Info.HEIGHT].astype(np.int64) * info[:, Info.WIDTH] > self.max_pixels
@@ -260,6 +284,7 @@ class ImageHeaders(HostOperator):
         info = parse_headers(source)
         info[~ctx.present] = 0
         reasons = self._refuse_large(info) | self.choose_regions(ctx, info, (encoded, *arguments))
+        self._scale(ctx, info)
         x = _Samples(source, info, np.zeros((ctx.N, _cpu.TABLE_WORDS if self.on_gpu else 0), np.int32))
         use = None if self.cache is None else ctx.resource(functools.partial(CacheUse, self.cache))
         if use is not None:
@@ -302,7 +327,7 @@ class ImageHeaders(HostOperator):
         how = op.output_type, op.dtype.str, op.adjust_orientation, op.use_fast_idct
         sizes = output_shapes(x.info, op.output_type, op.adjust_orientation).prod(axis=1) * op.dtype.itemsize
         for i in np.flatnonzero(ctx.present & (x.info[:, Info.STATUS] == 0)).tolist():
-            key = digest(x.source[i]), how
+            key = digest(x.source[i]), how, int(x.info[i, Info.HEIGHT]), int(x.info[i, Info.WIDTH])
             pixels = use.get(key)
             if pixels is not None:
                 x.data[i] = pixels

@@ -232,6 +232,12 @@ class Resize(Resampling):
         roi = None if start is None or end is None else (start, end)
         return request, mode, roi, a.vector("max_size", count, one_for_all=True)
 
+    def sizes_of(self, ctx: HostContext, extents: np.ndarray) -> np.ndarray | None:
+        """Extents ``i64[N, axes]`` of what images of `extents` become; None: regions of them do, or samples have their own arguments."""
+        if self.args.inputs or "roi_start" in self.args:
+            return None
+        return self._planned(extents, self.arguments(ctx, ()))[1]
+
     def parts(self, ctx: HostContext, a: Values, sizes: np.ndarray, interval: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """What is made of the resized images: extents and source intervals of that."""
         return sizes, interval

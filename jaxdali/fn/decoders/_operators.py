@@ -71,6 +71,7 @@ def image(
     on_error: Literal["raise", "replace"] = "raise",
     replace_shape: Annotated[Sequence[int] | None, Len(3), Range(1)] = None,
     max_pixels: Annotated[int, Range(1)] = MAX_PIXELS,
+    dct_scaling: bool = False,
     cache: int | str | None = None,
     cache_size: Annotated[int, Range(0)] = 0,
     cache_threshold: Annotated[int, Range(0)] = 0,
@@ -102,6 +103,10 @@ def image(
       max_pixels: a file whose header promises more pixels than this is a bad sample, of which nothing is decoded: a few hundred kB can
         hold gigabytes. The default is where Pillow refuses, 178,956,970. Pillow's own limit (``PIL.Image.MAX_IMAGE_PIXELS``) applies
         besides to what Pillow decodes. Not in DALI, which has no limit.
+      dct_scaling: JPEG: decode at 1/2, 1/4 or 1/8 of the size, in a fraction of the time, what a following `resize` or `resize_crop_mirror`
+        makes smaller all the same: as small as still leaves it all the pixels of its result. Changes pixels a little, and a size that
+        follows from the image's, as with `resize_shorter`, by one at most. Without effect where something else reads the images, where the
+        resize takes regions or sizes of each sample, and where a GPU's kernels decode. Not in DALI.
       cache: bytes of decoded images that are kept in memory between epochs: a number, or one with a unit, as "256MB". Those not used for
         the longest time make room. An image is known by the bytes of its file, wherever they come from, and by the arguments that
         decide on its pixels; all decoders of the process with equal cache arguments share one cache, which lives as long as one of
@@ -144,6 +149,7 @@ def image(
         on_error=on_error,
         replace_shape=replace_shape,
         max_pixels=max_pixels,
+        dct_scaling=dct_scaling,
         device=device,
         name=name,
     )

@@ -7,10 +7,10 @@ import pytest
 from images import encode, picture, pillow
 
 from jaxdali import fn, pipeline_def, types
+from jaxdali._cpu import Format, Info
 from jaxdali.fn._decode import cache as caches
 from jaxdali.fn._decode.cache import CacheOptions, ImageCache, parse_bytes
-from jaxdali.fn._decode.decode import FORMAT, ImageHeaders
-from jaxdali.fn._decode.pillow import PIXELS
+from jaxdali.fn._decode.decode import ImageHeaders
 
 SIZES = [(20 + i, 30) for i in range(6)]
 FILES = [encode(picture(*SIZES[0]), "JPEG"), encode(picture(*SIZES[1]), "PNG"), encode(picture(*SIZES[2]), "BMP")]
@@ -59,7 +59,7 @@ def formats(monkeypatch):
 
     def spy(self, ctx, *values):
         result = run(self, ctx, *values)
-        found.append(result[1][:, FORMAT].tolist())
+        found.append(result[1][:, Info.FORMAT].tolist())
         return result
 
     monkeypatch.setattr(ImageHeaders, "run", spy)
@@ -75,7 +75,7 @@ def test_a_second_epoch_decodes_nothing(formats):
     hits, misses, nbytes = counts(pipe)
     assert (misses, nbytes) == (6, ALL)
     assert hits >= 6
-    assert all(f == [PIXELS] * 3 for f in formats)
+    assert all(f == [Format.PIXELS] * 3 for f in formats)
     pipe.close()
 
 
@@ -153,7 +153,7 @@ def test_what_is_too_large_or_too_small_is_decoded_as_ever(formats):
     for _ in range(2):
         same(epoch(pipe), [pillow(f) for f in FILES])
     assert counts(pipe)[1] == 3
-    assert [f.count(PIXELS) for f in formats[:2]] == [0, 3]
+    assert [f.count(Format.PIXELS) for f in formats[:2]] == [0, 3]
     pipe.close()
 
 

@@ -1,0 +1,138 @@
+"""decoders.image(dct_scaling=True): JPEGs at a fraction of their size, ahead of a resize."""
+
+import io
+
+import numpy as np
+import pytest
+from images import encode, picture
+from PIL import Image, ImageOps
+
+from jaxdali import fn, pipeline_def, types
+from jaxdali._cpu import Info
+from jaxdali.fn._decode.decode import ImageHeaders
+
+SIZES = [(900, 1203), (401, 300), (130, 97), (64, 64)]
+FILES = [encode(picture(*size), "JPEG", quality=95) for size in SIZES]
+
+
+@pytest.fixture
+def decoded(monkeypatch):
+    """Extents of the rasters that are decoded, batch by batch."""
+    found, run = [], ImageHeaders.run
+
+    def spy(self, ctx, *values):
+        result = run(self, ctx, *values)
+        found.append([tuple(x) for x in result[1][:, [Info.HEIGHT, Info.WIDTH]].tolist()])
+        return result
+
+    monkeypatch.setattr(ImageHeaders, "run", spy)
+    return found
+
+
+def run(files, then, **decoder):
+    @pipeline_def(batch_size=len(files), num_threads=2, seed=1, exec_pipelined=False)
+    def define():
+        batch = [np.frombuffer(f, np.uint8) for f in files]
+        return then(fn.decoders.image(fn.external_source(lambda: batch), **decoder))
+
+    pipe = define()
+    outputs = [[np.asarray(x) for x in out] for out in pipe.run()]
+    pipe.close()
+    return outputs
+
+
+def psnr(x, y):
+    return 10 * np.log10(255**2 / np.mean((x.astype(float) - y) ** 2))
+
+
+@pytest.mark.parametrize(
+    ("resize", "scales"),
+    [
+        ({"size": (64, 64)}, (8, 4, 1, 1)),
+        ({"size": (50, 150)}, (8, 2, 1, 1)),
+        ({"resize_shorter": 100}, (8, 2, 1, 1)),
+        ({"resize_longer": 60}, (8, 4, 2, 1)),
+        ({"resize_x": 75}, (8, 4, 1, 1)),
+        ({"size": (113, 151)}, (8, 1, 1, 1)),
+        ({"size": (114, 151)}, (4, 1, 1, 1)),
+        ({"size": (113, 150)}, (8, 2, 1, 1)),
+    ],
+)
+def test_as_small_as_the_resize_allows(resize, scales, decoded):
+    """The largest of 1, 2, 4 and 8 that leaves as many pixels as are wanted; near to what resizing the whole image gives."""
+    (whole,) = run(FILES, lambda x: (fn.resize(x, **resize),))
+    (scaled,) = run(FILES, lambda x: (fn.resize(x, **resize),), dct_scaling=True)
+    assert decoded[0] == SIZES
+    assert decoded[-1] == [(-(-h // d), -(-w // d)) for (h, w), d in zip(SIZES, scales, strict=True)]
+    for x, y, d in zip(scaled, whole, scales, strict=True):
+        assert np.abs(np.subtract(x.shape, y.shape)).max() <= 1
+        if d == 1:
+            np.testing.assert_array_equal(x, y)
+        elif x.shape == y.shape:
+            assert psnr(x, y) > 36
+            assert (x != y).any()
+
+
+@pytest.mark.parametrize("options", [{"subsampling": 0}, {"subsampling": 2}, {"progressive": True}, {"mode": "L"}, {"mode": "CMYK"}])
+def test_pixels_are_libjpegs(options):
+    """What libjpeg-turbo itself gives at an eighth (Pillow's draft mode), which is what the resize is asked for."""
+    file = encode(picture(333, 512), "JPEG", quality=90, **options)
+    image = Image.open(io.BytesIO(file))
+    image.draft(image.mode, (64, 41))
+    want = np.asarray(image.convert("RGB"))
+    assert want.shape == (42, 64, 3)
+    ((got,),) = run([file], lambda x: (fn.resize(x, size=(42, 64)),), dct_scaling=True)
+    assert np.abs(got.astype(int) - want).max() <= (1 if options == {"mode": "CMYK"} else 0)
+
+
+def test_turned_images():
+    """The sizes are those of the upright image."""
+    pixels = picture(400, 200)
+    files = [encode(pixels, "JPEG", quality=95, orientation=o) for o in (1, 6, 8)]
+    upright = [np.asarray(ImageOps.exif_transpose(Image.open(io.BytesIO(f))).resize((90, 60), Image.Resampling.BILINEAR)) for f in files]
+    (got,) = run(files, lambda x: (fn.resize(x, size=(60, 90)),), dct_scaling=True)
+    assert [psnr(x, y) > 34 for x, y in zip(got, upright, strict=True)] == [True] * 3
+
+
+@pytest.mark.parametrize(
+    "then",
+    [
+        lambda x: (x,),
+        lambda x: (fn.resize(x, size=(64, 64)), x),
+        lambda x: (fn.resize(x, size=(64, 64)), fn.shapes(x)),
+        lambda x: (fn.resize(fn.flip(x), size=(64, 64)),),
+        lambda x: (fn.resize(x, size=fn.random.uniform(range=(60.0, 64.0))),),
+        lambda x: (fn.resize(x, size=(64, 64), roi_start=(0, 0), roi_end=(100, 100)),),
+        lambda x: (fn.random_resized_crop(x, size=(64, 64)),),
+    ],
+)
+def test_whole_images_where_more_than_a_resize_reads_them(then, decoded):
+    run(FILES, then, dct_scaling=True)
+    assert decoded[-1] == SIZES
+
+
+def test_beside_a_cache_and_other_formats(decoded):
+    """Scaled images are others to the cache; what is no JPEG stays whole."""
+    files = [FILES[0], encode(picture(*SIZES[0]), "PNG")]
+    small = {"cache": "31MB", "dct_scaling": True}
+    first = run(files, lambda x: (fn.resize(x, size=(64, 64)),), **small)
+    keep = run(files, lambda x: (fn.resize(x, size=(300, 300)),), **small)
+    assert decoded == [[(113, 151), SIZES[0]], [(450, 602), SIZES[0]]]
+    want = run(files, lambda x: (fn.resize(x, size=(300, 300)),), dct_scaling=True)
+    np.testing.assert_array_equal(keep, want)
+    assert psnr(np.array(first[0][0]), np.array(first[0][1])) > 30
+
+
+def test_resize_crop_mirror(decoded):
+    (whole,) = run(FILES, lambda x: (fn.resize_crop_mirror(x, resize_shorter=60, crop=(50, 50), mirror=1),))
+    (scaled,) = run(FILES, lambda x: (fn.resize_crop_mirror(x, resize_shorter=60, crop=(50, 50), mirror=1),), dct_scaling=True)
+    assert decoded[-1] == [(113, 151), (101, 75), (130, 97), (64, 64)]
+    assert all(psnr(x, y) > 30 for x, y in zip(scaled[:2], whole[:2], strict=True))
+
+
+def test_other_types():
+    want = run(FILES, lambda x: (fn.resize(x, size=(40, 40)),), dct_scaling=True, output_type=types.GRAY)
+    got = run(
+        FILES, lambda x: (fn.resize(x, size=(40, 40), dtype=types.FLOAT),), dct_scaling=True, output_type=types.GRAY, dtype=types.FLOAT
+    )
+    assert np.abs(np.array(got) * 255 - np.array(want)).max() < 0.51
