@@ -4,6 +4,7 @@ import dataclasses
 import json
 import pathlib
 import tarfile
+import wave
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -76,6 +77,20 @@ def prepare(folder: pathlib.Path):
             path.parent.mkdir(parents=True, exist_ok=True)
         image.write_bytes(data(i))
         np.save(array, np.full((1 + i % 3, 2), i, np.int16))
+
+    rng = np.random.default_rng(2)
+    lines: list[dict[str, Any]] = []
+    for i, channels in enumerate((1, 2, 1, 3, 1)):
+        samples = rng.integers(-(2**15), 2**15, (20 + 9 * i, channels)).astype("<i2")
+        with wave.open(str(folder / f"{i}.wav"), "wb") as f:
+            f.setparams((channels, 2, 8000 + 3025 * (i % 2), 0, "NONE", ""))
+            f.writeframes(samples.tobytes())
+        lines.append({"audio_filepath": str(folder / f"{i}.wav"), "text": f" text {i} \u00e4"})
+    lines[1] |= {"offset": 0.00061, "duration": 0.0015}
+    lines[2] |= {"duration": 0.00337, "more": [1, {}]}
+    lines[3] |= {"duration": 2.5}
+    lines[4] |= {"offset": 0.001, "duration": 0.5}
+    (folder / "speech.json").write_text("\n".join(map(json.dumps, lines)) + "\n")
 
     pixels = bytes(range(24))
     c.write_lmdb(folder / "raw.caffe", [c.datum(pixels, i, False, (3, 2, 4)) for i in range(3)])
@@ -246,9 +261,21 @@ def arrays(p: Any, folder: pathlib.Path, order: dict[str, Any]) -> Any:
     return p.fn.readers.numpy(file_root=str(folder / "arrays"), **order)
 
 
+def speech(dtype: str = "FLOAT", **arguments: Any) -> Define:
+    def define(p: Any, folder: pathlib.Path, order: dict[str, Any]) -> Any:
+        kind = getattr(p.types, dtype)
+        return p.fn.readers.nemo_asr(manifest_filepaths=str(folder / "speech.json"), dtype=kind, **arguments, **order)
+
+    return define
+
+
 CASES = {
     "file": Case(files, SHUFFLED, 3, 12),
     "numpy": Case(arrays, SHUFFLED, 3, 12),
+    "nemo_asr": Case(speech(read_idxs=True), SHUFFLED, 3, 6),
+    "nemo_asr_integers": Case(speech(dtype="INT16"), batch_size=5),
+    "nemo_asr_channels": Case(speech(dtype="INT32", downmix=False, read_text=False), batch_size=5),
+    "nemo_asr_durations": Case(speech(min_duration=0.003, max_duration=1.0, read_sample_rate=False, read_idxs=True), batch_size=4),
     "webdataset": Case(webdataset("a b", ext=["jpg", "cls"]), SHUFFLED, 3, 6),
     "webdataset_made": Case(webdataset("odd b", False, ext=["jpg", "cls"]), batch_size=10),
     "webdataset_odd": Case(webdataset("odd", ext=["jpg", "cls"]), batch_size=7),

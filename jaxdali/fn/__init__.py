@@ -30,6 +30,7 @@ from ._deprecated import image_decoder_crop as image_decoder_crop
 from ._deprecated import image_decoder_random_crop as image_decoder_random_crop
 from ._deprecated import image_decoder_slice as image_decoder_slice
 from ._deprecated import mxnet_reader as mxnet_reader
+from ._deprecated import nemo_asr_reader as nemo_asr_reader
 from ._deprecated import normal_distribution as normal_distribution
 from ._deprecated import numpy_reader as numpy_reader
 from ._deprecated import tfrecord_reader as tfrecord_reader

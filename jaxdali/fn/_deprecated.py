@@ -35,6 +35,7 @@ image_decoder_crop = renamed("image_decoder_crop", "decoders.image_crop", decode
 image_decoder_random_crop = renamed("image_decoder_random_crop", "decoders.image_random_crop", decoders.image_random_crop)
 image_decoder_slice = renamed("image_decoder_slice", "decoders.image_slice", decoders.image_slice)
 mxnet_reader = renamed("mxnet_reader", "readers.mxnet", readers.mxnet)
+nemo_asr_reader = renamed("nemo_asr_reader", "readers.nemo_asr", readers.nemo_asr)
 normal_distribution = renamed("normal_distribution", "random.normal", random.normal)
 numpy_reader = renamed("numpy_reader", "readers.numpy", readers.numpy)
 tfrecord_reader = renamed("tfrecord_reader", "readers.tfrecord", readers.tfrecord)

@@ -9,6 +9,7 @@ from ._caffe2 import caffe2 as caffe2
 from ._coco import coco as coco
 from ._file import file as file
 from ._mxnet import mxnet as mxnet
+from ._nemo_asr import nemo_asr as nemo_asr
 from ._numpy import numpy as numpy
 from ._parquet import parquet as parquet
 from ._tfrecord import tfrecord as tfrecord

@@ -13,6 +13,7 @@ import pathlib
 import re
 import shutil
 import tempfile
+import wave
 import zipfile
 from collections.abc import Callable
 from typing import Any
@@ -139,6 +140,17 @@ def make_webdataset(folder: pathlib.Path, n: int) -> dict[str, Any]:
     return {"paths": f"{folder}/*.tar", "index_paths": [str(folder / f"{k}.idx") for k in range(3)], "ext": ["jpg", "cls"]}
 
 
+def make_nemo_asr(folder: pathlib.Path, n: int) -> dict[str, Any]:
+    lines = []
+    for i in range(n):
+        with wave.open(str(folder / f"{i}.wav"), "wb") as f:
+            f.setparams((1, 2, 8000, 0, "NONE", ""))
+            f.writeframes(np.int16([i] * (1 + i % 4)).tobytes())
+        lines.append(json.dumps({"audio_filepath": f"{folder}/{i}.wav", "text": f"text {i}"}))
+    (folder / "manifest.json").write_text("\n".join(lines))
+    return {"manifest_filepaths": str(folder / "manifest.json")}
+
+
 MAKERS = {
     "array_record": Maker(make_array_record),
     "caffe": Maker(make_caffe, urls=False),
@@ -146,6 +158,7 @@ MAKERS = {
     "coco": Maker(make_coco),
     "file": Maker(make_file),
     "mxnet": Maker(make_mxnet),
+    "nemo_asr": Maker(make_nemo_asr, urls=False),
     "numpy": Maker(make_numpy),
     "parquet": Maker(make_parquet),
     "tfrecord": Maker(make_tfrecord),

@@ -1,0 +1,268 @@
+"""readers.nemo_asr: speech and its transcripts, as NeMo's manifests list them."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import io
+import json
+import math
+import os
+import re
+from collections.abc import Sequence
+from typing import Annotated, Any, ClassVar, Literal, Unpack
+
+import numpy as np
+
+from ... import types
+from ..._core.declaration import DType, OneOf, Range
+from ..._core.graph import DataNode
+from ..._core.operator_function import operator_function
+from ..._core.values import Spec
+from ..._data.files import Files, Paths, as_list
+from ..._data.listed import OnError, Reader, ReaderHints, Records
+from ..._data.storage import Storage, Store, plain
+from .._tensor.cast import convert
+
+_DTYPES = (np.dtype(np.float32), np.dtype(np.int16), np.dtype(np.int32))
+_BLOCK = 256  # samples between which DALI adds up positions in single precision
+
+
+@dataclasses.dataclass(frozen=True)
+class Entry:
+    """What a manifest says of a sample: duration and offset in seconds, a negative duration for all that there is."""
+
+    path: str
+    duration: float
+    offset: float
+    text: bytes
+
+
+def read_manifest(path: str, content: bytes) -> list[Entry]:
+    """The entries of a manifest: JSON objects one after another.
+
+    Raises:
+      RuntimeError: it is something else.
+    """
+    entries, at = [], 0
+    try:
+        text = content.decode().rstrip()
+        decoder = json.JSONDecoder()
+        while at < len(text):
+            x, at = decoder.raw_decode(text, re.compile(r"\s*").match(text, at).end())  # pyright: ignore[reportOptionalMemberAccess]
+            offset, duration = float(x.get("offset", 0)), float(x.get("duration", -1))
+            entries.append(Entry(x["audio_filepath"], duration, offset, x.get("text", "").encode()))
+    except (ValueError, TypeError, KeyError, AttributeError) as e:
+        raise RuntimeError(f"{path}: entry {len(entries)} has not the form of a NeMo manifest: {type(e).__name__}: {e}") from e
+    return entries
+
+
+@functools.lru_cache(maxsize=8)
+def _window(lobes: int) -> np.ndarray:
+    """A sinc of so many lobes in Hann's window, 32 values for each, with zeros around: index 1 + 32 * (x + lobes)."""
+    n = 64 * lobes + 1
+    i = (np.arange(n) - n // 2).astype(np.float32)
+    x, y = i / np.float32(32), i * (np.float32(2) / np.float32(n))
+    values = np.zeros(n + 5, np.float32)
+    values[1 : n + 1] = np.sinc(x.astype(np.float64)) * 0.5 * (1 + np.cos(np.pi * y.astype(np.float64)))
+    return values
+
+
+def resampled(x: np.ndarray, rate: float, to: float, quality: float) -> np.ndarray:
+    """``float32[samples, ...]`` at another rate, by a windowed sinc with its values as DALI interpolates them."""
+    lobes = round(0.007 * quality * quality - 0.09 * quality + 3)
+    window, n, step = _window(lobes), len(x), rate / to
+    length = math.ceil(n * to / rate)
+    result = np.empty((length, *x.shape[1:]), np.float32)
+    for begin in range(0, length, _BLOCK):
+        whole = math.floor(begin * step)
+        position = np.full(min(_BLOCK, length - begin), step, np.float32)
+        position[0] = begin * step - whole
+        position = np.add.accumulate(position, dtype=np.float32)[:, None]
+        i = np.ceil(position).astype(np.int64) - lobes + np.arange(2 * lobes)
+        at = (i.astype(np.float32) - position) * np.float32(32) + np.float32(32 * lobes + 1)
+        left = np.floor(at).astype(np.int64)
+        weights = window[left] + (at - left.astype(np.float32)) * (window[left + 1] - window[left])
+        i += whole
+        weights = np.where((i >= 0) & (i < n), weights, np.float32(0))
+        result[begin : begin + len(i)] = np.einsum("ok,ok...->o...", weights, x[np.clip(i, 0, n - 1)])
+    return result
+
+
+class _Speech(Records):
+    """The entries of manifests."""
+
+    def __init__(self, op: ReadNemoASR, entries: Sequence[Entry], store: Store):
+        self._op, self._entries = op, entries
+        self.stored = self._files = Files("", [os.fsencode(e.path) for e in entries], store)
+        audio = Spec(op.dtype, 1 if op.downmix else 2, None, "", None)
+        others = [(op.read_sample_rate, Spec(np.dtype(np.float32), 0, ())), (op.read_text, Spec(np.dtype(np.uint8), 1, None))]
+        self.specs = (audio, *(s for given, s in [*others, (op.read_idxs, Spec(np.dtype(np.int64), 1, (1,)))] if given))
+        digest = self._files.digest.copy()
+        digest.update(repr([dataclasses.astuple(e) for e in entries]).encode())
+        self.digest = digest.hexdigest()[:16]
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def name(self, i: int) -> str:
+        return self._files.name(i)
+
+    def read(self, i: int) -> Sequence[np.ndarray]:
+        op, entry = self._op, self._entries[i]
+        audio, rate = self._audio(self._files.read(i), i)
+        found = [audio]
+        found += [np.array(rate, np.float32)] if op.read_sample_rate else []
+        found += [np.frombuffer(entry.text, np.uint8)] if op.read_text else []
+        return found + ([np.array([i])] if op.read_idxs else [])
+
+    def _audio(self, content: bytes, i: int) -> tuple[np.ndarray, int]:
+        op, entry = self._op, self._entries[i]
+        soundfile = _soundfile()
+        try:
+            with soundfile.SoundFile(io.BytesIO(content)) as f:
+                rate, length = f.samplerate, f.frames
+                begin = max(math.floor(entry.offset * rate), 0)
+                if begin > length:
+                    raise ValueError(f"{self._files.path(i)}: it has {length} samples, its offset is {begin}")
+                count = length - begin if entry.duration < 0 else min(math.floor(entry.duration * rate), length - begin)
+                changed = (op.downmix and f.channels > 1) or (op.sample_rate > 0 and op.sample_rate != rate)
+                f.seek(begin)
+                x = f.read(count, "float32" if changed else op.dtype.name, always_2d=True)
+        except soundfile.SoundFileError as e:
+            raise ValueError(f"{self._files.path(i)}: {e}") from e
+        if op.downmix:
+            x = x[:, 0] if x.shape[1] == 1 else (x * np.float32(1 / x.shape[1])).sum(1, dtype=np.float32)
+        if op.sample_rate > 0 and op.sample_rate != rate:
+            x = resampled(x, rate, op.sample_rate, op.quality)
+        if x.dtype != op.dtype:  # of 1.0 the largest integer
+            x = convert(np, x * np.float32(np.iinfo(op.dtype).max), op.dtype)
+        return x, rate
+
+
+def _soundfile() -> Any:
+    try:
+        import soundfile
+    except ImportError as e:
+        raise ImportError('readers.nemo_asr needs soundfile: pip install "jaxdali[audio]"') from e
+    return soundfile
+
+
+class ReadNemoASR(Reader):
+    """`readers.nemo_asr`; the fields are its arguments."""
+
+    name: ClassVar[str] = "readers.nemo_asr"
+
+    manifest_filepaths: Paths
+    read_sample_rate: bool
+    read_text: bool
+    read_idxs: bool
+    sample_rate: float
+    quality: float
+    downmix: bool
+    dtype: np.dtype
+    min_duration: float
+    max_duration: float
+
+    @property
+    def num_outputs(self) -> int:
+        return 1 + self.read_sample_rate + self.read_text + self.read_idxs
+
+    def open(self) -> _Speech:
+        _soundfile()
+        store, entries = Store(self.storage), list[Entry]()
+        for path in as_list(self.manifest_filepaths):
+            try:
+                entries += read_manifest(os.fspath(path), store.read(plain(path)))
+            except OSError as e:
+                raise RuntimeError(f"can't read the manifest {os.fspath(path)}: {e.strerror}") from e
+        kept = [e for e in entries if e.duration >= self.min_duration or self.min_duration <= 0]
+        kept = [e for e in kept if e.duration <= self.max_duration or self.max_duration <= 0]
+        if not kept:
+            raise RuntimeError(f"no entry of {', '.join(map(os.fspath, as_list(self.manifest_filepaths)))} is left to be read")
+        return _Speech(self, kept, store)
+
+
+class NemoASRHints(ReaderHints, total=False):
+    """Those of `nemo_asr`, and an argument that DALI gave up."""
+
+    dont_use_mmap: bool | None
+    normalize_text: bool | None
+
+
+@operator_function(ReadNemoASR)
+def nemo_asr(
+    *,
+    manifest_filepaths: Paths,
+    read_sample_rate: bool = True,
+    read_text: bool = True,
+    read_idxs: bool = False,
+    sample_rate: float = -1.0,
+    quality: Annotated[float, Range(0, 100)] = 50.0,
+    downmix: bool = True,
+    dtype: Annotated[DType, OneOf(*_DTYPES)] = types.FLOAT,
+    min_duration: float = 0.0,
+    max_duration: float = 0.0,
+    random_shuffle: bool = False,
+    initial_fill: Annotated[int, Range(1)] = 1024,
+    shuffle_after_epoch: bool = False,
+    shuffle_after_epoch_seed: int | None = None,
+    shuffle: Literal["global"] | None = None,
+    num_shards: Annotated[int, Range(1)] = 1,
+    shard_id: Annotated[int, Range(0)] = 0,
+    stick_to_shard: bool = False,
+    pad_last_batch: bool = False,
+    storage: Storage | None = None,
+    seed: int = -1,
+    on_error: OnError = "raise",
+    device: Literal["cpu"] | None = None,
+    name: str | None = None,
+    **hints: Unpack[NemoASRHints],
+) -> DataNode | tuple[DataNode, ...]:
+    """Reads speech and its transcripts, as NeMo's manifests list them. Audio files are decoded by libsndfile (package soundfile).
+
+    A manifest has JSON objects one after another: ``audio_filepath``, and perhaps ``text``, ``offset`` and ``duration`` in seconds.
+
+    Args:
+      manifest_filepaths: of the manifests, which are read one after another.
+      read_sample_rate: also give the file's sampling rate.
+      read_text: also give the transcript.
+      read_idxs: also give the number of the entry, among those that are left.
+      sample_rate: resample to this rate, in Hz. Default: the file's own.
+      quality: of resampling, 0 to 100: 3 to 64 lobes of a windowed sinc.
+      downmix: give the mean of the channels.
+      dtype: FLOAT (full scale is 1), INT16 or INT32.
+      min_duration: leave entries out that are shorter, in seconds, or of no known duration. 0: none.
+      max_duration: leave entries out that are longer. 0: none.
+      random_shuffle: shuffle the list before it is split into shards, and each epoch of a shard in a new order.
+      initial_fill: places of the buffer that this order is drawn with: small ones shuffle only locally, 1 not at all.
+      shuffle_after_epoch: shuffle the whole list anew in each epoch, alike for all shards, and read the same part of it.
+      shuffle_after_epoch_seed: another seed for this than DALI's fixed one.
+      shuffle: "global": the order of each epoch is a new permutation of the whole list, by `seed`, which must be one for all shards.
+        Beyond DALI.
+      num_shards: parts that the list is split into: part i of S begins at entry ``floor(i*N/S)``.
+      shard_id: the part to read, ``0 .. num_shards - 1``.
+      stick_to_shard: read this part in every epoch, not the next one.
+      pad_last_batch: repeat a shard's last sample until all shards are equally long and the last batch is full.
+      storage: how URLs are read: `jaxdali.Storage`. Beyond DALI; all paths may be URLs.
+      seed: seed of `random_shuffle`; negative: the pipeline's.
+      on_error: what becomes of a file that can't be read: "raise": its batch fails. "replace": a later one of the list takes its place,
+        and `Pipeline.bad_samples` reports it.
+      device: "cpu" or None.
+      name: of the reader, for ``reader_name`` and error messages.
+
+    Returns:
+      Audio ``[samples]``, without `downmix` ``[samples, channels]``; with `read_sample_rate` the rate of the file, ``float32``, a scalar;
+      with `read_text` the transcript in UTF-8, ``uint8[bytes]``; with `read_idxs` ``int64[1]``. Their source_info is the audio file's path.
+
+    Raises:
+      ImportError: at build, soundfile (``pip install "jaxdali[audio]"``) is not there.
+      RuntimeError: at build, a manifest that can't be read, or of which no entry is left. An audio file that can't be decoded fails when
+        its batch runs.
+
+    Unlike in DALI, the order of `random_shuffle` is not DALI's own.
+
+    Example:
+      >>> audio, rate, text = fn.readers.nemo_asr(manifest_filepaths="train.json", sample_rate=16000, min_duration=0.5)
+    """
+    ...
