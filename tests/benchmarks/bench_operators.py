@@ -74,8 +74,8 @@ def cpu() -> float:
 
 
 def measure(args: argparse.Namespace) -> None:
-    """Prints a JSON line: milliseconds by operator."""
-    images, found = [photo(k) for k in range(BATCH)], {}
+    """Prints a JSON line for each operator."""
+    images = [photo(k) for k in range(BATCH)]
     for operator in args.operators.split(","):
         pipe = build(args.package, operator, images, args.threads)
         spent = []
@@ -87,10 +87,8 @@ def measure(args: argparse.Namespace) -> None:
                     out[0].block_until_ready()
             if turn:  # before that programs are compiled and queues filled
                 spent.append(1e3 * (cpu() - before) / (args.batches * BATCH))
-        found[operator] = statistics.median(spent)
+        print(json.dumps({operator: statistics.median(spent)}), flush=True)
         del pipe
-    print(json.dumps(found))
-    sys.stdout.flush()
     os._exit(0)
 
 
@@ -100,10 +98,10 @@ def run(python: str, package: str, args: argparse.Namespace) -> dict[str, float]
         command += [f"--{name}", str(getattr(args, name))]
     env = {**os.environ, "JAX_PLATFORMS": "cpu", "CUDA_VISIBLE_DEVICES": ""}
     done = subprocess.run(command, capture_output=True, text=True, env=env, timeout=3600)
-    lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
-    if not lines:
+    found = {n: x for line in done.stdout.splitlines() if line.startswith("{") for n, x in json.loads(line).items()}
+    if found.keys() != set(args.operators.split(",")):
         raise SystemExit(f"{package}: failed\n{done.stderr}")
-    return json.loads(lines[-1])
+    return found
 
 
 def main():
