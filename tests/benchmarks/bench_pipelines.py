@@ -130,7 +130,8 @@ def main():
         from photos import describe, make_photos
 
         args.data = args.data or str(make_photos(pathlib.Path(scratch)))
-        args.large = str(make_photos(pathlib.Path(scratch) / "large", 16, 4, shapes=[((4000, 3000), 1.0)], sigma=(3, 6)))
+        if "large" in args.pipelines:
+            args.large = str(make_photos(pathlib.Path(scratch) / "large", 16, 4, shapes=[((4000, 3000), 1.0)], sigma=(3, 6)))
         print(f"{describe(pathlib.Path(args.data))}; {args.threads} threads, batches of {args.batch}, {args.rounds} rounds\n")
         libraries = {"jaxdali": (sys.executable, "jaxdali", False), "jaxdali, fuse=False": (sys.executable, "jaxdali", True)}
         if has_dali(args.dali_python):
