@@ -79,18 +79,18 @@ def prepare(folder: pathlib.Path):
         np.save(array, np.full((1 + i % 3, 2), i, np.int16))
 
     rng = np.random.default_rng(2)
-    lines: list[dict[str, Any]] = []
+    entries: list[dict[str, Any]] = []
     for i, channels in enumerate((1, 2, 1, 3, 1)):
         samples = rng.integers(-(2**15), 2**15, (20 + 9 * i, channels)).astype("<i2")
         with wave.open(str(folder / f"{i}.wav"), "wb") as f:
             f.setparams((channels, 2, 8000 + 3025 * (i % 2), 0, "NONE", ""))
             f.writeframes(samples.tobytes())
-        lines.append({"audio_filepath": str(folder / f"{i}.wav"), "text": f" text {i} \u00e4"})
-    lines[1] |= {"offset": 0.00061, "duration": 0.0015}
-    lines[2] |= {"duration": 0.00337, "more": [1, {}]}
-    lines[3] |= {"duration": 2.5}
-    lines[4] |= {"offset": 0.001, "duration": 0.5}
-    (folder / "speech.json").write_text("\n".join(map(json.dumps, lines)) + "\n")
+        entries.append({"audio_filepath": str(folder / f"{i}.wav"), "text": f" text {i} \u00e4"})
+    entries[1] |= {"offset": 0.00061, "duration": 0.0015}
+    entries[2] |= {"duration": 0.00337, "more": [1, {}]}
+    entries[3] |= {"duration": 2.5}
+    entries[4] |= {"offset": 0.001, "duration": 0.5}
+    (folder / "speech.json").write_text("\n".join(map(json.dumps, entries)) + "\n")
 
     pixels = bytes(range(24))
     c.write_lmdb(folder / "raw.caffe", [c.datum(pixels, i, False, (3, 2, 4)) for i in range(3)])
