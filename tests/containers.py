@@ -134,10 +134,10 @@ def write_recordio(path: pathlib.Path, records: Iterable[bytes], index: pathlib.
     return path
 
 
-def write_lmdb(path: pathlib.Path, values: Iterable[bytes]) -> pathlib.Path:
+def write_lmdb(path: pathlib.Path, values: Iterable[bytes], map_size: int = 1 << 24) -> pathlib.Path:
     import lmdb
 
-    with lmdb.open(os.fspath(path), map_size=1 << 24) as env, env.begin(write=True) as txn:
+    with lmdb.open(os.fspath(path), map_size=map_size) as env, env.begin(write=True) as txn:
         for i, value in enumerate(values):
             txn.put(b"%08d" % i, value)
     return path

@@ -4,12 +4,14 @@
 
 One thread, files in the page cache, batches of 256 large or 512 small records of random bytes. Of CPU time, which other work disturbs
 least: nothing waits here. "sequential" reads the files in pieces as large as a batch into one buffer, which is what the operating system
-can do at all. A list is read in its order (after a first epoch, in which checksums are checked), and under ``shuffle="global"``.
+can do at all; "fresh" reads each piece into memory that was not used before, as a program does that keeps what it reads. Records that a
+reader gives one by one are copied to a batch here, as in a pipeline. A list is read in its order (after a first epoch, in which
+checksums are checked), and under ``shuffle="global"``.
 """
 
 import argparse
+import json
 import pathlib
-import resource
 import struct
 import sys
 import tempfile
@@ -29,8 +31,8 @@ from faulty import Faulty
 import jaxdali
 from jaxdali import _cpu, fn, pipeline_def, tfrecord
 from jaxdali._core.context import HostContext
-from jaxdali._data.containers import read_indices
-from jaxdali._data.storage import Store
+from jaxdali._core.ragged import pack
+from jaxdali._data.index import write_index
 
 LARGE, SMALL = 100_000, 1024
 BATCH = {LARGE: 256, SMALL: 512}
@@ -103,6 +105,27 @@ def zip(folder: pathlib.Path, records: list[bytes]) -> dict[str, Any]:
     return {"path": str(folder / "x.zip")}
 
 
+def webdataset(folder: pathlib.Path, records: list[bytes]) -> dict[str, Any]:
+    members = [(f"{i:06}.{e}", x) for i, record in enumerate(records) for e, x in (("jpg", record), ("cls", b"%d" % i))]
+    write_index(containers.write_tar(folder / "x.tar", members), folder / "x.idx")
+    return {"paths": str(folder / "x.tar"), "index_paths": str(folder / "x.idx"), "ext": ["jpg", "cls"]}
+
+
+def mxnet(folder: pathlib.Path, records: list[bytes]) -> dict[str, Any]:
+    containers.write_recordio(folder / "x.rec", [containers.image_record(1.0, x, i) for i, x in enumerate(records)], folder / "x.idx")
+    return {"path": str(folder / "x.rec"), "index_path": str(folder / "x.idx")}
+
+
+def caffe(folder: pathlib.Path, records: list[bytes]) -> dict[str, Any]:
+    return {"path": str(containers.write_lmdb(folder / "x", [containers.datum(x, i) for i, x in enumerate(records)], 1 << 30))}
+
+
+def caffe2(folder: pathlib.Path, records: list[bytes]) -> dict[str, Any]:
+    image, label = ((lambda x, k=k: containers.tensor(k, [x])) for k in (containers.STRING, containers.INT32))
+    values = [containers.tensors(image(x), label(i)) for i, x in enumerate(records)]
+    return {"path": str(containers.write_lmdb(folder / "x", values, 1 << 30))}
+
+
 MAKERS: dict[str, tuple[str, Callable[[pathlib.Path, list[bytes]], dict[str, Any]]]] = {
     "file": ("file", file),
     "numpy": ("numpy", numpy),
@@ -112,6 +135,10 @@ MAKERS: dict[str, tuple[str, Callable[[pathlib.Path, list[bytes]], dict[str, Any
     "parquet": ("parquet", parquet),
     "arrow": ("parquet", arrow),
     "zip": ("zip", zip),
+    "webdataset": ("webdataset", webdataset),
+    "mxnet": ("mxnet", mxnet),
+    "caffe": ("caffe", caffe),
+    "caffe2": ("caffe2", caffe2),
 }
 
 
@@ -129,16 +156,16 @@ def rate(f: Callable[[], int], seconds: float) -> float:
     return best
 
 
-def sequential(folder: pathlib.Path, size: int) -> Callable[[], int]:
-    """Reads the files of a folder, a batch at a time."""
-    buffer = memoryview(bytearray(BATCH[size] * size))
+def sequential(folder: pathlib.Path, size: int, fresh: bool = False) -> Callable[[], int]:
+    """Reads the files of a folder, a batch at a time, into one buffer or each time into a fresh one."""
+    buffer = np.zeros(BATCH[size] * size, np.uint8)
     paths = sorted(p for p in folder.rglob("*") if p.is_file() and p.suffix != ".idx")
     total = sum(p.stat().st_size for p in paths)
 
     def read() -> int:
         for path in paths:
             with open(path, "rb", buffering=0) as f:
-                while f.readinto(buffer):
+                while f.readinto(np.empty_like(buffer) if fresh else buffer):
                     pass
         return total // size
 
@@ -147,14 +174,12 @@ def sequential(folder: pathlib.Path, size: int) -> Callable[[], int]:
 
 def batches(name: str, arguments: dict[str, Any], pool: int, B: int) -> Callable[[], int]:
     """Reads batch after batch."""
-    node = getattr(fn.readers, name)(**arguments)
-    while not hasattr(node, "node"):
-        node = next(iter(node.values())) if isinstance(node, dict) else node[0]
-    source = node.node.op.make_source([node.node.op], 1)
+    op = op_of(getattr(fn.readers, name)(**arguments))
+    source = op.make_source([op], 1)
     buffers: dict[int, np.ndarray] = {}
 
     def empty(n: int, dtype: Any, index: int = 0) -> np.ndarray:
-        if index not in buffers or buffers[index].shape[1] < n:
+        if index not in buffers or buffers[index].shape[1] < n or buffers[index].dtype != dtype:
             buffers[index] = np.empty((1, n), dtype)
         return buffers[index]
 
@@ -170,7 +195,10 @@ def batches(name: str, arguments: dict[str, Any], pool: int, B: int) -> Callable
 
     def read() -> int:
         nonlocal cursors
-        _, cursors, _ = source.read(ctx, cursors)
+        outputs, cursors, _ = source.read(ctx, cursors)
+        for k, x in enumerate(outputs):
+            if isinstance(x, list):
+                pack(x, 1, lambda n, dtype, k=k: empty(n, dtype, k))
         return B
 
     return read
@@ -178,36 +206,95 @@ def batches(name: str, arguments: dict[str, Any], pool: int, B: int) -> Callable
 
 def in_page_cache(only: list[str], seconds: float):
     pool = _cpu.pool_create(1)
-    print("| reader | record | sequential, records/s | in order | global shuffle |\n|---|--:|--:|--:|--:|")
+    print("| reader | record | sequential, records/s | fresh | in order | global shuffle |\n|---|--:|--:|--:|--:|--:|")
     for title, (name, make) in MAKERS.items():
         if only and name not in only:
             continue
-        for size, count in ((LARGE, 1500), (SMALL, 50_000)):
+        for size, count in ((LARGE, 1500), (SMALL, 20_000)):
             if title in ("file", "numpy") and size == SMALL:
                 count = 5000
             records = [rng.bytes(size) for _ in range(count)]
             with tempfile.TemporaryDirectory() as top:
                 folder = pathlib.Path(top)
                 arguments = make(folder, records)
-                plain = rate(sequential(folder, size), seconds)
+                plain, fresh = (rate(sequential(folder, size, new), seconds) for new in (False, True))
                 one, two = (rate(batches(name, arguments | order, pool, BATCH[size]), seconds) for order in ({}, {"shuffle": "global"}))
-            rates = " | ".join(f"{x:.0f} ({100 * x / plain:.0f} %)" for x in (one, two))
+            rates = " | ".join(f"{x:.0f} ({100 * x / plain:.0f} %)" for x in (fresh, one, two))
             print(f"| {title} | {size} | {plain:.0f} | {rates} |", flush=True)
 
 
-def index():
-    """Opens one of 10 million records."""
-    with tempfile.TemporaryDirectory() as folder:
-        path = pathlib.Path(folder) / "large.idx"
-        with open(path, "w") as f:
-            for first in range(0, 10_000_000, 1_000_000):
-                f.write("".join(f"{i * 1040} 1040\n" for i in range(first, first + 1_000_000)))
-        before, begin = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.process_time()
-        table, _ = read_indices([str(path)], Store())
-        seconds, after = time.process_time() - begin, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    print(
-        f"\nindex of {len(table):,} records: {seconds:.2f} s of CPU time, peak memory grew by {(after - before) / 1024:.0f} MB", flush=True
-    )
+def sparse(path: pathlib.Path, size: int) -> str:
+    """A file that has a size and no contents."""
+    with open(path, "wb") as f:
+        f.truncate(size)
+    return str(path)
+
+
+def indexed_tfrecord(folder: pathlib.Path, n: int) -> dict[str, Any]:
+    (folder / "x.idx").write_text("".join(f"{i * 1040} 1040\n" for i in range(n)))
+    path = sparse(folder / "x", 1040 * n)
+    return {"path": path, "index_path": str(folder / "x.idx"), "features": {"x": tfrecord.FixedLenFeature((), tfrecord.string, "")}}
+
+
+def indexed_mxnet(folder: pathlib.Path, n: int) -> dict[str, Any]:
+    (folder / "x.idx").write_text("".join(f"{i}\t{i * 1040}\n" for i in range(n)))
+    return {"path": sparse(folder / "x", 1040 * n), "index_path": str(folder / "x.idx")}
+
+
+def indexed_webdataset(folder: pathlib.Path, n: int) -> dict[str, Any]:
+    with open(folder / "x.idx", "w") as f:
+        f.write(f"v1.2 {n}\n")
+        f.writelines(f"jpg {512 + i * 1536} 1000 {i:08}.jpg\n" for i in range(n))
+    return {"paths": sparse(folder / "x", 1536 * n), "index_paths": str(folder / "x.idx"), "ext": "jpg"}
+
+
+def indexed_array_record(folder: pathlib.Path, n: int) -> dict[str, Any]:
+    riegeli.array_record(folder / "x", [b""] * n)
+    return {"path": str(folder / "x")}
+
+
+def indexed_coco(folder: pathlib.Path, n: int) -> dict[str, Any]:
+    images = [{"id": i, "file_name": f"{i:012}.jpg", "width": 640, "height": 480} for i in range(n // 8)]
+    objects = [{"image_id": i // 8, "category_id": 1, "bbox": [1.5, 2.5, 30.25, 40.5], "iscrowd": 0, "id": i} for i in range(n)]
+    (folder / "x.json").write_text(json.dumps({"images": images, "categories": [{"id": 1}], "annotations": objects}))
+    return {"file_root": str(folder), "annotations_file": str(folder / "x.json")}
+
+
+INDICES = {
+    "tfrecord": (indexed_tfrecord, 10_000_000),
+    "mxnet": (indexed_mxnet, 10_000_000),
+    "webdataset": (indexed_webdataset, 1_000_000),
+    "array_record": (indexed_array_record, 1_000_000),
+    "coco": (indexed_coco, 800_000),
+}
+
+
+def memory(which: str) -> float:
+    """MB of this process: "VmRSS" now, "VmHWM" at most."""
+    return next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith(which)) / 1024
+
+
+def op_of(node: Any) -> Any:
+    while not hasattr(node, "node"):
+        node = next(iter(node.values())) if isinstance(node, dict) else node[0]
+    return node.node.op
+
+
+def index(only: list[str]):
+    """Opens the indices of many records."""
+    print("| reader | entries of the list | s of CPU time | MB at most |\n|---|--:|--:|--:|", flush=True)
+    for name, (make, n) in INDICES.items():
+        if only and name not in only:
+            continue
+        with tempfile.TemporaryDirectory() as folder:
+            op = op_of(getattr(fn.readers, name)(**make(pathlib.Path(folder), n)))
+            pathlib.Path("/proc/self/clear_refs").write_text("5")  # the most from now on
+            before, begin = memory("VmRSS"), time.process_time()
+            records = op.open()
+            seconds, after = time.process_time() - begin, memory("VmHWM")
+            print(f"| {name} | {len(records):,} | {seconds:.2f} | {after - before:.0f} |", flush=True)
+            del records
+    print(flush=True)
 
 
 def server(seconds: float):
@@ -238,8 +325,7 @@ def main():
     parser.add_argument("--seconds", type=float, default=1.0)
     parser.add_argument("--only", nargs="*", default=[])
     args = parser.parse_args()
-    if not args.only:
-        index()
+    index(args.only)
     in_page_cache(args.only, args.seconds)
     if not args.only:
         server(args.seconds)

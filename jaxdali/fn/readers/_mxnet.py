@@ -40,9 +40,11 @@ class _ImageRecords(ExtentRecords):
             rows = table[bounds[k] : bounds[k + 1]]
             if not len(rows):
                 continue
-            offsets = np.sort(rows[:, 1])
-            rows[:, 0] = offsets
-            rows[:-1, 1] = np.diff(offsets)
+            offsets = rows[:, 0]  # in place: they may be millions
+            offsets[:] = rows[:, 1]
+            if (offsets[1:] < offsets[:-1]).any():
+                offsets.sort()
+            np.subtract(offsets[1:], offsets[:-1], out=rows[:-1, 1])
             rows[-1, 1] = max(size - int(offsets[-1]), 0)
         super().__init__(Extents(files, table, bounds))
 

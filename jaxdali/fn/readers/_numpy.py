@@ -11,6 +11,7 @@ from typing import Annotated, Any, ClassVar, Literal, Unpack
 
 import numpy as np
 
+from ... import _cpu
 from ..._core.arguments import Arguments
 from ..._core.building import add, is_node
 from ..._core.context import HostContext
@@ -19,11 +20,13 @@ from ..._core.errors import ArgumentError
 from ..._core.graph import DataNode
 from ..._core.operator import HostOperator
 from ..._core.operator_function import OneOrMore, PerSample, operator_function
+from ..._core.ragged import ALIGNMENT, Packed, plan_offsets
 from ..._core.values import Spec, Value
 from ..._cpu import Status
 from ..._data.files import Files, Path, Paths, as_list, check_which, in_directories, matcher, read_lines, root_of
 from ..._data.listed import OnError, Reader, ReaderHints, Records
 from ..._data.npy import read_header
+from ..._data.ranges import why
 from ..._data.storage import Storage, Store
 from .._tensor.cast import convert
 
@@ -106,6 +109,7 @@ class _Arrays(Records):
         self._op = op
         self._given = dict(op.args.static)
         self._headers: dict[int, Any] = {}
+        self._sizes = np.zeros(len(files), np.int64)  # of the files, when their headers were read
         self.digest = files.digest.hexdigest()[:16]
         try:
             shape, _, dtype, _ = self._header(0, files.read(0) if files.remote else None)
@@ -129,21 +133,27 @@ class _Arrays(Records):
         with io.BytesIO(fetched) if fetched is not None else open(self._files.path(i), "rb") as f:
             shape, fortran, dtype = read_header(f)
             header = shape, fortran, dtype, f.tell()
-            if f.seek(0, os.SEEK_END) < header[-1] + math.prod(shape) * dtype.itemsize:
+            size = self._sizes[i] = f.seek(0, os.SEEK_END)
+            if size < header[-1] + math.prod(shape) * dtype.itemsize:
                 raise ValueError("it is shorter than its header says")
         if self._op.cache_header_information:
             self._headers[i] = header
         return header
 
-    def read(self, i: int) -> tuple[np.ndarray]:
-        fetched = self._files.read(i) if self._files.remote else None
-        shape, fortran, dtype, start = self._header(i, fetched)
-        path, order, region = self._files.path(i), "F" if fortran else "C", self._op.region
+    def _like_the_first(self, i: int, fetched: bytes | None) -> tuple[tuple[int, ...], bool, np.dtype, int]:
+        """The header of an array that has the type and dimensions of all."""
+        shape, _, dtype, _ = header = self._header(i, fetched)
         if (dtype.newbyteorder("="), len(shape)) != (self.whole.dtype, self.whole.ndim):
             raise ValueError(
                 f"it has {len(shape)} dimensions of {dtype.name}, the first file {self.whole.ndim} of {self.whole.dtype}; "
                 "all files must have one type and one number of dimensions"
             )
+        return header
+
+    def read(self, i: int) -> tuple[np.ndarray]:
+        fetched = self._files.read(i) if self._files.remote else None
+        shape, fortran, dtype, start = self._like_the_first(i, fetched)
+        path, order, region = self._files.path(i), "F" if fortran else "C", self._op.region
         if fetched is not None:
             x = np.frombuffer(fetched, dtype, math.prod(shape), start).reshape(shape, order=order)
         elif region is None or self._op.dont_use_mmap or not math.prod(shape):
@@ -153,6 +163,53 @@ class _Arrays(Records):
         if region is not None:
             x = np.array(region.cut(x, self._given))  # a copy, so that what is mapped is read here, in a thread of its own
         return (np.array(x, self.whole.dtype, order="C", copy=None),)
+
+    @classmethod
+    def read_batch(cls, ctx: HostContext, parts: Sequence[tuple[_Arrays, np.ndarray]], threads: Any) -> tuple[Any, ...]:
+        if any(records._op.region or records._files.remote or not records.whole.ndim for records, _ in parts):
+            return super().read_batch(ctx, parts, threads)
+        headers: list[Any] = []  # or why there is none
+        for records, index in parts:
+            for i in index.tolist():
+                try:
+                    headers.append(records._like_the_first(i, None))
+                except OSError as e:
+                    headers.append(f"{e.filename}: {e.strerror}")
+                except ValueError as e:
+                    headers.append(f"{records._files.path(i)}: {e}")
+        whole = parts[0][0].whole
+        shapes = np.array([(0,) * whole.ndim if isinstance(h, str) else h[0] for h in headers], np.int64).reshape(ctx.N, whole.ndim)
+        offsets, need = plan_offsets(shapes, ctx.S)
+        packed = Packed(ctx.empty(need, whole.dtype, 0), offsets, shapes)
+        starts = offsets * np.int64(ALIGNMENT) + np.repeat(np.arange(ctx.S, dtype=np.int64), ctx.B) * packed.data.shape[1]
+        first = 0
+        for records, index in parts:
+            for k, reason in enumerate(records._read_to(packed, starts, headers, first, index, ctx.pool), first):
+                if reason:
+                    ctx.fail(k, Status.READ_ERROR, reason)
+            first += len(index)
+        return (packed,)
+
+    def _read_to(self, packed: Packed, starts: np.ndarray, headers: list[Any], first: int, index: np.ndarray, pool: int) -> list[str]:
+        """Reads whole arrays, the first one as sample `first`: those that lie in their files as they are to be given, natively."""
+        here = headers[first : first + len(index)]
+        wrong = [h if isinstance(h, str) else "" for h in here]
+        plain = [not isinstance(h, str) and h[2].isnative and (not h[1] or min(len(h[0]), math.prod(h[0])) < 2) for h in here]
+        direct = np.flatnonzero(plain)
+        item, error = packed.data.dtype.itemsize, np.zeros(len(direct), np.int32)
+        begin = np.array([here[k][3] for k in direct.tolist()], np.int64)
+        size = packed.shapes[first + direct].prod(axis=1) * item
+        to = packed.data.reshape(-1).view(np.uint8)
+        _cpu.read_ranges(self._files.table, index[direct], begin, to, starts[first + direct] * item, size, self._sizes, error, pool)
+        for k in np.flatnonzero(error).tolist():
+            wrong[direct[k]] = f"{self._files.path(int(index[direct[k]]))}: {why(int(error[k]))}"
+        for k in range(len(index)):
+            if not plain[k] and not wrong[k]:
+                try:
+                    packed[first + k][...] = self.read(int(index[k]))[0]
+                except (OSError, ValueError) as e:  # it is another one than a moment ago
+                    wrong[k] = f"{self._files.path(int(index[k]))}: {e}"
+        return wrong
 
 
 class ReadNumpy(Reader):

@@ -86,6 +86,8 @@ class _Members(Records):
                 if m.flag_bits & 1 or m.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
                     what = "encrypted" if m.flag_bits & 1 else f"compressed by method {m.compress_type}"
                     raise RuntimeError(f"{path}: {m.filename} is {what}; members that are stored or deflated are read")
+                if m.header_offset >= end:
+                    raise RuntimeError(f"{path}: {m.filename} would begin at {m.header_offset}, in the archive's table: it is damaged")
                 self._names.append(m.filename)
                 self._info.append((m.compress_size, m.compress_type, m.file_size, m.CRC))
                 file.append(i)

@@ -23,7 +23,7 @@ import numpy as np
 import pytest
 import riegeli
 from faulty import Faulty
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import jaxdali
@@ -232,17 +232,18 @@ class Shards:
         self.source, self.S, self.pool = ops[0].make_source(ops, seed), S, pool
         self.cursors = self.source.initial()
 
-    def read(self, B: int) -> list[list[tuple[int, int, tuple[bytes, ...]]]]:
-        """The next batch of each shard: (epoch, position, what was read) of each sample."""
-        N, failed = self.S * B, {}
+    def read(self, B: int, failed: dict[int, str] | None = None) -> list[list[tuple[int, int, tuple[bytes, ...]]]]:
+        """The next batch of each shard: (epoch, position, what was read) of each sample. Why some `failed`, if they may."""
+        N, bad = self.S * B, {} if failed is None else failed
         ctx = HostContext(
             S=self.S, B=B, N=N, shard_ids=tuple(range(self.S)), num_shards=self.S, seed=1, num_threads=2, pool=self.pool,
             epoch=np.zeros(N, np.int64), position=np.zeros(N, np.int64), present=np.ones(N, bool), specs=self.source.specs(),
             random_index=-1, bad={}, source_of=lambda i: "", report_bad=lambda *x: None,
-            empty=lambda n, dtype, index=0: np.empty((self.S, n), dtype), fail=lambda i, code, reason="": failed.update({i: reason}),
+            empty=lambda n, dtype, index=0: np.empty((self.S, n), dtype), fail=lambda i, code, reason="": bad.update({i: reason}),
         )  # fmt: skip
         outputs, self.cursors, ids = self.source.read(ctx, self.cursors)
-        assert not failed
+        assert not bad or failed is not None
+        bad.update({i: f"{ids.names[i]}: {why}" for i, why in bad.items()})
         rows = [
             (epoch, position, tuple(np.asarray(x[i]).tobytes() for x in outputs))
             for i, (epoch, position) in enumerate(zip(ids.epoch.tolist(), ids.position.tolist()))
@@ -436,6 +437,68 @@ def test_no_permission_for_files(data_sets, name):
         assert (good, bool(errors)) == (0, True)
         for e in errors:
             assert re.search(rf"readers.{name}.*{top}/{name}.*Permission denied", e)
+
+
+# What may be wrong with a file, of which there is more than one in most data sets: (kind, which, where, value).
+KINDS = ["bit", "byte", "cut", "out", "twice", "zeros", "grow"]
+damage = st.tuples(st.sampled_from(KINDS), st.integers(0, 99), st.integers(0, 9999), st.integers(0, 255))
+CHECKED = {"array_record", "tfrecord", "zip"}  # what the first output has is what was written: it has a checksum
+
+
+def spoil(data: bytearray, kind: str, at: int, value: int):
+    match kind:
+        case "bit":
+            data[at] ^= 1 << value % 8
+        case "byte":
+            data[at] = value
+        case "cut":
+            del data[at:]
+        case "out":
+            del data[at : at + 1 + value % 16]
+        case "twice":
+            data[at:at] = data[at : at + 1 + value % 16]
+        case "zeros":
+            data[at : at + value] = bytes(len(data[at : at + value]))
+        case "grow":
+            data += bytes([value]) * (1 + value % 16)
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+# LMDB's library trusts its pages: the messages in them are damaged by ffi/fuzz/fuzz_records.cc.
+@pytest.mark.parametrize("name", [name for name in READERS if not name.startswith("caffe")])
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(wrong=damage, end=st.booleans())
+def test_damage_is_an_error_that_names_the_file_or_changes_a_record(data_sets, pool, name, wrong, end):
+    kind, which, where, value = wrong
+    arguments = data_sets(name)
+    top = pathlib.Path(data_sets.folder(name))
+    with tempfile.TemporaryDirectory() as other:
+        shutil.copytree(top, other, dirs_exist_ok=True)
+        files = sorted(p for p in pathlib.Path(other).rglob("*") if p.is_file() and p.stat().st_size)
+        path = files[which % len(files)]
+        data = bytearray(path.read_bytes())
+        first = len(data) * 49 // 50 if end else 0  # tables are at the end of many a container
+        spoil(data, kind, first + (len(data) - first) * where // 10000, value)
+        path.write_bytes(data)
+
+        def names_a_file(text: str) -> bool:
+            return other in text or any(p.name in text for p in files)
+
+        try:
+            shards = Shards(name, replaced(arguments, str(top), other), pool, 1)
+        except RuntimeError as e:
+            assert names_a_file(str(e)), e  # noqa: PT017
+            return
+        found = set()
+        for _ in range(SIZE):
+            failed: dict[int, str] = {}
+            (((_, _, record),),) = shards.read(1, failed)
+            assert all(map(names_a_file, failed.values())), failed
+            found |= {record[0]} if not failed else set()
+        shards.close()
+        if name in CHECKED and path.suffix != ".idx":
+            (expected,) = Shards(name, arguments, pool, 1).epochs(1, 1)
+            assert found <= {x[2][0] for x in expected}
 
 
 def test_a_reader_without_a_maker_is_noticed():
