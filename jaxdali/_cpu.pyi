@@ -207,6 +207,14 @@ class RecordBatch:
 def crc32c(arg: bytes, /) -> int:
     """CRC-32C (Castagnoli)"""
 
+def highway_hash(data: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], key: Sequence[int] = ...) -> int:
+    """HighwayHash of 64 bits; without a key: by Riegeli's"""
+
+def check_chunks(arg0: Annotated[NDArray[numpy.uint8], dict(shape=(None, None), order='C', device='cpu', writable=False)], arg1: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], arg2: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], arg3: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], arg4: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], arg5: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu')], arg6: int, /) -> None:
+    """
+    Checks the checksums of Riegeli's chunks of one record: 1: of the header, 2: it is another chunk, 3: of the data
+    """
+
 def parse_integers(text: bytes, out: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu')]) -> tuple[int, int]:
     """How many numbers a text has, and the offset of what is none, or -1"""
 
