@@ -160,7 +160,7 @@ def decode_images(data: Sequence[Annotated[NDArray[numpy.uint8], dict(shape=(Non
     Decodes images into arrays [H, W, C] on a thread pool; the status of each
     """
 
-EXTENSION_VERSION: int = 1
+EXTENSION_VERSION: int = 2
 
 def run_on_pool() -> int:
     """address of RunOnPool, for jaxdali_connect of ffi/common/extension.h"""
