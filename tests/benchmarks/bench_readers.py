@@ -11,6 +11,7 @@ checksums are checked), and under ``shuffle="global"``.
 
 import argparse
 import json
+import mmap
 import pathlib
 import struct
 import sys
@@ -165,7 +166,7 @@ def sequential(folder: pathlib.Path, size: int, fresh: bool = False) -> Callable
     def read() -> int:
         for path in paths:
             with open(path, "rb", buffering=0) as f:
-                while f.readinto(np.empty_like(buffer) if fresh else buffer):
+                while f.readinto(mmap.mmap(-1, buffer.nbytes) if fresh else buffer):
                     pass
         return total // size
 
