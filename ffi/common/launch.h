@@ -272,10 +272,11 @@ struct Parts {
         if (first[i] <= at && at < first[i + 1]) s.slot = i;
     });
     for (;;) {
-      block.Phase([&](int thread) {
-        const auto* from = reinterpret_cast<const uint32_t*>(PlanOf<decltype(s.plan)>(s.slot));
-        for (int k = thread; k < static_cast<int>(sizeof s.plan / 4); k += kThreads)
-          reinterpret_cast<uint32_t*>(&s.plan)[k] = from[k];
+      block.Phase([&](int thread) {  // by memcpy: a plan read as words is what compilers may reorder
+        const void* from = PlanOf<decltype(s.plan)>(s.slot);
+        for (size_t k = 4 * static_cast<size_t>(thread); k < sizeof s.plan; k += 4 * kThreads)
+          std::memcpy(__builtin_assume_aligned(reinterpret_cast<uint8_t*>(&s.plan) + k, 4),
+                      __builtin_assume_aligned(static_cast<const uint8_t*>(from) + k, 4), 4);
       });
       const int64_t begin = first[s.slot], until = first[s.slot + 1] < end ? first[s.slot + 1] : end;
       work(at - begin, until - begin);
