@@ -84,9 +84,9 @@ def decode(
             p = pack([np.frombuffer(f, np.uint8) for f in files], 1, lambda elements, dtype: np.zeros((1, elements), dtype))
             info = _decode.parse_headers(p)
             if orientations is not None:
-                info[:, _decode.ORIENTATION] = orientations
+                info[:, _cpu.Info.ORIENTATION] = orientations
             if regions is not None:
-                info[:, _decode.REGION_Y : _decode.REGION_WIDTH + 1] = regions
+                info[:, _cpu.Info.REGION_Y : _cpu.Info.REGION_W + 1] = regions
             tables = np.zeros((n, _cpu.TABLE_WORDS if kernels else 0), np.int32)
             usable = info[:, _cpu.Info.STATUS] == 0
             scratch = 0
