@@ -248,8 +248,8 @@ struct Axes {
   }
 };
 
-// Of a job the outputs that are made, from those source samples that there are: `out` and `in` are these alone. The axes
-// are the job's.
+// Of a job the outputs that are made, from those source samples that there are: `out` and `in` are these alone. The
+// axes are the job's.
 struct ResizePart {
   Range made[3], held[3];
   static ResizePart Whole(const ResizeJob& job);
