@@ -206,7 +206,7 @@ class Launcher:
                 setup = work.setups[step.id]
                 made = [self._made(r, phase, room, work) for r in step.outputs]
                 scratch = phase.scratch.get(step.id)
-                operands.step(made, setup.params, cut[scratch] if scratch in room.needs else 0)
+                operands.step(made, setup.params, cut[scratch] if scratch is not None and scratch in room.needs else 0)
             codes = self._dispatch(at, segment, phase, operands, work)
         if segment.native:
             work.status.append((label, segment.native, codes))

@@ -127,4 +127,4 @@ _caches: weakref.WeakValueDictionary[CacheOptions, ImageCache] = weakref.WeakVal
 
 def digest(encoded: np.ndarray) -> bytes:
     """What tells a file from all others: its bytes, wherever they come from. A file that changes becomes another."""
-    return hashlib.sha256(encoded).digest()
+    return hashlib.sha256(encoded.data).digest()

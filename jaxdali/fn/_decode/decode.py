@@ -107,7 +107,7 @@ class _Refused:
 
     def add(self, data: np.ndarray):
         """One more; none when there are very many."""
-        digests, digest = self._digests.setdefault(data.size, set()), zlib.crc32(data)
+        digests, digest = self._digests.setdefault(data.size, set()), zlib.crc32(data.data)
         if digest not in digests and self._count < self.MOST:
             digests.add(digest)
             self._count += 1
@@ -118,7 +118,7 @@ class _Refused:
         found = np.zeros(len(encoded), bool)
         for i, size in enumerate(sizes):
             digests = self._digests.get(size)
-            found[i] = digests is not None and zlib.crc32(encoded[i]) in digests
+            found[i] = digests is not None and zlib.crc32(encoded[i].data) in digests
         return found
 
 

@@ -92,7 +92,7 @@ def decode(encoded: np.ndarray, info: np.ndarray) -> np.ndarray:
 def _pillow(data: bytes, kind: int, channels: int) -> np.ndarray:
     from PIL import Image
 
-    with Image.open(io.BytesIO(data), formats=(_PILLOW_FORMAT[kind],)) as im:
+    with Image.open(io.BytesIO(data), formats=(_PILLOW_FORMAT[Format(kind)],)) as im:
         mode = _MODE[channels]
         return np.asarray(im if im.mode == mode else im.convert(mode))
 
