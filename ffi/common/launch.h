@@ -91,7 +91,7 @@ const void* FunctionOf();  // on CUDA; null in the emulation
 
 // The kernel's entry in the list. It is made when the library is loaded, since LaunchBlocks mentions it.
 template <class Kernel>
-inline ListedKernel& kListed = ListKernel(NameOfKernel<Kernel>(), FunctionOf<Kernel>());
+__attribute__((visibility("hidden"))) inline ListedKernel& kListed = ListKernel(NameOfKernel<Kernel>(), FunctionOf<Kernel>());
 
 #if defined(__CUDACC__)
 
@@ -131,8 +131,9 @@ inline const char* LaunchError(const char* kernel, const char* what) {
 // Loads all kernels of this library into a GPU. Where kernels are loaded lazily, as is usual, the first launch of each
 // waits for all that runs there: beside NCCL's kernels, which wait for other GPUs, for ever. Null, or what went wrong.
 extern "C" __attribute__((weak, visibility("default"))) const char* jaxdali_load_kernels(int device) {
-  const char* problem = nullptr;
-  std::thread([&] {  // the current device is a thread's: that of the caller stays
+  static thread_local std::string problem;
+  problem.clear();
+  std::thread([&problem = problem, device] {  // the current device is a thread's: that of the caller stays
     cudaError_t error = cudaSetDevice(device);
     const ListedKernel* last = nullptr;
     for (const ListedKernel& kernel : ListedKernels()) {
@@ -141,12 +142,9 @@ extern "C" __attribute__((weak, visibility("default"))) const char* jaxdali_load
       cudaFuncAttributes attributes;
       error = cudaFuncGetAttributes(&attributes, kernel.function);
     }
-    static std::string text;
-    if (error != cudaSuccess)
-      problem = (text = (last ? last->name : "cudaSetDevice") + ": " + cudaGetErrorString(error)).c_str();
-  })
-      .join();
-  return problem;
+    if (error != cudaSuccess) problem = (last ? last->name : "cudaSetDevice") + ": " + cudaGetErrorString(error);
+  }).join();
+  return problem.empty() ? nullptr : problem.c_str();
 }
 
 template <class Kernel>

@@ -92,10 +92,10 @@ struct StridedKernel : Sources {
     s->in = this->in.template sample<const T>(i);
     s->out = this->out.template sample<T>(i);
     s->end = static_cast<const uint8_t*>(this->in.data) + this->in.capacity * static_cast<int64_t>(sizeof(T));
-    const Status status = this->Find(i, &s->from);
+    if (const Status status = this->Find(i, &s->from); status != kOk) return status;
     s->before = static_cast<int>((reinterpret_cast<uintptr_t>(s->out) & 3) / sizeof(T)) % kEach;
     s->units = s->from.size > 0 ? (s->from.size + s->before + kEach - 1) / kEach : 0;
-    return status;
+    return kOk;
   }
   JAXDALI_HD void Work(const Plan& s, int64_t first, int64_t end) const {
     for (int64_t k = first; k < end; k += kThreads) {

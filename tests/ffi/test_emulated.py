@@ -40,12 +40,14 @@ def test_kernels_are_listed_before_they_are_launched():
 
 
 def test_a_sample_is_planned_once():
-    """Two launches, and the first is one block: whatever the number of samples, no other finds out about them."""
+    """Two launches, once each: one that plans all samples, and one that works."""
     before = MODULE.kernels()
     run(next(CASES["window"](np.random.default_rng(0))), TARGETS["window"], device=jax.devices()[0])
     plan, work = sorted(launched_since(before), key=lambda name: "PlanSamples" not in name)
     assert "PlanSamples<" in plan
     assert work in plan
+    counts = dict(MODULE.kernels())
+    assert [counts[name] - dict(before)[name] for name in (plan, work)] == [1, 1]
 
 
 def test_every_cuda_kernel_is_compared():
