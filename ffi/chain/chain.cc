@@ -72,7 +72,8 @@ ffi::Error MakeDecode(Given* given, const Batch& in, const Batch& out, Chain* ch
   auto stage = std::make_unique<DecodeStage>();
   auto error = given->Apply<I32, I32, int32_t, bool, bool>(
       [&](I32 info, I32, int32_t output_type, bool adjust_orientation, bool fast_idct) {
-        if (in.dtype != DType::kU8 || in.ndim != 1 || static_cast<int64_t>(info.element_count()) != int64_t{out.n} * kInfoColumns)
+        if (in.dtype != DType::kU8 || in.ndim != 1 ||
+            static_cast<int64_t>(info.element_count()) != int64_t{out.n} * kInfoColumns)
           return ffi::Error::InvalidArgument("chain: decode: u8[size] and info i32[N, 13]");
         stage->in = in;
         stage->out = out;

@@ -84,7 +84,8 @@ inline constexpr int kMostStages = 16;
 
 struct Chain {
   std::vector<std::unique_ptr<Stage>> stages;
-  std::vector<Batch> values;  // what goes into the first stage, and what comes out of each; those in between have no data
+  std::vector<Batch>
+      values;  // what goes into the first stage, and what comes out of each; those in between have no data
 
   // Sample i, which lies inside the first and the last. `failed`: the stage whose status it is.
   Status Run(int i, int* failed) const;

@@ -225,8 +225,7 @@ Status Chain::Run(int i, int* failed) const {
     for (int k = 0; k < n; k++) {
       *failed = k;
       const Batch& made = values[k + 1];
-      void* to = k + 1 == n ? made.bytes(i)
-                            : memory[k % 2].OfSize(Size(made, i, parts[k + 1]) * SizeOf(made.dtype));
+      void* to = k + 1 == n ? made.bytes(i) : memory[k % 2].OfSize(Size(made, i, parts[k + 1]) * SizeOf(made.dtype));
       if (Status s = stages[k]->Run(i, parts[k], from, parts[k + 1], to); s != kOk) return s;
       from = to;
     }

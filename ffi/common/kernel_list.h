@@ -15,7 +15,8 @@ struct ListedKernel {
   int64_t launches;      // counted by the emulation
 };
 
-// Hidden, as the entries are (launch.h): what is one symbol for a whole process would be one list for several libraries.
+// Hidden, as the entries are (launch.h): what is one symbol for a whole process would be one list for several
+// libraries.
 __attribute__((visibility("hidden"))) inline std::deque<ListedKernel>& ListedKernels() {
   static std::deque<ListedKernel> kernels;
   return kernels;

@@ -91,7 +91,8 @@ const void* FunctionOf();  // on CUDA; null in the emulation
 
 // The kernel's entry in the list. It is made when the library is loaded, since LaunchBlocks mentions it.
 template <class Kernel>
-__attribute__((visibility("hidden"))) inline ListedKernel& kListed = ListKernel(NameOfKernel<Kernel>(), FunctionOf<Kernel>());
+__attribute__((visibility("hidden"))) inline ListedKernel& kListed =
+    ListKernel(NameOfKernel<Kernel>(), FunctionOf<Kernel>());
 
 #if defined(__CUDACC__)
 
@@ -143,7 +144,8 @@ extern "C" __attribute__((weak, visibility("default"))) const char* jaxdali_load
       error = cudaFuncGetAttributes(&attributes, kernel.function);
     }
     if (error != cudaSuccess) problem = (last ? last->name : "cudaSetDevice") + ": " + cudaGetErrorString(error);
-  }).join();
+  })
+      .join();
   return problem.empty() ? nullptr : problem.c_str();
 }
 

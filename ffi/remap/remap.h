@@ -16,8 +16,8 @@
 
 namespace jaxdali {
 
-// Which point of the input an output pixel (x, y) is taken from; jaxdali/fn/_families/remap.py has the same. Points are in
-// pixels from the image's corner: pixel 0's centre is 0.5. In brackets the numbers of a sample.
+// Which point of the input an output pixel (x, y) is taken from; jaxdali/fn/_families/remap.py has the same. Points are
+// in pixels from the image's corner: pixel 0's centre is 0.5. In brackets the numbers of a sample.
 enum class Points : int32_t {
   kGiven,       // operands [frames of the maps: 1 or the image's; what is added to them]
   kProjective,  // [matrix, 3 x 3, of (x, y, 1)]

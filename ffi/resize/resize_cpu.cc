@@ -428,7 +428,8 @@ Status SourceOf(const ResizeJob& job, ResizePart* part) {
       Taps& taps = ScratchOfThread().taps[d];
       if (!MakeTaps(axes, d, {ends[e], ends[e] + 1}, &taps)) return kTooLarge;
       Range& held = part->held[a];
-      held = e == 0 ? Range{taps.lo, taps.hi} : Range{std::min<int64_t>(held.begin, taps.lo), std::max<int64_t>(held.end, taps.hi)};
+      held = e == 0 ? Range{taps.lo, taps.hi}
+                    : Range{std::min<int64_t>(held.begin, taps.lo), std::max<int64_t>(held.end, taps.hi)};
     }
   }
   return kOk;
