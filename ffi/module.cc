@@ -31,6 +31,7 @@
 #include "ffi/host/records.h"
 #include "ffi/host/riegeli.h"
 #include "ffi/host/shuffle.h"
+#include "ffi/host/tar.h"
 #include "ffi/module_tables.h"
 #include "xla/ffi/api/c_api.h"
 
@@ -290,6 +291,15 @@ void FillField(RecordBatch& batch, int field, AnyArray data, Vector<const int64_
   batch.Fill(field, data.data(), bytes, starts.data(), skip.data(), pool.get());
 }
 
+using jaxdali::TarSamples;
+
+// A view, as long as its owner lives and is not changed.
+nb::ndarray<nb::numpy, const int64_t, nb::shape<-1, 2>, nb::c_contig> Extents(
+    const std::vector<TarSamples::Extent>& x) {
+  const size_t shape[] = {x.size(), 2};
+  return {x.empty() ? nullptr : x[0].data(), 2, shape, nb::handle()};
+}
+
 }  // namespace
 
 NB_MODULE(_cpu, m) {
@@ -338,6 +348,19 @@ NB_MODULE(_cpu, m) {
         jaxdali::FileSizes(table, index.data(), static_cast<int>(index.size()), sizes.data(), error.data(), pool.get());
       },
       "bytes and errno of each file");
+  m.def(
+      "file_heads",
+      [](const jaxdali::FileTable& table, Vector<const int64_t> index,
+         nb::ndarray<uint8_t, nb::ndim<2>, nb::c_contig, nb::device::cpu> heads, Vector<int64_t> sizes,
+         Vector<int32_t> error, int pool_id) {
+        const size_t n = index.size();
+        if (heads.shape(0) != n || sizes.size() != n || error.size() != n) throw nb::value_error("lengths differ");
+        auto pool = Pool(pool_id);
+        nb::gil_scoped_release release;
+        jaxdali::FileHeads(table, index.data(), static_cast<int>(n), heads.data(), static_cast<int64_t>(heads.shape(1)),
+                           sizes.data(), error.data(), pool.get());
+      },
+      "the first bytes of each file, its size, and errno");
   m.def(
       "read_files",
       [](const jaxdali::FileTable& table, Vector<const int64_t> index, Vector<uint8_t> data,
@@ -417,6 +440,45 @@ NB_MODULE(_cpu, m) {
         return std::pair(n, bad);
       },
       nb::arg("text"), nb::arg("out"), "How many numbers a text has, and the offset of what is none, or -1");
+  nb::class_<TarSamples>(m, "TarSamples", "The samples of WebDataset archives: where each output's member is.")
+      .def(nb::init<std::vector<std::vector<std::string> >, bool, TarSamples::Missing, bool>(), nb::arg("extensions"),
+           nb::arg("fold_case"), nb::arg("missing"), nb::arg("keep_names"))
+      .def("begin_file", &TarSamples::BeginFile, nb::arg("samples"), "The next file begins, with so many samples")
+      .def(
+          "scan", [](TarSamples& self, nb::bytes path) { return self.Scan({path.c_str(), path.size()}); },
+          nb::arg("path"), "Goes through an archive; what is wrong with it, to be put behind its path")
+      .def(
+          "parse",
+          [](TarSamples& self, nb::bytes lines, int width, int64_t at) {
+            return self.Parse({lines.c_str(), lines.size()}, width, at);
+          },
+          nb::arg("lines"), nb::arg("width"), nb::arg("at"), "Lines of an index; what is wrong with them")
+      .def("__len__", &TarSamples::size)
+      .def_prop_ro("lines", &TarSamples::lines, "of this file's index")
+      .def(
+          "name",
+          [](const TarSamples& self, int64_t i) {
+            const std::string_view name = self.name(i);
+            return nb::bytes(name.data(), name.size());
+          },
+          nb::arg("i"), "of a sample's first member, where names are kept")
+      .def(
+          "column",
+          [](const TarSamples& self, int output) {
+            if (output < 0 || output >= self.outputs()) throw nb::value_error("TarSamples: no such output");
+            return Extents(self.column(output));
+          },
+          nb::arg("output"), nb::rv_policy::reference_internal, "offset and size of an output's members, i64[n, 2]")
+      .def(
+          "blocks", [](const TarSamples& self) { return Extents(self.blocks()); }, nb::rv_policy::reference_internal,
+          "(first sample, offset of its line in the index) of parts of the list, i64[blocks, 2]");
+  m.def(
+      "tar_index",
+      [](nb::bytes path, nb::callable progress) {
+        const jaxdali::TarIndex index = jaxdali::IndexOf({path.c_str(), path.size()}, [&](int64_t n) { progress(n); });
+        return nb::make_tuple(nb::bytes(index.text.data(), index.text.size()), index.samples, index.error);
+      },
+      nb::arg("path"), nb::arg("progress"), "The lines of an archive's index, how many they are, and what is wrong");
   m.def(
       "read_ranges",
       [](const jaxdali::FileTable& table, Vector<const int64_t> files, Vector<const int64_t> offsets,

@@ -7,6 +7,7 @@
 #include "ffi/cpu_codecs/image_header.h"
 #include "ffi/host/files.h"
 #include "ffi/host/record_parser.h"
+#include "ffi/host/tar.h"
 
 namespace nb = nanobind;
 
@@ -56,6 +57,10 @@ void DefineTables(nb::module_& m) {
       .value("BYTES", ValueType::kBytes)
       .value("FLOATS", ValueType::kFloats)
       .value("INTS", ValueType::kInts);
+  nb::enum_<TarSamples::Missing>(m, "Missing", nb::is_arithmetic(), "what becomes of a sample that lacks a member")
+      .value("EMPTY", TarSamples::Missing::kEmpty)
+      .value("SKIP", TarSamples::Missing::kSkip)
+      .value("ERROR", TarSamples::Missing::kError);
   m.attr("SIZE_CHANGED") = kSizeChanged;
   m.def(
       "status_table",

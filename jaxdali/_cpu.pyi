@@ -1,5 +1,5 @@
 # What nanobind's stubgen says of the compiled module: python -m nanobind.stubgen -m jaxdali._cpu -o jaxdali/_cpu.pyi, and this line.
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 import enum
 from typing import Annotated
 
@@ -125,6 +125,15 @@ class ValueType(enum.IntEnum):
 
     INTS = 3
 
+class Missing(enum.IntEnum):
+    """what becomes of a sample that lacks a member"""
+
+    EMPTY = 0
+
+    SKIP = 1
+
+    ERROR = 2
+
 SIZE_CHANGED: int = -1
 
 def status_table() -> dict:
@@ -179,6 +188,9 @@ class FileTable:
 def file_sizes(arg0: FileTable, arg1: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], arg2: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu')], arg3: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu')], arg4: int, /) -> None:
     """bytes and errno of each file"""
 
+def file_heads(arg0: FileTable, arg1: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], arg2: Annotated[NDArray[numpy.uint8], dict(shape=(None, None), order='C', device='cpu')], arg3: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu')], arg4: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu')], arg5: int, /) -> None:
+    """the first bytes of each file, its size, and errno"""
+
 def read_files(arg0: FileTable, arg1: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], arg2: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu')], arg3: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], arg4: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], arg5: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu')], arg6: int, /) -> None:
     """the files' bytes, each at its place in a buffer"""
 
@@ -217,6 +229,42 @@ def check_chunks(arg0: Annotated[NDArray[numpy.uint8], dict(shape=(None, None), 
 
 def parse_integers(text: bytes, out: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu')]) -> tuple[int, int]:
     """How many numbers a text has, and the offset of what is none, or -1"""
+
+class TarSamples:
+    """The samples of WebDataset archives: where each output's member is."""
+
+    def __init__(self, extensions: Sequence[Sequence[str]], fold_case: bool, missing: Missing, keep_names: bool) -> None: ...
+
+    def begin_file(self, samples: int) -> None:
+        """The next file begins, with so many samples"""
+
+    def scan(self, path: bytes) -> str:
+        """
+        Goes through an archive; what is wrong with it, to be put behind its path
+        """
+
+    def parse(self, lines: bytes, width: int, at: int) -> str:
+        """Lines of an index; what is wrong with them"""
+
+    def __len__(self) -> int: ...
+
+    @property
+    def lines(self) -> int:
+        """of this file's index"""
+
+    def name(self, i: int) -> bytes:
+        """of a sample's first member, where names are kept"""
+
+    def column(self, output: int) -> Annotated[NDArray[numpy.int64], dict(shape=(None, 2), order='C', writable=False)]:
+        """offset and size of an output's members, i64[n, 2]"""
+
+    def blocks(self) -> Annotated[NDArray[numpy.int64], dict(shape=(None, 2), order='C', writable=False)]:
+        """
+        (first sample, offset of its line in the index) of parts of the list, i64[blocks, 2]
+        """
+
+def tar_index(path: bytes, progress: Callable) -> tuple:
+    """The lines of an archive's index, how many they are, and what is wrong"""
 
 def read_ranges(arg0: FileTable, arg1: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], arg2: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], arg3: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu')], arg4: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], arg5: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], arg6: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], arg7: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu')], arg8: int, /) -> None:
     """the bytes of ranges of files, each at its place in a buffer"""

@@ -1,11 +1,14 @@
-// Mutates records of every container, and the indices, and parses them under the sanitizers: no mutation may lead
-// outside of a record or of a value's place.
+// Mutates what native code parses of containers, under the sanitizers: records of TFRecord and RecordIO files, Caffe's
+// and Caffe2's messages, the headers of tar archives, and the text of indices. No mutation may lead outside of a record
+// or of a value's place. (Zip, Riegeli's blocks, and LMDB's pages are parsed elsewhere.)
 //
 //   fuzz_records [MUTATIONS [SEED]]
 //
-// The seeds are written here. Each mutation is read twice: from memory, a heap block of exactly the right size, and
-// from a file, where it lies between other bytes; both must find the same, and values that are what their sizes say.
-// Exits with 1 when they differ, or when fewer than a fifth of the mutations can still be read.
+// The seeds are written here. Each mutation is read from memory, a heap block of exactly the right size; every fourth
+// one, and each archive, also from a file, where a record lies between other bytes: both must find the same, and values
+// that are what their sizes say. Exits with 1 when they differ, or when fewer than a fifth of the mutations of records,
+// or a tenth of those of archives, can still be read.
+#include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -19,6 +22,7 @@
 #include "ffi/host/crc32c.h"
 #include "ffi/host/index_text.h"
 #include "ffi/host/records.h"
+#include "ffi/host/tar.h"
 
 namespace jaxdali {
 namespace {
@@ -166,6 +170,95 @@ void Index(Mutator* mutate) {
   if (n > room || bad >= static_cast<int64_t>(text.size())) std::abort();
 }
 
+void LinesOfAnIndex(Mutator* mutate) {
+  const Data text =
+      (*mutate)(Text("jpg 512 1000 a/0.jpg cls 2048 1 a/0.cls\njpg 3072 9 1.jpg\n\nCLS 4608 2 d/2.CLS\n"));
+  auto input = Exact<char>(text.size());
+  std::copy(text.begin(), text.end(), input.get());
+  TarSamples samples({{"jpg", "png"}, {"cls"}}, mutate->below(2) != 0,
+                     static_cast<TarSamples::Missing>(mutate->below(3)), true);
+  samples.BeginFile(mutate->below(5));
+  samples.Parse({input.get(), text.size()}, 3 + mutate->below(2), 0);
+  for (int64_t i = 0; i < samples.size(); i++)
+    for (int k = 0; k < samples.outputs(); k++)
+      for (const int64_t x : samples.column(k)[static_cast<size_t>(i)])
+        if (x < 0 || samples.name(i).size() > text.size()) std::abort();
+}
+
+constexpr size_t kTarBlock = 512;
+
+void FixSum(uint8_t* header) {
+  std::memset(header + 148, ' ', 8);
+  int sum = 0;
+  for (size_t i = 0; i < kTarBlock; i++) sum += header[i];
+  std::snprintf(reinterpret_cast<char*>(header) + 148, 8, "%06o", static_cast<unsigned>(sum));
+}
+
+Data TarPart(const std::string& name, char type, const Data& content) {
+  Data d(kTarBlock);
+  std::copy(name.begin(), name.end(), d.begin());
+  std::snprintf(reinterpret_cast<char*>(&d[124]), 12, "%011zo", content.size());
+  d[156] = static_cast<uint8_t>(type);
+  std::memcpy(&d[257], "ustar", 6);
+  FixSum(d.data());
+  return d + content + Data(-content.size() & (kTarBlock - 1));
+}
+
+Data Archive() {
+  const std::string pax = "30 path=folder/second.seg.png\n12 size=600\n";
+  return TarPart("folder/", '5', {}) + TarPart("folder/first.jpg", '0', Data(700, 1)) +
+         TarPart("././@LongLink", 'L', Text("folder/first.and.a.long.name")) +
+         TarPart("folder/first", '0', Data(3, 2)) + TarPart("pax", 'x', Data(pax.begin(), pax.end())) +
+         TarPart("second", '0', Data(600, 3)) + TarPart("folder/sparse.jpg", 'S', Data(9, 4)) +
+         TarPart(".hidden.jpg", '0', Data(1, 5)) + TarPart("folder/third.jpg", '\0', {}) + Data(2 * kTarBlock);
+}
+
+// A mutation of an archive: mostly of its headers, whose sums are right again, else few get beyond these.
+Data MutatedArchive(Mutator* mutate) {
+  static const Data kArchive = Archive();
+  if (mutate->below(4) == 0) return (*mutate)(kArchive);
+  Data d = kArchive;
+  for (int i = 0, n = 1 + mutate->below(4); i < n; i++) {
+    const size_t block = static_cast<size_t>(mutate->below(d.size() / kTarBlock)) * kTarBlock;
+    static const size_t kFields[] = {0, 1, 5, 100, 124, 125, 130, 134, 135, 156, 257, 262, 345, 482, 504};
+    d[block + kFields[mutate->below(std::size(kFields))]] =
+        static_cast<uint8_t>(mutate->below(2) ? "\0 0197xLSg5\x80\xff/."[mutate->below(16)] : mutate->below(256));
+    if (d[block + 257] == 'u') FixSum(&d[block]);
+  }
+  if (mutate->below(8) == 0) d.resize(static_cast<size_t>(mutate->below(d.size())));
+  return d;
+}
+
+std::string Members(const RecordPlace& place, RecordBytes::Window* window) {
+  RecordBytes bytes(place, window);
+  TarReader reader(&bytes);
+  std::string all;
+  for (TarMember m; reader.Next(&m);) {
+    if (m.offset < 0 || m.size < 0 || m.size > place.size - m.offset) std::abort();
+    all += m.name + " " + std::to_string(m.offset) + " " + std::to_string(m.size) + "\n";
+  }
+  return all + reader.error();
+}
+
+// Whether an archive could be read; -1: not the same from memory and from a file.
+int ReadArchive(const Data& data, const std::string& path) {
+  auto input = Exact<uint8_t>(data.size());
+  std::copy(data.begin(), data.end(), input.get());
+  const auto size = static_cast<int64_t>(data.size());
+  const std::string expected = Members({input.get(), -1, 0, size}, nullptr);
+  std::ofstream(path, std::ios::binary) << std::string(data.begin(), data.end());
+  RecordBytes::Window window;
+  const int fd = open(path.c_str(), O_RDONLY);
+  const std::string found = Members({nullptr, fd, 0, size}, &window);
+  close(fd);
+  TarSamples samples({{"jpg"}, {"seg.png", "and.a.long.name"}}, true, TarSamples::Missing::kEmpty, true);
+  const std::string why = samples.Scan(path);
+  for (int64_t i = 0; i < samples.size(); i++)
+    if (samples.name(i).find('\0') != std::string_view::npos) std::abort();
+  IndexOf(path, [](int64_t) {});
+  return found != expected ? -1 : why.empty();
+}
+
 }  // namespace
 }  // namespace jaxdali
 
@@ -178,7 +271,7 @@ int main(int argc, char** argv) {
   std::filesystem::create_directory(folder);
   const auto seeds = Seeds();
   std::map<std::string, int> outcome;
-  int read = 0, differ = 0;
+  int read = 0, archives = 0, differ = 0;
   for (int k = 0; k < mutations; k++) {
     const Seed& seed = seeds[static_cast<size_t>(k) % seeds.size()];
     Data data = k < static_cast<int>(seeds.size()) ? seed.data : mutate(seed.data);
@@ -196,10 +289,15 @@ int main(int argc, char** argv) {
     std::erase_if(why, [](char c) { return c >= '0' && c <= '9'; });
     outcome[why]++;
     Index(&mutate);
+    LinesOfAnIndex(&mutate);
+    const int archive = ReadArchive(k ? MutatedArchive(&mutate) : Archive(), folder / "x.tar");
+    archives += archive > 0;
+    differ += archive < 0;
+    if (k == 0 && archive != 1) std::abort();
   }
   std::filesystem::remove_all(folder);
   for (const auto& [text, n] : outcome) std::printf("%6d  %s\n", n, text.empty() ? "read" : text.c_str());
-  std::printf("%d mutations of %zu records, %d read; %d differ between memory and file\n", mutations, seeds.size(),
-              read, differ);
-  return differ != 0 || read * 5 < mutations;
+  std::printf("%d mutations of %zu records, %d read, and of an archive, %d read; %d differ between memory and file\n",
+              mutations, seeds.size(), read, archives, differ);
+  return differ != 0 || read * 5 < mutations || archives * 10 < mutations;
 }

@@ -7,7 +7,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <numeric>
 #include <utility>
 
 namespace jaxdali {
@@ -35,29 +34,73 @@ struct OpenFile {
   OpenFile(const OpenFile&) = delete;
   OpenFile& operator=(const OpenFile&) = delete;
 
-  int32_t Read(int64_t offset, uint8_t* data, int64_t size) const {
-    for (int64_t done = 0; done < size;) {
-      ssize_t got = pread(fd, data + done, static_cast<size_t>(std::min(size - done, kMostAtOnce)), offset + done);
-      if (got > 0)
-        done += got;
-      else if (got == 0)
-        return kSizeChanged;
-      else if (errno != EINTR)
-        return errno;
-    }
-    return 0;
-  }
-
   int fd;
   int32_t error = 0;
 };
 
 int32_t ReadOne(const std::string& path, uint8_t* data, int64_t size) {
   OpenFile file(path, size);
-  return file.error != 0 ? file.error : file.Read(0, data, size);
+  return file.error != 0 ? file.error : ReadAt(file.fd, 0, data, size);
 }
 
 }  // namespace
+
+int32_t ReadAt(int fd, int64_t offset, uint8_t* to, int64_t n) {
+  while (n > 0) {
+    const ssize_t got = pread(fd, to, static_cast<size_t>(std::min(n, kMostAtOnce)), offset);
+    if (got == 0) return kSizeChanged;
+    if (got < 0) {
+      if (errno == EINTR) continue;
+      return errno;
+    }
+    offset += got;
+    to += got;
+    n -= got;
+  }
+  return 0;
+}
+
+void ForEachPart(std::vector<FileRange>* ranges, ThreadPool* pool,
+                 const std::function<void(FileRange* begin, FileRange* end)>& read) {
+  constexpr size_t kMostRanges = 64;         // of a part,
+  constexpr int64_t kMostBytes = 256 << 10;  // so that few files keep all threads busy, too
+  const auto before = [](const FileRange& a, const FileRange& b) {
+    return a.file != b.file ? a.file < b.file : a.offset != b.offset ? a.offset < b.offset : a.id < b.id;
+  };
+  std::vector<FileRange>& r = *ranges;
+  if (!std::is_sorted(r.begin(), r.end(), before)) std::sort(r.begin(), r.end(), before);
+  std::vector<size_t> parts;  // where each begins
+  int64_t bytes = 0;
+  for (size_t k = 0; k < r.size(); k++) {
+    if (k == 0 || r[k].file != r[k - 1].file || k - parts.back() == kMostRanges || bytes >= kMostBytes) {
+      parts.push_back(k);
+      bytes = 0;
+    }
+    bytes += r[k].size;
+  }
+  parts.push_back(r.size());
+  pool->Run(static_cast<int>(parts.size()) - 1, [&](int p) { read(r.data() + parts[p], r.data() + parts[p + 1]); });
+}
+
+void ReadNeighbours(int fd, FileRange* begin, FileRange* end) {
+  constexpr int64_t kMostBetween = 4096;  // bytes between two ranges that are read with them: cheaper than a call
+  constexpr int kMostPlaces = 128;
+  uint8_t between[kMostBetween];
+  for (FileRange *first = begin, *next; first < end; first = next) {
+    iovec places[kMostPlaces];
+    int n = 0;
+    int64_t at = first->offset;
+    for (next = first; next < end && n + 2 <= kMostPlaces; next++) {
+      const int64_t gap = next->offset - at;
+      if (gap < 0 || gap > kMostBetween) break;
+      if (gap > 0) places[n++] = {between, static_cast<size_t>(gap)};
+      places[n++] = {next->to, static_cast<size_t>(next->size)};
+      at = next->offset + next->size;
+    }
+    const bool together = next - first > 1 && preadv(fd, places, n, first->offset) == at - first->offset;
+    for (FileRange* r = first; r < next; r++) r->error = together ? 0 : ReadAt(fd, r->offset, r->to, r->size);
+  }
+}
 
 FileTable::FileTable(std::string root, std::string names, std::vector<int64_t> ends)
     : root_(std::move(root)), names_(std::move(names)), ends_(std::move(ends)) {
@@ -87,6 +130,30 @@ void FileSizes(const FileTable& table, const int64_t* index, int n, int64_t* siz
   });
 }
 
+void FileHeads(const FileTable& table, const int64_t* index, int n, uint8_t* heads, int64_t head, int64_t* sizes,
+               int32_t* error, ThreadPool* pool) {
+  pool->Run(n, [&](int i) {
+    sizes[i] = 0;
+    error[i] = 0;
+    uint8_t* const to = heads + i * head;
+    std::fill(to, to + head, uint8_t{0});
+    int fd;
+    do {
+      fd = open(table.path(index[i]).c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);  // which waits for no pipe
+    } while (fd < 0 && errno == EINTR);
+    struct stat st;
+    if (fd < 0 || fstat(fd, &st) != 0)
+      error[i] = errno;
+    else if (!S_ISREG(st.st_mode))
+      error[i] = S_ISDIR(st.st_mode) ? EISDIR : EINVAL;
+    else if (int32_t e = ReadAt(fd, 0, to, std::min<int64_t>(head, st.st_size)))
+      error[i] = e;
+    else
+      sizes[i] = st.st_size;
+    if (fd >= 0) close(fd);
+  });
+}
+
 void ReadFiles(const FileTable& table, const int64_t* index, int n, uint8_t* data, const int64_t* starts,
                const int64_t* sizes, int32_t* error, ThreadPool* pool) {
   std::vector<int64_t> cost(sizes, sizes + n);
@@ -101,47 +168,13 @@ void ReadFiles(const FileTable& table, const int64_t* index, int n, uint8_t* dat
 void ReadRanges(const FileTable& table, const int64_t* files, const int64_t* offsets, int n, uint8_t* data,
                 const int64_t* starts, const int64_t* sizes, const int64_t* file_sizes, int32_t* error,
                 ThreadPool* pool) {
-  constexpr int kMostRanges = 64;            // of a part,
-  constexpr int64_t kMostBytes = 256 << 10;  // so that few files keep all threads busy, too
-  constexpr int64_t kMostBetween = 512;      // bytes between two ranges that are read with them: cheaper than a call
-  std::vector<int> order(n);
-  std::iota(order.begin(), order.end(), 0);
-  std::sort(order.begin(), order.end(), [&](int a, int b) {
-    return files[a] != files[b] ? files[a] < files[b] : offsets[a] != offsets[b] ? offsets[a] < offsets[b] : a < b;
-  });
-  std::vector<int> parts;  // where in `order` each begins
-  int64_t bytes = 0;
-  for (int k = 0; k < n; k++) {
-    if (k == 0 || files[order[k]] != files[order[k - 1]] || k - parts.back() == kMostRanges || bytes >= kMostBytes) {
-      parts.push_back(k);
-      bytes = 0;
-    }
-    bytes += sizes[order[k]];
-  }
-  parts.push_back(n);
-  pool->Run(static_cast<int>(parts.size()) - 1, [&](int p) {
-    int64_t f = files[order[parts[p]]];
-    OpenFile file(table.path(f), file_sizes[f]);
-    for (int k = parts[p], next; k < parts[p + 1]; k = next) {
-      iovec places[2 * kMostRanges];
-      uint8_t between[kMostBetween];
-      int n = 0;
-      int64_t end = offsets[order[k]];
-      for (next = k; next < parts[p + 1]; next++) {
-        const int i = order[next];
-        const int64_t gap = offsets[i] - end;
-        if (gap < 0 || gap > kMostBetween) break;
-        if (gap > 0) places[n++] = {between, static_cast<size_t>(gap)};
-        places[n++] = {data + starts[i], static_cast<size_t>(sizes[i])};
-        end = offsets[i] + sizes[i];
-      }
-      const int64_t begin = offsets[order[k]];
-      const bool together = file.error == 0 && next - k > 1 && preadv(file.fd, places, n, begin) == end - begin;
-      for (int j = k; j < next; j++) {
-        const int i = order[j];
-        error[i] = together ? 0 : file.error != 0 ? file.error : file.Read(offsets[i], data + starts[i], sizes[i]);
-      }
-    }
+  std::vector<FileRange> ranges;
+  ranges.reserve(static_cast<size_t>(n));
+  for (int i = 0; i < n; i++) ranges.push_back({files[i], offsets[i], sizes[i], data + starts[i], i});
+  ForEachPart(&ranges, pool, [&](FileRange* begin, FileRange* end) {
+    OpenFile file(table.path(begin->file), file_sizes[begin->file]);
+    if (file.error == 0) ReadNeighbours(file.fd, begin, end);
+    for (FileRange* r = begin; r < end; r++) error[r->id] = file.error != 0 ? file.error : r->error;
   });
 }
 

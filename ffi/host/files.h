@@ -3,6 +3,7 @@
 #define JAXDALI_FFI_COMMON_FILES_H_
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -25,8 +26,30 @@ class FileTable {
 
 inline constexpr int32_t kSizeChanged = -1;
 
+// Reads exactly n bytes; 0, errno, or kSizeChanged where the file ends before.
+int32_t ReadAt(int fd, int64_t offset, uint8_t* to, int64_t n);
+
+// A range of a file, and where it goes. error: as of `ReadAt`.
+struct FileRange {
+  int64_t file, offset, size;
+  uint8_t* to;
+  int id;
+  int32_t error = 0;
+};
+
+// Sorts ranges by file and offset, and hands them to the pool's threads in parts of one file each, which `read` reads.
+void ForEachPart(std::vector<FileRange>* ranges, ThreadPool* pool,
+                 const std::function<void(FileRange* begin, FileRange* end)>& read);
+
+// Reads ranges of an open file, which are sorted; those that lie close together with one call.
+void ReadNeighbours(int fd, FileRange* begin, FileRange* end);
+
 // sizes[i]: bytes of file index[i], 0 when it can't be read; error[i]: 0 or errno.
 void FileSizes(const FileTable& table, const int64_t* index, int n, int64_t* sizes, int32_t* error, ThreadPool* pool);
+
+// The same, and the first bytes of each file: `head` of them to heads + i*head, zeros where it has fewer.
+void FileHeads(const FileTable& table, const int64_t* index, int n, uint8_t* heads, int64_t head, int64_t* sizes,
+               int32_t* error, ThreadPool* pool);
 
 // Reads file index[i] to data + starts[i]; error[i]: 0, errno, or kSizeChanged when the file has not sizes[i] bytes any
 // more. Samples whose error is set already are skipped.

@@ -1,49 +1,40 @@
 #include "ffi/host/record_bytes.h"
 
-#include <unistd.h>
-
 #include <algorithm>
-#include <cerrno>
 #include <cstring>
 
 #include "ffi/host/files.h"
 
 namespace jaxdali {
 
-int ReadAt(int fd, int64_t offset, uint8_t* to, int64_t n) {
-  while (n > 0) {
-    const ssize_t got = pread(fd, to, static_cast<size_t>(std::min<int64_t>(n, int64_t{1} << 30)), offset);
-    if (got == 0) return kSizeChanged;
-    if (got < 0) {
-      if (errno == EINTR) continue;
-      return errno;
-    }
-    offset += got;
-    to += got;
-    n -= got;
-  }
-  return 0;
-}
-
 std::string Why(int error) {
   return error == kSizeChanged ? "the file ends before the record does" : std::strerror(error);
 }
 
-const uint8_t* RecordBytes::Peek(int64_t at, int64_t n) {
-  constexpr int64_t kAhead = 512;  // bytes that are read at least: the keys and lengths of messages lie close together
+const uint8_t* RecordBytes::Held(int64_t at, int64_t n) const {
   if (at < 0 || n < 0 || at > size() || n > size() - at) return nullptr;
   if (place_.data != nullptr) return place_.data + at;
+  if (window_ == nullptr || window_->fd != place_.fd) return nullptr;
+  const int64_t from = place_.offset + at - window_->at;
+  return from >= 0 && from <= window_->size && n <= window_->size - from ? window_->data + from : nullptr;
+}
+
+const uint8_t* RecordBytes::Peek(int64_t at, int64_t n) {
+  constexpr int64_t kAhead = 512;  // bytes that are read at least: the keys and lengths of messages lie close together
+  if (const uint8_t* held = Held(at, n)) return held;
+  if (place_.data != nullptr || at < 0 || n < 0 || at > size() || n > size() - at) return nullptr;
   if (n > kWindow || window_ == nullptr) return nullptr;
-  if (at < window_at_ || at + n > window_at_ + window_size_) {
-    window_at_ = at;
-    window_size_ = std::min(std::max(n, kAhead), size() - at);
-    if (int e = ReadAt(place_.fd, place_.offset + at, window_, window_size_)) {
-      error_ = e;
-      window_size_ = 0;
-      return nullptr;
-    }
+  const int64_t from = place_.offset + at, end = std::max(place_.offset + place_.size, place_.end);
+  const int64_t some = std::min(std::max(n, kAhead), end - from);
+  window_->fd = -1;
+  if (int e = ReadAt(place_.fd, from, window_->data, some)) {
+    error_ = e;
+    return nullptr;
   }
-  return window_ + (at - window_at_);
+  window_->fd = place_.fd;
+  window_->at = from;
+  window_->size = some;
+  return window_->data;
 }
 
 bool RecordBytes::Copy(int64_t at, int64_t n, uint8_t* to) {

@@ -3,6 +3,7 @@
 #define JAXDALI_FFI_HOST_RECORD_PARSER_H_
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -23,9 +24,12 @@ enum class ValueType : int32_t { kNone, kBytes, kFloats, kInts };
 
 // Values of one field, as they lie in the record: bytes or floats as they are, or protobuf's varints.
 struct Piece {
+  static constexpr int64_t kMostKept = 16;
   int32_t field;
   ValueType type;
   int64_t offset, size;
+  bool kept = false;  // in `bytes`: of few bytes that were looked at, reading them again would cost more
+  std::array<uint8_t, kMostKept> bytes = {};
 };
 
 // What became of one field of one record. dims: what the record says of the shape, or zeros.

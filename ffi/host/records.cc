@@ -15,6 +15,7 @@ namespace {
 
 constexpr int64_t kSmall = 16384;       // records up to this size are read whole,
 constexpr int64_t kAtOnce = 256 << 10;  // and as many of them together
+constexpr int kTogether = 8;            // larger ones that a thread takes at once
 
 // Replaces a parser's complaint, which counts only where the bytes are those that were written.
 void CheckIfFramed(const RecordLayout& layout, RecordBytes* record, std::string* error) {
@@ -61,11 +62,18 @@ std::string ParseRecord(const RecordLayout& layout, RecordBytes* record, FieldIn
 RecordBatch::RecordBatch(RecordLayout layout, int n)
     : layout_(std::move(layout)), samples_(n), infos_(static_cast<size_t>(n) * layout_.fields) {}
 
-void RecordBatch::Parse(int i, bool checked, uint8_t* window) {
+void RecordBatch::Parse(int i, bool checked, RecordBytes::Window* window) {
   Sample& s = samples_[i];
   RecordBytes bytes(s.place, window);
   s.pieces.reserve(static_cast<size_t>(layout_.fields));
   s.error = ParseRecord(layout_, &bytes, &infos_[static_cast<size_t>(i) * layout_.fields], &s.pieces);
+  for (Piece& p : s.pieces) {
+    if (s.place.data != nullptr) break;
+    const uint8_t* held = p.size <= Piece::kMostKept ? bytes.Held(p.offset, p.size) : nullptr;
+    if (held == nullptr) continue;
+    std::copy_n(held, p.size, p.bytes.begin());
+    p.kept = true;
+  }
   if (!checked) CheckIfFramed(layout_, &bytes, &s.error);
   if (!s.error.empty() && bytes.error()) s.error = Why(bytes.error());
 }
@@ -117,7 +125,7 @@ void RecordBatch::ScanFiles(const FileTable& table, const int64_t* stamps, const
     if (s.error.empty() && (offsets[i] < 0 || sizes[i] < 0 || sizes[i] > stamps[2 * index[i]] - offsets[i]))
       s.error = "it lies outside of the file, which has " + std::to_string(stamps[2 * index[i]]) +
                 " bytes: the index is of another file, or the file is truncated";
-    s.place = {nullptr, f.fd, offsets[i], sizes[i]};
+    s.place = {nullptr, f.fd, offsets[i], sizes[i], stamps[2 * index[i]]};
     const bool goes_on = i > 0 && s.error.empty() && small(i) && samples_[i - 1].error.empty() && small(i - 1) &&
                          index[i] == index[i - 1] && offsets[i] == offsets[i - 1] + sizes[i - 1] && bytes < kAtOnce;
     if (!goes_on) {
@@ -126,6 +134,10 @@ void RecordBatch::ScanFiles(const FileTable& table, const int64_t* stamps, const
     }
     if (s.error.empty() && small(i)) room += sizes[i], bytes += sizes[i];
   }
+  std::vector<int> jobs;  // where each begins in `runs`: large records share a window
+  for (int r = 0; r < static_cast<int>(runs.size()); r++)
+    if (r == 0 || small(runs[r]) || small(runs[r - 1]) || r - jobs.back() == kTogether) jobs.push_back(r);
+  jobs.push_back(static_cast<int>(runs.size()));
   runs.push_back(n());
   arena_.reset(new uint8_t[static_cast<size_t>(std::max<int64_t>(room, 1))]);
   std::vector<uint8_t*> places(samples_.size());
@@ -134,65 +146,100 @@ void RecordBatch::ScanFiles(const FileTable& table, const int64_t* stamps, const
     places[i] = place;
     if (samples_[i].error.empty() && small(i)) place += sizes[i];
   }
-  pool->Run(static_cast<int>(runs.size()) - 1, [&](int r) {
+  pool->Run(static_cast<int>(jobs.size()) - 1, [&](int job) {
     RecordBytes::Window window;
-    const int first = runs[r], end = runs[r + 1];
-    const RecordPlace all = samples_[first].place;
-    const bool together = end - first > 1 && ReadAt(all.fd, all.offset, places[first],
-                                                    places[end - 1] - places[first] + sizes[end - 1]) == 0;
-    for (int i = first; i < end; i++) {
-      Sample& s = samples_[i];
-      if (!s.error.empty()) continue;
-      if (small(i)) {
-        if (int e = together ? 0 : ReadAt(s.place.fd, s.place.offset, places[i], sizes[i])) {
-          s.error = Why(e);
-          continue;
+    for (int r = jobs[job]; r < jobs[job + 1]; r++) {
+      const int first = runs[r], end = runs[r + 1];
+      const RecordPlace all = samples_[first].place;
+      const bool together = end - first > 1 && ReadAt(all.fd, all.offset, places[first],
+                                                      places[end - 1] - places[first] + sizes[end - 1]) == 0;
+      for (int i = first; i < end; i++) {
+        Sample& s = samples_[i];
+        if (!s.error.empty()) continue;
+        if (small(i)) {
+          if (int e = together ? 0 : ReadAt(s.place.fd, s.place.offset, places[i], sizes[i])) {
+            s.error = Why(e);
+            continue;
+          }
+          s.place.data = places[i];
         }
-        s.place.data = places[i];
+        Parse(i, checked[i], &window);
+        checked[i] = s.error.empty();
       }
-      Parse(i, checked[i], window);
-      checked[i] = s.error.empty();
     }
   });
 }
 
 void RecordBatch::Fill(int field, void* data, int bytes_per_element, const int64_t* starts, const bool* skip,
                        ThreadPool* pool) {
-  pool->Run(n(), [&](int i) {
-    Sample& s = samples_[i];
-    if (!s.error.empty() || skip[i]) return;
-    uint8_t* to = static_cast<uint8_t*>(data) + starts[i] * bytes_per_element;
-    RecordBytes bytes(s.place);
-    std::vector<uint8_t> varints;
-    int64_t room = info(i, field).count;
+  const auto place_of = [&](int i) { return static_cast<uint8_t*>(data) + starts[i] * bytes_per_element; };
+  std::vector<FileRange> ranges;  // what goes from a file to its place as it is
+  std::vector<int> others;        // records of which something does not
+  for (int i = 0; i < n(); i++) {
+    const Sample& s = samples_[i];
+    if (!s.error.empty() || skip[i]) continue;
+    bool all = true;
+    uint8_t* to = place_of(i);
     for (const Piece& p : s.pieces) {
       if (p.field != field) continue;
-      bool good;
-      if (p.type != ValueType::kInts) {
+      if (s.Direct(p))
+        ranges.push_back({s.place.fd, s.place.offset + p.offset, p.size, to, i});
+      else
+        all = false;
+      to += p.size;
+    }
+    if (!all) others.push_back(i);
+  }
+  ForEachPart(&ranges, pool,
+              [](FileRange* begin, FileRange* end) { ReadNeighbours(static_cast<int>(begin->file), begin, end); });
+  for (const FileRange& r : ranges)
+    if (r.error) samples_[static_cast<size_t>(r.id)].error = Why(r.error);
+  pool->Run(static_cast<int>(others.size()), [&](int k) {
+    const int i = others[static_cast<size_t>(k)];
+    Sample& s = samples_[i];
+    if (s.error.empty()) Convert(i, field, place_of(i), bytes_per_element);
+  });
+}
+
+void RecordBatch::Convert(int i, int field, uint8_t* to, int bytes_per_element) {
+  Sample& s = samples_[i];
+  RecordBytes bytes(s.place);
+  std::vector<uint8_t> read;
+  int64_t room = info(i, field).count;
+  for (const Piece& p : s.pieces) {
+    if (p.field != field) continue;
+    bool good = true;
+    if (p.type != ValueType::kInts) {
+      if (p.kept)
+        std::copy_n(p.bytes.begin(), p.size, to);
+      else if (!s.Direct(p))
         good = bytes.Copy(p.offset, p.size, to);
-        to += p.size;
-      } else {
-        varints.resize(static_cast<size_t>(p.size));
-        good = bytes.Copy(p.offset, p.size, varints.data());
-        // What the file holds now may be another thing than what was counted: it must not have more values.
-        room -= std::count_if(varints.begin(), varints.end(), [](uint8_t b) { return b < 0x80; });
-        good = good && room >= 0;
-        if (good && bytes_per_element == 8) {
-          auto* out = reinterpret_cast<int64_t*>(to);
-          CopyInts(varints.data(), p.size, out);
-          to = reinterpret_cast<uint8_t*>(out);
-        } else if (good) {
-          auto* out = reinterpret_cast<int32_t*>(to);
-          CopyInts(varints.data(), p.size, out);
-          to = reinterpret_cast<uint8_t*>(out);
-        }
+      to += p.size;
+    } else {
+      const uint8_t* varints = p.bytes.data();
+      if (!p.kept) {
+        read.resize(static_cast<size_t>(p.size));
+        good = bytes.Copy(p.offset, p.size, read.data());
+        varints = read.data();
       }
-      if (!good) {
-        s.error = bytes.error() ? Why(bytes.error()) : "the file has changed while it was read";
-        return;
+      // What the file holds now may be another thing than what was counted: it must not have more values.
+      room -= std::count_if(varints, varints + p.size, [](uint8_t b) { return b < 0x80; });
+      good = good && room >= 0;
+      if (good && bytes_per_element == 8) {
+        auto* out = reinterpret_cast<int64_t*>(to);
+        CopyInts(varints, p.size, out);
+        to = reinterpret_cast<uint8_t*>(out);
+      } else if (good) {
+        auto* out = reinterpret_cast<int32_t*>(to);
+        CopyInts(varints, p.size, out);
+        to = reinterpret_cast<uint8_t*>(out);
       }
     }
-  });
+    if (!good) {
+      s.error = bytes.error() ? Why(bytes.error()) : "the file has changed while it was read";
+      return;
+    }
+  }
 }
 
 }  // namespace jaxdali

@@ -48,10 +48,15 @@ class RecordBatch {
     RecordPlace place;
     std::vector<Piece> pieces;
     std::string error;
+    // Whether a piece goes from the file to its place as it is.
+    bool Direct(const Piece& p) const { return place.data == nullptr && p.type != ValueType::kInts && !p.kept; }
   };
 
   // Finds the fields of record i, whose place is known. checked: its checksum need not be looked at.
-  void Parse(int i, bool checked, uint8_t* window = nullptr);
+  void Parse(int i, bool checked, RecordBytes::Window* window = nullptr);
+
+  // Copies those of a field's values to their place that are not `Direct`.
+  void Convert(int i, int field, uint8_t* to, int bytes_per_element);
 
   RecordLayout layout_;
   std::vector<Sample> samples_;

@@ -64,6 +64,12 @@ class Packed:
         """Elements that the fullest row uses."""
         return int((self.offsets.astype(np.int64) * ALIGNMENT + self.shapes.prod(axis=1)).max(initial=0))
 
+    @property
+    def starts(self) -> np.ndarray:
+        """``i64[S*B]``, the first element of each sample in the rows one after another."""
+        rows, capacity = self.data.shape
+        return self.offsets * np.int64(ALIGNMENT) + np.repeat(np.arange(rows, dtype=np.int64) * capacity, len(self) // rows)
+
     def __getitem__(self, i: int) -> np.ndarray:
         """Sample ``i`` as a view."""
         row = i // (len(self.shapes) // self.data.shape[0])

@@ -13,14 +13,14 @@ import numpy as np
 
 from .. import _cpu
 from .._core.context import HostContext
-from .._core.ragged import ALIGNMENT, Packed, plan_offsets
+from .._core.ragged import Packed, plan_offsets
 from .._core.values import Spec
 from .._cpu import RecordFormat, Status, ValueType
 from .files import Files, Path
 from .listed import Records, warn
 from .storage import Range, Store, is_url, plain
 
-_CHUNK = 1 << 23  # bytes of an index that are parsed at once
+_CHUNK = 1 << 22  # bytes of an index that are parsed at once
 
 _TYPES = {"uint8": ValueType.BYTES, "float32": ValueType.FLOATS, "int64": ValueType.INTS, "int32": ValueType.INTS}
 _TYPE_NAMES = {ValueType.NONE: "nothing", ValueType.BYTES: "bytes", ValueType.FLOATS: "floats", ValueType.INTS: "integers"}
@@ -139,7 +139,7 @@ def _filled(
             offsets, need = plan_offsets(rows, ctx.S)
             out = Packed(ctx.empty(need, f.spec.dtype, k), offsets, rows)
             whole = out.data
-            starts = offsets * np.int64(ALIGNMENT) + np.repeat(np.arange(ctx.S, dtype=np.int64), ctx.B) * whole.shape[1]
+            starts = out.starts
         for place, batch in batches:
             batch.fill(f.number, whole.reshape(-1), starts[place], (bad | missing)[place], ctx.pool)
         outputs.append(out)
@@ -168,9 +168,13 @@ class Extents:
         self.table = table
         self.bounds = bounds
         self._stamps = np.zeros((len(files), 2), np.int64)
-        for i in () if files.remote else range(len(files)):
-            status = os.stat(files.path(i))
-            self._stamps[i] = status.st_size, status.st_mtime_ns
+        if files.remote:
+            assert files.sizes is not None
+            self._stamps[:, 0] = files.sizes
+        else:
+            for i in range(len(files)):
+                status = os.stat(files.path(i))
+                self._stamps[i] = status.st_size, status.st_mtime_ns
         self._checked = np.zeros(len(table), np.uint8)  # whose checksum was found right
         digest = files.digest.copy()
         digest.update(np.ascontiguousarray(table).data)
@@ -209,6 +213,11 @@ class Extents:
         """Where record `i` is."""
         return Range(self.path(i), int(self.table[i, 0]), int(self.table[i, 1]))
 
+    def sizes(self, index: np.ndarray) -> np.ndarray:
+        """Bytes of records; 0 for those that lie outside of their files, which `scan` says."""
+        offsets, sizes = self.table[index].T
+        return np.where(sizes > self._stamps[self.file_of(index), 0] - offsets, 0, sizes)
+
     @contextlib.contextmanager
     def scan(self, batch: _cpu.RecordBatch, index: np.ndarray, pool: int) -> Iterator[Mapping[int, str]]:
         """Finds records in their files; a file that is another one than when the list was made is an error of its records.
@@ -219,7 +228,10 @@ class Extents:
         extents, lost = self.table[index], {}
         if self.files.remote:
             fetched = [b""] * len(index)  # stays until the batch has copied from it
-            for k, i in enumerate(index.tolist()):
+            for k, (i, file, (offset, size)) in enumerate(zip(index.tolist(), self.file_of(index).tolist(), extents.tolist())):
+                if size > (most := int(self._stamps[file, 0])) - offset:
+                    lost[k] = f"it lies outside of the file, which has {most} bytes: the index is of another file, or the file is truncated"
+                    continue
                 try:
                     fetched[k] = self.store.read(*self.range(i))
                 except OSError as e:
@@ -271,13 +283,13 @@ def read_indices(paths: Sequence[Path], store: Store) -> tuple[np.ndarray, np.nd
     Raises:
       RuntimeError: one can't be read, is empty, or has another line.
     """
-    bounds = np.cumsum([0] + [sum(1 + chunk.count(b"\n") for chunk in _chunks(p, store)) for p in paths])
+    bounds = np.cumsum([0] + [sum(1 + chunk.count(b"\n") for chunk in chunks(p, store)) for p in paths])
     table = np.empty(2 * int(bounds[-1]), np.int64)
     n = 0
     for k, path in enumerate(paths):
         bounds[k] = n // 2
         lines = 0
-        for chunk in _chunks(path, store):
+        for chunk in chunks(path, store):
             found, bad = _cpu.parse_integers(chunk, table[n:])
             if bad >= 0:
                 number = lines + chunk[:bad].count(b"\n") + 1
@@ -290,16 +302,21 @@ def read_indices(paths: Sequence[Path], store: Store) -> tuple[np.ndarray, np.nd
     return table[:n].reshape(-1, 2), bounds
 
 
+def made_in_memory(reader: str, files: Files, lacking: Sequence[str]):
+    """A warning that the containers `lacking` have no index; RuntimeError where none can be made, far away."""
+    if files.remote:
+        raise RuntimeError(f"there is no index of {lacking[0]}: python -m jaxdali.index makes it of a local copy")
+    text = f"{lacking[0]}{f' and {len(lacking) - 1} more' if len(lacking) > 1 else ''}"
+    warn(f"{reader}: there is no index of {text}: it is made in memory, each time anew; python -m jaxdali.index writes it to a file")
+
+
 def indexed(reader: str, files: Files, indices: Sequence[Path | None], make: Callable[[Path], np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
     """What `read_indices` returns. An index that is not given or not there is made of its container, which a warning says."""
     known = [i if i is not None and (is_url(plain(i)) or os.path.exists(i)) else None for i in indices]
     lacking = [files.path(k) for k, i in enumerate(known) if i is None]
     if not lacking:
         return read_indices([i for i in known if i is not None], files.store)
-    if files.remote:
-        raise RuntimeError(f"there is no index of {lacking[0]}: python -m jaxdali.index makes it of a local copy")
-    text = f"{lacking[0]}{f' and {len(lacking) - 1} more' if len(lacking) > 1 else ''}"
-    warn(f"{reader}: there is no index of {text}: it is made in memory, each time anew; python -m jaxdali.index writes it to a file")
+    made_in_memory(reader, files, lacking)
     tables = [make(files.path(k)) if i is None else read_indices([i], files.store)[0] for k, i in enumerate(known)]
     bounds = np.cumsum([0] + [len(t) for t in tables])
     if not bounds[-1]:
@@ -307,7 +324,7 @@ def indexed(reader: str, files: Files, indices: Sequence[Path | None], make: Cal
     return np.concatenate(tables), bounds
 
 
-def _chunks(path: Path, store: Store) -> Iterator[bytes]:
+def chunks(path: Path, store: Store) -> Iterator[bytes]:
     """A text file in parts that end with whole lines."""
     try:
         if is_url(plain(path)):

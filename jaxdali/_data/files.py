@@ -14,7 +14,7 @@ import numpy as np
 from .. import _cpu
 from .._core.context import HostContext
 from .._core.errors import ArgumentError
-from .._core.ragged import ALIGNMENT, Packed, plan_offsets
+from .._core.ragged import Packed, plan_offsets
 from .._cpu import Status
 from .storage import Path as Path
 from .storage import Paths as Paths
@@ -85,7 +85,7 @@ class Files:
         offsets, need = plan_offsets(sizes[:, None], ctx.S)
         packed = Packed(ctx.empty(need, np.uint8, 0), offsets, sizes[:, None])
         data = packed.data.reshape(-1)
-        starts = offsets * np.int64(ALIGNMENT) + np.repeat(np.arange(ctx.S, dtype=np.int64), ctx.B) * packed.data.shape[1]
+        starts = packed.starts
         for place, (files, index) in zip(places, parts):
             _cpu.read_files(files.table, index, data, starts[place], sizes[place], error[place], ctx.pool)
         for i in np.flatnonzero((error != 0) & ctx.present).tolist():

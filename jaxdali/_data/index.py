@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
-import tarfile
 from collections.abc import Callable
 
 import numpy as np
 
+from .. import _cpu
 from .files import Path
-from .storage import Store, plain
 
 Progress = Callable[[int], object]  # is told of bytes that were gone through
 
@@ -41,87 +39,19 @@ def tfrecord_extents(path: Path, progress: Progress = lambda n: None) -> np.ndar
     return np.array(found, np.int64).reshape(-1, 2)
 
 
-@dataclasses.dataclass(frozen=True)
-class Member:
-    """A file in a tar archive: what is behind the first dot of its name, where its bytes are, and its name."""
-
-    extension: str
-    offset: int
-    size: int
-    name: str
-
-
-def tar_samples(path: Path, progress: Progress = lambda n: None) -> list[list[Member]]:
-    """The samples of a WebDataset archive: members one after another whose names are equal up to the first dot.
-
-    Hidden files, and what is no regular file, are no members.
-
-    Raises:
-      RuntimeError: it can't be read, is no tar archive, or ends within a member.
-    """
-    samples: list[list[Member]] = []
-    try:
-        size, before, at = os.path.getsize(path), None, 0
-        with tarfile.open(path, "r:") as archive:
-            if size % tarfile.BLOCKSIZE:
-                raise RuntimeError(f"{os.fspath(path)} has {size} bytes, which is no multiple of {tarfile.BLOCKSIZE}: it is truncated")
-            for x in archive:
-                folder, _, base = x.name.rpartition("/")
-                if not x.isreg() or x.issparse() or base.startswith("."):
-                    continue
-                if x.offset_data + x.size > size:
-                    raise RuntimeError(f"{os.fspath(path)}: {x.name} at index {x.offset_data} has {x.size} bytes, but the file ends before")
-                stem, _, extension = base.partition(".")
-                if (folder, stem) != before:
-                    samples.append([])
-                before = folder, stem
-                samples[-1] += [Member(extension, x.offset_data, x.size, x.name)] if extension else []
-                progress(x.offset_data + x.size - at)
-                at = x.offset_data + x.size
-                archive.members = []  # else it keeps them all  # pyright: ignore[reportAttributeAccessIssue]
-    except OSError as e:
-        raise RuntimeError(f"can't read {os.fspath(path)}: {e.strerror}") from e
-    except tarfile.TarError as e:
-        raise RuntimeError(f"{os.fspath(path)} is no tar archive, or damaged: {e}") from e
-    return samples
-
-
 def write_index(path: Path, index: Path, progress: Progress = lambda n: None) -> int:
     """Writes the index of a TFRecord file, or of a tar archive, as DALI's tfrecord2idx and wds2idx (v1.2) do; the number of records."""
     with open(path, "rb") as f:
         is_tar = f.read(512)[257:262] == b"ustar"
     if is_tar:
-        samples = [s for s in tar_samples(path, progress) if s]
-        if any(c.isspace() for s in samples for m in s for c in m.name):
-            raise RuntimeError(f"{os.fspath(path)}: names with white space can't be written into an index")
-        lines = [" ".join(f"{m.extension} {m.offset} {m.size} {m.name}" for m in s) for s in samples]
-        lines.insert(0, f"v1.2 {len(samples)}")
+        lines, count, wrong = _cpu.tar_index(os.fsencode(path), progress)
+        if wrong:
+            raise RuntimeError(f"{os.fspath(path)}{wrong}")
+        text = b"v1.2 %d\n" % count + lines
     else:
-        lines = [f"{offset} {size}" for offset, size in tfrecord_extents(path, progress).tolist()]
-    with open(f"{os.fspath(index)}.new", "w") as f:
-        f.write("".join(f"{line}\n" for line in lines))
+        extents = tfrecord_extents(path, progress).tolist()
+        text, count = b"".join(b"%d %d\n" % (offset, size) for offset, size in extents), len(extents)
+    with open(f"{os.fspath(index)}.new", "wb") as f:
+        f.write(text)
     os.replace(f"{os.fspath(index)}.new", index)
-    return len(lines) - is_tar
-
-
-def read_tar_index(path: Path, store: Store) -> list[list[Member]]:
-    """What `write_index` wrote of a tar archive, of DALI's versions 1.1 (without names) and 1.2."""
-    try:
-        lines = store.read(plain(path)).decode("utf-8", "surrogateescape").splitlines()
-    except OSError as e:
-        raise RuntimeError(f"can't read the index {os.fspath(path)}: {e.strerror}") from e
-    version, _, count = (lines[0] if lines else "").partition(" ")
-    width = {"v1.1": 3, "v1.2": 4}.get(version)
-    if width is None or not count.strip().isdigit() or int(count) != len(lines) - 1:
-        raise RuntimeError(f"{os.fspath(path)} is no index of a tar archive: it does not begin with v1.2 and the number of its other lines")
-    samples = []
-    for number, line in enumerate(lines[1:], 2):
-        words = line.split()
-        try:
-            if len(words) % width:
-                raise ValueError
-            members = [words[k : k + width] for k in range(0, len(words), width)]
-            samples.append([Member(m[0], int(m[1]), int(m[2]), m[3] if width == 4 else "") for m in members])
-        except ValueError:
-            raise RuntimeError(f"{os.fspath(path)}, line {number}: expected extension, offset, size and name of each member") from None
-    return samples
+    return count

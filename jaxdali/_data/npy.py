@@ -9,6 +9,12 @@ from typing import BinaryIO
 import numpy as np
 
 
+def header_size(head: bytes) -> int:
+    """Bytes of the header of a file that begins so, as far as the file is one."""
+    wide = 2 if head[6:7] == b"\1" else 4
+    return 8 + wide + int.from_bytes(head[8 : 8 + wide], "little")
+
+
 def read_header(f: BinaryIO) -> tuple[tuple[int, ...], bool, np.dtype]:
     """(shape, whether in Fortran's order, dtype) from the beginning of a file, of any version of the format.
 

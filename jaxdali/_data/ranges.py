@@ -9,7 +9,7 @@ import numpy as np
 
 from .. import _cpu
 from .._core.context import HostContext
-from .._core.ragged import ALIGNMENT, Packed, plan_offsets
+from .._core.ragged import Packed, plan_offsets
 from .._cpu import Status
 from .files import Files
 from .storage import Range, Store
@@ -83,7 +83,7 @@ class Ranges:
         offsets, need = plan_offsets(sizes[:, None], ctx.S)
         packed = Packed(ctx.empty(need, np.uint8, 0), offsets, sizes[:, None])
         data = packed.data.reshape(-1)
-        places = offsets * np.int64(ALIGNMENT) + np.repeat(np.arange(ctx.S, dtype=np.int64), ctx.B) * packed.data.shape[1]
+        places = packed.starts
         first = 0
         for ranges, index in parts:
             here = slice(first, first + len(index))

@@ -51,6 +51,9 @@ def read_manifest(path: str, content: bytes) -> list[Entry]:
         while at < len(text):
             x, at = decoder.raw_decode(text, re.compile(r"\s*").match(text, at).end())  # pyright: ignore[reportOptionalMemberAccess]
             offset, duration = float(x.get("offset", 0)), float(x.get("duration", -1))
+            os.fsencode(x["audio_filepath"])
+            if not math.isfinite(offset + duration):
+                raise ValueError(f"offset {offset} and duration {duration} must be finite")
             entries.append(Entry(x["audio_filepath"], duration, offset, x.get("text", "").encode()))
     except (ValueError, TypeError, KeyError, AttributeError) as e:
         raise RuntimeError(f"{path}: entry {len(entries)} has not the form of a NeMo manifest: {type(e).__name__}: {e}") from e

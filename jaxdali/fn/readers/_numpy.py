@@ -20,12 +20,12 @@ from ..._core.errors import ArgumentError
 from ..._core.graph import DataNode
 from ..._core.operator import HostOperator
 from ..._core.operator_function import OneOrMore, PerSample, operator_function
-from ..._core.ragged import ALIGNMENT, Packed, plan_offsets
+from ..._core.ragged import Packed, plan_offsets
 from ..._core.values import Spec, Value
 from ..._cpu import Status
 from ..._data.files import Files, Path, Paths, as_list, check_which, in_directories, matcher, read_lines, root_of
 from ..._data.listed import OnError, Reader, ReaderHints, Records
-from ..._data.npy import read_header
+from ..._data.npy import header_size, read_header
 from ..._data.ranges import why
 from ..._data.storage import Storage, Store
 from .._tensor.cast import convert
@@ -101,6 +101,9 @@ def _bounds(extent: np.ndarray, given: Mapping[str, Any]) -> tuple[np.ndarray, n
     return low, high
 
 
+_HEAD = 256  # bytes of a file that are read at first: most headers have 128
+
+
 class _Arrays(Records):
     """The arrays in a list of files; all have the type and the number of dimensions of the first."""
 
@@ -126,24 +129,51 @@ class _Arrays(Records):
     def name(self, i: int) -> str:
         return self._files.name(i)
 
-    def _header(self, i: int, fetched: bytes | None) -> tuple[tuple[int, ...], bool, np.dtype, int]:
-        """(shape, whether in Fortran's order, dtype, where the elements begin)."""
+    def _header(self, i: int, head: bytes | None, size: int = -1) -> tuple[tuple[int, ...], bool, np.dtype, int]:
+        """(shape, whether in Fortran's order, dtype, where the elements begin).
+
+        Args:
+          head: the file's first bytes, of `size`, or all of them; None: they are read here.
+        """
         if i in self._headers:
             return self._headers[i]
-        with io.BytesIO(fetched) if fetched is not None else open(self._files.path(i), "rb") as f:
-            shape, fortran, dtype = read_header(f)
-            header = shape, fortran, dtype, f.tell()
-            size = self._sizes[i] = f.seek(0, os.SEEK_END)
-            if size < header[-1] + math.prod(shape) * dtype.itemsize:
-                raise ValueError("it is shorter than its header says")
+        if head is None or len(head) < min(size, header_size(head)):
+            with open(self._files.path(i), "rb") as f:
+                shape, fortran, dtype = read_header(f)
+                header, size = (shape, fortran, dtype, f.tell()), f.seek(0, os.SEEK_END)
+        else:
+            with io.BytesIO(head) as f:
+                shape, fortran, dtype = read_header(f)
+                header, size = (shape, fortran, dtype, f.tell()), max(size, len(head))
+        self._sizes[i] = size
+        if size < header[-1] + math.prod(shape) * dtype.itemsize:
+            raise ValueError("it is shorter than its header says")
         if self._op.cache_header_information:
             self._headers[i] = header
         return header
 
-    def _like_the_first(self, i: int, fetched: bytes | None) -> tuple[tuple[int, ...], bool, np.dtype, int]:
-        """The header of an array that has the type and dimensions of all."""
-        shape, _, dtype, _ = header = self._header(i, fetched)
-        if (dtype.newbyteorder("="), len(shape)) != (self.whole.dtype, self.whole.ndim):
+    def _headers_of(self, index: np.ndarray, pool: int) -> list[Any]:
+        """Those of local files, which have the type and dimensions of all; texts that say why where there is none."""
+        found: dict[int, Any] = {}
+        unknown = np.array([i for i in index.tolist() if i not in self._headers], np.int64)
+        heads, sizes, error = np.empty((len(unknown), _HEAD), np.uint8), np.empty(len(unknown), np.int64), np.empty(len(unknown), np.int32)
+        _cpu.file_heads(self._files.table, unknown, heads, sizes, error, pool)
+        for i, head, size, e in zip(unknown.tolist(), heads, sizes.tolist(), error.tolist()):
+            found[i] = f"{self._files.path(i)}: {os.strerror(e)}" if e else (head.tobytes()[:size], size)
+        headers: list[Any] = []
+        for i in index.tolist():
+            try:
+                headers.append(x if isinstance(x := found.get(i, (None,)), str) else self._like_the_first(i, *x))
+            except OSError as e:
+                headers.append(f"{e.filename}: {e.strerror}")
+            except ValueError as e:
+                headers.append(f"{self._files.path(i)}: {e}")
+        return headers
+
+    def _like_the_first(self, i: int, head: bytes | None, size: int = -1) -> tuple[tuple[int, ...], bool, np.dtype, int]:
+        """The header of an array that has the type and dimensions of all; the arguments are those of `_header`."""
+        shape, _, dtype, _ = header = self._header(i, head, size)
+        if len(shape) != self.whole.ndim or (dtype != self.whole.dtype and dtype.newbyteorder("=") != self.whole.dtype):
             raise ValueError(
                 f"it has {len(shape)} dimensions of {dtype.name}, the first file {self.whole.ndim} of {self.whole.dtype}; "
                 "all files must have one type and one number of dimensions"
@@ -168,20 +198,12 @@ class _Arrays(Records):
     def read_batch(cls, ctx: HostContext, parts: Sequence[tuple[_Arrays, np.ndarray]], threads: Any) -> tuple[Any, ...]:
         if any(records._op.region or records._files.remote or not records.whole.ndim for records, _ in parts):
             return super().read_batch(ctx, parts, threads)
-        headers: list[Any] = []  # or why there is none
-        for records, index in parts:
-            for i in index.tolist():
-                try:
-                    headers.append(records._like_the_first(i, None))
-                except OSError as e:
-                    headers.append(f"{e.filename}: {e.strerror}")
-                except ValueError as e:
-                    headers.append(f"{records._files.path(i)}: {e}")
+        headers = [h for records, index in parts for h in records._headers_of(index, ctx.pool)]  # or why there is none
         whole = parts[0][0].whole
         shapes = np.array([(0,) * whole.ndim if isinstance(h, str) else h[0] for h in headers], np.int64).reshape(ctx.N, whole.ndim)
         offsets, need = plan_offsets(shapes, ctx.S)
         packed = Packed(ctx.empty(need, whole.dtype, 0), offsets, shapes)
-        starts = offsets * np.int64(ALIGNMENT) + np.repeat(np.arange(ctx.S, dtype=np.int64), ctx.B) * packed.data.shape[1]
+        starts = packed.starts
         first = 0
         for records, index in parts:
             for k, reason in enumerate(records._read_to(packed, starts, headers, first, index, ctx.pool), first):

@@ -16,14 +16,16 @@ from ..._core.declaration import DType, Range
 from ..._core.errors import ArgumentError
 from ..._core.graph import DataNode
 from ..._core.operator_function import operator_function
-from ..._core.ragged import ALIGNMENT, Packed, plan_offsets
+from ..._core.ragged import Packed, plan_offsets
 from ..._core.values import Spec
-from ..._cpu import RecordFormat, Status
-from ..._data.containers import Extents, check_indices
-from ..._data.files import Files, Path, Paths, as_list
-from ..._data.index import Member, read_tar_index, tar_samples
-from ..._data.listed import OnError, Reader, ReaderHints, Records, warn
+from ..._cpu import Missing, RecordFormat, Status
+from ..._data.archives import ArchiveSamples
+from ..._data.containers import Extents, check_indices, made_in_memory
+from ..._data.files import Files, Paths, as_list
+from ..._data.listed import OnError, Reader, ReaderHints, Records
 from ..._data.storage import Storage, Store
+
+_MISSING = {"": Missing.EMPTY, "empty": Missing.EMPTY, "skip": Missing.SKIP, "error": Missing.ERROR}
 
 
 class _Members:
@@ -50,55 +52,44 @@ class _Samples(Records):
 
     def __init__(self, op: ReadWebDataset):
         files = Files.of(op.paths, op.storage)
-        indices = [None] * len(files) if op.index_paths is None else as_list(op.index_paths)
-        check_indices(files, indices)
+        indices = None if op.index_paths is None else as_list(op.index_paths)
+        if indices is None:
+            made_in_memory(op.name, files, [files.path(k) for k in range(len(files))])
+        else:
+            check_indices(files, indices)
         dtypes = op.dtypes or (np.dtype(np.uint8),) * op.num_outputs
         self.specs = tuple(Spec(t, 1, None) for t in dtypes)
-        wanted = _outputs_of(op)
-        rows: list[list[Member | None]] = []
-        bounds = [0]
-        for k, index in enumerate(indices):
-            path = files.path(k)
-            for sample in _samples(op.name, path, index, files):
-                row: list[Member | None] = [None] * op.num_outputs
-                for member in sample:
-                    for i in wanted.get(member.extension if op.case_sensitive_extensions else member.extension.lower(), ()):
-                        row[i] = row[i] or member  # of several the first
-                if None in row and op.missing_component_behavior == "error":
-                    first = sample[0].name if sample else f"{len(rows) - bounds[-1]}"
-                    raise RuntimeError(f"{path}: sample {first} has no member for output {row.index(None)}")
-                if None in row and op.missing_component_behavior == "skip":
-                    continue
-                for member, dtype in zip(row, dtypes):
-                    if member is not None and member.size % dtype.itemsize:
-                        raise RuntimeError(f"{path}: {member.name} has {member.size} bytes, no multiple of the {dtype.itemsize} of {dtype}")
-                rows.append(row)
-            bounds.append(len(rows))
-        if not rows:
+        fold = not op.case_sensitive_extensions
+        extensions = [(e.lower() if fold else e).split(";") for e in as_list(op.ext)]
+        self._samples = ArchiveSamples(files, indices, extensions, fold, _MISSING[op.missing_component_behavior])
+        if not len(self._samples):
             raise RuntimeError(f"there are no samples in {', '.join(map(os.fspath, as_list(op.paths)))}")
-        self._names = [next((m.name for m in row if m is not None), "") for row in rows]
-        self.bounds = np.array(bounds, np.int64)
-        tables = [np.array([(m.offset, m.size) if m else (0, 0) for m in column], np.int64) for column in zip(*rows)]
-        self.outputs = [Extents(files, table, self.bounds) for table in tables]
+        self.bounds = self._samples.bounds
+        self.outputs = [Extents(files, self._samples.table(k), self.bounds) for k in range(op.num_outputs)]
+        for k, (x, dtype) in enumerate(zip(self.outputs, dtypes)):
+            if dtype.itemsize > 1 and len(wrong := np.flatnonzero(x.table[:, 1] % dtype.itemsize)):
+                i = int(wrong[0])
+                what = f"output {k} of {self._samples.name(i)} has {x.table[i, 1]} bytes"
+                raise RuntimeError(f"{x.path(i)}: {what}, no multiple of the {dtype.itemsize} of {dtype}")
         self.stored = _Members(self.outputs)
         self.digest = " ".join(x.digest for x in self.outputs)
 
     def __len__(self) -> int:
-        return len(self._names)
+        return len(self._samples)
 
     def name(self, i: int) -> str:
         first = next((x for x in self.outputs if x.table[i, 1]), self.outputs[0])
-        return f"{first.path(i)}:{first.table[i, 0]}:{self._names[i]}"
+        return f"{first.path(i)}:{first.table[i, 0]}:{self._samples.name(i)}"
 
     @classmethod
     def read_batch(cls, ctx: HostContext, parts: Sequence[tuple[Any, np.ndarray]], threads: Any) -> tuple[Any, ...]:
         outputs, failed = [], {}
         for k, spec in enumerate(parts[0][0].specs):
-            sizes = np.concatenate([records.outputs[k].table[index, 1] for records, index in parts])
+            sizes = np.concatenate([records.outputs[k].sizes(index) for records, index in parts])
             shapes = (sizes // spec.dtype.itemsize)[:, None]
             offsets, need = plan_offsets(shapes, ctx.S)
             out = Packed(ctx.empty(need, spec.dtype, k), offsets, shapes)
-            starts = offsets * np.int64(ALIGNMENT) + np.repeat(np.arange(ctx.S, dtype=np.int64), ctx.B) * out.data.shape[1]
+            starts = out.starts
             first = 0
             for records, index in parts:
                 here = slice(first, first + len(index))
@@ -111,24 +102,6 @@ class _Samples(Records):
         for i, why in failed.items():
             ctx.fail(i, Status.READ_ERROR, why)
         return tuple(outputs)
-
-
-def _samples(reader: str, path: str, index: Path | None, files: Files) -> list[list[Member]]:
-    if index is not None:
-        return read_tar_index(index, files.store)
-    if files.remote:
-        raise RuntimeError(f"there is no index of {path}: python -m jaxdali.index makes it of a local copy")
-    warn(f"{reader}: there is no index of {path}: it is made in memory, each time anew; python -m jaxdali.index writes it to a file")
-    return tar_samples(path)
-
-
-def _outputs_of(op: ReadWebDataset) -> dict[str, list[int]]:
-    """The outputs that a member of an extension goes to."""
-    found: dict[str, list[int]] = {}
-    for i, group in enumerate(as_list(op.ext)):
-        for extension in group.split(";"):
-            found.setdefault(extension if op.case_sensitive_extensions else extension.lower(), []).append(i)
-    return found
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -2,18 +2,17 @@
 
 import json
 import os
-import re
 import sys
-import tarfile
 
 import containers as c
 import numpy as np
 import places
 import pytest
 import reader_cases
+from damaged import damage, labels
 
 import jaxdali
-from jaxdali import fn, index, pipeline_def, tfrecord, types
+from jaxdali import fn, index, pipeline_def, tfrecord
 from jaxdali._core.errors import SampleError
 
 DALI = json.loads((places.DATA / "readers" / "dali.json").read_text())
@@ -45,24 +44,6 @@ def test_every_case_was_recorded():
 LABEL = {"label": tfrecord.FixedLenFeature([1], tfrecord.int64, -1)}
 
 
-def labels(define, batches=1, batch_size=1, **arguments):
-    """What the first output has in some batches, None for one that fails, and the errors."""
-
-    @pipeline_def(batch_size=batch_size, num_threads=2, prefetch_queue_depth=1)
-    def pipeline():
-        return define()
-
-    pipe = pipeline(**arguments)
-    found, errors = [], []
-    for _ in range(batches):
-        try:
-            found.append(pipe.run()[0].as_array().ravel().tolist())
-        except SampleError as e:
-            found.append(None)
-            errors.append(str(e))
-    return found, errors, pipe.bad_samples()
-
-
 def read(folder, indices="x.idx", **arguments):
     path = None if indices is None else [folder / i for i in ([indices] if isinstance(indices, str) else indices)]
     return lambda: fn.readers.tfrecord(path=folder / "x", index_path=path, features=LABEL, **arguments)["label"]
@@ -74,12 +55,6 @@ def records(tmp_path):
     examples = [c.example({"label": [i]}) for i in range(4)] + [c.example({"label": [4], "large": [bytes(40_000)]})]
     c.write_tfrecord(tmp_path / "x", examples, tmp_path / "x.idx")
     return tmp_path
-
-
-def damage(path, at, value):
-    content = bytearray(path.read_bytes())
-    content[at : at + len(value)] = value
-    path.write_bytes(content)
 
 
 def test_wrong_checksums_are_errors_of_their_records(records):
@@ -310,61 +285,6 @@ def test_without_the_package(tmp_path, monkeypatch):
         labels(lambda: fn.readers.caffe(path=tmp_path / "x"))
 
 
-# --- tar archives ---------------------------------------------------------------------------------------------------
-
-
-def web(folder, **arguments):
-    return lambda: fn.readers.webdataset(paths=folder / "x.tar", index_paths=folder / "x.tar.idx", ext=["cls", "jpg"], **arguments)[0]
-
-
-@pytest.fixture
-def archive(tmp_path):
-    c.write_tar(tmp_path / "x.tar", [(f"{i}.{e}", bytes([i]) * n) for i in range(3) for e, n in (("jpg", 1000), ("cls", 1))])
-    assert index.main([str(tmp_path / "x.tar")]) == 0
-    return tmp_path
-
-
-def test_damaged_archives(archive, capsys):
-    assert labels(web(archive), 3)[0] == [[0], [1], [2]]
-    lines = (archive / "x.tar.idx").read_text().splitlines()
-    for text, why in (
-        ("", "x.tar.idx is no index of a tar archive"),
-        ("v2.0 3\n", "is no index"),
-        ("v1.2 3\n" + lines[1], "is no index"),
-        ("v1.2 1\njpg 512 x 0.jpg\n", "line 2: expected extension, offset, size and name"),
-    ):
-        (archive / "x.tar.idx").write_text(text)
-        with pytest.raises(RuntimeError, match=why):
-            labels(web(archive))
-    (archive / "x.tar.idx").write_text("v1.2 2\n" + lines[1] + "\ncls 512000 1 1.cls\n")
-    found, errors, _ = labels(web(archive), 2)
-    assert found == [[0], None]
-    assert "x.tar:512000:1.cls: " in errors[0]
-    assert "it lies outside of the file" in errors[0]
-    os.truncate(archive / "x.tar", 4200)
-    assert index.main([str(archive / "x.tar")]) == 1
-    assert re.search("x.tar has 4200 bytes, .* it is truncated", capsys.readouterr().err)
-    (archive / "x.tar").write_bytes(b"text" * 256)
-    with pytest.warns(UserWarning, match="no index"), pytest.raises(RuntimeError, match=r"x.tar is no tar archive, or damaged"):
-        labels(lambda: fn.readers.webdataset(paths=archive / "x.tar", ext="jpg"))
-
-
-def test_members_that_are_missing_or_do_not_fit(archive):
-    with pytest.raises(RuntimeError, match=r"x.tar: sample 0.jpg has no member for output 1"):
-        labels(lambda: fn.readers.webdataset(paths=archive / "x.tar", index_paths=archive / "x.tar.idx", ext=["jpg", "png"],
-                                             missing_component_behavior="error")[0])  # fmt: skip
-    with pytest.raises(RuntimeError, match=r"x.tar: 0.cls has 1 bytes, no multiple of the 4 of int32"):
-        labels(web(archive, dtypes=[types.INT32, types.UINT8]))
-    with pytest.raises(ValueError, match="dtypes must be as many as ext, got 1 and 2"):
-        labels(web(archive, dtypes=types.INT32))
-
-
-def test_long_names_in_pax_headers(tmp_path):
-    c.write_tar(tmp_path / "x.tar", [("y" * 300 + "/0.cls", b"a")], tarfile.PAX_FORMAT)
-    with pytest.warns(UserWarning, match="no index"):
-        assert labels(lambda: fn.readers.webdataset(paths=tmp_path / "x.tar", ext="cls"))[0] == [[97]]
-
-
 # --- indices --------------------------------------------------------------------------------------------------------
 
 
@@ -379,77 +299,3 @@ def test_the_index_tool(records, capsys):
     said = capsys.readouterr().err.splitlines()
     assert "at index" in said[0]
     assert said[1] == f"can't read {records}/none: No such file or directory"
-
-
-# --- COCO -----------------------------------------------------------------------------------------------------------
-
-
-def test_annotations_that_are_none(folder, tmp_path):
-    def read_of(**arguments):
-        return lambda: fn.readers.coco(file_root=folder / "images", **arguments)[0]
-
-    for text, why in (
-        ("{", "x has not the form of COCO's annotations: JSONDecodeError"),
-        ("{}", "KeyError: 'images'"),
-        ('{"images": [{"id": 1, "file_name": "a", "width": 1, "height": 1}], "annotations": [{"bbox": 3}]}', "TypeError"),
-        ('{"images": [{"id": 1, "file_name": "a", "width": 1, "height": 1}], "annotations": '
-         '[{"bbox": [0, 0, 1, 1], "image_id": 1, "category_id": 9}]}', "annotation 0 is of category 9, which is not among the categories"),
-        ('{"images": []}', "no image is left"),
-    ):  # fmt: skip
-        (tmp_path / "x").write_text(text)
-        with pytest.raises(RuntimeError, match=why):
-            labels(read_of(annotations_file=tmp_path / "x"))
-    with pytest.raises(RuntimeError, match=r"can't read annotations_file .*none: No such file"):
-        labels(read_of(annotations_file=tmp_path / "none"))
-    with pytest.raises(ValueError, match="one of annotations_file and preprocessed_annotations"):
-        labels(read_of())
-    with pytest.raises(ValueError, match="ratio can't be used with preprocessed_annotations"):
-        labels(read_of(preprocessed_annotations=tmp_path, ratio=True))
-    (tmp_path / "filenames.dat").write_text("a.jpg\n")
-    (tmp_path / "boxes.dat").write_bytes(b"\x08\0\0\0")
-    with pytest.raises(RuntimeError, match=r"boxes.dat has 4 bytes, which is not what it says"):
-        labels(read_of(preprocessed_annotations=tmp_path))
-
-
-def test_the_older_form_of_polygons(folder):
-    @pipeline_def(batch_size=4)
-    def pipeline(old):
-        name = "masks" if old else "polygon_masks"
-        return fn.readers.coco(file_root=folder / "images", annotations_file=folder / "coco.json", **{name: True})[3]
-
-    (old,), (new,) = pipeline(True).run(), pipeline(False).run()
-    assert [(np.asarray(new[i]) * [1, 2, 2]).tolist() for i in range(4)] == [np.asarray(old[i]).tolist() for i in range(4)]
-
-
-def test_deprecated_arguments_of_coco(folder, tmp_path):
-    def of(**arguments):
-        return lambda: fn.readers.coco(file_root=folder / "images", **arguments)[-1]
-
-    file = {"annotations_file": folder / "coco.json"}
-    with pytest.warns(UserWarning, match="save_img_ids is deprecated: it is image_ids now"):
-        assert labels(of(**file, save_img_ids=True), 4)[0] == [[3], [5], [7], [9]]
-    with pytest.warns(UserWarning, match=r"dump_meta_files(_path)? is deprecated: it is save_preprocessed_annotations(_dir)? now"):
-        expected = labels(of(**file, dump_meta_files=True, dump_meta_files_path=tmp_path), 4)[0]
-    with pytest.warns(UserWarning, match="meta_files_path is deprecated: it is preprocessed_annotations now"):
-        assert labels(of(meta_files_path=tmp_path), 4)[0] == expected
-    with pytest.raises(ValueError, match="save_img_ids is the deprecated name of image_ids: pass one of them"):
-        labels(of(**file, save_img_ids=True, image_ids=True))
-
-
-def test_pixels_that_can_not_be_drawn(folder, tmp_path, monkeypatch):
-    def of(**arguments):
-        return lambda: fn.readers.coco(file_root=folder / "images", pixelwise_masks=True, **arguments)[3]
-
-    with pytest.raises(ValueError, match=r"polygon_masks, pixelwise_masks and masks, .* exclude each other"):
-        labels(of(annotations_file=folder / "coco.json", polygon_masks=True))
-    with pytest.raises(ValueError, match="pixelwise_masks can't be used with preprocessed_annotations"):
-        labels(of(preprocessed_annotations=tmp_path))
-    document = json.loads((folder / "coco.json").read_text())
-    document["annotations"][1]["segmentation"]["size"] = [8, 6]
-    (tmp_path / "x.json").write_text(json.dumps(document))
-    found, errors, _ = labels(of(annotations_file=tmp_path / "x.json"), 2)
-    assert found == [None, [0] * 16]
-    assert r"its masks are of images of [8, 6], not of [6, 8]" in errors[0]
-    monkeypatch.setitem(sys.modules, "pycocotools", None)
-    with pytest.raises(ImportError, match=r'pixelwise_masks .*pip install "jaxdali\[coco\]"'):
-        labels(of(annotations_file=folder / "coco.json"))

@@ -1,0 +1,93 @@
+"""The samples of WebDataset archives: found there, or in their indices."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+import numpy as np
+
+from .. import _cpu
+from .._cpu import Missing
+from .containers import chunks
+from .files import Files, Path
+from .storage import is_url, plain
+
+_WIDTHS = {b"v1.1": 3, b"v1.2": 4}  # words for each member, by version
+
+
+class ArchiveSamples:
+    """For each sample and output the first member that has one of the output's extensions.
+
+    Attributes:
+      bounds: ``i64[archives + 1]``, the first sample of each archive, and the one behind the last.
+
+    Args:
+      files: the archives.
+      indices: of all of them; None: they are gone through.
+      extensions: of each output.
+      fold_case: these are lower-case and match any case.
+      missing: what becomes of a sample that lacks a member.
+
+    Raises:
+      RuntimeError: an archive or an index can't be read, or a sample lacks a member, with `Missing.ERROR`.
+    """
+
+    def __init__(self, files: Files, indices: Sequence[Path] | None, extensions: list[list[str]], fold_case: bool, missing: Missing):
+        self._files, self._indices = files, indices
+        self._selected = extensions, fold_case, missing
+        self._found = _cpu.TarSamples(*self._selected, keep_names=indices is None)
+        self._widths: list[int] = []
+        bounds = [0]
+        for k in range(len(files)):
+            if indices is not None:
+                self._read_index(indices[k])
+            elif wrong := self._found.scan(os.fsencode(files.path(k))):
+                raise RuntimeError(f"{files.path(k)}{wrong}")
+            bounds.append(len(self._found))
+        self.bounds = np.array(bounds, np.int64)
+
+    def __len__(self) -> int:
+        return len(self._found)
+
+    def table(self, output: int) -> np.ndarray:
+        """``i64[samples, 2]``: offset and size of an output's members; zeros where they are missing."""
+        return self._found.column(output)
+
+    def name(self, i: int) -> str:
+        """Of a sample: that of the first output's member that is there; empty where the index has none, or is gone."""
+        if self._indices is None:
+            return self._found.name(i).decode("utf-8", "surrogateescape")
+        # Ten million names are 200 MB. An index is asked again, for the few samples from where a block of lines begins.
+        blocks, k = self._found.blocks(), int(np.searchsorted(self.bounds, i, "right")) - 1
+        b = int(np.searchsorted(blocks[:, 0], i, "right")) - 1
+        first, start = blocks[b].tolist()
+        size = int(blocks[b + 1, 1]) - start if b + 1 < len(blocks) and blocks[b + 1, 0] < self.bounds[k + 1] else None
+        again = _cpu.TarSamples(*self._selected, keep_names=True)
+        try:
+            again.parse(self._files.store.read(plain(self._indices[k]), start, size), self._widths[k], start)
+        except OSError:
+            return ""
+        outputs = range(len(self._selected[0]))
+        same = i - first < len(again) and all((again.column(j)[i - first] == self.table(j)[i]).all() for j in outputs)
+        return again.name(i - first).decode("utf-8", "surrogateescape") if same else ""
+
+    def _read_index(self, path: Path):
+        at, count, width = 0, -1, 0
+        for lines in chunks(path, self._files.store):
+            if not at:
+                size = len(lines) if is_url(plain(path)) else os.path.getsize(path)
+                head, _, lines = lines.partition(b"\n")
+                version, _, number = head.partition(b" ")
+                width, at = _WIDTHS.get(version, 0), len(head) + 1
+                count = int(number) if number.strip().isdigit() and len(number) < 20 else -1
+                if not width or count < 0:
+                    break
+                self._found.begin_file(min(count, size))
+            if wrong := self._found.parse(lines, width, at):
+                raise RuntimeError(f"{os.fspath(path)}{wrong}")
+            at += len(lines)
+        if not width or count != self._found.lines:
+            text = "it does not begin with v1.2 and the number of its other lines"
+            raise RuntimeError(f"{os.fspath(path)} is no index of a tar archive: {text}")
+        self._widths.append(width)

@@ -1,0 +1,27 @@
+"""Damages containers, and reads them."""
+
+from jaxdali import SampleError, pipeline_def
+
+
+def labels(define, batches=1, batch_size=1, **arguments):
+    """What the first output has in some batches, None for one that fails, and the errors."""
+
+    @pipeline_def(batch_size=batch_size, num_threads=2, prefetch_queue_depth=1)
+    def pipeline():
+        return define()
+
+    pipe = pipeline(**arguments)
+    found, errors = [], []
+    for _ in range(batches):
+        try:
+            found.append(pipe.run()[0].as_array().ravel().tolist())
+        except SampleError as e:
+            found.append(None)
+            errors.append(str(e))
+    return found, errors, pipe.bad_samples()
+
+
+def damage(path, at, value):
+    content = bytearray(path.read_bytes())
+    content[at : at + len(value)] = value
+    path.write_bytes(content)

@@ -1,0 +1,131 @@
+"""readers.coco: annotations that are damaged, older arguments and forms; the rest is among tests/reader_cases.py."""
+
+import json
+import os
+import sys
+
+import numpy as np
+import pytest
+import reader_cases
+from damaged import labels
+
+from jaxdali import fn, pipeline_def
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("containers")
+    reader_cases.prepare(folder)
+    return folder
+
+
+def test_annotations_that_are_none(folder, tmp_path):
+    def read_of(**arguments):
+        return lambda: fn.readers.coco(file_root=folder / "images", **arguments)[0]
+
+    for text, why in (
+        ("{", "x has not the form of COCO's annotations: JSONDecodeError"),
+        ("{}", "KeyError: 'images'"),
+        ('{"images": [{"id": 1, "file_name": "a", "width": 1, "height": 1}], "annotations": [{"bbox": 3}]}', "TypeError"),
+        ('{"images": [{"id": 1, "file_name": "a", "width": 1, "height": 1}], "annotations": '
+         '[{"bbox": [0, 0, 1, 1], "image_id": 1, "category_id": 9}]}', "annotation 0 is of category 9, which is not among the categories"),
+        ('{"images": []}', "no image is left"),
+    ):  # fmt: skip
+        (tmp_path / "x").write_text(text)
+        with pytest.raises(RuntimeError, match=why):
+            labels(read_of(annotations_file=tmp_path / "x"))
+    with pytest.raises(RuntimeError, match=r"can't read annotations_file .*none: No such file"):
+        labels(read_of(annotations_file=tmp_path / "none"))
+    with pytest.raises(ValueError, match="one of annotations_file and preprocessed_annotations"):
+        labels(read_of())
+    with pytest.raises(ValueError, match="ratio can't be used with preprocessed_annotations"):
+        labels(read_of(preprocessed_annotations=tmp_path, ratio=True))
+    (tmp_path / "filenames.dat").write_text("a.jpg\n")
+    (tmp_path / "boxes.dat").write_bytes(b"\x08\0\0\0")
+    with pytest.raises(RuntimeError, match=r"boxes.dat has 4 bytes, which is not what it says"):
+        labels(read_of(preprocessed_annotations=tmp_path))
+
+
+def test_the_older_form_of_polygons(folder):
+    @pipeline_def(batch_size=4)
+    def pipeline(old):
+        name = "masks" if old else "polygon_masks"
+        return fn.readers.coco(file_root=folder / "images", annotations_file=folder / "coco.json", **{name: True})[3]
+
+    (old,), (new,) = pipeline(True).run(), pipeline(False).run()
+    assert [(np.asarray(new[i]) * [1, 2, 2]).tolist() for i in range(4)] == [np.asarray(old[i]).tolist() for i in range(4)]
+
+
+def test_deprecated_arguments_of_coco(folder, tmp_path):
+    def of(**arguments):
+        return lambda: fn.readers.coco(file_root=folder / "images", **arguments)[-1]
+
+    file = {"annotations_file": folder / "coco.json"}
+    with pytest.warns(UserWarning, match="save_img_ids is deprecated: it is image_ids now"):
+        assert labels(of(**file, save_img_ids=True), 4)[0] == [[3], [5], [7], [9]]
+    with pytest.warns(UserWarning, match=r"dump_meta_files(_path)? is deprecated: it is save_preprocessed_annotations(_dir)? now"):
+        expected = labels(of(**file, dump_meta_files=True, dump_meta_files_path=tmp_path), 4)[0]
+    with pytest.warns(UserWarning, match="meta_files_path is deprecated: it is preprocessed_annotations now"):
+        assert labels(of(meta_files_path=tmp_path), 4)[0] == expected
+    with pytest.raises(ValueError, match="save_img_ids is the deprecated name of image_ids: pass one of them"):
+        labels(of(**file, save_img_ids=True, image_ids=True))
+
+
+def test_pixels_that_can_not_be_drawn(folder, tmp_path, monkeypatch):
+    def of(**arguments):
+        return lambda: fn.readers.coco(file_root=folder / "images", pixelwise_masks=True, **arguments)[3]
+
+    with pytest.raises(ValueError, match=r"polygon_masks, pixelwise_masks and masks, .* exclude each other"):
+        labels(of(annotations_file=folder / "coco.json", polygon_masks=True))
+    with pytest.raises(ValueError, match="pixelwise_masks can't be used with preprocessed_annotations"):
+        labels(of(preprocessed_annotations=tmp_path))
+    document = json.loads((folder / "coco.json").read_text())
+    document["annotations"][1]["segmentation"]["size"] = [8, 6]
+    (tmp_path / "x.json").write_text(json.dumps(document))
+    found, errors, _ = labels(of(annotations_file=tmp_path / "x.json"), 2)
+    assert found == [None, [0] * 16]
+    assert r"its masks are of images of [8, 6], not of [6, 8]" in errors[0]
+    monkeypatch.setitem(sys.modules, "pycocotools", None)
+    with pytest.raises(ImportError, match=r'pixelwise_masks .*pip install "jaxdali\[coco\]"'):
+        labels(of(annotations_file=folder / "coco.json"))
+
+
+def test_boxes_of_another_form(folder, tmp_path):
+    for box, why in (
+        ([1, 2, 3], "bbox of annotation 2 has 3 numbers, not 4"),
+        ([1, 2, 3, 4, 5], "has 5 numbers"),
+        ([1, 2, 3, None], "bbox of annotation 2 has something else than numbers"),
+    ):
+        document = json.loads((folder / "coco.json").read_text())
+        document["annotations"][2]["bbox"] = box
+        (tmp_path / "x.json").write_text(json.dumps(document))
+        with pytest.raises(RuntimeError, match=rf"x.json has not the form of COCO's annotations: .*{why}"):
+            labels(lambda: fn.readers.coco(file_root=folder / "images", annotations_file=tmp_path / "x.json")[0])
+
+
+def test_preprocessed_annotations_that_do_not_fit(folder, tmp_path):
+    def of(**arguments):
+        return lambda: fn.readers.coco(file_root=folder / "images", **arguments)[-1]
+
+    save = {"save_preprocessed_annotations": True, "save_preprocessed_annotations_dir": tmp_path, "image_ids": True}
+    labels(of(annotations_file=folder / "coco.json", **save))
+    for name in ("boxes", "original_ids"):
+        kept = (tmp_path / f"{name}.dat").read_bytes()
+        count = int.from_bytes(kept[:4], "little") - 1
+        (tmp_path / f"{name}.dat").write_bytes(count.to_bytes(4, "little") + kept[4:-4])
+        with pytest.raises(RuntimeError, match=f"{name}.dat does not fit the other files: they are of different annotations"):
+            labels(of(preprocessed_annotations=tmp_path, image_ids=True))
+        (tmp_path / f"{name}.dat").write_bytes(kept)
+    with pytest.raises(ValueError, match="size_threshold can't be used with preprocessed_annotations"):
+        labels(of(preprocessed_annotations=tmp_path, size_threshold=2.0))
+
+
+def test_names_that_are_no_utf8_are_saved(tmp_path):
+    name = os.fsdecode(b"\xff\xc3\xa4.jpg")
+    (tmp_path / name).write_bytes(b"image")
+    document = {"images": [{"id": 1, "file_name": name, "width": 1, "height": 1}]}
+    (tmp_path / "x.json").write_text(json.dumps(document))
+    save = {"save_preprocessed_annotations": True, "save_preprocessed_annotations_dir": tmp_path}
+    labels(lambda: fn.readers.coco(file_root=tmp_path, annotations_file=tmp_path / "x.json", **save)[0])
+    assert (tmp_path / "filenames.dat").read_bytes() == b"\xff\xc3\xa4.jpg\n"
+    assert labels(lambda: fn.readers.coco(file_root=tmp_path, preprocessed_annotations=tmp_path)[0])[0] == [[*b"image"]]

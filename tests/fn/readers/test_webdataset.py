@@ -1,0 +1,130 @@
+"""readers.webdataset: damaged archives and indices, members that are missing; the rest is among tests/reader_cases.py."""
+
+import io
+import itertools
+import os
+import re
+import tarfile
+
+import containers as c
+import pytest
+import reader_cases
+from damaged import labels
+
+from jaxdali import fn, index, pipeline_def, types
+from jaxdali._data.index import write_index
+
+
+def web(folder, **arguments):
+    return lambda: fn.readers.webdataset(paths=folder / "x.tar", index_paths=folder / "x.tar.idx", ext=["cls", "jpg"], **arguments)[0]
+
+
+@pytest.fixture
+def archive(tmp_path):
+    c.write_tar(tmp_path / "x.tar", [(f"{i}.{e}", bytes([i]) * n) for i in range(3) for e, n in (("jpg", 1000), ("cls", 1))])
+    assert index.main([str(tmp_path / "x.tar")]) == 0
+    return tmp_path
+
+
+def test_damaged_archives(archive, capsys):
+    assert labels(web(archive), 3)[0] == [[0], [1], [2]]
+    lines = (archive / "x.tar.idx").read_text().splitlines()
+    for text, why in (
+        ("", "x.tar.idx is no index of a tar archive"),
+        ("v2.0 3\n", "is no index"),
+        ("v1.2 3\n" + lines[1], "is no index"),
+        ("v1.2 1\njpg 512 x 0.jpg\n", "line 2: expected extension, offset, size and name"),
+    ):
+        (archive / "x.tar.idx").write_text(text)
+        with pytest.raises(RuntimeError, match=why):
+            labels(web(archive))
+    (archive / "x.tar.idx").write_text("v1.2 2\n" + lines[1] + "\ncls 512000 1 1.cls\n")
+    found, errors, _ = labels(web(archive), 2)
+    assert found == [[0], None]
+    assert "x.tar:512000:1.cls: " in errors[0]
+    assert "it lies outside of the file" in errors[0]
+    os.truncate(archive / "x.tar", 4200)
+    assert index.main([str(archive / "x.tar")]) == 1
+    assert re.search("x.tar has 4200 bytes, .* it is truncated", capsys.readouterr().err)
+    (archive / "x.tar").write_bytes(b"text" * 256)
+    with pytest.warns(UserWarning, match="no index"), pytest.raises(RuntimeError, match=r"x.tar is no tar archive, or damaged"):
+        labels(lambda: fn.readers.webdataset(paths=archive / "x.tar", ext="jpg"))
+
+
+def test_members_that_are_missing_or_do_not_fit(archive):
+    with pytest.raises(RuntimeError, match=r"x.tar.idx: sample 0.jpg has no member for output 1"):
+        labels(lambda: fn.readers.webdataset(paths=archive / "x.tar", index_paths=archive / "x.tar.idx", ext=["jpg", "png"],
+                                             missing_component_behavior="error")[0])  # fmt: skip
+    with pytest.raises(RuntimeError, match=r"x.tar: output 0 of 0.cls has 1 bytes, no multiple of the 4 of int32"):
+        labels(web(archive, dtypes=[types.INT32, types.UINT8]))
+    with pytest.raises(ValueError, match="dtypes must be as many as ext, got 1 and 2"):
+        labels(web(archive, dtypes=types.INT32))
+
+
+def test_long_names_in_pax_headers(tmp_path):
+    c.write_tar(tmp_path / "x.tar", [("y" * 300 + "/0.cls", b"a")], tarfile.PAX_FORMAT)
+    with pytest.warns(UserWarning, match="no index"):
+        assert labels(lambda: fn.readers.webdataset(paths=tmp_path / "x.tar", ext="cls"))[0] == [[97]]
+
+
+def test_a_damaged_header_between_members(archive, capsys):
+    content = bytearray((archive / "x.tar").read_bytes())
+    second = content.index(b"1.jpg")
+    content[second + 20] ^= 1
+    (archive / "x.tar").write_bytes(content)
+    assert index.main([str(archive / "x.tar")]) == 1
+    assert f"x.tar is damaged at {second}: no member begins there" in capsys.readouterr().err
+    with pytest.warns(UserWarning, match="no index"), pytest.raises(RuntimeError, match=f"x.tar is damaged at {second}"):
+        labels(lambda: fn.readers.webdataset(paths=archive / "x.tar", ext="jpg"))
+
+
+def test_the_index_of_a_larger_archive(archive):
+    """Sizes that no memory would hold are not asked for."""
+    (archive / "x.tar.idx").write_text(f"v1.2 2\ncls 512 {1 << 50} 0.cls jpg 0 0 0.jpg\ncls 2048 1 1.cls jpg {1 << 55} 1 1.jpg\n")
+    found, errors, _ = labels(web(archive), 2)
+    assert found == [None, None]
+    assert all("it lies outside of the file, which has 10240 bytes: the index is of another file" in e for e in errors)
+    assert "x.tar:512:0.cls" in errors[0]
+
+
+def test_names_are_found_again_in_the_index(tmp_path):
+    members = [(f"d{i % 7}/{i}.{e}", b"%d" % i) for i in range(400) for e in (("cls",) if i % 3 else ("jpg", "cls"))]
+    for name, some in (("a", members[:300]), ("b", members[300:])):
+        c.write_tar(tmp_path / f"{name}.tar", some)
+        reader_cases.write_index(tmp_path / f"{name}.tar", tmp_path / f"{name}.idx")
+
+    @pipeline_def(batch_size=100)
+    def pipeline():
+        paths, indices = ([tmp_path / f"{name}.{end}" for name in "ab"] for end in ("tar", "idx"))
+        return fn.readers.webdataset(paths=paths, index_paths=indices, ext=["jpg", "cls"], missing_component_behavior="skip")
+
+    pipe = pipeline()
+    images, _ = pipe.run()
+    expected = [f"d{i % 7}/{i}.jpg" for i in range(0, 300, 3)]
+    assert [x.source_info().rpartition(":")[2] for x in images] == expected
+    (tmp_path / "a.idx").write_text("v1.2 1\njpg 512 1 another.jpg\n")
+    names = [x.source_info() for x in pipe.run()[0]]
+    assert {x.rpartition(":")[2] for x in names} <= {"", *(f"d{i % 7}/{i}.jpg" for i in range(400))}
+    assert "another.jpg" not in "".join(names)
+
+
+@pytest.mark.parametrize("format", [tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT])
+def test_the_index_of_every_kind_of_archive(tmp_path, format):
+    """Beside the one that is made with Python's tarfile."""
+    long = "long/" * 25 if format == tarfile.USTAR_FORMAT else "long/" * 70
+    names = ["a.jpg", "a.seg.png", f"{long}b.jpg", f"{long}b.cls", "\u00e4/c.jpg", "d/e/f.txt", os.fsdecode(b"\xff/g.jpg"), "none", "h.jpg"]
+    with tarfile.open(tmp_path / "x.tar", "w", format=format) as f:
+        for i, name in enumerate(names):
+            info = tarfile.TarInfo(name)
+            info.size = 300 * i
+            f.addfile(info, io.BytesIO(bytes(300 * i)))
+            for kind in (tarfile.DIRTYPE, tarfile.SYMTYPE, tarfile.FIFOTYPE):
+                info = tarfile.TarInfo(f"other.{i}")
+                info.type, info.linkname = kind, "a.jpg"
+                f.addfile(info)
+    with tarfile.open(tmp_path / "x.tar") as f:
+        members = [m for m in f if m.isreg() and "." in m.name]
+    groups = itertools.groupby(members, lambda m: m.name[: m.name.index(".")])
+    lines = [" ".join(f"{m.name.partition('.')[2]} {m.offset_data} {m.size} {m.name}" for m in group) for _, group in groups]
+    assert write_index(tmp_path / "x.tar", tmp_path / "x.idx") == len(lines)
+    assert os.fsdecode((tmp_path / "x.idx").read_bytes()).splitlines() == [f"v1.2 {len(lines)}", *lines]
