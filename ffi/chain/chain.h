@@ -56,13 +56,15 @@ class ResizeStage : public Stage {
   Status Of(int i, const Part& made, ResizeJob* job, ResizePart* part) const;
 };
 
-// It reads everything, and makes what is wanted.
 class WarpStage : public Stage {
  public:
   WarpBatch batch;
 
   Status Reads(int i, const Part& made, Part* read) const override;
   Status Run(int i, const Part& read, const void* from, const Part& made, void* to) const override;
+
+ private:
+  Status Of(int i, const Part& made, WarpArgs* args) const;
 };
 
 class WindowStage : public Stage {
@@ -87,8 +89,13 @@ struct Chain {
   std::vector<Batch>
       values;  // what goes into the first stage, and what comes out of each; those in between have no data
 
-  // Sample i, which lies inside the first and the last. `failed`: the stage whose status it is.
+  // Sample i, which lies inside the first and the last. `failed`: the stage whose status it is, of several the first,
+  // as if they ran one after the other; but damage to a file goes unnoticed where nothing of the image is read.
   Status Run(int i, int* failed) const;
+
+ private:
+  // What the first n stages read and make, for all of what comes out of them. `failed`: the stage that can't run.
+  Status Plan(int i, int n, Part* parts, int* failed) const;
 };
 
 }  // namespace jaxdali

@@ -121,6 +121,8 @@ Status ResizeStage::Reads(int i, const Part& made, Part* read) const {
   ResizeJob job;
   ResizePart part;
   if (Status s = Of(i, made, &job, &part); s != kOk) return s;
+  *read = {};
+  if (batch.out.size(i) == 0) return kOk;  // which the kernel takes, whatever comes in
   if (Status s = SourceOf(job, &part); s != kOk) return s;
   *read = Whole(batch.in, i);
   for (int a = 0; a < batch.num_axes; a++)
@@ -139,19 +141,41 @@ Status ResizeStage::Run(int i, const Part& read, const void* from, const Part& m
   return ResizeSome(job, part);
 }
 
-Status WarpStage::Reads(int i, const Part&, Part* read) const {
-  *read = Whole(batch.in, i);
+Status WarpStage::Of(int i, const Part& made, WarpArgs* a) const {
+  if (Status s = batch.Sample(i, a); s != kOk) return s;
+  for (int s = 0; s < 2; s++) {
+    a->map[s][3] += made.axis[1].begin * a->map[s][0] + made.axis[0].begin * a->map[s][1];
+    a->out_size[s] = made.axis[1 - s].size();
+  }
   return kOk;
 }
 
-Status WarpStage::Run(int i, const Part&, const void* from, const Part& made, void* to) const {
+// The box around what the corners of `made` are mapped to. A tap that lies outside of it is outside of the image.
+Status WarpStage::Reads(int i, const Part& made, Part* read) const {
   WarpArgs a;
-  if (Status s = batch.Sample(i, &a); s != kOk) return s;
+  if (Status s = Of(i, made, &a); s != kOk) return s;
+  *read = Whole(batch.in, i);
+  if (Size(batch.out, i, made) == 0 || batch.in.size(i) == 0) return kOk;
+  int64_t first[2];
+  RowStart(a, 0, 0, first);
+  for (int s = 0; s < 2; s++) {
+    const int64_t right = (a.out_size[0] - 1) * a.map[s][0], down = (a.out_size[1] - 1) * a.map[s][1];
+    const int64_t least = first[s] + std::min<int64_t>(right, 0) + std::min<int64_t>(down, 0),
+                  most = first[s] + std::max<int64_t>(right, 0) + std::max<int64_t>(down, 0), last = a.in_size[s] - 1;
+    read->axis[1 - s] = {std::clamp<int64_t>(least >> 32, 0, last),
+                         std::clamp<int64_t>((most >> 32) + (a.linear ? 1 : 0), 0, last) + 1};
+  }
+  return kOk;
+}
+
+Status WarpStage::Run(int i, const Part& read, const void* from, const Part& made, void* to) const {
+  WarpArgs a;
+  if (Status s = Of(i, made, &a); s != kOk) return s;
   a.in = from;
   a.out = to;
   for (int s = 0; s < 2; s++) {
-    a.map[s][3] += made.axis[1].begin * a.map[s][0] + made.axis[0].begin * a.map[s][1];
-    a.out_size[s] = made.axis[1 - s].size();
+    a.map[s][3] -= read.axis[1 - s].begin * kOnePixel;
+    a.in_size[s] = read.axis[1 - s].size();
   }
   if (Size(batch.out, i, made) > 0) WarpWhole(a);
   return kOk;
@@ -177,6 +201,8 @@ void WindowStage::Of(int i, const Part& made, int32_t start[3], int32_t extent[3
 }
 
 Status WindowStage::Reads(int i, const Part& made, Part* read) const {
+  WindowArgs whole;
+  if (Status s = batch.Sample(i, &whole); s != kOk) return s;  // bounds hold for all of the window
   int32_t start[3], extent[3];
   Of(i, made, start, extent);
   for (int d = 0; d < 2; d++) {
@@ -204,32 +230,45 @@ Status WindowStage::Run(int i, const Part& read, const void* from, const Part& m
   return Window(one, 0);
 }
 
+Status Chain::Plan(int i, int n, Part* parts, int* failed) const {
+  parts[n] = Whole(values[n], i);
+  for (int k = n - 1; k >= 0; k--) {
+    *failed = k;
+    if (Status s = stages[k]->Reads(i, parts[k + 1], &parts[k]); s != kOk) return s;
+    if (k == 0) break;
+    // What makes nothing finds out nothing, and its status is asked for.
+    if (Size(values[k], i, parts[k]) == 0) parts[k] = Whole(values[k], i);
+    parts[k] = stages[k - 1]->Makes(i, parts[k]);
+  }
+  // The first stage gets what there is.
+  if (values[0].ndim == 3) parts[0] = Whole(values[0], i);
+  return kOk;
+}
+
 Status Chain::Run(int i, int* failed) const {
-  const int n = static_cast<int>(stages.size());
   thread_local Memory memory[2];
   Part parts[kMostStages + 1];  // of the values
   *failed = 0;
   for (const Batch& b : values)
     for (int d = 0; d < b.ndim; d++)
       if (b.dim(i, d) < 0) return kInternal;
-  parts[n] = Whole(values[n], i);
-  for (int k = n - 1; k >= 0; k--) {
-    *failed = k;
-    if (Status s = stages[k]->Reads(i, parts[k + 1], &parts[k]); s != kOk) return s;
-    if (k > 0) parts[k] = stages[k - 1]->Makes(i, parts[k]);
-  }
-  // The first stage gets what there is.
-  if (values[0].ndim == 3) parts[0] = Whole(values[0], i);
   try {
+    // A stage that can't run leaves it to those before it to fail first.
+    int n = static_cast<int>(stages.size());
+    Status status = kOk;
+    for (Status s; n > 0 && (s = Plan(i, n, parts, failed)) != kOk; n = *failed) status = s;
     const void* from = values[0].bytes(i);
     for (int k = 0; k < n; k++) {
       *failed = k;
       const Batch& made = values[k + 1];
-      void* to = k + 1 == n ? made.bytes(i) : memory[k % 2].OfSize(Size(made, i, parts[k + 1]) * SizeOf(made.dtype));
+      void* to = k + 1 == static_cast<int>(stages.size())
+                     ? made.bytes(i)
+                     : memory[k % 2].OfSize(Size(made, i, parts[k + 1]) * SizeOf(made.dtype));
       if (Status s = stages[k]->Run(i, parts[k], from, parts[k + 1], to); s != kOk) return s;
       from = to;
     }
-    return kOk;
+    if (status != kOk) *failed = n;
+    return status;
   } catch (const std::bad_alloc&) {
     return kOutOfMemory;
   }

@@ -84,10 +84,13 @@ struct Source {
   int32_t width, height, stride;
 };
 
+// Two pairs, in a lane each, as `order` has their bytes: broadcasts are loads and nothing more, while what puts a
+// register together from two, or extends bytes, competes with the shuffles.
 JAXDALI_AVX2 __m256i LoadPairs(const uint8_t* p, const uint8_t* q, __m256i order) {
-  __m128i both = _mm_unpacklo_epi64(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p)),
-                                    _mm_loadl_epi64(reinterpret_cast<const __m128i*>(q)));
-  return _mm256_shuffle_epi8(_mm256_cvtepu8_epi16(both), order);
+  int64_t a, b;
+  std::memcpy(&a, p, sizeof a);
+  std::memcpy(&b, q, sizeof b);
+  return _mm256_shuffle_epi8(_mm256_blend_epi32(_mm256_set1_epi64x(a), _mm256_set1_epi64x(b), 0xF0), order);
 }
 
 // Index and weight (0 ... 2^14, of the right neighbour) along one axis from two vectors of 64-bit coordinates.
@@ -163,13 +166,13 @@ JAXDALI_AVX2 __m256i Warp8(const Source& src, __m256i fill, __m256i xa, __m256i 
   __m256i column = C == 3 ? _mm256_add_epi32(ix, _mm256_add_epi32(ix, ix)) : _mm256_slli_epi32(ix, 2);
   _mm256_store_si256(reinterpret_cast<__m256i*>(offset),
                      _mm256_add_epi32(column, _mm256_mullo_epi32(iy, _mm256_set1_epi32(src.stride))));
-  // 16-bit channels of the two pixels: left and right value side by side, for madd.
+  // The channels of the two pixels in 16 bits: left and right value side by side, for madd.
   const __m256i top_order =
-      _mm256_broadcastsi128_si256(C == 3 ? _mm_setr_epi8(0, 1, 6, 7, 2, 3, 8, 9, 4, 5, 10, 11, -1, -1, -1, -1)
-                                         : _mm_setr_epi8(0, 1, 8, 9, 2, 3, 10, 11, 4, 5, 12, 13, 6, 7, 14, 15));
+      _mm256_broadcastsi128_si256(C == 3 ? _mm_setr_epi8(0, -1, 3, -1, 1, -1, 4, -1, 2, -1, 5, -1, -1, -1, -1, -1)
+                                         : _mm_setr_epi8(0, -1, 4, -1, 1, -1, 5, -1, 2, -1, 6, -1, 3, -1, 7, -1));
   const __m256i bottom_order =
       C == 4 ? top_order
-             : _mm256_broadcastsi128_si256(_mm_setr_epi8(4, 5, 10, 11, 6, 7, 12, 13, 8, 9, 14, 15, -1, -1, -1, -1));
+             : _mm256_broadcastsi128_si256(_mm_setr_epi8(2, -1, 5, -1, 3, -1, 6, -1, 4, -1, 7, -1, -1, -1, -1, -1));
   const uint8_t* top = src.data;
   const uint8_t* bottom = src.data + src.stride - (C == 3 ? 2 : 0);
   __m256i v0 = Blend<0>(top, bottom, offset, top_order, bottom_order, top_weights, bottom_weights, round);

@@ -1,0 +1,276 @@
+// Kernels as stages of one call (ffi/chain), beside the same kernels one after the other on whole images, under the
+// sanitizers: random stages on random images and on files, good and damaged. Status, the stage whose it is and the
+// output have to be one.
+//
+//   check_chain FOLDER [ROUNDS [SEED]]
+//
+// FOLDER has the *.jpg, *.jpeg and *.png files.
+#include <array>
+
+#include "ffi/chain/chain.h"
+#include "ffi/fuzz/check_kernels.h"
+#include "ffi/fuzz/mutator.h"
+
+namespace jaxdali {
+namespace {
+
+using Shape = std::vector<int>;
+
+// What comes out of a resize of a part differs by rounding where the order of its two passes does.
+constexpr double kLevels = 4;
+
+bool IsExact(const ResizeJob& job) {
+  Axes axes;
+  if (axes.Make(job) != kOk || axes.nearest) return true;
+  const bool few = std::all_of(axes.axis, axes.axis + 3, [](const Axis& a) { return a.support <= 32; });
+  return few && job.num_axes < 3 && job.in_type == DType::kU8 && job.out_type == DType::kU8 &&
+         (job.inner == 1 || job.inner == 3 || job.inner == 4);
+}
+
+// One sample's way through a chain.
+class Way {
+ public:
+  Way(Random& random, Mutator& mutate) : random_(random), mutate_(mutate) {}
+
+  // Returns false for a file that is not to be decoded.
+  bool BeginWithFile(const Data& seed) {
+    damaged_ = random_(3) == 0;
+    const Data file = damaged_ ? mutate_(seed) : seed;
+    info_ = ParseHeader(file.data(), static_cast<int64_t>(file.size()));
+    if (info_.status != kOk || int64_t{info_.height} * info_.width > 1 << 16 || info_.host_decode) return false;
+    if (random_(4) == 0) {  // a window
+      info_.region_y = random_(info_.height), info_.region_h = 1 + random_(info_.height - info_.region_y);
+      info_.region_x = random_(info_.width), info_.region_w = 1 + random_(info_.width - info_.region_x);
+    }
+    Add(DType::kU8, {static_cast<int>(file.size())});
+    std::copy(file.begin(), file.end(), values_[0]->data.get());
+    auto stage = std::make_unique<DecodeStage>();
+    stage->options = {static_cast<ImageType>(random_(5)), random_(3) > 0, random_(8) == 0};
+    Shape shape{info_.region_h, info_.region_w, OutputChannels(info_, stage->options.type)};
+    if (Transposes(info_, stage->options.adjust_orientation)) std::swap(shape[0], shape[1]);
+    Add(random_(6) ? DType::kU8 : random_(2) ? DType::kF32 : DType::kI16, shape);
+    stage->in = values_[0]->batch;
+    stage->out = values_[1]->batch;
+    stage->info = &info_;
+    whole_.push_back(DecodeImage(stage->in.sample<uint8_t>(0), stage->in.size(0), info_, stage->options,
+                                 stage->out.dtype, stage->out.data, shape[0], shape[1], shape[2]));
+    chain_.stages.push_back(std::move(stage));
+    return true;
+  }
+
+  void BeginWithImage() {
+    constexpr DType kTypes[] = {DType::kU8, DType::kU8, DType::kI16, DType::kF32};
+    Add(kTypes[random_(4)], {random_.Extent(90), random_.Extent(90), random_(2) ? 3 : 1 + random_(5)});
+  }
+
+  void AddStage() {
+    switch (random_(3)) {
+      case 0:
+        return AddResize();
+      case 1:
+        return AddWarp();
+      default:
+        return AddWindow();
+    }
+  }
+
+  // Exits with 1 when they differ. Returns the chain's status.
+  Status Compare() {
+    const int n = static_cast<int>(chain_.stages.size());
+    Memory result(values_.back()->batch.dtype, {shape_}, false, -1, random_);
+    chain_.values.push_back(values_[0]->batch);
+    for (int k = 1; k < n; k++) {
+      chain_.values.push_back(values_[static_cast<size_t>(k)]->batch);
+      chain_.values.back().data = nullptr;
+      chain_.values.back().capacity = 0;
+    }
+    chain_.values.push_back(result.batch);
+    for (int k = 0; k < n; k++) Place(chain_.stages[static_cast<size_t>(k)].get(), k);
+    int failed = -1;
+    const Status got = chain_.Run(0, &failed);
+    const auto bad = std::find_if(whole_.begin(), whole_.end(), [](Status s) { return s != kOk; });
+    const int first = bad == whole_.end() ? 0 : static_cast<int>(bad - whole_.begin());
+    const Status want = bad == whole_.end() ? kOk : *bad;
+    // Of a damaged file a part may be good.
+    if (damaged_ && want != kOk && first == 0 && (got == kOk || failed > 0)) return got;
+    if (got != want) Fail("chain", 0, "status", got, want);
+    if (got != kOk) {
+      if (failed != first) Fail("chain", 0, "stage", failed, first);
+      return got;
+    }
+    const Batch& whole = values_.back()->batch;
+    for (int64_t e = 0; e < whole.size(0); e++) {
+      const double a = Value(result.batch, e), b = Value(whole, e);
+      if (exact_ ? std::memcmp(&a, &b, sizeof a) != 0 : !(a == b || std::fabs(a - b) <= kLevels))
+        Fail("chain", 0, "value", a, b);
+    }
+    return kOk;
+  }
+
+ private:
+  void Add(DType type, const Shape& shape) {
+    shape_ = shape;
+    values_.push_back(std::make_unique<Memory>(type, Shapes{shape}, false, -1, random_));
+  }
+
+  // The stage gets the chain's values, which have no data in between.
+  void Place(Stage* stage, int k) {
+    const Batch &in = chain_.values[static_cast<size_t>(k)], &out = chain_.values[static_cast<size_t>(k) + 1];
+    auto set = [&](auto* of) {
+      if (of) of->batch.in = in, of->batch.out = out;
+    };
+    set(dynamic_cast<ResizeStage*>(stage));
+    set(dynamic_cast<WarpStage*>(stage));
+    set(dynamic_cast<WindowStage*>(stage));
+    if (auto* decode = dynamic_cast<DecodeStage*>(stage)) decode->in = in, decode->out = out;
+  }
+
+  // The stage for what its kernel is called with on whole images.
+  template <class S, class B, class Kernel>
+  void Append(B batch, DType type, const Shape& shape, Kernel kernel) {
+    batch.in = values_.back()->batch;
+    Add(type, shape);
+    batch.out = values_.back()->batch;
+    whole_.push_back(kernel(batch, 0));
+    auto stage = std::make_unique<S>();
+    stage->batch = batch;
+    chain_.stages.push_back(std::move(stage));
+  }
+
+  DType type() const { return values_.back()->batch.dtype; }
+  float* Numbers(std::initializer_list<double> numbers) {
+    numbers_.emplace_back(numbers.begin(), numbers.end());
+    return numbers_.back().data();
+  }
+  int32_t* Integers(std::vector<int32_t> integers) {
+    integers_.push_back(std::move(integers));
+    return integers_.back().data();
+  }
+
+  void AddResize() {
+    ResizeBatch b{};
+    b.first_axis = random_(4) ? 0 : random_(3);
+    b.num_axes = random_(4) ? std::min(2, 3 - b.first_axis) : 1 + random_(3 - b.first_axis);
+    b.antialias = random_(4) > 0;
+    b.filters = Integers({random_(6), random_(6)});
+    std::vector<float> roi;
+    Shape shape = shape_;
+    for (int d = b.first_axis; d < b.first_axis + b.num_axes; d++) {
+      const double extent = shape[static_cast<size_t>(d)];
+      double from = 0, to = extent;
+      if (random_(3) == 0) from = random_.Uniform(-0.2, 1.2) * extent, to = random_.Uniform(-0.2, 1.2) * extent;
+      if (std::fabs(from - to) < 1e-3) to = from + 1e-3;
+      if (random_(6) == 0) std::swap(from, to);
+      roi.insert(roi.end(), {static_cast<float>(from), static_cast<float>(to)});
+      shape[static_cast<size_t>(d)] = random_.Extent(80);
+    }
+    floats_.push_back(std::move(roi));
+    b.roi = floats_.back().data();
+    const DType out = random_(5) ? type() : DType::kF32;
+    Append<ResizeStage>(b, out, shape, Resize);
+    ResizeJob job;
+    auto& whole = static_cast<ResizeStage&>(*chain_.stages.back()).batch;
+    if (whole.Sample(0, &job) == kOk && !IsExact(job)) exact_ = false;
+  }
+
+  void AddWarp() {
+    WarpBatch b{};
+    b.dims = 2;
+    b.linear = random_(3) > 0;
+    b.has_fill = random_(3) > 0;
+    b.fill = Numbers({static_cast<double>(random_(200))});
+    std::vector<double> map;
+    for (int s = 0; s < 2; s++) {
+      for (int k = 0; k < 2; k++)
+        map.push_back(random_(3) ? random_.Uniform(-1.5, 1.5) : random_(2) ? s == k : random_(3) - 1);
+      map.push_back(random_.Uniform(-40, 80));
+    }
+    maps_.push_back(std::move(map));
+    b.map = maps_.back().data();
+    const DType out = random_(5) ? type() : DType::kF32;
+    Append<WarpStage>(b, out, {random_.Extent(80), random_.Extent(80), shape_[2]}, Warp);
+  }
+
+  void AddWindow() {
+    WindowBatch b{};
+    b.fills = random_(8) == 0 ? 0 : 1 + random_(2);
+    b.channel = 2;
+    std::vector<int32_t> start, step, extent;
+    for (int size : shape_) {
+      const int by = random_(4) ? 1 : 1 + random_(2), take = random_(3) ? size : 1 + random_(2 * size + 1);
+      const bool mirrored = random_(4) == 0;
+      int first = b.fills ? random_(2 * size + 1) - size / 2 : random_(std::max(1, size - (take - 1) * by));
+      if (take == size && random_(2)) first = 0;
+      start.push_back(mirrored ? first + (take - 1) * by : first);
+      step.push_back(mirrored ? -by : by);
+      extent.push_back(take);
+    }
+    for (int d = 0; d < 3; d++) b.permutation[d] = d;
+    if (random_(3) == 0)
+      std::shuffle(b.permutation, b.permutation + 3, std::minstd_rand(static_cast<unsigned>(random_(1000))));
+    Shape shape;
+    for (int d : b.permutation) {
+      if (shape.size() < 3) shape.push_back(extent[static_cast<size_t>(d)]);
+    }
+    const auto one = std::find(shape.begin(), shape.end(), 1);
+    if (one != shape.end() && random_(2)) {  // an axis that goes, and another that comes
+      shape.erase(one);
+      shape.push_back(1);
+    }
+    b.start = Integers(start);
+    b.step = Integers(step);
+    b.extent = Integers(extent);
+    constexpr DType kTypes[] = {DType::kU8, DType::kI16, DType::kF32};
+    const DType out = random_(3) ? type() : kTypes[random_(3)];
+    b.scales = out != type() ? 1 + random_(3) : random_(3);
+    b.fill = Numbers({9, 200});
+    b.scale = Numbers({0.5, 1, -0.25});
+    b.offset = Numbers({3, 0, 90});
+    Append<WindowStage>(b, out, shape, Window);
+  }
+
+  Random& random_;
+  Mutator& mutate_;
+  bool damaged_ = false, exact_ = true;
+  ImageInfo info_{};
+  Shape shape_;  // of the last value
+  std::vector<std::unique_ptr<Memory>> values_;
+  std::vector<Status> whole_;  // of each stage
+  Chain chain_;
+  // What stages point to.
+  std::vector<std::vector<float>> numbers_, floats_;
+  std::vector<std::vector<int32_t>> integers_;
+  std::vector<std::vector<double>> maps_;
+};
+
+}  // namespace
+}  // namespace jaxdali
+
+int main(int argc, char** argv) {
+  if (argc < 2) {
+    std::fprintf(stderr, "usage: check_chain FOLDER [ROUNDS [SEED]]\n");
+    return 2;
+  }
+  const int rounds = argc > 2 ? std::atoi(argv[2]) : 2000, seed = argc > 3 ? std::atoi(argv[3]) : 1;
+  const auto files = jaxdali::ReadSeeds(argv[1], {".jpg", ".jpeg", ".png"});
+  if (files.empty()) {
+    std::fprintf(stderr, "%s: no JPEG or PNG files\n", argv[1]);
+    return 2;
+  }
+  int good = 0, decoded = 0;
+  for (int k = 0; k < rounds; k++) {
+    jaxdali::Random random(static_cast<unsigned>(seed * 1000003 + k));  // each round can be repeated alone
+    jaxdali::Mutator mutate(static_cast<uint64_t>(seed) * 1000003 + static_cast<uint64_t>(k));
+    jaxdali::Way way(random, mutate);
+    const bool file = random(3) > 0;
+    if (file && !way.BeginWithFile(files[static_cast<size_t>(random(static_cast<int>(files.size())))].data)) continue;
+    if (!file) way.BeginWithImage();
+    for (int n = 1 + !file + random(3); n > 0; n--) way.AddStage();
+    if (std::getenv("CHECK_CHAIN_VERBOSE")) std::fprintf(stderr, "round %d\n", k);
+    const bool ok = way.Compare() == jaxdali::kOk;
+    good += ok;
+    decoded += ok && file;
+  }
+  std::printf("%d chains, %d good, %d of them with files\n", rounds, good, decoded);
+  return good * 3 < rounds;
+}
