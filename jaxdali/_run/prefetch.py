@@ -22,6 +22,8 @@ HEAD_START = 0.002  # seconds
 # Threads are waited for so long when they are closed, and when the interpreter exits: one may be in a user's function that takes for ever.
 PATIENCE = 5.0  # seconds
 EXIT_PATIENCE = 1.5  # seconds
+# And so long, at exit, for a batch that is being made: a thread that still runs JAX when the interpreter is gone takes the process down.
+BATCH_PATIENCE = 60.0  # seconds
 
 _log = logging.getLogger("jaxdali")
 
@@ -174,14 +176,27 @@ class Prefetch:
                     source.close()  # a thread may wait for data there
             self._wake()
             exits = not threading.main_thread().is_alive()
-            deadline = _exit_deadline() if exits else time.monotonic() + PATIENCE
-            for t in self._threads:
-                t.join(max(0.0, deadline - time.monotonic()))
+            if exits:
+                self._end_with_interpreter()
+            else:
+                self._wait(time.monotonic() + PATIENCE)
             node = self._executor.calling
             if self.busy and not exits:
                 waits = f"{node.op.name} (created at {node.where}), which has not returned" if node is not None else "a batch in the making"
                 _log.warning("close() gave up after %g s waiting for %s; its thread ends when that does", PATIENCE, waits)
         self._finished.clear()
+
+    def _wait(self, deadline: float):
+        """Waits until then for the threads."""
+        for t in self._threads:
+            t.join(max(0.0, deadline - time.monotonic()))
+
+    def _end_with_interpreter(self):
+        """Waits for the threads; for one that is in a function of the user's less long."""
+        exit_deadline = _exit_deadline()
+        self._wait(exit_deadline)
+        while self.busy and self._executor.calling is None and time.monotonic() < exit_deadline + BATCH_PATIENCE:
+            self._wait(time.monotonic() + 0.02)
 
     def _wake(self):
         """Has threads that wait see that they are to stop."""
@@ -201,9 +216,7 @@ class Prefetch:
             return
         self._stop = True
         self._wake()
-        deadline = time.monotonic() + PATIENCE
-        for t in self._threads:
-            t.join(max(0.0, deadline - time.monotonic()))
+        self._wait(time.monotonic() + PATIENCE)
         if self.busy:
             self.close()
             return

@@ -337,6 +337,33 @@ def test_the_interpreter_exits_while_a_source_waits():
     assert done.stdout == "at the end\n"
 
 
+IN_THE_MAKING = """
+import threading
+import numpy as np
+from jaxdali import fn, pipeline_def
+from jaxdali._run import prefetch
+
+prefetch.EXIT_PATIENCE = 0.0
+image = np.zeros((700, 700, 3), np.uint8)
+
+@pipeline_def(batch_size=40, num_threads=2, prefetch_queue_depth=1)
+def define():
+    images = fn.external_source(lambda: [image] * 40, layout="HWC")
+    return fn.gaussian_blur(images, window_size=31)
+
+pipe = define()
+pipe.run()
+threading.Thread(target=lambda: [pipe.run() for _ in range(99)], daemon=True).start()
+"""
+
+
+def test_the_interpreter_exits_while_a_large_batch_is_made():
+    """A thread that returned from JAX to an interpreter that is gone would abort the process."""
+    for _ in range(2):
+        done = subprocess.run([sys.executable, "-c", IN_THE_MAKING], capture_output=True, text=True, timeout=60)
+        assert done.returncode == 0, done.stderr
+
+
 FORK = """
 import os, sys, warnings
 import numpy as np
