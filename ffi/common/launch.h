@@ -91,8 +91,7 @@ const void* FunctionOf();  // on CUDA; null in the emulation
 
 // The kernel's entry in the list. It is made when the library is loaded, since LaunchBlocks mentions it.
 template <class Kernel>
-__attribute__((visibility("hidden"))) inline ListedKernel& kListed =
-    ListKernel(NameOfKernel<Kernel>(), FunctionOf<Kernel>());
+inline ListedKernel& kListed = ListKernel(NameOfKernel<Kernel>(), FunctionOf<Kernel>());
 
 #if defined(__CUDACC__)
 
@@ -353,7 +352,7 @@ const char* LaunchPlanned(Kernel kernel, const Samples& samples, int64_t pieces,
 template <class Kernel>
 struct SampleKernel : Kernel {
   using typename Kernel::Plan;
-  static constexpr int64_t kPiece = 4 * kThreads;  // units
+  static constexpr int64_t kPiece = kThreads;  // units: fine, so that blocks get equal parts
 
   Parts parts;
 

@@ -73,19 +73,20 @@ class Walk {
   int64_t i_, at_, left_[2];
 };
 
-// A kernel that copies elements of type T, one thread a word or an element: Sources has `in`, `out` and
+// A kernel that copies elements of type T, one thread 16 bytes of the output at a time: Sources has `in`, `out` and
 // Find(i, Strided*).
 template <class Sources, class T>
 struct StridedKernel : Sources {
-  static constexpr int kEach = sizeof(T) < 4 ? 4 / sizeof(T) : 1;  // elements of a word
+  static constexpr int kWords = 4, kEach = 4 * kWords / sizeof(T);  // words and elements of a unit
+  static constexpr int kOfWord = sizeof(T) < 4 ? 4 / sizeof(T) : 1;
 
   struct Plan {
-    int64_t units;  // words
+    int64_t units;
     Strided from;
     const T* in;
     T* out;
     const uint8_t* end;  // of the buffer that `in` is in
-    int before;          // elements of the output's first word that are before it
+    int before;          // elements of the output's first unit that are before it
   };
 
   JAXDALI_HD Status Prepare(int i, Plan* s) const {
@@ -93,51 +94,74 @@ struct StridedKernel : Sources {
     s->out = this->out.template sample<T>(i);
     s->end = static_cast<const uint8_t*>(this->in.data) + this->in.capacity * static_cast<int64_t>(sizeof(T));
     if (const Status status = this->Find(i, &s->from); status != kOk) return status;
-    s->before = static_cast<int>((reinterpret_cast<uintptr_t>(s->out) & 3) / sizeof(T)) % kEach;
+    s->before = static_cast<int>((reinterpret_cast<uintptr_t>(s->out) & (4 * kWords - 1)) / sizeof(T));
     s->units = s->from.size > 0 ? (s->from.size + s->before + kEach - 1) / kEach : 0;
     return kOk;
   }
   JAXDALI_HD void Work(const Plan& s, int64_t first, int64_t end) const {
     for (int64_t k = first; k < end; k += kThreads) {
-      if constexpr (kEach == 1) {
-        s.out[k] = s.in[s.from.At(k)];
-      } else {
-        Word(s, k * kEach - s.before);
-      }
+      const int64_t i = k * kEach - s.before;
+      uint32_t words[kWords];
+      if (Runs(s, i, words))
+        WriteWords(reinterpret_cast<uint8_t*>(s.out + i), words);
+      else
+        for (int64_t w = i; w < i + kEach; w += kOfWord) Word(s, w);
     }
   }
 
  private:
   // The word of output elements i, i + 1, ..., some of which may be outside.
   JAXDALI_HD static void Word(const Plan& s, int64_t i) {
-    if (i < 0 || i + kEach > s.from.size) {
-      for (int64_t k = i; k < i + kEach; k++)
+    if (kOfWord == 1 || i < 0 || i + kOfWord > s.from.size) {
+      for (int64_t k = i; k < i + kOfWord; k++)
         if (k >= 0 && k < s.from.size) s.out[k] = s.in[s.from.At(k)];
       return;
     }
     uint32_t word = 0;
-    const int inner = s.from.ndim - 1;
-    if (inner < 0 || s.from.stride[inner] != 1 || !Run(s, i, &word)) {
-      Walk walk(s.from, i);
-      for (int e = 0; e < kEach; e++) {
-        if (e > 0) walk.Next();
-        word |= static_cast<uint32_t>(s.in[walk.at()]) << (8 * static_cast<int>(sizeof(T)) * e);
-      }
+    Walk walk(s.from, i);
+    for (int e = 0; e < kOfWord; e++) {
+      if (e > 0) walk.Next();
+      word |= static_cast<uint32_t>(s.in[walk.at()]) << (8 * static_cast<int>(sizeof(T)) * e);
     }
     WriteWord(reinterpret_cast<uint8_t*>(s.out + i), word);
   }
 
-  // The same of neighbours in the input, all of one run; false: they are not, or the buffer ends in these words.
-  JAXDALI_HD static bool Run(const Plan& s, int64_t i, uint32_t* word) {
-    const int64_t extent = s.from.extent[s.from.ndim - 1];
-    if (extent < kEach || Divide(i, extent).rest + kEach > extent) return false;
-    const uint8_t* p = reinterpret_cast<const uint8_t*>(s.in + s.from.At(i));
-    const int over = static_cast<int>(reinterpret_cast<uintptr_t>(p) & 3);
-    if (s.end - p + over < 8) return false;
-    const uint32_t low = ReadWord(p - over);
-    *word = over == 0 ? low : Funnel(low, ReadWord(p - over + 4), 8 * over);
+  // The words of a unit whose elements are neighbours in the input, of one run or of two, as most are; false: they are
+  // not, some are outside, or words of the input would reach outside its buffer.
+  JAXDALI_HD bool Runs(const Plan& s, int64_t i, uint32_t* words) const {
+    const int inner = s.from.ndim - 1;
+    if (inner < 0 || s.from.stride[inner] != 1 || i < 0 || i + kEach > s.from.size) return false;
+    const int64_t extent = s.from.extent[inner];
+    if (extent < kEach) return false;
+    const int left = static_cast<int>(Least(extent - Divide(i, extent).rest, kEach) * static_cast<int>(sizeof(T)));
+    if (!Read(s, s.from.At(i), 0, words)) return false;
+    if (left == 4 * kWords) return true;
+    uint32_t next[kWords];
+    if (!Read(s, s.from.At(i + left / static_cast<int>(sizeof(T))), left, next)) return false;
+    JAXDALI_UNROLL
+    for (int w = 0; w < kWords; w++) {
+      const int here = left - 4 * w;  // bytes of the first run
+      const uint32_t mask = here >= 4 ? ~0u : here <= 0 ? 0u : (1u << (8 * here)) - 1;
+      words[w] = (words[w] & mask) | (next[w] & ~mask);
+    }
     return true;
   }
+
+  // The words of which byte `first` is that of element `at` of the input.
+  JAXDALI_HD bool Read(const Plan& s, int64_t at, int first, uint32_t* words) const {
+    const uint8_t* p = reinterpret_cast<const uint8_t*>(s.in + at) - first;
+    const int over = static_cast<int>(reinterpret_cast<uintptr_t>(p) & 3);
+    if (s.end - p + over < 4 * (kWords + 1) || p - over < static_cast<const uint8_t*>(this->in.data)) return false;
+    uint32_t low = ReadWord(p - over);
+    JAXDALI_UNROLL
+    for (int w = 0; w < kWords; w++) {
+      const uint32_t high = ReadWord(p - over + 4 * (w + 1));
+      words[w] = Funnel(low, high, 8 * over);
+      low = high;
+    }
+    return true;
+  }
+  JAXDALI_HD static int64_t Least(int64_t a, int64_t b) { return a < b ? a : b; }
 };
 
 template <class Sources>

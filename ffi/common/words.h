@@ -29,6 +29,15 @@ JAXDALI_HD inline void WriteWord(uint8_t* p, uint32_t word) {
 #endif
 }
 
+// Four words; `p` is a multiple of 16.
+JAXDALI_HD inline void WriteWords(uint8_t* p, const uint32_t* words) {
+#if defined(__CUDA_ARCH__)
+  *reinterpret_cast<uint4*>(p) = make_uint4(words[0], words[1], words[2], words[3]);
+#else
+  std::memcpy(__builtin_assume_aligned(p, 16), words, 16);
+#endif
+}
+
 // Bytes `shift / 8` to `shift / 8 + 3` of the eight; shift < 32.
 JAXDALI_HD inline uint32_t Funnel(uint32_t low, uint32_t high, int shift) {
 #if defined(__CUDA_ARCH__)

@@ -8,46 +8,50 @@ namespace jaxdali {
 namespace {
 
 struct Tables : EqualizeBatch {
-  Samples samples;
-  int blocks;  // of each sample
-
-  struct Shared {
-    bool runs;
+  struct Plan {
+    int64_t tables;  // of all planes
     EqualizeArgs args;
-    uint8_t* tables;
+    uint8_t* out;
+  };
+  struct Shared {
+    int slot;
+    Plan plan;
     uint32_t histogram[kBins];
   };
 
+  Parts parts;
+
+  JAXDALI_HD Status Prepare(int i, Plan* s) const {
+    if (Status e = Sample(i, &s->args, &s->out); e != kOk) return e;
+    s->tables = s->args.planes * Tiles();
+    return kOk;
+  }
+  JAXDALI_HD static int64_t CountPieces(const Plan& plan) { return plan.tables; }
+
   template <class Block>
   JAXDALI_HD void operator()(const Block& block, Shared& s) const {
-    const int i = block.index / blocks, own = block.index % blocks;
-    block.Phase([&](int thread) {
-      if (thread > 0) return;
-      Status code = kOk;
-      s.runs = false;
-      if (samples.present[i]) {
-        code = in.valid(i) && out.valid(i) ? Sample(i, &s.args, &s.tables) : kInternal;
-        s.runs = code == kOk;
-      }
-      if (own == 0) samples.status[i] = code;
+    parts.ForEach(block, s, [&](int64_t first, int64_t end) {
+      for (int64_t k = first; k < end; k++) Make(block, s, k);
     });
-    if (!s.runs) return;
-    const EqualizeArgs& a = s.args;
-    for (int64_t job = own; job < a.planes * Tiles(); job += blocks) {
-      const int64_t plane = job / Tiles();
-      const int64_t top = job % Tiles() / tiles_x * a.tile_height, left = job % tiles_x * a.tile_width;
-      block.Phase([&](int thread) { s.histogram[thread] = 0; });
-      block.Phase([&](int thread) {
-        for (int64_t k = thread; k < a.tile_height * a.tile_width; k += kThreads) {
-          const Quotient q = Divide(k, a.tile_width);
-          const int64_t y = Reflect(top + q.quotient, a.height), x = Reflect(left + q.rest, a.width);
-          jpeg::AtomicAdd(&s.histogram[Value(a, a.At(plane, y, x))], 1);
-        }
-      });
-      block.Phase([&](int thread) {
-        if (thread == 0) Table(a, s.histogram, s.tables + job * kBins);
-      });
-    }
+  }
+
+ private:
+  template <class Block>
+  JAXDALI_HD void Make(const Block& block, Shared& s, int64_t k) const {
+    const EqualizeArgs& a = s.plan.args;
+    const int64_t plane = k / Tiles();
+    const int64_t top = k % Tiles() / tiles_x * a.tile_height, left = k % tiles_x * a.tile_width;
+    block.Phase([&](int thread) { s.histogram[thread] = 0; });
+    block.Phase([&](int thread) {
+      for (int64_t at = thread; at < a.tile_height * a.tile_width; at += kThreads) {
+        const Quotient q = Divide(at, a.tile_width);
+        const int64_t y = Reflect(top + q.quotient, a.height), x = Reflect(left + q.rest, a.width);
+        jpeg::AtomicAdd(&s.histogram[Value(a, a.At(plane, y, x))], 1);
+      }
+    });
+    block.Phase([&](int thread) {
+      if (thread == 0) Table(a, s.histogram, s.plan.out + k * kBins);
+    });
   }
 };
 static_assert(kBins == kThreads);
@@ -81,8 +85,8 @@ struct Pixels : EqualizeBatch {
 
 const char* LaunchEqualize(const EqualizeBatch& b, const Samples& samples, void* stream) {
   if (samples.n == 0) return nullptr;
-  const int blocks = static_cast<int>(std::clamp<int64_t>(b.out.capacity / b.out.n / 4096, 1, 256));
-  if (const char* what = LaunchBlocks(Tables{b, samples, blocks}, int64_t{samples.n} * blocks, stream)) return what;
+  const int64_t tables = b.scratch_size * static_cast<int64_t>(sizeof(float)) / kBins;
+  if (const char* what = LaunchPlanned(Tables{b, {}}, samples, tables, stream)) return what;
   return Launch(Pixels{b}, samples, stream);
 }
 

@@ -1,4 +1,4 @@
-// Merging on CUDA: one thread per word or element.
+// Merging on CUDA: one thread per 16 bytes.
 #include "ffi/common/strided.h"
 #include "ffi/merge/merge.h"
 

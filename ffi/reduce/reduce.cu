@@ -8,51 +8,56 @@ namespace {
 struct Reductions : ReduceBatch {
   static constexpr int64_t kMany = 64;
 
-  Samples samples;
-  int blocks;  // of each sample
+  Parts parts;
 
-  struct Shared {
-    bool runs;
+  struct Plan {
+    int64_t pieces;
     ReduceArgs args;
+  };
+  struct Shared {
+    int slot;
+    Plan plan;
     double part[kThreads];
   };
 
+  JAXDALI_HD Status Prepare(int i, Plan* s) const {
+    if (Status e = Sample(i, &s->args); e != kOk) return e;
+    s->pieces = s->args.each < kMany ? (s->args.results + kThreads - 1) / kThreads : s->args.results;
+    return kOk;
+  }
+  JAXDALI_HD static int64_t CountPieces(const Plan& plan) { return plan.pieces; }
+
   template <class Block>
   JAXDALI_HD void operator()(const Block& block, Shared& s) const {
-    const int i = block.index / blocks, own = block.index % blocks;
-    block.Phase([&](int thread) {
-      if (thread > 0) return;
-      Status code = kOk;
-      s.runs = false;
-      if (samples.present[i]) {
-        code = in.valid(i) && out.valid(i) ? Sample(i, &s.args) : kInternal;
-        s.runs = code == kOk;
-      }
-      if (own == 0) samples.status[i] = code;
+    parts.ForEach(block, s, [&](int64_t first, int64_t end) {
+      if (s.plan.args.each < kMany)
+        Few(block, s, first, end);
+      else
+        for (int64_t r = first; r < end; r++) Many(block, s, r);
     });
-    if (!s.runs) return;
-    const ReduceArgs& a = s.args;
-    if (a.each < kMany) {
-      block.Phase([&](int thread) {
-        const int64_t step = static_cast<int64_t>(blocks) * kThreads;
-        for (int64_t r = static_cast<int64_t>(own) * kThreads + thread; r < a.results; r += step)
-          StoreElement(a.out_type, a.out, r, Part(a, r, 0, 1));
-      });
-      return;
-    }
-    for (int64_t r = own; r < a.results; r += blocks) {
-      block.Phase([&](int thread) { s.part[thread] = Part(a, r, thread, kThreads); });
-      for (int half = kThreads / 2; half > 0; half /= 2)
-        block.Phase([&](int thread) {
-          if (thread < half) s.part[thread] = Join(a.what, s.part[thread], s.part[thread + half]);
-        });
-      block.Phase([&](int thread) {
-        if (thread == 0) StoreElement(a.out_type, a.out, r, s.part[0]);
-      });
-    }
   }
 
  private:
+  template <class Block>
+  JAXDALI_HD static void Few(const Block& block, const Shared& s, int64_t first, int64_t end) {
+    const ReduceArgs& a = s.plan.args;
+    block.Phase([&](int thread) {
+      for (int64_t r = first * kThreads + thread; r < end * kThreads && r < a.results; r += kThreads)
+        StoreElement(a.out_type, a.out, r, Part(a, r, 0, 1));
+    });
+  }
+  template <class Block>
+  JAXDALI_HD static void Many(const Block& block, Shared& s, int64_t r) {
+    const ReduceArgs& a = s.plan.args;
+    block.Phase([&](int thread) { s.part[thread] = Part(a, r, thread, kThreads); });
+    for (int half = kThreads / 2; half > 0; half /= 2)
+      block.Phase([&](int thread) {
+        if (thread < half) s.part[thread] = Join(a.what, s.part[thread], s.part[thread + half]);
+      });
+    block.Phase([&](int thread) {
+      if (thread == 0) StoreElement(a.out_type, a.out, r, s.part[0]);
+    });
+  }
   JAXDALI_HD static int64_t Place(int64_t i, int axes, const int64_t* n, const int64_t* stride) {
     int64_t at = 0;
     for (int d = 0; d < axes; d++) {
@@ -78,9 +83,7 @@ struct Reductions : ReduceBatch {
 }  // namespace
 
 const char* LaunchReduce(const ReduceBatch& b, const Samples& samples, void* stream) {
-  if (samples.n == 0) return nullptr;
-  const int blocks = static_cast<int>(std::clamp<int64_t>(b.out.capacity / b.out.n / 4, 1, 256));
-  return LaunchBlocks(Reductions{b, samples, blocks}, int64_t{samples.n} * blocks, stream);
+  return LaunchPlanned(Reductions{b, {}}, samples, b.out.capacity, stream);
 }
 
 }  // namespace jaxdali

@@ -59,6 +59,16 @@ class TapsOfThread {
   float norm_;
 };
 
+// Brought into shared memory: divergent reads are fast from there, not from a kernel's parameters.
+template <class Block>
+JAXDALI_HD void Share(const Block& block, const FilterTables& tables, FilterTables* shared) {
+  block.Phase([&](int thread) {
+    for (int i = thread; i < 129; i += kThreads) shared->cubic[i] = tables.cubic[i];
+    for (int i = thread; i < 193; i += kThreads) shared->lanczos[i] = tables.lanczos[i];
+    for (int i = thread; i < 65; i += kThreads) shared->gaussian[i] = tables.gaussian[i];
+  });
+}
+
 template <class In, class Out>
 struct ResizeVolumes : ResizeBatch {
   FilterTables tables;
@@ -87,12 +97,7 @@ struct ResizeVolumes : ResizeBatch {
 
   template <class Block>
   JAXDALI_HD void operator()(const Block& block, Shared& s) const {
-    // Divergent reads are fast from shared memory, not from a kernel's parameters.
-    block.Phase([&](int thread) {
-      for (int i = thread; i < 129; i += kThreads) s.tables.cubic[i] = tables.cubic[i];
-      for (int i = thread; i < 193; i += kThreads) s.tables.lanczos[i] = tables.lanczos[i];
-      for (int i = thread; i < 65; i += kThreads) s.tables.gaussian[i] = tables.gaussian[i];
-    });
+    Share(block, tables, &s.tables);
     parts.ForEach(block, s, [&](int64_t first, int64_t end) {
       block.Phase([&](int thread) {
         Work(s.plan, s.tables, first * kThreads + thread,
@@ -147,93 +152,84 @@ struct ResizeVolumes : ResizeBatch {
 template <class In, class Out>
 struct ResizeTiles : ResizeBatch {
   using Tile = ResizeTile<In, Out>;
+  using Plan = typename Tile::Plan;
   using Shared = typename Tile::Shared;
 
   static constexpr int kBlocksPerSm = 3;  // what fits shared memory, and registers without spilling
 
   FilterTables tables;
-  Samples samples;
-  int blocks;  // of each sample
+  int64_t most;  // parts that a sample shall have
+  Parts parts;
+
+  JAXDALI_HD Status Prepare(int i, Plan* s) const {
+    s->parts = 0;
+    if (Status e = Sample(i, &s->job); e != kOk) return e;
+    if (out.size(i) == 0) return kOk;
+    if (Status e = s->axes.Make(s->job); e != kOk) return e;
+    const Axis &y = s->axes.axis[1], &x = s->axes.axis[2];
+    s->margin = 0;
+    constexpr int64_t kSize = sizeof(In), kOver = 8;  // bytes: two words are read for one
+    const int64_t row = x.n_in * s->job.inner * kSize;
+    if (kSize < 4 && (in.capacity - in.start(i) - in.size(i)) * kSize < kOver)
+      s->margin = static_cast<int>(CeilDiv(kOver, row));
+    s->channels = s->job.inner < kThreads ? static_cast<int>(s->job.inner) : kThreads;
+    s->groups = CeilDiv(s->job.inner, s->channels);
+    s->count_x = EdgeTaps(x, tables).count;
+    s->count_y = EdgeTaps(y, tables).count;
+    const int chunk = Tile::Chunk(s->channels);
+    s->taps_x = s->count_x < chunk ? s->count_x : chunk;
+    s->taps_y = s->count_y < Tile::kMostTapsY ? s->count_y : Tile::kMostTapsY;
+    const int fit = kThreads / s->channels, weighed = Tile::kTapsX / s->taps_x;
+    s->strips = CeilDiv(x.n_out, fit < weighed ? fit : weighed);
+    s->columns = static_cast<int>(CeilDiv(x.n_out, s->strips));
+    s->strips = CeilDiv(x.n_out, s->columns);
+    int64_t rows = CeilDiv(y.n_out, CeilDiv(most, s->strips * s->groups * s->job.outer));
+    const int fitting = Tile::kTapsY / s->taps_y < Tile::kRows ? Tile::kTapsY / s->taps_y : Tile::kRows;
+    if (rows > Tile::kBand) rows = CeilDiv(rows, Tile::kBand) * Tile::kBand;
+    s->rows = static_cast<int>(rows < fitting ? rows : fitting / Tile::kBand * Tile::kBand);
+    s->bands = CeilDiv(y.n_out, s->rows);
+    s->parts = s->job.outer * s->groups * s->bands * s->strips;
+    return kOk;
+  }
+  JAXDALI_HD static int64_t CountPieces(const Plan& plan) { return plan.parts; }
 
   template <class Block>
   JAXDALI_HD void operator()(const Block& block, Shared& s) const {
-    const int i = block.index / blocks, own = block.index % blocks;
-    block.Phase([&](int thread) {
-      if (thread == 0) {
-        s.runs = false;
-        Status code = kOk;
-        if (samples.present[i]) code = in.valid(i) && out.valid(i) ? Prepare(i, s) : kInternal;
-        if (own == 0) samples.status[i] = code;
+    Share(block, tables, &s.tables);
+    parts.ForEach(block, s, [&](int64_t first, int64_t end) {
+      for (int64_t k = first; k < end; k++) {
+        block.Phase([&](int thread) {
+          if (thread == 0) s.part = Tile::PartAt(s, k);
+        });
+        if (s.plan.axes.nearest)
+          Copy(block, s);
+        else
+          ResizePasses<In, Out>::Filter(block, s);
       }
-      for (int k = thread; k < 129; k += kThreads) s.tables.cubic[k] = tables.cubic[k];
-      for (int k = thread; k < 193; k += kThreads) s.tables.lanczos[k] = tables.lanczos[k];
-      for (int k = thread; k < 65; k += kThreads) s.tables.gaussian[k] = tables.gaussian[k];
     });
-    if (!s.runs) return;
-    for (int64_t k = own; k < s.parts; k += blocks) {
-      block.Phase([&](int thread) {
-        if (thread == 0) s.part = Tile::PartAt(s, k);
-      });
-      if (s.axes.nearest)
-        Copy(block, s);
-      else
-        ResizePasses<In, Out>::Filter(block, s);
-    }
   }
 
  private:
   JAXDALI_HD static int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-  JAXDALI_NOINLINE JAXDALI_HD Status Prepare(int i, Shared& s) const {
-    if (Status e = Sample(i, &s.job); e != kOk) return e;
-    if (out.size(i) == 0) return kOk;
-    if (Status e = s.axes.Make(s.job); e != kOk) return e;
-    const Axis &y = s.axes.axis[1], &x = s.axes.axis[2];
-    s.margin = 0;
-    constexpr int64_t kSize = sizeof(In), kOver = 8;  // bytes: two words are read for one
-    const int64_t row = x.n_in * s.job.inner * kSize;
-    if (kSize < 4 && (in.capacity - in.start(i) - in.size(i)) * kSize < kOver)
-      s.margin = static_cast<int>(CeilDiv(kOver, row));
-    s.channels = s.job.inner < kThreads ? static_cast<int>(s.job.inner) : kThreads;
-    s.groups = CeilDiv(s.job.inner, s.channels);
-    s.count_x = EdgeTaps(x, s.tables).count;
-    s.count_y = EdgeTaps(y, s.tables).count;
-    const int chunk = Tile::Chunk(s.channels);
-    s.taps_x = s.count_x < chunk ? s.count_x : chunk;
-    s.taps_y = s.count_y < Tile::kMostTapsY ? s.count_y : Tile::kMostTapsY;
-    const int fit = kThreads / s.channels, weighed = Tile::kTapsX / s.taps_x;
-    s.strips = CeilDiv(x.n_out, fit < weighed ? fit : weighed);
-    s.columns = static_cast<int>(CeilDiv(x.n_out, s.strips));
-    s.strips = CeilDiv(x.n_out, s.columns);
-    // As many parts as there are blocks.
-    int64_t rows = CeilDiv(y.n_out, CeilDiv(blocks, s.strips * s.groups * s.job.outer));
-    const int most = Tile::kTapsY / s.taps_y < Tile::kRows ? Tile::kTapsY / s.taps_y : Tile::kRows;
-    if (rows > Tile::kBand) rows = CeilDiv(rows, Tile::kBand) * Tile::kBand;
-    s.rows = static_cast<int>(rows < most ? rows : most / Tile::kBand * Tile::kBand);
-    s.bands = CeilDiv(y.n_out, s.rows);
-    s.parts = s.job.outer * s.groups * s.bands * s.strips;
-    s.runs = true;
-    return kOk;
-  }
-
   template <class Block>
   JAXDALI_HD static void Copy(const Block& block, Shared& s) {
     const auto& p = s.part;
-    const Axis &y = s.axes.axis[1], &x = s.axes.axis[2];
+    const Axis &y = s.plan.axes.axis[1], &x = s.plan.axes.axis[2];
     block.Phase([&](int thread) {
-      const Nearest nearest = Nearest::Make(x, false, s.axes.second == 2);
+      const Nearest nearest = Nearest::Make(x, false, s.plan.axes.second == 2);
       if (thread < p.elements) {
         const Quotient q = Divide(thread, p.channels);
-        s.place[thread] = nearest.Index(nearest.At(p.x + q.quotient)) * s.job.inner + q.rest;
+        s.place[thread] = nearest.Index(nearest.At(p.x + q.quotient)) * s.plan.job.inner + q.rest;
       }
       if (thread < p.rows) {
-        const Nearest down = Nearest::Make(y, true, s.axes.second == 1);
+        const Nearest down = Nearest::Make(y, true, s.plan.axes.second == 1);
         s.first_y[thread] = down.Index(down.Accumulated(p.y + thread));
       }
     });
     block.Phase([&](int thread) {
       Tile::Write(thread, s, p, 0, p.rows, [&](int row, int e) {
-        const In v = p.in[s.first_y[row] * x.n_in * s.job.inner + s.place[e]];
+        const In v = p.in[s.first_y[row] * x.n_in * s.plan.job.inner + s.place[e]];
         if constexpr (std::is_same_v<In, Out>)
           return v;
         else
@@ -243,12 +239,12 @@ struct ResizeTiles : ResizeBatch {
   }
 };
 
-// Blocks of each sample. Each has some bands of a tile to do, or many source pixels; small batches spread out.
-int TileBlocks(const ResizeBatch& b) {
+// Into how many parts to cut a sample. Each is some bands of a tile, or many source pixels; small batches spread out.
+int64_t PartsOfSample(const ResizeBatch& b) {
   constexpr int64_t kOutput = 12288, kInput = 131072, kLeast = 1024, kAtOnce = 1024, kMost = 2048;
   const int64_t out = b.out.capacity / b.out.n, in = b.in.capacity / b.in.n;
   const int64_t spread = std::min<int64_t>(kAtOnce / b.out.n, out / kLeast);
-  return static_cast<int>(std::clamp<int64_t>(std::max({out / kOutput, in / kInput, spread}), 1, kMost));
+  return std::clamp<int64_t>(std::max({out / kOutput, in / kInput, spread}), 1, kMost);
 }
 
 template <class In, class Out>
@@ -257,8 +253,7 @@ const char* LaunchTypes(const ResizeBatch& b, const Samples& samples, void* stre
   const FilterTables& tables = FilterTables::Get();
   if (b.num_axes == 3)
     return LaunchPlanned(ResizeVolumes<In, Out>{b, tables, {}}, samples, b.out.capacity / kThreads + samples.n, stream);
-  const int blocks = TileBlocks(b);
-  return LaunchBlocks(ResizeTiles<In, Out>{b, tables, samples, blocks}, int64_t{samples.n} * blocks, stream);
+  return LaunchPlanned(ResizeTiles<In, Out>{b, tables, PartsOfSample(b), {}}, samples, b.out.capacity, stream);
 }
 
 template <class In>

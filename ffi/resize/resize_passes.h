@@ -33,7 +33,7 @@ struct ResizePasses {
   JAXDALI_HD static void Filter(const Block& block, Shared& s) {
     const Part& p = s.part;
     block.Phase([&](int thread) {
-      const EdgeTaps x(s.axes.axis[2], s.tables), y(s.axes.axis[1], s.tables);
+      const EdgeTaps x(s.plan.axes.axis[2], s.tables), y(s.plan.axes.axis[1], s.tables);
       for (int k = thread; k < p.columns + p.rows; k += kThreads) {
         if (k < p.columns)
           s.first_x[k] = x.First(p.x + k, false, &s.norm_x[k]);
@@ -42,16 +42,16 @@ struct ResizePasses {
       }
     });
     const int a = s.first_x[0], b = s.first_x[p.columns - 1];  // taps ascend, or descend when mirrored
-    const int low = a < b ? a : b, high = (a < b ? b : a) + s.count_x, chunk = Tile::Chunk(s.channels);
-    const bool one_x = high - low <= chunk, one_y = s.count_y <= s.taps_y;
+    const int low = a < b ? a : b, high = (a < b ? b : a) + s.plan.count_x, chunk = Tile::Chunk(s.plan.channels);
+    const bool one_x = high - low <= chunk, one_y = s.plan.count_y <= s.plan.taps_y;
     const int all = p.rows;  // not asked for after the last phase: a fast thread sets up the next part by then
     Source from;
     for (from.row = 0; from.row < all; from.row += kBand) {
       from.rows = all - from.row < kBand ? all - from.row : kBand;
       for (from.begin = low; from.begin < high; from.begin += chunk) {
         from.end = high - from.begin < chunk ? high : from.begin + chunk;
-        for (from.tap = 0; from.tap < s.count_y; from.tap += s.taps_y) {
-          from.taps = s.count_y - from.tap < s.taps_y ? s.count_y - from.tap : s.taps_y;
+        for (from.tap = 0; from.tap < s.plan.count_y; from.tap += s.plan.taps_y) {
+          from.taps = s.plan.count_y - from.tap < s.plan.taps_y ? s.plan.count_y - from.tap : s.plan.taps_y;
           const bool fill_x = from.tap == 0 && (from.row == 0 || !one_x);
           const bool fill_y = !one_y || (from.row == 0 && from.begin == low);
           if (fill_x || fill_y) {
@@ -64,7 +64,7 @@ struct ResizePasses {
             block.Phase([&](int thread) {
               if (thread < from.rows) {
                 float sum = 0;
-                for (int j = 0; j < from.taps; j++) sum += s.weight_y[thread * s.taps_y + j];
+                for (int j = 0; j < from.taps; j++) sum += s.weight_y[thread * s.plan.taps_y + j];
                 s.sum_y[thread] = sum;
               }
             });
@@ -79,10 +79,10 @@ struct ResizePasses {
 
  private:
   JAXDALI_NOINLINE JAXDALI_HD static void WeighColumns(int thread, Shared& s, const Part& p, const Source& from) {
-    const EdgeTaps x(s.axes.axis[2], s.tables);
+    const EdgeTaps x(s.plan.axes.axis[2], s.tables);
     const int lead = Lead(s, p, from);
-    for (int k = thread; k < p.columns * s.taps_x; k += kThreads) {
-      const Quotient q = Divide(k, s.taps_x);
+    for (int k = thread; k < p.columns * s.plan.taps_x; k += kThreads) {
+      const Quotient q = Divide(k, s.plan.taps_x);
       const int column = static_cast<int>(q.quotient), first = s.first_x[column];
       const int at = (first > from.begin ? first : from.begin) + static_cast<int>(q.rest);
       if (at < first + x.count && at < from.end) s.weight_x[k] = x.Weight(p.x + column, at, s.norm_x[column]);
@@ -91,7 +91,7 @@ struct ResizePasses {
       const Quotient q = Divide(thread, p.channels);
       const int column = static_cast<int>(q.quotient), first = s.first_x[column], end = first + x.count;
       const int low = first > from.begin ? first : from.begin, high = end < from.end ? end : from.end;
-      s.at[thread] = static_cast<uint16_t>(column * s.taps_x);
+      s.at[thread] = static_cast<uint16_t>(column * s.plan.taps_x);
       s.count[thread] = static_cast<uint16_t>(high > low ? high - low : 0);
       s.from[thread] =
           static_cast<uint16_t>(high > low ? lead + (low - from.begin) * p.channels + static_cast<int>(q.rest) : 0);
@@ -100,9 +100,9 @@ struct ResizePasses {
 
   JAXDALI_NOINLINE JAXDALI_HD static void WeighRows(int thread, Shared& s, const Part& p, const Source& from, int begin,
                                                     int rows) {
-    const EdgeTaps y(s.axes.axis[1], s.tables);
-    for (int k = thread; k < rows * s.taps_y; k += kThreads) {
-      const Quotient q = Divide(k, s.taps_y);
+    const EdgeTaps y(s.plan.axes.axis[1], s.tables);
+    for (int k = thread; k < rows * s.plan.taps_y; k += kThreads) {
+      const Quotient q = Divide(k, s.plan.taps_y);
       const int row = begin + static_cast<int>(q.quotient), j = static_cast<int>(q.rest);
       if (j < from.taps) s.weight_y[k] = y.Weight(p.y + row, s.first_y[row] + from.tap + j, s.norm_y[row]);
     }
@@ -110,22 +110,22 @@ struct ResizePasses {
 
   // Whether all rows begin at the same place in a word.
   JAXDALI_HD static bool SameInWord(const Shared& s) {
-    return s.axes.axis[2].n_in * s.job.inner * static_cast<int64_t>(sizeof(In)) % 4 == 0;
+    return s.plan.axes.axis[2].n_in * s.plan.job.inner * static_cast<int64_t>(sizeof(In)) % 4 == 0;
   }
   JAXDALI_HD static const In* Start(const Shared& s, const Part& p, const Source& from) {
-    return p.in + from.begin * s.job.inner;
+    return p.in + from.begin * s.plan.job.inner;
   }
   // Elements of the first word that are before the source's first one.
   JAXDALI_HD static int Lead(const Shared& s, const Part& p, const Source& from) {
-    if (!SameInWord(s) || p.channels != s.job.inner) return 0;
+    if (!SameInWord(s) || p.channels != s.plan.job.inner) return 0;
     return static_cast<int>(reinterpret_cast<uintptr_t>(Start(s, p, from)) & 3) / static_cast<int>(sizeof(In));
   }
 
   // The vertical pass.
   JAXDALI_HD static void Down(int thread, Shared& s, const Source& from) {
-    const int64_t rows = s.axes.axis[1].n_in;
+    const int64_t rows = s.plan.axes.axis[1].n_in;
     const int a = s.first_y[from.row], b = s.first_y[from.row + from.rows - 1];
-    if (s.part.channels != s.job.inner || (a < b ? b : a) + s.count_y > rows - s.margin)
+    if (s.part.channels != s.plan.job.inner || (a < b ? b : a) + s.plan.count_y > rows - s.plan.margin)
       DownElements(thread, s, from);
     else if (SameInWord(s))
       DownWords<true>(thread, s, from);
@@ -141,9 +141,9 @@ struct ResizePasses {
 
     JAXDALI_HD Row(const Shared& s, const Source& from, int pair, int r) {
       const int of_band = 2 * pair + r < from.rows ? 2 * pair + r : from.rows - 1;
-      const bool one = from.taps == s.count_y;
+      const bool one = from.taps == s.plan.count_y;
       of_part = from.row + of_band;
-      weight = s.weight_y + (one ? of_part : of_band) * s.taps_y;
+      weight = s.weight_y + (one ? of_part : of_band) * s.plan.taps_y;
       offset = one ? -Mid::kOffset : -Mid::kOffset * s.sum_y[of_band];
     }
   };
@@ -156,7 +156,7 @@ struct ResizePasses {
   // last one.
   template <bool kAligned>
   JAXDALI_NOINLINE JAXDALI_HD static void DownWords(int thread, Shared& s, Source from) {
-    const int64_t stride = s.axes.axis[2].n_in * s.job.inner * static_cast<int64_t>(sizeof(In));
+    const int64_t stride = s.plan.axes.axis[2].n_in * s.plan.job.inner * static_cast<int64_t>(sizeof(In));
     const int lead = Lead(s, s.part, from), n = lead + (from.end - from.begin) * s.part.channels;
     const uint8_t* start = reinterpret_cast<const uint8_t*>(Start(s, s.part, from) - lead);
     const int words = (n + kEach - 1) / kEach, items = (words + 1) / 2;
@@ -208,7 +208,7 @@ struct ResizePasses {
 
   // Element by element: where a word would reach outside the buffer, and for pixels of which only some channels count.
   JAXDALI_NOINLINE JAXDALI_HD static void DownElements(int thread, Shared& s, Source from) {
-    const int64_t channels = s.job.inner, stride = s.axes.axis[2].n_in * channels;
+    const int64_t channels = s.plan.job.inner, stride = s.plan.axes.axis[2].n_in * channels;
     const int lead = Lead(s, s.part, from), n = (from.end - from.begin) * s.part.channels;
     const In* start = Start(s, s.part, from);
     for (int k = thread; k < (from.rows + 1) / 2 * n; k += kThreads) {

@@ -114,7 +114,7 @@ struct EdgeTaps {
   }
 };
 
-// What a block keeps of its sample, and the parts that it works on.
+// What a block keeps of a sample, and the parts that it works on.
 template <class In, class Out>
 struct ResizeTile {
   using Mid = Middle<In, Out>;
@@ -140,16 +140,20 @@ struct ResizeTile {
   struct alignas(sizeof(Pair) * kEach) PairsOfWord {
     Pair pair[kEach];
   };
-  struct Shared {
-    bool runs;
+  // What is known of a sample.
+  struct Plan {
     ResizeJob job;
     Axes axes;
-    Part part;
+    int64_t strips, bands, groups, parts;
     int margin;  // rows at the end of an image which a word must not touch: it could reach outside the buffer
     int columns, rows, channels;  // of a part, at most
-    int64_t strips, bands, groups, parts;
-    int count_x, count_y;  // taps of one column or row
-    int taps_x, taps_y;    // in one chunk, at most
+    int count_x, count_y;         // taps of one column or row
+    int taps_x, taps_y;           // in one chunk, at most
+  };
+  struct Shared {
+    int slot;
+    Plan plan;
+    Part part;
     FilterTables tables;
     int first_x[kThreads], first_y[kRows];
     float norm_x[kThreads], norm_y[kRows];
@@ -168,20 +172,20 @@ struct ResizeTile {
 
   // Neighbouring blocks work on the same rows.
   JAXDALI_NOINLINE JAXDALI_HD static Part PartAt(const Shared& s, int64_t k) {
-    const Axis &y = s.axes.axis[1], &x = s.axes.axis[2];
-    const Quotient strip = Divide(k, s.strips), band = Divide(strip.quotient, s.bands),
-                   group = Divide(band.quotient, s.groups);
-    const int64_t image = group.quotient, c = group.rest * s.channels;
+    const Axis &y = s.plan.axes.axis[1], &x = s.plan.axes.axis[2];
+    const Quotient strip = Divide(k, s.plan.strips), band = Divide(strip.quotient, s.plan.bands),
+                   group = Divide(band.quotient, s.plan.groups);
+    const int64_t image = group.quotient, c = group.rest * s.plan.channels;
     auto least = [](int64_t a, int64_t b) { return static_cast<int>(a < b ? a : b); };
     Part p;
-    p.x = strip.rest * s.columns;
-    p.y = band.rest * s.rows;
-    p.columns = least(s.columns, x.n_out - p.x);
-    p.rows = least(s.rows, y.n_out - p.y);
-    p.channels = least(s.channels, s.job.inner - c);
+    p.x = strip.rest * s.plan.columns;
+    p.y = band.rest * s.plan.rows;
+    p.columns = least(s.plan.columns, x.n_out - p.x);
+    p.rows = least(s.plan.rows, y.n_out - p.y);
+    p.channels = least(s.plan.channels, s.plan.job.inner - c);
     p.elements = p.columns * p.channels;
-    p.in = static_cast<const In*>(s.job.in) + image * y.n_in * x.n_in * s.job.inner + c;
-    p.out = static_cast<Out*>(s.job.out) + ((image * y.n_out + p.y) * x.n_out + p.x) * s.job.inner + c;
+    p.in = static_cast<const In*>(s.plan.job.in) + image * y.n_in * x.n_in * s.plan.job.inner + c;
+    p.out = static_cast<Out*>(s.plan.job.out) + ((image * y.n_out + p.y) * x.n_out + p.x) * s.plan.job.inner + c;
     return p;
   }
 
@@ -199,7 +203,7 @@ struct ResizeTile {
   JAXDALI_HD static void Write(int thread, const Shared& s, const Part& p, int begin, int rows, Get get) {
     const int words = WordsOf<Out>(p.elements);
     const float inverse = 1 / static_cast<float>(words);
-    const int64_t stride = s.axes.axis[2].n_out * s.job.inner;
+    const int64_t stride = s.plan.axes.axis[2].n_out * s.plan.job.inner;
     for (int k = thread; k < rows * words; k += kThreads) {
       const Item item(k, words, inverse);
       WriteElements(p.out + (begin + item.row) * stride, p.elements, item.at, [&](int e) { return get(item.row, e); });
