@@ -19,6 +19,7 @@ import json
 import os
 import pathlib
 import shutil
+import signal
 import sys
 import types
 import warnings
@@ -423,4 +424,5 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # who reads may stop, as `head` does
     sys.exit(main())

@@ -6,6 +6,7 @@ import argparse
 import difflib
 import inspect
 import re
+import signal
 import sys
 import types
 from collections.abc import Callable, Sequence
@@ -87,4 +88,5 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # who reads may stop, as `head` does
     sys.exit(main())

@@ -2,6 +2,8 @@
 
 import importlib
 import inspect
+import subprocess
+import sys
 
 from jaxdali import fn
 
@@ -30,3 +32,14 @@ def test_help(capsys):
 def test_no_such_operator(capsys):
     assert program.main(["resise"]) == 1
     assert capsys.readouterr().err.startswith("there is no operator 'resise'; there is resize")
+
+
+def test_who_reads_may_stop():
+    """As in ``python -m jaxdali.fn | head``."""
+    command = [sys.executable, "-m", "jaxdali.fn"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, pipesize=4096) as run:
+        assert run.stdout is not None
+        assert run.stderr is not None
+        assert run.stdout.readline() == b"box\n"
+        run.stdout.close()
+        assert run.stderr.read() == b""
