@@ -23,7 +23,7 @@ from ._core.declaration import DType, Len, OneOf, Range
 from ._core.ffi import call, register_kernel
 from ._core.graph import DataNode
 from ._core.operator import HostOperator, NativeOperator, Operator, ProgramOperator, Setup, SourceOperator
-from ._core.operator_function import Hints, Input, ListOf, OneOrMore, PerSample, SeededHints, operator_function
+from ._core.operator_function import Hints, Input, InputPerFrame, ListOf, OneOrMore, PerFrame, PerSample, SeededHints, operator_function
 from ._core.ragged import ALIGNMENT, Packed, Ragged
 from ._core.values import Spec, Value
 from ._cpu import Status
@@ -58,6 +58,7 @@ __all__ = [
     "HostContext",
     "HostOperator",
     "Input",
+    "InputPerFrame",
     "Len",
     "ListOf",
     "ListSource",
@@ -71,6 +72,7 @@ __all__ = [
     "Packed",
     "Part",
     "Path",
+    "PerFrame",
     "PerSample",
     "ProgramOperator",
     "Ragged",

@@ -56,6 +56,7 @@ class HostContext:
       fail: ``fail(i, code, reason="")`` marks sample `i` as failed; the batch is not launched.
       report_bad: ``report_bad(i, code, reason="")`` reports that sample `i` was replaced.
       source_of: ``source_of(i)``: where sample `i` came from, e.g. a path; "" when nobody knows.
+      frames: how many samples one after the other are the frames of one sequence, see `Frames`; 1: samples are samples.
       resource: ``resource(make)``: what the operator keeps while the pipeline is there, and no longer: what ``make()`` returned when it was
         first asked for. Its ``counts()`` are for `Pipeline.statistics`.
     """
@@ -78,6 +79,7 @@ class HostContext:
     fail: Callable[..., None]
     report_bad: Callable[..., None]
     source_of: Callable[[int], str]
+    frames: int = 1
     resource: Callable[[Callable[[], Any]], Any] = lambda make: make()
 
     @property
@@ -86,9 +88,12 @@ class HostContext:
         return self.specs[0]
 
     def batch_of(self, shard: int) -> np.ndarray:
-        """The samples of a local shard that are there, by their places among the N: what users know as samples 0, 1, ... of a batch."""
+        """The samples of a local shard that are there, by their places among the N: what users know as samples 0, 1, ... of a batch.
+
+        Where samples are frames: the first ones of sequences.
+        """
         start = shard * self.B
-        return start + np.flatnonzero(self.present[start : start + self.B])
+        return start + self.frames * np.flatnonzero(self.present[start : start + self.B : self.frames])
 
 
 @dataclasses.dataclass(frozen=True)

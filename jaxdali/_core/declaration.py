@@ -5,6 +5,7 @@ Annotations are ordinary types, which an editor and a type checker understand, w
     mode: Literal["default", "stretch"] | None = None
     num_shards: Annotated[int, Range(1)] = 1
     probability: Annotated[PerSample[float], Range(0, 1)] = 0.5
+    angle: PerFrame[float] = 0.0                                          # also one for each frame of a sequence
     axis: Annotated[PerSample[ListOf[float]] | None, Len(3)] = None
     size: PerSample[OneOrMore[float]] | None = None                       # one number, or one per axis
     dtype: Annotated[DType | None, OneOf("int32", "float32")] = None
@@ -29,6 +30,7 @@ from ..types import ScalarConstant
 from .errors import ArgumentError, ArgumentTypeError
 from .kinds import FLOAT, KINDS, TENSOR, Kind, Mark, by_name, choice_kind, class_kind, dtype_kind, member_kind
 from .kinds import INPUT as INPUT
+from .kinds import PER_FRAME as PER_FRAME
 from .kinds import PER_SAMPLE as PER_SAMPLE
 from .kinds import DType as DType
 from .kinds import Len as Len
@@ -49,6 +51,7 @@ class Argument:
       default: what None stands for; where the annotation has None and the default is another value, None stands for itself.
       is_input: it is an input of the operator, not an argument.
       per_sample: whether a DataNode is taken, with a value for each sample.
+      per_frame: whether it may be a sequence, with a value for each frame of a sample.
       gaps, nested: whether None may stand among the elements of a list, and whether they may be lists themselves.
       takes_none: whether None is a value of its own.
       range, lengths: limits of the numbers, and of a list's length (none: any).
@@ -64,6 +67,7 @@ class Argument:
     per_sample: bool
     range: Range
     lengths: tuple[int, ...]
+    per_frame: bool = False
     gaps: bool = False
     nested: bool = False
     takes_none: bool = False
@@ -238,6 +242,7 @@ def parse(name: str, annotation: Any, default: Any, skipped: tuple[type, ...] = 
         per_sample=Mark.PER_SAMPLE in marks,
         range=found.get(Range, Range()),
         lengths=found[Len].counts if Len in found else (),
+        per_frame=Mark.PER_FRAME in marks,
         gaps=gaps,
         nested=nested,
         takes_none=takes_none and not required and default is not None,

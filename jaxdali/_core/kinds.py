@@ -81,12 +81,13 @@ class Mark(enum.Enum):
     DTYPE = "a numeric type such as types.FLOAT or np.float32"
     TENSOR = "an array of numbers, of any shape"
     PER_SAMPLE = "a DataNode is allowed"
+    PER_FRAME = "it may be a sequence, with a value for each frame"
     INPUT = "an input"
 
 
 DType = Annotated[DALIDataType | np.dtype | type | str, Mark.DTYPE]  # the operator gets a np.dtype
 Tensor = Annotated[np.ndarray | jax.Array | Sequence, Mark.TENSOR]  # the operator gets a np.ndarray of float32
-PER_SAMPLE, INPUT = Mark.PER_SAMPLE, Mark.INPUT
+PER_SAMPLE, PER_FRAME, INPUT = Mark.PER_SAMPLE, Mark.PER_FRAME, Mark.INPUT
 
 
 @dataclasses.dataclass(frozen=True)

@@ -66,7 +66,7 @@ import numpy as np
 from .arguments import Arguments, declared
 from .building import add, drawing_as, is_node, user_line
 from .calls import functions, records
-from .declaration import INPUT, PER_SAMPLE, Argument, arguments_of
+from .declaration import INPUT, PER_FRAME, PER_SAMPLE, Argument, arguments_of
 from .errors import ArgumentError, ArgumentTypeError
 from .graph import DataNode
 from .language import language
@@ -77,9 +77,11 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 ArrayLike = np.ndarray | jax.Array | bool | int | float | Sequence[int] | Sequence[float]
 Input = Annotated[DataNode | ArrayLike | Sequence[DataNode], INPUT]
+InputPerFrame = Annotated[Input, PER_FRAME]  # of which each frame of the others may have its own
 ListOf = Sequence[T | DataNode] | np.ndarray | jax.Array  # elements may each be one per sample
 OneOrMore = T | ListOf[T]
 PerSample = Annotated[T | DataNode | np.ndarray | jax.Array, PER_SAMPLE]
+PerFrame = Annotated[T | DataNode | np.ndarray | jax.Array, PER_SAMPLE, PER_FRAME]  # per sample, or per frame of one
 
 
 class SeededHints(TypedDict, total=False):

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from .._core.context import BuildContext
 from .._core.errors import ArgumentError, InputTypeError, OperatorError
+from .._core.frames import per_frame
 from .._core.graph import Branch, Graph, Node
 from .._core.operator import EagerOperator, HostOperator, Operator, ProgramOperator, SourceOperator
 from .._core.settings import UserSettings
@@ -199,27 +200,22 @@ def bound(plan: Plan, where: Surroundings, kind: type[Operator] = Operator) -> P
         makers = [steps[r.step] for r in step.needs]
         steps[step.id] = step
         if step.phase < 0 and isinstance(step.op, kind) and all(m.known for m in makers):
-            steps[step.id] = _bound(step, makers, where)
+            steps[step.id] = _bound(step, makers, where, steps)
     same = all(a is b for a, b in zip(steps.values(), plan.steps, strict=True))
     return plan if same else dataclasses.replace(plan, steps=tuple(steps.values()))
 
 
-def _check_arguments(op: Operator, inputs: Sequence[Spec]):
-    """ValueError where an argument has values for each frame of a sample."""
-    names = op.args.inputs
-    for name, spec in zip(names, inputs[len(inputs) - len(names) :], strict=True):
-        if spec.layout.startswith("F"):
-            raise ValueError(f"argument {name} is a sequence, of layout {spec.layout!r}: it may come per sample, but not per frame")
-
-
-def _bound(step: Step, makers: Sequence[Step], where: Surroundings) -> Step:
+def _bound(step: Step, makers: Sequence[Step], where: Surroundings, steps: Mapping[int, Step]) -> Step:
     node, op = step.node, step.op
     makers, asked = makers[: len(step.inputs)], makers[len(step.inputs) :]
     inputs = tuple(m.specs[r.index] for m, r in zip(makers, step.inputs, strict=True))
 
     def first_shape(i: int) -> tuple[int, ...] | None:
-        source = where.sources.get(step.inputs[i].step)
-        return None if source is None else source.first_shape(step.inputs[i].index)
+        ref = step.inputs[i]
+        while (m := steps[ref.step]).op.is_identity(*(steps[r.step].specs[r.index] for r in m.inputs)):
+            ref = m.inputs[0]
+        source = where.sources.get(ref.step)
+        return None if source is None else source.first_shape(ref.index)
 
     specs: tuple[Spec, ...] = ()
     try:
@@ -227,8 +223,7 @@ def _bound(step: Step, makers: Sequence[Step], where: Surroundings) -> Step:
         ctx = BuildContext(
             where.B, step.stage, node.where, where.kernels, where.settings, of_shards, first_shape, step.presence is not None
         )
-        _check_arguments(op, inputs)
-        op = op.bind(ctx, *inputs)
+        op = per_frame(op, *inputs).bind(ctx, *inputs)
         if isinstance(op, SourceOperator):
             specs = tuple(where.sources[node.id].specs())
         elif not isinstance(op, EagerOperator):

@@ -10,7 +10,7 @@ from ..._core.arguments import Values
 from ..._core.context import HostContext
 from ..._core.declaration import DType
 from ..._core.graph import DataNode
-from ..._core.operator_function import Hints, Input, PerSample, operator_function
+from ..._core.operator_function import Hints, Input, PerFrame, operator_function
 from ..._core.values import Spec
 from .._families import ColorMatrix
 
@@ -58,10 +58,10 @@ def brightness_contrast(
     input: Input,
     /,
     *,
-    brightness: PerSample[float] = 1.0,
-    brightness_shift: PerSample[float] = 0.0,
-    contrast: PerSample[float] = 1.0,
-    contrast_center: PerSample[float] | None = None,
+    brightness: PerFrame[float] = 1.0,
+    brightness_shift: PerFrame[float] = 0.0,
+    contrast: PerFrame[float] = 1.0,
+    contrast_center: PerFrame[float] | None = None,
     dtype: DType | None = None,
     device: Literal["cpu", "gpu"] | None = None,
     name: str | None = None,
@@ -73,10 +73,10 @@ def brightness_contrast(
 
     Args:
       input: any tensor of at most 32 bits an element.
-      brightness: factor. May be per sample.
-      brightness_shift: in units of `range`. May be per sample.
-      contrast: factor. May be per sample.
-      contrast_center: the value that contrast leaves alone. Default: 128 for uint8, 0.5 for floats. May be per sample.
+      brightness: factor. May be per sample or frame.
+      brightness_shift: in units of `range`. May be per sample or frame.
+      contrast: factor. May be per sample or frame.
+      contrast_center: the value that contrast leaves alone. Default: 128 for uint8, 0.5 for floats. May be per sample or frame.
       dtype: element type of the result: values are rounded and saturate. Default: the input's.
 
     Returns:
@@ -93,8 +93,8 @@ def brightness(
     input: Input,
     /,
     *,
-    brightness: PerSample[float] = 1.0,
-    brightness_shift: PerSample[float] = 0.0,
+    brightness: PerFrame[float] = 1.0,
+    brightness_shift: PerFrame[float] = 0.0,
     dtype: DType | None = None,
     device: Literal["cpu", "gpu"] | None = None,
     name: str | None = None,
@@ -104,8 +104,8 @@ def brightness(
 
     Args:
       input: any tensor of at most 32 bits an element.
-      brightness: factor. May be per sample.
-      brightness_shift: in units of the largest value of the output's type, 1 for floats. May be per sample.
+      brightness: factor. May be per sample or frame.
+      brightness_shift: in units of the largest value of the output's type, 1 for floats. May be per sample or frame.
       dtype: element type of the result: values are rounded and saturate. Default: the input's.
 
     Returns:
@@ -119,8 +119,8 @@ def contrast(
     input: Input,
     /,
     *,
-    contrast: PerSample[float] = 1.0,
-    contrast_center: PerSample[float] | None = None,
+    contrast: PerFrame[float] = 1.0,
+    contrast_center: PerFrame[float] | None = None,
     dtype: DType | None = None,
     device: Literal["cpu", "gpu"] | None = None,
     name: str | None = None,
@@ -130,8 +130,8 @@ def contrast(
 
     Args:
       input: any tensor of at most 32 bits an element.
-      contrast: factor. May be per sample.
-      contrast_center: the value that stays. Default: 128 for uint8, 0.5 for floats. May be per sample.
+      contrast: factor. May be per sample or frame.
+      contrast_center: the value that stays. Default: 128 for uint8, 0.5 for floats. May be per sample or frame.
       dtype: element type of the result: values are rounded and saturate. Default: the input's.
 
     Returns:

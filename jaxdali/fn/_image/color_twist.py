@@ -11,7 +11,7 @@ from ..._core.arguments import Values
 from ..._core.context import HostContext
 from ..._core.declaration import DType
 from ..._core.graph import DataNode
-from ..._core.operator_function import Hints, Input, PerSample, operator_function
+from ..._core.operator_function import Hints, Input, PerFrame, operator_function
 from ..._core.values import Spec
 from .._families import ColorMatrix
 
@@ -63,10 +63,10 @@ def color_twist(
     input: Input,
     /,
     *,
-    brightness: PerSample[float] = 1.0,
-    contrast: PerSample[float] = 1.0,
-    hue: PerSample[float] = 0.0,
-    saturation: PerSample[float] = 1.0,
+    brightness: PerFrame[float] = 1.0,
+    contrast: PerFrame[float] = 1.0,
+    hue: PerFrame[float] = 0.0,
+    saturation: PerFrame[float] = 1.0,
     dtype: DType | None = None,
     device: Literal["cpu", "gpu"] | None = None,
     name: str | None = None,
@@ -76,10 +76,10 @@ def color_twist(
 
     Args:
       input: RGB images, HWC, FHWC, DHWC or FDHWC, of at most 32 bits an element.
-      brightness: factor of all channels. May be per sample.
-      contrast: factor of the distance from the middle grey: 128, 0.5 for floats. May be per sample.
-      hue: angle that the hue is turned by, in degrees. May be per sample.
-      saturation: factor of the saturation. May be per sample.
+      brightness: factor of all channels. May be per sample or frame.
+      contrast: factor of the distance from the middle grey: 128, 0.5 for floats. May be per sample or frame.
+      hue: angle that the hue is turned by, in degrees. May be per sample or frame.
+      saturation: factor of the saturation. May be per sample or frame.
       dtype: element type of the result: values are rounded and saturate. Default: the input's.
 
     Returns:
@@ -96,9 +96,9 @@ def hsv(
     input: Input,
     /,
     *,
-    hue: PerSample[float] = 0.0,
-    saturation: PerSample[float] = 1.0,
-    value: PerSample[float] = 1.0,
+    hue: PerFrame[float] = 0.0,
+    saturation: PerFrame[float] = 1.0,
+    value: PerFrame[float] = 1.0,
     dtype: DType = types.UINT8,
     device: Literal["cpu", "gpu"] | None = None,
     name: str | None = None,
@@ -108,9 +108,9 @@ def hsv(
 
     Args:
       input: RGB images, HWC, FHWC, DHWC or FDHWC, of at most 32 bits an element.
-      hue: angle that the hue is turned by, in degrees. May be per sample.
-      saturation: factor of the saturation. May be per sample.
-      value: factor of all channels. May be per sample.
+      hue: angle that the hue is turned by, in degrees. May be per sample or frame.
+      saturation: factor of the saturation. May be per sample or frame.
+      value: factor of all channels. May be per sample or frame.
       dtype: element type of the result: values are rounded and saturate. Default: UINT8, whatever the input's, as in DALI.
 
     Returns:
@@ -127,7 +127,7 @@ def hue(
     input: Input,
     /,
     *,
-    hue: PerSample[float] = 0.0,
+    hue: PerFrame[float] = 0.0,
     dtype: DType | None = None,
     device: Literal["cpu", "gpu"] | None = None,
     name: str | None = None,
@@ -137,7 +137,7 @@ def hue(
 
     Args:
       input: RGB images, HWC, FHWC, DHWC or FDHWC, of at most 32 bits an element.
-      hue: angle that the hue is turned by, in degrees. May be per sample.
+      hue: angle that the hue is turned by, in degrees. May be per sample or frame.
       dtype: element type of the result: values are rounded and saturate. Default: the input's.
 
     Returns:
@@ -154,7 +154,7 @@ def saturation(
     input: Input,
     /,
     *,
-    saturation: PerSample[float] = 1.0,
+    saturation: PerFrame[float] = 1.0,
     dtype: DType | None = None,
     device: Literal["cpu", "gpu"] | None = None,
     name: str | None = None,
@@ -164,7 +164,7 @@ def saturation(
 
     Args:
       input: RGB images, HWC, FHWC, DHWC or FDHWC, of at most 32 bits an element.
-      saturation: factor of the saturation. May be per sample.
+      saturation: factor of the saturation. May be per sample or frame.
       dtype: element type of the result: values are rounded and saturate. Default: the input's.
 
     Returns:

@@ -11,7 +11,7 @@ from ..._core.context import HostContext
 from ..._core.declaration import DType
 from ..._core.graph import DataNode
 from ..._core.operator import Setup
-from ..._core.operator_function import Hints, Input, OneOrMore, PerSample, operator_function
+from ..._core.operator_function import Hints, Input, InputPerFrame, OneOrMore, PerFrame, operator_function
 from ..._core.values import Spec, Value
 from ..._cpu import Status
 from .._families import CONSTANT, MIRROR, REFLECT, REPLICATE, SPATIAL, SUM, WRAP, Around, Stencil, spec_of
@@ -98,11 +98,11 @@ class Filter(Stencil):
 @operator_function(Filter)
 def filter(
     data: Input,
-    filter: Input,
-    fill_value: Input | None = None,
+    filter: InputPerFrame,
+    fill_value: InputPerFrame | None = None,
     /,
     *,
-    anchor: PerSample[OneOrMore[int]] = (-1,),
+    anchor: PerFrame[OneOrMore[int]] = (-1,),
     border: BorderMode = "reflect_101",
     dtype: DType | None = None,
     mode: Literal["same", "valid"] = "same",
@@ -113,15 +113,15 @@ def filter(
     """Correlates images, sequences or volumes with a filter of each sample's own: what is usually called a convolution.
 
     Element i of the result is the sum of ``filter[k] * data[i - anchor + k]``, in float32. DALI's CPU operator takes neither volumes
-    nor int8 and float16; this one does, on every device. A filter for each frame of a sequence is not taken.
+    nor int8 and float16; this one does, on every device.
 
     Args:
       data: a layout with two or three spatial axes that are neighbours: HW, HWC, CHW, FHWC, FCHW, DHWC, ...; without one all axes are
         spatial. 8- or 16-bit integers or floats of at most 32 bits.
-      filter: float32, a host value: 2-D for images and sequences, 3-D for volumes.
-      fill_value: a scalar of the input's type, a host value: what is beyond a constant border. Default: 0.
+      filter: float32, a host value: 2-D for images and sequences, 3-D for volumes. May be per frame.
+      fill_value: a scalar of the input's type, a host value: what is beyond a constant border. Default: 0. May be per frame.
       anchor: the filter's element that is at the element of the result, one or one per axis; -1: the middle, rounded down.
-        Without effect in mode "valid". May be per sample.
+        Without effect in mode "valid". May be per sample or frame.
       border: what stands beyond the border: "reflect_101": the image mirrored about the centre of the outermost element, "reflect_1001":
         mirrored at its edge, "wrap": its other side, "clamp" or "edge": the outermost element, "constant": `fill_value`.
       dtype: element type of the result: the input's (default; integers are rounded and saturate) or FLOAT.

@@ -10,7 +10,7 @@ from ..._core.arguments import Values
 from ..._core.context import HostContext
 from ..._core.declaration import DType, Range
 from ..._core.graph import DataNode
-from ..._core.operator_function import Hints, Input, OneOrMore, PerSample, operator_function
+from ..._core.operator_function import Hints, Input, OneOrMore, PerFrame, operator_function
 from ..._cpu import Status
 from .._families import Separable
 
@@ -42,8 +42,8 @@ def gaussian_blur(
     /,
     *,
     dtype: DType | None = None,
-    sigma: Annotated[PerSample[OneOrMore[float]], Range(0)] = 0.0,
-    window_size: Annotated[PerSample[OneOrMore[int]], Range(0)] = 0,
+    sigma: Annotated[PerFrame[OneOrMore[float]], Range(0)] = 0.0,
+    window_size: Annotated[PerFrame[OneOrMore[int]], Range(0)] = 0,
     device: Literal["cpu", "gpu"] | None = None,
     name: str | None = None,
     **hints: Unpack[Hints],
@@ -57,8 +57,8 @@ def gaussian_blur(
         all axes are spatial, at most three.
       dtype: element type of the result: the input's (default; integers are rounded) or FLOAT.
       sigma: standard deviation in pixels, one or one per spatial axis in the layout's order; 0: from `window_size`,
-        ``((window_size - 1) / 2 - 1) * 0.3 + 0.8``. May be per sample.
-      window_size: odd length of the window; 0: from `sigma`, ``2 * ceil(3 * sigma) + 1``. May be per sample.
+        ``((window_size - 1) / 2 - 1) * 0.3 + 0.8``. May be per sample or frame.
+      window_size: odd length of the window; 0: from `sigma`, ``2 * ceil(3 * sigma) + 1``. May be per sample or frame.
 
     Returns:
       The input's shape and layout.

@@ -13,7 +13,7 @@ from ..._core.context import HostContext, LowerContext
 from ..._core.declaration import DType, OneOf, Range
 from ..._core.errors import ArgumentError
 from ..._core.graph import DataNode
-from ..._core.operator_function import Hints, Input, OneOrMore, PerSample, operator_function
+from ..._core.operator_function import Hints, Input, OneOrMore, PerFrame, operator_function
 from ..._core.ragged import Ragged
 from ..._cpu import Status
 from .._families import Separable
@@ -86,9 +86,9 @@ def laplacian(
     *,
     dtype: Annotated[DType, OneOf(np.float32)] | None = None,
     normalized_kernel: bool = False,
-    scale: PerSample[OneOrMore[float]] = (1.0,),
-    smoothing_size: PerSample[OneOrMore[int]] | None = None,
-    window_size: Annotated[PerSample[OneOrMore[int]], Range(0)] = (3,),
+    scale: PerFrame[OneOrMore[float]] = (1.0,),
+    smoothing_size: PerFrame[OneOrMore[int]] | None = None,
+    window_size: Annotated[PerFrame[OneOrMore[int]], Range(0)] = (3,),
     device: Literal["cpu", "gpu"] | None = None,
     name: str | None = None,
     **hints: Unpack[Hints],
@@ -103,10 +103,10 @@ def laplacian(
         all axes are spatial, at most three.
       dtype: element type of the result: the input's (default; integers are rounded and saturate) or FLOAT.
       normalized_kernel: divide each derivative by the sum of its windows' weights, ``2 ** (sum of window sizes - axes - 2)``.
-      scale: factors of the derivatives, one or one per spatial axis. May be per sample.
+      scale: factors of the derivatives, one or one per spatial axis. May be per sample or frame.
       smoothing_size: odd lengths of the windows across the derivative's axis, 1 to 23, one or one per spatial axis; 1: no smoothing.
-        Default: as long as the derivative's. May be per sample.
-      window_size: odd lengths of the derivatives' windows, 3 to 23, one or one per spatial axis. May be per sample.
+        Default: as long as the derivative's. May be per sample or frame.
+      window_size: odd lengths of the derivatives' windows, 3 to 23, one or one per spatial axis. May be per sample or frame.
 
     Returns:
       The input's shape and layout.

@@ -15,7 +15,7 @@ from ..._core.declaration import DType, Range
 from ..._core.errors import ArgumentError
 from ..._core.graph import DataNode
 from ..._core.operator import NativeOperator, Operator, Setup
-from ..._core.operator_function import Hints, Input, ListOf, OneOrMore, PerSample, operator_function
+from ..._core.operator_function import Hints, Input, ListOf, OneOrMore, PerFrame, PerSample, operator_function
 from ..._core.ragged import ALIGNMENT, Ragged
 from ..._core.values import Spec, Value
 from ..._cpu import Status
@@ -104,7 +104,10 @@ class MultiPaste(NativeOperator):
             bad = [n for n in ids.tolist() if not 0 <= n < len(batch)]
             if bad:
                 ctx.fail(i, Status.UNSUPPORTED, f"argument in_ids must be samples of the batch, 0 ... {len(batch) - 1}; got {bad[0]:g}")
-            sources.append([(0, int(batch[int(n)])) for n in ids] if not bad else [])
+            found = [int(batch[int(n)]) + i % ctx.frames for n in ids if not bad]
+            if not ctx.present[found].all():
+                ctx.fail(i, Status.OUT_OF_BOUNDS, f"what is pasted must have the same frames, samples {ids.tolist()} have others")
+            sources.append([(0, j) for j in found])
         return sources
 
     def _size(self, ctx: HostContext, images: tuple[Value, ...], a: Values, first: int) -> np.ndarray:
@@ -183,14 +186,14 @@ def _ragged(x: Any, B: int) -> Ragged:
 def multi_paste(
     *inputs: Input,
     dtype: DType | None = None,
-    in_anchors: PerSample[OneOrMore[int] | ListOf[ListOf[int]]] | None = None,
-    in_anchors_rel: Annotated[PerSample[OneOrMore[float] | ListOf[ListOf[float]]] | None, Range(0, 1)] = None,
+    in_anchors: PerFrame[OneOrMore[int] | ListOf[ListOf[int]]] | None = None,
+    in_anchors_rel: Annotated[PerFrame[OneOrMore[float] | ListOf[ListOf[float]]] | None, Range(0, 1)] = None,
     in_ids: PerSample[OneOrMore[int]] | None = None,
-    out_anchors: PerSample[OneOrMore[int] | ListOf[ListOf[int]]] | None = None,
-    out_anchors_rel: Annotated[PerSample[OneOrMore[float] | ListOf[ListOf[float]]] | None, Range(0, 1)] = None,
+    out_anchors: PerFrame[OneOrMore[int] | ListOf[ListOf[int]]] | None = None,
+    out_anchors_rel: Annotated[PerFrame[OneOrMore[float] | ListOf[ListOf[float]]] | None, Range(0, 1)] = None,
     output_size: Annotated[PerSample[ListOf[int]] | None, Range(0)] = None,
-    shapes: PerSample[OneOrMore[int] | ListOf[ListOf[int]]] | None = None,
-    shapes_rel: Annotated[PerSample[OneOrMore[float] | ListOf[ListOf[float]]] | None, Range(0, 1)] = None,
+    shapes: PerFrame[OneOrMore[int] | ListOf[ListOf[int]]] | None = None,
+    shapes_rel: Annotated[PerFrame[OneOrMore[float] | ListOf[ListOf[float]]] | None, Range(0, 1)] = None,
     device: Literal["cpu", "gpu"] | None = None,
     name: str | None = None,
     **hints: Unpack[Hints],
@@ -203,14 +206,14 @@ def multi_paste(
       *inputs: HWC or FHWC, of one type, any numbers (in DALI uint8, int16, int32 and float32); all that is pasted on a canvas has the same
         number of channels, and of frames.
       dtype: element type of the result; integers are rounded and saturate. Default: the inputs'.
-      in_anchors: where the regions begin in the inputs, (y, x) for each region. Default: (0, 0). May be per sample.
-      in_anchors_rel: the same in units of the input's extents, rounded down. May be per sample.
+      in_anchors: where the regions begin in the inputs, (y, x) for each region. Default: (0, 0). May be per sample or frame.
+      in_anchors_rel: the same in units of the input's extents, rounded down. May be per sample or frame.
       in_ids: the samples that regions are of, by number in the batch. May be per sample, of another number of regions each.
-      out_anchors: where the regions begin on the canvas, (y, x) for each. Default: (0, 0). May be per sample.
-      out_anchors_rel: the same in units of the canvas's extents, rounded down. May be per sample.
+      out_anchors: where the regions begin on the canvas, (y, x) for each. Default: (0, 0). May be per sample or frame.
+      out_anchors_rel: the same in units of the canvas's extents, rounded down. May be per sample or frame.
       output_size: (H, W) of the canvas. Default: that of the images, where all have one size. May be per sample.
-      shapes: height and width of each region. Default: all from the anchor on. May be per sample.
-      shapes_rel: the same in units of the input's extents, rounded up. May be per sample.
+      shapes: height and width of each region. Default: all from the anchor on. May be per sample or frame.
+      shapes_rel: the same in units of the input's extents, rounded up. May be per sample or frame.
 
     Returns:
       The canvases, in the inputs' layout.

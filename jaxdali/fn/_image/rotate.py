@@ -12,7 +12,7 @@ from ..._core.declaration import DType, Len, OneOf, Range
 from ..._core.errors import ArgumentError
 from ..._core.graph import DataNode
 from ..._core.operator import Setup
-from ..._core.operator_function import Hints, Input, ListOf, OneOrMore, PerSample, operator_function
+from ..._core.operator_function import Hints, Input, ListOf, OneOrMore, PerFrame, PerSample, operator_function
 from ..._core.values import Spec, Value
 from ..._cpu import Status
 from .._families import Warp
@@ -46,15 +46,17 @@ def rotation(axis: np.ndarray, c: np.ndarray, s: np.ndarray) -> np.ndarray:
     return np.stack([np.stack(r, axis=-1) for r in rows], axis=-2)
 
 
-def canvas(size: np.ndarray, degrees: np.ndarray, axis: np.ndarray | None) -> np.ndarray:
-    """Extents that hold the whole rotated image.
+def canvas(size: np.ndarray, degrees: np.ndarray, axis: np.ndarray | None, frames: np.ndarray | None = None) -> np.ndarray:
+    """Extents that hold the whole rotated image, or all frames of a sequence.
 
-    They get the parity of the source axis that contributes most, so that pixel centres fall on pixel centres for small angles.
+    They get the parity of the source axis that contributes most, in most frames, so that pixel centres fall on pixel centres for small
+    angles.
 
     Args:
       size: ``i64[N, D]``, extents (z,) y, x.
       degrees: ``f64[N]``.
       axis: ``f64[N, 3]`` for volumes.
+      frames: ``bool[sequences, K]``, which of so many frames each there are, N together. Default: each is an image.
 
     Returns:
       ``i64[N, D]``.
@@ -66,16 +68,20 @@ def canvas(size: np.ndarray, degrees: np.ndarray, axis: np.ndarray | None) -> np
         extent = np.empty((len(size), 2), np.int64)
         extent[:, 0] = np.maximum(np.ceil(s * w + c * h - 0.01), 0)
         extent[:, 1] = np.maximum(np.ceil(c * w + s * h - 0.01), 0)
-        extent += (extent + np.where((s <= c)[:, None], size, size[:, ::-1])) % 2
-        return extent
-    source = size[:, ::-1]  # x, y, z
-    need = np.abs(rotation(axis, np.cos(a), np.sin(a))).astype(np.float32)
-    own = np.diagonal(need, axis1=1, axis2=2)
-    main = np.where(need.max(axis=2) > own, need.argmax(axis=2), [[0, 1, 2]])
-    extent = np.ceil((need * source[:, None].astype(np.float32)).sum(axis=2, dtype=np.float32) - np.float32(0.01))
-    extent = np.maximum(extent, 0).astype(np.int64)
-    extent += (extent + np.take_along_axis(source, main, axis=1)) % 2
-    return extent[:, ::-1]
+        main = np.where((s <= c)[:, None], size, size[:, ::-1])
+    else:
+        source = size[:, ::-1]  # x, y, z
+        need = np.abs(rotation(axis, np.cos(a), np.sin(a))).astype(np.float32)
+        own = np.diagonal(need, axis1=1, axis2=2)
+        most = np.where(need.max(axis=2) > own, need.argmax(axis=2), [[0, 1, 2]])
+        extent = np.ceil((need * source[:, None].astype(np.float32)).sum(axis=2, dtype=np.float32) - np.float32(0.01))
+        extent, main = np.maximum(extent, 0).astype(np.int64)[:, ::-1], np.take_along_axis(source, most, axis=1)[:, ::-1]
+    if frames is None:
+        return extent + (extent + main) % 2
+    here = frames[:, :, None]
+    extent = np.where(here, extent.reshape(*frames.shape, -1), 0).max(axis=1)
+    odd = 2 * (here & (main.reshape(*frames.shape, -1) % 2 == 1)).sum(axis=1) > here.sum(axis=1)
+    return np.repeat(extent + (extent + odd) % 2, frames.shape[1], axis=0)
 
 
 def source_map(size: np.ndarray, out: np.ndarray, degrees: np.ndarray, axis: np.ndarray | None) -> np.ndarray:
@@ -135,7 +141,7 @@ class Rotate(Warp):
         elif self.keep_size:
             out = size
         else:
-            out = canvas(size, angle, axis)
+            out = canvas(size, angle, axis, ctx.present.reshape(-1, ctx.frames) if ctx.frames > 1 else None)
         return self.setup_of(ctx, image, out, lambda out: source_map(size, out, angle, axis))
 
 
@@ -144,8 +150,8 @@ def rotate(
     input: Input,
     /,
     *,
-    angle: PerSample[float],
-    axis: Annotated[PerSample[ListOf[float]] | None, Len(3)] = None,
+    angle: PerFrame[float],
+    axis: Annotated[PerFrame[ListOf[float]] | None, Len(3)] = None,
     dtype: DType | None = None,
     fill_value: Annotated[float | None, Range(infinite=True)] = None,
     interp_type: Annotated[types.DALIInterpType, OneOf(types.INTERP_LINEAR, types.INTERP_NN)] = types.INTERP_LINEAR,
@@ -162,17 +168,17 @@ def rotate(
     may have any numeric type.
 
     Args:
-      input: HWC, FHWC (all frames turn alike), DHWC or FDHWC; uint8, int16, int32, float32 or (not in DALI) float16; any number
+      input: HWC, FHWC, DHWC or FDHWC; uint8, int16, int32, float32 or (not in DALI) float16; any number
         of channels. Data without a layout count as HWC, FHWC or FDHWC by their rank.
-      angle: degrees. Images: counter-clockwise as seen on screen. Volumes: positive about `axis`. Also per sample.
-      axis: only for volumes, and required there: the vector (x, y, z) to rotate about, of any length. Also per sample.
+      angle: degrees. Images: counter-clockwise as seen on screen. Volumes: positive about `axis`. Also per sample or frame.
+      axis: only for volumes, and required there: the vector (x, y, z) to rotate about, of any length. Also per sample or frame.
       dtype: element type of the result: the input's (default) or FLOAT; from float32 any of the types above.
       fill_value: value of what is outside the image, rounded and clipped to the element type (with INTERP_LINEAR the input's, too:
         edges blend with it over one pixel). Default: the nearest pixel of the edge is repeated.
       interp_type: INTERP_LINEAR or INTERP_NN.
       keep_size: True: the result has the size of the input, and corners are lost.
       size: extents of the result, (H, W) or (D, H, W), rounded; overrides `keep_size`. Default: as large as the rotated image
-        needs. Also per sample; then fractions are cut, but at least 1 is left.
+        needs, or that of all frames of a sequence. Also per sample; then fractions are cut, but at least 1 is left.
       device: "cpu", "gpu" or None: where the input is.
       name: of the node.
 

@@ -12,7 +12,7 @@ from ..._core.declaration import DType, OneOf, Range
 from ..._core.errors import ArgumentError
 from ..._core.graph import DataNode
 from ..._core.operator import Setup
-from ..._core.operator_function import Hints, Input, ListOf, OneOrMore, PerSample, operator_function
+from ..._core.operator_function import Hints, Input, InputPerFrame, ListOf, OneOrMore, PerFrame, PerSample, operator_function
 from ..._core.values import Spec, Value
 from ..._cpu import Status
 from .._families import Warp
@@ -90,14 +90,14 @@ def whole(size: Any) -> np.ndarray:
 @operator_function(WarpAffine)
 def warp_affine(
     input: Input,
-    matrix_input: Input | None = None,
+    matrix_input: InputPerFrame | None = None,
     /,
     *,
     dtype: DType | None = None,
     fill_value: Annotated[float | None, Range(infinite=True)] = None,
     interp_type: Annotated[types.DALIInterpType, OneOf(types.INTERP_LINEAR, types.INTERP_NN)] = types.INTERP_LINEAR,
     inverse_map: bool = True,
-    matrix: PerSample[ListOf[float]] | None = None,
+    matrix: PerFrame[ListOf[float]] | None = None,
     size: Annotated[PerSample[OneOrMore[float]] | None, Range(0, above=True)] = None,
     device: Literal["cpu", "gpu"] | None = None,
     name: str | None = None,
@@ -112,12 +112,12 @@ def warp_affine(
     Args:
       input: HWC, FHWC, DHWC or FDHWC; uint8, int16, int32, float32 or (not in DALI) float16; any number of channels. Data without a
         layout count as HWC, FHWC or FDHWC by their rank.
-      matrix_input: the matrix as an input, ``[D, D+1]`` per sample; in place of the argument `matrix`.
+      matrix_input: the matrix as an input, ``[D, D+1]`` per sample or frame; in place of the argument `matrix`.
       dtype: element type of the result: the input's (default) or FLOAT; from float32 any of the types above.
       fill_value: value of what is outside the image. Default: the nearest pixel of the edge is repeated.
       interp_type: INTERP_LINEAR or INTERP_NN.
       inverse_map: True: the matrix maps points of the result to points of the input; False: the other way round.
-      matrix: ``D * (D + 1)`` numbers, row by row. May be per sample.
+      matrix: ``D * (D + 1)`` numbers, row by row. May be per sample or frame.
       size: extents of the result, (H, W) or (D, H, W), rounded. Default: the input's. May be per sample.
 
     Returns:

@@ -12,7 +12,7 @@ from ..._core.declaration import Len, OneOf, Range
 from ..._core.errors import ArgumentError
 from ..._core.graph import DataNode
 from ..._core.operator import Setup
-from ..._core.operator_function import Hints, Input, ListOf, OneOrMore, PerSample, operator_function
+from ..._core.operator_function import Hints, Input, InputPerFrame, ListOf, OneOrMore, PerFrame, PerSample, operator_function
 from ..._core.values import Spec, Value
 from ..._cpu import Status
 from .._families import Points, Remap
@@ -77,14 +77,14 @@ class WarpPerspective(Remap):
 @operator_function(WarpPerspective)
 def warp_perspective(
     input: Input,
-    matrix_input: Input | None = None,
+    matrix_input: InputPerFrame | None = None,
     /,
     *,
     border_mode: Literal["constant", "replicate", "reflect", "reflect_101", "wrap"] = "constant",
     fill_value: Annotated[OneOrMore[float], Range(infinite=True)] = 0.0,
     interp_type: Annotated[types.DALIInterpType, OneOf(types.INTERP_NN, types.INTERP_LINEAR, types.INTERP_CUBIC)] = types.INTERP_LINEAR,
     inverse_map: bool = True,
-    matrix: Annotated[PerSample[ListOf[float]] | None, Len(9)] = None,
+    matrix: Annotated[PerFrame[ListOf[float]] | None, Len(9)] = None,
     pixel_origin: Literal["corner", "center"] = "corner",
     size: Annotated[PerSample[OneOrMore[float]] | None, Range(0, above=True)] = None,
     device: Literal["cpu", "gpu"] | None = None,
@@ -100,13 +100,13 @@ def warp_perspective(
     Args:
       input: HWC, FHWC, CHW, FCHW or HW; uint8, int16, uint16, float32 or (not in DALI) float16; any number of channels. Data without a
         layout count as HW, HWC or FHWC by their rank.
-      matrix_input: the matrix as an input, ``[3, 3]`` per sample, a host value; in place of the argument `matrix`.
+      matrix_input: the matrix as an input, ``[3, 3]`` per sample or frame, a host value; in place of the argument `matrix`.
       border_mode: what is outside of the image: "constant": the fill value; "replicate": the nearest pixel; "reflect": the image
         mirrored at its edge; "reflect_101": at the centre of the pixels there; "wrap": the image again.
       fill_value: one number, or one per channel of layouts that end with C; rounded and clipped to the element type.
       interp_type: INTERP_NN, INTERP_LINEAR or INTERP_CUBIC (Keys' with -0.75, as OpenCV has it).
       inverse_map: True: the matrix maps points of the result to points of the input; False: the other way round.
-      matrix: 9 numbers, row by row. May be per sample.
+      matrix: 9 numbers, row by row. May be per sample or frame.
       pixel_origin: what (0, 0) is: "corner" of the image, or "center" of its first pixel, as in OpenCV.
       size: extents of the result, (H, W) or one number for both, rounded. Default: the input's. May be per sample.
 

@@ -11,7 +11,7 @@ from ..._core.arguments import Values
 from ..._core.declaration import DType
 from ..._core.errors import ArgumentError
 from ..._core.graph import DataNode
-from ..._core.operator_function import Hints, Input, OneOrMore, PerSample, operator_function
+from ..._core.operator_function import Hints, Input, OneOrMore, PerFrame, operator_function
 from ..._core.values import Spec
 from .points import PointMap, mapped
 
@@ -68,9 +68,9 @@ def coord_transform(
     input: Input,
     /,
     *,
-    M: PerSample[OneOrMore[float]] | None = None,
-    T: PerSample[OneOrMore[float]] | None = None,
-    MT: PerSample[OneOrMore[float]] | None = None,
+    M: PerFrame[OneOrMore[float]] | None = None,
+    T: PerFrame[OneOrMore[float]] | None = None,
+    MT: PerFrame[OneOrMore[float]] | None = None,
     dtype: DType = types.FLOAT,
     device: Literal["cpu", "gpu"] | None = None,
     name: str | None = None,
@@ -80,9 +80,9 @@ def coord_transform(
 
     Args:
       input: points ``[..., D]``, e.g. ``[K, 2]``; float32, or an integer type of at most 32 bits.
-      M: a matrix ``[R, D]``, row by row, or one number: a multiple of the identity. Default: the identity. May be per sample.
-      T: an offset, R numbers or one for all. Default: 0. May be per sample.
-      MT: both, ``[R, D+1]``, the offset as the last column: what `fn.transforms` gives. May be per sample.
+      M: a matrix ``[R, D]``, row by row, or one number: a multiple of the identity. Default: the identity. May be per sample or frame.
+      T: an offset, R numbers or one for all. Default: 0. May be per sample or frame.
+      MT: both, ``[R, D+1]``, the offset as the last column: what `fn.transforms` gives. May be per sample or frame.
       dtype: FLOAT, or the input's type (rounded, saturated).
 
     Returns:

@@ -40,7 +40,7 @@ def per_frame(
 ) -> DataNode:
     """Marks tensors as sequences: their layout begins with F, for frames. The values stay.
 
-    Differs from DALI: operators take no arguments per frame; one given such a tensor refuses it.
+    An argument that may come per frame takes such a tensor, with a value for each frame of the operator's input, or one for all of them.
 
     Args:
       input: any tensor with at least one axis.
@@ -53,6 +53,6 @@ def per_frame(
       ArgumentError: a scalar, or a layout with another first letter.
 
     Example:
-      >>> frames = fn.per_frame(fn.stack(first, second))
+      >>> video = fn.rotate(video, angle=fn.per_frame(fn.random.uniform(range=(-5.0, 5.0), shape=16)), keep_size=True)
     """
     ...

@@ -9,7 +9,7 @@ import numpy as np
 from ..._core.context import HostContext
 from ..._core.declaration import Len, Range
 from ..._core.graph import DataNode
-from ..._core.operator_function import Hints, Input, ListOf, PerSample, operator_function
+from ..._core.operator_function import Hints, Input, ListOf, PerFrame, operator_function
 from ..._core.values import Spec, Value
 from ..._cpu import Status
 from .._families import CONSTANT, MAX, MIN, MIRROR, REFLECT, REPLICATE, WRAP, Around, Stencil
@@ -58,10 +58,10 @@ def dilate(
     input: Input,
     /,
     *,
-    anchor: Annotated[PerSample[ListOf[int]], Len(2), Range(-1, _MOST)] = (-1, -1),
+    anchor: Annotated[PerFrame[ListOf[int]], Len(2), Range(-1, _MOST)] = (-1, -1),
     border_mode: BorderMode = "constant",
     iterations: Annotated[int, Range(1, 64)] = 1,
-    mask_size: Annotated[PerSample[ListOf[int]], Len(2), Range(1, _MOST)] = (3, 3),
+    mask_size: Annotated[PerFrame[ListOf[int]], Len(2), Range(1, _MOST)] = (3, 3),
     device: Literal["cpu", "gpu"] | None = None,
     name: str | None = None,
     **hints: Unpack[Hints],
@@ -72,11 +72,11 @@ def dilate(
 
     Args:
       input: images or sequences of 8- or 16-bit integers or floats of at most 32 bits, HW, HWC, CHW, FHWC or FCHW.
-      anchor: (x, y) in the rectangle of the element that is replaced; -1: the middle. May be per sample.
+      anchor: (x, y) in the rectangle of the element that is replaced; -1: the middle. May be per sample or frame.
       border_mode: what stands beyond the border: "constant": nothing, "replicate": the outermost elements, "reflect": the image mirrored
         at its edge, "reflect_101": mirrored about the centre of the outermost element, "wrap": its other side.
       iterations: how many times.
-      mask_size: (width, height) of the rectangle. May be per sample.
+      mask_size: (width, height) of the rectangle. May be per sample or frame.
 
     Returns:
       The input's shape, type and layout.
@@ -95,10 +95,10 @@ def erode(
     input: Input,
     /,
     *,
-    anchor: Annotated[PerSample[ListOf[int]], Len(2), Range(-1, _MOST)] = (-1, -1),
+    anchor: Annotated[PerFrame[ListOf[int]], Len(2), Range(-1, _MOST)] = (-1, -1),
     border_mode: BorderMode = "constant",
     iterations: Annotated[int, Range(1, 64)] = 1,
-    mask_size: Annotated[PerSample[ListOf[int]], Len(2), Range(1, _MOST)] = (3, 3),
+    mask_size: Annotated[PerFrame[ListOf[int]], Len(2), Range(1, _MOST)] = (3, 3),
     device: Literal["cpu", "gpu"] | None = None,
     name: str | None = None,
     **hints: Unpack[Hints],
@@ -107,10 +107,10 @@ def erode(
 
     Args:
       input: images or sequences of 8- or 16-bit integers or floats of at most 32 bits, HW, HWC, CHW, FHWC or FCHW.
-      anchor: (x, y) in the rectangle of the element that is replaced; -1: the middle. May be per sample.
+      anchor: (x, y) in the rectangle of the element that is replaced; -1: the middle. May be per sample or frame.
       border_mode: what stands beyond the border, see `dilate`.
       iterations: how many times.
-      mask_size: (width, height) of the rectangle. May be per sample.
+      mask_size: (width, height) of the rectangle. May be per sample or frame.
 
     Returns:
       The input's shape, type and layout.

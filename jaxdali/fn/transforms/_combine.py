@@ -10,7 +10,7 @@ from ..._core.context import HostContext
 from ..._core.errors import ArgumentError
 from ..._core.graph import DataNode
 from ..._core.operator import HostOperator
-from ..._core.operator_function import Hints, Input, operator_function
+from ..._core.operator_function import Hints, InputPerFrame, operator_function
 from ..._core.values import Spec, Value
 from ._transform import LAYOUT, check_transform, then
 
@@ -44,7 +44,7 @@ class Combine(HostOperator):
 
 @operator_function(Combine)
 def combine(
-    *inputs: Input,
+    *inputs: InputPerFrame,
     reverse_order: bool = False,
     device: Literal["cpu"] | None = None,
     name: str | None = None,
@@ -53,11 +53,11 @@ def combine(
     """Applies transforms one after the other, the first input first.
 
     Args:
-      *inputs: two or more transforms ``f32[D, D+1]``, host values.
+      *inputs: two or more transforms ``f32[D, D+1]``, host values. May be per frame.
       reverse_order: whether the last one is applied first.
 
     Returns:
-      ``f32[D, D+1]``, a host value.
+      ``f32[D, D+1]``, a host value; with an axis F in front where something comes per frame.
 
     Raises:
       ArgumentError: an input is no transform, or numbers of dimensions differ.

@@ -9,7 +9,7 @@ import numpy as np
 from ..._core.arguments import Values
 from ..._core.errors import ArgumentError
 from ..._core.graph import DataNode
-from ..._core.operator_function import Hints, Input, OneOrMore, PerSample, operator_function
+from ..._core.operator_function import Hints, InputPerFrame, OneOrMore, PerFrame, operator_function
 from ..._core.values import Spec
 from ._transform import Transform, known_width
 
@@ -46,13 +46,13 @@ _CORNERS = ("from_start", "from_end", "to_start", "to_end")
 
 @operator_function(Crop)
 def crop(
-    input: Input | None = None,
+    input: InputPerFrame | None = None,
     /,
     *,
-    from_start: PerSample[OneOrMore[float]] = 0.0,
-    from_end: PerSample[OneOrMore[float]] = 1.0,
-    to_start: PerSample[OneOrMore[float]] = 0.0,
-    to_end: PerSample[OneOrMore[float]] = 1.0,
+    from_start: PerFrame[OneOrMore[float]] = 0.0,
+    from_end: PerFrame[OneOrMore[float]] = 1.0,
+    to_start: PerFrame[OneOrMore[float]] = 0.0,
+    to_end: PerFrame[OneOrMore[float]] = 1.0,
     absolute: bool = False,
     reverse_order: bool = False,
     device: Literal["cpu"] | None = None,
@@ -62,14 +62,14 @@ def crop(
     """The transform that takes one box to another: coordinates in a crop, say, to those in the image.
 
     Args:
-      input: another transform, ``f32[D, D+1]``, to combine with.
-      from_start, from_end: lower and upper corner of the box that is mapped, D coordinates or one for all. May be per sample.
-      to_start, to_end: corners of the box it is mapped onto. May be per sample.
+      input: another transform, ``f32[D, D+1]``, to combine with. May be per frame.
+      from_start, from_end: lower and upper corner of the box that is mapped, D coordinates or one for all. May be per sample or frame.
+      to_start, to_end: corners of the box it is mapped onto. May be per sample or frame.
       absolute: whether the corners of a box are put in order first. Default: boxes may be mirrored.
       reverse_order: with an input: the new transform is applied first. Default: the input is.
 
     Returns:
-      ``f32[D, D+1]``, a host value.
+      ``f32[D, D+1]``, a host value; with an axis F in front where something comes per frame.
 
     Raises:
       ArgumentError: numbers of dimensions differ.

@@ -9,7 +9,7 @@ import numpy as np
 from ..._core.arguments import Values
 from ..._core.declaration import Len
 from ..._core.graph import DataNode
-from ..._core.operator_function import Hints, Input, ListOf, OneOrMore, PerSample, operator_function
+from ..._core.operator_function import Hints, InputPerFrame, ListOf, OneOrMore, PerFrame, operator_function
 from ..._core.values import Spec
 from .._image.rotate import rotation as about_axis
 from ._transform import Transform
@@ -32,12 +32,12 @@ class Rotation(Transform):
 
 @operator_function(Rotation)
 def rotation(
-    input: Input | None = None,
+    input: InputPerFrame | None = None,
     /,
     *,
-    angle: PerSample[float],
-    axis: Annotated[PerSample[ListOf[float]] | None, Len(3)] = None,
-    center: PerSample[OneOrMore[float]] | None = None,
+    angle: PerFrame[float],
+    axis: Annotated[PerFrame[ListOf[float]] | None, Len(3)] = None,
+    center: PerFrame[OneOrMore[float]] | None = None,
     reverse_order: bool = False,
     device: Literal["cpu"] | None = None,
     name: str | None = None,
@@ -46,14 +46,14 @@ def rotation(
     """A rotation of the plane, or of space about an axis.
 
     Args:
-      input: another transform, ``f32[D, D+1]``, to combine with.
-      angle: degrees; positive turns the x axis towards the y axis (in images: clockwise). May be per sample.
-      axis: of a rotation in space, (x, y, z), need not be normalized. May be per sample.
-      center: the point that stays where it is. Default: the origin. May be per sample.
+      input: another transform, ``f32[D, D+1]``, to combine with. May be per frame.
+      angle: degrees; positive turns the x axis towards the y axis (in images: clockwise). May be per sample or frame.
+      axis: of a rotation in space, (x, y, z), need not be normalized. May be per sample or frame.
+      center: the point that stays where it is. Default: the origin. May be per sample or frame.
       reverse_order: with an input: the new transform is applied first. Default: the input is.
 
     Returns:
-      ``f32[2, 3]``, or ``f32[3, 4]`` with an axis, a host value.
+      ``f32[2, 3]``, or ``f32[3, 4]`` with an axis, a host value; with an axis F in front where something comes per frame.
 
     Raises:
       ArgumentError: numbers of dimensions differ.

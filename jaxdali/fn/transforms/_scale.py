@@ -9,7 +9,7 @@ import numpy as np
 from ..._core.arguments import Values
 from ..._core.errors import ArgumentError
 from ..._core.graph import DataNode
-from ..._core.operator_function import Hints, Input, OneOrMore, PerSample, operator_function
+from ..._core.operator_function import Hints, InputPerFrame, OneOrMore, PerFrame, operator_function
 from ..._core.values import Spec
 from ._transform import Transform, known_width
 
@@ -36,11 +36,11 @@ class Scale(Transform):
 
 @operator_function(Scale)
 def scale(
-    input: Input | None = None,
+    input: InputPerFrame | None = None,
     /,
     *,
-    scale: PerSample[OneOrMore[float]],
-    center: PerSample[OneOrMore[float]] | None = None,
+    scale: PerFrame[OneOrMore[float]],
+    center: PerFrame[OneOrMore[float]] | None = None,
     ndim: int | None = None,
     reverse_order: bool = False,
     device: Literal["cpu"] | None = None,
@@ -50,14 +50,14 @@ def scale(
     """A scaling.
 
     Args:
-      input: another transform, ``f32[D, D+1]``, to combine with.
-      scale: factors of the D coordinates. May be per sample.
-      center: the point that stays where it is. Default: the origin. May be per sample.
+      input: another transform, ``f32[D, D+1]``, to combine with. May be per frame.
+      scale: factors of the D coordinates. May be per sample or frame.
+      center: the point that stays where it is. Default: the origin. May be per sample or frame.
       ndim: D, where `scale` is one number for all coordinates.
       reverse_order: with an input: the new transform is applied first. Default: the input is.
 
     Returns:
-      ``f32[D, D+1]``, a host value.
+      ``f32[D, D+1]``, a host value; with an axis F in front where something comes per frame.
 
     Raises:
       ArgumentError: numbers of dimensions differ.

@@ -10,7 +10,7 @@ from ..._core.arguments import Values
 from ..._core.declaration import Len
 from ..._core.errors import ArgumentError
 from ..._core.graph import DataNode
-from ..._core.operator_function import Hints, Input, ListOf, OneOrMore, PerSample, operator_function
+from ..._core.operator_function import Hints, InputPerFrame, ListOf, OneOrMore, PerFrame, operator_function
 from ..._core.values import Spec
 from ._transform import Transform, known_width
 
@@ -41,12 +41,12 @@ _FACTORS = {ndim: np.flatnonzero(~np.eye(ndim, dtype=bool)) for ndim in (2, 3)} 
 
 @operator_function(Shear)
 def shear(
-    input: Input | None = None,
+    input: InputPerFrame | None = None,
     /,
     *,
-    shear: Annotated[PerSample[ListOf[float]] | None, Len(2, 6)] = None,
-    angles: Annotated[PerSample[ListOf[float]] | None, Len(2, 6)] = None,
-    center: PerSample[OneOrMore[float]] | None = None,
+    shear: Annotated[PerFrame[ListOf[float]] | None, Len(2, 6)] = None,
+    angles: Annotated[PerFrame[ListOf[float]] | None, Len(2, 6)] = None,
+    center: PerFrame[OneOrMore[float]] | None = None,
     reverse_order: bool = False,
     device: Literal["cpu"] | None = None,
     name: str | None = None,
@@ -55,14 +55,14 @@ def shear(
     """A shear.
 
     Args:
-      input: another transform, ``f32[D, D+1]``, to combine with.
-      shear: in the plane (x by y, y by x); in space (x by y, x by z, y by x, y by z, z by x, z by y). May be per sample; or
-      angles: the same as angles in degrees, whose tangents are these factors. May be per sample.
-      center: the point that stays where it is. Default: the origin. May be per sample.
+      input: another transform, ``f32[D, D+1]``, to combine with. May be per frame.
+      shear: in the plane (x by y, y by x); in space (x by y, x by z, y by x, y by z, z by x, z by y). May be per sample or frame; or
+      angles: the same as angles in degrees, whose tangents are these factors. May be per sample or frame.
+      center: the point that stays where it is. Default: the origin. May be per sample or frame.
       reverse_order: with an input: the new transform is applied first. Default: the input is.
 
     Returns:
-      ``f32[2, 3]`` or ``f32[3, 4]``, a host value.
+      ``f32[2, 3]`` or ``f32[3, 4]``, a host value; with an axis F in front where something comes per frame.
 
     Raises:
       ArgumentError: none or both of `shear` and `angles` are given, or numbers of dimensions differ.

@@ -8,7 +8,7 @@ import numpy as np
 
 from ..._core.arguments import Values
 from ..._core.graph import DataNode
-from ..._core.operator_function import Hints, Input, OneOrMore, PerSample, operator_function
+from ..._core.operator_function import Hints, InputPerFrame, OneOrMore, PerFrame, operator_function
 from ..._core.values import Spec
 from ._transform import Transform, known_width
 
@@ -30,10 +30,10 @@ class Translation(Transform):
 
 @operator_function(Translation)
 def translation(
-    input: Input | None = None,
+    input: InputPerFrame | None = None,
     /,
     *,
-    offset: PerSample[OneOrMore[float]],
+    offset: PerFrame[OneOrMore[float]],
     reverse_order: bool = False,
     device: Literal["cpu"] | None = None,
     name: str | None = None,
@@ -42,12 +42,12 @@ def translation(
     """A translation.
 
     Args:
-      input: another transform, ``f32[D, D+1]``, to combine with.
-      offset: what is added to each of the D coordinates. May be per sample.
+      input: another transform, ``f32[D, D+1]``, to combine with. May be per frame.
+      offset: what is added to each of the D coordinates. May be per sample or frame.
       reverse_order: with an input: the new transform is applied first. Default: the input is.
 
     Returns:
-      ``f32[D, D+1]``, a host value.
+      ``f32[D, D+1]``, a host value; with an axis F in front where something comes per frame.
 
     Raises:
       ArgumentError: the input has another number of dimensions.

@@ -58,8 +58,6 @@ def test_per_frame():
         run(lambda x: fn.per_frame(x), DENSE, layouts=("HW",))
     with pytest.raises(RuntimeError, match=r"per_frame .*a scalar"):
         run(lambda x: fn.per_frame(x), [np.float32(1)])
-    with pytest.raises(RuntimeError, match=r"rotate .*argument angle is a sequence, of layout 'F': .*not per frame"):
-        run(lambda x: fn.rotate(x, angle=fn.per_frame(fn.random.uniform(shape=1))), [np.zeros((1, 4, 4, 3), np.uint8)], layouts=("FHWC",))
 
 
 def test_elements_are_named_in_programs():
