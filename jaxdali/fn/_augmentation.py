@@ -42,7 +42,7 @@ def taken(table: np.ndarray, place: DataNode) -> DataNode:
     return add(Taken(table=table, text=table.tobytes()), place)
 
 
-class Tabled(HostOperator, NativeOperator):
+class Tabled(NativeOperator):
     """A function of bytes, as a table for each sample."""
 
     kernel = "table"
@@ -55,11 +55,6 @@ class Tabled(HostOperator, NativeOperator):
         if x.dtype != np.uint8:
             raise TypeError(f"the input must be of type uint8, got {x.dtype}")
         return (x,)
-
-    def run(self, ctx: HostContext, x: Value, *parameter: Value) -> tuple[Any, ...]:
-        tables = np.broadcast_to(self._table(ctx, *parameter), (ctx.N, 256))
-        samples = [tables[i][x.sample(i)] for i in range(ctx.N)]
-        return (np.stack(samples) if ctx.spec.shape is not None else samples,)
 
     def setup(self, ctx: HostContext, x: Value, *parameter: Value) -> Setup:
         tables = np.broadcast_to(self._table(ctx, *parameter)[:, None], (ctx.N, 1, 256))

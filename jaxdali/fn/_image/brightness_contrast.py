@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal, Unpack
+from typing import Any, Literal, Unpack
 
 import numpy as np
 
@@ -22,13 +22,15 @@ class BrightnessContrast(ColorMatrix):
     colors = 1
 
     def matrix(self, ctx: HostContext, image: Spec, a: Values) -> np.ndarray:
-        def value(name: str, default: float) -> np.ndarray:
-            return a.get(name) if name in a else np.full(ctx.N, default)  # pyright: ignore[reportReturnType]
+        def value(name: str, default: float) -> Any:
+            return default if (x := a.get(name)) is None else x
 
         center = value("contrast_center", default_center(image.dtype))
         brightness, contrast = value("brightness", 1.0), value("contrast", 1.0)
         shift = value("brightness_shift", 0.0) * full_range(ctx.spec.dtype)
-        return np.stack([brightness * contrast, shift + brightness * (center - contrast * center)], axis=1)[:, None]
+        matrix = np.empty((ctx.N, 1, 2))
+        matrix[:, 0, 0], matrix[:, 0, 1] = brightness * contrast, shift + brightness * (center - contrast * center)
+        return matrix
 
 
 def full_range(dtype: np.dtype) -> float:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal, Unpack
+from typing import Any, Literal, Unpack
 
 import numpy as np
 
@@ -25,8 +25,8 @@ class ColorTwist(ColorMatrix):
     name = "color_twist"
 
     def matrix(self, ctx: HostContext, image: Spec, a: Values) -> np.ndarray:
-        def value(name: str, default: float) -> np.ndarray:
-            return a.get(name) if name in a else np.full(ctx.N, default)  # pyright: ignore[reportReturnType]
+        def value(name: str, default: float) -> Any:
+            return default if (x := a.get(name)) is None else x
 
         angle, saturation = np.radians(value("hue", 0.0)), value("saturation", 1.0)
         brightness, contrast = value("brightness", 1.0) * value("value", 1.0), value("contrast", 1.0)
@@ -35,9 +35,12 @@ class ColorTwist(ColorMatrix):
         turn[:, 1, 1] = turn[:, 2, 2] = np.cos(angle) * saturation
         turn[:, 1, 2] = np.sin(angle) * saturation
         turn[:, 2, 1] = -turn[:, 1, 2]
-        factor, middle = brightness * contrast, 128.0 if image.dtype.kind in "iu" else 0.5
-        offset = np.repeat((middle * (1 - contrast) * brightness)[:, None, None], 3, axis=1)
-        return np.concatenate([factor[:, None, None] * (_RGB_OF_YIQ @ turn @ _YIQ_OF_RGB), offset], axis=2)
+        middle = 128.0 if image.dtype.kind in "iu" else 0.5
+        matrix = np.empty((ctx.N, 3, 4))
+        matrix[:, :, :3] = _RGB_OF_YIQ @ turn @ _YIQ_OF_RGB
+        matrix[:, :, :3] *= np.reshape(brightness * contrast, (-1, 1, 1))
+        matrix[:, :, 3] = np.reshape(middle * (1 - contrast) * brightness, (-1, 1))
+        return matrix
 
 
 class Hsv(ColorTwist):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -78,7 +79,7 @@ class Merge(HostOperator, NativeOperator):
         """Which of the values each sample takes, by its place among the leaves."""
         data: list[Any] = [v.data for v in values]
         for k, i in enumerate(_leaves(self.tree)):
-            data[i] = np.full(ctx.N, k)
+            data[i] = k
         return _chosen(self.tree, data, 0)
 
     def lower(self, ctx: LowerContext, *arrays: Any) -> Any:
@@ -97,9 +98,10 @@ class Merge(HostOperator, NativeOperator):
         return (data if out is None else Ragged(data, out.offsets, out.shapes),), status
 
 
-def _leaves(tree: Tree) -> list[int]:
+@functools.lru_cache(maxsize=1024)
+def _leaves(tree: Tree) -> tuple[int, ...]:
     """The inputs that are values."""
-    return [tree] if isinstance(tree, int) else [*_leaves(tree[1]), *_leaves(tree[2])]
+    return (tree,) if isinstance(tree, int) else (*_leaves(tree[1]), *_leaves(tree[2]))
 
 
 def _inputs(tree: Tree) -> list[int]:
