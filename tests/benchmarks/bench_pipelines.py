@@ -1,11 +1,11 @@
 """Images per second and CPU milliseconds per image of whole pipelines, beside NVIDIA DALI on the same files.
 
-    python tests/benchmarks/bench_pipelines.py [--data DIR] [--dali-python VENV/bin/python] [--rounds 5]
+    python tests/benchmarks/bench_pipelines.py [--data DIR] [--dali-python VENV/bin/python] [--peers-python VENV/bin/python] [--rounds 5]
 
 Each measurement is a process of its own; the libraries take turns, round by round, so that what else happens on the
-machine hits them alike. Reported are medians over the rounds, and the median of the per-round ratios. CPU time, of all
-threads of the process, is the figure to trust on a shared machine. DALI is left out when the interpreter given (or this
-one) does not have it.
+machine hits them alike. Reported are medians over the rounds, the least CPU time, and the medians of the per-round ratios. CPU time,
+of all threads of the process, is the figure to trust on a shared machine. DALI, and the pools of threads of `peers.py`, are left out
+when the interpreters given (or this one) do not have what they need.
 
 The pipelines: ``decode`` (files -> RGB), ``resize`` (decode, resize to 256x256), ``rotate`` (decode, rotate by
 -10 ... 10 degrees onto an enlarged canvas, resize to 256x256), ``train`` (a random window decoded and resized to 224x224,
@@ -29,6 +29,8 @@ import time
 
 PIPELINES = ("decode", "resize", "rotate", "train", "eval", "large")
 TARGETS = {"decode": 0.55, "resize": 0.23, "rotate": 0.09, "train": 0.28, "eval": 0.28, "large": 0.4}  # of DALI's CPU time
+OF_OPENCV = {"decode": 0.50, "resize": 0.55, "rotate": 0.50, "train": 0.30, "eval": 0.40, "large": 0.5}
+PEERS = {"opencv": "cv2", "simplejpeg": "simplejpeg", "pillow": "PIL"}  # of peers.py, and what they need
 MEAN, STD = [123.675, 116.28, 103.53], [58.395, 57.12, 57.375]
 
 
@@ -56,6 +58,10 @@ def definition(package: str, pipeline: str, data: str):
 
 def taken(args: argparse.Namespace):
     """A function that takes the next batch, finished."""
+    if args.package in PEERS:
+        from peers import batches
+
+        return batches(args.package, args.pipeline, args.data, args.threads, args.batch)
     define = definition(args.package, args.pipeline, args.data)
     options = {"batch_size": args.batch, "num_threads": args.threads, "device_id": None, "seed": 1, "prefetch_queue_depth": 2}
     if args.package == "jaxdali":
@@ -112,20 +118,22 @@ def run(python: str, package: str, alone: bool, pipeline: str, args: argparse.Na
     return json.loads(lines[-1])
 
 
-def has_dali(python: str) -> bool:
-    return subprocess.run([python, "-c", "import nvidia.dali"], capture_output=True).returncode == 0
+def has(python: str, module: str) -> bool:
+    return subprocess.run([python, "-c", f"import {module}"], capture_output=True).returncode == 0
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", help="folder of class folders of JPEGs; default: 512 made for the occasion")
     parser.add_argument("--dali-python", default=sys.executable, help="the interpreter of an environment that has DALI")
+    parser.add_argument("--peers-python", default=sys.executable, help="the interpreter of an environment that has OpenCV and simplejpeg")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--batch", type=int, default=64)
     parser.add_argument("--images", type=int, default=640, help="images measured per round")
     parser.add_argument("--warmup", type=int, default=512, help="images before these; the files are read once, all programs compiled")
     parser.add_argument("--pipelines", default=",".join(PIPELINES))
+    parser.add_argument("--libraries", help="of those that are there, between semicolons; default: all")
     parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--package", help=argparse.SUPPRESS)
     parser.add_argument("--alone", action="store_true", help=argparse.SUPPRESS)
@@ -141,31 +149,45 @@ def main():
             args.large = str(make_photos(pathlib.Path(scratch) / "large", 16, 4, shapes=[((4000, 3000), 1.0)], sigma=(3, 6)))
         print(f"{describe(pathlib.Path(args.data))}; {args.threads} threads, batches of {args.batch}, {args.rounds} rounds\n")
         libraries = {"jaxdali": (sys.executable, "jaxdali", False), "jaxdali, fuse=False": (sys.executable, "jaxdali", True)}
-        if has_dali(args.dali_python):
+        if has(args.dali_python, "nvidia.dali"):
             libraries["DALI"] = (args.dali_python, "nvidia.dali", False)
         else:
-            print(f"{args.dali_python} has no nvidia.dali: measuring jaxdali alone\n")
-        print("| pipeline | library | images/s | CPU ms/image | least | of that system | faults/batch | of DALI's CPU | target | peak MB |")
-        print("|---|---|--:|--:|--:|--:|--:|--:|--:|--:|", flush=True)
+            print(f"{args.dali_python} has no nvidia.dali\n")
+        libraries |= {name: (args.peers_python, name, False) for name, module in PEERS.items() if has(args.peers_python, module)}
+        if args.libraries:
+            libraries = {name: libraries[name] for name in args.libraries.split(";")}
+        head = (
+            "pipeline",
+            "library",
+            "images/s",
+            "CPU ms/image",
+            "least",
+            "of that system",
+            "faults/batch",
+            "peak MB",
+            "of DALI",
+            "of OpenCV",
+        )
+        print(f"| {' | '.join(head)} |\n|---|---|{'--:|' * (len(head) - 2)}", flush=True)
         for pipeline in args.pipelines.split(","):
             rows: dict[str, list[dict]] = {name: [] for name in libraries}
             for _ in range(args.rounds):
                 for name, library in libraries.items():
                     rows[name].append(run(*library, pipeline, args))
             for name, got in rows.items():
-                ratio = target = ""
-                if name != "DALI" and "DALI" in rows:
-                    ratio = f"{statistics.median(a['cpu_ms'] / b['cpu_ms'] for a, b in zip(got, rows['DALI'], strict=True)):.2f}"
-                    target = f"{TARGETS[pipeline]:.2f}" if name == "jaxdali" else ""
+                of_dali, of_opencv = (ratio(got, rows.get(other)) for other in ("DALI", "opencv"))
+                if name == "jaxdali":
+                    of_dali, of_opencv = f"{of_dali} (target {TARGETS[pipeline]})", f"{of_opencv} (target {OF_OPENCV[pipeline]})"
                 speed, cpu, system, faults, peak = (
                     statistics.median(r[k] for r in got) for k in ("images_per_s", "cpu_ms", "system_ms", "faults", "peak_mb")
                 )
-                least = min(r["cpu_ms"] for r in got)
-                print(
-                    f"| {pipeline} | {name} | {speed:.0f} | {cpu:.2f} | {least:.2f} | {system:.2f} | {faults:.0f} | {ratio} | {target} "
-                    f"| {peak:.0f} |",
-                    flush=True,
-                )
+                numbers = f"{speed:.0f} | {cpu:.2f} | {min(r['cpu_ms'] for r in got):.2f} | {system:.2f} | {faults:.0f} | {peak:.0f}"
+                print(f"| {pipeline} | {name} | {numbers} | {of_dali} | {of_opencv} |", flush=True)
+
+
+def ratio(got: list[dict], other: list[dict] | None) -> str:
+    """The median of the ratios of CPU times, round by round."""
+    return f"{statistics.median(a['cpu_ms'] / b['cpu_ms'] for a, b in zip(got, other, strict=True)):.2f}" if other else ""
 
 
 if __name__ == "__main__":
