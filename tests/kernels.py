@@ -183,6 +183,7 @@ def window_cases(rng: np.random.Generator) -> Iterator[Case]:
                 f"{dtype} {ndim}",
             )
     yield from computed_window_cases(rng)
+    yield from planes_of_pixels_cases(rng)
 
 
 def computed_window_cases(rng: np.random.Generator) -> Iterator[Case]:
@@ -214,6 +215,29 @@ def computed_window_cases(rng: np.random.Generator) -> Iterator[Case]:
         params = (*(np.array(x, np.int32) for x in (start, step, extent)), *numbers)
         note = f"{source}->{result} {permutation} channel {channel} {fills} {scales}"
         yield Case("window", samples, result, shapes, params, {"permutation": permutation, "channel": channel}, False, note)
+
+
+def planes_of_pixels_cases(rng: np.random.Generator) -> Iterator[Case]:
+    """Images of three channels, mirrored or not, partly outside, as planes and as pixels: what the CPU does sixteen pixels at a time."""
+    for number in range(48):
+        result = np.dtype((np.uint8, np.float32, np.float16)[number % 3])
+        frames, back = number % 4 == 0, number % 2
+        samples, start, extent = [], [], []
+        for _ in range(3):
+            dims = (*extents(rng, 2 + frames, 60)[-2 - frames :], 3)
+            outside = rng.integers(-2, 4, len(dims)) * ([0] * frames + [1, 1, number % 8 == 1])
+            samples.append(noise(rng, dims, np.uint8))
+            start.append([*[0] * frames, int(outside[-3]), dims[-2] - 1 - outside[-2] if back else outside[-2], 0])
+            extent.append([*dims[:-1], 3 + abs(int(outside[-1]))])
+        step = [[*[1] * (frames + 1), -1 if back else 1, 1]] * 3
+        axes = tuple(range(frames))
+        permutation = (*axes, *(frames + np.array([(2, 0, 1), (2, 0, 1), (2, 1, 0), (0, 1, 2), (1, 2, 0)][number % 5])).tolist())
+        shapes = [tuple(int(e[d]) for d in permutation) for e in extent]
+        scales = 0 if result == np.uint8 and number % 2 else (1, 3)[number // 3 % 2]
+        numbers = [rng.uniform(-3, 3, (3, n)).astype(np.float32) for n in (3, scales, scales)]
+        params = (*(np.array(x, np.int32) for x in (start, step, extent)), *numbers)
+        attrs = {"permutation": permutation, "channel": frames + 2}
+        yield Case("window", samples, result, shapes, params, attrs, False, f"{result} {permutation} {back} {scales}")
 
 
 def paste_cases(rng: np.random.Generator) -> Iterator[Case]:

@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "ffi/color/color.h"
+#include "ffi/common/pixels.h"
 #include "ffi/common/rows.h"
 #include "ffi/common/simd.h"
 
@@ -40,12 +41,45 @@ JAXDALI_AVX2 void MapAvx2(const float* matrix, int in_channels, int out_channels
                           V* plane, V* out) {
   Map(matrix, in_channels, out_channels, in, n, plane, out);
 }
+
+// Pixels of three bytes, sixteen at a time, by the same operations; returns how many.
+JAXDALI_AVX2 int64_t MapBytes(const float* matrix, const uint8_t* in, int64_t pixels, uint8_t* out) {
+  int64_t p = 0;
+  for (; p + 16 <= pixels; p += 16) {
+    const Planes planes = SplitPixels(in + 3 * p);
+    __m256 v[3][2];
+    for (int c = 0; c < 3; c++) {
+      v[c][0] = EightFloats(planes.of[c]);
+      v[c][1] = EightFloats(_mm_unpackhi_epi64(planes.of[c], planes.of[c]));
+    }
+    Planes mapped;
+    for (int c = 0; c < 3; c++) {
+      const float* m = matrix + 4 * c;
+      const __m256 first = _mm256_set1_ps(m[0]), second = _mm256_set1_ps(m[1]), third = _mm256_set1_ps(m[2]);
+      __m256i whole[2];
+      for (int h = 0; h < 2; h++) {
+        __m256 sum = _mm256_add_ps(_mm256_mul_ps(v[0][h], first), _mm256_mul_ps(v[1][h], second));
+        sum = _mm256_add_ps(sum, _mm256_mul_ps(v[2][h], third));
+        whole[h] = RoundToBytes(_mm256_add_ps(sum, _mm256_set1_ps(m[3])));
+      }
+      const __m256i words = _mm256_permute4x64_epi64(_mm256_packs_epi32(whole[0], whole[1]), 0xD8);
+      mapped.of[c] = _mm_packus_epi16(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1));
+    }
+    JoinPixels(mapped, out + 3 * p);
+  }
+  return p;
+}
 #endif
 
 template <class V>
 void Colors(const ColorBatch& b, int i, int64_t pixels) {
   V in[kMaxColors][kRow], out[kMaxColors * kRow], plane[kRow];
-  for (int64_t p = 0; p < pixels; p += kRow) {
+  int64_t p = 0;
+#if defined(__x86_64__)
+  if (kHasAvx2 && b.in.dtype == DType::kU8 && b.out.dtype == DType::kU8 && b.in_channels == 3 && b.out_channels == 3)
+    p = MapBytes(b.Matrix(i), b.in.bytes(i), pixels, b.out.bytes(i));
+#endif
+  for (; p < pixels; p += kRow) {
     const int64_t n = std::min(kRow, pixels - p);
     for (int c = 0; c < b.in_channels; c++)
       LoadRow(b.in.dtype, b.in.bytes(i), p * b.in_channels + c, b.in_channels, n, in[c]);

@@ -80,6 +80,11 @@ JAXDALI_HD inline float WaterY(const double* n, int64_t x) {
   return static_cast<float>(n[3]) * cosf(static_cast<float>(n[4]) * static_cast<float>(x) + static_cast<float>(n[5]));
 }
 
+JAXDALI_HD inline Point Projected(const double* n, double x, double y) {
+  const double w = n[6] * x + n[7] * y + n[8];
+  return {(n[0] * x + n[1] * y + n[2]) / w, (n[3] * x + n[4] * y + n[5]) / w};
+}
+
 template <Points kPoints>
 JAXDALI_HD inline Point SourcePoint(const RemapArgs& a, int64_t frame, int64_t x, int64_t y) {
   const double* n = a.numbers;
@@ -88,8 +93,7 @@ JAXDALI_HD inline Point SourcePoint(const RemapArgs& a, int64_t frame, int64_t x
     const int64_t i = ((n[0] > 1 ? frame : 0) * a.out_size[1] + y) * a.out_size[0] + x;
     return {static_cast<double>(a.map[0][i]) + n[1], static_cast<double>(a.map[1][i]) + n[1]};
   } else if constexpr (kPoints == Points::kProjective) {
-    const double w = n[6] * dx + n[7] * dy + n[8];
-    return {(n[0] * dx + n[1] * dy + n[2]) / w, (n[3] * dx + n[4] * dy + n[5]) / w};
+    return Projected(n, dx, dy);
   } else if constexpr (kPoints == Points::kSphere) {  // in float, as DALI: nearest pixels depend on it
     const float middle_x = static_cast<float>(a.in_size[0]) * 0.5f, middle_y = static_cast<float>(a.in_size[1]) * 0.5f;
     const float radius = static_cast<float>(static_cast<int>(middle_x > middle_y ? middle_x : middle_y));

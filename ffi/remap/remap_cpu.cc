@@ -3,7 +3,7 @@
 #include <cstring>
 #include <vector>
 
-#include "ffi/common/simd.h"
+#include "ffi/common/pixels.h"
 #include "ffi/remap/remap.h"
 
 namespace jaxdali {
@@ -21,6 +21,17 @@ std::vector<float> Waves(const RemapArgs& a) {
 template <Points kPoints>
 JAXDALI_INLINE void FindPoints(const RemapArgs& a, const float* waves, int64_t frame, int64_t x, int64_t y, int64_t n,
                                double* xs, double* ys) {
+  if constexpr (kPoints == Points::kProjective) {
+    double numbers[9];
+    std::copy_n(a.numbers, 9, numbers);
+    const int32_t first = static_cast<int32_t>(x), count = static_cast<int32_t>(n);  // 64 bits would not become vectors
+    for (int32_t i = 0; i < count; i++) {
+      const Point p = Projected(numbers, static_cast<double>(first + i), static_cast<double>(y));
+      xs[i] = p.x;
+      ys[i] = p.y;
+    }
+    return;
+  }
   const float shift = kPoints == Points::kWater ? WaterX(a.numbers, y) : 0;
   for (int64_t i = 0; i < n; i++) {
     if constexpr (kPoints == Points::kWater) {
@@ -63,7 +74,98 @@ JAXDALI_AVX2 void WeighBytes(const uint8_t* in, const int32_t* at, const float* 
     std::memcpy(out, &result, C);
   }
 }
+
+// The line above and the line below a point, of its two neighbours on each; eight bytes of both are read.
+template <int C>
+JAXDALI_AVX2 JAXDALI_INLINE __m256 WeighLines(const uint8_t* from, int64_t stride, const float* near,
+                                              const float* far) {
+  const __m128i order = C == 3 ? _mm_setr_epi8(0, 1, 2, -1, 8, 9, 10, -1, 3, 4, 5, -1, 11, 12, 13, -1)
+                               : _mm_setr_epi8(0, 1, 2, 3, 8, 9, 10, 11, 4, 5, 6, 7, 12, 13, 14, 15);
+  const __m128i above = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(from));
+  const __m128i below = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(from + stride));
+  const __m128i bytes = _mm_shuffle_epi8(_mm_unpacklo_epi64(above, below), order);
+  return _mm256_add_ps(_mm256_mul_ps(EightFloats(bytes), _mm256_broadcast_ss(near)),
+                       _mm256_mul_ps(EightFloats(_mm_unpackhi_epi64(bytes, bytes)), _mm256_broadcast_ss(far)));
+}
+
+// Two pixels of their lines, as bytes in words of 32 bits.
+template <int kFirst>
+JAXDALI_AVX2 JAXDALI_INLINE __m256i JoinLines(__m256 first, __m256 second, __m128 near, __m128 far) {
+  const __m256i of = _mm256_setr_epi32(kFirst, kFirst, kFirst, kFirst, kFirst + 1, kFirst + 1, kFirst + 1, kFirst + 1);
+  const __m256 above = _mm256_permutevar8x32_ps(_mm256_castps128_ps256(near), of);
+  const __m256 below = _mm256_permutevar8x32_ps(_mm256_castps128_ps256(far), of);
+  return RoundToBytes(_mm256_add_ps(_mm256_mul_ps(_mm256_permute2f128_ps(first, second, 0x20), above),
+                                    _mm256_mul_ps(_mm256_permute2f128_ps(first, second, 0x31), below)));
+}
+
+// What WeighBytes makes of two neighbours along each axis, four pixels at a time.
+template <int C>
+JAXDALI_AVX2 void WeighLinear(const uint8_t* in, const int32_t* at, const float* fx, const float* fy, int64_t n,
+                              int64_t stride, uint8_t* out) {
+  const __m128i order = C == 3 ? _mm_setr_epi8(0, 1, 2, 8, 9, 10, 4, 5, 6, 12, 13, 14, -1, -1, -1, -1)
+                               : _mm_setr_epi8(0, 1, 2, 3, 8, 9, 10, 11, 4, 5, 6, 7, 12, 13, 14, 15);
+  const __m128 one = _mm_set1_ps(1);
+  int64_t i = 0;
+  for (; i + 6 <= n; i += 4) {  // 16 bytes are written, of which the last may be the next pixels'
+    alignas(16) float near[4];
+    _mm_store_ps(near, _mm_sub_ps(one, _mm_loadu_ps(fx + i)));
+    __m256 lines[4];
+    for (int k = 0; k < 4; k++) lines[k] = WeighLines<C>(in + at[i + k], stride, near + k, fx + i + k);
+    const __m128 far_y = _mm_loadu_ps(fy + i), near_y = _mm_sub_ps(one, far_y);
+    const __m256i words = _mm256_packs_epi32(JoinLines<0>(lines[0], lines[1], near_y, far_y),
+                                             JoinLines<2>(lines[2], lines[3], near_y, far_y));  // pixels 0, 2; 1, 3
+    const __m128i bytes = _mm_packus_epi16(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1));
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(out + i * C), _mm_shuffle_epi8(bytes, order));
+  }
+  WeighBytes<C, 2>(in, at + i, fx + i, fy + i, n - i, stride, out + i * C);
+}
 #endif
+
+// In which points all neighbours are inside, and where the first one of these is.
+struct Places {
+  double half, least, last_x,
+      last_y;  // from a pixel's corner to where it counts; from the first point on, up to the last
+  int32_t stride, channels, before;  // elements
+
+  // at: -1 elsewhere; fx, fy: the points' fractions.
+  void Find(const double* xs, const double* ys, int64_t n, int32_t* at, float* fx, float* fy) const {
+    for (int64_t i = 0; i < n; i++) {
+      const double x = xs[i] - half, y = ys[i] - half;
+      const bool inside = (x >= least) & (x < last_x) & (y >= least) & (y < last_y);
+      const int32_t column = static_cast<int32_t>(inside ? x : 0),
+                    row = static_cast<int32_t>(inside ? y : 0);  // as floor
+      const int32_t place = row * stride + column * channels - before;
+      at[i] = inside ? place : -1;
+      fx[i] = static_cast<float>(x - column);
+      fy[i] = static_cast<float>(y - row);
+    }
+  }
+#if defined(__x86_64__)
+  JAXDALI_AVX2 void FindAvx2(const double* xs, const double* ys, int64_t n, int32_t* at, float* fx, float* fy) const {
+    const __m256d first = _mm256_set1_pd(least), end_x = _mm256_set1_pd(last_x), end_y = _mm256_set1_pd(last_y);
+    int64_t i = 0;
+    for (; i + 4 <= n; i += 4) {
+      const __m256d x = _mm256_sub_pd(_mm256_loadu_pd(xs + i), _mm256_set1_pd(half));
+      const __m256d y = _mm256_sub_pd(_mm256_loadu_pd(ys + i), _mm256_set1_pd(half));
+      const __m256d in_x = _mm256_and_pd(_mm256_cmp_pd(x, first, _CMP_GE_OQ), _mm256_cmp_pd(x, end_x, _CMP_LT_OQ));
+      const __m256d in_y = _mm256_and_pd(_mm256_cmp_pd(y, first, _CMP_GE_OQ), _mm256_cmp_pd(y, end_y, _CMP_LT_OQ));
+      const __m256d inside = _mm256_and_pd(in_x, in_y);
+      const __m128i column = _mm256_cvttpd_epi32(_mm256_and_pd(inside, x));
+      const __m128i row = _mm256_cvttpd_epi32(_mm256_and_pd(inside, y));
+      const __m128i place = _mm_sub_epi32(_mm_add_epi32(_mm_mullo_epi32(row, _mm_set1_epi32(stride)),
+                                                        _mm_mullo_epi32(column, _mm_set1_epi32(channels))),
+                                          _mm_set1_epi32(before));
+      const __m128 masks = _mm_shuffle_ps(_mm_castpd_ps(_mm256_castpd256_pd128(inside)),
+                                          _mm_castpd_ps(_mm256_extractf128_pd(inside, 1)), 0x88);
+      const __m128i none = _mm_set1_epi32(-1);
+      _mm_storeu_si128(reinterpret_cast<__m128i*>(at + i), _mm_blendv_epi8(none, place, _mm_castps_si128(masks)));
+      _mm_storeu_ps(fx + i, _mm256_cvtpd_ps(_mm256_sub_pd(x, _mm256_cvtepi32_pd(column))));
+      _mm_storeu_ps(fy + i, _mm256_cvtpd_ps(_mm256_sub_pd(y, _mm256_cvtepi32_pd(row))));
+    }
+    Find(xs + i, ys + i, n - i, at + i, fx + i, fy + i);
+  }
+#endif
+};
 
 // The pixels of which all neighbours are inside are made here, the others by SamplePixel, with the same results.
 template <class T, Sampling kSampling, int C, bool kAvx2>
@@ -71,26 +173,25 @@ JAXDALI_INLINE void SamplePixels(const RemapArgs& a, const T* in, const double* 
                                  T* out) {
   constexpr int kTaps = TapsOf(kSampling);
   constexpr bool kBytes = kAvx2 && std::is_same_v<T, uint8_t> && (C == 3 || C == 4) && kTaps > 1;
-  constexpr double kHalf = kTaps > 1 ? 0.5 : 0;
   constexpr int kBefore = kTaps == 4;  // neighbours before the point's
   const int64_t channels = C ? C : a.channels, width = a.in_size[0], stride = width * channels;
-  // Where WeighBytes reads a byte too many, there must be a pixel behind the last one.
+  // Where bytes behind the last neighbour are read, there must be a pixel.
   const bool fits = stride * a.in_size[1] < INT32_MAX;
-  const double last_x = static_cast<double>(width - kTaps + 1 - (kBytes && C == 3) + kBefore);
-  const double last_y = static_cast<double>(fits ? a.in_size[1] - kTaps + 1 + kBefore : 0);
-  const int32_t before = static_cast<int32_t>(kBefore * (stride + channels));
+  const Places places{kTaps > 1 ? 0.5 : 0,
+                      kBefore,
+                      static_cast<double>(width - kTaps + 1 - (kBytes && C == 3) + kBefore),
+                      static_cast<double>(fits ? a.in_size[1] - kTaps + 1 + kBefore : 0),
+                      static_cast<int32_t>(stride),
+                      static_cast<int32_t>(channels),
+                      static_cast<int32_t>(kBefore * (stride + channels))};
   int32_t at[kPiece];
   float fx[kPiece], fy[kPiece];
-  for (int64_t i = 0; i < n; i++) {
-    const double x = xs[i] - kHalf, y = ys[i] - kHalf;
-    const bool inside = (x >= kBefore) & (x < last_x) & (y >= kBefore) & (y < last_y);
-    const int32_t column = static_cast<int32_t>(inside ? x : 0),
-                  row = static_cast<int32_t>(inside ? y : 0);  // as floor
-    const int32_t place = row * static_cast<int32_t>(stride) + column * static_cast<int32_t>(channels) - before;
-    at[i] = inside ? place : -1;
-    fx[i] = static_cast<float>(x - column);
-    fy[i] = static_cast<float>(y - row);
-  }
+#if defined(__x86_64__)
+  if constexpr (kAvx2)
+    places.FindAvx2(xs, ys, n, at, fx, fy);
+  else
+#endif
+    places.Find(xs, ys, n, at, fx, fy);
   for (int64_t i = 0; i < n; i++) {
     if (at[i] < 0) {
       SamplePixel<T, kSampling, C>(a, in, {xs[i], ys[i]}, out + i * channels);
@@ -106,7 +207,10 @@ JAXDALI_INLINE void SamplePixels(const RemapArgs& a, const T* in, const double* 
     if constexpr (kBytes) {
       int64_t end = i + 1;
       while (end < n && at[end] >= 0) end++;
-      WeighBytes<C, kTaps>(in, at + i, fx + i, fy + i, end - i, stride, to);
+      if constexpr (kTaps == 2)
+        WeighLinear<C>(in, at + i, fx + i, fy + i, end - i, stride, to);
+      else
+        WeighBytes<C, kTaps>(in, at + i, fx + i, fy + i, end - i, stride, to);
       i = end - 1;
       continue;
     }

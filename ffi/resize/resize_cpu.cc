@@ -14,69 +14,6 @@
 
 namespace jaxdali {
 
-// --- Filters ---------------------------------------------------------------------------------------------------
-
-bool Taps::Make(const Axis& axis, bool accumulate, bool relative, Range outputs) {
-  if (!axis.representable()) return false;
-  n = outputs.size();
-  const int support = static_cast<int>(axis.support);
-  const int last = static_cast<int>(axis.n_in) - 1;
-  k = std::min(support, last + 1);
-  first.resize(n);
-  weight.resize(n * k);
-  negative = axis.filter == Interp::kCubic || axis.filter == Interp::kLanczos3;
-
-  if (axis.filter == Interp::kNN) {
-    const Nearest nearest = Nearest::Make(axis, accumulate, relative);
-    float position = accumulate ? nearest.Accumulated(outputs.begin) : 0;
-    for (int64_t o = 0; o < n; o++) {
-      first[o] = nearest.Index(accumulate ? position : nearest.At(outputs.begin + o));
-      weight[o] = 1;
-      position += axis.scale;
-    }
-  } else {
-    const FilterTable table = FilterTables::Get()[axis.filter];
-    std::vector<float> raw(support);
-    for (int64_t o = 0; o < n; o++) {
-      const Window window = Window::Of(axis, outputs.begin + o);
-      const int f = window.first;
-      float sum = 0;
-      if (axis.filter == Interp::kLinear) {
-        for (int j = 0; j < support; j++) {
-          raw[j] = window.Linear(axis, j);
-          sum += raw[j];
-        }
-      } else {
-        for (int j = 0; j < support; j++) {
-          raw[j] = window.Weight(axis, table, j);
-          sum += raw[j];
-        }
-      }
-      float norm = sum != 0 ? 1 / sum : 0;
-      float* w = &weight[o * k];
-      int begin = std::min(std::max(f, 0), last + 1 - k);
-      first[o] = begin;
-      if (f == begin && k == support) {
-        for (int j = 0; j < k; j++) w[j] = raw[j] * norm;
-      } else {
-        std::fill(w, w + k, 0.0f);
-        for (int j = 0; j < support; j++) w[std::min(std::max(f + j, 0), last) - begin] += raw[j] * norm;
-      }
-    }
-  }
-  auto [a, b] = std::minmax_element(first.begin(), first.end());
-  lo = n ? *a : 0;
-  hi = n ? *b + k : 0;
-  return true;
-}
-
-void Taps::CountFrom(int64_t source) {
-  const auto by = static_cast<int32_t>(source);
-  for (int32_t& f : first) f -= by;
-  lo -= by;
-  hi -= by;
-}
-
 namespace {
 
 // --- Rows of floats --------------------------------------------------------------------------------------------

@@ -1,7 +1,9 @@
 // CPU kernel of the strided window.
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
+#include "ffi/common/pixels.h"
 #include "ffi/common/rows.h"
 #include "ffi/window/window.h"
 
@@ -25,6 +27,9 @@ void CopyBlocks(const uint8_t* in, int64_t step, int64_t n, int64_t block, uint8
     case 2:
       return CopyStrided<uint16_t>(in, step, n, out, out_step);
     case 3:
+#if defined(__x86_64__)
+      if (kHasAvx2 && step == -3 && out_step == 3) return ReversePixels(in, n, out);
+#endif
       return CopyStrided<uint8_t[3]>(in, step, n, out, out_step);
     case 4:
       return CopyStrided<uint32_t>(in, step, n, out, out_step);
@@ -101,6 +106,11 @@ void Move(const WindowArgs& a) {
     return;
   }
   const int last = kept - 1;
+  if (last > 0 && extent[last] < 16 && extent[last - 1] > extent[last]) {  // the long loop inside
+    std::swap(extent[last], extent[last - 1]);
+    std::swap(in_step[last], in_step[last - 1]);
+    std::swap(out_step[last], out_step[last - 1]);
+  }
   Odometer index(last, extent);
   do {
     CopyBlocks(in, in_step[last], extent[last], block, out, out_step[last]);
@@ -125,6 +135,99 @@ void FillAround(const WindowArgs& a) {
   for (int64_t done = pattern; done < total; done *= 2)
     std::memcpy(a.out + done * element, a.out, std::min(done, total - done) * element);
 }
+
+#if defined(__x86_64__)
+// Which of the outer axes is the channels of pixels of three bytes that the last axis runs along, as where an image
+// becomes planes: they are read once for all three. -1: none.
+int PlaneAxis(const WindowArgs& a) {
+  const int last = a.ndim - 1;
+  if (!kHasAvx2 || SizeOf(a.in_type) != 1 || (a.stride[last] != 3 && a.stride[last] != -3)) return -1;
+  for (int d = 0; d < last; d++)
+    if (a.stride[d] == 1 && a.begin[d] == 0 && a.end[d] == 3 &&
+        (a.moves() || (a.in_type == DType::kU8 && (a.scales <= 1 || a.channel == d))))
+      return d;
+  return -1;
+}
+
+// n pixels, `step` of 3 or -3 bytes from one to the next, to planes.
+JAXDALI_AVX2 void SplitBytes(const uint8_t* in, int64_t step, int64_t n, uint8_t* const* to) {
+  int64_t i = 0;
+  for (; i + 16 <= n; i += 16) {
+    const Planes planes = SplitPixels(step > 0 ? in + 3 * i : in - 3 * (i + 15));
+    for (int c = 0; c < 3; c++)
+      _mm_storeu_si128(reinterpret_cast<__m128i*>(to[c] + i), step > 0 ? planes.of[c] : Reversed(planes.of[c]));
+  }
+  for (; i < n; i++)
+    for (int c = 0; c < 3; c++) to[c][i] = in[i * step + c];
+}
+// The same to scale * byte + offset.
+JAXDALI_AVX2 void SplitFloats(const uint8_t* in, int64_t step, int64_t n, const float* scale, const float* offset,
+                              float* const* to) {
+  int64_t i = 0;
+  for (; i + 16 <= n; i += 16) {
+    const Planes planes = SplitPixels(step > 0 ? in + 3 * i : in - 3 * (i + 15));
+    for (int c = 0; c < 3; c++) {
+      const __m256 by = _mm256_set1_ps(scale[c]), add = _mm256_set1_ps(offset[c]);
+      const __m128i bytes = step > 0 ? planes.of[c] : Reversed(planes.of[c]);
+      const __m256 low = EightFloats(bytes), high = EightFloats(_mm_unpackhi_epi64(bytes, bytes));
+      _mm256_storeu_ps(to[c] + i, _mm256_add_ps(_mm256_mul_ps(low, by), add));
+      _mm256_storeu_ps(to[c] + i + 8, _mm256_add_ps(_mm256_mul_ps(high, by), add));
+    }
+  }
+  for (; i < n; i++)
+    for (int c = 0; c < 3; c++) to[c][i] = static_cast<float>(in[i * step + c]) * scale[c] + offset[c];
+}
+
+// Copies or computes what is inside the input.
+void Split(const WindowArgs& a, int axis) {
+  const int last = a.ndim - 1;
+  const int64_t element = SizeOf(a.out_type), step = a.stride[last], n = a.end[last] - a.begin[last];
+  int64_t extent[8], in_step[8], out_step[8], packed = 1, to_plane = 0, at = a.start, to = 0;
+  int outer = 0;
+  for (int d = last; d >= 0; d--) {  // the outer ones, innermost first
+    at += a.begin[d] * a.stride[d];
+    to += a.begin[d] * packed;
+    if (a.begin[d] == a.end[d]) return;
+    if (d == axis) {
+      to_plane = packed;
+    } else if (d != last) {
+      extent[outer] = a.end[d] - a.begin[d];
+      in_step[outer] = a.stride[d];
+      out_step[outer++] = packed;
+    }
+    packed *= a.extent[d];
+  }
+  float scale[3], offset[3];
+  Odometer index(outer, extent);
+  do {
+    const uint8_t* in = a.in + at;
+    uint8_t* planes[3];
+    for (int c = 0; c < 3; c++) {
+      planes[c] = a.out + (to + c * to_plane) * element;
+      const int64_t channel = a.channel == axis ? a.Channel(c) : 0;
+      scale[c] = a.scales > 0 ? WindowArgs::Pick(a.scale, a.scales, channel) : 1;
+      offset[c] = a.scales > 0 ? WindowArgs::Pick(a.offset, a.scales, channel) : 0;
+    }
+    if (a.moves()) {
+      SplitBytes(in, step, n, planes);
+    } else {
+      float values[3][kRow];
+      for (int64_t i = 0; i < n; i += kRow) {
+        const int64_t m = std::min(kRow, n - i);
+        float* rows[3];
+        for (int c = 0; c < 3; c++)  // floats are computed where they belong
+          rows[c] = a.out_type == DType::kF32 ? reinterpret_cast<float*>(planes[c]) + i : values[c];
+        SplitFloats(in + i * step, step, m, scale, offset, rows);
+        if (a.out_type != DType::kF32)
+          for (int c = 0; c < 3; c++) StoreRow(a.out_type, rows[c], m, planes[c], i);
+      }
+    }
+  } while (index.Next([&](int d, int64_t by) {
+    at += by * in_step[d];
+    to += by * out_step[d];
+  }));
+}
+#endif
 
 // Computes what is inside the input, row by row: a row is the last axis, or the last two where the last one is short.
 template <class V>
@@ -156,9 +259,10 @@ void Compute(const WindowArgs& a) {
     } else if (whole && by2 == 1 && by1 == n2) {
       LoadRow(a.in_type, a.in, from, 1, n * n2, to);
     } else if (whole && by2 == 1 && by1 == -n2) {
-      LoadRow(a.in_type, a.in, from - (n - 1) * n2, 1, n * n2, plane);
-      for (int64_t i = 0; i < n; i++)
-        for (int64_t k = 0; k < n2; k++) to[i * n2 + k] = plane[(n - 1 - i) * n2 + k];
+      const int64_t block = n2 * SizeOf(a.in_type);
+      uint8_t* const reversed = reinterpret_cast<uint8_t*>(plane);
+      CopyBlocks(a.in + from * SizeOf(a.in_type), -block, n, block, reversed, block);
+      LoadRow(a.in_type, reversed, 0, 1, n * n2, to);
     } else {
       for (int64_t k = low; k < high; k++) {
         LoadRow(a.in_type, a.in, from + k * by2, by1, n, plane);
@@ -229,6 +333,12 @@ Status Window(const WindowBatch& batch, int i) {
     a.stride[0] = a.begin[0] = 0;
   }
   if (!a.inside) FillAround(a);
+#if defined(__x86_64__)
+  if (const int axis = PlaneAxis(a); axis >= 0) {
+    Split(a, axis);
+    return kOk;
+  }
+#endif
   if (a.moves())
     Move(a);
   else if (FitsFloat(a.in_type))

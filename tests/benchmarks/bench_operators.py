@@ -1,15 +1,15 @@
 """CPU milliseconds per image of single operators, beside NVIDIA DALI in the same run.
 
-    python tests/benchmarks/bench_operators.py [--dali-python VENV/bin/python] [--rounds 3] [--operators flip,pad]
+    python tests/benchmarks/bench_operators.py [--dali-python VENV/bin/python] [--operators flip,pad]
 
 64 images of 0.27 megapixels, uint8, HWC, all of other sizes, come from memory; the figure is that of the whole pipeline, of all threads.
-Each library has a process of its own in each round; reported are medians over the rounds, and the median of the ratios of each round.
+Each library has a process of its own, and they take turns of a few batches, with nothing made ahead: reported are the least and the
+median of a turn's CPU time.
 `augment` is `auto_aug.trivial_augment.trivial_augment_wide`, `source` the images as they are.
 """
 
 import argparse
 import importlib
-import json
 import os
 import resource
 import statistics
@@ -58,7 +58,7 @@ def build(package: str, operator: str, images: list, threads: int):
     pipeline_def = importlib.import_module(package).pipeline_def
     trivial_augment = importlib.import_module(f"{package}.auto_aug.trivial_augment")
 
-    @pipeline_def(batch_size=BATCH, num_threads=threads, device_id=None, seed=1, enable_conditionals=True)
+    @pipeline_def(batch_size=BATCH, num_threads=threads, device_id=None, seed=1, enable_conditionals=True, exec_pipelined=False)
     def define():
         x = fn.external_source(source=[images], batch=True, cycle=True, layout="HWC")
         return trivial_augment.trivial_augment_wide(x) if operator == "augment" else OPERATORS[operator][0](fn, x)
@@ -73,57 +73,62 @@ def cpu() -> float:
     return used.ru_utime + used.ru_stime
 
 
-def measure(args: argparse.Namespace) -> None:
-    """Prints a JSON line for each operator."""
+def work(args: argparse.Namespace) -> None:
+    """One library's side: reads an operator's name or nothing, builds it or runs a turn of it, and prints milliseconds per image."""
     images = [photo(k) for k in range(BATCH)]
-    for operator in args.operators.split(","):
-        pipe = build(args.package, operator, images, args.threads)
-        spent = []
-        for turn in range(1 + args.turns):
-            before = cpu()
-            for _ in range(args.batches):
-                out = pipe.run()
-                if hasattr(out[0], "block_until_ready"):
-                    out[0].block_until_ready()
-            if turn:  # before that programs are compiled and queues filled
-                spent.append(1e3 * (cpu() - before) / (args.batches * BATCH))
-        print(json.dumps({operator: statistics.median(spent)}), flush=True)
-        del pipe
+    pipe = None
+    for line in sys.stdin:
+        if operator := line.strip():
+            pipe = build(args.worker, operator, images, args.threads)
+        assert pipe is not None
+        before = cpu()
+        for _ in range(args.batches):
+            out = pipe.run()
+            if hasattr(out[0], "block_until_ready"):
+                out[0].block_until_ready()
+        print(1e3 * (cpu() - before) / (args.batches * BATCH), flush=True)
     os._exit(0)
 
 
-def run(python: str, package: str, args: argparse.Namespace) -> dict[str, float]:
-    command = [python, __file__, "--worker", "--package", package]
-    for name in ("operators", "threads", "batches", "turns"):
-        command += [f"--{name}", str(getattr(args, name))]
-    env = {**os.environ, "JAX_PLATFORMS": "cpu", "CUDA_VISIBLE_DEVICES": ""}
-    done = subprocess.run(command, capture_output=True, text=True, env=env, timeout=3600)
-    found = {n: x for line in done.stdout.splitlines() if line.startswith("{") for n, x in json.loads(line).items()}
-    if found.keys() != set(args.operators.split(",")):
-        raise SystemExit(f"{package}: failed\n{done.stderr}")
-    return found
+class Library:
+    """A process that runs pipelines of one library, a turn when it is told to."""
+
+    def __init__(self, python: str, package: str, args: argparse.Namespace):
+        command = [python, __file__, "--worker", package, "--threads", str(args.threads), "--batches", str(args.batches)]
+        env = {**os.environ, "JAX_PLATFORMS": "cpu", "CUDA_VISIBLE_DEVICES": ""}
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=env)
+
+    def turn(self, operator: str = "") -> float:
+        """Milliseconds of CPU time per image; with a name that pipeline is built, and takes the turns from then on."""
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        print(operator, file=self.process.stdin, flush=True)
+        return float(self.process.stdout.readline())
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--dali-python", default=sys.executable, help="the interpreter of an environment that has DALI")
     parser.add_argument("--operators", default=",".join(OPERATORS))
-    parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--batches", type=int, default=4, help="batches in a turn")
-    parser.add_argument("--turns", type=int, default=3)
-    parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
-    parser.add_argument("--package", help=argparse.SUPPRESS)
+    parser.add_argument("--turns", type=int, default=15)
+    parser.add_argument("--worker", metavar="PACKAGE", help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.worker:
-        measure(args)
-    rounds = [(run(sys.executable, "jaxdali", args), run(args.dali_python, "nvidia.dali", args)) for _ in range(args.rounds)]
-    print("| operator | jaxdali, ms/image | DALI, ms/image | of DALI's CPU | target |\n|---|--:|--:|--:|--:|")
+        work(args)
+    ours, theirs = Library(sys.executable, "jaxdali", args), Library(args.dali_python, "nvidia.dali", args)
+    print("| operator | jaxdali, ms/image: least, median | DALI | of DALI's CPU: least, median | target |\n|---|--:|--:|--:|--:|")
     for operator in args.operators.split(","):
-        ours, theirs = ([r[i][operator] for r in rounds] for i in range(2))
-        ratio = statistics.median(a / b for a, b in zip(ours, theirs, strict=True))
-        shown = f"{statistics.median(ours):.3f} | {statistics.median(theirs):.3f} | {ratio:.2f} | {OPERATORS[operator][1] or ''}"
-        print(f"| {operator} | {shown} |", flush=True)
+        for library in (ours, theirs):  # programs are compiled, queues filled
+            library.turn(operator)
+        turns = [(ours.turn(), theirs.turn()) for _ in range(args.turns)]
+        least, median = ([f(column) for column in zip(*turns, strict=True)] for f in (min, statistics.median))
+        times = [f"{a:.2f}, {b:.2f}" for a, b in zip(least, median, strict=True)]
+        ratios = f"{least[0] / least[1]:.2f}, {median[0] / median[1]:.2f}"
+        print(f"| {operator} | {times[0]} | {times[1]} | {ratios} | {OPERATORS[operator][1] or ''} |", flush=True)
+    for library in (ours, theirs):
+        library.process.communicate()
 
 
 if __name__ == "__main__":
