@@ -51,7 +51,8 @@ void DefineTables(nb::module_& m) {
       .value("EXAMPLE", RecordFormat::kExample)
       .value("IMAGE_RECORD", RecordFormat::kImageRecord)
       .value("DATUM", RecordFormat::kDatum)
-      .value("TENSOR_PROTOS", RecordFormat::kTensorProtos);
+      .value("TENSOR_PROTOS", RecordFormat::kTensorProtos)
+      .value("TAR_MEMBER", RecordFormat::kTarMember);
   nb::enum_<ValueType>(m, "ValueType", nb::is_arithmetic(), "of what a record's field consists of")
       .value("NONE", ValueType::kNone)
       .value("BYTES", ValueType::kBytes)

@@ -114,6 +114,8 @@ class RecordFormat(enum.IntEnum):
 
     TENSOR_PROTOS = 4
 
+    TAR_MEMBER = 5
+
 class ValueType(enum.IntEnum):
     """of what a record's field consists of"""
 

@@ -80,6 +80,23 @@ Data Part(uint32_t kind, const Data& payload) {
   return d + payload + Data(-payload.size() & 3);
 }
 
+void FixSum(uint8_t* header) {
+  std::memset(header + 148, ' ', 8);
+  int sum = 0;
+  for (int64_t i = 0; i < kTarBlock; i++) sum += header[i];
+  std::snprintf(reinterpret_cast<char*>(header) + 148, 8, "%06o", static_cast<unsigned>(sum));
+}
+
+Data TarPart(const std::string& name, char type, const Data& content) {
+  Data d(kTarBlock);
+  std::copy(name.begin(), name.end(), d.begin());
+  std::snprintf(reinterpret_cast<char*>(&d[124]), 12, "%011zo", content.size());
+  d[156] = static_cast<uint8_t>(type);
+  std::memcpy(&d[257], "ustar", 6);
+  FixSum(d.data());
+  return d + content + Data(-content.size() & (kTarBlock - 1));
+}
+
 struct Seed {
   RecordLayout layout;
   Data data;
@@ -105,7 +122,8 @@ std::vector<Seed> Seeds() {
           {record, Part(1, head) + Part(2, image) + Part(3, image)},
           {{RecordFormat::kDatum, {}, 2}, datum},
           {{RecordFormat::kTensorProtos, {}, 4}, tensors},
-          {{RecordFormat::kBytes, {}, 1}, image}};
+          {{RecordFormat::kBytes, {}, 1}, image},
+          {{RecordFormat::kTarMember, {}, 1}, TarPart("a.jpg", '0', Data(1024, 6))}};
 }
 
 // What was read of a record: the error, or all values.
@@ -182,26 +200,7 @@ void LinesOfAnIndex(Mutator* mutate) {
   for (int64_t i = 0; i < samples.size(); i++)
     for (int k = 0; k < samples.outputs(); k++)
       for (const int64_t x : samples.column(k)[static_cast<size_t>(i)])
-        if (x < 0 || samples.name(i).size() > text.size()) std::abort();
-}
-
-constexpr size_t kTarBlock = 512;
-
-void FixSum(uint8_t* header) {
-  std::memset(header + 148, ' ', 8);
-  int sum = 0;
-  for (size_t i = 0; i < kTarBlock; i++) sum += header[i];
-  std::snprintf(reinterpret_cast<char*>(header) + 148, 8, "%06o", static_cast<unsigned>(sum));
-}
-
-Data TarPart(const std::string& name, char type, const Data& content) {
-  Data d(kTarBlock);
-  std::copy(name.begin(), name.end(), d.begin());
-  std::snprintf(reinterpret_cast<char*>(&d[124]), 12, "%011zo", content.size());
-  d[156] = static_cast<uint8_t>(type);
-  std::memcpy(&d[257], "ustar", 6);
-  FixSum(d.data());
-  return d + content + Data(-content.size() & (kTarBlock - 1));
+        if (x < -kTarBlock || samples.name(i).size() > text.size()) std::abort();
 }
 
 Data Archive() {

@@ -18,6 +18,7 @@ enum class RecordFormat : int32_t {
   kImageRecord,   // MXNet's RecordIO: image, label
   kDatum,         // caffe.Datum: image, label
   kTensorProtos,  // caffe2.TensorProtos: its tensors
+  kTarMember,     // one field: what is behind the header of a tar archive, which is checked once
 };
 
 enum class ValueType : int32_t { kNone, kBytes, kFloats, kInts };

@@ -10,6 +10,8 @@
 #include <map>
 #include <utility>
 
+#include "ffi/host/tar.h"
+
 namespace jaxdali {
 namespace {
 
@@ -19,6 +21,7 @@ constexpr int kTogether = 8;            // larger ones that a thread takes at on
 
 // Replaces a parser's complaint, which counts only where the bytes are those that were written.
 void CheckIfFramed(const RecordLayout& layout, RecordBytes* record, std::string* error) {
+  if (layout.format == RecordFormat::kTarMember && error->empty()) *error = CheckTarMember(record);
   if (layout.format != RecordFormat::kExample || !(error->empty() || *error == kMalformed)) return;
   std::string wrong = CheckSums(record);
   if (!wrong.empty()) *error = wrong;
@@ -55,6 +58,10 @@ std::string ParseRecord(const RecordLayout& layout, RecordBytes* record, FieldIn
       return ParseDatum(&found);
     case RecordFormat::kTensorProtos:
       return ParseTensorProtos(&found);
+    case RecordFormat::kTarMember:
+      if (record->size() < kTarBlock) return "it is too short for a header";
+      found.Add(0, ValueType::kBytes, kTarBlock, record->size() - kTarBlock, record->size() - kTarBlock);
+      return {};
   }
   return "unknown format";
 }
@@ -115,7 +122,8 @@ void RecordBatch::ScanFiles(const FileTable& table, const int64_t* stamps, const
     }
     if (f.fd >= 0) open_.push_back(f.fd);
   }
-  const auto small = [&](int i) { return layout_.format != RecordFormat::kBytes && sizes[i] <= kSmall; };
+  const bool parsed = layout_.format != RecordFormat::kBytes && layout_.format != RecordFormat::kTarMember;
+  const auto small = [&](int i) { return parsed && sizes[i] <= kSmall; };
   std::vector<int> runs;  // where each begins: of small records one behind the other, which are read at once
   int64_t room = 0, bytes = 0;
   for (int i = 0; i < n(); i++) {

@@ -13,7 +13,6 @@
 namespace jaxdali {
 namespace {
 
-constexpr int64_t kBlock = 512;
 constexpr int64_t kMost = std::numeric_limits<int64_t>::max() / 2;  // of a size or an offset
 
 // Up to the first zero.
@@ -45,7 +44,7 @@ int64_t Number(const uint8_t* p, int n) {
 // The sum of a header's bytes, its own field taken as spaces. There were programs that added signed ones.
 bool SumIsRight(const uint8_t* p) {
   int64_t sum = 0, signed_sum = 0;
-  for (int i = 0; i < kBlock; i++) {
+  for (int i = 0; i < kTarBlock; i++) {
     const uint8_t x = i >= 148 && i < 156 ? ' ' : p[i];
     sum += x;
     signed_sum += static_cast<int8_t>(x);
@@ -73,6 +72,17 @@ std::vector<std::pair<std::string, int>> Pairs(const std::vector<std::vector<std
 }
 
 }  // namespace
+
+std::string CheckTarMember(RecordBytes* record) {
+  const uint8_t* p = record->Peek(0, kTarBlock);
+  if (p == nullptr) return record->error() ? Why(record->error()) : "it is too short for a header";
+  if (!SumIsRight(p))
+    return "no member of the archive begins there: the index is of another file, or the file is damaged";
+  const int64_t size = Number(p + 124, 12), expected = record->size() - kTarBlock;
+  if (size == expected || expected >= int64_t{1} << 33) return {};  // sizes of more than 11 digits stand elsewhere
+  return "its header says " + std::to_string(size) + " bytes, the index " + std::to_string(expected) +
+         ": the index is of another file, or the file is damaged";
+}
 
 struct TarReader::Extended {
   std::string name;
@@ -126,10 +136,10 @@ bool TarReader::Next(TarMember* member) {
   for (Extended extended;;) {
     const int64_t begin = at_;
     if (begin >= bytes_.size()) return begin == 0 ? Fail(" is no tar archive: it is empty") : false;
-    const uint8_t* p = bytes_.Peek(begin, kBlock);
+    const uint8_t* p = bytes_.Peek(begin, kTarBlock);
     if (p == nullptr)
       return Fail(bytes_.error() ? " can't be read: " + Why(bytes_.error()) : " ends within a header: it is truncated");
-    if (std::all_of(p, p + kBlock, [](uint8_t x) { return x == 0; })) return false;
+    if (std::all_of(p, p + kTarBlock, [](uint8_t x) { return x == 0; })) return false;
     int64_t size = Number(p + 124, 12);
     if (!SumIsRight(p) || size < 0)
       return Fail(begin == 0 ? " is no tar archive, or damaged"
@@ -138,10 +148,10 @@ bool TarReader::Next(TarMember* member) {
     std::string name(Text(p, 100));
     const std::string_view prefix = std::memcmp(p + 257, "ustar", 6) == 0 ? Text(p + 345, 155) : std::string_view();
     if (!prefix.empty()) name = std::string(prefix) + "/" + name;
-    at_ = begin + kBlock;
+    at_ = begin + kTarBlock;
     if (type == 'S')  // more headers say where its pieces are
-      for (bool more = p[482]; more; at_ += kBlock) {
-        p = bytes_.Peek(at_, kBlock);
+      for (bool more = p[482]; more; at_ += kTarBlock) {
+        p = bytes_.Peek(at_, kTarBlock);
         if (p == nullptr) return Fail(" ends within a header: it is truncated");
         more = p[504];
       }
@@ -153,7 +163,7 @@ bool TarReader::Next(TarMember* member) {
     if (!empty && size > bytes_.size() - data)
       return Fail(": " + name + " at index " + std::to_string(data) + " has " + std::to_string(size) +
                   " bytes, but the file ends before");
-    at_ += empty ? 0 : (size + kBlock - 1) / kBlock * kBlock;
+    at_ += empty ? 0 : (size + kTarBlock - 1) / kTarBlock * kTarBlock;
     if (type == 'L') {
       if (!Long(data, size, &extended.name)) return false;
       extended.name.resize(strnlen(extended.name.c_str(), extended.name.size()));
@@ -195,7 +205,7 @@ std::string ForEachSample(const std::string& path, const std::function<void()>& 
     if (dot + 1 < name.size()) member(name.substr(dot + 1), m);
   }
   close(fd);
-  if (st.st_size % kBlock && (reader.error().empty() || any))
+  if (st.st_size % kTarBlock && (reader.error().empty() || any))
     return " has " + std::to_string(st.st_size) + " bytes, which is no multiple of 512: it is truncated";
   return reader.error();
 }
@@ -259,7 +269,7 @@ void TarSamples::Add(std::string_view extension, int64_t offset, int64_t size, s
     const auto k = static_cast<size_t>(output);
     if (found_[k] || wanted != extension) continue;
     found_[k] = true;
-    sample_[k] = {offset, size};
+    sample_[k] = {offset - kTarBlock, size + kTarBlock};
     if (names) found_names_[k] = name;
   }
 }

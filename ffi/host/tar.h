@@ -14,6 +14,12 @@
 
 namespace jaxdali {
 
+inline constexpr int64_t kTarBlock = 512;  // bytes of a header; what is behind begins at a multiple of them
+
+// What is wrong with the header that a record begins with, which must be that of a file as long as the rest; or an
+// empty text.
+std::string CheckTarMember(RecordBytes* record);
+
 // A regular file in an archive, and where its bytes are.
 struct TarMember {
   std::string name;
@@ -61,7 +67,7 @@ TarIndex IndexOf(const std::string& path, const std::function<void(int64_t)>& pr
 class TarSamples {
  public:
   enum class Missing : int32_t { kEmpty, kSkip, kError };  // what becomes of a sample that lacks an output's member
-  using Extent = std::array<int64_t, 2>;                   // offset and size; zeros where the member is missing
+  using Extent = std::array<int64_t, 2>;  // offset and size, with the member's header; zeros where it is missing
 
   // extensions[k]: of output k. fold_case: they are lower-case, and match others. keep_names: see `name`.
   TarSamples(std::vector<std::vector<std::string>> extensions, bool fold_case, Missing missing, bool keep_names);

@@ -13,6 +13,8 @@ from .containers import chunks
 from .files import Files, Path
 from .storage import is_url, plain
 
+HEADER = 512  # bytes, before those of a member
+
 _WIDTHS = {b"v1.1": 3, b"v1.2": 4}  # words for each member, by version
 
 
@@ -51,7 +53,7 @@ class ArchiveSamples:
         return len(self._found)
 
     def table(self, output: int) -> np.ndarray:
-        """``i64[samples, 2]``: offset and size of an output's members; zeros where they are missing."""
+        """``i64[samples, 2]``: offset and size of an output's members, with headers of `HEADER` bytes; zeros where they are missing."""
         return self._found.column(output)
 
     def name(self, i: int) -> str:

@@ -216,7 +216,7 @@ class Extents:
     def sizes(self, index: np.ndarray) -> np.ndarray:
         """Bytes of records; 0 for those that lie outside of their files, which `scan` says."""
         offsets, sizes = self.table[index].T
-        return np.where(sizes > self._stamps[self.file_of(index), 0] - offsets, 0, sizes)
+        return np.where((offsets < 0) | (sizes > self._stamps[self.file_of(index), 0] - offsets), 0, sizes)
 
     @contextlib.contextmanager
     def scan(self, batch: _cpu.RecordBatch, index: np.ndarray, pool: int) -> Iterator[Mapping[int, str]]:
@@ -229,7 +229,8 @@ class Extents:
         if self.files.remote:
             fetched = [b""] * len(index)  # stays until the batch has copied from it
             for k, (i, file, (offset, size)) in enumerate(zip(index.tolist(), self.file_of(index).tolist(), extents.tolist())):
-                if size > (most := int(self._stamps[file, 0])) - offset:
+                most = int(self._stamps[file, 0])
+                if offset < 0 or size > most - offset:
                     lost[k] = f"it lies outside of the file, which has {most} bytes: the index is of another file, or the file is truncated"
                     continue
                 try:

@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import functools
+import io
+import math
 import re
 from typing import BinaryIO
 
 import numpy as np
 
 
+def _check(head: bytes):
+    if len(head) < 8 or head[:6] != b"\x93NUMPY":
+        raise ValueError("it is no .npy file: it does not begin with the magic bytes of one")
+
+
 def header_size(head: bytes) -> int:
-    """Bytes of the header of a file that begins so, as far as the file is one."""
+    """Bytes of the header of a file that begins so. ValueError where none begins so."""
+    _check(head)
     wide = 2 if head[6:7] == b"\1" else 4
     return 8 + wide + int.from_bytes(head[8 : 8 + wide], "little")
 
@@ -21,9 +29,16 @@ def read_header(f: BinaryIO) -> tuple[tuple[int, ...], bool, np.dtype]:
     NumPy's own reader compiles the text, which in CPython 3.11 is not safe in several threads ("AST constructor recursion depth mismatch").
     """
     start = f.read(8)
-    if len(start) < 8 or start[:6] != b"\x93NUMPY":
-        raise ValueError("it is no .npy file: it does not begin with the magic bytes of one")
+    _check(start)
     return _described(f.read(int.from_bytes(f.read(2 if start[6] == 1 else 4), "little")).decode("latin-1"))
+
+
+@functools.lru_cache(maxsize=256)
+def parse_header(header: bytes) -> tuple[tuple[int, ...], bool, np.dtype, int]:
+    """(shape, whether in Fortran's order, dtype, bytes of the whole file at least) of what a file begins with, `header_size` bytes."""
+    with io.BytesIO(header) as f:
+        shape, fortran, dtype = read_header(f)
+    return shape, fortran, dtype, len(header) + math.prod(shape) * dtype.itemsize
 
 
 @functools.lru_cache(maxsize=256)  # files of a data set have few headers, and taking one apart takes longer than reading the file

@@ -69,12 +69,17 @@ class LmdbRecords(ContainerRecords):
     @contextlib.contextmanager
     def scan(self, batch: _cpu.RecordBatch, index: np.ndarray, pool: int) -> Iterator[Mapping[int, str]]:
         which = np.searchsorted(self.bounds, index, "right") - 1
-        found: list = [None] * len(index)
+        found: list = [b""] * len(index)
+        lost: dict[int, str] = {}
         with contextlib.ExitStack() as stack:
             for d in np.unique(which).tolist():
                 here = np.flatnonzero(which == d)
-                values = stack.enter_context(self._databases[d].values((index[here] - self.bounds[d]).tolist()))
+                try:
+                    values = stack.enter_context(self._databases[d].values((index[here] - self.bounds[d]).tolist()))
+                except OSError as e:
+                    lost |= dict.fromkeys(here.tolist(), f"{e.filename}: {e.strerror}")
+                    continue
                 for i, value in zip(here.tolist(), values):
                     found[i] = b"" if value is None else value
             batch.scan_memory(found, pool)
-            yield {}
+            yield lost

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import io
 import math
 import os
 from collections.abc import Mapping, Sequence
@@ -25,7 +24,7 @@ from ..._core.values import Spec, Value
 from ..._cpu import Status
 from ..._data.files import Files, Path, Paths, as_list, check_which, in_directories, matcher, read_lines, root_of
 from ..._data.listed import OnError, Reader, ReaderHints, Records
-from ..._data.npy import header_size, read_header
+from ..._data.npy import header_size, parse_header
 from ..._data.ranges import why
 from ..._data.storage import Storage, Store
 from .._tensor.cast import convert
@@ -139,15 +138,15 @@ class _Arrays(Records):
             return self._headers[i]
         if head is None or len(head) < min(size, header_size(head)):
             with open(self._files.path(i), "rb") as f:
-                shape, fortran, dtype = read_header(f)
-                header, size = (shape, fortran, dtype, f.tell()), f.seek(0, os.SEEK_END)
-        else:
-            with io.BytesIO(head) as f:
-                shape, fortran, dtype = read_header(f)
-                header, size = (shape, fortran, dtype, f.tell()), max(size, len(head))
-        self._sizes[i] = size
-        if size < header[-1] + math.prod(shape) * dtype.itemsize:
+                head = f.read(_HEAD)
+                head += f.read(max(header_size(head) - len(head), 0))
+                size = os.fstat(f.fileno()).st_size
+        start = header_size(head)
+        shape, fortran, dtype, most = parse_header(head[:start])
+        self._sizes[i] = size = max(size, len(head))
+        if size < most:
             raise ValueError("it is shorter than its header says")
+        header = shape, fortran, dtype, start
         if self._op.cache_header_information:
             self._headers[i] = header
         return header
@@ -158,8 +157,10 @@ class _Arrays(Records):
         unknown = np.array([i for i in index.tolist() if i not in self._headers], np.int64)
         heads, sizes, error = np.empty((len(unknown), _HEAD), np.uint8), np.empty(len(unknown), np.int64), np.empty(len(unknown), np.int32)
         _cpu.file_heads(self._files.table, unknown, heads, sizes, error, pool)
-        for i, head, size, e in zip(unknown.tolist(), heads, sizes.tolist(), error.tolist()):
-            found[i] = f"{self._files.path(i)}: {os.strerror(e)}" if e else (head.tobytes()[:size], size)
+        content = heads.tobytes()
+        for k, (i, size, e) in enumerate(zip(unknown.tolist(), sizes.tolist(), error.tolist())):
+            head = content[k * _HEAD : k * _HEAD + min(size, _HEAD)]
+            found[i] = f"{self._files.path(i)}: {os.strerror(e)}" if e else (head, size)
         headers: list[Any] = []
         for i in index.tolist():
             try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import io
+import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Literal, Unpack
@@ -161,10 +162,12 @@ class _Table:
         assert files.sizes is not None
         path, size = files.path(i), files.sizes[i]
         self.lock = threading.Lock()
+        self._path = None if is_url(path) else path
+        self._stamp = self._stamped()
         self._file: Any = None
         if files.store.read(path, 0, min(4, size)) == b"PAR1":
             self._span = _Span(files.store, path, size) if is_url(path) else None
-            self._file = pa.parquet.ParquetFile(self._span or path, memory_map=self._span is None)
+            self._file = pa.parquet.ParquetFile(self._span or path, memory_map=self._span is None, page_checksum_verification=True)
             self.schema = self._file.schema_arrow
             self.rows = [self._file.metadata.row_group(g).num_rows for g in range(self._file.num_row_groups)]
         else:
@@ -177,6 +180,15 @@ class _Table:
                 self._batches = list(opened)
             self.schema = opened.schema
             self.rows = [b.num_rows for b in self._batches]
+
+    def _stamped(self) -> Any:
+        status = None if self._path is None else os.stat(self._path)
+        return status and (status.st_size, status.st_mtime_ns)
+
+    def check(self):
+        """OSError where a local file is another one than when it was opened: one that is mapped and became shorter ends the process."""
+        if self._stamped() != self._stamp:
+            raise OSError(0, "the file has changed since the pipeline was built", self._path)
 
     def ranges(self, group: int, columns: Sequence[str]) -> list[tuple[int, int]]:
         """(place, bytes) of what is fetched of a group; nothing where that is not known, or the file is here."""
@@ -262,6 +274,7 @@ class _Rows(Records):
         return [Range(self._files.path(file), begin, size) for begin, size in self._tables[file].ranges(g, self._columns)]
 
     def _group(self, group: int) -> list[Row]:
+        self._tables[self._groups[group][0]].check()
         with self._lock:
             lock = self._reading[group]
         with lock:  # one thread reads it, the others wait for that

@@ -19,7 +19,7 @@ from ..._core.operator_function import operator_function
 from ..._core.ragged import Packed, plan_offsets
 from ..._core.values import Spec
 from ..._cpu import Missing, RecordFormat, Status
-from ..._data.archives import ArchiveSamples
+from ..._data.archives import HEADER, ArchiveSamples
 from ..._data.containers import Extents, check_indices, made_in_memory
 from ..._data.files import Files, Paths, as_list
 from ..._data.listed import OnError, Reader, ReaderHints, Records
@@ -67,9 +67,9 @@ class _Samples(Records):
         self.bounds = self._samples.bounds
         self.outputs = [Extents(files, self._samples.table(k), self.bounds) for k in range(op.num_outputs)]
         for k, (x, dtype) in enumerate(zip(self.outputs, dtypes)):
-            if dtype.itemsize > 1 and len(wrong := np.flatnonzero(x.table[:, 1] % dtype.itemsize)):
+            if dtype.itemsize > 1 and len(wrong := np.flatnonzero(x.table[:, 1] % dtype.itemsize)):  # headers fit any
                 i = int(wrong[0])
-                what = f"output {k} of {self._samples.name(i)} has {x.table[i, 1]} bytes"
+                what = f"output {k} of {self._samples.name(i)} has {x.table[i, 1] - HEADER} bytes"
                 raise RuntimeError(f"{x.path(i)}: {what}, no multiple of the {dtype.itemsize} of {dtype}")
         self.stored = _Members(self.outputs)
         self.digest = " ".join(x.digest for x in self.outputs)
@@ -79,24 +79,27 @@ class _Samples(Records):
 
     def name(self, i: int) -> str:
         first = next((x for x in self.outputs if x.table[i, 1]), self.outputs[0])
-        return f"{first.path(i)}:{first.table[i, 0]}:{self._samples.name(i)}"
+        begin = first.table[i, 0] + HEADER if first.table[i, 1] else 0
+        return f"{first.path(i)}:{begin}:{self._samples.name(i)}"
 
     @classmethod
     def read_batch(cls, ctx: HostContext, parts: Sequence[tuple[Any, np.ndarray]], threads: Any) -> tuple[Any, ...]:
         outputs, failed = [], {}
         for k, spec in enumerate(parts[0][0].specs):
             sizes = np.concatenate([records.outputs[k].sizes(index) for records, index in parts])
-            shapes = (sizes // spec.dtype.itemsize)[:, None]
+            shapes = (np.maximum(sizes - HEADER, 0) // spec.dtype.itemsize)[:, None]
             offsets, need = plan_offsets(shapes, ctx.S)
             out = Packed(ctx.empty(need, spec.dtype, k), offsets, shapes)
             starts = out.starts
             first = 0
             for records, index in parts:
                 here = slice(first, first + len(index))
-                batch = _cpu.RecordBatch(RecordFormat.BYTES, [], 1, len(index))
-                with records.outputs[k].scan(batch, index, ctx.pool) as lost:
-                    batch.fill(0, out.data.reshape(-1).view(np.uint8), starts[here] * spec.dtype.itemsize, sizes[here] == 0, ctx.pool)
-                    failed |= {first + i: why for i, why in [*batch.errors(), *lost.items()]}
+                there = np.flatnonzero(records.outputs[k].table[index, 1])  # the others are missing
+                batch = _cpu.RecordBatch(RecordFormat.TAR_MEMBER, [], 1, len(there))
+                with records.outputs[k].scan(batch, index[there], ctx.pool) as lost:
+                    places = starts[here][there] * spec.dtype.itemsize
+                    batch.fill(0, out.data.reshape(-1).view(np.uint8), places, np.zeros(len(there), bool), ctx.pool)
+                    failed |= {first + int(there[i]): why for i, why in [*batch.errors(), *lost.items()]}
                 first = here.stop
             outputs.append(out)
         for i, why in failed.items():

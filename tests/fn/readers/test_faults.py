@@ -1,19 +1,25 @@
 """What becomes of data sets that are damaged, changed or not to be read: an error that names file and record, or another record."""
 
 import collections
+import dataclasses
+import gc
 import os
 import pathlib
 import re
 import shutil
 import tempfile
+from collections.abc import Callable, Sequence
+from typing import Any
 
+import numpy as np
 import pytest
-from data_sets import MAKERS, READERS, SIZE, Shards, failing, replaced
+from data_sets import MAKERS, READERS, SIZE, Shards, failing, nodes_in, replaced
 from faulty import Faulty
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import jaxdali
+from jaxdali import fn, pipeline_def
 
 
 @pytest.mark.parametrize("name", [name for name in READERS if MAKERS[name].urls])
@@ -117,3 +123,147 @@ def test_damage_is_an_error_that_names_the_file_or_changes_a_record(data_sets, p
         if name in CHECKED and path.suffix != ".idx":
             (expected,) = Shards(name, arguments, pool, 1).epochs(1, 1)
             assert found <= {x[2][0] for x in expected}
+
+
+# --- readers and faults ---------------------------------------------------------------------------------------------
+
+
+def truncated(path: pathlib.Path):
+    os.truncate(path, path.stat().st_size * 3 // 4)
+
+
+def longer(path: pathlib.Path):
+    with open(path, "ab") as f:
+        f.write(b"more")
+
+
+def gone(path: pathlib.Path):
+    path.unlink()
+
+
+def flipped(path: pathlib.Path):
+    """In the data of record 5 or 1, or where these are compressed in the middle."""
+    content = bytearray(path.read_bytes())
+    content[next((at for i in (5, 1) if (at := content.find(b"record %d " % i)) >= 0), len(content) // 2)] ^= 1
+    path.write_bytes(content)
+
+
+def garbled(path: pathlib.Path):
+    path.write_text("no index\n")
+
+
+def of_another(path: pathlib.Path):
+    """The index of the container behind it."""
+    shutil.copy(path.with_name({"2.idx": "11.idx", "1.idx": "2.idx"}[path.name]), path)
+
+
+@dataclasses.dataclass(frozen=True)
+class Fault:
+    """What happens to a data set of which `data_sets` has 23 records; 2 to 10 are those of the second container.
+
+    Attributes:
+      path: of the file.
+      why: of the errors.
+      lost: records that are errors then; None: there is no list, and `why` is the RuntimeError's.
+      meanwhile: it happens when two records have been read.
+    """
+
+    readers: str
+    do: Callable[[pathlib.Path], object]
+    path: str
+    why: str
+    lost: Sequence[int] | None = None
+    meanwhile: bool = False
+
+
+SECOND = range(2, 11)
+PATHS = {
+    "array_record": "1.array_record", "caffe": "2/data.mdb", "caffe2": "2/data.mdb", "coco": "5.jpg", "file": "class 2/005.jpg",
+    "mxnet": "2.rec", "nemo_asr": "5.wav", "numpy": "005.npy", "parquet": "1.parquet", "tfrecord": "2", "webdataset": "1.tar",
+    "zip": "1.zip",
+}  # fmt: skip
+CHANGED, OUTSIDE = "the file has changed since the pipeline was built", "it lies outside of the file, which has .* or the file is truncated"
+FAULTS = [
+    Fault("tfrecord mxnet", truncated, "", OUTSIDE, [8, 9, 10]),
+    Fault("webdataset", truncated, "", OUTSIDE, [9, 10]),
+    Fault("numpy", truncated, "", "it is shorter than its header says", [5]),
+    Fault("nemo_asr", truncated, "", "5.wav: .*Error opening", [5]),
+    Fault("caffe caffe2", truncated, "", "data.mdb is truncated"),
+    Fault("array_record", truncated, "", r"no ArrayRecord file, or cut off"),
+    Fault("parquet", truncated, "", "magic bytes not found"),
+    Fault("zip", truncated, "", "not a zip file"),
+    Fault("tfrecord", flipped, "", r"2 at index \d+: .*its checksum \(CRC\) is wrong", [5]),
+    Fault("array_record", flipped, "", "the checksum of a chunk is wrong", [4, 5]),
+    Fault("zip", flipped, "0.zip", r"0.zip/class 1/1.txt \(at \d+\): its checksum is wrong", [1]),
+    Fault("tfrecord mxnet", garbled, "2.idx", r"2.idx, line 1: expected two whole numbers, got b'no index"),
+    Fault("webdataset", garbled, "1.idx", r"1.idx is no index of a tar archive"),
+    Fault("tfrecord", of_another, "2.idx", "2 at index .*the index is of another file", range(2, 14)),
+    Fault("mxnet", of_another, "2.idx", "it ends early|no record begins there: the index is of another file|outside", range(2, 14)),
+    Fault("webdataset", of_another, "1.idx", "1.tar:.*(the index is of another file|outside)", range(2, 14)),
+    Fault("tfrecord mxnet webdataset caffe caffe2 parquet", truncated, "", CHANGED, SECOND, True),
+    Fault("tfrecord mxnet webdataset caffe caffe2 parquet", longer, "", CHANGED, SECOND, True),
+    Fault("tfrecord mxnet webdataset caffe caffe2 parquet array_record zip", gone, "", "No such file", SECOND, True),
+    Fault("numpy", truncated, "", "it is shorter than its header says", [5], True),
+    Fault("nemo_asr", truncated, "", "5.wav: .*Error opening", [5], True),
+    Fault("file", gone, "", "005.jpg: No such file", [17], True),
+    Fault("coco nemo_asr numpy", gone, "", "No such file", [5], True),
+]
+CASES = [(name, fault) for fault in FAULTS for name in fault.readers.split()]
+
+
+@pytest.mark.parametrize(("name", "fault"), CASES, ids=[f"{n}-{f.do.__name__}{'-meanwhile' * f.meanwhile}" for n, f in CASES])
+def test_faults_are_errors_of_their_records(data_sets, name, fault):
+    """Each names the reader, and the file; all others are read. With ``on_error="replace"`` others take their place, and it is reported."""
+    whole = [record for record, _ in records_of(name, data_sets(name))[0]]
+    assert None not in whole
+    for on_error in ("raise", "replace"):
+        with tempfile.TemporaryDirectory() as top:
+            shutil.copytree(data_sets.folder(name), top, dirs_exist_ok=True)
+            for manifest in pathlib.Path(top).glob("manifest.json"):
+                manifest.write_text(manifest.read_text().replace(str(data_sets.folder(name)), top))
+            arguments = {**replaced(data_sets(name), str(data_sets.folder(name)), top), "on_error": on_error}
+            path = pathlib.Path(top) / (fault.path or PATHS[name])
+            if not fault.meanwhile:
+                fault.do(path)
+            if fault.lost is None:
+                with pytest.raises(RuntimeError, match=f"readers.{name} .*{top}.*{fault.why}"):
+                    records_of(name, arguments)
+                continue
+            found, bad = records_of(name, arguments, (lambda path=path: fault.do(path)) if fault.meanwhile else None)
+        errors = {i: why for i, (record, why) in enumerate(found) if record is None}
+        if on_error == "raise":
+            assert sorted(errors) == list(fault.lost)
+            file = re.escape(path.name if not fault.path else pathlib.Path(PATHS[name]).name)
+            assert all(re.search(rf"readers.{name} .*({top}|{file}).*({fault.why})", why, re.S) for why in errors.values()), errors
+            kept = [record for i, (record, _) in enumerate(found) if i not in fault.lost]
+            assert all(record in whole for record in kept)
+            assert len({*kept}) == len(kept)
+        else:
+            assert not errors
+            assert {record for record, _ in found} <= {*whole}
+            assert sum(b.count for b in bad) == len(fault.lost)
+            assert all(re.search(fault.why, f"{b.file}: {b.reason}") for b in bad)
+
+
+def records_of(name: str, arguments: dict[str, Any], meanwhile: Callable[[], object] | None = None) -> tuple[list[tuple[Any, str]], Any]:
+    """Of each record of an epoch its first output, or None and the error; and what was replaced."""
+
+    @pipeline_def(batch_size=1, num_threads=1, prefetch_queue_depth=1)
+    def pipeline():
+        return tuple(nodes_in(getattr(fn.readers, name)(**arguments)))
+
+    pipe = pipeline(exec_pipelined=False, exec_async=False)
+    found, size = [], SIZE
+    while len(found) < size:
+        if len(found) == 2 and meanwhile is not None:
+            meanwhile()
+        try:
+            found.append((np.asarray(pipe.run()[0][0]).tobytes(), ""))
+        except jaxdali.SampleError as e:
+            found.append((None, str(e)))
+        size = pipe.epoch_size()[next(iter(pipe.epoch_size()))]
+    bad = pipe.bad_samples()
+    pipe.close()
+    del pipe
+    gc.collect()  # LMDB's environments end with what refers to them
+    return found, bad

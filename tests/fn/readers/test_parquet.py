@@ -100,3 +100,17 @@ def test_a_damaged_group_is_named(tmp_path):
     path.write_bytes(data)
     with pytest.raises(SampleError, match=r"x\.parquet, row 4: "):
         read(8, "data", path)
+
+
+def test_checksums_of_pages_are_checked(tmp_path):
+    table = pa.table({"x": [b"record %d" % i for i in range(100)]})
+    pq.write_table(table, tmp_path / "x.parquet", compression="none", use_dictionary=False, write_page_checksum=True)
+    content = (tmp_path / "x.parquet").read_bytes()
+    (tmp_path / "x.parquet").write_bytes(content.replace(b"record 77", b"rEcord 77"))
+
+    @pipeline_def(batch_size=1)
+    def pipeline():
+        return fn.readers.parquet(path=tmp_path / "x.parquet", columns="x")
+
+    with pytest.raises(SampleError, match=r"x.parquet, row 0: .*CRC"):
+        pipeline().run()
