@@ -221,7 +221,15 @@ def _bound(step: Step, makers: Sequence[Step], where: Surroundings, steps: Mappi
     try:
         of_shards = where.of_shards[node.id]
         ctx = BuildContext(
-            where.B, step.stage, node.where, where.kernels, where.settings, of_shards, first_shape, step.presence is not None
+            B=where.B,
+            stage=step.stage,
+            where=node.where,
+            kernels=where.kernels,
+            settings=where.settings,
+            of_shards=of_shards,
+            first_shape=first_shape,
+            on_host=all(m.stage == "host" for m in makers),
+            in_branch=step.presence is not None,
         )
         op = per_frame(op, *inputs).bind(ctx, *inputs)
         if isinstance(op, SourceOperator):
@@ -238,8 +246,9 @@ def _bound(step: Step, makers: Sequence[Step], where: Surroundings, steps: Mappi
         kind = type(e) if isinstance(e, RuntimeError) else InputTypeError if isinstance(e, TypeError) else ArgumentError
         raise kind(f"{op.name} (created at {node.where}): {e}") from e
     eager = isinstance(op, EagerOperator)
+    on_host = eager or (isinstance(op, HostOperator) and not isinstance(op, ProgramOperator))
     phase = max((m.phase + (eager and m.stage != "host") for m in (*makers, *asked)), default=0)
-    made = Step(node, op, step.inputs, "host" if eager else step.stage, phase, specs, step.presence)
+    made = Step(node, op, step.inputs, "host" if on_host else step.stage, phase, specs, step.presence)
     for i, m in enumerate(makers):
         if made.reads_on_host(i) and m.stage != "host":
             raise node.error(

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Literal, Unpack
+from typing import Any, Literal, Unpack
 
 import numpy as np
 
-from ..._core.context import HostContext
+from ..._core.context import BuildContext, HostContext
 from ..._core.declaration import DType
 from ..._core.errors import ArgumentError
 from ..._core.graph import DataNode
-from ..._core.operator import Setup
-from ..._core.operator_function import Hints, Input, OneOrMore, PerSample, operator_function
+from ..._core.operator import HostOperator, Operator, Setup
+from ..._core.operator_function import DTypeImageTypeHints, Input, OneOrMore, PerSample, operator_function
 from ..._core.values import Spec, Value
 from ..._cpu import Status
 from .._families import DEFAULT_LAYOUTS, spec_of
+from .._tensor.cast import convert
 from .._windows import Bounded, Policy, axes_of, converted, rounded
 
 _NAMED = ("start", "rel_start", "end", "rel_end", "shape", "rel_shape")
@@ -29,6 +30,9 @@ class Slice(Bounded):
     dtype: np.dtype | None
     normalized_anchor: bool
     normalized_shape: bool
+
+    def bind(self, ctx: BuildContext, *specs: Spec) -> Operator:
+        return _OfVectors(slice=self) if ctx.stage == "cpu" and ctx.on_host and specs[0].ndim == 1 else self
 
     def layout(self, image: Spec) -> str:
         return image.layout
@@ -90,6 +94,31 @@ class Slice(Bounded):
         return self.setup_of(ctx, image, self.bounded(ctx, image.shapes, start, np.maximum(stop - start, 0)))
 
 
+class _OfVectors(HostOperator):
+    """Vectors that the host has stay there: they are no images, but what other operators' arguments are made of."""
+
+    slice: Slice
+
+    @property
+    def name(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return self.slice.name
+
+    def infer(self, *specs: Spec) -> tuple[Spec, ...]:
+        return self.slice.infer(*specs)
+
+    def run(self, ctx: HostContext, *values: Value) -> tuple[Any, ...]:
+        part = self.slice.setup(ctx, *values).params
+        samples = []
+        for i in range(ctx.N):
+            x = values[0].sample(i)
+            at = part["start"][i, 0] + np.arange(part["extent"][i, 0])
+            inside = (at >= 0) & (at < len(x))  # all, where there is no fill
+            taken = convert(np, np.full(len(at), part["fill"][i, 0] if "fill" in part else 0), ctx.spec.dtype)
+            taken[inside] = convert(np, x[at[inside]], ctx.spec.dtype)
+            samples.append(taken)
+        return (np.stack(samples) if ctx.spec.shape is not None else samples,)
+
+
 @operator_function(Slice)
 def slice(
     data: Input,
@@ -112,7 +141,7 @@ def slice(
     start: PerSample[OneOrMore[int]] | None = None,
     device: Literal["cpu", "gpu"] | None = None,
     name: str | None = None,
-    **hints: Unpack[Hints],
+    **hints: Unpack[DTypeImageTypeHints],
 ) -> DataNode:
     """Cuts a window out of a tensor.
 

@@ -89,3 +89,24 @@ def test_random_resized_crop(layout):
 def test_bad_arguments(define, message):
     with pytest.raises((OperatorError, ValueError, TypeError), match=message):
         run(define, IMAGES, layouts=("HWC",))
+
+
+def test_slices_of_vectors_stay_on_the_host():
+    """So that they may be arguments, as the anchor of a window without its first number."""
+    vectors = [np.arange(n, dtype=np.int32) for n in (3, 5, 4)]
+    volume = np.arange(120, dtype=np.uint8).reshape(4, 5, 6)
+
+    def define(x):
+        at = fn.slice(x, 1, 2, axes=[0])
+        return (
+            at,
+            fn.slice(x, 2, 3, axes=[0], out_of_bounds_policy="pad", fill_values=-1, dtype=types.FLOAT),
+            fn.slice(volume, at, (1, 2), axes=(0, 1)),
+        )
+
+    at, padded, window = run(define, vectors)
+    assert [np.asarray(x).tolist() for x in at] == [[1, 2]] * 3
+    assert [np.asarray(x).tolist() for x in padded] == [[2, -1, -1], [2, 3, 4], [2, 3, -1]]
+    np.testing.assert_array_equal(np.asarray(window[0]), volume[1:2, 2:4])
+    with pytest.raises(OperatorError, match=r"slice .*sample 0: .*\(2 \.\.\. 4\) reaches outside the sample of shape \(3"):
+        run(lambda x: fn.slice(x, 2, 2, axes=[0]), vectors)
