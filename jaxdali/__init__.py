@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING as _TYPE_CHECKING
 
 from . import fn as fn
 from . import math as math
+from . import ops as ops
+from . import tensors as tensors
 from . import tfrecord as tfrecord
 from . import types as types
 from ._core import names as _names

@@ -57,16 +57,18 @@ import functools
 import inspect
 import re
 import typing
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, TypedDict, TypeVar
 
 import jax
 import numpy as np
 
+from ..types import DALIImageType
 from .arguments import Arguments, declared
 from .building import add, drawing_as, is_node, user_line
 from .calls import functions, records
-from .declaration import INPUT, PER_FRAME, PER_SAMPLE, Argument, arguments_of
+from .declaration import INPUT, PER_FRAME, PER_SAMPLE, Argument, DType, arguments_of
 from .errors import ArgumentError, ArgumentTypeError
 from .graph import DataNode
 from .language import language
@@ -97,9 +99,27 @@ class Hints(SeededHints, total=False):
     seed: int | None
 
 
-STACKLEVEL = 6  # of a warning in the body of an operator's function: the line that calls it
+class ImageTypeHints(Hints, total=False):
+    """The same for those that once wanted to know what an image's channels mean."""
+
+    image_type: DALIImageType | None
+
+
+class DTypeHints(Hints, total=False):
+    """The same for those whose `dtype` had another name."""
+
+    output_dtype: DType | None
+
+
+class DTypeImageTypeHints(ImageTypeHints, DTypeHints, total=False):
+    """For those of both kinds."""
+
+
+STACKLEVEL = 7  # of a warning in `Declaration._checked`: the line that calls an operator's function
 _ARGUMENTS = re.compile(r"^  (\w[\w, *]*):", re.MULTILINE)  # of a docstring
 _COMMON = {"device": 'device: "cpu", "gpu" or None: where the input is.', "name": "name: of the node."}
+_DEPRECATED = {"output_dtype": "output_dtype: the deprecated name of `dtype`.", "image_type": "image_type: deprecated, without effect."}
+_RENAMED = {"output_dtype": "dtype"}  # deprecated arguments, and what took their place
 
 
 def operator_function(what: type[Operator] | str) -> Callable[[F], F]:
@@ -171,7 +191,8 @@ class Declaration:
         end = len(text) if end < 0 else end
         documented = {n for names in _ARGUMENTS.findall(text) for n in names.split(", ")}
         lines = [f"  {line}" for n, line in _COMMON.items() if n in self.signature.parameters and n not in documented]
-        hints = self.hints - documented
+        lines += [f"  {line}" for n, line in _DEPRECATED.items() if n in self.hints]
+        hints = self.hints - documented - _DEPRECATED.keys()
         if hints:
             lines.append(f"  {', '.join(sorted(hints))}: hints to DALI's executor, without effect here.")
         return "\n".join([text[:end], *lines]) + text[end:]
@@ -222,6 +243,12 @@ class Declaration:
                 inputs.append(bound.arguments.get(name))
             else:
                 raise ArgumentTypeError(f"{self.name}: the input {name!r} is missing")
+        for old, new in _RENAMED.items():
+            if values.get(old) is not None:
+                warnings.warn(f"{self.name}: the argument {old} is deprecated: it is {new} now", DeprecationWarning, stacklevel=STACKLEVEL)
+                if new in named:
+                    raise ArgumentError(f"{self.name}: {old} is the deprecated name of {new}: give only one of them")
+                values[new] = values[old]
         return tuple(inputs), values
 
     def _value(self, a: Argument, x: Any) -> Any:

@@ -8,6 +8,7 @@ from typing import Annotated, Literal, Unpack
 
 import numpy as np
 import pytest
+from pipelines import run
 
 from jaxdali import Pipeline, fn, types
 from jaxdali._core.context import HostContext
@@ -221,3 +222,16 @@ def test_lists_of_inputs_meet():
             fn.decoders.image_slice([a, b], anchor, [anchor] * 3)
         both = fn.resize([a, b], size=3, save_attrs=True)
         assert [len(x) for x in both] == [2, 2]  # pyright: ignore[reportArgumentType]  # images of both, attributes of both
+
+
+def test_deprecated_names_of_arguments():
+    """`output_dtype` is `dtype`, with a warning at the user's line; `image_type` is nothing."""
+    x = [np.float32([[[1.4], [2.6]]])]
+    with pytest.warns(DeprecationWarning, match="crop: the argument output_dtype is deprecated: it is dtype now") as caught:
+        (out,) = run(lambda x: fn.crop(x, output_dtype=types.UINT8, image_type=types.RGB), x, layouts=("HWC",))
+    assert caught[0].filename == __file__
+    assert np.asarray(out[0]).ravel().tolist() == [1, 3]
+    with pytest.raises(ValueError, match=r"rotate: output_dtype is the deprecated name of dtype: give only one of them"):
+        with pytest.warns(DeprecationWarning):
+            run(lambda x: fn.rotate(x, angle=0, output_dtype=types.FLOAT, dtype=types.FLOAT), x, layouts=("HWC",))
+    assert "  output_dtype: the deprecated name of `dtype`." in (fn.slice.__doc__ or "")

@@ -10,7 +10,7 @@ from ..._core.arguments import Values
 from ..._core.context import HostContext
 from ..._core.declaration import DType, Range
 from ..._core.graph import DataNode
-from ..._core.operator_function import Hints, Input, OneOrMore, PerSample, operator_function
+from ..._core.operator_function import DTypeImageTypeHints, Input, OneOrMore, PerSample, operator_function
 from ..._core.values import Spec, Value
 from .._families import Part, spec_of
 from .._windows import CropWindow, Policy, converted
@@ -47,7 +47,7 @@ def crop(
     rounding: Literal["round", "truncate"] = "round",
     device: Literal["cpu", "gpu"] | None = None,
     name: str | None = None,
-    **hints: Unpack[Hints],
+    **hints: Unpack[DTypeImageTypeHints],
 ) -> DataNode:
     """Cuts a window out of images, sequences or volumes.
 

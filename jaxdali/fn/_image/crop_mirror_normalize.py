@@ -12,7 +12,7 @@ from ..._core.context import HostContext
 from ..._core.declaration import DType, OneOf, Range
 from ..._core.errors import ArgumentError
 from ..._core.graph import DataNode
-from ..._core.operator_function import Hints, Input, OneOrMore, PerSample, operator_function
+from ..._core.operator_function import DTypeImageTypeHints, Input, OneOrMore, PerSample, operator_function
 from ..._core.values import Spec, Value
 from .._families import Part, spec_of
 from .._windows import CropWindow, Policy
@@ -99,7 +99,7 @@ def crop_mirror_normalize(
     std: PerSample[OneOrMore[float]] = 1.0,
     device: Literal["cpu", "gpu"] | None = None,
     name: str | None = None,
-    **hints: Unpack[Hints],
+    **hints: Unpack[DTypeImageTypeHints],
 ) -> DataNode:
     """Cuts a window out, mirrors it, normalises the channels: ``scale * (x - mean) / std + shift``; and permutes the axes.
 

@@ -18,7 +18,7 @@ from ..._core.declaration import DType
 from ..._core.errors import ArgumentError
 from ..._core.graph import DataNode
 from ..._core.operator import Setup, StageOperator
-from ..._core.operator_function import Hints, Input, OneOrMore, PerSample, operator_function
+from ..._core.operator_function import Hints, ImageTypeHints, Input, OneOrMore, PerSample, operator_function
 from ..._core.ragged import Ragged
 from ..._core.values import Spec, Value
 from ..._cpu import Status
@@ -297,6 +297,10 @@ class ResizeHints(Hints, total=False):
     temp_buffer_hint: int | None
 
 
+class ImageResizeHints(ResizeHints, ImageTypeHints, total=False):
+    """Those of `resize`."""
+
+
 @operator_function(Resize)
 def resize(
     input: Input,
@@ -322,7 +326,7 @@ def resize(
     save_attrs: bool = False,
     size: PerSample[OneOrMore[float]] | None = None,
     subpixel_scale: bool = True,
-    **hints: Unpack[ResizeHints],
+    **hints: Unpack[ImageResizeHints],
 ) -> DataNode:
     """Resizes images, sequences of images or volumes.
 

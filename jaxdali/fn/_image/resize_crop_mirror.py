@@ -87,7 +87,8 @@ def resize_crop_mirror(
 ) -> DataNode:
     """Resizes, cuts a window out and mirrors it: as `resize`, `crop` and `flip`, with the work of the window alone.
 
-    Where the window reaches outside of the resized image, the edge is repeated. Differs from DALI: `crop_d` of images without depth is an
+    Where the window reaches outside of the resized image, the edge is repeated. Differs from DALI, whose INTERP_NN takes what stands in
+    memory there, other rows or what is no image, and of two pixels that are equally near either; `crop_d` of images without depth is an
     error; `mirror` means the same axes in all layouts, where DALI mirrors others unless the spatial axes come first.
 
     Args:

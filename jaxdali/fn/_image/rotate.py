@@ -12,7 +12,7 @@ from ..._core.declaration import DType, Len, OneOf, Range
 from ..._core.errors import ArgumentError
 from ..._core.graph import DataNode
 from ..._core.operator import Setup
-from ..._core.operator_function import Hints, Input, ListOf, OneOrMore, PerFrame, PerSample, operator_function
+from ..._core.operator_function import DTypeHints, Input, ListOf, OneOrMore, PerFrame, PerSample, operator_function
 from ..._core.values import Spec, Value
 from ..._cpu import Status
 from .._families import Warp
@@ -159,7 +159,7 @@ def rotate(
     size: Annotated[PerSample[OneOrMore[float]] | None, Range(0, above=True)] = None,
     device: Literal["cpu", "gpu"] | None = None,
     name: str | None = None,
-    **hints: Unpack[Hints],
+    **hints: Unpack[DTypeHints],
 ) -> DataNode:
     """Rotates images, sequences or volumes about their centre.
 

@@ -12,7 +12,7 @@ from ..._core.declaration import DType, OneOf, Range
 from ..._core.errors import ArgumentError
 from ..._core.graph import DataNode
 from ..._core.operator import Setup
-from ..._core.operator_function import Hints, Input, InputPerFrame, ListOf, OneOrMore, PerFrame, PerSample, operator_function
+from ..._core.operator_function import DTypeHints, Input, InputPerFrame, ListOf, OneOrMore, PerFrame, PerSample, operator_function
 from ..._core.values import Spec, Value
 from ..._cpu import Status
 from .._families import Warp
@@ -101,7 +101,7 @@ def warp_affine(
     size: Annotated[PerSample[OneOrMore[float]] | None, Range(0, above=True)] = None,
     device: Literal["cpu", "gpu"] | None = None,
     name: str | None = None,
-    **hints: Unpack[Hints],
+    **hints: Unpack[DTypeHints],
 ) -> DataNode:
     """Maps images, sequences or volumes affinely. Points are (x, y) or (x, y, z) in pixels, the corner of the image is 0.
 

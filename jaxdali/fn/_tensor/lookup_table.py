@@ -14,7 +14,7 @@ from ..._core.declaration import DType, Range
 from ..._core.errors import ArgumentError
 from ..._core.graph import DataNode
 from ..._core.operator import HostOperator, ProgramOperator, Setup
-from ..._core.operator_function import Hints, Input, OneOrMore, operator_function
+from ..._core.operator_function import DTypeHints, Input, OneOrMore, operator_function
 from ..._core.ragged import Ragged
 from ..._core.values import Spec, Value
 from .cast import convert
@@ -82,7 +82,7 @@ def lookup_table(
     values: OneOrMore[float] = (),
     device: Literal["cpu", "gpu"] | None = None,
     name: str | None = None,
-    **hints: Unpack[Hints],
+    **hints: Unpack[DTypeHints],
 ) -> DataNode:
     """Maps each element to the value of its key.
 
