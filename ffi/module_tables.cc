@@ -1,5 +1,3 @@
-#include "ffi/module_tables.h"
-
 #include <cctype>
 #include <string>
 
@@ -8,6 +6,7 @@
 #include "ffi/host/files.h"
 #include "ffi/host/record_parser.h"
 #include "ffi/host/tar.h"
+#include "ffi/module_parts.h"
 
 namespace nb = nanobind;
 

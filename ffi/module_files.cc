@@ -1,0 +1,277 @@
+#include <nanobind/stl/array.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "ffi/host/crc32c.h"
+#include "ffi/host/files.h"
+#include "ffi/host/highway_hash.h"
+#include "ffi/host/index_text.h"
+#include "ffi/host/records.h"
+#include "ffi/host/riegeli.h"
+#include "ffi/host/tar.h"
+#include "ffi/module_parts.h"
+
+namespace nb = nanobind;
+
+namespace jaxdali {
+namespace {
+
+void ScanMemory(RecordBatch& batch, const std::vector<Vector<const uint8_t> >& records, int pool_id) {
+  if (static_cast<int>(records.size()) != batch.n()) throw nb::value_error("scan_memory: number of records");
+  std::vector<std::string_view> views;
+  for (const auto& r : records) views.emplace_back(reinterpret_cast<const char*>(r.data()), r.size());
+  auto pool = Pool(pool_id);
+  nb::gil_scoped_release release;
+  batch.ScanMemory(views, pool.get());
+}
+
+void ScanFiles(RecordBatch& batch, const FileTable& table, Vector<const int64_t> stamps, Vector<const int64_t> index,
+               Vector<const int64_t> offsets, Vector<const int64_t> sizes, Vector<uint8_t> checked, int pool_id) {
+  const auto n = static_cast<size_t>(batch.n());
+  if (index.size() != n || offsets.size() != n || sizes.size() != n || checked.size() != n ||
+      static_cast<int64_t>(stamps.size()) != 2 * table.size())
+    throw nb::value_error("scan_files: lengths differ");
+  for (size_t i = 0; i < n; i++)
+    if (index.data()[i] < 0 || index.data()[i] >= table.size()) throw nb::value_error("scan_files: no such file");
+  auto pool = Pool(pool_id);
+  nb::gil_scoped_release release;
+  batch.ScanFiles(table, stamps.data(), index.data(), offsets.data(), sizes.data(), checked.data(), pool.get());
+}
+
+void Describe(const RecordBatch& batch, nb::ndarray<int32_t, nb::ndim<2>, nb::c_contig, nb::device::cpu> types,
+              nb::ndarray<int64_t, nb::ndim<2>, nb::c_contig, nb::device::cpu> counts,
+              nb::ndarray<int64_t, nb::ndim<3>, nb::c_contig, nb::device::cpu> dims) {
+  const auto n = static_cast<size_t>(batch.n()), fields = static_cast<size_t>(batch.fields());
+  if (types.shape(0) != n || types.shape(1) != fields || counts.shape(0) != n || counts.shape(1) != fields ||
+      dims.shape(0) != n || dims.shape(1) != fields || dims.shape(2) != 3)
+    throw nb::value_error("describe: shapes");
+  for (int i = 0; i < batch.n(); i++)
+    for (int k = 0; k < batch.fields(); k++) {
+      const FieldInfo& info = batch.info(i, k);
+      const size_t at = static_cast<size_t>(i) * fields + static_cast<size_t>(k);
+      types.data()[at] = static_cast<int32_t>(info.type);
+      counts.data()[at] = info.count;
+      std::copy_n(info.dims, 3, dims.data() + 3 * at);
+    }
+}
+
+std::vector<std::pair<int, std::string> > Errors(const RecordBatch& batch) {
+  std::vector<std::pair<int, std::string> > found;
+  for (int i = 0; i < batch.n(); i++)
+    if (!batch.error(i).empty()) found.emplace_back(i, batch.error(i));
+  return found;
+}
+
+void FillField(RecordBatch& batch, int field, AnyArray data, Vector<const int64_t> starts, Vector<const bool> skip,
+               int pool_id) {
+  const auto n = static_cast<size_t>(batch.n());
+  if (field < 0 || field >= batch.fields() || starts.size() != n || skip.size() != n)
+    throw nb::value_error("fill: lengths differ");
+  const int bytes = data.dtype().bits / 8;
+  for (int i = 0; i < batch.n(); i++) {
+    if (skip.data()[i] || !batch.error(i).empty()) continue;
+    const FieldInfo& info = batch.info(i, field);
+    const bool fits = info.type == ValueType::kNone     ? true
+                      : info.type == ValueType::kBytes  ? bytes == 1
+                      : info.type == ValueType::kFloats ? bytes == 4
+                                                        : bytes == 4 || bytes == 8;
+    if (!fits) throw nb::value_error("fill: another type");
+    if (starts.data()[i] < 0 || info.count > static_cast<int64_t>(data.size()) - starts.data()[i])
+      throw nb::value_error("fill: a place outside the buffer");
+  }
+  auto pool = Pool(pool_id);
+  nb::gil_scoped_release release;
+  batch.Fill(field, data.data(), bytes, starts.data(), skip.data(), pool.get());
+}
+
+// A view, as long as its owner lives and is not changed.
+nb::ndarray<nb::numpy, const int64_t, nb::shape<-1, 2>, nb::c_contig> Extents(
+    const std::vector<TarSamples::Extent>& x) {
+  const size_t shape[] = {x.size(), 2};
+  return {x.empty() ? nullptr : x[0].data(), 2, shape, nb::handle()};
+}
+
+}  // namespace
+
+void DefineFiles(nb::module_& m) {
+  nb::class_<FileTable>(m, "FileTable", "Paths, so that a batch of files is named by integers.")
+      .def(
+          "__init__",
+          [](FileTable* self, nb::bytes root, nb::bytes names, Vector<const int64_t> ends) {
+            new (self) FileTable(std::string(root.c_str(), root.size()), std::string(names.c_str(), names.size()),
+                                 std::vector<int64_t>(ends.data(), ends.data() + ends.size()));
+          },
+          nb::arg("root"), nb::arg("names"), nb::arg("ends"))
+      .def("__len__", &FileTable::size);
+  m.def(
+      "file_sizes",
+      [](const FileTable& table, Vector<const int64_t> index, Vector<int64_t> sizes, Vector<int32_t> error,
+         int pool_id) {
+        if (sizes.size() != index.size() || error.size() != index.size()) throw nb::value_error("lengths differ");
+        auto pool = Pool(pool_id);
+        nb::gil_scoped_release release;
+        FileSizes(table, index.data(), static_cast<int>(index.size()), sizes.data(), error.data(), pool.get());
+      },
+      "bytes and errno of each file");
+  m.def(
+      "file_heads",
+      [](const FileTable& table, Vector<const int64_t> index,
+         nb::ndarray<uint8_t, nb::ndim<2>, nb::c_contig, nb::device::cpu> heads, Vector<int64_t> sizes,
+         Vector<int32_t> error, int pool_id) {
+        const size_t n = index.size();
+        if (heads.shape(0) != n || sizes.size() != n || error.size() != n) throw nb::value_error("lengths differ");
+        auto pool = Pool(pool_id);
+        nb::gil_scoped_release release;
+        FileHeads(table, index.data(), static_cast<int>(n), heads.data(), static_cast<int64_t>(heads.shape(1)),
+                  sizes.data(), error.data(), pool.get());
+      },
+      "the first bytes of each file, its size, and errno");
+  m.def(
+      "read_files",
+      [](const FileTable& table, Vector<const int64_t> index, Vector<uint8_t> data, Vector<const int64_t> starts,
+         Vector<const int64_t> sizes, Vector<int32_t> error, int pool_id) {
+        size_t n = index.size();
+        if (starts.size() != n || sizes.size() != n || error.size() != n) throw nb::value_error("lengths differ");
+        for (size_t i = 0; i < n; i++)
+          if (starts.data()[i] < 0 || sizes.data()[i] < 0 ||
+              starts.data()[i] + sizes.data()[i] > static_cast<int64_t>(data.size()))
+            throw nb::value_error("a file's place lies outside the buffer");
+        auto pool = Pool(pool_id);
+        nb::gil_scoped_release release;
+        ReadFiles(table, index.data(), static_cast<int>(n), data.data(), starts.data(), sizes.data(), error.data(),
+                  pool.get());
+      },
+      "the files' bytes, each at its place in a buffer");
+  nb::class_<RecordBatch>(m, "RecordBatch", "The records of a batch: found in containers, taken apart, copied.")
+      .def(
+          "__init__",
+          [](RecordBatch* self, RecordFormat format, std::vector<std::string> names, int fields, int n) {
+            if (fields < 0 || n < 0 ||
+                (format == RecordFormat::kExample && names.size() != static_cast<size_t>(fields)))
+              throw nb::value_error("RecordBatch: fields");
+            new (self) RecordBatch({format, std::move(names), fields}, n);
+          },
+          nb::arg("format"), nb::arg("names"), nb::arg("fields"), nb::arg("n"))
+      .def("scan_memory", &ScanMemory, nb::arg("records"), nb::arg("pool"), "Looks at records that lie in memory")
+      .def("scan_files", &ScanFiles, nb::arg("table"), nb::arg("stamps"), nb::arg("index"), nb::arg("offsets"),
+           nb::arg("sizes"), nb::arg("checked"), nb::arg("pool"), "Looks at records that lie in files")
+      .def("describe", &Describe, nb::arg("types"), nb::arg("counts"), nb::arg("dims"),
+           "Types (ValueType), number of values, and shapes, of each record's fields")
+      .def("errors", &Errors, "(record, why) of those that can't be read")
+      .def("fill", &FillField, nb::arg("field"), nb::arg("data"), nb::arg("starts"), nb::arg("skip"), nb::arg("pool"),
+           "Copies a field's values, each record's to its place");
+  m.def(
+      "crc32c",
+      [](nb::bytes data) {
+        return Crc32c(0, reinterpret_cast<const uint8_t*>(data.c_str()), static_cast<int64_t>(data.size()));
+      },
+      "CRC-32C (Castagnoli)");
+  m.def(
+      "highway_hash",
+      [](Vector<const uint8_t> data, const HashKey& key) {
+        HighwayHash hash(key);
+        hash.Append(data.data(), static_cast<int64_t>(data.size()));
+        return hash.Finish();
+      },
+      nb::arg("data"), nb::arg("key") = kRiegeliKey, "HighwayHash of 64 bits; without a key: by Riegeli's");
+  m.def(
+      "check_chunks",
+      [](nb::ndarray<const uint8_t, nb::ndim<2>, nb::c_contig, nb::device::cpu> heads, Vector<const int64_t> head_sizes,
+         Vector<const uint8_t> data, Vector<const int64_t> starts, Vector<const int64_t> sizes, Vector<int32_t> error,
+         int pool_id) {
+        const size_t n = heads.shape(0);
+        if (head_sizes.size() != n || starts.size() != n || sizes.size() != n || error.size() != n)
+          throw nb::value_error("lengths differ");
+        for (size_t i = 0; i < n; i++)
+          if (head_sizes.data()[i] < kChunkHeader || head_sizes.data()[i] > static_cast<int64_t>(heads.shape(1)) ||
+              starts.data()[i] < 0 || sizes.data()[i] < 0 ||
+              starts.data()[i] > static_cast<int64_t>(data.size()) - sizes.data()[i])
+            throw nb::value_error("a chunk lies outside the buffer");
+        auto pool = Pool(pool_id);
+        nb::gil_scoped_release release;
+        CheckChunks(heads.data(), static_cast<int64_t>(heads.shape(1)), head_sizes.data(), static_cast<int>(n),
+                    data.data(), starts.data(), sizes.data(), error.data(), pool.get());
+      },
+      "Checks the checksums of Riegeli's chunks of one record: 1: of the header, 2: it is another chunk, 3: of the "
+      "data");
+  m.def(
+      "parse_integers",
+      [](nb::bytes text, Vector<int64_t> out) {
+        int64_t bad;
+        const int64_t n =
+            ParseIntegers({text.c_str(), text.size()}, out.data(), static_cast<int64_t>(out.size()), &bad);
+        return std::pair(n, bad);
+      },
+      nb::arg("text"), nb::arg("out"), "How many numbers a text has, and the offset of what is none, or -1");
+  nb::class_<TarSamples>(m, "TarSamples", "The samples of WebDataset archives: where each output's member is.")
+      .def(nb::init<std::vector<std::vector<std::string> >, bool, TarSamples::Missing, bool>(), nb::arg("extensions"),
+           nb::arg("fold_case"), nb::arg("missing"), nb::arg("keep_names"))
+      .def("begin_file", &TarSamples::BeginFile, nb::arg("samples"), "The next file begins, with so many samples")
+      .def(
+          "scan", [](TarSamples& self, nb::bytes path) { return self.Scan({path.c_str(), path.size()}); },
+          nb::arg("path"), "Goes through an archive; what is wrong with it, to be put behind its path")
+      .def(
+          "parse",
+          [](TarSamples& self, nb::bytes lines, int width, int64_t at) {
+            return self.Parse({lines.c_str(), lines.size()}, width, at);
+          },
+          nb::arg("lines"), nb::arg("width"), nb::arg("at"), "Lines of an index; what is wrong with them")
+      .def("__len__", &TarSamples::size)
+      .def_prop_ro("lines", &TarSamples::lines, "of this file's index")
+      .def(
+          "name",
+          [](const TarSamples& self, int64_t i) {
+            const std::string_view name = self.name(i);
+            return nb::bytes(name.data(), name.size());
+          },
+          nb::arg("i"), "of a sample's first member, where names are kept")
+      .def(
+          "column",
+          [](const TarSamples& self, int output) {
+            if (output < 0 || output >= self.outputs()) throw nb::value_error("TarSamples: no such output");
+            return Extents(self.column(output));
+          },
+          nb::arg("output"), nb::rv_policy::reference_internal, "offset and size of an output's members, i64[n, 2]")
+      .def(
+          "blocks", [](const TarSamples& self) { return Extents(self.blocks()); }, nb::rv_policy::reference_internal,
+          "(first sample, offset of its line in the index) of parts of the list, i64[blocks, 2]");
+  m.def(
+      "tar_index",
+      [](nb::bytes path, nb::callable progress) {
+        const TarIndex index = IndexOf({path.c_str(), path.size()}, [&](int64_t n) { progress(n); });
+        return nb::make_tuple(nb::bytes(index.text.data(), index.text.size()), index.samples, index.error);
+      },
+      nb::arg("path"), nb::arg("progress"), "The lines of an archive's index, how many they are, and what is wrong");
+  m.def(
+      "read_ranges",
+      [](const FileTable& table, Vector<const int64_t> files, Vector<const int64_t> offsets, Vector<uint8_t> data,
+         Vector<const int64_t> starts, Vector<const int64_t> sizes, Vector<const int64_t> file_sizes,
+         Vector<int32_t> error, int pool_id) {
+        size_t n = files.size();
+        if (offsets.size() != n || starts.size() != n || sizes.size() != n || error.size() != n ||
+            static_cast<int64_t>(file_sizes.size()) != table.size())
+          throw nb::value_error("lengths differ");
+        for (size_t i = 0; i < n; i++) {
+          if (files.data()[i] < 0 || files.data()[i] >= table.size() || offsets.data()[i] < 0)
+            throw nb::value_error("there is no such range");
+          if (starts.data()[i] < 0 || sizes.data()[i] < 0 ||
+              starts.data()[i] > static_cast<int64_t>(data.size()) - sizes.data()[i])
+            throw nb::value_error("a range's place lies outside the buffer");
+        }
+        auto pool = Pool(pool_id);
+        nb::gil_scoped_release release;
+        ReadRanges(table, files.data(), offsets.data(), static_cast<int>(n), data.data(), starts.data(), sizes.data(),
+                   file_sizes.data(), error.data(), pool.get());
+      },
+      "the bytes of ranges of files, each at its place in a buffer");
+}
+
+}  // namespace jaxdali

@@ -1,0 +1,146 @@
+#include <nanobind/stl/vector.h>
+
+#include <algorithm>
+#include <array>
+#include <utility>
+#include <vector>
+
+#include "ffi/common/batch.h"
+#include "ffi/cpu_codecs/image_header.h"
+#include "ffi/cuda_jpeg/table.h"
+#include "ffi/decode/decode.h"
+#include "ffi/module_parts.h"
+
+namespace nb = nanobind;
+
+namespace jaxdali {
+namespace {
+
+using Rows = nb::ndarray<int32_t, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
+
+// A packed batch of encoded images, all shards: what jaxdali._core.ragged.Packed has.
+struct EncodedBatch {
+  const uint8_t* bytes;
+  const int32_t* offsets;
+  const int64_t* sizes;
+  int64_t n, per_shard, capacity;
+
+  EncodedBatch(const nb::ndarray<const uint8_t, nb::ndim<2>, nb::c_contig>& data, const Vector<const int32_t>& starts,
+               const Vector<const int64_t>& lengths)
+      : bytes(data.data()), offsets(starts.data()), sizes(lengths.data()), n(static_cast<int64_t>(starts.shape(0))) {
+    const auto shards = static_cast<int64_t>(data.shape(0));
+    capacity = static_cast<int64_t>(data.shape(1));
+    if (shards == 0 || n % shards != 0 || static_cast<int64_t>(lengths.shape(0)) != n)
+      throw nb::value_error("encoded images: lengths of the operands differ");
+    per_shard = n / shards;
+    for (int64_t i = 0; i < n; i++) {
+      const int64_t start = offsets[i] * kAlignment;
+      if (start < 0 || sizes[i] < 0 || start + sizes[i] > capacity)
+        throw nb::value_error("encoded images: a sample outside the buffer");
+    }
+  }
+
+  const uint8_t* operator[](int64_t i) const { return bytes + i / per_shard * capacity + offsets[i] * kAlignment; }
+};
+
+ImageInfo* Info(const Rows& info, int64_t n) {
+  if (static_cast<int64_t>(info.shape(0)) != n || info.shape(1) != kInfoColumns)
+    throw nb::value_error("info must be i32[N, INFO_COLUMNS]");
+  return reinterpret_cast<ImageInfo*>(info.data());
+}
+
+jpeg::ImageTable* Tables(const Rows& tables) {
+  if (tables.shape(1) != jpeg::kTableWords) throw nb::value_error("tables must be i32[N, TABLE_WORDS]");
+  return reinterpret_cast<jpeg::ImageTable*>(tables.data());
+}
+
+void ParseHeaders(nb::ndarray<const uint8_t, nb::ndim<2>, nb::c_contig> data, Vector<const int32_t> offsets,
+                  Vector<const int64_t> sizes, Rows info) {
+  const EncodedBatch batch(data, offsets, sizes);
+  ImageInfo* out = Info(info, batch.n);
+  nb::gil_scoped_release release;
+  for (int64_t i = 0; i < batch.n; i++) out[i] = ParseHeader(batch[i], batch.sizes[i]);
+}
+
+void MakeJpegTables(nb::ndarray<const uint8_t, nb::ndim<2>, nb::c_contig> data, Vector<const int32_t> offsets,
+                    Vector<const int64_t> sizes, Rows info, Vector<const bool> usable, Rows tables, int pool_id) {
+  const EncodedBatch batch(data, offsets, sizes);
+  const ImageInfo* rows = Info(info, batch.n);
+  jpeg::ImageTable* out = Tables(tables);
+  if (static_cast<int64_t>(usable.shape(0)) != batch.n || static_cast<int64_t>(tables.shape(0)) != batch.n)
+    throw nb::value_error("make_jpeg_tables: lengths of the operands differ");
+  auto pool = Pool(pool_id);
+  nb::gil_scoped_release release;
+  pool->Run(static_cast<int>(batch.n), [&](int i) {
+    const bool jpeg = usable.data()[i] && rows[i].format == static_cast<int32_t>(Format::kJpeg);
+    if (!jpeg || !jpeg::MakeTable(batch[i], batch.sizes[i], rows[i], &out[i])) out[i].kind = 0;
+  });
+}
+
+int64_t PlanJpegWorkspace(Rows tables, int64_t shards, int subsequence_bits) {
+  jpeg::ImageTable* rows = Tables(tables);
+  const auto n = static_cast<int64_t>(tables.shape(0));
+  if (shards <= 0 || n % shards != 0) throw nb::value_error("plan_jpeg_workspace: number of shards");
+  int64_t most = 0;
+  for (int64_t s = 0; s < shards; s++)
+    most = std::max(most, jpeg::PlanWorkspace(rows + s * (n / shards), static_cast<int>(n / shards), subsequence_bits));
+  return most;
+}
+
+DType TypeOf(const AnyArray& a) {
+  const auto [code, bits] = std::pair(a.dtype().code, a.dtype().bits);
+  const int wide = bits == 8 ? 0 : bits == 16 ? 1 : bits == 32 ? 2 : 3;
+  if (code == static_cast<uint8_t>(nb::dlpack::dtype_code::Float) && wide > 0)
+    return std::array{DType::kF16, DType::kF32, DType::kF64}[wide - 1];
+  if (code == static_cast<uint8_t>(nb::dlpack::dtype_code::UInt))
+    return std::array{DType::kU8, DType::kU16, DType::kU32, DType::kU64}[wide];
+  if (code == static_cast<uint8_t>(nb::dlpack::dtype_code::Int))
+    return std::array{DType::kI8, DType::kI16, DType::kI32, DType::kI64}[wide];
+  throw nb::type_error("unknown element type");
+}
+
+std::vector<int> DecodeImages(const std::vector<Vector<const uint8_t> >& data, Rows info,
+                              const std::vector<AnyArray>& out, int output_type, bool adjust_orientation,
+                              bool fast_idct, int pool_id) {
+  const auto n = static_cast<int64_t>(data.size());
+  const ImageInfo* rows = Info(info, n);
+  if (out.size() != data.size()) throw nb::value_error("decode_images: lengths of the operands differ");
+  const DecodeOptions options{static_cast<ImageType>(output_type), adjust_orientation, fast_idct};
+  std::vector<DType> dtypes;
+  for (const AnyArray& a : out) {
+    if (a.ndim() != 3) throw nb::value_error("decode_images: results must be [H, W, C]");
+    dtypes.push_back(TypeOf(a));
+  }
+  std::vector<int> status(data.size());
+  auto pool = Pool(pool_id);
+  nb::gil_scoped_release release;
+  pool->Run(static_cast<int>(n), [&](int i) {
+    const AnyArray& a = out[i];
+    status[i] = DecodeImage(data[i].data(), static_cast<int64_t>(data[i].size()), rows[i], options, dtypes[i], a.data(),
+                            static_cast<int64_t>(a.shape(0)), static_cast<int64_t>(a.shape(1)),
+                            static_cast<int64_t>(a.shape(2)));
+  });
+  return status;
+}
+
+}  // namespace
+
+void DefineImages(nb::module_& m) {
+  m.def("parse_headers", &ParseHeaders, nb::arg("data"), nb::arg("offsets"), nb::arg("sizes"), nb::arg("info"),
+        "Headers of a packed batch of encoded images (u8[S, capacity], i32[N] in units of kAlignment, i64[N]) into "
+        "info i32[N, columns]");
+  m.attr("INFO_COLUMNS") = kInfoColumns;
+  m.def("make_jpeg_tables", &MakeJpegTables, nb::arg("data"), nb::arg("offsets"), nb::arg("sizes"), nb::arg("info"),
+        nb::arg("usable"), nb::arg("tables"), nb::arg("pool"),
+        "What GPU kernels know of each image (i32[N, TABLE_WORDS]); the first word is 0 where they can't decode it");
+  m.def("plan_jpeg_workspace", &PlanJpegWorkspace, nb::arg("tables"), nb::arg("shards"),
+        nb::arg("subsequence_bits") = 0,
+        "Gives each image its part of its shard's working memory; the bytes that the largest needs. How many bits a "
+        "thread decodes at a time is chosen by the amount of data, unless given");
+  m.attr("TABLE_WORDS") = jpeg::kTableWords;
+  m.def("decode_images", &DecodeImages, nb::arg("data"), nb::arg("info"), nb::arg("out"), nb::arg("output_type"),
+        nb::arg("adjust_orientation"), nb::arg("fast_idct"), nb::arg("pool"),
+        "Decodes images into arrays [H, W, C] on a thread pool; the status of each");
+}
+
+}  // namespace jaxdali

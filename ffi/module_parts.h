@@ -1,0 +1,32 @@
+// The parts of the module `_cpu`, and what they share.
+#ifndef JAXDALI_FFI_MODULE_PARTS_H_
+#define JAXDALI_FFI_MODULE_PARTS_H_
+
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+
+#include <memory>
+
+#include "ffi/common/thread_pool.h"
+
+namespace jaxdali {
+
+void DefineTables(nanobind::module_& m);  // enums and constants, for Python: each is named once, in C++
+void DefineImages(nanobind::module_& m);  // headers and decoding
+void DefineFiles(nanobind::module_& m);   // reading, and records of containers
+void DefineRandom(nanobind::module_& m);  // order and numbers
+
+template <class T>
+using Vector = nanobind::ndarray<T, nanobind::ndim<1>, nanobind::c_contig, nanobind::device::cpu>;
+using AnyArray = nanobind::ndarray<nanobind::c_contig, nanobind::device::cpu>;
+
+// The pool of an id, or an exception: only called while the GIL is held.
+inline std::shared_ptr<ThreadPool> Pool(int id) {
+  auto pool = ThreadPool::Get(id);
+  if (!pool) throw nanobind::value_error("unknown thread pool");
+  return pool;
+}
+
+}  // namespace jaxdali
+
+#endif  // JAXDALI_FFI_MODULE_PARTS_H_

@@ -1,0 +1,47 @@
+#include "ffi/host/philox.h"
+#include "ffi/host/shuffle.h"
+#include "ffi/module_parts.h"
+
+namespace nb = nanobind;
+
+namespace jaxdali {
+
+void DefineRandom(nb::module_& m) {
+  m.def(
+      "shuffle_epochs",
+      [](Vector<int64_t> order, uint64_t seed, int64_t first, int64_t last) {
+        if (order.size() >> 32) throw nb::value_error("shuffle_epochs: 2^32 entries and more");
+        nb::gil_scoped_release release;
+        ShuffleEpochs(order.data(), static_cast<int64_t>(order.size()), seed, first, last);
+      },
+      nb::arg("order"), nb::arg("seed"), nb::arg("first"), nb::arg("last"),
+      "Shuffles a list in its place, once for each of the epochs first .. last, as DALI does");
+  m.def(
+      "philox",
+      [](Vector<const uint32_t> counter, uint64_t key) {
+        if (counter.size() != 4) throw nb::value_error("a counter is 4 words");
+        const uint32_t* c = counter.data();
+        Philox4 r = Philox({c[0], c[1], c[2], c[3]}, key);
+        return nb::make_tuple(r[0], r[1], r[2], r[3]);
+      },
+      "one block of Philox4x32-10");
+  m.def("stream_key", &StreamKey, nb::arg("seed"), nb::arg("stream"));
+  m.def(
+      "random_fill",
+      [](uint64_t key, int distribution, Vector<const int64_t> epoch, Vector<const int64_t> position,
+         Vector<const int64_t> starts, Vector<const int64_t> sizes, Vector<double> out, int pool_id) {
+        size_t n = sizes.size();
+        if (epoch.size() != n || position.size() != n || starts.size() != n) throw nb::value_error("lengths differ");
+        for (size_t i = 0; i < n; i++)
+          if (starts.data()[i] < 0 || sizes.data()[i] < 0 ||
+              starts.data()[i] + sizes.data()[i] > static_cast<int64_t>(out.size()))
+            throw nb::value_error("a sample's place lies outside the buffer");
+        auto pool = Pool(pool_id);
+        nb::gil_scoped_release release;
+        Fill(key, static_cast<Distribution>(distribution), epoch.data(), position.data(), starts.data(), sizes.data(),
+             static_cast<int>(n), out.data(), pool.get());
+      },
+      "random doubles of each sample, each sample's at its place in a buffer");
+}
+
+}  // namespace jaxdali
