@@ -81,7 +81,6 @@ NB_MODULE(_cpu, m) {
   jaxdali::DefineRandom(m);
   m.def("targets", &Targets, "FFI target names to capsules");
   m.def("build_info", &jaxdali::BuildInfo, "compiler, codecs and SIMD level, by name");
-  m.attr("EXTENSION_VERSION") = jaxdali::kExtensionVersion;
   m.def(
       "run_on_pool", [] { return reinterpret_cast<uintptr_t>(&jaxdali::RunOnPool); },
       "address of RunOnPool, for jaxdali_connect of ffi/common/extension.h");

@@ -200,8 +200,7 @@ void DefineFiles(nb::module_& m) {
         CheckChunks(heads.data(), static_cast<int64_t>(heads.shape(1)), head_sizes.data(), static_cast<int>(n),
                     data.data(), starts.data(), sizes.data(), error.data(), pool.get());
       },
-      "Checks the checksums of Riegeli's chunks of one record: 1: of the header, 2: it is another chunk, 3: of the "
-      "data");
+      "Checks the checksums of Riegeli's chunks of one record: a ChunkError for each, where there was none");
   m.def(
       "parse_integers",
       [](nb::bytes text, Vector<int64_t> out) {

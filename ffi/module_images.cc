@@ -129,7 +129,6 @@ void DefineImages(nb::module_& m) {
   m.def("parse_headers", &ParseHeaders, nb::arg("data"), nb::arg("offsets"), nb::arg("sizes"), nb::arg("info"),
         "Headers of a packed batch of encoded images (u8[S, capacity], i32[N] in units of kAlignment, i64[N]) into "
         "info i32[N, columns]");
-  m.attr("INFO_COLUMNS") = kInfoColumns;
   m.def("make_jpeg_tables", &MakeJpegTables, nb::arg("data"), nb::arg("offsets"), nb::arg("sizes"), nb::arg("info"),
         nb::arg("usable"), nb::arg("tables"), nb::arg("pool"),
         "What GPU kernels know of each image (i32[N, TABLE_WORDS]); the first word is 0 where they can't decode it");
@@ -137,7 +136,6 @@ void DefineImages(nb::module_& m) {
         nb::arg("subsequence_bits") = 0,
         "Gives each image its part of its shard's working memory; the bytes that the largest needs. How many bits a "
         "thread decodes at a time is chosen by the amount of data, unless given");
-  m.attr("TABLE_WORDS") = jpeg::kTableWords;
   m.def("decode_images", &DecodeImages, nb::arg("data"), nb::arg("info"), nb::arg("out"), nb::arg("output_type"),
         nb::arg("adjust_orientation"), nb::arg("fast_idct"), nb::arg("pool"),
         "Decodes images into arrays [H, W, C] on a thread pool; the status of each");

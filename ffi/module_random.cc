@@ -28,7 +28,7 @@ void DefineRandom(nb::module_& m) {
   m.def("stream_key", &StreamKey, nb::arg("seed"), nb::arg("stream"));
   m.def(
       "random_fill",
-      [](uint64_t key, int distribution, Vector<const int64_t> epoch, Vector<const int64_t> position,
+      [](uint64_t key, Distribution distribution, Vector<const int64_t> epoch, Vector<const int64_t> position,
          Vector<const int64_t> starts, Vector<const int64_t> sizes, Vector<double> out, int pool_id) {
         size_t n = sizes.size();
         if (epoch.size() != n || position.size() != n || starts.size() != n) throw nb::value_error("lengths differ");
@@ -38,8 +38,8 @@ void DefineRandom(nb::module_& m) {
             throw nb::value_error("a sample's place lies outside the buffer");
         auto pool = Pool(pool_id);
         nb::gil_scoped_release release;
-        Fill(key, static_cast<Distribution>(distribution), epoch.data(), position.data(), starts.data(), sizes.data(),
-             static_cast<int>(n), out.data(), pool.get());
+        Fill(key, distribution, epoch.data(), position.data(), starts.data(), sizes.data(), static_cast<int>(n),
+             out.data(), pool.get());
       },
       "random doubles of each sample, each sample's at its place in a buffer");
 }

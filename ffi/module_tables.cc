@@ -1,12 +1,27 @@
 #include <cctype>
 #include <string>
 
+#include "ffi/chain/chain.h"
+#include "ffi/common/batch.h"
+#include "ffi/common/border.h"
+#include "ffi/common/interp.h"
+#include "ffi/common/samples.h"
 #include "ffi/common/status.h"
+#include "ffi/common/thread_pool.h"
 #include "ffi/cpu_codecs/image_header.h"
+#include "ffi/cuda_jpeg/table.h"
+#include "ffi/decode/decode.h"
+#include "ffi/equalize/equalize.h"
 #include "ffi/host/files.h"
+#include "ffi/host/philox.h"
 #include "ffi/host/record_parser.h"
+#include "ffi/host/riegeli.h"
 #include "ffi/host/tar.h"
+#include "ffi/jpeg_distortion/jpeg_distortion.h"
 #include "ffi/module_parts.h"
+#include "ffi/reduce/reduce.h"
+#include "ffi/remap/remap.h"
+#include "ffi/stencil/stencil.h"
 
 namespace nb = nanobind;
 
@@ -61,7 +76,62 @@ void DefineTables(nb::module_& m) {
       .value("EMPTY", TarSamples::Missing::kEmpty)
       .value("SKIP", TarSamples::Missing::kSkip)
       .value("ERROR", TarSamples::Missing::kError);
+  nb::enum_<ChunkError>(m, "ChunkError", nb::is_arithmetic(), "what is wrong with a chunk of Riegeli's")
+      .value("NONE", kGoodChunk)
+      .value("HEADER_UNREAD", kHeaderUnread)
+      .value("HEADER_HASH", kHeaderHash)
+      .value("OTHER_CHUNK", kOtherChunk)
+      .value("DATA_HASH", kDataHash);
+  nb::enum_<Distribution>(m, "Distribution", nb::is_arithmetic(), "of random numbers")
+      .value("UNIT", Distribution::kUnit)
+      .value("NORMAL", Distribution::kNormal);
+  nb::enum_<ImageType>(m, "ImageType", nb::is_arithmetic(), "colour space of a decoded image")
+      .value("RGB", ImageType::kRgb)
+      .value("BGR", ImageType::kBgr)
+      .value("GRAY", ImageType::kGray)
+      .value("YCBCR", ImageType::kYcbcr)
+      .value("ANY", ImageType::kAny);
+  nb::enum_<Interp>(m, "Interp", nb::is_arithmetic(), "filter of resizing and warping")
+      .value("NN", Interp::kNN)
+      .value("LINEAR", Interp::kLinear)
+      .value("CUBIC", Interp::kCubic)
+      .value("LANCZOS3", Interp::kLanczos3)
+      .value("TRIANGULAR", Interp::kTriangular)
+      .value("GAUSSIAN", Interp::kGaussian);
+  nb::enum_<Border>(m, "Border", nb::is_arithmetic(), "what stands beyond the border")
+      .value("CONSTANT", Border::kConstant, "another value")
+      .value("REFLECT_101", Border::kReflect101, "dcb|abcd|cba: mirrored at the centre of the outermost element")
+      .value("REFLECT_1001", Border::kReflect1001, "cba|abcd|dcb: mirrored at its edge")
+      .value("WRAP", Border::kWrap, "bcd|abcd|abc")
+      .value("REPLICATE", Border::kReplicate, "aaa|abcd|ddd");
+  nb::enum_<Points>(m, "Points", nb::is_arithmetic(), "which point of an image a pixel is taken from, see remap.h")
+      .value("GIVEN", Points::kGiven)
+      .value("PROJECTIVE", Points::kProjective)
+      .value("SPHERE", Points::kSphere)
+      .value("WATER", Points::kWater)
+      .value("JITTER", Points::kJitter)
+      .value("GRID", Points::kGrid);
+  nb::enum_<Reduction>(m, "Reduction", nb::is_arithmetic(), "over axes")
+      .value("SUM", Reduction::kSum)
+      .value("SQUARES", Reduction::kSquares)
+      .value("MIN", Reduction::kMin)
+      .value("MAX", Reduction::kMax);
+  nb::enum_<StencilReduction>(m, "StencilReduction", nb::is_arithmetic(), "of the window around an element")
+      .value("SUM", StencilReduction::kSum)
+      .value("MEDIAN", StencilReduction::kMedian)
+      .value("MAX", StencilReduction::kMax)
+      .value("MIN", StencilReduction::kMin);
+  m.attr("ALIGNMENT") = kAlignment;
+  m.attr("PLAN_BYTES") = kPlanBytes;
+  m.attr("EXTENSION_VERSION") = kExtensionVersion;
+  m.attr("MOST_STAGES") = kMostStages;
+  m.attr("INFO_COLUMNS") = kInfoColumns;
+  m.attr("TABLE_WORDS") = jpeg::kTableWords;
   m.attr("SIZE_CHANGED") = kSizeChanged;
+  m.attr("CHUNK_HEADER") = kChunkHeader;
+  m.attr("MCU_SIDE") = kMcuSide;
+  m.attr("MCU_BYTES") = kMcuBytes;
+  m.attr("LAB_SIZES") = nb::make_tuple(Lab::kLinear, Lab::kRoot, Lab::kLightness, Lab::kGamma);
   m.def(
       "status_table",
       [] {

@@ -1,6 +1,6 @@
 """NVIDIA DALI's pipeline API, native to JAX: pipelines are traced once and compiled by XLA."""
 
-from ._core import ffi as _ffi  # isort: skip  # noqa: F401  first: it says best what is wrong when the compiled module is missing
+from ._core import compiled as _compiled  # isort: skip  # noqa: F401
 from typing import TYPE_CHECKING as _TYPE_CHECKING
 
 from . import fn as fn

@@ -136,23 +136,138 @@ class Missing(enum.IntEnum):
 
     ERROR = 2
 
+class ChunkError(enum.IntEnum):
+    """what is wrong with a chunk of Riegeli's"""
+
+    NONE = 0
+
+    HEADER_UNREAD = 1
+
+    HEADER_HASH = 2
+
+    OTHER_CHUNK = 3
+
+    DATA_HASH = 4
+
+class Distribution(enum.IntEnum):
+    """of random numbers"""
+
+    UNIT = 0
+
+    NORMAL = 1
+
+class ImageType(enum.IntEnum):
+    """colour space of a decoded image"""
+
+    RGB = 0
+
+    BGR = 1
+
+    GRAY = 2
+
+    YCBCR = 3
+
+    ANY = 4
+
+class Interp(enum.IntEnum):
+    """filter of resizing and warping"""
+
+    NN = 0
+
+    LINEAR = 1
+
+    CUBIC = 2
+
+    LANCZOS3 = 3
+
+    TRIANGULAR = 4
+
+    GAUSSIAN = 5
+
+class Border(enum.IntEnum):
+    """what stands beyond the border"""
+
+    CONSTANT = 0
+    """another value"""
+
+    REFLECT_101 = 1
+    """dcb|abcd|cba: mirrored at the centre of the outermost element"""
+
+    REFLECT_1001 = 2
+    """cba|abcd|dcb: mirrored at its edge"""
+
+    WRAP = 3
+    """bcd|abcd|abc"""
+
+    REPLICATE = 4
+    """aaa|abcd|ddd"""
+
+class Points(enum.IntEnum):
+    """which point of an image a pixel is taken from, see remap.h"""
+
+    GIVEN = 0
+
+    PROJECTIVE = 1
+
+    SPHERE = 2
+
+    WATER = 3
+
+    JITTER = 4
+
+    GRID = 5
+
+class Reduction(enum.IntEnum):
+    """over axes"""
+
+    SUM = 0
+
+    SQUARES = 1
+
+    MIN = 2
+
+    MAX = 3
+
+class StencilReduction(enum.IntEnum):
+    """of the window around an element"""
+
+    SUM = 0
+
+    MEDIAN = 1
+
+    MAX = 2
+
+    MIN = 3
+
+ALIGNMENT: int = 64
+
+PLAN_BYTES: int = 512
+
+EXTENSION_VERSION: int = 2
+
+MOST_STAGES: int = 16
+
+INFO_COLUMNS: int = 13
+
+TABLE_WORDS: int = 690
+
 SIZE_CHANGED: int = -1
+
+CHUNK_HEADER: int = 40
+
+MCU_SIDE: int = 16
+
+MCU_BYTES: int = 384
+
+LAB_SIZES: tuple = (256, 3072, 256, 4096)
 
 def status_table() -> dict:
     """status codes to texts"""
-
-def targets() -> dict:
-    """FFI target names to capsules"""
-
-def build_info() -> dict[str, str]:
-    """compiler, codecs and SIMD level, by name"""
 
 def parse_headers(data: Annotated[NDArray[numpy.uint8], dict(shape=(None, None), order='C', writable=False)], offsets: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], sizes: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], info: Annotated[NDArray[numpy.int32], dict(shape=(None, None), order='C', device='cpu')]) -> None:
     """
     Headers of a packed batch of encoded images (u8[S, capacity], i32[N] in units of kAlignment, i64[N]) into info i32[N, columns]
     """
-
-INFO_COLUMNS: int = 13
 
 def make_jpeg_tables(data: Annotated[NDArray[numpy.uint8], dict(shape=(None, None), order='C', writable=False)], offsets: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], sizes: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], info: Annotated[NDArray[numpy.int32], dict(shape=(None, None), order='C', device='cpu')], usable: Annotated[NDArray[numpy.bool_], dict(shape=(None,), order='C', device='cpu', writable=False)], tables: Annotated[NDArray[numpy.int32], dict(shape=(None, None), order='C', device='cpu')], pool: int) -> None:
     """
@@ -164,21 +279,10 @@ def plan_jpeg_workspace(tables: Annotated[NDArray[numpy.int32], dict(shape=(None
     Gives each image its part of its shard's working memory; the bytes that the largest needs. How many bits a thread decodes at a time is chosen by the amount of data, unless given
     """
 
-TABLE_WORDS: int = 690
-
 def decode_images(data: Sequence[Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)]], info: Annotated[NDArray[numpy.int32], dict(shape=(None, None), order='C', device='cpu')], out: Sequence[Annotated[NDArray, dict(order='C', device='cpu')]], output_type: int, adjust_orientation: bool, fast_idct: bool, pool: int) -> list[int]:
     """
     Decodes images into arrays [H, W, C] on a thread pool; the status of each
     """
-
-EXTENSION_VERSION: int = 2
-
-def run_on_pool() -> int:
-    """address of RunOnPool, for jaxdali_connect of ffi/common/extension.h"""
-
-def pool_create(num_threads: int) -> int: ...
-
-def pool_destroy(id: int) -> None: ...
 
 class FileTable:
     """Paths, so that a batch of files is named by integers."""
@@ -226,7 +330,7 @@ def highway_hash(data: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order
 
 def check_chunks(arg0: Annotated[NDArray[numpy.uint8], dict(shape=(None, None), order='C', device='cpu', writable=False)], arg1: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], arg2: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], arg3: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], arg4: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], arg5: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu')], arg6: int, /) -> None:
     """
-    Checks the checksums of Riegeli's chunks of one record: 1: of the header, 2: it is another chunk, 3: of the data
+    Checks the checksums of Riegeli's chunks of one record: a ChunkError for each, where there was none
     """
 
 def parse_integers(text: bytes, out: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu')]) -> tuple[int, int]:
@@ -281,5 +385,18 @@ def philox(arg0: Annotated[NDArray[numpy.uint32], dict(shape=(None,), order='C',
 
 def stream_key(seed: int, stream: int) -> int: ...
 
-def random_fill(arg0: int, arg1: int, arg2: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], arg3: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], arg4: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], arg5: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], arg6: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu')], arg7: int, /) -> None:
+def random_fill(arg0: int, arg1: Distribution, arg2: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], arg3: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], arg4: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], arg5: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], arg6: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu')], arg7: int, /) -> None:
     """random doubles of each sample, each sample's at its place in a buffer"""
+
+def targets() -> dict:
+    """FFI target names to capsules"""
+
+def build_info() -> dict[str, str]:
+    """compiler, codecs and SIMD level, by name"""
+
+def run_on_pool() -> int:
+    """address of RunOnPool, for jaxdali_connect of ffi/common/extension.h"""
+
+def pool_create(num_threads: int) -> int: ...
+
+def pool_destroy(id: int) -> None: ...

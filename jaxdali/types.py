@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from . import _cpu
 from ._core import names as _names
 from ._core.language import language as _language
 
@@ -54,22 +55,22 @@ class DALIDataType(_Enum):
 class DALIInterpType(_Enum):
     """Interpolation filters of resizing and warping."""
 
-    INTERP_NN = 0
-    INTERP_LINEAR = 1
-    INTERP_CUBIC = 2
-    INTERP_LANCZOS3 = 3
-    INTERP_TRIANGULAR = 4
-    INTERP_GAUSSIAN = 5
+    INTERP_NN = _cpu.Interp.NN
+    INTERP_LINEAR = _cpu.Interp.LINEAR
+    INTERP_CUBIC = _cpu.Interp.CUBIC
+    INTERP_LANCZOS3 = _cpu.Interp.LANCZOS3
+    INTERP_TRIANGULAR = _cpu.Interp.TRIANGULAR
+    INTERP_GAUSSIAN = _cpu.Interp.GAUSSIAN
 
 
 class DALIImageType(_Enum):
     """Colour spaces of decoded images."""
 
-    RGB = 0
-    BGR = 1
-    GRAY = 2
-    YCbCr = 3
-    ANY_DATA = 4
+    RGB = _cpu.ImageType.RGB
+    BGR = _cpu.ImageType.BGR
+    GRAY = _cpu.ImageType.GRAY
+    YCbCr = _cpu.ImageType.YCBCR
+    ANY_DATA = _cpu.ImageType.ANY
 
 
 UINT8 = DALIDataType.UINT8

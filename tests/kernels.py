@@ -9,7 +9,8 @@ from images import picture
 from kernel_calls import INTERNAL, Case, assert_agree, run
 
 from jaxdali import _cpu
-from jaxdali._core.ragged import plan_offsets
+from jaxdali._core.ragged import ALIGNMENT, plan_offsets
+from jaxdali._cpu import Border, Interp, Points, Reduction, StencilReduction
 
 
 def noise(rng: np.random.Generator, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
@@ -61,8 +62,8 @@ def warp_cases(rng: np.random.Generator) -> Iterator[Case]:
 def remap_cases(rng: np.random.Generator) -> Iterator[Case]:
     """Points of each kind; those of waves and spheres where no pixel is nearest by a hair."""
     for number in range(150):
-        points, sampling, border = number % 6, int(rng.integers(3)), int(rng.integers(5))
-        types = (np.uint8, np.uint16, np.int16, np.float16, np.float32, *[np.int32] * (sampling == 0))
+        points, sampling, border = number % len(Points), int(rng.integers(Interp.CUBIC + 1)), int(rng.integers(len(Border)))
+        types = (np.uint8, np.uint16, np.int16, np.float16, np.float32, *[np.int32] * (sampling == Interp.NN))
         dtype, channels, first = types[int(rng.integers(len(types)))], int(rng.integers(1, 5)), int(rng.integers(2))
         planar, shared = bool(rng.integers(2)), bool(rng.integers(2))
         samples, shapes, numbers, maps = [], [], [], []
@@ -91,8 +92,8 @@ def remap_cases(rng: np.random.Generator) -> Iterator[Case]:
             offsets, need = plan_offsets(np.array([[m[which].size] for m in maps]), 1)
             flat = np.zeros(need, np.float32)
             for offset, m in zip(offsets, maps, strict=True):
-                flat[offset * 64 :][: m[which].size] = m[which].ravel()
-            given += [flat, offsets] if points == 0 else [np.zeros(0, np.float32), np.zeros(0, np.int32)]
+                flat[offset * ALIGNMENT :][: m[which].size] = m[which].ravel()
+            given += [flat, offsets] if points == Points.GIVEN else [np.zeros(0, np.float32), np.zeros(0, np.int32)]
         params = (*given, np.array(numbers, np.float64), fill, np.array([1, 1, 1, 1, number % 2], np.int32))
         attrs = {"points": points, "sampling": sampling, "border": border, "first": first}
         yield Case("remap", samples, np.dtype(dtype), shapes, params, attrs, False, f"{np.dtype(dtype)} {attrs}")
@@ -102,7 +103,7 @@ def resize_cases(rng: np.random.Generator) -> Iterator[Case]:
     yield from large_resize_cases(rng)
     for in_type in (np.uint8, np.int16, np.uint16, np.float16, np.float32):
         for out_type in dict.fromkeys((in_type, np.float32)):
-            for interp in range(6):
+            for interp in map(int, Interp):
                 for axes, first, rank in [(2, 0, 3), (1, 1, 3), (2, 1, 3), (3, 0, 4)]:
                     samples, shapes, roi = [], [], []
                     for i in range(4):
@@ -119,7 +120,7 @@ def resize_cases(rng: np.random.Generator) -> Iterator[Case]:
                         roi.append(whole if i < 2 else part)
                     antialias = bool(rng.integers(2))
                     filters = np.full((4, 2), interp, np.int32)
-                    filters[1] = rng.integers(0, 6, 2)  # different ones for shrinking and enlarging
+                    filters[1] = rng.integers(0, len(Interp), 2)  # different ones for shrinking and enlarging
                     attrs = {"first_axis": first, "num_axes": axes, "antialias": antialias}
                     note = f"{np.dtype(in_type)}->{np.dtype(out_type)} filter {interp} {attrs}"
                     yield Case("resize", samples, np.dtype(out_type), shapes, (np.array(roi, np.float32), filters), attrs, False, note)
@@ -340,8 +341,8 @@ def equalize_cases(rng: np.random.Generator) -> Iterator[Case]:
 
 def stencil_cases(rng: np.random.Generator) -> Iterator[Case]:
     for source, result in [(np.uint8, np.uint8), (np.int16, np.float32), (np.float32, np.float32), (np.float16, np.float16)]:
-        for reduction in range(4):
-            for border, (first, axes, rank) in zip(range(5), [(0, 2, 3), (1, 2, 3), (0, 3, 4), (0, 2, 2), (1, 2, 4)], strict=True):
+        for reduction in map(int, StencilReduction):
+            for border, (first, axes, rank) in zip(map(int, Border), [(0, 2, 3), (1, 2, 3), (0, 3, 4), (0, 2, 2), (1, 2, 4)], strict=True):
                 samples = [noise(rng, extents(rng, rank, 40 if rank < 4 else 7), source) for _ in range(4)]
                 window = rng.integers(1, 9 if axes == 2 else 4, (4, axes)).astype(np.int32)
                 anchor = rng.integers(0, window).astype(np.int32)
@@ -365,7 +366,7 @@ def jpeg_distortion_cases(rng: np.random.Generator) -> Iterator[Case]:
 def reduce_cases(rng: np.random.Generator) -> Iterator[Case]:
     for source in (np.uint8, np.int32, np.float16, np.float32, np.bool_):
         for axes in [(), (0,), (0, 1), (1,), (2,), (0, 2), (0, 1, 2)]:
-            for reduction in range(4):
+            for reduction in map(int, Reduction):
                 samples = [noise(rng, extents(rng, 3, 40), source) for _ in range(4)]
                 shapes = [tuple(n for d, n in enumerate(x.shape) if d not in axes) for x in samples]
                 attrs = {"reduction": reduction, "axes": axes}

@@ -9,8 +9,8 @@
 
 namespace jaxdali {
 
-inline constexpr int64_t kAlignment =
-    64;  // elements between possible starts of samples; jaxdali/_core/ragged.py has the same
+// Elements between possible starts of samples.
+inline constexpr int64_t kAlignment = 64;
 
 enum class DType : int32_t { kU8, kU16, kU32, kU64, kI8, kI16, kI32, kI64, kF16, kF32, kF64, kBool };
 

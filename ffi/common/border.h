@@ -8,13 +8,12 @@
 
 namespace jaxdali {
 
-// jaxdali/fn/_families/stencil.py has the same.
 enum class Border : int32_t {
-  kConstant,   // another value
-  kReflect,    // dcb|abcd|cba: mirrored at the centre of the outermost element ("reflect 101")
-  kMirror,     // cba|abcd|dcb: mirrored at its edge ("reflect 1001")
-  kWrap,       // bcd|abcd|abc
-  kReplicate,  // aaa|abcd|ddd
+  kConstant,     // another value
+  kReflect101,   // dcb|abcd|cba: mirrored at the centre of the outermost element ("reflect 101")
+  kReflect1001,  // cba|abcd|dcb: mirrored at its edge ("reflect 1001")
+  kWrap,         // bcd|abcd|abc
+  kReplicate,    // aaa|abcd|ddd
   kCount
 };
 
@@ -32,9 +31,9 @@ JAXDALI_HD inline int64_t Reflect(int64_t i, int64_t n, int twice = 1) {
 JAXDALI_HD inline int64_t Inside(Border border, int64_t i, int64_t n) {
   if (i >= 0 && i < n) return i;
   switch (border) {
-    case Border::kReflect:
+    case Border::kReflect101:
       return Reflect(i, n);
-    case Border::kMirror:
+    case Border::kReflect1001:
       return Reflect(i, n, 0);
     case Border::kWrap:
       i %= n;

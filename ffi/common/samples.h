@@ -6,7 +6,7 @@
 
 namespace jaxdali {
 
-inline constexpr int64_t kPlanBytes = 512;  // for each sample; jaxdali/_core/ffi.py has the same
+inline constexpr int64_t kPlanBytes = 512;  // for each sample
 
 struct Samples {
   int n;

@@ -17,7 +17,7 @@ namespace jpeg {
 struct ImageTable;  // ffi/cuda_jpeg/table.h
 }
 
-// jaxdali.types.DALIImageType
+// Colour spaces of decoded images.
 enum class ImageType : int32_t { kRgb, kBgr, kGray, kYcbcr, kAny };
 
 struct DecodeOptions {

@@ -8,7 +8,7 @@ void TryStencil(Random& random) {
   const DType type = kAllTypes[random(3)], result = random(2) ? type : DType::kF32;
   const int n = 1 + random(4), axes = 1 + random(3), first = random(2), rank = first + axes + random(2);
   const int most = 1 + random(80);
-  const Stencil what = static_cast<Stencil>(random(static_cast<int>(Stencil::kCount)));
+  const StencilReduction what = static_cast<StencilReduction>(random(static_cast<int>(StencilReduction::kCount)));
   const Border border = static_cast<Border>(random(static_cast<int>(Border::kCount)));
   Shapes shapes, out_shapes;
   std::vector<float> weights, fill;

@@ -12,7 +12,8 @@
 
 namespace jaxdali {
 
-inline constexpr int64_t kMcuBytes = 384;  // of a minimum coded unit, 16 x 16 pixels: luminance, Cb, Cr
+inline constexpr int64_t kMcuSide = 16;    // of a minimum coded unit, in pixels
+inline constexpr int64_t kMcuBytes = 384;  // of its luminance, Cb, Cr
 
 // One sample: frames of height x width RGB pixels.
 struct JpegDistortionArgs {
@@ -38,8 +39,8 @@ struct JpegDistortionBatch {
     a->height = in.dim(i, in.ndim - 3);
     a->width = in.dim(i, in.ndim - 2);
     if (in.dim(i, in.ndim - 1) != 3) return kInternal;
-    a->down = (a->height + 15) / 16;
-    a->across = (a->width + 15) / 16;
+    a->down = (a->height + kMcuSide - 1) / kMcuSide;
+    a->across = (a->width + kMcuSide - 1) / kMcuSide;
     a->in = in.bytes(i);
     a->out = out.bytes(i);
     a->tables = tables + int64_t{i} * 128;

@@ -9,7 +9,7 @@ namespace {
 ffi::Error SetUp(RemapBatch* b, F32 map_x, I32 map_x_offsets, F32 map_y, I32 map_y_offsets, F64 numbers, F32 fill,
                  I32 applied, int32_t points, int32_t sampling, int32_t border, int32_t first) {
   if (points < 0 || points > static_cast<int32_t>(Points::kGrid) || sampling < 0 ||
-      sampling > static_cast<int32_t>(Sampling::kCubic) || border < 0 || border >= static_cast<int32_t>(Border::kCount))
+      sampling > static_cast<int32_t>(Interp::kCubic) || border < 0 || border >= static_cast<int32_t>(Border::kCount))
     return ffi::Error::InvalidArgument("remap: attributes");
   const F32 maps[] = {map_x, map_y};
   const I32 offsets[] = {map_x_offsets, map_y_offsets};
@@ -25,7 +25,7 @@ ffi::Error SetUp(RemapBatch* b, F32 map_x, I32 map_x_offsets, F32 map_y, I32 map
   b->applied = applied.typed_data();
   b->first = first;
   b->points = static_cast<Points>(points);
-  b->sampling = static_cast<Sampling>(sampling);
+  b->sampling = static_cast<Interp>(sampling);
   b->border = static_cast<Border>(border);
   if (b->in.ndim != b->out.ndim || first < 0 || (b->in.ndim != first + 2 && b->in.ndim != first + 3))
     return ffi::Error::InvalidArgument("remap: rank of the data");
@@ -48,7 +48,7 @@ JAXDALI_DEFINE_KERNEL(remap, jaxdali::SetUp, jaxdali::Remap, jaxdali::LaunchRema
                           .Arg<jaxdali::F64>()        // numbers [N, ...], see Points
                           .Arg<jaxdali::F32>()        // fill [N, 1 or channels]
                           .Arg<jaxdali::I32>()        // applied [N]; 0: the sample is copied
-                          .Attr<int32_t>("points")    // see Points
-                          .Attr<int32_t>("sampling")  // see Sampling
-                          .Attr<int32_t>("border")    // see Border
+                          .Attr<int32_t>("points")    // Points
+                          .Attr<int32_t>("sampling")  // Interp
+                          .Attr<int32_t>("border")    // Border
                           .Attr<int32_t>("first"));   // the axis H

@@ -6,7 +6,7 @@
 namespace jaxdali {
 namespace {
 
-template <class T, Sampling kSampling>
+template <class T, Interp kSampling>
 struct RemapImages : RemapBatch {
   struct Plan {
     int64_t units;  // pixels; elements to copy

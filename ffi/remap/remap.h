@@ -11,13 +11,14 @@
 #include "ffi/common/convert.h"
 #include "ffi/common/half.h"
 #include "ffi/common/hd.h"
+#include "ffi/common/interp.h"
 #include "ffi/common/samples.h"
 #include "ffi/common/status.h"
 
 namespace jaxdali {
 
-// Which point of the input an output pixel (x, y) is taken from; jaxdali/fn/_families/remap.py has the same. Points are
-// in pixels from the image's corner: pixel 0's centre is 0.5. In brackets the numbers of a sample.
+// Which point of the input an output pixel (x, y) is taken from. Points are in pixels from the image's corner: pixel
+// 0's centre is 0.5. In brackets the numbers of a sample.
 enum class Points : int32_t {
   kGiven,       // operands [frames of the maps: 1 or the image's; what is added to them]
   kProjective,  // [matrix, 3 x 3, of (x, y, 1)]
@@ -26,7 +27,6 @@ enum class Points : int32_t {
   kJitter,      // a random pixel nearby, of a square [key in [0, 1), extent]
   kGrid,        // itself, or none: the squares of a grid [cosine and sine by tile, ratio, where it begins: x, y]
 };
-enum class Sampling : int32_t { kNearest, kLinear, kCubic };  // types.DALIInterpType
 inline constexpr double kNowhere = -1e30, kFarthest = 1e9;
 
 // How many numbers each sample has.
@@ -62,7 +62,7 @@ struct RemapArgs {
   const float* fill;
   int fills;  // 1, or one for each channel
   Points points;
-  Sampling sampling;
+  Interp sampling;
   Border border;
 };
 
@@ -148,7 +148,7 @@ JAXDALI_HD inline void CubicWeights(float f, float* w) {
 }
 
 // Neighbours along an axis, and their weights for the fraction f.
-JAXDALI_HD constexpr int TapsOf(Sampling s) { return s == Sampling::kNearest ? 1 : s == Sampling::kLinear ? 2 : 4; }
+JAXDALI_HD constexpr int TapsOf(Interp s) { return s == Interp::kNN ? 1 : s == Interp::kLinear ? 2 : 4; }
 
 template <int kTaps>
 JAXDALI_HD inline void TapWeights(float f, float* w) {
@@ -161,7 +161,7 @@ JAXDALI_HD inline void TapWeights(float f, float* w) {
 }
 
 // One output pixel, all channels; C of them, 0: any number.
-template <class T, Sampling kSampling, int C = 0>
+template <class T, Interp kSampling, int C = 0>
 JAXDALI_HD inline void SamplePixel(const RemapArgs& a, const T* in, Point p, T* out) {
   constexpr int kTaps = TapsOf(kSampling);
   const int64_t channels = C ? C : a.channels, width = a.in_size[0], height = a.in_size[1];
@@ -174,14 +174,14 @@ JAXDALI_HD inline void SamplePixel(const RemapArgs& a, const T* in, Point p, T* 
     p.x = p.x > kFarthest ? kFarthest : p.x > -kFarthest ? p.x : -kFarthest;
     p.y = p.y > kFarthest ? kFarthest : p.y > -kFarthest ? p.y : -kFarthest;
   }
-  if constexpr (kSampling != Sampling::kNearest) {
+  if constexpr (kSampling != Interp::kNN) {
     p.x -= 0.5;
     p.y -= 0.5;
   }
   const double floor_x = floor(p.x), floor_y = floor(p.y);
   const int64_t first_x = static_cast<int64_t>(floor_x) - (kTaps == 4),
                 first_y = static_cast<int64_t>(floor_y) - (kTaps == 4);
-  if constexpr (kSampling == Sampling::kNearest) {
+  if constexpr (kSampling == Interp::kNN) {
     const int64_t x = Inside(a.border, first_x, width), y = Inside(a.border, first_y, height);
     if (x < 0 || y < 0) {
       for (int64_t c = 0; c < channels; c++) out[c] = ConvertTo<T>(a.fill[c * fill_step]);
@@ -239,7 +239,7 @@ struct RemapBatch {
   const int32_t* applied;  // [n]; 0: the sample is copied
   int fills, first;        // the axis H; W follows, then channels or nothing
   Points points;
-  Sampling sampling;
+  Interp sampling;
   Border border;
 
   // Sample i, which lies inside both buffers.
@@ -280,22 +280,22 @@ struct RemapBatch {
 };
 
 // Whether there is a kernel for the element type.
-inline bool RemapType(DType t, Sampling sampling) {
+inline bool RemapType(DType t, Interp sampling) {
   return t == DType::kU8 || t == DType::kU16 || t == DType::kI16 || t == DType::kF16 || t == DType::kF32 ||
-         (t == DType::kI32 && sampling == Sampling::kNearest);
+         (t == DType::kI32 && sampling == Interp::kNN);
 }
 
-// f(T{}, std::integral_constant<Sampling, ...>{}) of the types above.
+// f(T{}, std::integral_constant<Interp, ...>{}) of the types above.
 template <class F>
-JAXDALI_HD inline auto WithSampling(DType type, Sampling sampling, F f) {
+JAXDALI_HD inline auto WithSampling(DType type, Interp sampling, F f) {
   const auto of = [&](auto t) {
     switch (sampling) {
-      case Sampling::kNearest:
-        return f(t, std::integral_constant<Sampling, Sampling::kNearest>{});
-      case Sampling::kLinear:
-        return f(t, std::integral_constant<Sampling, Sampling::kLinear>{});
+      case Interp::kNN:
+        return f(t, std::integral_constant<Interp, Interp::kNN>{});
+      case Interp::kLinear:
+        return f(t, std::integral_constant<Interp, Interp::kLinear>{});
       default:
-        return f(t, std::integral_constant<Sampling, Sampling::kCubic>{});
+        return f(t, std::integral_constant<Interp, Interp::kCubic>{});
     }
   };
   switch (type) {
@@ -310,7 +310,7 @@ JAXDALI_HD inline auto WithSampling(DType type, Sampling sampling, F f) {
     case DType::kF32:
       return of(float{});
     default:
-      return f(int32_t{}, std::integral_constant<Sampling, Sampling::kNearest>{});
+      return f(int32_t{}, std::integral_constant<Interp, Interp::kNN>{});
   }
 }
 

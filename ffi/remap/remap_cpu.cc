@@ -168,7 +168,7 @@ struct Places {
 };
 
 // The pixels of which all neighbours are inside are made here, the others by SamplePixel, with the same results.
-template <class T, Sampling kSampling, int C, bool kAvx2>
+template <class T, Interp kSampling, int C, bool kAvx2>
 JAXDALI_INLINE void SamplePixels(const RemapArgs& a, const T* in, const double* xs, const double* ys, int64_t n,
                                  T* out) {
   constexpr int kTaps = TapsOf(kSampling);
@@ -199,7 +199,7 @@ JAXDALI_INLINE void SamplePixels(const RemapArgs& a, const T* in, const double* 
     }
     const T* from = in + at[i];
     T* to = out + i * channels;
-    if constexpr (kSampling == Sampling::kNearest) {
+    if constexpr (kSampling == Interp::kNN) {
       for (int64_t c = 0; c < channels; c++) to[c] = from[c];
       continue;
     }
@@ -239,7 +239,7 @@ void FindPortable(const RemapArgs& a, const float* waves, int64_t frame, int64_t
   FindPoints<kPoints>(a, waves, frame, x, y, n, xs, ys);
 }
 
-template <class T, Sampling kSampling, int C, bool kAvx2>
+template <class T, Interp kSampling, int C, bool kAvx2>
 JAXDALI_INLINE void RemapImages(const RemapArgs& a, Finder find, const float* waves) {
   const T* in = static_cast<const T*>(a.in);
   T* out = static_cast<T*>(a.out);
@@ -263,13 +263,13 @@ JAXDALI_AVX2 void FindAvx2(const RemapArgs& a, const float* waves, int64_t frame
   FindPoints<kPoints>(a, waves, frame, x, y, n, xs, ys);
 }
 
-template <class T, Sampling kSampling, int C>
+template <class T, Interp kSampling, int C>
 JAXDALI_AVX2 void RemapAvx2(const RemapArgs& a, Finder find, const float* waves) {
   RemapImages<T, kSampling, C, true>(a, find, waves);
 }
 #endif
 
-template <class T, Sampling kSampling, int C>
+template <class T, Interp kSampling, int C>
 void RemapChannels(const RemapArgs& a) {
   const std::vector<float> waves = Waves(a);
 #if defined(__x86_64__)

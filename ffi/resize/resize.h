@@ -16,13 +16,11 @@
 #include "ffi/common/convert.h"
 #include "ffi/common/half.h"
 #include "ffi/common/hd.h"
+#include "ffi/common/interp.h"
 #include "ffi/common/samples.h"
 #include "ffi/common/status.h"
 
 namespace jaxdali {
-
-// The values of types.DALIInterpType.
-enum class Interp : int32_t { kNN = 0, kLinear = 1, kCubic = 2, kLanczos3 = 3, kTriangular = 4, kGaussian = 5 };
 
 // A filter as a table, interpolated linearly between entries; 0 outside.
 struct FilterTable {

@@ -10,7 +10,7 @@ ffi::Error SetUp(StencilBatch* b, F32 weights, I32 window, I32 anchor, F32 fill,
                  int32_t reduction, int32_t border) {
   if (first < 0 || axes < 1 || axes > 3 || first + axes > b->in.ndim || b->out.ndim != b->in.ndim)
     return ffi::Error::InvalidArgument("stencil: axes");
-  if (reduction < 0 || reduction >= static_cast<int32_t>(Stencil::kCount) || border < 0 ||
+  if (reduction < 0 || reduction >= static_cast<int32_t>(StencilReduction::kCount) || border < 0 ||
       border >= static_cast<int32_t>(Border::kCount) || !FitsFloat(b->in.dtype) || !FitsFloat(b->out.dtype))
     return ffi::Error::InvalidArgument("stencil: reduction, border or element types");
   const auto dims = weights.dimensions();
@@ -24,7 +24,7 @@ ffi::Error SetUp(StencilBatch* b, F32 weights, I32 window, I32 anchor, F32 fill,
   b->fill = fill.typed_data();
   b->first = first;
   b->axes = axes;
-  b->what = static_cast<Stencil>(reduction);
+  b->what = static_cast<StencilReduction>(reduction);
   b->border = static_cast<Border>(border);
   return ffi::Error::Success();
 }

@@ -25,7 +25,7 @@ struct Elements : StencilBatch {
         p.first[k] = q.rest - a.anchor[k];
       }
       p.outer = q.quotient;
-      StoreElement(out.dtype, a.out, i, what == Stencil::kMedian ? Median(a, p) : Reduced(a, p));
+      StoreElement(out.dtype, a.out, i, what == StencilReduction::kMedian ? Median(a, p) : Reduced(a, p));
     }
   }
 
@@ -38,7 +38,7 @@ struct Elements : StencilBatch {
   // border are left out.
   template <class F>
   JAXDALI_HD void ForEach(const StencilArgs& a, const Place& p, F f) const {
-    const bool left_out = what == Stencil::kMax || what == Stencil::kMin;
+    const bool left_out = what == StencilReduction::kMax || what == StencilReduction::kMin;
     int64_t tap = 0;
     for (int64_t z = 0; z < a.window[0]; z++) {
       const int64_t from_z = Inside(border, p.first[0] + z, a.n[0]);
@@ -57,11 +57,11 @@ struct Elements : StencilBatch {
     }
   }
   JAXDALI_HD float Reduced(const StencilArgs& a, const Place& p) const {
-    float result = what == Stencil::kSum ? 0.0f : what == Stencil::kMax ? -INFINITY : INFINITY;
+    float result = what == StencilReduction::kSum ? 0.0f : what == StencilReduction::kMax ? -INFINITY : INFINITY;
     ForEach(a, p, [&](float v, int64_t tap) {
-      if (what == Stencil::kSum)
+      if (what == StencilReduction::kSum)
         result += v * a.weights[tap];
-      else if (what == Stencil::kMax ? v > result : v < result)
+      else if (what == StencilReduction::kMax ? v > result : v < result)
         result = v;
     });
     return result;

@@ -14,8 +14,7 @@
 
 namespace jaxdali {
 
-// jaxdali/fn/_families/stencil.py has the same.
-enum class Stencil : int32_t { kSum, kMedian, kMax, kMin, kCount };
+enum class StencilReduction : int32_t { kSum, kMedian, kMax, kMin, kCount };
 
 // One sample: [outer, n[0], n[1], n[2], inner]; of two axes n[0] is 1.
 struct StencilArgs {
@@ -39,7 +38,7 @@ struct StencilBatch {
   const float* fill;      // [n] beyond a constant border
   int first, axes;
   int64_t most;
-  Stencil what;
+  StencilReduction what;
   Border border;
 
   JAXDALI_NOINLINE JAXDALI_HD Status Sample(int i, StencilArgs* a) const {
@@ -66,7 +65,7 @@ struct StencilBatch {
       if (out.dim(i, d) != in.dim(i, d)) return kInternal;
       (d < first ? a->outer : a->inner) *= in.dim(i, d);
     }
-    return what == Stencil::kSum && a->Taps() > most ? kInternal : kOk;
+    return what == StencilReduction::kSum && a->Taps() > most ? kInternal : kOk;
   }
 };
 

@@ -43,19 +43,19 @@ JAXDALI_INLINE void Fold(const float* const* from, int64_t taps, int64_t i, floa
 }
 
 // out[i] of from[k][i], k < taps. There are kEach elements more behind each row.
-JAXDALI_INLINE void Reduce(Stencil what, const float* const* from, const float* weights, int64_t taps, int64_t n,
-                           float* out) {
+JAXDALI_INLINE void Reduce(StencilReduction what, const float* const* from, const float* weights, int64_t taps,
+                           int64_t n, float* out) {
   for (int64_t i = 0; i < n; i += kEach) {
-    if (what == Stencil::kSum) {
+    if (what == StencilReduction::kSum) {
       float sum[kEach] = {};
       for (int64_t k = 0; k < taps; k++) {
         const float *v = from[k] + i, weight = weights[k];
         for (int e = 0; e < kEach; e++) sum[e] += v[e] * weight;
       }
       std::memcpy(out + i, sum, sizeof sum);
-    } else if (what == Stencil::kMedian) {
+    } else if (what == StencilReduction::kMedian) {
       Median(from, taps, i, out + i);
-    } else if (what == Stencil::kMax) {
+    } else if (what == StencilReduction::kMax) {
       Fold(from, taps, i, out + i, [](float a, float b) { return a > b ? a : b; });
     } else {
       Fold(from, taps, i, out + i, [](float a, float b) { return a < b ? a : b; });
@@ -64,14 +64,15 @@ JAXDALI_INLINE void Reduce(Stencil what, const float* const* from, const float* 
 }
 
 #if defined(__x86_64__)
-JAXDALI_AVX2 void ReduceAvx2(Stencil what, const float* const* from, const float* weights, int64_t taps, int64_t n,
-                             float* out) {
+JAXDALI_AVX2 void ReduceAvx2(StencilReduction what, const float* const* from, const float* weights, int64_t taps,
+                             int64_t n, float* out) {
   Reduce(what, from, weights, taps, n, out);
 }
 #endif
 
-void ReduceRows(Stencil what, const float* const* from, const float* weights, int64_t taps, int64_t n, float* out) {
-  if (what == Stencil::kMedian && taps > kSorted) {
+void ReduceRows(StencilReduction what, const float* const* from, const float* weights, int64_t taps, int64_t n,
+                float* out) {
+  if (what == StencilReduction::kMedian && taps > kSorted) {
     std::vector<float> values(static_cast<size_t>(taps));
     for (int64_t i = 0; i < n; i++) {
       for (int64_t k = 0; k < taps; k++) values[static_cast<size_t>(k)] = from[k][i];
@@ -91,9 +92,9 @@ class Rows {
   Rows(const StencilBatch& b, const StencilArgs& a)
       : b_(b),
         a_(a),
-        outside_(b.what == Stencil::kMax   ? -std::numeric_limits<float>::infinity()
-                 : b.what == Stencil::kMin ? std::numeric_limits<float>::infinity()
-                                           : a.fill),
+        outside_(b.what == StencilReduction::kMax   ? -std::numeric_limits<float>::infinity()
+                 : b.what == StencilReduction::kMin ? std::numeric_limits<float>::infinity()
+                                                    : a.fill),
         width_(a.out_n[2] + a.window[2] - 1),
         length_(width_ * a.inner + kEach),
         slots_(a.window[0] * a.window[1]),

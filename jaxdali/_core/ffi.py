@@ -13,20 +13,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from .. import _cpu
 from .context import LowerContext, Out
 from .ragged import Ragged
 from .values import Spec
 
-try:
-    from .. import _cpu
-except ImportError as e:
-    raise ImportError(
-        f"jaxdali's compiled module does not load ({e}). If {__file__} is the source folder and not the installed package: "
-        "install with `pip install -e .`, after which both are one, or run Python from another folder"
-    ) from e
-
-STATUS: dict[int, str] = _cpu.status_table()  # code -> text, from ffi/common/status.h
-PLAN_BYTES = 512  # working memory that every call has for each sample; ffi/common/samples.h has the same
+STATUS: dict[int, str] = _cpu.status_table()  # code -> text
 
 for _name, _capsule in _cpu.targets().items():
     jax.ffi.register_ffi_target(_name, _capsule, platform="cpu")
@@ -189,7 +181,7 @@ def call(
       (output, status ``i32[B]``).
     """
     result, layout = _result(ctx.B, spec, out)
-    memory = jax.ShapeDtypeStruct((ctx.B * PLAN_BYTES + scratch,), jnp.uint8)
+    memory = jax.ShapeDtypeStruct((ctx.B * _cpu.PLAN_BYTES + scratch,), jnp.uint8)
     results = (result, jax.ShapeDtypeStruct((ctx.B,), jnp.int32), memory)
     operands = (*flat(image), *layout, ctx.control, *params)
     aliases = {i: 0 for i, x in enumerate(operands) if x is into} if into is not None else None

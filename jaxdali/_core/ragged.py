@@ -18,7 +18,7 @@ from typing import Any
 import jax
 import numpy as np
 
-ALIGNMENT = 64  # elements
+from .._cpu import ALIGNMENT as ALIGNMENT
 
 
 @jax.tree_util.register_dataclass

@@ -17,20 +17,20 @@ import numpy as np
 
 from .. import _cpu
 from .._core.context import HostContext
-from .._cpu import Status
+from .._cpu import CHUNK_HEADER, ChunkError, Status
 from .files import Files
 from .ranges import Ranges, why
 from .storage import Range
 
-BLOCK, BLOCK_HEADER, CHUNK_HEADER = 1 << 16, 24, 40
+BLOCK, BLOCK_HEADER = 1 << 16, 24
 _INSIDE = BLOCK - BLOCK_HEADER
 _MAGIC = 0x71930E704FDAE05E  # of the postscript
 _threads = threading.local()  # a decompressor for each
-_WRONG = {  # of `_cpu.check_chunks`
-    -1: "its chunk's header can't be read",
-    1: "the checksum of its chunk's header is wrong",
-    2: "there is no chunk of one record of this size: the file's table, or the file, is damaged",
-    3: "its checksum is wrong",
+_WRONG = {
+    ChunkError.HEADER_UNREAD: "its chunk's header can't be read",
+    ChunkError.HEADER_HASH: "the checksum of its chunk's header is wrong",
+    ChunkError.OTHER_CHUNK: "there is no chunk of one record of this size: the file's table, or the file, is damaged",
+    ChunkError.DATA_HASH: "its checksum is wrong",
 }
 _AT_ONCE = 1 << 18  # entries of a table that are parsed at once
 
@@ -129,11 +129,11 @@ class PlainRecords(BlockedRanges):
         heads = np.zeros((len(new), CHUNK_HEADER + 16), np.uint8)
         at = logical(self.start[chunks].astype(np.int64)) - head
         error = self._read_logical(chunks, at, head, heads.reshape(-1), np.arange(len(new)) * heads.shape[1], ctx.pool)
-        error = np.where(error != 0, -1, 0).astype(np.int32)
+        error = np.where(error != 0, ChunkError.HEADER_UNREAD, ChunkError.NONE).astype(np.int32)
         _cpu.check_chunks(heads, head, data, places[new], sizes[new], error, ctx.pool)
         for k in np.flatnonzero(error).tolist():
-            ctx.fail(first + int(new[k]), Status.READ_ERROR, f"{self.name(int(chunks[k]))}: {_WRONG[int(error[k])]}")
-        self._checked[chunks[error == 0]] = True
+            ctx.fail(first + int(new[k]), Status.READ_ERROR, f"{self.name(int(chunks[k]))}: {_WRONG[ChunkError(error[k])]}")
+        self._checked[chunks[error == ChunkError.NONE]] = True
 
 
 def joined(data: bytes, start: int) -> bytes:

@@ -7,6 +7,7 @@ import dataclasses
 from collections.abc import Callable
 
 from .._core.operator import SourceOperator, StageOperator
+from .._cpu import MOST_STAGES
 from .plan import Plan, Presence, Ref, Step
 
 
@@ -85,14 +86,13 @@ def fused(plan: Plan, kernels: frozenset[str]) -> Plan:
         if first is None or not (_is_stage(plan, first, kernels) and _is_stage(plan, step, kernels)):
             continue
         together = (first.phase, first.presence) == (step.phase, step.presence)
-        if together and read[step.inputs[0]] == 1 and length[first.id] < _LONGEST - 1:
+        if together and read[step.inputs[0]] == 1 and length[first.id] < MOST_STAGES - 1:
             steps[first.id] = dataclasses.replace(first, fused=True)
             length[step.id] = length[first.id] + 1
     same = all(a is b for a, b in zip(steps.values(), plan.steps, strict=True))
     return plan if same else dataclasses.replace(plan, steps=tuple(steps.values()))
 
 
-_LONGEST = 16  # kMostStages of ffi/chain/chain.h
 _CHAINED = ("decode", "resize", "warp", "window")  # kernels that the kernel `chain` can call
 
 

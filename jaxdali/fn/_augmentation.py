@@ -16,6 +16,7 @@ from .._core.context import HostContext, LowerContext
 from .._core.graph import DataNode
 from .._core.operator import HostOperator, NativeOperator, Setup
 from .._core.values import Spec, Value
+from .._cpu import Reduction
 from ._families import image_layout
 from ._tensor.cast import convert
 
@@ -109,7 +110,7 @@ class Measured(NativeOperator):
     """A function of bytes that depends on what an image, or a frame of a sequence, holds: on numbers of each channel, of all pixels."""
 
     kernel = "table"
-    reductions: ClassVar[tuple[int, ...]]  # of ffi/reduce/reduce.h
+    reductions: ClassVar[tuple[Reduction, ...]]
 
     def table(self, values: Any, found: list[Any], pixels: Any, parameter: Any) -> Any:
         """``f32[images, 1 or channels, 256]``, of `values` ``f32[256]``, each reduction's ``f64[images, channels]``, numbers."""
@@ -145,7 +146,7 @@ class Measured(NativeOperator):
         of, none = Spec(np.dtype(np.float64), 1, (channels,)), jnp.zeros((0,), jnp.float64)
         found, codes = [], []
         for reduction in self.reductions:
-            y, code = _ffi.call("reduce", ctx, x, of, None, none, reduction=reduction, axes=(0, 1))
+            y, code = _ffi.call("reduce", ctx, x, of, None, none, reduction=int(reduction), axes=(0, 1))
             found.append(y)
             codes.append(code)
         table = self.table(jnp.arange(256, dtype=jnp.float32), found, params["pixels"][:, None], params.get("parameter"))
@@ -159,7 +160,7 @@ class Contrasted(Measured):
     """The distance from an image's mean brightness, as the weights of ITU-R BT.601 have it, times a number."""
 
     name = "auto_aug.contrast"
-    reductions = (0,)
+    reductions = (Reduction.SUM,)
 
     def table(self, values: Any, found: list[Any], pixels: Any, parameter: Any) -> Any:
         mean = (found[0] / pixels).astype(jnp.float32)
@@ -171,7 +172,7 @@ class Stretched(Measured):
     """Each channel stretched to the whole range."""
 
     name = "auto_aug.auto_contrast"
-    reductions = (2, 3)
+    reductions = (Reduction.MIN, Reduction.MAX)
 
     def table(self, values: Any, found: list[Any], pixels: Any, parameter: Any) -> Any:
         low, high = (x.astype(jnp.float32)[:, :, None] for x in found)

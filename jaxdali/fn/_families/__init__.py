@@ -2,23 +2,14 @@
 
 from .._elementwise import Elementwise as Elementwise
 from .._elementwise import samples_of_blocks as samples_of_blocks
+from .borders import BORDERS as BORDERS
 from .color_matrix import ColorMatrix as ColorMatrix
 from .layouts import DEFAULT_LAYOUTS as DEFAULT_LAYOUTS
 from .layouts import SPATIAL as SPATIAL
 from .layouts import image_layout as image_layout
 from .layouts import spec_of as spec_of
-from .remap import Points as Points
 from .remap import Remap as Remap
 from .separable import Separable as Separable
-from .stencil import CONSTANT as CONSTANT
-from .stencil import MAX as MAX
-from .stencil import MEDIAN as MEDIAN
-from .stencil import MIN as MIN
-from .stencil import MIRROR as MIRROR
-from .stencil import REFLECT as REFLECT
-from .stencil import REPLICATE as REPLICATE
-from .stencil import SUM as SUM
-from .stencil import WRAP as WRAP
 from .stencil import Around as Around
 from .stencil import Stencil as Stencil
 from .warp import Warp as Warp

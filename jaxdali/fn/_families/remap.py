@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
@@ -14,22 +13,9 @@ from ..._core import ffi as _ffi
 from ..._core.context import HostContext, LowerContext
 from ..._core.operator import NativeOperator, Setup
 from ..._core.values import Spec, Value
+from ..._cpu import Border, Points
 from .._tensor.cast import convert
 from .layouts import image_layout, spec_of
-
-
-class Points(enum.IntEnum):
-    """Which point of the image an output pixel is taken from; ffi/remap/remap.h has the same, with the numbers that each needs."""
-
-    GIVEN = 0
-    PROJECTIVE = 1
-    SPHERE = 2
-    WATER = 3
-    JITTER = 4
-    GRID = 5
-
-
-BORDERS = ("constant", "reflect_101", "reflect", "wrap", "replicate")  # ffi/common/border.h
 
 
 class Remap(NativeOperator):
@@ -46,9 +32,9 @@ class Remap(NativeOperator):
         return types.INTERP_NN
 
     @property
-    def border(self) -> str:
-        """What is outside of the image, one of `BORDERS`; the first: the fill value."""
-        return BORDERS[0]
+    def beyond(self) -> Border:
+        """What is outside of the image; of `Border.CONSTANT` the fill value."""
+        return Border.CONSTANT
 
     def layout(self, image: Spec) -> tuple[str, int]:
         """Layout, and the axis H, behind which W is."""
@@ -82,7 +68,7 @@ class Remap(NativeOperator):
         """What `setup` returns.
 
         Args:
-          numbers: ``f64[N, count]``, see `Points`.
+          numbers: ``f64[N, count]``, see ffi/remap/remap.h.
           size: ``i64[N, 2]``, H and W of the outputs. Default: the images'.
           fill: what is outside, one number or one per channel.
           applied: ``[N]``; of samples where it is 0 the result is the image itself. Default: all.
@@ -108,7 +94,7 @@ class Remap(NativeOperator):
         attrs = {
             "points": int(self.points),
             "sampling": int(self.interpolation),
-            "border": BORDERS.index(self.border),
+            "border": int(self.beyond),
             "first": self.layout(ctx.inputs[0])[1],
         }
         p = ctx.params

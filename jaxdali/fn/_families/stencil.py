@@ -11,9 +11,7 @@ from ..._core import ffi as _ffi
 from ..._core.context import HostContext, LowerContext
 from ..._core.operator import NativeOperator, Setup
 from ..._core.values import Spec, Value
-
-SUM, MEDIAN, MAX, MIN = range(4)  # ffi/stencil/stencil.h
-CONSTANT, REFLECT, MIRROR, WRAP, REPLICATE = range(5)  # ffi/common/border.h
+from ..._cpu import Border, StencilReduction
 
 
 @dataclasses.dataclass
@@ -37,11 +35,11 @@ class Stencil(NativeOperator):
     """A reduction of the window around each element, over the two or three spatial axes."""
 
     kernel = "stencil"
-    reduction: ClassVar[int]  # SUM, MEDIAN, MAX or MIN
+    reduction: ClassVar[StencilReduction]
 
     @property
-    def beyond(self) -> int:
-        """What stands beyond the border: `CONSTANT`, ..."""
+    def beyond(self) -> Border:
+        """What stands beyond the border."""
         raise NotImplementedError(self.name)
 
     def axes(self, image: Spec) -> tuple[int, int]:
@@ -78,7 +76,7 @@ class Stencil(NativeOperator):
     def lower(self, ctx: LowerContext, *arrays: Any) -> Any:
         first, axes = self.axes(ctx.inputs[0])
         params = [ctx.params[n] for n in ("weights", "window", "anchor", "fill")]
-        attrs = {"first": first, "axes": axes, "reduction": self.reduction, "border": self.beyond}
+        attrs = {"first": first, "axes": axes, "reduction": int(self.reduction), "border": int(self.beyond)}
         y, status = _ffi.call("stencil", ctx, arrays[0], ctx.spec, ctx.out[0], *params, **attrs)
         return (y,), status
 

@@ -14,7 +14,7 @@ from ..._core.graph import DataNode
 from ..._core.operator import Setup
 from ..._core.operator_function import Hints, Input, operator_function
 from ..._core.values import Spec, Value
-from ..._cpu import Status
+from ..._cpu import LAB_SIZES, Status
 from .._families import image_layout
 from .equalize import Equalize
 
@@ -22,14 +22,15 @@ from .equalize import Equalize
 @functools.cache
 def lab_tables() -> np.ndarray:
     """The tables of ffi/equalize/equalize.h: sRGB to CIE L*a*b* in 8 bits and back, in OpenCV's fixed point. ``i32[7936]``."""
-    channel = np.arange(256) / 255
+    linears, roots, lightnesses, gammas = LAB_SIZES
+    channel = np.arange(linears) / 255
     linear = 255 * 8 * np.where(channel <= 0.04045, channel / 12.92, ((channel + 0.055) / 1.055) ** 2.4)
-    t = np.arange(3072, dtype=np.float32) * np.float32(1 / (255 * 8))
+    t = np.arange(roots, dtype=np.float32) * np.float32(1 / (255 * 8))
     root = np.float32(1 << 15) * np.where(t < np.float32(216 / 24389), t * np.float32(841 / 108) + np.float32(16 / 116), np.cbrt(t))
-    lightness = np.arange(256) * (100 / 255)
+    lightness = np.arange(lightnesses) * (100 / 255)
     root_of = np.where(lightness <= 8, 16 / 116 + lightness * (841 / 108) / (29 / 3) ** 3, (lightness + 16) / 116)
     y = np.where(lightness <= 8, lightness / (29 / 3) ** 3, root_of**3)
-    light = np.arange(4096) / 4096
+    light = np.arange(gammas) / gammas
     gamma = 255 * np.where(light <= 0.0031308, light * 12.92, 1.055 * light ** (1 / 2.4) - 0.055)
     return np.concatenate([np.rint(x).astype(np.int32) for x in (linear, root, y * (1 << 14), root_of * (1 << 14), gamma)])
 

@@ -13,7 +13,8 @@ from ..._core.graph import DataNode
 from ..._core.operator import Setup
 from ..._core.operator_function import Hints, Input, PerSample, SeededHints, operator_function
 from ..._core.values import Value
-from .._families import Points, Remap
+from ..._cpu import Border, Points
+from .._families import Remap
 from ..random._draw import uniforms
 
 
@@ -28,7 +29,7 @@ class Displacement(Remap):
         return self.interp_type
 
     def numbers(self, ctx: HostContext) -> np.ndarray:
-        """``f64[N, count]``, see `Points`."""
+        """``f64[N, count]``, see ffi/remap/remap.h."""
         raise NotImplementedError(self.name)
 
     def setup(self, ctx: HostContext, *values: Value) -> Setup:
@@ -148,8 +149,8 @@ class Jitter(Displacement):
     seed: int
 
     @property
-    def border(self) -> str:
-        return "replicate"
+    def beyond(self) -> Border:
+        return Border.REPLICATE
 
     def numbers(self, ctx: HostContext) -> np.ndarray:
         return np.column_stack([uniforms(ctx, self.seed, 1), np.full(ctx.N, self.nDegree + 1)])

@@ -13,25 +13,24 @@ from ..._core.graph import DataNode
 from ..._core.operator import Setup
 from ..._core.operator_function import Hints, Input, InputPerFrame, OneOrMore, PerFrame, operator_function
 from ..._core.values import Spec, Value
-from ..._cpu import Status
-from .._families import CONSTANT, MIRROR, REFLECT, REPLICATE, SPATIAL, SUM, WRAP, Around, Stencil, spec_of
+from ..._cpu import Border, Status, StencilReduction
+from .._families import BORDERS, SPATIAL, Around, Stencil, spec_of
 
 BorderMode = Literal["reflect_101", "reflect_1001", "wrap", "clamp", "edge", "constant"]
-_BORDERS = {"reflect_101": REFLECT, "reflect_1001": MIRROR, "wrap": WRAP, "clamp": REPLICATE, "edge": REPLICATE, "constant": CONSTANT}
 
 
 class Filter(Stencil):
     """Inputs: images, filters, perhaps fill values, then those of `args`."""
 
     name = "filter"
-    reduction = SUM
+    reduction = StencilReduction.SUM
     border: BorderMode
     dtype: np.dtype | None
     mode: Literal["same", "valid"]
 
     @property
-    def beyond(self) -> int:
-        return _BORDERS[self.border]
+    def beyond(self) -> Border:
+        return BORDERS[self.border]
 
     def axes(self, image: Spec) -> tuple[int, int]:
         layout = image.layout or SPATIAL[-image.ndim :]  # without a layout all axes are spatial, as in DALI

@@ -12,7 +12,8 @@ from ..._core.graph import DataNode
 from ..._core.operator import Setup
 from ..._core.operator_function import Hints, Input, PerSample, operator_function
 from ..._core.values import Value
-from .._families import Points, Remap
+from ..._cpu import Points
+from .._families import Remap
 
 
 class GridMask(Remap):

@@ -13,7 +13,7 @@ from ..._core.graph import DataNode
 from ..._core.operator import NativeOperator, Setup
 from ..._core.operator_function import Hints, Input, PerSample, operator_function
 from ..._core.values import Spec, Value
-from ..._cpu import Status
+from ..._cpu import MCU_BYTES, MCU_SIDE, Status
 from .._families import image_layout
 
 # ITU-T T.81, tables K.1 and K.2: quantizers of luminance and of chroma for quality 50.
@@ -26,7 +26,6 @@ _CHROMA = """
 99 99 99 99 99 99 99 99  99 99 99 99 99 99 99 99  99 99 99 99 99 99 99 99  99 99 99 99 99 99 99 99
 """
 _TABLES = np.array([_LUMINANCE.split(), _CHROMA.split()], np.int64)
-_UNIT, _UNIT_BYTES = 16, 384  # ffi/jpeg_distortion/jpeg_distortion.h
 
 
 class JpegCompressionDistortion(NativeOperator):
@@ -50,11 +49,11 @@ class JpegCompressionDistortion(NativeOperator):
         quality = np.clip(self.arguments(ctx, values).quality, 1, 100)
         percent = np.where(quality < 50, 5000 // quality, 200 - 2 * quality)
         tables = np.clip((_TABLES * percent[:, None, None] + 50) // 100, 1, 255)
-        units = (-(-shapes[:, -3:-1] // _UNIT)).prod(axis=1) * shapes[:, :-3].prod(axis=1)
+        units = (-(-shapes[:, -3:-1] // MCU_SIDE)).prod(axis=1) * shapes[:, :-3].prod(axis=1)
         units = units.reshape(ctx.S, ctx.B)
         first = (np.cumsum(units, axis=1) - units).reshape(-1)
         params = {"tables": tables.astype(np.int32), "first": first.astype(np.int32)}
-        return Setup((None if ctx.spec.shape is not None else shapes,), params, scratch=_UNIT_BYTES * int(units.sum(axis=1).max(initial=1)))
+        return Setup((None if ctx.spec.shape is not None else shapes,), params, scratch=MCU_BYTES * int(units.sum(axis=1).max(initial=1)))
 
     def lower(self, ctx: LowerContext, *arrays: Any) -> Any:
         params = ctx.params["tables"], ctx.params["first"]  # the CPU kernel leaves the working memory untouched

@@ -14,8 +14,7 @@ from ..._core.graph import DataNode
 from ..._core.operator import Setup
 from ..._core.operator_function import Hints, Input, operator_function
 from ..._core.values import Spec, Value
-from ..._cpu import Status
-from .._families import Points
+from ..._cpu import Points, Status
 from .._families import Remap as Gather
 
 

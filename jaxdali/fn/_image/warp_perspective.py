@@ -14,8 +14,8 @@ from ..._core.graph import DataNode
 from ..._core.operator import Setup
 from ..._core.operator_function import Hints, Input, InputPerFrame, ListOf, OneOrMore, PerFrame, PerSample, operator_function
 from ..._core.values import Spec, Value
-from ..._cpu import Status
-from .._families import Points, Remap
+from ..._cpu import Border, Points, Status
+from .._families import BORDERS, Remap
 from .warp_affine import whole
 
 
@@ -36,8 +36,8 @@ class WarpPerspective(Remap):
         return self.interp_type
 
     @property
-    def border(self) -> str:
-        return self.border_mode
+    def beyond(self) -> Border:
+        return BORDERS[self.border_mode]
 
     def infer(self, image: Spec, *arguments: Spec) -> tuple[Spec, ...]:
         layout, first = self.layout(image)

@@ -11,8 +11,8 @@ from ..._core.declaration import Len, Range
 from ..._core.graph import DataNode
 from ..._core.operator_function import Hints, Input, ListOf, PerSample, operator_function
 from ..._core.values import Spec, Value
-from ..._cpu import Status
-from .._families import MEDIAN, REPLICATE, Around, Stencil, image_layout
+from ..._cpu import Border, Status, StencilReduction
+from .._families import Around, Stencil, image_layout
 
 _LAYOUTS = ("HW", "HWC", "FHWC", "CHW", "FCHW")
 _MOST = 1023
@@ -28,11 +28,11 @@ class MedianBlur(Stencil):
     """The median of a rectangle."""
 
     name = "experimental.median_blur"
-    reduction = MEDIAN
+    reduction = StencilReduction.MEDIAN
 
     @property
-    def beyond(self) -> int:
-        return REPLICATE
+    def beyond(self) -> Border:
+        return Border.REPLICATE
 
     def axes(self, image: Spec) -> tuple[int, int]:
         return plane(image)

@@ -11,12 +11,11 @@ from ..._core.declaration import Len, Range
 from ..._core.graph import DataNode
 from ..._core.operator_function import Hints, Input, ListOf, PerFrame, operator_function
 from ..._core.values import Spec, Value
-from ..._cpu import Status
-from .._families import CONSTANT, MAX, MIN, MIRROR, REFLECT, REPLICATE, WRAP, Around, Stencil
+from ..._cpu import Border, Status, StencilReduction
+from .._families import BORDERS, Around, Stencil
 from ._median_blur import plane
 
 BorderMode = Literal["constant", "replicate", "reflect", "reflect_101", "wrap"]
-_BORDERS = {"constant": CONSTANT, "replicate": REPLICATE, "reflect": MIRROR, "reflect_101": REFLECT, "wrap": WRAP}
 _MOST = 1023
 
 
@@ -24,13 +23,13 @@ class Dilate(Stencil):
     """The largest element of a rectangle."""
 
     name = "experimental.dilate"
-    reduction = MAX
+    reduction = StencilReduction.MAX
     border_mode: BorderMode
     iterations: int
 
     @property
-    def beyond(self) -> int:
-        return _BORDERS[self.border_mode]
+    def beyond(self) -> Border:
+        return BORDERS[self.border_mode]
 
     def axes(self, image: Spec) -> tuple[int, int]:
         return plane(image)
@@ -50,7 +49,7 @@ class Erode(Dilate):
     """The smallest element of a rectangle."""
 
     name = "experimental.erode"
-    reduction = MIN
+    reduction = StencilReduction.MIN
 
 
 @operator_function(Dilate)

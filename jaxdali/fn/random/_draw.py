@@ -37,7 +37,7 @@ def draw(ctx: HostContext, seed: int, sizes: np.ndarray, *, normal: bool = False
     epoch, position = np.ascontiguousarray(ctx.epoch, np.int64), np.ascontiguousarray(ctx.position, np.int64)
     key = stream(ctx, seed)
     key = _cpu.stream_key(key, part) if part else key
-    _cpu.random_fill(key, int(normal), epoch, position, starts, sizes, out, ctx.pool)
+    _cpu.random_fill(key, _cpu.Distribution.NORMAL if normal else _cpu.Distribution.UNIT, epoch, position, starts, sizes, out, ctx.pool)
     return out, starts
 
 

@@ -14,12 +14,12 @@ from ..._core.errors import ArgumentError
 from ..._core.operator import HostOperator, NativeOperator, Setup
 from ..._core.ragged import ALIGNMENT, Ragged
 from ..._core.values import Spec, Value
+from ..._cpu import Reduction as Kind
 from .._families import samples_of_blocks, spec_of
 from .._tensor.cast import convert
 from .._tensor.copy import fit
 from .._windows import axes_of
 
-_SUM, _SQUARES, _MIN, _MAX = range(4)  # ffi/reduce/reduce.h
 _BLOCK = 1 << 15  # elements that stay in the cache
 
 
@@ -27,7 +27,7 @@ class Reduction(HostOperator, NativeOperator):
     """A number, computed in double, of the elements over some axes; `finish` makes the result of it."""
 
     kernel = "reduce"
-    what: ClassVar[int] = _SUM
+    what: ClassVar[Kind] = Kind.SUM
     axes: tuple[int, ...] | int | None
     axis_names: str | None
     keep_dims: bool
@@ -91,7 +91,7 @@ class Reduction(HostOperator, NativeOperator):
         out, spec = ctx.out[0], ctx.spec
         double = dataclasses.replace(spec, dtype=np.dtype(np.float64))
         middle = self._center(ctx, *center)
-        y, status = _ffi.call("reduce", ctx, x, double, out, middle, reduction=self.what, axes=self._axes(ctx.inputs[0]))
+        y, status = _ffi.call("reduce", ctx, x, double, out, middle, reduction=int(self.what), axes=self._axes(ctx.inputs[0]))
         count = ctx.params["count"]
         if isinstance(y, Ragged):
             data = y.data.reshape(-1, ALIGNMENT)
@@ -142,7 +142,7 @@ class Min(Reduction):
     """The least element."""
 
     name = "reductions.min"
-    what = _MIN
+    what = Kind.MIN
 
     def result(self, dtype: np.dtype) -> np.dtype:
         return dtype
@@ -152,14 +152,14 @@ class Max(Min):
     """The greatest element."""
 
     name = "reductions.max"
-    what = _MAX
+    what = Kind.MAX
 
 
 class MeanSquare(Reduction):
     """The mean of the squares."""
 
     name = "reductions.mean_square"
-    what = _SQUARES
+    what = Kind.SQUARES
     dtype: np.dtype | None
 
     def result(self, dtype: np.dtype) -> np.dtype:
@@ -173,7 +173,7 @@ class Rms(MeanSquare):
     """The root of the mean of the squares."""
 
     name = "reductions.rms"
-    what = _SQUARES
+    what = Kind.SQUARES
 
     def finish(self, xp: Any, total: Any, count: Any) -> Any:
         return xp.sqrt(total / count)
@@ -183,7 +183,7 @@ class Variance(Reduction):
     """The mean of the squared distances from a given mean."""
 
     name = "reductions.variance"
-    what = _SQUARES
+    what = Kind.SQUARES
     ddof: int
 
     def finish(self, xp: Any, total: Any, count: Any) -> Any:
@@ -199,18 +199,18 @@ class StdDev(Variance):
         return xp.sqrt(super().finish(xp, total, count))
 
 
-def _reduced(what: int, x: np.ndarray, center: Any, axes: tuple[int, ...]) -> np.ndarray:
+def _reduced(what: Kind, x: np.ndarray, center: Any, axes: tuple[int, ...]) -> np.ndarray:
     """What the kernel computes, of one sample, with NumPy; reduced axes stay."""
-    if what == _SUM:
+    if what == Kind.SUM:
         wide = np.dtype(np.float64)
         if x.dtype.kind in "iu" and x.dtype.itemsize <= 2:  # exact, and faster
             wide = np.dtype(np.int32 if x.size < 1 << 31 - 8 * x.dtype.itemsize else np.int64)
         return _over(np.add, x, axes, wide).astype(np.float64)
-    if what != _SQUARES:
+    if what != Kind.SQUARES:
         if not all(x.shape[d] for d in axes):
             kept = [1 if d in axes else n for d, n in enumerate(x.shape)]
-            return np.full(kept, np.inf if what == _MIN else -np.inf)
-        return _over(np.minimum if what == _MIN else np.maximum, x, axes, x.dtype).astype(np.float64)
+            return np.full(kept, np.inf if what == Kind.MIN else -np.inf)
+        return _over(np.minimum if what == Kind.MIN else np.maximum, x, axes, x.dtype).astype(np.float64)
     rows = max(1, _BLOCK * len(x) // max(x.size, 1)) if 0 in axes else 0
     total: Any = 0.0
     for part in (x[i : i + rows] for i in range(0, len(x), rows)) if rows and len(x) else [x]:

@@ -1,0 +1,14 @@
+"""What stands beyond the border of an image, by the names that DALI's operators have for it."""
+
+from ..._cpu import Border
+
+BORDERS = {
+    "constant": Border.CONSTANT,
+    "reflect_101": Border.REFLECT_101,
+    "reflect_1001": Border.REFLECT_1001,
+    "reflect": Border.REFLECT_1001,
+    "wrap": Border.WRAP,
+    "replicate": Border.REPLICATE,
+    "clamp": Border.REPLICATE,
+    "edge": Border.REPLICATE,
+}
