@@ -1,4 +1,4 @@
-"""The JAX settings of the user's thread."""
+"""The JAX settings of the user's thread, and those that batches are made under."""
 
 from __future__ import annotations
 
@@ -26,3 +26,16 @@ class UserSettings:
         stack.enter_context(jax.numpy_dtype_promotion(self._promotion))
         stack.enter_context(jax.default_device(self._default_device))
         return stack
+
+
+def own_settings() -> contextlib.ExitStack:
+    """Enters the settings that batches are made under: ours where results depend on them, whatever the user's thread has."""
+    stack = contextlib.ExitStack()
+    stack.enter_context(jax.enable_x64(True))
+    stack.enter_context(jax.disable_jit(False))
+    stack.enter_context(jax.transfer_guard_host_to_device("allow"))  # all three: `jax.transfer_guard` costs more than the rest
+    stack.enter_context(jax.transfer_guard_device_to_device("allow"))
+    stack.enter_context(jax.transfer_guard_device_to_host("allow"))
+    stack.enter_context(jax.numpy_dtype_promotion("strict"))
+    stack.enter_context(jax.default_device(None))
+    return stack

@@ -279,7 +279,7 @@ class BatchStream:
 
 def _pad_rounds(executor: Executor, reader_name: str):
     """Has a reader, and those that read lists of the same size beside it, fill each round up to full batches."""
-    sources = {n.name: executor.sources[n.id] for n in executor.graph.nodes if n.id in executor.sources}
+    sources = executor.reader.named
     metas = sources[reader_name].metas if reader_name in sources else ()
     for source in sources.values():
         if source.metas and source.metas == metas:

@@ -69,7 +69,7 @@ def for_pipelines(checkpoints: Sequence[bytes] | None, pipelines: int, num_shard
 def records_of(executor: Executor, state: Mapping[str, Any], places: Sequence[Sequence[int]]) -> list[dict[str, Any]]:
     """An executor's state as one record for each of its shards; `places`: (id, number of shards) of each."""
     common = {"seed": state["seed"], "batch_size": executor.B, "epoch": state["epoch"], "iteration": state["iteration"]}
-    saved = {name: source.saved(state["sources"][name]["cursors"]) for name, source in executor.named_sources.items()}
+    saved = {name: source.saved(state["sources"][name]["cursors"]) for name, source in executor.reader.named.items()}
     return [
         {**common, "shard": list(place), "sources": {name: dataclasses.asdict(s[i]) for name, s in saved.items()}}
         for i, place in enumerate(places)
@@ -93,7 +93,7 @@ def state_of(executor: Executor, records: Sequence[Mapping[str, Any]], places: S
             records = [by_place[tuple(p)] for p in places]
         seed = _one([r["seed"] for r in records], "seeds")
         first = records[0]
-        sources = executor.named_sources
+        sources = executor.reader.named
         if set(sources) != set(first["sources"]):
             raise RuntimeError(
                 f"the checkpoint is of another pipeline: it has the sources {sorted(first['sources'])}, this pipeline {sorted(sources)}"
@@ -197,7 +197,7 @@ def _redistribute(
     _states(executors, records)  # its checks come first
     seed = _one([r["seed"] for r in records], "seeds")
     record = records[0]
-    source = executors[0].named_sources[reader]
+    source = executors[0].reader.named[reader]
     walk = dataclasses.replace(source.walks[0], seed=seed) if "seed" not in record["sources"][reader]["fingerprint"] else source.walks[0]
     of = record["sources"][reader]["fingerprint"]
     walk_before = dataclasses.replace(walk, num_shards=of["num_shards"], shard_id=of["shard_id"])
@@ -223,7 +223,7 @@ def _skipped(executor: Executor, record: Mapping[str, Any], batches: int) -> dic
     """The record after batches that nobody gets."""
     sources = {}
     for name, saved in record["sources"].items():
-        walks = executor.named_sources[name].walks
+        walks = executor.reader.named[name].walks
         cursor = saved["cursor"]
         if walks:
             of = saved["fingerprint"]

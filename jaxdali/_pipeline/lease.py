@@ -20,7 +20,6 @@ from .._run.prefetch import Prefetch
 from .._run.sharding import Shards
 from .._run.synchronous import Synchronous
 from .pipeline import Pipeline
-from .schedule import make_executor
 
 Finish = Callable[[Plan, tuple[jax.Array, ...]], tuple[Any, ...]]
 
@@ -95,7 +94,7 @@ class Lease:
     @property
     def states(self) -> list[dict[str, Any]]:
         """Where each executor starts."""
-        return [e.initial_state for e in self.executors]
+        return [e.reader.initial_state for e in self.executors]
 
     @property
     def restored(self) -> tuple[list[dict[str, Any]], dict[str, Any] | None] | None:
@@ -125,7 +124,7 @@ class Lease:
             executor.reseed(state["seed"])
         for p in self.pipelines:
             assert p._session.executor is not None
-            p._seed = p._session.executor.seed
+            p._seed = p._session.executor.place.seed
 
     def checkpoint_with(self, method: Callable[[], list[bytes]]):
         """Has `Pipeline.checkpoint` ask this bound method, which it doesn't keep alive, for those of all pipelines."""
@@ -159,8 +158,8 @@ class Lease:
             self._closed = True
             close_together(self.runners, self.executors)
 
-    def __del__(self):
-        if not sys.is_finalizing():
+    def __del__(self, exiting: Callable[[], bool] = sys.is_finalizing):  # bound here: at the end modules are emptied
+        if not exiting():
             self.close()
 
 
@@ -215,9 +214,9 @@ def lease(
         for group, place, f in zip(groups, places, finish or [None] * len(places), strict=True):
             first = group[0]
             sources = [p._claim() for p in group]
-            executor = make_executor(
+            executor = Executor(
                 [p._graph for p in group],
-                [f for p in group for f in p._setups()],
+                setups=[f for p in group for f in p._setups()],
                 sources=sources[0] if len(sources) == 1 else None,
                 shards=place,
                 batch_size=first.batch_size,

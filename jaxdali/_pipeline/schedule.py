@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from .._core.graph import Graph
 from .._core.ragged import DeviceSamples, Packed, is_on_accelerator
 from .._core.values import Value
 from .._data.source import Source
@@ -16,7 +15,7 @@ from .._run.executor import Executor
 from .._run.prefetch import Prefetch
 from .._run.synchronous import Synchronous
 from .._run.turn import Turn
-from .._run.work import Batch, Work
+from .._run.work import Batch
 from ..backend import TensorListCPU, TensorListGPU
 
 
@@ -39,7 +38,7 @@ class Schedule:
         self._start = state
         self._depth = depth if pipelined else 1
         self._fed = [s for s in executor.sources.values() if s.fed]
-        self._setups = isinstance(executor, SetUpExecutor)
+        self._setups = executor.reader.sets_up
         self._filled = False
         self._pending = 0
         self._closed = False
@@ -122,46 +121,6 @@ class Schedule:
         sources, self.executor.sources = self.executor.sources, {}
         self.executor.close()
         return sources
-
-
-class SetUpExecutor(Executor):
-    """An executor of pipelines whose `iter_setup` is overridden: it is called once for each batch, before the sources are read."""
-
-    def __init__(self, *args: Any, setups: Sequence[Callable[[], None]], **options: Any):
-        super().__init__(*args, **options)
-        self._setups = setups
-        self._is_set_up = False
-
-    def _set_up(self):
-        if not self._is_set_up:
-            for f in self._setups:
-                f()
-            self._is_set_up = True
-
-    def build(self):
-        if not self._built:
-            try:
-                self._set_up()  # what it feeds tells the types
-            except StopIteration:
-                raise RuntimeError("there is no data: iter_setup raised StopIteration before the first batch") from None
-        super().build()
-
-    @property
-    def asks(self) -> bool:
-        return True
-
-    def ask(self, state: dict) -> Work:
-        try:
-            self._set_up()
-        except StopIteration:
-            return Work(state, state, ended=True)
-        self._is_set_up = False
-        return super().ask(state)
-
-
-def make_executor(graphs: Sequence[Graph], setups: Sequence[Callable[[], None]], **options: Any) -> Executor:
-    """An executor of these graphs, with its options, that calls `setups` before each batch."""
-    return SetUpExecutor(graphs, setups=setups, **options) if setups else Executor(graphs, **options)
 
 
 def tensor_lists(batch: Batch) -> tuple[TensorListCPU | TensorListGPU, ...]:

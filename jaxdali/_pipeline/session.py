@@ -16,7 +16,7 @@ from .._run.sharding import Shards
 from ..backend import TensorListCPU, TensorListGPU
 from . import arguments as check
 from . import checkpoint as checkpoints
-from .schedule import Schedule, make_executor, tensor_lists
+from .schedule import Schedule, tensor_lists
 from .settings import Settings
 
 
@@ -56,9 +56,9 @@ class Session:
         """Makes the executor, and the schedule for a pipeline that its user runs; `setups` are called before each batch."""
         settings = self._settings
         assert settings.batch_size is not None
-        executor = make_executor(
+        executor = Executor(
             [graph],
-            setups,
+            setups=setups,
             shards=Shards.single(device),
             batch_size=settings.batch_size,
             num_threads=settings.threads,
@@ -75,7 +75,7 @@ class Session:
             if not by_user:
                 executor.build()
                 self.check_outputs()
-            start = checkpoints.state_of(executor, [self.start[0]], [(0, 1)]) if self.start else executor.initial_state
+            start = checkpoints.state_of(executor, [self.start[0]], [(0, 1)]) if self.start else executor.reader.initial_state
         except BaseException:
             self.executor = None
             executor.close()
@@ -162,7 +162,7 @@ class Session:
     def metas(self) -> dict[str, dict[str, int]]:
         """What each reader says about its data, by its name."""
         assert self.executor is not None and self._graph is not None
-        sources = {n.name: self.executor.sources[n.id] for n in self._graph.nodes if n.id in self.executor.sources}
+        sources = self.executor.reader.named
         return {name: dict(s.metas[self._shard]) for name, s in sources.items() if s.metas}
 
     # --- state --------------------------------------------------------------------------------------------------

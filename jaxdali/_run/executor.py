@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import threading
 import warnings
@@ -14,14 +13,15 @@ from jax.sharding import Sharding
 
 from .._core import ffi as _ffi
 from .._core.errors import OperatorError
-from .._core.graph import Graph, Node, check_same_structure
+from .._core.graph import Graph, check_same_structure
 from .._core.operator import EagerOperator, NativeOperator, SourceOperator
 from .._core.ragged import Packed
+from .._core.settings import own_settings
 from .._core.values import Value
 from .._data.source import SampleIds, Source
 from . import repair
 from .launch import Launcher
-from .meter import Meter, Statistics, cache_rows, storage_rows
+from .meter import Statistics, cache_rows, storage_rows
 from .outputs import Outputs
 from .plan import Plan
 from .reading import Reader
@@ -46,6 +46,7 @@ class Executor:
       stacked: outputs get a leading axis of the shards, ``(shards, B, ...)``, which `sharding` shards.
       padded: batches keep their size where samples are missing.
       sources: those, by node id, that another executor of the one graph opened and did not read.
+      setups: functions of the user's, called once for each batch before the sources are read.
       reader: name of the source that says which epoch and position a sample has; None: the first.
       x64: whether `as_arrays` keeps 64-bit types; None: as the user has set it in JAX.
       statistics: whether the stages are measured.
@@ -53,6 +54,12 @@ class Executor:
       tuned: which of "num_threads" and "prefetch_queue_depth" follow what is measured.
       finish: of `as_arrays`, makes another framework's values of a batch's arrays, in the thread that checks it. What it raises is
         that batch's error.
+
+    Attributes:
+      graph: that of the first shard.
+      sources: by the id of their node.
+      place: where and how batches are made.
+      reader: begins a batch, and knows the states before and after it.
     """
 
     def __init__(
@@ -75,6 +82,7 @@ class Executor:
         tuned: Collection[str] = (),
         finish: Callable[[Plan, tuple[jax.Array, ...]], tuple[Any, ...]] | None = None,
         sources: Mapping[int, Source] | None = None,
+        setups: Sequence[Callable[[], None]] = (),
     ):
         assert as_arrays or len(graphs) == 1
         check_same_structure(graphs)
@@ -91,7 +99,7 @@ class Executor:
         self.sources: dict[int, Source] = {}
         self._built = False
         self._launching = threading.Lock()
-        self._place = Workplace(
+        self.place = Workplace(
             shards,
             batch_size,
             num_threads=num_threads,
@@ -106,15 +114,15 @@ class Executor:
         except BaseException:
             self.close()
             raise
-        self._outputs = Outputs(self._place, stacked=stacked, padded=padded)
-        self._launcher = Launcher(graphs, self._place, self.sources, self._shardings, self._outputs)
-        self._reader = Reader(self.graph, self.sources, self._place, self._launcher, reader)
+        self._outputs = Outputs(self.place, stacked=stacked, padded=padded)
+        self._launcher = Launcher(graphs, self.place, self.sources, self._shardings, self._outputs)
+        self.reader = Reader(self.graph, self.sources, self.place, self._launcher, reader, setups)
 
     def _open(self, graphs: Sequence[Graph], opened: Mapping[int, Source], num_workers: int):
         for i, node in enumerate(self.graph.nodes):
             if isinstance(node.op, SourceOperator):
                 try:
-                    source = opened.get(node.id) or node.op.make_source([g.nodes[i].op for g in graphs], self.seed)
+                    source = opened.get(node.id) or node.op.make_source([g.nodes[i].op for g in graphs], self.place.seed)
                     source.workers = max(1, num_workers)
                     self.sources[node.id] = source
                 except (ValueError, RuntimeError, OSError) as e:
@@ -125,8 +133,9 @@ class Executor:
     def build(self):
         """Binds the operators, as far as no eager function has to run for that; reads first batches where only these tell the types."""
         if not self._built:
+            self.reader.set_up_first()
             self._launcher.host.build_sources()  # may call a function of the user's: under the settings of the user's thread
-            with self.contexts():
+            with own_settings():
                 self._launcher.host.build()
             self._built = True
             for device in self.shards.primaries:
@@ -149,85 +158,17 @@ class Executor:
         """What runs."""
         return self._launcher.plan
 
-    @property
-    def settings(self):
-        """The JAX settings of the user's thread."""
-        return self._place.settings
-
-    @property
-    def meter(self) -> Meter:
-        """Of all stages."""
-        return self._place.meter
-
     def tuner(self, depth: int) -> Tuner | None:
         """What decides on the number of threads and of batches made ahead, `depth` to begin with; None: they stay."""
-        return Tuner(self.meter, self._tuned, self._place.num_threads, depth, len(os.sched_getaffinity(0))) if self._tuned else None
-
-    def use_threads(self, num_threads: int):
-        """Has the batches from now on made with so many threads."""
-        self._place.use_threads(num_threads)
-
-    @property
-    def seed(self) -> int:
-        """Of the pipeline."""
-        return self._place.seed
+        return Tuner(self.place.meter, self._tuned, self.place.num_threads, depth, len(os.sched_getaffinity(0))) if self._tuned else None
 
     def reseed(self, seed: int):
         """Goes on with another seed, that of a checkpoint. Only while nothing runs."""
-        self._place.seed = seed
+        self.place.seed = seed
         for source in self.sources.values():
             source.reseed(seed)
 
-    @property
-    def initial_state(self) -> dict:
-        """The state before the first batch (JSON)."""
-        return self._reader.initial_state
-
-    @property
-    def named_sources(self) -> dict[str, Source]:
-        """The sources by their operators' names."""
-        return self._reader.named
-
-    @property
-    def primary(self) -> Node | None:
-        """The source that says which epoch and position a sample has."""
-        return self._reader.primary
-
-    @property
-    def calling(self) -> Node | None:
-        """Whose function of the user's a thread of ours is in, for messages."""
-        return self._place.calling
-
-    def after_end(self, state: dict) -> dict:
-        """The state of the next epoch, when a source has ended this one."""
-        return self._reader.after_end(state)
-
-    def contexts(self) -> contextlib.ExitStack:
-        """The JAX settings that everything below runs under: ours where results depend on them, whatever the user's thread has."""
-        stack = contextlib.ExitStack()
-        stack.enter_context(jax.enable_x64(True))
-        stack.enter_context(jax.disable_jit(False))
-        stack.enter_context(jax.transfer_guard_host_to_device("allow"))  # all three: `jax.transfer_guard` costs more than the rest
-        stack.enter_context(jax.transfer_guard_device_to_device("allow"))
-        stack.enter_context(jax.transfer_guard_device_to_host("allow"))
-        stack.enter_context(jax.numpy_dtype_promotion("strict"))
-        stack.enter_context(jax.default_device(None))
-        return stack
-
     # --- one batch --------------------------------------------------------------------------------------------
-
-    @property
-    def asks(self) -> bool:
-        """Whether batches begin with `ask`."""
-        return self._reader.asks
-
-    def ask(self, state: dict) -> Work:
-        """Begins a batch in the thread that takes it, see `Reader.ask`."""
-        return self._reader.ask(state)
-
-    def read(self, state: dict, asked: Work | None = None) -> Work:
-        """Reads the sources: the batch as yet without anything else, see `Reader.read`."""
-        return self._reader.read(state, asked)
 
     @property
     def in_turn(self) -> bool:
@@ -246,7 +187,7 @@ class Executor:
         While an accelerator computes one, the next is read, packed and launched, so that it never waits for the host. On the CPU
         both would want the same cores.
         """
-        return 2 if self._place.accelerator else 1
+        return 2 if self.place.accelerator else 1
 
     def launch(self, work: Work) -> Work:
         """Everything but the last wait, see `Launcher.launch`."""
@@ -255,20 +196,20 @@ class Executor:
 
     def check(self, work: Work) -> Batch:
         """Waits for a batch, repairs or raises where samples failed, and gives its outputs their final form."""
-        while bad := repair.failed(work, self._place.meter):
+        while bad := repair.failed(work, self.place.meter):
             with self._launching:
                 work = self._launcher.repair(work, bad)
         assert work.ids is not None
-        with self._place.meter.stage("output", "", "outputs"):
+        with self.place.meter.stage("output", "", "outputs"):
             batch = self._finished(work, work.ids)
-        if self._place.meter.enabled:
-            self._place.meter.count("output", "outputs", self._place.N, sum(map(_nbytes, batch.outputs)))
+        if self.place.meter.enabled:
+            self.place.meter.count("output", "outputs", self.place.N, sum(map(_nbytes, batch.outputs)))
         return batch
 
     def _finished(self, work: Work, ids: SampleIds) -> Batch:
         """The outputs in their final form."""
         plan = self.plan
-        if self._place.as_arrays:
+        if self.place.as_arrays:
             arrays = tuple(self._outputs.array(r, plan.maker(r), s, work) for r, s in zip(plan.outputs, self._shardings, strict=True))
             return Batch(self._finish(plan, arrays), work.after, ids, (), [*work.unread, *work.replaced])
         names = tuple([work.source_of(x.node, i) for i in range(self.B)] for x in self.graph.outputs)
@@ -285,11 +226,11 @@ class Executor:
 
     def statistics(self) -> Statistics:
         """What the stages cost so far. RuntimeError when they are not measured."""
-        if not self._place.meter.enabled:
+        if not self.place.meter.enabled:
             raise RuntimeError("statistics() needs enable_statistics=True, an argument of the pipeline")
-        fetched = [storage_rows(name, source.counts()) for name, source in self.named_sources.items()]
-        cached = [cache_rows(name, resource.counts()) for name, resource in self._place.resources.items()]
-        return Statistics((*self._place.meter.statistics(), *(row for rows in (*fetched, *cached) for row in rows)))
+        fetched = [storage_rows(name, source.counts()) for name, source in self.reader.named.items()]
+        cached = [cache_rows(name, resource.counts()) for name, resource in self.place.resources.items()]
+        return Statistics((*self.place.meter.statistics(), *(row for rows in (*fetched, *cached) for row in rows)))
 
     def programs(self) -> int:
         """How many programs have run."""
@@ -303,14 +244,14 @@ class Executor:
         if segment not in ran:
             raise ValueError(f"segment={segment}: this pipeline has {len(ran)} program(s), numbered from 0")
         program, operands = ran[segment]
-        with self.contexts():
+        with own_settings():
             return program.run.lower(*operands)
 
     def close(self):
         """Lets go of sources and threads."""
         for source in self.sources.values():
             source.close()
-        self._place.close()
+        self.place.close()
 
 
 def _nbytes(output: Any) -> int:

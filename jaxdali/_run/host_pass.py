@@ -1,4 +1,4 @@
-"""The host pass of one batch: host operators, the setup of those in programs, and eager functions."""
+"""The host pass of one batch: host operators, the setup of those in programs, and eager functions in between."""
 
 from __future__ import annotations
 
@@ -12,15 +12,16 @@ import numpy as np
 from .._core import ffi as _ffi
 from .._core.context import HostContext
 from .._core.errors import OperatorError
-from .._core.operator import EagerOperator, HostOperator, ProgramOperator, SampleOperator, SourceOperator
+from .._core.operator import EagerOperator, HostOperator, ProgramOperator, SourceOperator
 from .._core.ragged import Packed, pack
 from .._core.values import Spec, Value
 from . import repair
+from .functions import Functions
 from .meter import Meter
-from .outputs import DifferentShapes, Outputs
+from .outputs import Outputs
 from .passes import fused, simplified
 from .plan import Plan, Ref, Step, Surroundings, bound
-from .work import EagerArrays, Work
+from .work import Work
 from .workplace import Workplace
 
 
@@ -102,7 +103,7 @@ class HostPass:
         self._surroundings = surroundings
         self._place = place
         self._capacity = capacity
-        self._outputs = outputs
+        self._functions = Functions(place, outputs, self._buffer)
         self._passed_on: dict[Ref, Ref] = {}  # ragged values that an operator gave as it got them
         self._passes: dict[int, tuple[Plan, list[_Alone | _Run]]] = {}
 
@@ -184,11 +185,9 @@ class HostPass:
         ctx = self.context(step, work, bad)
         try:
             if isinstance(op, EagerOperator):
-                self._place.calling = step.node
-                if isinstance(op, SampleOperator):
-                    self._run_samples(step, op, work, ctx)
-                    return
-                self._run_eager(step, op, work, ctx)
+                specs = self._functions.call(self.plan, step, op, work, ctx)
+                if not step.known:
+                    self._replan(self.plan.with_specs(step, specs))
                 return
             values = [work.values[r] for r in step.inputs]
             if step.stage == "host":
@@ -206,8 +205,6 @@ class HostPass:
             raise
         except (ValueError, TypeError, IndexError, KeyError, ArithmeticError, OSError, MemoryError) as e:
             raise step.node.error(f"{type(e).__name__}: {e}") from e
-        finally:
-            self._place.calling = None
         for ref, spec, static, shapes in zip(step.outputs, step.specs, alone.shapes, setup.shapes, strict=True):
             work.values[ref] = Value(spec, np.asarray(shapes, np.int64) if static is None else static)
 
@@ -277,91 +274,6 @@ class HostPass:
         while ref in self._passed_on:
             ref = self._passed_on[ref]
         return self._place.pool.empty((self._place.S, max(elements, 1, self._capacity(ref))), dtype)
-
-    def _run_eager(self, step: Step, op: EagerOperator, work: Work, ctx: HostContext):
-        """Calls an eager function on each shard's arrays. Its results are what it returned; later steps see them as host values."""
-        place = self._place
-        inputs = []
-        among = work.among(step.presence)
-        for i, r in enumerate(step.inputs):
-            try:
-                inputs.append(self._outputs.parts(r, self.plan.maker(r), work, among, narrowed=not place.settings.x64))
-            except DifferentShapes as e:
-                raise step.node.error(op.not_uniform(i, e.shapes)) from e
-        beside = place.accelerator and step.node.device not in ("mixed", "gpu") and op.sharding is None
-        expected = None if ctx.present.any() else self._expected(step, op)
-        if expected is not None:
-            results = [[np.zeros((0,) * (1 + s.ndim), s.dtype)] * place.S for s in expected]
-        else:
-            results = op.call(ctx, inputs, place.cpu_shards if beside else place.shards)
-        specs = [_result_spec(step, op, i, parts[0].dtype, parts[0].ndim - 1) for i, parts in enumerate(results)]
-        for ref, spec, parts in zip(step.outputs, specs, results, strict=True):
-            made = work.results[ref] = EagerArrays(parts)
-            made.present = among
-            shape = np.asarray(parts[0].shape[1:], np.int64)
-            value = work.values[ref] = Value(spec, np.broadcast_to(shape, (place.N, spec.ndim)), present=among)
-            if ref in self.plan.read:
-                filled = iter([row for p in parts for row in np.asarray(p)])
-                missing = np.zeros(parts[0].shape[1:], spec.dtype)
-                rows = [next(filled) if here else missing for here in ctx.present.tolist()]
-                if spec.shape is not None:
-                    value.data = np.asarray(rows, spec.dtype)
-                else:
-                    value.data = pack(rows, place.S, functools.partial(self._buffer, ref))
-        if not step.known:
-            self._replan(self.plan.with_specs(step, tuple(specs)))
-
-    def _expected(self, step: Step, op: EagerOperator) -> tuple[Spec, ...] | None:
-        """The outputs of a function in a branch that no sample takes; of one that was never called, as what the `if` has in their place."""
-        if step.known:
-            return step.specs
-        found = [next((self.plan.spec(r) for r in self.plan.alike(ref) if self.plan.maker(r).known), None) for ref in step.outputs]
-        known = [(s.dtype, s.ndim) for s in found if s is not None]
-        if len(known) < len(found):
-            return None
-        return tuple(Spec(dtype, ndim, None if ndim else (), op.layout_of(i, ndim)) for i, (dtype, ndim) in enumerate(known))
-
-    def _run_samples(self, step: Step, op: SampleOperator, work: Work, ctx: HostContext):
-        """Calls a function of samples. Its results are host values."""
-        among = work.among(step.presence)
-        if not ctx.present.any():
-            expected = self._expected(step, op)
-            if expected is None:
-                raise step.node.error(
-                    "no sample of the first batch takes its branch, so that the types of its outputs are not known, but other operators "
-                    "take them; let them be what the `if` gives, or call the function before it"
-                )
-            self.store(dataclasses.replace(step, specs=expected), work, [_nothing(s, ctx.N) for s in expected])
-            if not step.known:
-                self._replan(self.plan.with_specs(step, expected))
-            return
-        try:
-            results = op.call_samples(ctx, [self._outputs.host_value(r, work) for r in step.inputs])
-        except OperatorError:
-            raise
-        except Exception as e:  # whatever a function of the user's raises
-            raise step.node.error(f"{type(e).__name__}: {e}") from e
-        specs: list[Spec] = []
-        for i, (ref, samples) in enumerate(zip(step.outputs, results, strict=True)):
-            kinds = sorted({(x.dtype.name, x.ndim) for x in samples if x is not None})
-            if len(kinds) != 1:
-                raise step.node.error(f"output {i} must be of one type and number of dimensions in all samples, got {kinds}")
-            dtype, ndim = next((x.dtype, x.ndim) for x in samples if x is not None)
-            specs.append(_result_spec(step, op, i, dtype, ndim))
-            rows = [np.zeros((0,) * ndim, dtype) if x is None else x for x in samples]
-            data = pack(rows, self._place.S, functools.partial(self._buffer, ref)) if ndim else np.array(rows)
-            shapes = data.shapes if isinstance(data, Packed) else np.zeros((self._place.N, 0), np.int64)
-            work.values[ref] = Value(specs[i], shapes, data, among)
-        if not step.known:
-            self._replan(self.plan.with_specs(step, tuple(specs)))
-
-
-def _result_spec(step: Step, op: EagerOperator, i: int, dtype: np.dtype, ndim: int) -> Spec:
-    """Of output `i` of an eager step."""
-    if step.known and (step.specs[i].dtype, step.specs[i].ndim) != (dtype, ndim):
-        before = step.specs[i]
-        raise step.node.error(f"output {i} had {before.ndim} dimensions of {before.dtype}, now {ndim} of {dtype}; these may not change")
-    return Spec(dtype, ndim, None if ndim else (), op.layout_of(i, ndim))
 
 
 def static_shapes(spec: Spec, N: int) -> np.ndarray | None:

@@ -12,6 +12,7 @@ import time
 import weakref
 from typing import Any
 
+from .._core.settings import own_settings
 from .executor import Executor
 from .turn import Turn, opened
 from .work import Batch, SourceError, Work
@@ -48,7 +49,7 @@ class Prefetch:
         self.state = state
         self._state = state  # after the batch that was read last
         self._asked_state = state  # after the batch that was asked for last
-        self._asks = executor.asks
+        self._asks = executor.reader.asks
         self._ahead = ahead
         self._asked = 0  # batches that were asked for and not taken
         self._met_end = False  # by what was asked for last
@@ -77,7 +78,7 @@ class Prefetch:
             self._executor.build()
             self._start()
         while self._asks and self._asked < self._ahead and not (self._met_end or self._stop):
-            work = self._executor.ask(self._asked_state)
+            work = self._executor.reader.ask(self._asked_state)
             self._asked_state, self._met_end = work.after, work.ended
             self._asked += 1
             self._work.put(work)
@@ -102,7 +103,7 @@ class Prefetch:
                 self.state = state
                 self._slots.release()
         if self._tuner is not None and self._tuner.taken():
-            self._executor.use_threads(self._tuner.threads)
+            self._executor.place.use_threads(self._tuner.threads)
             self._deepen(self._tuner.depth)
         batch = opened(kind, item)
         self._executor.taken(batch)
@@ -130,7 +131,7 @@ class Prefetch:
 
     def _head(self) -> tuple[str, Any, dict]:
         if not self._finished:
-            with self._executor.meter.stage("wait", "for a batch", "user"):
+            with self._executor.place.meter.stage("wait", "for a batch", "user"):
                 while not self._finished:
                     if self._stop:
                         raise RuntimeError("the iterator is closed")
@@ -157,7 +158,7 @@ class Prefetch:
         while not self._work.empty():  # asked for before another source's end was known
             self._work.get()
         # The producing thread waits to be resumed.
-        self.state = self._state = self._asked_state = self._executor.after_end(state)
+        self.state = self._state = self._asked_state = self._executor.reader.after_end(state)
         self._asked, self._met_end = 0, False
         self._slots.release()
         self._resume.release()
@@ -180,7 +181,7 @@ class Prefetch:
                 self._end_with_interpreter()
             else:
                 self._wait(time.monotonic() + PATIENCE)
-            node = self._executor.calling
+            node = self._executor.place.calling
             if self.busy and not exits:
                 waits = f"{node.op.name} (created at {node.where}), which has not returned" if node is not None else "a batch in the making"
                 _log.warning("close() gave up after %g s waiting for %s; its thread ends when that does", PATIENCE, waits)
@@ -244,10 +245,10 @@ class Prefetch:
         if self._at_end_parked:
             self._resume.acquire()
             self._at_end_parked = False
-        with self._executor.contexts():
+        with own_settings():
             while not self._stop:
                 if not self._slots.acquire(blocking=False):
-                    with self._executor.meter.stage("wait", "for room", "queue"):
+                    with self._executor.place.meter.stage("wait", "for room", "queue"):
                         self._slots.acquire()
                     if not self._stop:
                         threading.Event().wait(HEAD_START)
@@ -260,7 +261,7 @@ class Prefetch:
                     break
                 item: tuple[str, Any]
                 try:
-                    work = self._executor.read(self._state, asked)
+                    work = self._executor.reader.read(self._state, asked)
                     self._state = work.after  # whatever becomes of this batch, the next is another
                     item = ("batch", self._executor.launch(work))
                 except StopIteration:
@@ -277,7 +278,7 @@ class Prefetch:
         self._launched.put(None)
 
     def _check(self):
-        with self._executor.contexts():
+        with own_settings():
             while (item := self._launched.get()) is not None:
                 if isinstance(item[1], Work):
                     try:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
@@ -27,13 +27,24 @@ class Reader:
       place: where batches are made.
       launcher: gives the sources their contexts, and keeps what they gave.
       name: of the source that says which epoch and position a sample has; None: the first.
+      setups: the user's, called once for each batch before the sources are read.
     """
 
-    def __init__(self, graph: Graph, sources: Mapping[int, Source], place: Workplace, launcher: Launcher, name: str | None):
+    def __init__(
+        self,
+        graph: Graph,
+        sources: Mapping[int, Source],
+        place: Workplace,
+        launcher: Launcher,
+        name: str | None,
+        setups: Sequence[Callable[[], None]],
+    ):
         self._nodes = [n for n in graph.nodes if isinstance(n.op, SourceOperator)]
         self._sources = sources
         self._place = place
         self._launcher = launcher
+        self._setups = setups
+        self._is_set_up = False
         named = [n for n in self._nodes if n.name == name]
         self.primary = (named or self._nodes or [None])[0]
 
@@ -61,10 +72,28 @@ class Reader:
     @property
     def asks(self) -> bool:
         """Whether batches begin with `ask`."""
-        return any(s.in_caller for s in self._sources.values())
+        return self.sets_up or any(s.in_caller for s in self._sources.values())
+
+    @property
+    def sets_up(self) -> bool:
+        """Whether a function of the user's is called before each batch."""
+        return bool(self._setups)
+
+    def set_up_first(self):
+        """Calls it for the first batch: what it feeds tells the types. RuntimeError when there is none."""
+        try:
+            self._set_up()
+        except StopIteration:
+            raise RuntimeError("there is no data: iter_setup raised StopIteration before the first batch") from None
+
+    def _set_up(self):
+        if not self._is_set_up:
+            for f in self._setups:
+                f()
+            self._is_set_up = True
 
     def ask(self, state: dict) -> Work:
-        """Begins a batch in the thread that takes it, under that thread's settings: reads the sources that belong there.
+        """Begins a batch in the thread that takes it, under that thread's settings: sets up, and reads the sources that belong there.
 
         Returns:
           What `read` completes. In its `after` only the cursors of these sources have moved on.
@@ -72,6 +101,11 @@ class Reader:
         Raises:
           What is no Exception: a KeyboardInterrupt comes out at once, and the next `ask` begins the same batch.
         """
+        try:
+            self._set_up()
+        except StopIteration:
+            return Work(state, state, ended=True)
+        self._is_set_up = False
         work = Work(state, _following(state))
         self._read([n for n in self._nodes if self._sources[n.id].in_caller], work)
         return work

@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 from typing import Any
 
+from .._core.settings import own_settings
 from .executor import Executor
 from .turn import Turn, opened
 from .work import Batch, SourceError, Work
@@ -77,7 +78,7 @@ class Synchronous:
         kind, item, state = self._items[0]
         if isinstance(item, Work):
             try:
-                with self._executor.contexts():
+                with own_settings():
                     item = self._executor.check(item)
             except Exception as e:
                 kind, item = "error", e
@@ -90,7 +91,7 @@ class Synchronous:
     def restart(self):
         """Goes on with the next epoch after the end of the data was reached by `get`."""
         if self.at_end:
-            self.state = self._state = self._executor.after_end(self._items[0][2])
+            self.state = self._state = self._executor.reader.after_end(self._items[0][2])
             self._items.clear()
 
     def close(self):
@@ -101,9 +102,9 @@ class Synchronous:
     def _launch(self) -> tuple[str, Any]:
         try:
             self._executor.build()  # not before: what was fed tells the types
-            asked = self._executor.ask(self._state)
-            with self._executor.contexts():
-                work = self._executor.read(self._state, asked)
+            asked = self._executor.reader.ask(self._state)
+            with own_settings():
+                work = self._executor.reader.read(self._state, asked)
                 self._state = work.after  # whatever becomes of this batch, the next is another
                 return "batch", self._executor.launch(work)
         except StopIteration:

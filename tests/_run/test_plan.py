@@ -10,7 +10,8 @@ import pytest
 
 from jaxdali import fn, newaxis, pipeline_def, types
 from jaxdali._core.graph import Graph
-from jaxdali._pipeline.schedule import make_executor
+from jaxdali._core.settings import own_settings
+from jaxdali._run.executor import Executor
 from jaxdali._run.passes import bypass_identities, drop_dead, simplified
 from jaxdali._run.plan import make_plan
 from jaxdali._run.sharding import Shards
@@ -74,10 +75,10 @@ def test_two_executors_of_one_graph_see_the_same_nodes():
     pipe = pipeline()
     before = dump(pipe._graph)
     options = {"shards": Shards.single(pipe._device), "batch_size": 2, "num_threads": 1, "seed": 0, "as_arrays": False}
-    for executor in [make_executor([pipe._graph], [], **options) for _ in range(2)]:
-        with executor.contexts():
+    for executor in [Executor([pipe._graph], **options) for _ in range(2)]:
+        with own_settings():
             executor.build()
-            batch = executor.check(executor.launch(executor.read(executor.initial_state)))
+            batch = executor.check(executor.launch(executor.reader.read(executor.reader.initial_state)))
         np.testing.assert_array_equal(batch.outputs[0].sample(1), [5, 5, 5])
         executor.close()
     assert dump(pipe._graph) == before

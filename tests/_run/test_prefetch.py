@@ -1,6 +1,5 @@
 """The threads of an iterator end, wherever it becomes garbage."""
 
-import contextlib
 import gc
 import threading
 import types
@@ -80,23 +79,23 @@ def test_reading_overlaps_with_an_accelerator(launches):
             where.append(k)
             as_many.notify_all()
 
+    class Reader:
+        asks = False
+
+        def read(self, state, asked):
+            note(read, state["k"])
+            return types.SimpleNamespace(k=state["k"], after={"k": state["k"] + 1})
+
     class Device:
         """An executor whose batches are done when the test says so."""
 
-        asks, sources, calling, meter = False, {}, None, Meter(False)
+        sources, reader, place = {}, Reader(), types.SimpleNamespace(meter=Meter(False), calling=None)
 
         def __init__(self):
             self.launches = launches
 
         def build(self):
             pass
-
-        def contexts(self):
-            return contextlib.nullcontext()
-
-        def read(self, state, asked):
-            note(read, state["k"])
-            return types.SimpleNamespace(k=state["k"], after={"k": state["k"] + 1})
 
         def launch(self, work):
             note(launched, work.k)

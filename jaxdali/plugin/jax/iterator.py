@@ -17,6 +17,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec, Sharding
 
 from ..._core import names as _names
 from ..._core.building import user_line
+from ..._core.settings import own_settings
 from ..._iterator.base import BaseIterator
 from ..._iterator.options import IteratorOptions, LastBatchPolicy, list_of
 from ..._pipeline.arguments import whole
@@ -154,7 +155,7 @@ class DALIGenericIterator(BaseIterator):
         if len(batches) == 1:
             outputs: Sequence[Any] = batches[0].outputs
         else:
-            with self._stream.executors[0].contexts():
+            with own_settings():
                 outputs = [self._combined(x, s) for x, s in zip(zip(*(b.outputs for b in batches)), self._shardings)]
         result = dict(zip(self.output_map, outputs))
         if self._mask_name is not None:
