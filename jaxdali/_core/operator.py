@@ -40,12 +40,6 @@ class Operator:
 
     args: Arguments = NO_ARGUMENTS  # those that may come per sample
 
-    def __init_subclass__(cls):
-        super().__init_subclass__()
-        for base in cls.__bases__:
-            if issubclass(base, Operator):
-                base.fields()  # must be known before those of `cls`
-
     def __new__(cls, **_: Any):
         cls.fields()
         return super().__new__(cls)
@@ -55,6 +49,9 @@ class Operator:
         """The fields, `args` among them."""
         with _lock:
             if "__dataclass_fields__" not in vars(cls):
+                for base in cls.__bases__:
+                    if issubclass(base, Operator):
+                        base.fields()  # first: `cls` inherits them
                 dataclasses.dataclass(frozen=True, kw_only=True)(cls)
         return dataclasses.fields(cls)
 
