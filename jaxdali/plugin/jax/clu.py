@@ -16,7 +16,8 @@ from jax.sharding import Sharding
 
 from ..._core import names as _names
 from ..._iterator.options import LastBatchPolicy
-from .iterator import DALIGenericIterator, JaxOptions, iterator_factory
+from ._placement import JaxOptions
+from .iterator import DALIGenericIterator, iterator_factory
 
 
 @dataclasses.dataclass(frozen=True)

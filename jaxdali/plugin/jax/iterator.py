@@ -19,7 +19,7 @@ from ..._core import names as _names
 from ..._core.building import user_line
 from ..._core.settings import own_settings
 from ..._iterator.base import BaseIterator
-from ..._iterator.options import IteratorOptions, LastBatchPolicy, list_of
+from ..._iterator.options import LastBatchPolicy, list_of
 from ..._pipeline.arguments import whole
 from ..._pipeline.checkpoint import for_pipelines
 from ..._pipeline.lease import lease, own_places
@@ -27,6 +27,7 @@ from ..._pipeline.pipeline import Pipeline
 from ..._pipeline.pipeline_def import pipeline_def, split_arguments
 from ..._run.sharding import Shards, assemble
 from ..._run.work import Batch
+from ._placement import JaxOptions, OverBatch, of_batch_axis, shards_of
 
 
 class DALIGenericIterator(BaseIterator):
@@ -108,7 +109,7 @@ class DALIGenericIterator(BaseIterator):
         self._shards = shards
         self._stacked = stacked
         self._shardings = options.shardings
-        self._batch_sharding = None if options.any_sharding is None else _of_batch_axis(options.any_sharding)
+        self._batch_sharding = None if options.any_sharding is None else of_batch_axis(options.any_sharding)
         self._element_spec: dict[str, jax.ShapeDtypeStruct] | None = None
         masked = options.mask_name is not None
         how: dict[str, Any] = {}
@@ -116,7 +117,7 @@ class DALIGenericIterator(BaseIterator):
             if options.any_sharding is not None:
                 how["sharding"] = self._shardings or [options.any_sharding]
             if masked:  # most masks are True throughout: they are made ahead, as the last output
-                where = _OverBatch(places[0], self._batch_sharding, stacked)
+                where = OverBatch(places[0], self._batch_sharding, stacked)
                 full = (len(pipelines), pipelines[0].batch_size)
                 how["finish"] = [lambda plan, arrays: (*arrays, where.put(np.ones(full, bool)))]
         key = (type(self), options.lasting, stacked)
@@ -177,7 +178,7 @@ class DALIGenericIterator(BaseIterator):
         with jax.transfer_guard("allow"):
             if len(self._stream.executors) > 1:
                 return self._combined(list(rows), self._batch_sharding)
-            return _OverBatch(self._stream.executors[0].shards, self._batch_sharding, self._stacked).put(rows)
+            return OverBatch(self._stream.executors[0].shards, self._batch_sharding, self._stacked).put(rows)
 
     def _combined(self, parts: Sequence[Any], sharding: Sharding | None) -> jax.Array:
         """The outputs of separate pipelines as one array."""
@@ -196,93 +197,8 @@ class DALIGenericIterator(BaseIterator):
         return assemble(rows, shards, NamedSharding(Mesh(np.array(devices), ("pipelines",)), PartitionSpec("pipelines")))
 
 
-@dataclasses.dataclass(frozen=True)
-class JaxOptions(IteratorOptions):
-    """The arguments that JAX iterators have, checked; see `DALIGenericIterator`."""
-
-    sharding: Sharding | Mapping[str, Sharding] | None = None
-    mask_name: str | None = None
-
-    def __post_init__(self):
-        super().__post_init__()
-        self._check("mask_name")
-        self._check_sharding()
-        partial = self.last_batch_policy is LastBatchPolicy.PARTIAL
-        if partial and self.mask_name is None:
-            raise ValueError(
-                "JAX needs static shapes, so a JAX iterator has LastBatchPolicy.PARTIAL only with mask_name: a name for the "
-                "output that says which samples are valid; else use FILL or DROP"
-            )
-        if self.mask_name is None:
-            return
-        if not partial:
-            raise ValueError(f"mask_name={self.mask_name!r} is for last_batch_policy=LastBatchPolicy.PARTIAL, got {self.last_batch_policy}")
-        if self.mask_name in self.output_map:
-            raise ValueError(f"mask_name={self.mask_name!r} is a name in output_map: {self.output_map}; use another one")
-
-    def _check_sharding(self):
-        given = self.sharding
-        if given is not None and not isinstance(given, (Sharding, Mapping)):
-            raise TypeError(f"sharding must be a jax.sharding.Sharding, or a dict of one for each output, got {type(given).__name__}")
-        if isinstance(given, Mapping):
-            if not given or set(given) != set(self.output_map):
-                raise ValueError(f"a dict of shardings must have the names in output_map, {self.output_map}, got {list(given)}")
-            for name, s in given.items():
-                if not isinstance(s, Sharding):
-                    raise TypeError(f"sharding[{name!r}] must be a jax.sharding.Sharding, got {type(s).__name__}")
-
-    @property
-    def shardings(self) -> list[Any]:
-        """The sharding of each output that has a name."""
-        return [self.sharding[n] if isinstance(self.sharding, Mapping) else self.sharding for n in self.output_map]
-
-    @property
-    def any_sharding(self) -> Sharding | None:
-        """The sharding of an output; all cut the batch into the same slices."""
-        return next(iter(self.sharding.values())) if isinstance(self.sharding, Mapping) else self.sharding
-
-
-@dataclasses.dataclass(frozen=True)
-class _OverBatch:
-    """Where values ``[batch]`` of one executor lie: as its outputs do."""
-
-    shards: Shards
-    sharding: Sharding | None
-    stacked: bool
-
-    def put(self, rows: np.ndarray) -> jax.Array:
-        """``rows[S, B]`` of the local shards, as one global array."""
-        if self.sharding is None:
-            return jax.device_put(rows[0], self.shards.primaries[0])
-        if self.sharding.is_fully_addressable:
-            return jax.device_put(rows if self.stacked else rows.reshape(-1), self.sharding)
-        return assemble(list(rows), self.shards, self.sharding)
-
-
 def _specs(batch: dict[str, jax.Array]) -> dict[str, jax.ShapeDtypeStruct]:
     return {name: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=x.sharding) for name, x in batch.items()}
-
-
-def _of_batch_axis(sharding: Sharding) -> Sharding:
-    """How values ``[batch]`` lie where the outputs lie on `sharding`."""
-    if isinstance(sharding, NamedSharding):
-        return NamedSharding(sharding.mesh, PartitionSpec(*sharding.spec[:1]), memory_kind=sharding.memory_kind)
-    return sharding
-
-
-def shards_of(sharding: Sharding | Mapping[str, Sharding], batch_size: int) -> Shards:
-    """The shards of a batch. ValueError when the shardings of the outputs cut it differently."""
-    if isinstance(sharding, Sharding):
-        return Shards.of(sharding, batch_size)
-    each = {name: Shards.of(s, batch_size) for name, s in sharding.items()}
-    first, shards = next(iter(each.items()))
-    for name, other in each.items():
-        if (other.num, other.ids) != (shards.num, shards.ids):
-            raise ValueError(
-                f"the shardings of all outputs must cut the batch into the same slices: {first!r} into {shards.num}, of which this process "
-                f"holds {list(shards.ids)}, but {name!r} into {other.num}, of which it holds {list(other.ids)}"
-            )
-    return shards
 
 
 # --- data_iterator --------------------------------------------------------------------------------------------------

@@ -1,0 +1,99 @@
+"""Options of JAX iterators, and where their batches lie."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import numpy as np
+from jax.sharding import NamedSharding, PartitionSpec, Sharding
+
+from ..._iterator.options import IteratorOptions, LastBatchPolicy
+from ..._run.sharding import Shards, assemble
+
+
+@dataclasses.dataclass(frozen=True)
+class JaxOptions(IteratorOptions):
+    """The arguments that JAX iterators have, checked; see `DALIGenericIterator`."""
+
+    sharding: Sharding | Mapping[str, Sharding] | None = None
+    mask_name: str | None = None
+
+    def __post_init__(self):
+        super().__post_init__()
+        self._check("mask_name")
+        self._check_sharding()
+        partial = self.last_batch_policy is LastBatchPolicy.PARTIAL
+        if partial and self.mask_name is None:
+            raise ValueError(
+                "JAX needs static shapes, so a JAX iterator has LastBatchPolicy.PARTIAL only with mask_name: a name for the "
+                "output that says which samples are valid; else use FILL or DROP"
+            )
+        if self.mask_name is None:
+            return
+        if not partial:
+            raise ValueError(f"mask_name={self.mask_name!r} is for last_batch_policy=LastBatchPolicy.PARTIAL, got {self.last_batch_policy}")
+        if self.mask_name in self.output_map:
+            raise ValueError(f"mask_name={self.mask_name!r} is a name in output_map: {self.output_map}; use another one")
+
+    def _check_sharding(self):
+        given = self.sharding
+        if given is not None and not isinstance(given, (Sharding, Mapping)):
+            raise TypeError(f"sharding must be a jax.sharding.Sharding, or a dict of one for each output, got {type(given).__name__}")
+        if isinstance(given, Mapping):
+            if not given or set(given) != set(self.output_map):
+                raise ValueError(f"a dict of shardings must have the names in output_map, {self.output_map}, got {list(given)}")
+            for name, s in given.items():
+                if not isinstance(s, Sharding):
+                    raise TypeError(f"sharding[{name!r}] must be a jax.sharding.Sharding, got {type(s).__name__}")
+
+    @property
+    def shardings(self) -> list[Any]:
+        """The sharding of each output that has a name."""
+        return [self.sharding[n] if isinstance(self.sharding, Mapping) else self.sharding for n in self.output_map]
+
+    @property
+    def any_sharding(self) -> Sharding | None:
+        """The sharding of an output; all cut the batch into the same slices."""
+        return next(iter(self.sharding.values())) if isinstance(self.sharding, Mapping) else self.sharding
+
+
+@dataclasses.dataclass(frozen=True)
+class OverBatch:
+    """Where values ``[batch]`` of one executor lie: as its outputs do."""
+
+    shards: Shards
+    sharding: Sharding | None
+    stacked: bool
+
+    def put(self, rows: np.ndarray) -> jax.Array:
+        """``rows[S, B]`` of the local shards, as one global array."""
+        if self.sharding is None:
+            return jax.device_put(rows[0], self.shards.primaries[0])
+        if self.sharding.is_fully_addressable:
+            return jax.device_put(rows if self.stacked else rows.reshape(-1), self.sharding)
+        return assemble(list(rows), self.shards, self.sharding)
+
+
+def of_batch_axis(sharding: Sharding) -> Sharding:
+    """How values ``[batch]`` lie where the outputs lie on `sharding`."""
+    if isinstance(sharding, NamedSharding):
+        return NamedSharding(sharding.mesh, PartitionSpec(*sharding.spec[:1]), memory_kind=sharding.memory_kind)
+    return sharding
+
+
+def shards_of(sharding: Sharding | Mapping[str, Sharding], batch_size: int) -> Shards:
+    """The shards of a batch. ValueError when the shardings of the outputs cut it differently."""
+    if isinstance(sharding, Sharding):
+        return Shards.of(sharding, batch_size)
+    each = {name: Shards.of(s, batch_size) for name, s in sharding.items()}
+    first, shards = next(iter(each.items()))
+    for name, other in each.items():
+        if (other.num, other.ids) != (shards.num, shards.ids):
+            raise ValueError(
+                f"the shardings of all outputs must cut the batch into the same slices: {first!r} into {shards.num}, of which this process "
+                f"holds {list(shards.ids)}, but {name!r} into {other.num}, of which it holds {list(other.ids)}"
+            )
+    return shards
