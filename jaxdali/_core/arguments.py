@@ -126,6 +126,10 @@ class Values:
             raise AttributeError(f"no argument {name} was given")
         return x
 
+    def __getitem__(self, name: str) -> np.ndarray:
+        """The values of an argument whose name is put together."""
+        return self.__getattr__(name)
+
     def get(self, name: str) -> np.ndarray | None:
         """The values of an argument; None: it is not given."""
         if name.startswith("_") or name not in self._arguments:

@@ -19,6 +19,7 @@ from .context import BuildContext, HostContext, LowerContext
 from .values import Spec, Value
 
 _lock = threading.RLock()
+K = typing.TypeVar("K", bound="Operator")
 
 
 @typing.dataclass_transform(frozen_default=True, kw_only_default=True)
@@ -73,6 +74,10 @@ class Operator:
     def _same_for_all(self) -> dict[int, Values]:
         """Arguments of which none comes per sample, by the number of samples: the same in every batch."""
         return {}
+
+    def as_kind(self, kind: type[K]) -> K:
+        """An operator of another kind with the same fields."""
+        return kind(**{f.name: getattr(self, f.name) for f in self.fields()})
 
     @property
     def num_outputs(self) -> int:

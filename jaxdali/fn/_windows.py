@@ -112,7 +112,7 @@ def crop_sizes(layout: str, a: Values) -> dict[int, np.ndarray]:
 
 def crop_start(letter: str, free: np.ndarray, a: Values, rounding: str) -> np.ndarray:
     """Where `crop_pos_x`, `crop_pos_y` or `crop_pos_z` puts the window on an axis, of which it leaves `free` elements, ``i64[N]``."""
-    place = getattr(a, f"crop_pos_{_POSITION[letter]}").astype(np.float32).astype(np.float64) * free
+    place = a[f"crop_pos_{_POSITION[letter]}"].astype(np.float32).astype(np.float64) * free
     return rounded(place) if rounding == "round" else place.astype(np.int64)
 
 

@@ -286,7 +286,7 @@ def filter_parameter(a: Values) -> np.ndarray:
     """The kernel's operand ``filters i32[N, 2]`` (shrinking, enlarging), from interp_type, min_filter and mag_filter."""
     filters = np.empty((a.samples, 2), np.int32)
     for column, name in enumerate(("min_filter", "mag_filter")):
-        filters[:, column] = getattr(a, name if name in a else "interp_type")
+        filters[:, column] = a[name if name in a else "interp_type"]
     return filters
 
 

@@ -38,8 +38,8 @@ class CoordFlip(PointMap):
 
     def affine(self, a: Values, dims: int) -> tuple[np.ndarray, np.ndarray]:
         letters = self._letters(dims)
-        flip = np.stack([getattr(a, f"flip_{c}") != 0 for c in letters], axis=1)
-        center = np.stack([getattr(a, f"center_{c}") for c in letters], axis=1)
+        flip = np.stack([a[f"flip_{c}"] != 0 for c in letters], axis=1)
+        center = np.stack([a[f"center_{c}"] for c in letters], axis=1)
         return np.where(flip, -1.0, 1.0)[:, :, None] * np.eye(dims), np.where(flip, 2 * center, 0)
 
 

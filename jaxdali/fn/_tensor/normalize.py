@@ -171,7 +171,7 @@ class Standardize(HostOperator, ProgramOperator):
             return self
         by_channel = all(s.shape is not None for s in statistics) and len(_channels(statistics)) < 2
         kind = _ByChannel if by_channel else _Expanded
-        return kind(**{f.name: getattr(self, f.name) for f in dataclasses.fields(self)})
+        return self.as_kind(kind)
 
     def setup(self, ctx: HostContext, *values: Value) -> Setup:
         _check(ctx, values[0], values[1:])

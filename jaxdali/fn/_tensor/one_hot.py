@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Annotated, Any, Literal, Unpack
 
 import jax.numpy as jnp
@@ -43,7 +42,7 @@ class OneHot(HostOperator, ProgramOperator):
 
     def bind(self, ctx: BuildContext, x: Spec) -> Operator:
         if x.ndim == 1 and x.extent(0) is None and ctx.first_shape(0) == (1,):
-            return _OfScalars(**{f.name: getattr(self, f.name) for f in dataclasses.fields(self)})
+            return self.as_kind(_OfScalars)
         return self
 
     def infer(self, x: Spec) -> tuple[Spec, ...]:
