@@ -7,6 +7,7 @@ import json
 
 import numpy as np
 import pytest
+from epochs import EPOCHS_OF_THREE_SHARDS
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -97,19 +98,7 @@ def test_size_smaller_than_data_or_batch():
     assert Iterator(3, 5, policy="DROP").counter.is_over
 
 
-@pytest.mark.parametrize(
-    ("policy", "pad", "stick", "want"),
-    [
-        ("FILL", False, False, [["12 34", "56 78", "9A"], ["45 67", "89 A1", "23"], ["78 9A", "12 34", "56"]]),
-        ("FILL", False, True, [["12 31", "23 12", "31 23"], ["45 64", "56 45", "64 56"], ["78 9A"] * 3]),
-        ("FILL", True, False, [["12 33", "45 66", "78 9A"], ["45 66", "78 9A", "12 33"], ["78 9A", "12 33", "45 66"]]),
-        ("FILL", True, True, [["12 33"] * 3, ["45 66"] * 3, ["78 9A"] * 3]),
-        ("DROP", False, False, [["12", "56", "9A"], ["45", "89", "23"], ["78", "12", "56"]]),
-        ("DROP", False, True, [["12", "23", "31"], ["45", "56", "64"], ["78"] * 3]),
-        ("DROP", True, False, [["12", "45", "78"], ["45", "78", "12"], ["78", "12", "45"]]),
-        ("DROP", True, True, [["12"] * 3, ["45"] * 3, ["78"] * 3]),
-    ],
-)
+@pytest.mark.parametrize(("policy", "pad", "stick", "want"), EPOCHS_OF_THREE_SHARDS)
 def test_one_shard_of_three(policy, pad, stick, want):
     for shard in range(3):
         assert Iterator(10, 2, S=3, shards=[shard], policy=policy, pad=pad, stick=stick).texts(3) == want[shard], shard

@@ -10,6 +10,7 @@ import jax
 import numpy as np
 import pytest
 import shardings
+from epochs import EPOCHS_OF_THREE_SHARDS
 from pipelines import file_contents
 
 from jaxdali import fn, pipeline_def, plugin, types
@@ -53,19 +54,7 @@ def test_seven_samples_in_batches_of_two(files, policy, pad, want, sharding):
         assert epochs(it, 3) == want
 
 
-@pytest.mark.parametrize(
-    ("policy", "pad", "stick", "want"),
-    [
-        ("FILL", False, False, [["12 34", "56 78", "9A"], ["45 67", "89 A1", "23"], ["78 9A", "12 34", "56"]]),
-        ("FILL", False, True, [["12 31", "23 12", "31 23"], ["45 64", "56 45", "64 56"], ["78 9A"] * 3]),
-        ("FILL", True, False, [["12 33", "45 66", "78 9A"], ["45 66", "78 9A", "12 33"], ["78 9A", "12 33", "45 66"]]),
-        ("FILL", True, True, [["12 33"] * 3, ["45 66"] * 3, ["78 9A"] * 3]),
-        ("DROP", False, False, [["12", "56", "9A"], ["45", "89", "23"], ["78", "12", "56"]]),
-        ("DROP", False, True, [["12", "23", "31"], ["45", "56", "64"], ["78"] * 3]),
-        ("DROP", True, False, [["12", "45", "78"], ["45", "78", "12"], ["78", "12", "45"]]),
-        ("DROP", True, True, [["12"] * 3, ["45"] * 3, ["78"] * 3]),
-    ],
-)
+@pytest.mark.parametrize(("policy", "pad", "stick", "want"), EPOCHS_OF_THREE_SHARDS)
 def test_three_shards(files, policy, pad, stick, want):
     options = {"reader_name": "reader", "last_batch_policy": LastBatchPolicy[policy]}
     for shard in range(3):

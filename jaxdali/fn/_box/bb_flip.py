@@ -7,27 +7,17 @@ from typing import Literal, Unpack
 import numpy as np
 
 from ..._core.arguments import Values
-from ..._core.errors import ArgumentError
 from ..._core.graph import DataNode
 from ..._core.operator_function import Hints, Input, PerSample, operator_function
-from ..._core.values import Spec
-from .._tensor.points import PointMap, mapped
+from .box_map import BoxMap
 
 
-class BbFlip(PointMap):
-    """A box is a point of four coordinates."""
+class BbFlip(BoxMap):
+    """Mirrored."""
 
     name = "bb_flip"
-    ltrb: bool
 
-    def infer(self, x: Spec, *arguments: Spec) -> tuple[Spec, ...]:
-        if x.dtype != np.float32 or x.ndim < 1 or x.extent(x.ndim - 1) not in (4, None):
-            raise ArgumentError(f"the input must be float32 boxes [..., 4], got {x.dtype} of shape {x.shape or f'{x.ndim}-D'}")
-        return mapped(x, 4, x.dtype)
-
-    def affine(self, a: Values, dims: int) -> tuple[np.ndarray, np.ndarray]:
-        if dims != 4:
-            raise ValueError(f"boxes have 4 coordinates, got {dims}")
+    def moved(self, a: Values) -> tuple[np.ndarray, np.ndarray]:
         m, t = np.tile(np.eye(4), (a.samples, 1, 1)), np.zeros((a.samples, 4))
         for flip, first in ((a.horizontal, 0), (a.vertical, 1)):
             # Corners: the new left is 1 - right. Left and width: it is 1 - left - width.

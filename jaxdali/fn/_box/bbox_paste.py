@@ -8,27 +8,17 @@ import numpy as np
 
 from ..._core.arguments import Values
 from ..._core.declaration import Range
-from ..._core.errors import ArgumentError
 from ..._core.graph import DataNode
 from ..._core.operator_function import Hints, Input, PerSample, operator_function
-from ..._core.values import Spec
-from .._tensor.points import PointMap, mapped
+from .box_map import BoxMap
 
 
-class BBoxPaste(PointMap):
-    """A box is a point of four coordinates."""
+class BBoxPaste(BoxMap):
+    """Placed, and as much smaller as the canvas is larger."""
 
     name = "bbox_paste"
-    ltrb: bool
 
-    def infer(self, x: Spec, *arguments: Spec) -> tuple[Spec, ...]:
-        if x.dtype != np.float32 or x.ndim < 1 or x.extent(x.ndim - 1) not in (4, None):
-            raise ArgumentError(f"the input must be float32 boxes [..., 4], got {x.dtype} of shape {x.shape or f'{x.ndim}-D'}")
-        return mapped(x, 4, x.dtype)
-
-    def affine(self, a: Values, dims: int) -> tuple[np.ndarray, np.ndarray]:
-        if dims != 4:
-            raise ValueError(f"boxes have 4 coordinates, got {dims}")
+    def moved(self, a: Values) -> tuple[np.ndarray, np.ndarray]:
         place = np.stack([a.paste_x, a.paste_y], axis=1) * ((a.ratio - 1) / a.ratio)[:, None]
         t = np.concatenate([place, place if self.ltrb else np.zeros_like(place)], axis=1)
         return np.eye(4) / a.ratio[:, None, None], t
