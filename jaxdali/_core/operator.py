@@ -30,7 +30,7 @@ class Operator:
     What it does depends on its kind: `HostOperator` and `ProgramOperator` (one with both forms inherits both), `SourceOperator`,
     `EagerOperator`, `SampleOperator`. `bind` and `infer` are called when the pipeline is built.
 
-    Every kind of operator is a frozen dataclass, with keywords alone, without saying so: it is made one when it is first used, as that
+    Every kind of operator is a frozen dataclass, with keywords alone, and must not say so: it is made one when it is first used, as that
     takes a millisecond each, and most programs use few of the operators that they import.
     """
 
@@ -41,6 +41,8 @@ class Operator:
 
     args: Arguments = NO_ARGUMENTS  # those that may come per sample
 
+    _is_made: ClassVar[bool] = True  # in the namespace of a class that is a dataclass by now
+
     def __new__(cls, **_: Any):
         cls.fields()
         return super().__new__(cls)
@@ -49,11 +51,14 @@ class Operator:
     def fields(cls) -> tuple[dataclasses.Field[Any], ...]:
         """The fields, `args` among them."""
         with _lock:
-            if "__dataclass_fields__" not in vars(cls):
+            if "_is_made" not in vars(cls):
+                if "__dataclass_fields__" in vars(cls):
+                    raise TypeError(f"{cls.__name__} must not say that it is a dataclass: an operator becomes one when it is first used")
                 for base in cls.__bases__:
                     if issubclass(base, Operator):
                         base.fields()  # first: `cls` inherits them
                 dataclasses.dataclass(frozen=True, kw_only=True)(cls)
+                cls._is_made = True
         return dataclasses.fields(cls)
 
     def arguments(self, ctx: HostContext | None, inputs: Sequence[Value]) -> Values:
@@ -248,7 +253,6 @@ class EagerOperator(Operator):
         raise NotImplementedError(self.name)
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class SampleOperator(EagerOperator):
     """Runs between programs, on the host, on samples of any shapes. Its outputs are host values, whatever its inputs are."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 from typing import Literal, Unpack
 
@@ -15,7 +14,6 @@ from ..._core.operator_function import Hints, Input, operator_function
 from ..._core.values import Value
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class DumpImage(SampleOperator):
     """Writes each sample to a file."""
 

@@ -18,7 +18,6 @@ from ..._core.operator_function import Hints, Input, operator_function
 from ..._core.values import Spec, Value
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class PythonFunction(SampleOperator):
     """Calls a function of the user's, of each shard its own."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import io
 import math
 from collections.abc import Sequence
@@ -21,7 +20,6 @@ from ..._data.npy import read_header
 from .._tensor.cast import convert
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class DecodeNumpy(SampleOperator):
     """The array of each file. Type and number of dimensions are known when the first batch is."""
 

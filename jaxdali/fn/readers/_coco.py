@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 from collections.abc import Sequence
 from typing import Annotated, Any, ClassVar, Literal, Unpack
@@ -93,7 +92,6 @@ class _Annotated(Records):
         return images, *(list(x) if s.shape is None else np.stack(x) for s, x in zip(parts[0][0].specs[1:], zip(*rows)))
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class ReadCOCO(Reader):
     """`readers.coco`; the fields are its arguments."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 from collections.abc import Sequence
 from typing import Annotated, Any, ClassVar, Literal, Unpack
@@ -107,7 +106,6 @@ class _Samples(Records):
         return tuple(outputs)
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class ReadWebDataset(Reader):
     """`readers.webdataset`; the fields are its arguments."""
 
