@@ -10,6 +10,7 @@ import queue
 import threading
 import time
 import weakref
+from collections.abc import Sequence
 from typing import Any
 
 from .._core.settings import own_settings
@@ -177,27 +178,15 @@ class Prefetch:
                     source.close()  # a thread may wait for data there
             self._wake()
             exits = not threading.main_thread().is_alive()
-            if exits:
-                self._end_with_interpreter()
-            else:
-                self._wait(time.monotonic() + PATIENCE)
-            node = self._executor.place.calling
+            place, deadline = self._executor.place, _exit_deadline() if exits else time.monotonic() + PATIENCE
+            _join(self._threads, deadline)
+            while exits and self.busy and place.calling is None and time.monotonic() < deadline + BATCH_PATIENCE:
+                _join(self._threads, time.monotonic() + 0.02)
+            node = place.calling
             if self.busy and not exits:
                 waits = f"{node.op.name} (created at {node.where}), which has not returned" if node is not None else "a batch in the making"
                 _log.warning("close() gave up after %g s waiting for %s; its thread ends when that does", PATIENCE, waits)
         self._finished.clear()
-
-    def _wait(self, deadline: float):
-        """Waits until then for the threads."""
-        for t in self._threads:
-            t.join(max(0.0, deadline - time.monotonic()))
-
-    def _end_with_interpreter(self):
-        """Waits for the threads; for one that is in a function of the user's less long."""
-        exit_deadline = _exit_deadline()
-        self._wait(exit_deadline)
-        while self.busy and self._executor.calling is None and time.monotonic() < exit_deadline + BATCH_PATIENCE:
-            self._wait(time.monotonic() + 0.02)
 
     def _wake(self):
         """Has threads that wait see that they are to stop."""
@@ -217,7 +206,7 @@ class Prefetch:
             return
         self._stop = True
         self._wake()
-        self._wait(time.monotonic() + PATIENCE)
+        _join(self._threads, time.monotonic() + PATIENCE)
         if self.busy:
             self.close()
             return
@@ -290,6 +279,12 @@ class Prefetch:
                     self._finished.append(item)
                     self._ready.notify_all()
                 del item
+
+
+def _join(threads: Sequence[threading.Thread], deadline: float):
+    """Waits until then for threads."""
+    for t in threads:
+        t.join(max(0.0, deadline - time.monotonic()))
 
 
 def _exit_deadline() -> float:
