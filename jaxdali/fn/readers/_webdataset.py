@@ -204,8 +204,8 @@ def webdataset(
 
     Raises:
       ValueError, TypeError: arguments that contradict each other or are out of range.
-      RuntimeError: at build, an archive or an index that can't be read, or a member whose size is no multiple of its type's. A truncated
-        archive, or one that has changed since, fails when a batch of it runs.
+      RuntimeError: at build, an archive or an index that can't be read, or a member whose size is no multiple of its type's. A member
+        that is not where the index says, a truncated archive, or one that has changed since, fails when a batch of it runs.
 
     Unlike in DALI, long names in PAX headers are understood, and the order of `random_shuffle` is not DALI's own.
 
