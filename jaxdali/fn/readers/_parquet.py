@@ -226,11 +226,12 @@ class _Rows(Records):
         for i in range(len(files)):
             try:
                 table = _Table(files, i)
-            except (pa.ArrowException, OSError) as e:
+                names = table.schema.names
+            except (pa.ArrowException, OSError, UnicodeDecodeError) as e:  # the last of a damaged name
                 raise RuntimeError(f"{files.path(i)}: {e}") from e
-            missing = [c for c in self._columns if c not in table.schema.names]
+            missing = [c for c in self._columns if c not in names]
             if missing:
-                raise RuntimeError(f"{files.path(i)}: there is no column {missing[0]!r}; it has {', '.join(table.schema.names)}")
+                raise RuntimeError(f"{files.path(i)}: there is no column {missing[0]!r}; it has {', '.join(names)}")
             specs = tuple(_spec_of(f"{files.path(i)}: column {c!r}", table.schema.field(c).type) for c in self._columns)
             if i and specs != self.specs:
                 raise RuntimeError(f"{files.path(i)}: its columns differ in type from those of {files.path(0)}")
