@@ -46,9 +46,8 @@ class Bounded(Window):
             outside = np.any((start < 0) | (start + extent > shapes), axis=1)
             for i in np.flatnonzero(outside & ctx.present):
                 window = [f"{a} ... {a + n}" for a, n in zip(start[i].tolist(), extent[i].tolist(), strict=True)]
-                ctx.fail(
-                    int(i), Status.OUT_OF_BOUNDS, f"the window ({', '.join(window)}) reaches outside the sample of shape {tuple(shapes[i])}"
-                )
+                reason = f"the window ({', '.join(window)}) reaches outside the sample of shape {tuple(shapes[i].tolist())}"
+                ctx.fail(int(i), Status.OUT_OF_BOUNDS, reason)
             part.start = np.where(outside[:, None], 0, start)
             part.extent = np.where(outside[:, None], np.minimum(extent, shapes), extent)
         else:
