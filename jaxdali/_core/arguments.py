@@ -6,7 +6,7 @@ import dataclasses
 import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar, overload
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from .values import Spec, Value
 
 # What the signature of an operator's function says of its arguments, by the operator's name. Called when somebody asks, as it takes time.
 declared: dict[str, Callable[[], Mapping[str, Argument]]] = {}
+D = TypeVar("D")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -130,10 +131,14 @@ class Values:
         """The values of an argument whose name is put together."""
         return self.__getattr__(name)
 
-    def get(self, name: str) -> np.ndarray | None:
-        """The values of an argument; None: it is not given."""
+    @overload
+    def get(self, name: str) -> np.ndarray | None: ...
+    @overload
+    def get(self, name: str, default: D) -> np.ndarray | D: ...
+    def get(self, name: str, default: Any = None) -> Any:
+        """The values of an argument; `default` where it is not given."""
         if name.startswith("_") or name not in self._arguments:
-            return None
+            return default
         if name not in self._found:
             self._found[name] = self._static(name) if self._arguments.is_static(name) else self._per_sample(name)
         return self._found[name]

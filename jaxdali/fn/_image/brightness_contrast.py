@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, Unpack
+from typing import Literal, Unpack
 
 import numpy as np
 
@@ -22,12 +22,9 @@ class BrightnessContrast(ColorMatrix):
     colors = 1
 
     def matrix(self, ctx: HostContext, image: Spec, a: Values) -> np.ndarray:
-        def value(name: str, default: float) -> Any:
-            return default if (x := a.get(name)) is None else x
-
-        center = value("contrast_center", default_center(image.dtype))
-        brightness, contrast = value("brightness", 1.0), value("contrast", 1.0)
-        shift = value("brightness_shift", 0.0) * full_range(ctx.spec.dtype)
+        center = a.get("contrast_center", default_center(image.dtype))
+        brightness, contrast = a.get("brightness", 1.0), a.get("contrast", 1.0)
+        shift = a.get("brightness_shift", 0.0) * full_range(ctx.spec.dtype)
         matrix = np.empty((ctx.N, 1, 2))
         matrix[:, 0, 0], matrix[:, 0, 1] = brightness * contrast, shift + brightness * (center - contrast * center)
         return matrix

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, Unpack
+from typing import Literal, Unpack
 
 import numpy as np
 
@@ -25,11 +25,8 @@ class ColorTwist(ColorMatrix):
     name = "color_twist"
 
     def matrix(self, ctx: HostContext, image: Spec, a: Values) -> np.ndarray:
-        def value(name: str, default: float) -> Any:
-            return default if (x := a.get(name)) is None else x
-
-        angle, saturation = np.radians(value("hue", 0.0)), value("saturation", 1.0)
-        brightness, contrast = value("brightness", 1.0) * value("value", 1.0), value("contrast", 1.0)
+        angle, saturation = np.radians(a.get("hue", 0.0)), a.get("saturation", 1.0)
+        brightness, contrast = a.get("brightness", 1.0) * a.get("value", 1.0), a.get("contrast", 1.0)
         turn = np.zeros((ctx.N, 3, 3))
         turn[:, 0, 0] = 1
         turn[:, 1, 1] = turn[:, 2, 2] = np.cos(angle) * saturation
