@@ -192,8 +192,8 @@ class Values:
         if a.many and a.lengths and x.shape[1] not in a.lengths:
             raise ArgumentError(f"argument {name} must have {' or '.join(map(str, a.lengths))} numbers per sample, got {x.shape[1]}")
         kind = a.kinds[0]
-        good = np.isin(x, kind.members) if kind.members else a.range.holds(x)
-        if not good.all():
+        if kind.members or not a.range.holds_all(x):
+            good = np.isin(x, kind.members) if kind.members else a.range.holds(x)
             expected = kind.one if kind.members else str(a.range) or "finite"
             for i in np.flatnonzero(~good.all(axis=1) & ctx.present):
                 ctx.fail(int(i), Status.UNSUPPORTED, f"argument {name} must be {expected}, got {x[i].tolist() if a.many else x[i, 0]}")

@@ -74,7 +74,7 @@ class Value:
         if isinstance(self.data, np.ndarray) and self.spec.shape is not None:
             if self.present is None or present is None:
                 return self.data
-            return self.data[np.where(self.present, np.arange(len(self)), present.argmax())]
+            return self.data.take(np.where(self.present, np.arange(len(self)), present.argmax()), axis=0)
         here = np.arange(len(self))
         if present is not None and present.any():
             first = present.argmax()
@@ -96,7 +96,7 @@ class Value:
     def of(self, present: np.ndarray) -> Value:
         """The same without the other samples: where they are ragged, they have no elements."""
         if not isinstance(self.data, Packed):
-            return dataclasses.replace(self, present=present)
+            return Value(self.spec, self.shapes, self.data, present)
         shapes = np.where(present[:, None], self.shapes, 0)
         return Value(self.spec, shapes, Packed(self.data.data, self.data.offsets, shapes), present)
 

@@ -90,7 +90,7 @@ class Work:
     only: np.ndarray | None = None
     error: BaseException | None = None
     ended: bool = False
-    _among: dict[Presence, np.ndarray] = dataclasses.field(default_factory=dict)
+    _among: dict[Presence | None, np.ndarray | None] = dataclasses.field(default_factory=dict)
 
     @property
     def present(self) -> np.ndarray | None:
@@ -104,16 +104,21 @@ class Work:
 
     def among(self, presence: Presence | None) -> np.ndarray | None:
         """``bool[N]``: the samples that a step is for; None: all. Known when the values have been made that decide it."""
+        if presence in self._among:
+            return self._among[presence]
         if presence is None:
             here = self.present if self.short else None
-            return here if self.only is None else self.only if here is None else here & self.only
-        if presence not in self._among:
+            here = here if self.only is None else self.only if here is None else here & self.only
+            if self.ids is None:  # the sources have yet to say who is there
+                return here
+        else:
             asked = self.values[presence.predicate].data
             assert isinstance(asked, np.ndarray), presence
             takes, outer = asked.reshape(-1).astype(bool, copy=False), self.among(presence.outer)
-            takes = takes if presence.taken else ~takes
-            self._among[presence] = takes if outer is None else takes & outer
-        return self._among[presence]
+            here = takes if presence.taken else ~takes
+            here = here if outer is None else here & outer
+        self._among[presence] = here
+        return here
 
     def source_of(self, node: Node, i: int) -> str:
         """Where sample `i` of a node came from, as the source upstream of it says; "" when there is none."""
