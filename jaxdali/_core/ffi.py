@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import dataclasses
+import functools
 import importlib
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -217,6 +218,17 @@ def call_chain(image: Any, stages: Sequence[tuple[str, LowerContext, Call]]) -> 
     )
     codes = [jnp.where(stage == k, status, 0) for k in range(len(stages))]
     return (data if out is None else Ragged(data, out.offsets, out.shapes)), codes
+
+
+def empty(of: jax.ShapeDtypeStruct, device: jax.Device) -> jax.Array:
+    """An array of XLA's on a CPU device, with whatever is in its memory."""
+    return _empty(of.shape, of.dtype, device)()
+
+
+@functools.lru_cache(maxsize=64)
+def _empty(shape: tuple[int, ...], dtype: np.dtype, device: jax.Device) -> Callable[[], jax.Array]:
+    call = jax.ffi.ffi_call("jaxdali_empty", jax.ShapeDtypeStruct(shape, dtype))
+    return jax.jit(lambda: call(), out_shardings=jax.sharding.SingleDeviceSharding(device))
 
 
 def _result(B: int, spec: Spec, out: Out | None) -> tuple[jax.ShapeDtypeStruct, tuple[Any, Any]]:

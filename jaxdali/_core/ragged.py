@@ -10,6 +10,7 @@ from __future__ import annotations
 import collections
 import copy
 import dataclasses
+import functools
 import math
 import threading
 from collections.abc import Sequence
@@ -141,6 +142,7 @@ def plan_offsets(shapes: np.ndarray, num_shards: int) -> tuple[np.ndarray, int]:
 
 
 MOST_ROOM = 1.9
+WASTE, PATIENCE = 4, 16  # see `Capacities`
 
 
 def rounded_up(n: int) -> int:
@@ -152,9 +154,11 @@ def rounded_up(n: int) -> int:
 class Capacities:
     """Sizes of the ragged buffers of one program, in elements.
 
-    They only grow, all together, each to a multiple of its largest need so far: few programs are compiled, and no buffer has more than
-    twice the elements that some batch needed. Sums over many samples vary little: at first there is room for 1 + 3 / sqrt(samples) times
-    the need (four standard deviations, if a sample's size varies by three quarters of its mean); when that was not enough, for 1.9 times.
+    A set of sizes is made when a batch fits none of those there are: all sizes together, each a multiple of its largest need so far. So
+    few programs are compiled, and no buffer has more than twice the elements that some batch needed. Sums over many samples vary little:
+    the first set has room for 1 + 3 / sqrt(samples) times the need (four standard deviations, if a sample's size varies by three quarters
+    of its mean); later ones for 1.9 times. Each batch gets the smallest set that it fits, so that one huge sample costs the other batches
+    nothing; if it was in the very first batch, a smaller set is made after `PATIENCE` batches that need a quarter of what they get.
 
     Args:
       samples: in a batch of one shard.
@@ -163,26 +167,39 @@ class Capacities:
     def __init__(self, samples: int):
         self._room = min(1 + 3 / math.sqrt(samples), MOST_ROOM)
         self._largest: dict[Any, int] = {}
-        self._capacity: dict[Any, int] = {}
+        self._sets: list[dict[Any, int]] = []  # from the smallest on
+        self._present: dict[Any, int] = {}
+        self._wasted: list[dict[Any, int]] = []  # the needs of the last batches, as far as they were far smaller than their sets
         self._lock = threading.Lock()
 
     def get(self, key: Any) -> int:
-        """The present capacity, 0 before the first batch."""
-        return self._capacity.get(key, 0)
+        """The capacity for the last batch, 0 before the first."""
+        return self._present.get(key, 0)
 
     def fit(self, needs: dict[Any, int]) -> dict[Any, int]:
         """Capacities of all buffers for a batch that needs `needs`."""
         with self._lock:
-            if any(n > self._capacity.get(k, -1) for k, n in needs.items()):
-                if self._capacity:
-                    self._room = MOST_ROOM
-                for k, n in needs.items():
-                    self._largest[k] = max(self._largest.get(k, 0), n)
-                self._capacity = {k: int(self._room * n) // ALIGNMENT * ALIGNMENT + ALIGNMENT for k, n in self._largest.items()}
-            else:
-                for k, n in needs.items():
-                    self._largest[k] = max(self._largest.get(k, 0), n)
-            return dict(self._capacity)
+            self._largest = _largest(self._largest, needs)
+            found = next((s for s in self._sets if all(n <= s.get(k, -1) for k, n in needs.items())), None)
+            if found is None:
+                found = self._made(self._largest)
+            self._wasted = [*self._wasted, needs] if sum(found.values()) > WASTE * sum(needs.values()) else []
+            if len(self._wasted) == PATIENCE:
+                found = self._made(functools.reduce(_largest, self._wasted))
+                self._wasted = []
+            self._present = found
+            return dict(found)
+
+    def _made(self, largest: dict[Any, int]) -> dict[Any, int]:
+        """A new set."""
+        made = {k: int(self._room * n) // ALIGNMENT * ALIGNMENT + ALIGNMENT for k, n in largest.items()}
+        self._room = MOST_ROOM
+        self._sets = sorted([*self._sets, made], key=lambda s: sum(s.values()))
+        return made
+
+
+def _largest(a: dict[Any, int], b: dict[Any, int]) -> dict[Any, int]:
+    return {**a, **{k: max(a.get(k, 0), n) for k, n in b.items()}}
 
 
 class _Memory:
@@ -192,22 +209,34 @@ class _Memory:
     also inside another call of the pool, so it takes no lock: `deque.append` is atomic.
     """
 
-    __slots__ = ("__array_interface__", "_free", "_raw")
+    __slots__ = ("__array_interface__", "_free", "_owner")
 
-    def __init__(self, raw: np.ndarray, free: collections.deque):
-        self._raw = raw
+    def __init__(self, owner: Any, address: int, size: int, free: collections.deque):
+        self._owner = owner
         self._free = free
-        self.__array_interface__ = raw.__array_interface__
+        self.__array_interface__ = {"shape": (size,), "typestr": "|u1", "data": (address, False), "version": 3}
 
     def __del__(self):
-        self._free.append(self._raw)
+        self._free.append(self._owner)
+
+
+def lent(owner: Any, address: int, shape: tuple[int, ...], dtype: np.dtype, free: collections.deque) -> np.ndarray:
+    """An array of the memory at an address; when nothing refers to it any more, what owns the memory goes to `free`."""
+    size = math.prod(shape) * dtype.itemsize
+    return np.asarray(_Memory(owner, address, size, free)).view(dtype).reshape(shape)
 
 
 class BufferPool:
-    """Recycles large host buffers, 64-byte aligned, so that JAX on the CPU uses them without a copy."""
+    """Recycles large host buffers, 64-byte aligned, so that JAX on the CPU uses them without a copy.
+
+    It keeps few of a size, and none of a size that was not asked for among the last `FORGOTTEN` buffers.
+    """
+
+    FORGOTTEN, MOST_FREE = 256, 16
 
     def __init__(self):
-        self._free: dict[int, collections.deque] = {}
+        self._free: collections.OrderedDict[int, tuple[collections.deque, int]] = collections.OrderedDict()
+        self._asked = 0
         self._lock = threading.Lock()
 
     def empty(self, shape: tuple[int, ...], dtype) -> np.ndarray:
@@ -216,15 +245,19 @@ class BufferPool:
         size = math.prod(shape) * dtype.itemsize
         room = -(-max(size, 1) // 4096) * 4096
         with self._lock:
-            free = self._free.setdefault(room, collections.deque())
+            self._asked += 1
+            free, _ = self._free.pop(room, (collections.deque(maxlen=self.MOST_FREE), 0))
+            self._free[room] = free, self._asked
+            oldest, (_, asked) = next(iter(self._free.items()))
+            if self._asked - asked > self.FORGOTTEN:
+                del self._free[oldest]
         try:
             raw = free.pop()
         except IndexError:
             whole = np.empty(room + 64, np.uint8)
             start = -whole.ctypes.data % 64
             raw = whole[start : start + room]
-        flat = np.asarray(_Memory(raw, free))
-        return flat[:size].view(dtype).reshape(shape)
+        return lent(raw, raw.ctypes.data, shape, dtype, free)
 
 
 def pack(samples: list[np.ndarray], num_shards: int, empty) -> Packed:

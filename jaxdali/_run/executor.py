@@ -200,6 +200,7 @@ class Executor:
             with self._launching:
                 work = self._launcher.repair(work, bad)
         assert work.ids is not None
+        work.results |= {r: self.place.spares.lend(r, work.results[r]) for r in set(self.plan.outputs) if r in work.results}
         with self.place.meter.stage("output", "", "outputs"):
             batch = self._finished(work, work.ids)
         if self.place.meter.enabled:

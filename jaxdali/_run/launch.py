@@ -236,7 +236,7 @@ class Launcher:
         layout, program, shards = self._program(at, segment, phase, operands)
         carried = tuple(work.results[r] for r in segment.carried)
         carried = jax.device_put(carried, shards.local) if carried else ()
-        arguments = (operands.packed(layout), tuple(operands.buffers), carried)
+        arguments = (operands.packed(layout), tuple(operands.buffers), carried, place.spares.take(program.spares, shards.primaries[0]))
         if place.S > 1 and jax.process_count() > 1:  # with several processes JAX takes no NumPy array to be sharded
             arguments = jax.device_put(arguments, shards.local)
         try:
@@ -266,7 +266,9 @@ class Launcher:
             placed = tuple(shards.local if plan.spec(r).shape is None else direct.get(r, shards.local) for r in segment.exports)
             # What a later program reads must keep its type, but after the last program there is none.
             narrowed = last and not place.x64
-            program = program_for(segment, layout, shards, place.B, placed, narrowed, bool(direct) and self._stacked)
+            # Whether a result is finished is known from a status.
+            reused = phase.last and segment is phase.segments[-1] and bool(segment.native) and place.S == 1 and not place.accelerator
+            program = program_for(segment, layout, shards, place.B, placed, narrowed, bool(direct) and self._stacked, reused)
             found = self._programs[key] = layout, program, shards
         return found
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import math
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -25,14 +26,20 @@ from .sharding import Shards
 
 @dataclasses.dataclass(frozen=True)
 class Program:
-    """A compiled program: ``run(args, buffers, carried) -> (exports, status i32[S*B, native steps])``."""
+    """A compiled program: ``run(args, buffers, carried, spares) -> (exports, status i32[S*B, native steps])``.
+
+    Attributes:
+      spares: the exports that are written into arrays that are donated, and what these are.
+    """
 
     run: Callable[..., Any]
+    spares: Mapping[Ref, jax.ShapeDtypeStruct]
 
 
-_programs: collections.OrderedDict[Any, Program] = collections.OrderedDict()
+_programs: collections.OrderedDict[Any, Callable[..., Any]] = collections.OrderedDict()
 _programs_lock = threading.Lock()
 _capacities: dict[Any, Capacities] = {}
+LEAST = 1 << 20  # bytes of an export that is worth it: malloc keeps what is smaller by itself
 MAX_PROGRAMS = 256  # least recently used ones are dropped beyond this
 
 
@@ -54,6 +61,7 @@ def program_for(
     out_shardings: tuple[Sharding, ...],
     narrowed: bool,
     stacked: bool,
+    reused: bool,
 ) -> Program:
     """The program of a segment, from the cache or made new.
 
@@ -62,23 +70,47 @@ def program_for(
       out_shardings: of each export (a ragged one: of its three parts).
       narrowed: exports are narrowed to 32 bits.
       stacked: dense exports get a leading axis of the shards.
+      reused: large exports are written into arrays that are donated. Only for one device.
     """
-    key = segment.key, layout, shards.devices, B, out_shardings, narrowed, stacked
+    spares = _spares(segment, layout, B, narrowed, stacked) if reused else {}
+    written_over = tuple(map(segment.exports.index, spares))
+    key = segment.key, layout, shards.devices, B, out_shardings, narrowed, stacked, written_over
     with _programs_lock:
         program = _programs.get(key)
         if program is None:
-            program = _programs[key] = Program(_jit(segment, layout, shards, B, out_shardings, narrowed, stacked))
+            program = _programs[key] = _jit(segment, layout, shards, B, out_shardings, narrowed, stacked, written_over)
             while len(_programs) > MAX_PROGRAMS:
                 _programs.popitem(last=False)
         _programs.move_to_end(key)
-        return program
+        return Program(program, spares)
+
+
+def _spares(segment: Segment, layout: Layout, B: int, narrowed: bool, stacked: bool) -> dict[Ref, jax.ShapeDtypeStruct]:
+    """Of the exports that steps make, the large ones."""
+    found: dict[Ref, jax.ShapeDtypeStruct] = {}
+    for step, at in zip(segment.steps, layout.steps, strict=True):
+        for ref, spec, out in zip(step.outputs, step.specs, at.outputs, strict=True):
+            shape = (out.capacity,) if out is not None else (*(1,) * stacked, B, *(spec.shape or ()))
+            dtype = narrow(spec.dtype) if narrowed else spec.dtype
+            if ref in segment.exports and math.prod(shape) * dtype.itemsize >= LEAST:
+                found[ref] = jax.ShapeDtypeStruct(shape, dtype)
+    return found
 
 
 def _jit(
-    segment: Segment, layout: Layout, shards: Shards, B: int, out_shardings: tuple[Sharding, ...], narrowed: bool, stacked: bool
+    segment: Segment,
+    layout: Layout,
+    shards: Shards,
+    B: int,
+    out_shardings: tuple[Sharding, ...],
+    narrowed: bool,
+    stacked: bool,
+    written_over: tuple[int, ...],
 ) -> Callable[..., Any]:
-    def jaxdali_pipeline(args: jax.Array, buffers: Sequence[jax.Array], carried: Sequence[Any]) -> tuple[tuple[Any, ...], jax.Array]:
-        """One shard."""
+    def jaxdali_pipeline(
+        args: jax.Array, buffers: Sequence[jax.Array], carried: Sequence[Any], spares: Sequence[jax.Array]
+    ) -> tuple[tuple[Any, ...], jax.Array]:
+        """One shard. Of the spares only the memory is of use."""
         arguments = layout.read(args[0], buffers)
         values: dict[Ref, Any] = dict(zip(segment.operands, arguments.values, strict=True))
         values |= zip(segment.carried, carried, strict=True)
@@ -116,7 +148,10 @@ def _jit(
     ragged = [segment.plan.spec(r).shape is None for r in segment.exports]
     outputs = tuple(Ragged(s, s, s) if r else s for r, s in zip(ragged, out_shardings, strict=True))
     if len(shards.devices) == 1:
-        return jax.jit(jaxdali_pipeline, in_shardings=shards.local, out_shardings=(outputs, shards.local))
+        spares = tuple(out_shardings[i] for i in written_over)
+        placed = shards.local, shards.local, shards.local, spares
+        results = outputs, shards.local
+        return jax.jit(jaxdali_pipeline, in_shardings=placed, out_shardings=results, donate_argnames="spares", keep_unused=True)
     if len(set(shards.primaries)) == 1:  # the CPU beside several accelerators: the shards one after the other
 
         def in_turn(*operands: Any) -> Any:

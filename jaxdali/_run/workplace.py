@@ -16,6 +16,7 @@ from .._core.ragged import BufferPool
 from .._core.settings import UserSettings
 from .meter import Meter
 from .sharding import Shards, cpu_device
+from .spares import Spares
 
 
 class Workplace:
@@ -39,7 +40,7 @@ class Workplace:
       calling: whose function of the user's a thread of ours is in, for messages.
       meter: of all stages.
       resources: of the operators, by the names of their nodes.
-      pool: of buffers; num_threads, pool_id: of the native threads.
+      pool: of buffers; spares: memory for outputs; num_threads, pool_id: of the native threads.
     """
 
     def __init__(
@@ -62,6 +63,7 @@ class Workplace:
         self._process = os.getpid()
         self.resources: dict[str, Any] = {}
         self.pool = BufferPool()
+        self.spares = Spares()
         self._pools: dict[int, int] = {}
         self.use_threads(num_threads)
 

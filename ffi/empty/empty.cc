@@ -1,0 +1,13 @@
+// Memory that nothing has been written to, for results of programs (jaxdali/_run/spares.py).
+#include "ffi/common/binding.h"
+
+namespace jaxdali {
+namespace {
+
+ffi::Error Empty(ffi::Result<ffi::AnyBuffer>) { return ffi::Error::Success(); }
+
+}  // namespace
+
+XLA_FFI_DEFINE_HANDLER_SYMBOL(jaxdali_empty, Empty, ffi::Ffi::Bind().Ret<ffi::AnyBuffer>());
+
+}  // namespace jaxdali

@@ -1,0 +1,178 @@
+"""Outputs on the CPU are written where earlier ones were, and never where anybody still looks."""
+
+import concurrent.futures
+import functools
+import gc
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from jaxdali import Pipeline, fn
+from jaxdali._core import ffi
+from jaxdali.plugin.jax import data_iterator
+
+SHAPE = 8, 213, 211, 3  # more than 1 MiB; rows of odd lengths
+
+
+@functools.cache
+def content(i):
+    return np.random.default_rng(i).integers(0, 256, SHAPE, np.uint8)
+
+
+def flipped(i):
+    return content(i)[:, :, ::-1]
+
+
+@pytest.fixture
+def fresh(monkeypatch):
+    """The outputs that had to be given new memory."""
+    made, empty = [], ffi.empty
+    monkeypatch.setattr(ffi, "empty", lambda of, device: made.append(of) or empty(of, device))
+    return made
+
+
+def definition(batches=100, size=lambda i: SHAPE[1], dense=True, num_shards=1, shard_id=0):
+    def source(info):
+        if info.iteration == batches:
+            raise StopIteration
+        return list(np.split(content(info.iteration), num_shards)[shard_id][:, : size(info.iteration)])
+
+    images = fn.flip(fn.external_source(source=source, batch=True, batch_info=True, layout="HWC"), horizontal=1)
+    return fn.crop(images, crop=SHAPE[1:3]) if dense else images
+
+
+def iterator(batches=100, **options):
+    def pipe(num_shards=1, shard_id=0):
+        return definition(batches, num_shards=num_shards, shard_id=shard_id)
+
+    return data_iterator(pipe, ["x"], **options)(batch_size=SHAPE[0], num_threads=2)
+
+
+def stream(batches=100, **options):
+    return (batch["x"] for batch in iterator(batches, **options))
+
+
+def test_a_loop_that_drops_its_batches_needs_few_arrays(fresh):
+    for i, x in enumerate(stream(30)):
+        np.testing.assert_array_equal(x, flipped(i))
+    assert i == 29
+    assert 1 <= len(fresh) <= 7
+
+
+def test_batches_that_are_kept_stay_what_they_are(fresh):
+    batches = list(stream(12))
+    assert len(fresh) == len(batches) == 12
+    for i, x in enumerate(batches):
+        np.testing.assert_array_equal(x, flipped(i))
+
+
+def from_torch(x):
+    return pytest.importorskip("torch").from_dlpack(x)
+
+
+def in_thread(x):
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        return pool.submit(np.asarray, x).result()
+
+
+def slowly(x):
+    """Reads a batch when others have been made since: a program that waits for something else first."""
+    wait = jax.lax.fori_loop(0, 20, lambda _, a: jnp.cos(a @ a), jnp.full((300, 300), 0.1))
+    return x + (wait[0, 0] * 0).astype(jnp.uint8)
+
+
+HOLDERS = {
+    "numpy": np.asarray,
+    "view": lambda x: np.asarray(x).reshape(-1).view(np.int8).view(np.uint8),
+    "memoryview": lambda x: memoryview(np.asarray(x)),
+    "shard": lambda x: x.addressable_shards[0].data,
+    "device_put": lambda x: jax.device_put(x, x.sharding),
+    "alias": lambda x: jax.device_put(x, may_alias=True),
+    "program": jax.jit(lambda x: x),
+    "slow program": jax.jit(slowly),
+    "donated": jax.jit(lambda x: x, donate_argnums=0),
+    "slow, donated": jax.jit(slowly, donate_argnums=0),
+    "reshaped": lambda x: x.reshape(-1, 3),
+    "dlpack": jax.dlpack.from_dlpack,
+    "dlpack of numpy": np.from_dlpack,
+    "torch": from_torch,
+    "thread": in_thread,
+}
+
+
+@pytest.mark.parametrize("holder", HOLDERS)
+@pytest.mark.filterwarnings("ignore:Some donated buffers")
+def test_what_shares_the_memory_of_a_batch_keeps_it(holder):
+    held = []
+    for x in stream(10):
+        held.append(HOLDERS[holder](x))
+        del x
+    gc.collect()
+    for i, x in enumerate(held):
+        np.testing.assert_array_equal(np.asarray(x).reshape(-1), flipped(i).reshape(-1))
+
+
+def test_memory_serves_again_when_the_last_view_is_gone(fresh):
+    x = stream()
+    views = [np.asarray(next(x))[0] for _ in range(10)]
+    needed = len(fresh)
+    assert needed >= 10
+    del views
+    for _ in range(20):
+        next(x)
+    assert len(fresh) <= needed + 3
+
+
+def test_threads_that_drop_batches():
+    def check(i, x):
+        np.testing.assert_array_equal(x, flipped(i))
+
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        for f in [pool.submit(check, i, x) for i, x in enumerate(stream(24))]:
+            f.result()
+
+
+def test_batches_outlive_their_iterator():
+    it = iterator()
+    batches = [next(it)["x"] for _ in range(3)]
+    it.close()
+    del it
+    gc.collect()
+    others = list(stream(6))
+    for i, x in enumerate(batches):
+        np.testing.assert_array_equal(x, flipped(i))
+    assert len(others) == 6
+
+
+@pytest.mark.parametrize("axis", [8, 1])
+@pytest.mark.filterwarnings("ignore:size is given")
+def test_batches_on_several_devices(axis):
+    sharding = NamedSharding(Mesh(np.array(jax.devices()[:axis]), ("x",)), PartitionSpec("x"))
+    batches = [(x, np.asarray(x.addressable_shards[0].data)) for x in stream(8, sharding=sharding, size=8 * SHAPE[0])]
+    for i, (x, shard) in enumerate(batches):
+        assert x.sharding == sharding
+        np.testing.assert_array_equal(x, flipped(i))
+        np.testing.assert_array_equal(shard, flipped(i)[: len(shard)])
+
+
+def test_a_pipeline_that_runs_alone(fresh):
+    """Its outputs are ragged; and grow."""
+    pipe = Pipeline(batch_size=SHAPE[0], num_threads=2, device_id=None)
+    with pipe:
+        pipe.set_outputs(definition(size=lambda i: 190 if i < 20 else SHAPE[1], dense=False))
+    kept = {}
+    for i in range(30):
+        (x,) = pipe.run()
+        if i in (3, 22):
+            kept[i] = x, np.asarray(x[2])
+        for j in (0, SHAPE[0] - 1):
+            np.testing.assert_array_equal(x[j], flipped(i)[j, : 190 if i < 20 else None])
+    for i, (x, sample) in kept.items():
+        expected = flipped(i)[:, : 190 if i < 20 else None]
+        np.testing.assert_array_equal(sample, expected[2])
+        np.testing.assert_array_equal(x.as_array(), expected)
+    assert len({of.shape for of in fresh}) <= 2
+    assert len(fresh) <= 16
