@@ -5,6 +5,7 @@
 #define JAXDALI_FFI_CHAIN_H_
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -21,6 +22,9 @@ struct Part {
   Range axis[2];
 };
 
+// Writes the next row of a part. False: there is none to be had.
+using Rows = std::function<bool(uint8_t*)>;
+
 // Parts are packed in memory.
 class Stage {
  public:
@@ -30,6 +34,13 @@ class Stage {
   // What is made where `wanted` is wanted: not less.
   virtual Part Makes([[maybe_unused]] int i, const Part& wanted) const { return wanted; }
   virtual Status Run(int i, const Part& read, const void* from, const Part& made, void* to) const = 0;
+  // Row by row, to the same bytes, where both of two stages can: of one that begins a chain its rows from the top, to
+  // be taken before another image is begun in this thread (empty: it makes no rows) ...
+  virtual Rows MakeRows([[maybe_unused]] int i, [[maybe_unused]] const Part& made) const { return {}; }
+  // ... and the second, which takes all of them. False: it can't, or a row was missing: then only Run tells why.
+  virtual bool RunOnRows(int, const Part& /*read*/, const Rows& /*next*/, const Part& /*made*/, void* /*to*/) const {
+    return false;
+  }
 };
 
 // The first of a chain.
@@ -42,6 +53,11 @@ class DecodeStage : public Stage {
   Status Reads(int i, const Part& made, Part* read) const override;
   Part Makes(int i, const Part& wanted) const override;
   Status Run(int i, const Part& read, const void* from, const Part& made, void* to) const override;
+  Rows MakeRows(int i, const Part& made) const override;
+
+ private:
+  // The region that `made` is.
+  Status Of(int i, const Part& made, ImageInfo* part) const;
 };
 
 class ResizeStage : public Stage {
@@ -51,9 +67,12 @@ class ResizeStage : public Stage {
   Status Reads(int i, const Part& made, Part* read) const override;
   Part Makes(int i, const Part& wanted) const override;
   Status Run(int i, const Part& read, const void* from, const Part& made, void* to) const override;
+  bool RunOnRows(int i, const Part& read, const Rows& next, const Part& made, void* to) const override;
 
  private:
   Status Of(int i, const Part& made, ResizeJob* job, ResizePart* part) const;
+  // What is made of what is there.
+  Status Of(int i, const Part& read, const Part& made, ResizeJob* job, ResizePart* part) const;
 };
 
 class WarpStage : public Stage {
@@ -86,6 +105,7 @@ inline constexpr int kMostStages = 16;
 
 struct Chain {
   std::vector<std::unique_ptr<Stage>> stages;
+  bool streams = true;  // a stage that makes rows gives them to one that takes rows, with no image in between
   std::vector<Batch>
       values;  // what goes into the first stage, and what comes out of each; those in between have no data
 

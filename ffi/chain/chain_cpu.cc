@@ -3,6 +3,7 @@
 #include <new>
 
 #include "ffi/chain/chain.h"
+#include "ffi/jpeg/baseline.h"
 
 namespace jaxdali {
 namespace {
@@ -77,21 +78,37 @@ Part DecodeStage::Makes(int i, const Part& wanted) const {
   return made;
 }
 
-Status DecodeStage::Run(int i, const Part&, const void*, const Part& made, void* to) const {
-  ImageInfo part = info[i];
-  const int64_t height = made.axis[0].size(), width = made.axis[1].size(), channels = out.dim(i, 2);
-  if (part.status == kOk && !IsFinished(part)) {
-    if (!IsDecodable(part)) return kInternal;
-    if (!OutputFits(part, options.type, options.adjust_orientation, out.dim(i, 0), out.dim(i, 1), channels))
-      return kSizeMismatch;
-    if (!Transposes(part, options.adjust_orientation)) {
-      part.region_y += static_cast<int32_t>(made.axis[0].begin);
-      part.region_x += static_cast<int32_t>(made.axis[1].begin);
-      part.region_h = static_cast<int32_t>(height);
-      part.region_w = static_cast<int32_t>(width);
-    }
+Status DecodeStage::Of(int i, const Part& made, ImageInfo* part) const {
+  *part = info[i];
+  if (part->status != kOk || IsFinished(*part)) return kOk;  // DecodeImage says what is to be said
+  if (!IsDecodable(*part)) return kInternal;
+  if (!OutputFits(*part, options.type, options.adjust_orientation, out.dim(i, 0), out.dim(i, 1), out.dim(i, 2)))
+    return kSizeMismatch;
+  if (!Transposes(*part, options.adjust_orientation)) {
+    part->region_y += static_cast<int32_t>(made.axis[0].begin);
+    part->region_x += static_cast<int32_t>(made.axis[1].begin);
+    part->region_h = static_cast<int32_t>(made.axis[0].size());
+    part->region_w = static_cast<int32_t>(made.axis[1].size());
   }
-  return DecodeImage(in.sample<uint8_t>(i), in.size(i), part, options, out.dtype, to, height, width, channels);
+  return kOk;
+}
+
+Status DecodeStage::Run(int i, const Part&, const void*, const Part& made, void* to) const {
+  ImageInfo part;
+  if (Status s = Of(i, made, &part); s != kOk) return s;
+  return DecodeImage(in.sample<uint8_t>(i), in.size(i), part, options, out.dtype, to, made.axis[0].size(),
+                     made.axis[1].size(), out.dim(i, 2));
+}
+
+Rows DecodeStage::MakeRows(int i, const Part& made) const {
+  ImageInfo part;
+  if (out.dtype != DType::kU8 || Of(i, made, &part) != kOk) return {};
+  if (static_cast<Format>(part.format) != Format::kJpeg) return {};
+  jpeg::BaselineDecoder* decoder = nullptr;  // it begins when it is known that the rows are taken
+  return [=, this](uint8_t* pixels) mutable {
+    if (!decoder) decoder = StartRows(in.sample<uint8_t>(i), in.size(i), part, options);
+    return decoder && decoder->NextRow(pixels);
+  };
 }
 
 // Along axes that are not resized everything is made, of everything.
@@ -130,12 +147,25 @@ Status ResizeStage::Reads(int i, const Part& made, Part* read) const {
   return kOk;
 }
 
+Status ResizeStage::Of(int i, const Part& read, const Part& made, ResizeJob* job, ResizePart* part) const {
+  if (Status s = Of(i, made, job, part); s != kOk) return s;
+  for (int a = 0; a < batch.num_axes; a++)
+    if (const int d = batch.first_axis + a; d < 2) part->held[a] = read.axis[d];
+  return kOk;
+}
+
+bool ResizeStage::RunOnRows(int i, const Part& read, const Rows& next, const Part& made, void* to) const {
+  ResizeJob job;
+  ResizePart part;
+  if (batch.first_axis != 0 || Of(i, read, made, &job, &part) != kOk) return false;
+  job.out = to;
+  return ResizeRows(job, part, next);
+}
+
 Status ResizeStage::Run(int i, const Part& read, const void* from, const Part& made, void* to) const {
   ResizeJob job;
   ResizePart part;
-  if (Status s = Of(i, made, &job, &part); s != kOk) return s;
-  for (int a = 0; a < batch.num_axes; a++)
-    if (const int d = batch.first_axis + a; d < 2) part.held[a] = read.axis[d];
+  if (Status s = Of(i, read, made, &job, &part); s != kOk) return s;
   job.in = from;
   job.out = to;
   return ResizeSome(job, part);
@@ -258,14 +288,24 @@ Status Chain::Run(int i, int* failed) const {
     Status status = kOk;
     for (Status s; n > 0 && (s = Plan(i, n, parts, failed)) != kOk; n = *failed) status = s;
     const void* from = values[0].bytes(i);
-    for (int k = 0; k < n; k++) {
-      *failed = k;
+    auto to = [&](int k) -> void* {  // what stage k makes
       const Batch& made = values[k + 1];
-      void* to = k + 1 == static_cast<int>(stages.size())
-                     ? made.bytes(i)
-                     : memory[k % 2].OfSize(Size(made, i, parts[k + 1]) * SizeOf(made.dtype));
-      if (Status s = stages[k]->Run(i, parts[k], from, parts[k + 1], to); s != kOk) return s;
-      from = to;
+      if (k + 1 == static_cast<int>(stages.size())) return made.bytes(i);
+      return memory[k % 2].OfSize(Size(made, i, parts[k + 1]) * SizeOf(made.dtype));
+    };
+    for (int k = 0; k < n; k++) {
+      if (Rows rows = streams && k + 1 < n ? stages[k]->MakeRows(i, parts[k + 1]) : Rows(); rows) {
+        void* behind = to(k + 1);
+        if (stages[k + 1]->RunOnRows(i, parts[k + 1], rows, parts[k + 2], behind)) {
+          from = behind;
+          k++;
+          continue;
+        }
+      }
+      *failed = k;
+      void* made = to(k);
+      if (Status s = stages[k]->Run(i, parts[k], from, parts[k + 1], made); s != kOk) return s;
+      from = made;
     }
     if (status != kOk) *failed = n;
     return status;

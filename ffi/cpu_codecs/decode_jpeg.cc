@@ -6,21 +6,45 @@
 #include "ffi/jpeg/baseline.h"
 
 namespace jaxdali {
+namespace {
 
-bool DecodeJpegByBaseline(const uint8_t* data, int64_t size, const ImageInfo& info, const DecodeOptions& options,
-                          jpeg::BaselineDecoder* decoder, RasterOutput* out) {
+// The decoder is quicker than libjpeg-turbo: the portable kernels take 1.7 times that one's time, which has SIMD code
+// for those CPUs.
+bool IsFaster() {
+  static const bool is = &jpeg::BestKernels() != &jpeg::kPortableKernels;
+  return is;
+}
+
+jpeg::BaselineDecoder& DecoderOfThread() {
+  thread_local jpeg::BaselineDecoder decoder;
+  return decoder;
+}
+
+bool IsGray(const ImageInfo& info, const DecodeOptions& options) {
+  return options.type == ImageType::kGray || (options.type == ImageType::kAny && info.channels == 1);
+}
+
+// Begins with the region of a file. False: not covered.
+bool Start(const uint8_t* data, int64_t size, const ImageInfo& info, const DecodeOptions& options,
+           jpeg::BaselineDecoder* decoder) {
   if (options.fast_idct) return false;
-  const bool gray = options.type == ImageType::kGray || (options.type == ImageType::kAny && info.channels == 1);
-  const jpeg::PixelFormat format = gray                              ? jpeg::PixelFormat::kGray
+  const jpeg::PixelFormat format = IsGray(info, options)             ? jpeg::PixelFormat::kGray
                                    : options.type == ImageType::kBgr ? jpeg::PixelFormat::kBgr
                                                                      : jpeg::PixelFormat::kRgb;
   if (!decoder->Start(data, size, format)) return false;
   if (decoder->width() != info.width || decoder->height() != info.height) return false;
   if ((decoder->components() == 1) != (info.channels == 1)) return false;
   decoder->Select({info.region_y, info.region_x, info.region_h, info.region_w});
+  return true;
+}
 
+}  // namespace
+
+bool DecodeJpegByBaseline(const uint8_t* data, int64_t size, const ImageInfo& info, const DecodeOptions& options,
+                          jpeg::BaselineDecoder* decoder, RasterOutput* out) {
+  if (!Start(data, size, info, options, decoder)) return false;
   const bool ordered = options.type != ImageType::kYcbcr, in_place = ordered && out->in_place(8);
-  const int channels = gray ? 1 : 3;
+  const int channels = IsGray(info, options) ? 1 : 3;
   const int64_t stride = int64_t{info.width} * channels, left = int64_t{info.region_x} * channels;
   thread_local std::vector<uint8_t> rows;  // kRows of them, the stored width each, of which the region's part is filled
   if (!in_place && static_cast<int64_t>(rows.size()) < kRows * stride) rows.resize(static_cast<size_t>(kRows * stride));
@@ -41,11 +65,17 @@ bool DecodeJpegByBaseline(const uint8_t* data, int64_t size, const ImageInfo& in
 
 Status DecodeJpeg(const uint8_t* data, int64_t size, const ImageInfo& info, const DecodeOptions& options,
                   RasterOutput* out) {
-  thread_local jpeg::BaselineDecoder decoder;
-  // The portable kernels take 1.7 times libjpeg-turbo's time, which has SIMD code for those CPUs.
-  static const bool is_faster = &jpeg::BestKernels() != &jpeg::kPortableKernels;
-  if (is_faster && DecodeJpegByBaseline(data, size, info, options, &decoder, out)) return kOk;
+  if (IsFaster() && DecodeJpegByBaseline(data, size, info, options, &DecoderOfThread(), out)) return kOk;
   return DecodeJpegByTurbo(data, size, info, options, out);
+}
+
+jpeg::BaselineDecoder* StartRows(const uint8_t* data, int64_t size, const ImageInfo& info,
+                                 const DecodeOptions& options) {
+  if (info.status != kOk || info.host_decode || static_cast<Format>(info.format) != Format::kJpeg) return nullptr;
+  if (!IsDecodable(info) || (options.adjust_orientation && info.orientation != 1)) return nullptr;
+  if (!IsFaster() || options.type == ImageType::kYcbcr) return nullptr;
+  jpeg::BaselineDecoder* decoder = &DecoderOfThread();
+  return Start(data, size, info, options, decoder) ? decoder : nullptr;
 }
 
 }  // namespace jaxdali

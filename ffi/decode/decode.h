@@ -14,8 +14,9 @@
 namespace jaxdali {
 
 namespace jpeg {
-struct ImageTable;  // ffi/cuda_jpeg/table.h
-}
+struct ImageTable;      // ffi/cuda_jpeg/table.h
+class BaselineDecoder;  // ffi/jpeg/baseline.h
+}  // namespace jpeg
 
 // Colour spaces of decoded images.
 enum class ImageType : int32_t { kRgb, kBgr, kGray, kYcbcr, kAny };
@@ -64,6 +65,11 @@ JAXDALI_HD inline bool OutputFits(const ImageInfo& info, ImageType type, bool ad
 //   failure is undefined.
 Status DecodeImage(const uint8_t* data, int64_t size, const ImageInfo& info, const DecodeOptions& options, DType dtype,
                    void* out, int64_t height, int64_t width, int64_t channels);
+
+// The thread's own decoder, begun with the region of an image, whose rows it gives from the top as DecodeImage writes
+// them into uint8. Null, and false by a row: by DecodeImage alone, from the first row on.
+jpeg::BaselineDecoder* StartRows(const uint8_t* data, int64_t size, const ImageInfo& info,
+                                 const DecodeOptions& options);
 
 // The batch on CUDA; all pointers are on the device.
 struct DecodeBatch {

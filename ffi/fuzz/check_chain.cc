@@ -87,6 +87,7 @@ class Way {
     chain_.values.push_back(result.batch);
     for (int k = 0; k < n; k++) Place(chain_.stages[static_cast<size_t>(k)].get(), k);
     int failed = -1;
+    chain_.streams = random_(3) > 0;
     const Status got = chain_.Run(0, &failed);
     const auto bad = std::find_if(whole_.begin(), whole_.end(), [](Status s) { return s != kOk; });
     const int first = bad == whole_.end() ? 0 : static_cast<int>(bad - whole_.begin());

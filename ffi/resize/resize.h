@@ -8,6 +8,7 @@
 
 #include <cmath>
 #include <cstdint>
+#include <functional>
 #include <limits>
 #include <type_traits>
 #include <vector>
@@ -257,6 +258,11 @@ struct ResizePart {
 Status SourceOf(const ResizeJob& job, ResizePart* part);
 
 Status ResizeSome(const ResizeJob& job, const ResizePart& part);
+
+// The same of rows that `next` gives from the first one held on, of which no more are kept than the filter has taps;
+// all that are held are asked for. False: only ResizeSome makes this resize, or a row was missing; what `out` holds
+// then is undefined.
+bool ResizeRows(const ResizeJob& job, const ResizePart& part, const std::function<bool(uint8_t*)>& next);
 
 // A batch, as the custom call gets it.
 struct ResizeBatch {

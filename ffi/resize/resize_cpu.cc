@@ -160,6 +160,7 @@ struct Scratch {
   U8Resizer u8;
   std::vector<float> line, row, ring, slice, weight;
   std::vector<int64_t> held;  // source row in each slot of the ring
+  std::vector<uint8_t> rows;
 };
 
 template <class T>
@@ -324,6 +325,18 @@ bool MakeTaps(const Axes& axes, int d, Range outputs, Taps* taps) {
   return taps->Make(axes.axis[d], d < 2, d == axes.second, outputs);
 }
 
+// Of the axes that a job has; they count from the samples that are held.
+Status TapsOf(const Axes& axes, const ResizeJob& job, const ResizePart& part, Scratch& s) {
+  for (int a = 0; a < job.num_axes; a++) {
+    const int d = a + 3 - job.num_axes;
+    Taps& taps = s.taps[d];
+    if (!MakeTaps(axes, d, part.made[a], &taps)) return kTooLarge;
+    if (taps.lo < part.held[a].begin || taps.hi > part.held[a].end) return kInternal;
+    taps.CountFrom(part.held[a].begin);
+  }
+  return kOk;
+}
+
 Status ResizeTyped(const ResizeJob& job, const int64_t* held, bool nearest, Scratch& s) {
   switch (job.in_type) {
     case DType::kU8:
@@ -381,18 +394,38 @@ Status ResizeSome(const ResizeJob& job, const ResizePart& part) {
   try {
     Axes axes;
     if (Status made = axes.Make(job); made != kOk) return made;
-    for (int a = 0; a < job.num_axes; a++) {
-      const int d = a + 3 - job.num_axes;
-      Taps& taps = s.taps[d];
-      if (!MakeTaps(axes, d, part.made[a], &taps)) return kTooLarge;
-      if (taps.lo < part.held[a].begin || taps.hi > part.held[a].end) return kInternal;
-      taps.CountFrom(part.held[a].begin);
-    }
+    if (Status made = TapsOf(axes, job, part, s); made != kOk) return made;
     if (job.num_axes == 1 && !MakeTaps(axes, 1, {0, 1}, &s.taps[1])) return kTooLarge;
     return ResizeTyped(job, held, axes.nearest, s);
   } catch (const std::bad_alloc&) {
     return kOutOfMemory;
   }
+}
+
+bool ResizeRows(const ResizeJob& job, const ResizePart& part, const std::function<bool(uint8_t*)>& next) {
+  if (job.in_type != DType::kU8 || job.out_type != DType::kU8 || job.num_axes != 2 || job.outer != 1) return false;
+  if (part.made[0].size() * part.made[1].size() * job.inner == 0) return false;
+  Scratch& s = ScratchOfThread();
+  Axes axes;
+  if (axes.Make(job) != kOk || axes.nearest || TapsOf(axes, job, part, s) != kOk) return false;
+  const Taps &y = s.taps[1], &x = s.taps[2];
+  if (!std::is_sorted(y.first.begin(), y.first.begin() + y.n)) return false;  // mirrored
+  if (!s.u8.Init(y, x, static_cast<int>(std::min<int64_t>(job.inner, 8)))) return false;
+  // A ring: a window of y.k neighbouring rows never needs one slot twice.
+  const int64_t row_size = part.held[1].size() * job.inner;
+  uint8_t* ring = AtLeast(s.rows, y.k * row_size);
+  std::vector<const uint8_t*> window(y.k);
+  int64_t come = 0;  // rows
+  auto until = [&](int64_t row) {
+    while (come < row && next(ring + come % y.k * row_size)) come++;
+    return come >= row;
+  };
+  for (int64_t o = 0; o < y.n; o++) {
+    if (!until(int64_t{y.first[o]} + y.k)) return false;
+    for (int j = 0; j < y.k; j++) window[j] = ring + (y.first[o] + j) % y.k * row_size;
+    s.u8.Row(o, window.data(), static_cast<uint8_t*>(job.out) + o * x.n * job.inner);
+  }
+  return until(part.held[0].size());
 }
 
 Status Resize(const ResizeBatch& batch, int i) {
