@@ -35,6 +35,7 @@ bool BaselineDecoder::Start(const uint8_t* data, int64_t size, PixelFormat forma
 
 bool BaselineDecoder::PlanComponents() {
   h_max_ = v_max_ = 1;
+  eighths_ = false;
   scan_.mcu_blocks = 0;
   needs_context_ = false;
   const bool alone = components() == 1;  // then an MCU is a block, whatever the factors
@@ -61,6 +62,19 @@ bool BaselineDecoder::PlanComponents() {
   return scan_.mcu_blocks <= kMostBlocks;
 }
 
+bool BaselineDecoder::UseEighths() {
+  if (components() == 1 && header_.components[0].v != 1) return false;  // see EndsWell
+  for (int i = 0; i < components(); i++) {
+    Plane& p = plane_[i];
+    // As libjpeg: twice the size, as long as that is no more than the largest component's.
+    p.eighth = 1;
+    while (p.eighth < 8 && p.expand_x % (2 * p.eighth) == 0 && p.expand_y % (2 * p.eighth) == 0) p.eighth *= 2;
+    if (p.eighth > 2) return false;
+  }
+  eighths_ = true;
+  return true;
+}
+
 void BaselineDecoder::Select(const Region& region) {
   region_ = region;
   next_row_ = region.y;
@@ -72,6 +86,7 @@ void BaselineDecoder::Select(const Region& region) {
   PlanTables();
   AllocateRows();
   PlanGroups();
+  if (eighths_) PlanEighths();
   const Scan& scan = header_.scans[0];
   scan_.restart_interval = scan.restart_interval ? scan.restart_interval : INT_MAX;
   scan_.restarts = 0;
@@ -138,7 +153,38 @@ void BaselineDecoder::PlanGroups() {
   }
 }
 
+void BaselineDecoder::PlanEighths() {
+  int k = 0;
+  for (int i = 0; i < components(); i++) {
+    const Plane& p = plane_[i];
+    const int n = p.wanted ? p.eighth : 0;
+    for (int y = 0; y < p.v; y++)
+      for (int x = 0; x < p.h; x++)
+        eighth_block_[k++] = {p.quantizer, p.samples + n * (y * p.pitch + x), p.pitch, n * p.h, n};
+  }
+}
+
+bool BaselineDecoder::DecodeNextEighths() {
+  if (!kernels_.decode_eighths(&scan_, eighth_block_)) return false;
+  for (int i = 0; i < components(); i++)
+    if (scan_.dc[i] + kMostDc > 2 * kMostDc) return false;
+  next_band_++;
+  return scan_.bits.position() <= scan_.bytes.filled();
+}
+
+// A component's values at row y of an image of eighths, of the band decoded last.
+const uint8_t* BaselineDecoder::RowOfEighths(int component, int y) {
+  const Plane& p = plane_[component];
+  const int repeat_x = p.expand_x / p.eighth, repeat_y = p.expand_y / p.eighth;
+  const uint8_t* row = p.samples + y % v_max_ / repeat_y * p.pitch;
+  if (repeat_x == 1) return row;
+  uint8_t* to = upsampled_[component];
+  for (int x = region_.x; x < region_.x + region_.width; x++) to[x] = row[x / repeat_x];
+  return to;
+}
+
 bool BaselineDecoder::DecodeNextBand() {
+  if (eighths_) return DecodeNextEighths();
   const bool wanted = next_band_ >= first_band_;
   if (!kernels_.decode_band(&scan_, wanted)) return false;
   for (int i = 0, pair = 0; i < components(); i++) {
@@ -188,19 +234,23 @@ const uint8_t* BaselineDecoder::UpsampledRow(int component, int y) {
 }
 
 bool BaselineDecoder::NextRow(uint8_t* pixels) {
-  const int y = next_row_++, band_height = 8 * v_max_;
+  const int y = next_row_++, band_height = eighths_ ? v_max_ : 8 * v_max_;
   // As libjpeg does it: with context, the last row of each component waits for the next band.
-  auto is_there = [&] { return next_band_ == bands_ || y < next_band_ * band_height - (needs_context_ ? v_max_ : 0); };
+  const bool waits = needs_context_ && !eighths_;
+  auto is_there = [&] { return next_band_ == bands_ || y < next_band_ * band_height - (waits ? v_max_ : 0); };
   while (!is_there())
     if (!DecodeNextBand()) return false;
   const int n = region_.width;
-  const uint8_t* first = UpsampledRow(0, y) + region_.x;
+  auto row = [&](int component) {
+    return (eighths_ ? RowOfEighths(component, y) : UpsampledRow(component, y)) + region_.x;
+  };
+  const uint8_t* first = row(0);
   if (format_ == PixelFormat::kGray) {
     std::memcpy(pixels, first, static_cast<size_t>(n));
   } else if (color_ == ColorTransform::kGray) {
     for (int x = 0; x < n; x++) pixels[3 * x] = pixels[3 * x + 1] = pixels[3 * x + 2] = first[x];
   } else {
-    const uint8_t *second = UpsampledRow(1, y) + region_.x, *third = UpsampledRow(2, y) + region_.x;
+    const uint8_t *second = row(1), *third = row(2);
     const bool bgr = format_ == PixelFormat::kBgr;
     if (color_ == ColorTransform::kYcc) {
       kernels_.convert_ycc(first, second, third, n, bgr, pixels);

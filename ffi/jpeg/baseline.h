@@ -7,6 +7,9 @@
 //
 //   markers (header.h) -> bytes without stuffing (scan_bytes.h) -> coefficients (pair_table.h, block.h) -> samples
 //   (band.h, idct.h), one row of MCUs at a time -> pixels (upsampling.h, color.h)
+//
+// An image an eighth as large needs no more of most blocks than their means, and libjpeg-turbo does not upsample then:
+// subsampled chroma gets larger blocks instead, or is repeated.
 #ifndef JAXDALI_FFI_JPEG_BASELINE_H_
 #define JAXDALI_FFI_JPEG_BASELINE_H_
 
@@ -40,6 +43,9 @@ class BaselineDecoder {
   int height() const { return header_.height; }
   int components() const { return static_cast<int>(header_.components.size()); }
 
+  // Makes the image an eighth as large, rounded up, as libjpeg-turbo does with a scale of 1/8. False: not covered.
+  bool UseEighths();
+
   // Then the part of the image that is wanted; not empty, and inside. Rows above it are skipped over, blocks beside it
   // are not transformed.
   void Select(const Region& region);
@@ -54,6 +60,7 @@ class BaselineDecoder {
     int expand_x, expand_y;  // pixels per sample
     int h, v;                // sampling factors
     int width, height;       // in samples
+    int eighth;              // samples of a block, in each direction, in an image an eighth as large
     bool wanted;
     int64_t pitch;
     uint8_t* samples;
@@ -74,7 +81,10 @@ class BaselineDecoder {
   void PlanTables();
   void PlanGroups();
   void AllocateRows();
+  void PlanEighths();
   bool DecodeNextBand();
+  bool DecodeNextEighths();
+  const uint8_t* RowOfEighths(int component, int y);
   const uint8_t* UpsampledRow(int component, int y);
   bool EndsWell();
 
@@ -85,6 +95,8 @@ class BaselineDecoder {
   ColorTransform color_ = ColorTransform::kGray;
   int h_max_ = 1, v_max_ = 1, bands_ = 0;
   bool needs_context_ = false;  // rows depend on the band below
+  bool eighths_ = false;
+  EighthBlock eighth_block_[kMostBlocks];
   Region region_{};
   int next_row_ = 0, next_band_ = 0, first_band_ = 0;
   Plane plane_[3];

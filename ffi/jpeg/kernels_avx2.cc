@@ -269,7 +269,7 @@ void ConvertYcc(const uint8_t* y, const uint8_t* cb, const uint8_t* cr, int n, b
 
 }  // namespace
 
-const Kernels kAvx2Kernels{DecodeBand<Avx2>, UpsampleH2V1, UpsampleH1V2, UpsampleH2V2, ConvertYcc};
+const Kernels kAvx2Kernels{DecodeBand<Avx2>, DecodeEighths<Avx2>, UpsampleH2V1, UpsampleH1V2, UpsampleH2V2, ConvertYcc};
 
 }  // namespace jaxdali::jpeg
 

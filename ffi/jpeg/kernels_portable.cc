@@ -81,7 +81,8 @@ void ConvertYcc(const uint8_t* y, const uint8_t* cb, const uint8_t* cr, int n, b
 
 }  // namespace
 
-const Kernels kPortableKernels{DecodeBand<Portable>, UpsampleH2V1, UpsampleH1V2, UpsampleH2V2, ConvertYcc};
+const Kernels kPortableKernels{
+    DecodeBand<Portable>, DecodeEighths<Portable>, UpsampleH2V1, UpsampleH1V2, UpsampleH2V2, ConvertYcc};
 
 const Kernels& BestKernels() {
 #if defined(__x86_64__)

@@ -73,7 +73,9 @@ def test_as_small_as_the_resize_allows(resize, scales, decoded):
             assert (x != y).any()
 
 
-@pytest.mark.parametrize("options", [{"subsampling": 0}, {"subsampling": 2}, {"progressive": True}, {"mode": "L"}, {"mode": "CMYK"}])
+@pytest.mark.parametrize(
+    "options", [{"subsampling": 0}, {"subsampling": 1}, {"subsampling": 2}, {"progressive": True}, {"mode": "L"}, {"mode": "CMYK"}]
+)
 def test_pixels_are_libjpegs(options):
     """What libjpeg-turbo itself gives at an eighth (Pillow's draft mode), which is what the resize is asked for."""
     file = encode(picture(333, 512), "JPEG", quality=90, **options)
