@@ -115,9 +115,9 @@ inline double Value(const Batch& b, int64_t i) {
   std::exit(1);
 }
 
-// Fails unless the outputs of both are one up to rounding.
+// Fails unless the outputs of both are one, up to rounding unless `exact`.
 inline void Compare(const char* kernel, const Batch& got, const Batch& want, const std::vector<int32_t>& got_status,
-                    const std::vector<int32_t>& want_status, const std::vector<int32_t>& present) {
+                    const std::vector<int32_t>& want_status, const std::vector<int32_t>& present, bool exact) {
   for (int i = 0; i < got.n; i++) {
     const size_t k = static_cast<size_t>(i);
     if (got_status[k] != want_status[k]) Fail(kernel, i, "status", got_status[k], want_status[k]);
@@ -129,7 +129,7 @@ inline void Compare(const char* kernel, const Batch& got, const Batch& want, con
     }
     const double bits = want.dtype == DType::kF16 ? 1e-3 : 1e-5;
     const bool is_float = want.dtype == DType::kF32 || want.dtype == DType::kF16;
-    const double tolerance = is_float ? bits * largest : std::max(1.0, 1e-6 * largest);
+    const double tolerance = exact ? 0 : is_float ? bits * largest : std::max(1.0, 1e-6 * largest);
     for (int64_t e = 0; e < want.size(i); e++) {
       const double a = Value(got, got.start(i) + e), b = Value(want, want.start(i) + e);
       const bool same = a == b || (std::isnan(a) && std::isnan(b));  // infinite ones too
@@ -141,7 +141,7 @@ inline void Compare(const char* kernel, const Batch& got, const Batch& want, con
 // `launch` on `batch`, and `cpu` sample by sample on one with an output of its own.
 template <class B, class Launch, class Cpu>
 void Run(const char* kernel, B batch, DType out_type, const Shapes& out_shapes, bool dense, int broken, Random& random,
-         Launch launch, Cpu cpu) {
+         Launch launch, Cpu cpu, bool exact = false) {
   Random again(static_cast<unsigned>(random(1 << 30))), once = again;
   Memory got(out_type, out_shapes, dense, broken, again), want(out_type, out_shapes, dense, broken, once);
   std::vector<int32_t> present, status(out_shapes.size(), -1), expected;
@@ -157,7 +157,7 @@ void Run(const char* kernel, B batch, DType out_type, const Shapes& out_shapes, 
     std::fprintf(stderr, "%s: %s\n", kernel, what);
     std::exit(1);
   }
-  Compare(kernel, got.batch, want.batch, status, expected, present);
+  Compare(kernel, got.batch, want.batch, status, expected, present, exact);
 }
 
 inline constexpr DType kAllTypes[] = {DType::kU8, DType::kI16, DType::kF32, DType::kI64};

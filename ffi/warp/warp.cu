@@ -3,39 +3,17 @@
 #include "ffi/common/launch.h"
 #include "ffi/common/words.h"
 #include "ffi/warp/warp.h"
+#include "ffi/warp/warp_tile.h"
 
 namespace jaxdali {
 namespace {
 
-// Two 16-bit weights times two bytes of `pairs`, the lower ones or the upper ones, plus `sum`.
-template <int kHalf>
-JAXDALI_HD inline uint32_t WeighPair(uint32_t weights, uint32_t pairs, uint32_t sum) {
-#if defined(__CUDA_ARCH__)
-  return kHalf ? __dp2a_hi(weights, pairs, sum) : __dp2a_lo(weights, pairs, sum);
-#else
-  const uint32_t pair = kHalf ? pairs >> 16 : pairs & 0xFFFF;
-  return sum + (weights & 0xFFFF) * (pair & 255) + (weights >> 16) * (pair >> 8);
-#endif
-}
-
-// The two pixels of 3 bytes at `p`, as pairs of one channel's bytes: first and second channel, third channel.
-struct PixelPair {
-  uint32_t first, third;
-
-  JAXDALI_HD explicit PixelPair(const uint8_t* p) {
-    const int over = static_cast<int>(reinterpret_cast<uintptr_t>(p) & 3);
-    const uint32_t a = ReadWord(p - over), b = ReadWord(p - over + 4), c = over == 3 ? ReadWord(p - over + 8) : 0;
-    const uint32_t low = Funnel(a, b, 8 * over), high = Funnel(b, c, 8 * over);
-    first = Permute(low, high, 0x4130);
-    third = Permute(low, high, 0x0052);
-  }
-};
-
 template <class In, class Out, bool kLinear>
 struct WarpImages : WarpBatch {
-  static constexpr int kBlocksPerSm = 4;
+  static constexpr int kBlocksPerSm = 5;
   static constexpr int kTile = 32, kMostChannels = 4;  // pixels with more channels are written directly
-  static constexpr bool kPacked = kLinear && std::is_same_v<In, uint8_t> && std::is_same_v<Out, uint8_t>;
+  static constexpr bool kBytes = kLinear && std::is_same_v<In, uint8_t> && std::is_same_v<Out, uint8_t>;
+  struct Nothing {};
   static_assert(kTile * kTile == 4 * kThreads);
 
   Parts parts;
@@ -43,12 +21,15 @@ struct WarpImages : WarpBatch {
   struct Plan {
     WarpArgs args;
     int64_t across, down;  // tiles
-    uint32_t safe_rows;    // source rows below which a pixel pair and the rest of its words lie inside the buffer
+    std::conditional_t<kBytes, WarpTiles::Plan, Nothing> tiles;
   };
   struct Shared {
     int slot;
     Plan plan;
-    Out out[kTile][kTile * kMostChannels];
+    union {
+      Out out[kTile][kTile * kMostChannels];
+      std::conditional_t<kBytes, WarpTiles::Shared, Nothing> tiles;
+    };
   };
 
   JAXDALI_HD Status Prepare(int i, Plan* plan) const {
@@ -56,15 +37,22 @@ struct WarpImages : WarpBatch {
     const bool empty = out.size(i) == 0;
     plan->across = empty ? 0 : (plan->args.out_size[0] + kTile - 1) / kTile;
     plan->down = (plan->args.out_size[1] + kTile - 1) / kTile;
-    const int64_t rows = plan->args.in_size[1] - (in.capacity - in.start(i) - in.size(i) < 4 ? 2 : 1);
-    plan->safe_rows = rows > 0 ? static_cast<uint32_t>(rows) : 0;
+    if constexpr (kBytes) {
+      plan->tiles = WarpTiles::PlanOf(plan->args, in, i);
+      if (!empty && plan->tiles.fits) plan->across = plan->tiles.across;
+    }
     return kOk;
   }
   JAXDALI_HD static int64_t CountPieces(const Plan& plan) { return plan.across * plan.down * plan.args.frames; }
 
   template <class Block>
   JAXDALI_HD void operator()(const Block& block, Shared& s) const {
-    parts.ForEach(block, s, [&](int64_t first, int64_t end) { Tiles(block, s, first, end); });
+    parts.ForEach(block, s, [&](int64_t first, int64_t end) {
+      if constexpr (kBytes) {
+        if (s.plan.tiles.fits) return WarpTiles{s.plan.args, s.plan.tiles, s.tiles}.Make(block, first, end);
+      }
+      Tiles(block, s, first, end);
+    });
   }
 
  private:
@@ -106,36 +94,10 @@ struct WarpImages : WarpBatch {
     for (int column = thread % 8; column < columns; column += 8) {
       Out* pixel = a.channels > kMostChannels ? to + (line * a.out_size[0] + column) * a.channels
                                               : s.out[line] + column * static_cast<int>(a.channels);
-      if (!kPacked || !Blend(s, from, pos, s.out[line] + column * 3))
-        WarpPixel<In, Out, 2, kLinear>(a, from, pos, pixel);
+      WarpPixel<In, Out, 2, kLinear>(a, from, pos, pixel);
       pos[0] += 8 * a.map[0][0];
       pos[1] += 8 * a.map[1][0];
     }
-  }
-
-  // WarpPixel where all four neighbours are inside, of three bytes each; false: it is not so.
-  JAXDALI_HD static bool Blend(const Shared& s, const In* from, const int64_t* pos, Out* pixel) {
-    if constexpr (kPacked) {
-      const WarpArgs& a = s.plan.args;
-      const int32_t column = static_cast<int32_t>(pos[0] >> 32), line = static_cast<int32_t>(pos[1] >> 32);
-      if (a.channels != 3 || line < 0 || static_cast<uint32_t>(line) >= s.plan.safe_rows || column < 0 ||
-          column >= a.in_size[0] - 1)
-        return false;
-      const uint8_t* p = from + (line * a.in_size[0] + column) * 3;
-      const PixelPair upper(p), lower(p + a.in_size[0] * 3);
-      int32_t w[4];
-      Weights(static_cast<uint32_t>(pos[0]), static_cast<uint32_t>(pos[1]), w);
-      const uint32_t top = static_cast<uint32_t>(w[0] | w[1] << 16), bottom = static_cast<uint32_t>(w[2] | w[3] << 16);
-      constexpr uint32_t kHalf = 1 << (kWeightBits - 1);
-      pixel[0] =
-          static_cast<Out>(WeighPair<0>(bottom, lower.first, WeighPair<0>(top, upper.first, kHalf)) >> kWeightBits);
-      pixel[1] =
-          static_cast<Out>(WeighPair<1>(bottom, lower.first, WeighPair<1>(top, upper.first, kHalf)) >> kWeightBits);
-      pixel[2] =
-          static_cast<Out>(WeighPair<0>(bottom, lower.third, WeighPair<0>(top, upper.third, kHalf)) >> kWeightBits);
-      return true;
-    }
-    return false;
   }
 };
 
