@@ -1,5 +1,5 @@
 // The affine warp on CUDA: one thread per output pixel, all its channels. Images are worked on in square tiles, whose
-// source pixels are neighbours at any angle, and written in whole words.
+// source pixels are neighbours at any angle, and written in whole words. Bytes of RGB have tiles of their own.
 #include "ffi/common/launch.h"
 #include "ffi/common/words.h"
 #include "ffi/warp/warp.h"

@@ -37,22 +37,24 @@ struct WarpTiles {
   struct Plan {
     int64_t map[2][2];          // WarpArgs::map of x and y
     int64_t least[2], most[2];  // source points of a tile's pixels, from that of its first one
-    int32_t columns, across;    // of a tile; tiles
+    int32_t columns;            // of a tile
     int32_t before;             // kBefore, or 0 where all output rows begin with a word
-    int32_t width, in_row;      // of the source: pixels, bytes
-    int32_t out_row;            // bytes
+    int32_t out_row, in_row;    // bytes
+    int32_t width;              // of the source
     uint32_t safe_rows;         // source rows in which a group's words are inside the buffer
     uint32_t fill;              // a pixel
+    int32_t across;             // tiles
     bool fits;                  // else the rectangles are too large, or pixels have other than three bytes
   };
-  struct Tile {
+  // What is read together is in one of 16 bytes.
+  struct alignas(16) Tile {
     int64_t pos[2];              // the source point of the pixel `before` its first, from the rectangle's first pixel
-    const uint8_t* in;           // the frame
     uint8_t* out;                // the first pixel
+    int32_t lines, columns;      // from it to the image's end
+    const uint8_t* in;           // the frame
     int32_t first[2];            // the rectangle's first pixel
     int32_t groups, all_groups;  // of the rectangle: in a row, in all
     uint32_t per_group;          // 2^16 / groups
-    int32_t columns, lines;      // from the first pixel to the image's end
     bool leftmost;
     bool whole;  // all rows are whole words
   };

@@ -226,6 +226,23 @@ def assert_equal_batches(got, want):
             np.testing.assert_array_equal(x[name], y[name])
 
 
+def test_bytes_that_cross(played):
+    """Encoded images cross at their size and at most an eighth more, not with the room that results have; `statistics` counts them."""
+    files = [by_pillow(picture(400, 300, seed=i), quality=95) for i in range(8)]
+
+    @data_iterator(output_map=["x"], sharding=SingleDeviceSharding(jax.devices()[0]))
+    def define(num_shards=1, shard_id=0):
+        encoded = fn.external_source(source=lambda i: np.frombuffer(files[i.idx_in_batch], np.uint8), batch=False)
+        return fn.resize(fn.decoders.image(encoded, device="mixed"), size=(8, 8))
+
+    with played() as spy, define(batch_size=8, enable_statistics=True) as it:
+        next(it)
+        (launch,) = (m for m in it.statistics() if m.stage == "launch" and "decode" in m.step)
+    assert set(spy.taken) == {8}
+    encoded, numbers = sum(map(len, files)), 8 * 4096  # tables and what else there is of each image
+    assert encoded < launch.bytes / launch.calls < encoded * 9 / 8 + numbers < encoded * 1.4
+
+
 @pytest.mark.parametrize("options", [{}, {"replace_shape": (5, 7, 1)}])
 def test_replacement_of_another_type(played, options):
     options = {"output_type": types.GRAY, "dtype": types.FLOAT, "on_error": "replace", **options}

@@ -1,5 +1,6 @@
 """The threads of an iterator end, wherever it becomes garbage."""
 
+import concurrent.futures
 import gc
 import threading
 import types
@@ -10,8 +11,10 @@ import pytest
 from jaxdali import fn
 from jaxdali._core.ragged import ALIGNMENT, rounded_up
 from jaxdali._run.closing import close_aside
+from jaxdali._run.executor import Executor
 from jaxdali._run.meter import Meter
 from jaxdali._run.prefetch import Prefetch
+from jaxdali._run.sharding import Shards
 from jaxdali._run.work import Work
 from jaxdali.plugin.jax import data_iterator
 
@@ -124,6 +127,40 @@ def test_reading_overlaps_with_an_accelerator(launches):
     for event in computed:
         event.set()
     runner.close()
+
+
+@pytest.mark.parametrize(("accelerator", "most"), [(True, 2), (False, 1)])
+def test_batches_launched_at_once(monkeypatch, accelerator, most):
+    """Two on an accelerator; on the CPU the next batch would want the same cores."""
+    launched, computed = threading.Semaphore(0), threading.Event()
+    launch, check = Executor.launch, Executor.check
+
+    def counted(self, work):
+        made = launch(self, work)
+        launched.release()
+        return made
+
+    def held(self, work):
+        assert computed.wait(10)
+        return check(self, work)
+
+    monkeypatch.setattr(Shards, "accelerator", property(lambda self: accelerator))
+    monkeypatch.setattr(Executor, "launch", counted)
+    monkeypatch.setattr(Executor, "check", held)
+
+    @data_iterator(output_map=["x"], prepare_first_batch=False)
+    def define():
+        return fn.external_source(source=lambda i: np.float32(i.idx_in_epoch), batch=False) + 1.0
+
+    with define(batch_size=2, prefetch_queue_depth=5) as it, concurrent.futures.ThreadPoolExecutor(1) as pool:
+        first = pool.submit(next, it)
+        try:
+            for _ in range(most):
+                assert launched.acquire(timeout=10)
+            assert not launched.acquire(timeout=0.2)
+        finally:
+            computed.set()
+        np.testing.assert_array_equal(first.result()["x"], [1, 2])
 
 
 def test_sizes_of_what_is_moved():
