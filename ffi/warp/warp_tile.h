@@ -201,9 +201,9 @@ struct WarpTiles {
     int64_t pos_y = t.pos[1] + static_cast<uint32_t>(line) * down_y + x * step_y;
     uint8_t* out = s.out[line] + 3 * column;
     constexpr int kAtOnce = kNarrow / kLanes;
-#pragma unroll 1
+    JAXDALI_UNROLL_BY(1)
     for (int done = 0; done < plan.columns; done += kNarrow) {
-#pragma unroll
+      JAXDALI_UNROLL
       for (int k = 0; k < kAtOnce; k++) {
         const uint32_t* p = s.pixels + static_cast<uint32_t>(pos_y >> 32) * kSide;
         p += static_cast<uint32_t>(pos_x >> 32);
@@ -236,7 +236,7 @@ struct WarpTiles {
     constexpr int kStep = 4 * kLanes;
     const int all = plan.columns * 3;
     if (t.whole) {
-#pragma unroll 1
+      JAXDALI_UNROLL_BY(1)
       for (int k = 0; k < all; k += 3 * kStep) {
         uint32_t words[3];
         for (int j = 0; j < 3; j++) std::memcpy(&words[j], __builtin_assume_aligned(from + k + j * kStep, 4), 4);
@@ -245,7 +245,7 @@ struct WarpTiles {
       return;
     }
     const int begin = (t.leftmost ? before : 0) - first, end = t.columns * 3 + before - first;
-#pragma unroll 1
+    JAXDALI_UNROLL_BY(1)
     for (int k = 0; k < all; k += kStep) {
       for (int b = k; b < k + 4; b++)
         if (b >= begin && b < end) to[b] = from[b];
