@@ -13,9 +13,13 @@ set(JAXDALI_ZLIB_TARBALL "" CACHE FILEPATH "Local source archive of zlib, instea
 # whose targets have them, as CMake keeps files' properties by folder.
 function(jaxdali_newer_cpus)
   if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64|amd64)$")
-    set_source_files_properties("${CMAKE_CURRENT_FUNCTION_LIST_DIR}/jpeg/kernels_avx2.cc" PROPERTIES COMPILE_OPTIONS "-mavx2;-mbmi;-mbmi2")
+    set_source_files_properties("${CMAKE_CURRENT_FUNCTION_LIST_DIR}/jpeg/kernels_simd.cc" PROPERTIES COMPILE_OPTIONS "-mavx2;-mbmi;-mbmi2")
   endif()
 endfunction()
+
+# Kernels compute what is written, on CPUs of all kinds: a product and a sum are rounded one by one where they aren't fused on purpose.
+# Nobody looks at the exceptions of numbers; compilers that keep them make no vectors of comparisons and conversions.
+set(JAXDALI_ARITHMETIC -ffp-contract=off -fno-trapping-math)
 
 add_library(jaxdali_jpeg INTERFACE)
 add_library(jaxdali_png INTERFACE)

@@ -35,15 +35,15 @@ JAXDALI_INLINE void Map(const float* matrix, int in_channels, int out_channels, 
   }
 }
 
-#if defined(__x86_64__)
+#if defined(JAXDALI_SIMD)
 template <class V>
-JAXDALI_AVX2 void MapAvx2(const float* matrix, int in_channels, int out_channels, const V (*in)[kRow], int64_t n,
+JAXDALI_SIMD void MapSimd(const float* matrix, int in_channels, int out_channels, const V (*in)[kRow], int64_t n,
                           V* plane, V* out) {
   Map(matrix, in_channels, out_channels, in, n, plane, out);
 }
 
 // Pixels of three bytes, sixteen at a time, by the same operations; returns how many.
-JAXDALI_AVX2 int64_t MapBytes(const float* matrix, const uint8_t* in, int64_t pixels, uint8_t* out) {
+JAXDALI_SIMD int64_t MapBytes(const float* matrix, const uint8_t* in, int64_t pixels, uint8_t* out) {
   int64_t p = 0;
   for (; p + 16 <= pixels; p += 16) {
     const Planes planes = SplitPixels(in + 3 * p);
@@ -75,17 +75,17 @@ template <class V>
 void Colors(const ColorBatch& b, int i, int64_t pixels) {
   V in[kMaxColors][kRow], out[kMaxColors * kRow], plane[kRow];
   int64_t p = 0;
-#if defined(__x86_64__)
-  if (kHasAvx2 && b.in.dtype == DType::kU8 && b.out.dtype == DType::kU8 && b.in_channels == 3 && b.out_channels == 3)
+#if defined(JAXDALI_SIMD)
+  if (kHasSimd && b.in.dtype == DType::kU8 && b.out.dtype == DType::kU8 && b.in_channels == 3 && b.out_channels == 3)
     p = MapBytes(b.Matrix(i), b.in.bytes(i), pixels, b.out.bytes(i));
 #endif
   for (; p < pixels; p += kRow) {
     const int64_t n = std::min(kRow, pixels - p);
     for (int c = 0; c < b.in_channels; c++)
       LoadRow(b.in.dtype, b.in.bytes(i), p * b.in_channels + c, b.in_channels, n, in[c]);
-#if defined(__x86_64__)
-    if (kHasAvx2)
-      MapAvx2<V>(b.Matrix(i), b.in_channels, b.out_channels, in, n, plane, out);
+#if defined(JAXDALI_SIMD)
+    if (kHasSimd)
+      MapSimd<V>(b.Matrix(i), b.in_channels, b.out_channels, in, n, plane, out);
     else
 #endif
       Map<V>(b.Matrix(i), b.in_channels, b.out_channels, in, n, plane, out);

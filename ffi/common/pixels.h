@@ -1,4 +1,4 @@
-// Rows of pixels of three bytes, for machines with AVX2: sixteen pixels to planes and back, pixels in reverse.
+// Rows of pixels of three bytes, for machines with vectors: sixteen pixels to planes and back, pixels in reverse.
 #ifndef JAXDALI_FFI_COMMON_PIXELS_H_
 #define JAXDALI_FFI_COMMON_PIXELS_H_
 
@@ -6,14 +6,14 @@
 
 #include "ffi/common/simd.h"
 
-#if defined(__x86_64__)
+#if defined(JAXDALI_SIMD)
 
 namespace jaxdali {
 
 // Which byte of a vector each of another one's is; those of other vectors become 0.
 struct ByteOrder {
   alignas(16) int8_t from[16];
-  JAXDALI_AVX2 JAXDALI_INLINE __m128i operator()(__m128i bytes) const {
+  JAXDALI_SIMD JAXDALI_INLINE __m128i operator()(__m128i bytes) const {
     return _mm_shuffle_epi8(bytes, _mm_load_si128(reinterpret_cast<const __m128i*>(from)));
   }
 };
@@ -37,36 +37,36 @@ struct Planes {
 };
 
 template <int kPlane>
-JAXDALI_AVX2 JAXDALI_INLINE __m128i SplitPlane(__m128i a, __m128i b, __m128i c) {
+JAXDALI_SIMD JAXDALI_INLINE __m128i SplitPlane(__m128i a, __m128i b, __m128i c) {
   static constexpr ByteOrder kOrder[3] = {SplitOrder(0, kPlane), SplitOrder(1, kPlane), SplitOrder(2, kPlane)};
   return _mm_or_si128(_mm_or_si128(kOrder[0](a), kOrder[1](b)), kOrder[2](c));
 }
 // Of sixteen pixels: 48 bytes.
-JAXDALI_AVX2 JAXDALI_INLINE Planes SplitPixels(const uint8_t* from) {
+JAXDALI_SIMD JAXDALI_INLINE Planes SplitPixels(const uint8_t* from) {
   const __m128i* p = reinterpret_cast<const __m128i*>(from);
   const __m128i a = _mm_loadu_si128(p), b = _mm_loadu_si128(p + 1), c = _mm_loadu_si128(p + 2);
   return {{SplitPlane<0>(a, b, c), SplitPlane<1>(a, b, c), SplitPlane<2>(a, b, c)}};
 }
 
 template <int kPart>
-JAXDALI_AVX2 JAXDALI_INLINE __m128i JoinPart(const Planes& p) {
+JAXDALI_SIMD JAXDALI_INLINE __m128i JoinPart(const Planes& p) {
   static constexpr ByteOrder kOrder[3] = {JoinOrder(kPart, 0), JoinOrder(kPart, 1), JoinOrder(kPart, 2)};
   return _mm_or_si128(_mm_or_si128(kOrder[0](p.of[0]), kOrder[1](p.of[1])), kOrder[2](p.of[2]));
 }
-JAXDALI_AVX2 JAXDALI_INLINE void JoinPixels(const Planes& p, uint8_t* to) {
+JAXDALI_SIMD JAXDALI_INLINE void JoinPixels(const Planes& p, uint8_t* to) {
   __m128i* out = reinterpret_cast<__m128i*>(to);
   _mm_storeu_si128(out, JoinPart<0>(p));
   _mm_storeu_si128(out + 1, JoinPart<1>(p));
   _mm_storeu_si128(out + 2, JoinPart<2>(p));
 }
 
-JAXDALI_AVX2 JAXDALI_INLINE __m128i Reversed(__m128i bytes) {
+JAXDALI_SIMD JAXDALI_INLINE __m128i Reversed(__m128i bytes) {
   static constexpr ByteOrder kOrder{{15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0}};
   return kOrder(bytes);
 }
 
 // The pixel at `last` and the n - 1 before it.
-JAXDALI_AVX2 inline void ReversePixels(const uint8_t* last, int64_t n, uint8_t* out) {
+JAXDALI_SIMD inline void ReversePixels(const uint8_t* last, int64_t n, uint8_t* out) {
   static constexpr ByteOrder kOrder{{13, 14, 15, 10, 11, 12, 7, 8, 9, 4, 5, 6, 1, 2, 3, -1}};
   int64_t i = 0;
   for (; i + 6 <= n; i += 5) {  // five, and a byte of the sixth, which is written over
@@ -79,16 +79,16 @@ JAXDALI_AVX2 inline void ReversePixels(const uint8_t* last, int64_t n, uint8_t* 
 
 // Eight floats as bytes in words of 32 bits, as ConvertTo makes them: halves away from zero, saturated, NaN as 0. The
 // number added is the one before 0.5: with 0.5, 0.49999997 would become 1.
-JAXDALI_AVX2 JAXDALI_INLINE __m256i RoundToBytes(__m256 v) {
+JAXDALI_SIMD JAXDALI_INLINE __m256i RoundToBytes(__m256 v) {
   v = _mm256_min_ps(_mm256_max_ps(v, _mm256_setzero_ps()), _mm256_set1_ps(255));
   return _mm256_cvttps_epi32(_mm256_add_ps(v, _mm256_set1_ps(0x1.fffffep-2f)));
 }
-JAXDALI_AVX2 JAXDALI_INLINE __m256 EightFloats(__m128i bytes) {
+JAXDALI_SIMD JAXDALI_INLINE __m256 EightFloats(__m128i bytes) {
   return _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(bytes));
 }
 
 }  // namespace jaxdali
 
-#endif  // defined(__x86_64__)
+#endif  // defined(JAXDALI_SIMD)
 
 #endif  // JAXDALI_FFI_COMMON_PIXELS_H_

@@ -38,10 +38,10 @@ struct Portable {
   static void Store(const V* from, int64_t n, T* to) { jaxdali::Store(from, n, to); }
 };
 
-#if defined(__x86_64__)
+#if defined(JAXDALI_SIMD)
 
 // Every third byte of 24, from byte 0 on, as floats: planes of packed pixels.
-JAXDALI_AVX2 JAXDALI_INLINE int64_t LoadThirds(const uint8_t* from, int64_t step, int64_t n, float* to) {
+JAXDALI_SIMD JAXDALI_INLINE int64_t LoadThirds(const uint8_t* from, int64_t step, int64_t n, float* to) {
   if (n < 16) return 0;
   const bool back = step < 0;
   const __m128i low = back ? _mm_setr_epi8(15, 12, 9, 6, 3, 0, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1)
@@ -62,7 +62,7 @@ JAXDALI_AVX2 JAXDALI_INLINE int64_t LoadThirds(const uint8_t* from, int64_t step
 // ConvertTo<T> of eight floats, T an integer of at most 16 bits: compilers make no vectors of comparisons that may
 // trap.
 template <class T>
-JAXDALI_AVX2 JAXDALI_INLINE void StoreEight(const float* from, T* to) {
+JAXDALI_SIMD JAXDALI_INLINE void StoreEight(const float* from, T* to) {
   __m256 v = _mm256_loadu_ps(from);
   v = _mm256_and_ps(v, _mm256_cmp_ps(v, v, _CMP_ORD_Q));
   v = _mm256_max_ps(v, _mm256_set1_ps(std::numeric_limits<T>::min()));
@@ -81,8 +81,8 @@ JAXDALI_AVX2 JAXDALI_INLINE void StoreEight(const float* from, T* to) {
 }
 
 template <class T, class V>
-struct Avx2 {
-  JAXDALI_AVX2 static void Load(const T* from, int64_t step, int64_t n, V* to) {
+struct Simd {
+  JAXDALI_SIMD static void Load(const T* from, int64_t step, int64_t n, V* to) {
     int64_t i = 0;
     if constexpr (std::is_same_v<T, uint8_t> && std::is_same_v<V, float>) {
       if (step == 3 || step == -3) i = LoadThirds(from, step, n, to);
@@ -93,7 +93,7 @@ struct Avx2 {
     }
     jaxdali::Load(from + i * step, step, n - i, to + i);
   }
-  JAXDALI_AVX2 static void Store(const V* from, int64_t n, T* to) {
+  JAXDALI_SIMD static void Store(const V* from, int64_t n, T* to) {
     int64_t i = 0;
     if constexpr (std::is_same_v<T, Half> && std::is_same_v<V, float>) {
       for (; i + 8 <= n; i += 8)
@@ -114,8 +114,8 @@ void LoadAny(DType type, const void* array, int64_t first, int64_t step, int64_t
   WithType(type, [&](auto t) {
     using T = decltype(t);
     const T* from = static_cast<const T*>(array) + first;
-#if defined(__x86_64__)
-    if (kHasAvx2) return Avx2<T, V>::Load(from, step, n, to);
+#if defined(JAXDALI_SIMD)
+    if (kHasSimd) return Simd<T, V>::Load(from, step, n, to);
 #endif
     Portable<T, V>::Load(from, step, n, to);
   });
@@ -126,8 +126,8 @@ void StoreAny(DType type, const V* from, int64_t n, void* array, int64_t first) 
   WithType(type, [&](auto t) {
     using T = decltype(t);
     T* to = static_cast<T*>(array) + first;
-#if defined(__x86_64__)
-    if (kHasAvx2) return Avx2<T, V>::Store(from, n, to);
+#if defined(JAXDALI_SIMD)
+    if (kHasSimd) return Simd<T, V>::Store(from, n, to);
 #endif
     Portable<T, V>::Store(from, n, to);
   });
@@ -142,16 +142,16 @@ JAXDALI_INLINE void Scale(float scale, float offset, int64_t n, V* values) {
   const V s = scale, o = offset;
   for (int64_t i = 0; i < n; i++) values[i] = values[i] * s + o;
 }
-#if defined(__x86_64__)
+#if defined(JAXDALI_SIMD)
 template <class P, class V>
-JAXDALI_AVX2 void ScaleAvx2(P scale, P offset, int64_t n, V* values) {
+JAXDALI_SIMD void ScaleSimd(P scale, P offset, int64_t n, V* values) {
   Scale(scale, offset, n, values);
 }
 #endif
 template <class P, class V>
 void ScaleAny(P scale, P offset, int64_t n, V* values) {
-#if defined(__x86_64__)
-  if (kHasAvx2) return ScaleAvx2(scale, offset, n, values);
+#if defined(JAXDALI_SIMD)
+  if (kHasSimd) return ScaleSimd(scale, offset, n, values);
 #endif
   Scale(scale, offset, n, values);
 }

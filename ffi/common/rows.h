@@ -1,4 +1,4 @@
-// Rows of elements to and from the floats or doubles that CPU kernels compute with, with AVX2 where there is AVX2: for
+// Rows of elements to and from the floats or doubles that CPU kernels compute with, with vectors where there are: for
 // each element type once, not for each pair of types in each kernel.
 #ifndef JAXDALI_FFI_COMMON_ROWS_H_
 #define JAXDALI_FFI_COMMON_ROWS_H_

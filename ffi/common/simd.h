@@ -1,23 +1,36 @@
-// Functions of CPU kernels for machines with AVX2: marked JAXDALI_AVX2 they may be called where kHasAvx2 is true; what
-// they call and is marked JAXDALI_INLINE becomes part of them.
+// Functions of CPU kernels for machines with vectors (vectors.h): marked JAXDALI_SIMD they may be called where kHasSimd
+// is true; what they call and is marked JAXDALI_INLINE becomes part of them. On x86-64 that is found out at run time,
+// and such functions are for AVX2; aarch64 always has NEON.
 #ifndef JAXDALI_FFI_COMMON_SIMD_H_
 #define JAXDALI_FFI_COMMON_SIMD_H_
 
-#define JAXDALI_INLINE __attribute__((always_inline)) inline
+#include "ffi/common/vectors.h"
 
 #if defined(__x86_64__)
 
-#include <immintrin.h>
-
 // Without FMA: a product and a sum are rounded one by one, as they are without AVX2 and in CUDA kernels.
-#define JAXDALI_AVX2 __attribute__((target("avx2,f16c")))
-#define JAXDALI_AVX2_FMA __attribute__((target("avx2,f16c,fma")))
+#define JAXDALI_SIMD __attribute__((target("avx2,f16c")))
+#define JAXDALI_SIMD_FMA __attribute__((target("avx2,f16c,fma")))
+// Where 512 bits gain much, a function more for kHasAvx512.
+#define JAXDALI_AVX512 __attribute__((target("avx512f,avx2,f16c,fma")))
 
 namespace jaxdali {
-inline const bool kHasAvx2 =
+inline constexpr int kSimdBytes = 32;  // of a register
+inline const bool kHasSimd =
     __builtin_cpu_supports("avx2") && __builtin_cpu_supports("f16c") && __builtin_cpu_supports("fma");
+inline const bool kHasAvx512 = kHasSimd && __builtin_cpu_supports("avx512f");
 }  // namespace jaxdali
 
-#endif  // defined(__x86_64__)
+#elif defined(JAXDALI_VECTORS)
+
+#define JAXDALI_SIMD
+#define JAXDALI_SIMD_FMA
+
+namespace jaxdali {
+inline constexpr int kSimdBytes = 16;
+inline constexpr bool kHasSimd = true;
+}  // namespace jaxdali
+
+#endif
 
 #endif  // JAXDALI_FFI_COMMON_SIMD_H_

@@ -20,10 +20,10 @@ void Weigh(const float* const* from, const float* weights, int taps, int64_t n, 
   }
 }
 
-#if defined(__x86_64__)
-// Sums of 32 elements at a time stay in registers: compilers keep arrays of vectors in memory.
-JAXDALI_AVX2_FMA void WeighAvx2(const float* const* from, const float* weights, int taps, int64_t n, float* out) {
-  int64_t i = 0;
+#if defined(JAXDALI_SIMD)
+// From element i on. Sums of 32 elements at a time stay in registers: compilers keep arrays of vectors in memory.
+JAXDALI_SIMD_FMA void WeighSimd(const float* const* from, int64_t i, const float* weights, int taps, int64_t n,
+                                float* out) {
   for (; i + 32 <= n; i += 32) {
     __m256 a = _mm256_setzero_ps(), b = a, c = a, d = a;
     for (int k = 0; k < taps; k++) {
@@ -47,9 +47,34 @@ JAXDALI_AVX2_FMA void WeighAvx2(const float* const* from, const float* weights, 
 }
 #endif
 
+#if defined(JAXDALI_AVX512)
+JAXDALI_AVX512 void WeighAvx512(const float* const* from, const float* weights, int taps, int64_t n, float* out) {
+  int64_t i = 0;
+  for (; i + 64 <= n; i += 64) {
+    __m512 a = _mm512_setzero_ps(), b = a, c = a, d = a;
+    for (int k = 0; k < taps; k++) {
+      const float* v = from[k] + i;
+      const __m512 weight = _mm512_set1_ps(weights[k]);
+      a = _mm512_fmadd_ps(_mm512_loadu_ps(v), weight, a);
+      b = _mm512_fmadd_ps(_mm512_loadu_ps(v + 16), weight, b);
+      c = _mm512_fmadd_ps(_mm512_loadu_ps(v + 32), weight, c);
+      d = _mm512_fmadd_ps(_mm512_loadu_ps(v + 48), weight, d);
+    }
+    _mm512_storeu_ps(out + i, a);
+    _mm512_storeu_ps(out + i + 16, b);
+    _mm512_storeu_ps(out + i + 32, c);
+    _mm512_storeu_ps(out + i + 48, d);
+  }
+  WeighSimd(from, i, weights, taps, n, out);
+}
+#endif
+
 void WeighRows(const float* const* from, const float* weights, int taps, int64_t n, float* out) {
-#if defined(__x86_64__)
-  if (kHasAvx2) return WeighAvx2(from, weights, taps, n, out);
+#if defined(JAXDALI_AVX512)
+  if (kHasAvx512) return WeighAvx512(from, weights, taps, n, out);
+#endif
+#if defined(JAXDALI_SIMD)
+  if (kHasSimd) return WeighSimd(from, 0, weights, taps, n, out);
 #endif
   Weigh(from, weights, taps, n, out);
 }

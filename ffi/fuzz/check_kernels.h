@@ -17,6 +17,7 @@
 #include "ffi/common/half.h"
 #include "ffi/common/samples.h"
 #include "ffi/common/status.h"
+#include "ffi/fuzz/checksum.h"
 
 namespace jaxdali {
 
@@ -115,6 +116,12 @@ inline double Value(const Batch& b, int64_t i) {
   std::exit(1);
 }
 
+// Of what the CPU's kernels have made, integers and floats of each kernel.
+inline std::map<std::string, Checksum>& Checksums() {
+  static std::map<std::string, Checksum> checksums;
+  return checksums;
+}
+
 // Fails unless the outputs of both are one, up to rounding unless `exact`.
 inline void Compare(const char* kernel, const Batch& got, const Batch& want, const std::vector<int32_t>& got_status,
                     const std::vector<int32_t>& want_status, const std::vector<int32_t>& present, bool exact) {
@@ -135,6 +142,9 @@ inline void Compare(const char* kernel, const Batch& got, const Batch& want, con
       const bool same = a == b || (std::isnan(a) && std::isnan(b));  // infinite ones too
       if (!same && !(std::fabs(a - b) <= tolerance)) Fail(kernel, i, "value", a, b);
     }
+    const int64_t element = SizeOf(want.dtype);
+    Checksums()[std::string(kernel) + (is_float ? ", floats" : "")].Add(
+        static_cast<const uint8_t*>(want.data) + want.start(i) * element, want.size(i) * element);
   }
 }
 

@@ -16,10 +16,9 @@
 #include <cstdint>
 #include <cstring>
 
+#include "ffi/common/vectors.h"
 #include "ffi/jpeg/coefficients.h"
 #include "ffi/jpeg/pair_table.h"
-
-#define JAXDALI_INLINE inline __attribute__((always_inline))
 
 namespace jaxdali::jpeg {
 
@@ -80,6 +79,11 @@ struct Step {
 };
 static_assert(std::endian::native == std::endian::little && offsetof(PairEntry, bits) == 0 &&
               offsetof(PairEntry, advance) == 1);
+
+// Bits of a window: where they begin in the lower byte, how many there are in the upper one.
+JAXDALI_INLINE uint32_t CutBits(uint64_t window, uint32_t which) {
+  return static_cast<uint32_t>(window >> (which & 255)) & ((1u << (which >> 8)) - 1);
+}
 
 // The entry's coefficients to their places; `window` is what it was looked up by.
 template <class Isa>

@@ -26,8 +26,8 @@ struct Kernels {
 };
 
 extern const Kernels kPortableKernels;
-#if defined(__x86_64__)
-extern const Kernels kAvx2Kernels;
+#if defined(JAXDALI_VECTORS)
+extern const Kernels kSimdKernels;
 #endif
 
 // The best that this CPU can do.

@@ -7,10 +7,7 @@ namespace jaxdali::jpeg {
 namespace {
 
 struct Portable {
-  // Bits of a window: where they begin in the lower byte, how many there are in the upper one.
-  static JAXDALI_INLINE uint32_t Cut(uint64_t window, uint32_t which) {
-    return static_cast<uint32_t>(window >> (which & 255)) & ((1u << (which >> 8)) - 1);
-  }
+  static JAXDALI_INLINE uint32_t Cut(uint64_t window, uint32_t which) { return CutBits(window, which); }
 
   // Note [Large values]. False: a value of the first row is so large that libjpeg-turbo's result depends on a case of
   // its code, which shifts the values of a block of one row without saturation. Only damaged files have such.
@@ -86,11 +83,14 @@ const Kernels kPortableKernels{
 
 const Kernels& BestKernels() {
 #if defined(__x86_64__)
-  static const bool has_avx2 =
+  static const bool has_simd =
       __builtin_cpu_supports("avx2") && __builtin_cpu_supports("bmi") && __builtin_cpu_supports("bmi2");
-  if (has_avx2) return kAvx2Kernels;
-#endif
+  return has_simd ? kSimdKernels : kPortableKernels;
+#elif defined(JAXDALI_VECTORS)
+  return kSimdKernels;
+#else
   return kPortableKernels;
+#endif
 }
 
 }  // namespace jaxdali::jpeg

@@ -33,9 +33,9 @@ template <Reduction kWhat>
 void JoinRowPortable(const double* values, int64_t n, const double* center, int lanes, double* result) {
   JoinRow<kWhat>(values, n, center, lanes, result);
 }
-#if defined(__x86_64__)
+#if defined(JAXDALI_SIMD)
 template <Reduction kWhat>
-JAXDALI_AVX2 void JoinRowAvx2(const double* values, int64_t n, const double* center, int lanes, double* result) {
+JAXDALI_SIMD void JoinRowSimd(const double* values, int64_t n, const double* center, int lanes, double* result) {
   JoinRow<kWhat>(values, n, center, lanes, result);
 }
 #endif
@@ -44,8 +44,8 @@ using RowFunction = void (*)(const double*, int64_t, const double*, int, double*
 
 template <Reduction kWhat>
 RowFunction Choose() {
-#if defined(__x86_64__)
-  if (kHasAvx2) return JoinRowAvx2<kWhat>;
+#if defined(JAXDALI_SIMD)
+  if (kHasSimd) return JoinRowSimd<kWhat>;
 #endif
   return JoinRowPortable<kWhat>;
 }

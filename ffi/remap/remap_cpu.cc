@@ -45,11 +45,11 @@ JAXDALI_INLINE void FindPoints(const RemapArgs& a, const float* waves, int64_t f
   }
 }
 
-#if defined(__x86_64__)
+#if defined(JAXDALI_SIMD)
 // Pixels of three or four bytes, as SamplePixel makes them. `at`: the first neighbours' places; fx, fy: the fractions.
 // Four bytes of each neighbour are read.
 template <int C, int kTaps>
-JAXDALI_AVX2 void WeighBytes(const uint8_t* in, const int32_t* at, const float* fx, const float* fy, int64_t n,
+JAXDALI_SIMD void WeighBytes(const uint8_t* in, const int32_t* at, const float* fx, const float* fy, int64_t n,
                              int64_t stride, uint8_t* out) {
   for (int64_t i = 0; i < n; i++, out += C) {
     float wx[kTaps], wy[kTaps];
@@ -77,7 +77,7 @@ JAXDALI_AVX2 void WeighBytes(const uint8_t* in, const int32_t* at, const float* 
 
 // The line above and the line below a point, of its two neighbours on each; eight bytes of both are read.
 template <int C>
-JAXDALI_AVX2 JAXDALI_INLINE __m256 WeighLines(const uint8_t* from, int64_t stride, const float* near,
+JAXDALI_SIMD JAXDALI_INLINE __m256 WeighLines(const uint8_t* from, int64_t stride, const float* near,
                                               const float* far) {
   const __m128i order = C == 3 ? _mm_setr_epi8(0, 1, 2, -1, 8, 9, 10, -1, 3, 4, 5, -1, 11, 12, 13, -1)
                                : _mm_setr_epi8(0, 1, 2, 3, 8, 9, 10, 11, 4, 5, 6, 7, 12, 13, 14, 15);
@@ -90,7 +90,7 @@ JAXDALI_AVX2 JAXDALI_INLINE __m256 WeighLines(const uint8_t* from, int64_t strid
 
 // Two pixels of their lines, as bytes in words of 32 bits.
 template <int kFirst>
-JAXDALI_AVX2 JAXDALI_INLINE __m256i JoinLines(__m256 first, __m256 second, __m128 near, __m128 far) {
+JAXDALI_SIMD JAXDALI_INLINE __m256i JoinLines(__m256 first, __m256 second, __m128 near, __m128 far) {
   const __m256i of = _mm256_setr_epi32(kFirst, kFirst, kFirst, kFirst, kFirst + 1, kFirst + 1, kFirst + 1, kFirst + 1);
   const __m256 above = _mm256_permutevar8x32_ps(_mm256_castps128_ps256(near), of);
   const __m256 below = _mm256_permutevar8x32_ps(_mm256_castps128_ps256(far), of);
@@ -100,7 +100,7 @@ JAXDALI_AVX2 JAXDALI_INLINE __m256i JoinLines(__m256 first, __m256 second, __m12
 
 // What WeighBytes makes of two neighbours along each axis, four pixels at a time.
 template <int C>
-JAXDALI_AVX2 void WeighLinear(const uint8_t* in, const int32_t* at, const float* fx, const float* fy, int64_t n,
+JAXDALI_SIMD void WeighLinear(const uint8_t* in, const int32_t* at, const float* fx, const float* fy, int64_t n,
                               int64_t stride, uint8_t* out) {
   const __m128i order = C == 3 ? _mm_setr_epi8(0, 1, 2, 8, 9, 10, 4, 5, 6, 12, 13, 14, -1, -1, -1, -1)
                                : _mm_setr_epi8(0, 1, 2, 3, 8, 9, 10, 11, 4, 5, 6, 7, 12, 13, 14, 15);
@@ -140,8 +140,8 @@ struct Places {
       fy[i] = static_cast<float>(y - row);
     }
   }
-#if defined(__x86_64__)
-  JAXDALI_AVX2 void FindAvx2(const double* xs, const double* ys, int64_t n, int32_t* at, float* fx, float* fy) const {
+#if defined(JAXDALI_SIMD)
+  JAXDALI_SIMD void FindSimd(const double* xs, const double* ys, int64_t n, int32_t* at, float* fx, float* fy) const {
     const __m256d first = _mm256_set1_pd(least), end_x = _mm256_set1_pd(last_x), end_y = _mm256_set1_pd(last_y);
     int64_t i = 0;
     for (; i + 4 <= n; i += 4) {
@@ -168,11 +168,11 @@ struct Places {
 };
 
 // The pixels of which all neighbours are inside are made here, the others by SamplePixel, with the same results.
-template <class T, Interp kSampling, int C, bool kAvx2>
+template <class T, Interp kSampling, int C, bool kSimd>
 JAXDALI_INLINE void SamplePixels(const RemapArgs& a, const T* in, const double* xs, const double* ys, int64_t n,
                                  T* out) {
   constexpr int kTaps = TapsOf(kSampling);
-  constexpr bool kBytes = kAvx2 && std::is_same_v<T, uint8_t> && (C == 3 || C == 4) && kTaps > 1;
+  constexpr bool kBytes = kSimd && std::is_same_v<T, uint8_t> && (C == 3 || C == 4) && kTaps > 1;
   constexpr int kBefore = kTaps == 4;  // neighbours before the point's
   const int64_t channels = C ? C : a.channels, width = a.in_size[0], stride = width * channels;
   // Where bytes behind the last neighbour are read, there must be a pixel.
@@ -186,9 +186,9 @@ JAXDALI_INLINE void SamplePixels(const RemapArgs& a, const T* in, const double* 
                       static_cast<int32_t>(kBefore * (stride + channels))};
   int32_t at[kPiece];
   float fx[kPiece], fy[kPiece];
-#if defined(__x86_64__)
-  if constexpr (kAvx2)
-    places.FindAvx2(xs, ys, n, at, fx, fy);
+#if defined(JAXDALI_SIMD)
+  if constexpr (kSimd)
+    places.FindSimd(xs, ys, n, at, fx, fy);
   else
 #endif
     places.Find(xs, ys, n, at, fx, fy);
@@ -203,7 +203,7 @@ JAXDALI_INLINE void SamplePixels(const RemapArgs& a, const T* in, const double* 
       for (int64_t c = 0; c < channels; c++) to[c] = from[c];
       continue;
     }
-#if defined(__x86_64__)
+#if defined(JAXDALI_SIMD)
     if constexpr (kBytes) {
       int64_t end = i + 1;
       while (end < n && at[end] >= 0) end++;
@@ -239,7 +239,7 @@ void FindPortable(const RemapArgs& a, const float* waves, int64_t frame, int64_t
   FindPoints<kPoints>(a, waves, frame, x, y, n, xs, ys);
 }
 
-template <class T, Interp kSampling, int C, bool kAvx2>
+template <class T, Interp kSampling, int C, bool kSimd>
 JAXDALI_INLINE void RemapImages(const RemapArgs& a, Finder find, const float* waves) {
   const T* in = static_cast<const T*>(a.in);
   T* out = static_cast<T*>(a.out);
@@ -249,22 +249,22 @@ JAXDALI_INLINE void RemapImages(const RemapArgs& a, Finder find, const float* wa
       for (int64_t x = 0; x < a.out_size[0]; x += kPiece) {
         const int64_t n = std::min(kPiece, a.out_size[0] - x);
         find(a, waves, frame, x, y, n, xs, ys);
-        SamplePixels<T, kSampling, C, kAvx2>(a, in, xs, ys, n, out);
+        SamplePixels<T, kSampling, C, kSimd>(a, in, xs, ys, n, out);
         out += n * a.channels;
       }
     }
   }
 }
 
-#if defined(__x86_64__)
+#if defined(JAXDALI_SIMD)
 template <Points kPoints>
-JAXDALI_AVX2 void FindAvx2(const RemapArgs& a, const float* waves, int64_t frame, int64_t x, int64_t y, int64_t n,
+JAXDALI_SIMD void FindSimd(const RemapArgs& a, const float* waves, int64_t frame, int64_t x, int64_t y, int64_t n,
                            double* xs, double* ys) {
   FindPoints<kPoints>(a, waves, frame, x, y, n, xs, ys);
 }
 
 template <class T, Interp kSampling, int C>
-JAXDALI_AVX2 void RemapAvx2(const RemapArgs& a, Finder find, const float* waves) {
+JAXDALI_SIMD void RemapSimd(const RemapArgs& a, Finder find, const float* waves) {
   RemapImages<T, kSampling, C, true>(a, find, waves);
 }
 #endif
@@ -272,10 +272,10 @@ JAXDALI_AVX2 void RemapAvx2(const RemapArgs& a, Finder find, const float* waves)
 template <class T, Interp kSampling, int C>
 void RemapChannels(const RemapArgs& a) {
   const std::vector<float> waves = Waves(a);
-#if defined(__x86_64__)
-  if (kHasAvx2) {
-    const Finder find = WithPoints(a.points, [](auto p) -> Finder { return FindAvx2<p.value>; });
-    return RemapAvx2<T, kSampling, C>(a, find, waves.data());
+#if defined(JAXDALI_SIMD)
+  if (kHasSimd) {
+    const Finder find = WithPoints(a.points, [](auto p) -> Finder { return FindSimd<p.value>; });
+    return RemapSimd<T, kSampling, C>(a, find, waves.data());
   }
 #endif
   const Finder find = WithPoints(a.points, [](auto p) -> Finder { return FindPortable<p.value>; });

@@ -5,19 +5,16 @@
 #include <type_traits>
 #include <vector>
 
+#include "ffi/common/simd.h"
 #include "ffi/resize/resize.h"
 #include "ffi/resize/resize_u8.h"
-
-#if defined(__x86_64__)
-#include <immintrin.h>
-#endif
 
 namespace jaxdali {
 
 namespace {
 
 // --- Rows of floats --------------------------------------------------------------------------------------------
-// Written for the compiler to vectorise; what is always inlined is compiled for the baseline and for AVX2.
+// Written for the compiler to vectorise; what is always inlined is compiled for the baseline and for SIMD.
 
 using Vec4 __attribute__((vector_size(16))) = float;
 
@@ -49,9 +46,18 @@ void WeighSomeRows(const In* const* rows, const float* w, int k, int64_t begin, 
   }
 }
 
+// sum + a * b, rounded once or twice: which of them is written down, as compilers choose differently.
+template <bool kFused>
+inline __attribute__((always_inline)) Vec4 MultiplyAdd(Vec4 a, Vec4 b, Vec4 sum) {
+  if constexpr (!kFused) return sum + a * b;
+  for (int i = 0; i < 4; i++) sum[i] = __builtin_fmaf(a[i], b[i], sum[i]);
+  return sum;
+}
+
 // Output pixels from one line of pixels with `c` channels; `line` begins at pixel `origin`. Whole vectors are read and
 // written: both rows have kMargin more elements. With one channel, `k` is a multiple of 4 and the margin holds zeros.
 constexpr int kMargin = 8;
+template <bool kFused>
 inline __attribute__((always_inline)) void WeighPixelsImpl(const float* line, int32_t origin, const int32_t* first,
                                                            const float* weight, int k, int64_t n, int64_t c,
                                                            float* out) {
@@ -59,7 +65,7 @@ inline __attribute__((always_inline)) void WeighPixelsImpl(const float* line, in
     for (int64_t o = 0; o < n; o++, weight += k) {
       const float* p = line + (first[o] - origin);
       Vec4 acc = Load4(p) * Load4(weight);
-      for (int j = 4; j < k; j += 4) acc += Load4(p + j) * Load4(weight + j);
+      for (int j = 4; j < k; j += 4) acc = MultiplyAdd<kFused>(Load4(p + j), Load4(weight + j), acc);
       out[o] = (acc[0] + acc[1]) + (acc[2] + acc[3]);
     }
     return;
@@ -68,7 +74,8 @@ inline __attribute__((always_inline)) void WeighPixelsImpl(const float* line, in
     const float* p = line + (first[o] - origin) * c;
     for (int64_t b = 0; b < c; b += 4) {
       Vec4 acc = Load4(p + b) * weight[0];
-      for (int j = 1; j < k; j++) acc += Load4(p + j * c + b) * weight[j];
+      for (int j = 1; j < k; j++)
+        acc = MultiplyAdd<kFused>(Load4(p + j * c + b), Vec4{weight[j], weight[j], weight[j], weight[j]}, acc);
       memcpy(out + o * c + b, &acc, sizeof acc);
     }
   }
@@ -90,7 +97,7 @@ struct Portable {
   }
   static void WeighPixels(const float* line, int32_t origin, const int32_t* first, const float* weight, int k,
                           int64_t n, int64_t c, float* out) {
-    WeighPixelsImpl(line, origin, first, weight, k, n, c, out);
+    WeighPixelsImpl<false>(line, origin, first, weight, k, n, c, out);
   }
   template <class Out>
   static void Convert(const float* in, int64_t n, Out* out) {
@@ -98,22 +105,22 @@ struct Portable {
   }
 };
 
-#if defined(__x86_64__)
-#define JAXDALI_AVX2 __attribute__((target("avx2,fma,f16c")))
-
+#if defined(JAXDALI_SIMD)
 inline __m128i Load128(const void* p) { return _mm_loadu_si128(static_cast<const __m128i*>(p)); }
-JAXDALI_AVX2 inline __m256 Load8(const uint8_t* p) {
+JAXDALI_SIMD_FMA inline __m256 Load8(const uint8_t* p) {
   return _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p))));
 }
-JAXDALI_AVX2 inline __m256 Load8(const int16_t* p) { return _mm256_cvtepi32_ps(_mm256_cvtepi16_epi32(Load128(p))); }
-JAXDALI_AVX2 inline __m256 Load8(const uint16_t* p) { return _mm256_cvtepi32_ps(_mm256_cvtepu16_epi32(Load128(p))); }
-JAXDALI_AVX2 inline __m256 Load8(const Half* p) { return _mm256_cvtph_ps(Load128(p)); }
-JAXDALI_AVX2 inline __m256 Load8(const float* p) { return _mm256_loadu_ps(p); }
+JAXDALI_SIMD_FMA inline __m256 Load8(const int16_t* p) { return _mm256_cvtepi32_ps(_mm256_cvtepi16_epi32(Load128(p))); }
+JAXDALI_SIMD_FMA inline __m256 Load8(const uint16_t* p) {
+  return _mm256_cvtepi32_ps(_mm256_cvtepu16_epi32(Load128(p)));
+}
+JAXDALI_SIMD_FMA inline __m256 Load8(const Half* p) { return _mm256_cvtph_ps(Load128(p)); }
+JAXDALI_SIMD_FMA inline __m256 Load8(const float* p) { return _mm256_loadu_ps(p); }
 
 // Compilers turn the conversions of WeighSomeRows into scalar code.
 template <bool kAdd, class In>
-JAXDALI_AVX2 void WeighSomeRowsAvx2(const In* const* rows, const float* w, int k, int64_t begin, int64_t n,
-                                    float* out) {
+JAXDALI_SIMD_FMA void WeighSomeRowsSimd(const In* const* rows, const float* w, int k, int64_t begin, int64_t n,
+                                        float* out) {
   int64_t i = 0;
   for (; i + 32 <= n; i += 32) {
     __m256 acc[4];
@@ -128,19 +135,19 @@ JAXDALI_AVX2 void WeighSomeRowsAvx2(const In* const* rows, const float* w, int k
   if (i < n) WeighSomeRows<kAdd>(rows, w, k, begin + i, n - i, out + i);
 }
 
-struct Avx2 {
+struct Simd {
   template <class In>
   static void WeighRows(const In* const* rows, const float* w, int k, int64_t begin, int64_t n, float* out) {
-    WeighSomeRowsAvx2<false>(rows, w, std::min(k, kRows), begin, n, out);
+    WeighSomeRowsSimd<false>(rows, w, std::min(k, kRows), begin, n, out);
     for (int j = kRows; j < k; j += kRows)
-      WeighSomeRowsAvx2<true>(rows + j, w + j, std::min(k - j, kRows), begin, n, out);
+      WeighSomeRowsSimd<true>(rows + j, w + j, std::min(k - j, kRows), begin, n, out);
   }
-  JAXDALI_AVX2 static void WeighPixels(const float* line, int32_t origin, const int32_t* first, const float* weight,
-                                       int k, int64_t n, int64_t c, float* out) {
-    WeighPixelsImpl(line, origin, first, weight, k, n, c, out);
+  JAXDALI_SIMD_FMA static void WeighPixels(const float* line, int32_t origin, const int32_t* first, const float* weight,
+                                           int k, int64_t n, int64_t c, float* out) {
+    WeighPixelsImpl<true>(line, origin, first, weight, k, n, c, out);
   }
   template <class Out>
-  JAXDALI_AVX2 static void Convert(const float* in, int64_t n, Out* out) {
+  JAXDALI_SIMD_FMA static void Convert(const float* in, int64_t n, Out* out) {
     int64_t i = 0;
     if constexpr (std::is_same_v<Out, Half>)
       for (; i + 8 <= n; i += 8)
@@ -149,7 +156,6 @@ struct Avx2 {
   }
 };
 
-const bool kAvx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
 #endif
 
 // --- One sample ------------------------------------------------------------------------------------------------
@@ -263,8 +269,8 @@ void ResizeImage(const In* in, const Taps& y, const Taps& x, int64_t row_size, i
       return;
     }
   }
-#if defined(__x86_64__)
-  if (kAvx2) return ResizeFloat<Avx2>(in, y, x, row_size, c, s, out);
+#if defined(JAXDALI_SIMD)
+  if (kHasSimd) return ResizeFloat<Simd>(in, y, x, row_size, c, s, out);
 #endif
   ResizeFloat<Portable>(in, y, x, row_size, c, s, out);
 }
@@ -296,9 +302,9 @@ void ResizeSample(const ResizeJob& job, const int64_t* held, bool nearest, Scrat
         continue;
       }
       float* slice = AtLeast(s.slice, in_slice);
-#if defined(__x86_64__)
-      if (kAvx2)
-        Avx2::WeighRows(slices.data(), &z.weight[o * z.k], z.k, 0, in_slice, slice);
+#if defined(JAXDALI_SIMD)
+      if (kHasSimd)
+        Simd::WeighRows(slices.data(), &z.weight[o * z.k], z.k, 0, in_slice, slice);
       else
 #endif
         Portable::WeighRows(slices.data(), &z.weight[o * z.k], z.k, 0, in_slice, slice);

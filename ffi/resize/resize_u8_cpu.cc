@@ -1,11 +1,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "ffi/common/simd.h"
 #include "ffi/resize/resize_u8.h"
-
-#if defined(__x86_64__)
-#include <immintrin.h>
-#endif
 
 namespace jaxdali {
 namespace {
@@ -39,11 +36,9 @@ inline int32_t ShiftEven(int32_t v, int shift) { return (v + (1 << (shift - 1)) 
 
 inline uint8_t Clamp8(int v) { return static_cast<uint8_t>(v < 0 ? 0 : v > 255 ? 255 : v); }
 
-#if defined(__x86_64__)
-#define JAXDALI_AVX2 __attribute__((target("avx2")))
-
+#if defined(JAXDALI_SIMD)
 template <int K>  // taps; 0: any number
-JAXDALI_AVX2 void VerticalAvx2(const uint8_t* const* rows, const int16_t* w, int taps, int64_t begin, int64_t n,
+JAXDALI_SIMD void VerticalSimd(const uint8_t* const* rows, const int16_t* w, int taps, int64_t begin, int64_t n,
                                int16_t* out) {
   const int k = K ? K : taps;
   if (n < 32) {
@@ -67,34 +62,34 @@ JAXDALI_AVX2 void VerticalAvx2(const uint8_t* const* rows, const int16_t* w, int
   }
 }
 
-JAXDALI_AVX2 void Vertical(const uint8_t* const* rows, const int16_t* w, int k, int64_t begin, int64_t n,
+JAXDALI_SIMD void Vertical(const uint8_t* const* rows, const int16_t* w, int k, int64_t begin, int64_t n,
                            int16_t* out) {
   switch (k) {
     case 1:
-      return VerticalAvx2<1>(rows, w, k, begin, n, out);
+      return VerticalSimd<1>(rows, w, k, begin, n, out);
     case 2:
-      return VerticalAvx2<2>(rows, w, k, begin, n, out);
+      return VerticalSimd<2>(rows, w, k, begin, n, out);
     case 3:
-      return VerticalAvx2<3>(rows, w, k, begin, n, out);
+      return VerticalSimd<3>(rows, w, k, begin, n, out);
     case 4:
-      return VerticalAvx2<4>(rows, w, k, begin, n, out);
+      return VerticalSimd<4>(rows, w, k, begin, n, out);
     case 5:
-      return VerticalAvx2<5>(rows, w, k, begin, n, out);
+      return VerticalSimd<5>(rows, w, k, begin, n, out);
     case 6:
-      return VerticalAvx2<6>(rows, w, k, begin, n, out);
+      return VerticalSimd<6>(rows, w, k, begin, n, out);
     default:
-      return VerticalAvx2<0>(rows, w, k, begin, n, out);
+      return VerticalSimd<0>(rows, w, k, begin, n, out);
   }
 }
 
-JAXDALI_AVX2 inline __m256i ShiftEven(__m256i v, __m256i below_half, __m128i shift) {
+JAXDALI_SIMD inline __m256i ShiftEven(__m256i v, __m256i below_half, __m128i shift) {
   const __m256i odd = _mm256_and_si256(_mm256_srl_epi32(v, shift), _mm256_set1_epi32(1));
   return _mm256_sra_epi32(_mm256_add_epi32(_mm256_add_epi32(v, below_half), odd), shift);
 }
 
 // The two outputs that one register works on, in its two lanes: two taps of each, as 16-bit pairs per channel.
 template <int C>
-JAXDALI_AVX2 inline __m256i TwoTaps(const int16_t* a, const int16_t* b) {
+JAXDALI_SIMD inline __m256i TwoTaps(const int16_t* a, const int16_t* b) {
   const __m256i pairs = C == 3 ? _mm256_setr_epi8(0, 1, 6, 7, 2, 3, 8, 9, 4, 5, 10, 11, -1, -1, -1, -1,  //
                                                   0, 1, 6, 7, 2, 3, 8, 9, 4, 5, 10, 11, -1, -1, -1, -1)
                                : _mm256_setr_epi8(0, 1, 8, 9, 2, 3, 10, 11, 4, 5, 12, 13, 6, 7, 14, 15,  //
@@ -105,7 +100,7 @@ JAXDALI_AVX2 inline __m256i TwoTaps(const int16_t* a, const int16_t* b) {
 }
 
 // Weights: 4 x int16 for two outputs and two taps (a0 a1 b0 b1) -> a0 a1 in the low lane, b0 b1 in the high one.
-JAXDALI_AVX2 inline __m256i TwoWeights(const int16_t* w) {
+JAXDALI_SIMD inline __m256i TwoWeights(const int16_t* w) {
   const __m256i spread = _mm256_setr_epi8(0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2, 3,  //
                                           4, 5, 6, 7, 4, 5, 6, 7, 4, 5, 6, 7, 4, 5, 6, 7);
   int64_t v;
@@ -114,7 +109,7 @@ JAXDALI_AVX2 inline __m256i TwoWeights(const int16_t* w) {
 }
 
 template <int C, int K>  // channels, 3 or 4; taps (even), 0: any number
-JAXDALI_AVX2 void HorizontalAvx2(const int16_t* line, const int32_t* offset, const int16_t* w, int taps, int shift,
+JAXDALI_SIMD void HorizontalSimd(const int16_t* line, const int32_t* offset, const int16_t* w, int taps, int shift,
                                  int64_t n, uint8_t* dst) {
   const int k = K ? K : taps;
   const __m256i below_half = _mm256_set1_epi32((1 << (shift - 1)) - 1);
@@ -144,14 +139,14 @@ JAXDALI_AVX2 void HorizontalAvx2(const int16_t* line, const int32_t* offset, con
   }
 }
 
-JAXDALI_AVX2 inline __m256i FourTaps(const int16_t* line, const int32_t* offset, int j) {
+JAXDALI_SIMD inline __m256i FourTaps(const int16_t* line, const int32_t* offset, int j) {
   auto load = [&](int i) { return _mm_loadl_epi64(reinterpret_cast<const __m128i*>(line + offset[i] + j)); };
   __m128i a = _mm_unpacklo_epi64(load(0), load(1)), b = _mm_unpacklo_epi64(load(2), load(3));
   return _mm256_inserti128_si256(_mm256_castsi128_si256(a), b, 1);
 }
 
 // One channel: 8 outputs at a time, 4 taps of 4 outputs in a register. Taps are a multiple of 4.
-JAXDALI_AVX2 void HorizontalGreyAvx2(const int16_t* line, const int32_t* offset, const int16_t* w, int k, int shift,
+JAXDALI_SIMD void HorizontalGreySimd(const int16_t* line, const int32_t* offset, const int16_t* w, int k, int shift,
                                      int64_t n, uint8_t* dst) {
   const __m256i below_half = _mm256_set1_epi32((1 << (shift - 1)) - 1);
   const __m128i bits = _mm_cvtsi32_si128(shift);
@@ -171,11 +166,7 @@ JAXDALI_AVX2 void HorizontalGreyAvx2(const int16_t* line, const int32_t* offset,
   }
 }
 
-const bool kAvx2 = __builtin_cpu_supports("avx2");
-
-#else
-constexpr bool kAvx2 = false;
-#endif  // defined(__x86_64__)
+#endif  // defined(JAXDALI_SIMD)
 
 // Without SIMD: the same numbers. Weights are [n, k].
 template <int C>
@@ -209,7 +200,7 @@ bool U8Resizer::Init(const Taps& y, const Taps& x, int channels) {
   for (int64_t o = 0; o < y.n; o++) Quantize(&y.weight[o * y.k], y.k, one, &wy_[o * ky_]);
 
   // Register layout of the horizontal kernels: `group` outputs together, `step` taps each.
-  int group = kAvx2 ? (channels == 1 ? 4 : 2) : 1, step = kAvx2 ? (channels == 1 ? 4 : 2) : x.k;
+  int group = kHasSimd ? (channels == 1 ? 4 : 2) : 1, step = kHasSimd ? (channels == 1 ? 4 : 2) : x.k;
   kx_ = (x.k + step - 1) / step * step;
   int64_t padded = (x.n + 7) / 8 * 8;
   wx_.assign(static_cast<size_t>(padded) * kx_, 0);
@@ -221,7 +212,7 @@ bool U8Resizer::Init(const Taps& y, const Taps& x, int channels) {
     int16_t* base = &wx_[o / group * group * kx_ + o % group * step];
     for (int j = 0; j < x.k; j++) base[j / step * step * group + j % step] = w[j];
   }
-  if (kAvx2 && channels == 1) {  // two groups of 4 are read together: interleave them
+  if (kHasSimd && channels == 1) {  // two groups of 4 are read together: interleave them
     std::vector<int16_t> pair(static_cast<size_t>(8) * kx_);
     for (int64_t o = 0; o < padded; o += 8) {
       int16_t* base = &wx_[o * kx_];
@@ -239,17 +230,17 @@ bool U8Resizer::Init(const Taps& y, const Taps& x, int channels) {
 
 void U8Resizer::Row(int64_t y, const uint8_t* const* rows, uint8_t* dst) {
   const int16_t* wy = &wy_[y * ky_];
-#if defined(__x86_64__)
-  if (kAvx2) {
+#if defined(JAXDALI_SIMD)
+  if (kHasSimd) {
     Vertical(rows, wy, ky_, begin_, width_, line_.data());
     auto run = [&](auto kernel) { kernel(line_.data(), offset_.data(), wx_.data(), kx_, shift_, nx_, dst); };
-    if (channels_ == 1) return run(HorizontalGreyAvx2);
+    if (channels_ == 1) return run(HorizontalGreySimd);
     if (channels_ == 4)
-      return run(kx_ == 2 ? HorizontalAvx2<4, 2> : kx_ == 4 ? HorizontalAvx2<4, 4> : HorizontalAvx2<4, 0>);
-    return run(kx_ == 2   ? HorizontalAvx2<3, 2>
-               : kx_ == 4 ? HorizontalAvx2<3, 4>
-               : kx_ == 6 ? HorizontalAvx2<3, 6>
-                          : HorizontalAvx2<3, 0>);
+      return run(kx_ == 2 ? HorizontalSimd<4, 2> : kx_ == 4 ? HorizontalSimd<4, 4> : HorizontalSimd<4, 0>);
+    return run(kx_ == 2   ? HorizontalSimd<3, 2>
+               : kx_ == 4 ? HorizontalSimd<3, 4>
+               : kx_ == 6 ? HorizontalSimd<3, 6>
+                          : HorizontalSimd<3, 0>);
   }
 #endif
   for (int64_t i = 0; i < width_; i++) line_[i] = VerticalOne(rows, wy, ky_, begin_ + i);

@@ -15,58 +15,64 @@ namespace {
 constexpr int kEach = 16;    // elements at a time
 constexpr int kSorted = 49;  // windows up to this size are sorted in vectors
 
+// kEach elements in vectors of so many bytes, as a register has: compilers make vectors neither of comparisons in loops
+// nor of sums that stay.
+template <int kBytes>
+struct Elements {
+  using Vector __attribute__((vector_size(kBytes))) = float;
+  static constexpr int kParts = kEach * static_cast<int>(sizeof(float)) / kBytes;
+  Vector part[kParts];
+
+  JAXDALI_INLINE void Load(const float* from) { std::memcpy(part, from, sizeof part); }
+  JAXDALI_INLINE void Store(float* to) const { std::memcpy(to, part, sizeof part); }
+};
+
 // The medians of kEach windows: in each round the smallest of the values that are left goes to their beginning.
+template <int kBytes>
 JAXDALI_INLINE void Median(const float* const* from, int64_t taps, int64_t i, float* out) {
-  float v[kSorted][kEach];
-  for (int64_t k = 0; k < taps; k++) std::memcpy(v[k], from[k] + i, sizeof v[k]);
+  Elements<kBytes> v[kSorted];
+  for (int64_t k = 0; k < taps; k++) v[k].Load(from[k] + i);
   for (int64_t first = 0; first <= taps / 2; first++) {
     for (int64_t k = first + 1; k < taps; k++) {
-      for (int e = 0; e < kEach; e++) {
-        const float a = v[first][e], b = v[k][e];
-        v[first][e] = a < b ? a : b;
-        v[k][e] = a < b ? b : a;
+      for (int p = 0; p < Elements<kBytes>::kParts; p++) {
+        const auto a = v[first].part[p], b = v[k].part[p];
+        v[first].part[p] = a < b ? a : b;
+        v[k].part[p] = a < b ? b : a;
       }
     }
   }
-  std::memcpy(out, v[taps / 2], sizeof v[0]);
-}
-
-template <class F>
-JAXDALI_INLINE void Fold(const float* const* from, int64_t taps, int64_t i, float* out, F f) {
-  float sum[kEach];
-  std::memcpy(sum, from[0] + i, sizeof sum);
-  for (int64_t k = 1; k < taps; k++) {
-    const float* v = from[k] + i;
-    for (int e = 0; e < kEach; e++) sum[e] = f(sum[e], v[e]);
-  }
-  std::memcpy(out, sum, sizeof sum);
+  v[taps / 2].Store(out);
 }
 
 // out[i] of from[k][i], k < taps. There are kEach elements more behind each row.
+template <int kBytes>
 JAXDALI_INLINE void Reduce(StencilReduction what, const float* const* from, const float* weights, int64_t taps,
                            int64_t n, float* out) {
   for (int64_t i = 0; i < n; i += kEach) {
-    if (what == StencilReduction::kSum) {
-      float sum[kEach] = {};
-      for (int64_t k = 0; k < taps; k++) {
-        const float *v = from[k] + i, weight = weights[k];
-        for (int e = 0; e < kEach; e++) sum[e] += v[e] * weight;
-      }
-      std::memcpy(out + i, sum, sizeof sum);
-    } else if (what == StencilReduction::kMedian) {
-      Median(from, taps, i, out + i);
-    } else if (what == StencilReduction::kMax) {
-      Fold(from, taps, i, out + i, [](float a, float b) { return a > b ? a : b; });
-    } else {
-      Fold(from, taps, i, out + i, [](float a, float b) { return a < b ? a : b; });
+    if (what == StencilReduction::kMedian) {
+      Median<kBytes>(from, taps, i, out + i);
+      continue;
     }
+    Elements<kBytes> result{}, v;
+    const bool is_sum = what == StencilReduction::kSum;
+    if (!is_sum) result.Load(from[0] + i);
+    for (int64_t k = is_sum ? 0 : 1; k < taps; k++) {
+      v.Load(from[k] + i);
+      for (int p = 0; p < Elements<kBytes>::kParts; p++) {
+        const auto a = result.part[p], b = v.part[p];
+        result.part[p] = is_sum                           ? a + b * weights[k]
+                         : what == StencilReduction::kMax ? (a > b ? a : b)
+                                                          : (a < b ? a : b);
+      }
+    }
+    result.Store(out + i);
   }
 }
 
-#if defined(__x86_64__)
-JAXDALI_AVX2 void ReduceAvx2(StencilReduction what, const float* const* from, const float* weights, int64_t taps,
+#if defined(JAXDALI_SIMD)
+JAXDALI_SIMD void ReduceSimd(StencilReduction what, const float* const* from, const float* weights, int64_t taps,
                              int64_t n, float* out) {
-  Reduce(what, from, weights, taps, n, out);
+  Reduce<kSimdBytes>(what, from, weights, taps, n, out);
 }
 #endif
 
@@ -81,10 +87,10 @@ void ReduceRows(StencilReduction what, const float* const* from, const float* we
     }
     return;
   }
-#if defined(__x86_64__)
-  if (kHasAvx2) return ReduceAvx2(what, from, weights, taps, n, out);
+#if defined(JAXDALI_SIMD)
+  if (kHasSimd) return ReduceSimd(what, from, weights, taps, n, out);
 #endif
-  Reduce(what, from, weights, taps, n, out);
+  Reduce<16>(what, from, weights, taps, n, out);
 }
 
 class Rows {

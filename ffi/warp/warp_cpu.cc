@@ -3,11 +3,8 @@
 #include <cstring>
 #include <limits>
 
+#include "ffi/common/simd.h"
 #include "ffi/warp/warp.h"
-
-#if defined(__x86_64__)
-#include <immintrin.h>
-#endif
 
 namespace jaxdali {
 namespace {
@@ -69,9 +66,7 @@ void WarpPixels(const WarpArgs& a) {
   }
 }
 
-#if defined(__x86_64__)
-
-#define JAXDALI_AVX2 __attribute__((target("avx2"), always_inline)) static inline
+#if defined(JAXDALI_SIMD)
 
 enum class Border { kInside, kClamp, kFill };
 
@@ -86,7 +81,7 @@ struct Source {
 
 // Two pairs, in a lane each, as `order` has their bytes: broadcasts are loads and nothing more, while what puts a
 // register together from two, or extends bytes, competes with the shuffles.
-JAXDALI_AVX2 __m256i LoadPairs(const uint8_t* p, const uint8_t* q, __m256i order) {
+JAXDALI_SIMD JAXDALI_INLINE __m256i LoadPairs(const uint8_t* p, const uint8_t* q, __m256i order) {
   int64_t a, b;
   std::memcpy(&a, p, sizeof a);
   std::memcpy(&b, q, sizeof b);
@@ -94,7 +89,7 @@ JAXDALI_AVX2 __m256i LoadPairs(const uint8_t* p, const uint8_t* q, __m256i order
 }
 
 // Index and weight (0 ... 2^14, of the right neighbour) along one axis from two vectors of 64-bit coordinates.
-JAXDALI_AVX2 void Split(__m256i a, __m256i b, __m256i* index, __m256i* q) {
+JAXDALI_SIMD JAXDALI_INLINE void Split(__m256i a, __m256i b, __m256i* index, __m256i* q) {
   __m256 fa = _mm256_castsi256_ps(a), fb = _mm256_castsi256_ps(b);
   *index = _mm256_castps_si256(_mm256_shuffle_ps(fa, fb, 0xDD));
   __m256i low = _mm256_castps_si256(_mm256_shuffle_ps(fa, fb, 0x88));
@@ -102,14 +97,14 @@ JAXDALI_AVX2 void Split(__m256i a, __m256i b, __m256i* index, __m256i* q) {
 }
 
 // Both neighbours at the same edge pixel: the pair moves inside and one of its weights becomes 1.
-JAXDALI_AVX2 void ClampPair(__m256i last, __m256i* index, __m256i* q) {
+JAXDALI_SIMD JAXDALI_INLINE void ClampPair(__m256i last, __m256i* index, __m256i* q) {
   __m256i below = _mm256_cmpgt_epi32(_mm256_setzero_si256(), *index), above = _mm256_cmpgt_epi32(*index, last);
   *index = _mm256_min_epi32(_mm256_max_epi32(*index, _mm256_setzero_si256()), last);
   *q = _mm256_blendv_epi8(_mm256_andnot_si256(below, *q), _mm256_set1_epi32(1 << kWeightBits), above);
 }
 
 // The pair moves inside; weights follow their pixels, those of pixels outside are dropped.
-JAXDALI_AVX2 void MovePair(__m256i last, __m256i* index, __m256i* w0, __m256i* w1) {
+JAXDALI_SIMD JAXDALI_INLINE void MovePair(__m256i last, __m256i* index, __m256i* w0, __m256i* w1) {
   const __m256i minus_one = _mm256_set1_epi32(-1);
   __m256i first_only = _mm256_cmpeq_epi32(*index, _mm256_sub_epi32(last, minus_one));  // index == last + 1
   __m256i second_only = _mm256_cmpeq_epi32(*index, minus_one);
@@ -121,8 +116,9 @@ JAXDALI_AVX2 void MovePair(__m256i last, __m256i* index, __m256i* w0, __m256i* w
 }
 
 template <int K>
-JAXDALI_AVX2 __m256i Blend(const uint8_t* top, const uint8_t* bottom, const int32_t* offset, __m256i top_order,
-                           __m256i bottom_order, __m256i top_weights, __m256i bottom_weights, __m256i round) {
+JAXDALI_SIMD JAXDALI_INLINE __m256i Blend(const uint8_t* top, const uint8_t* bottom, const int32_t* offset,
+                                          __m256i top_order, __m256i bottom_order, __m256i top_weights,
+                                          __m256i bottom_weights, __m256i round) {
   constexpr int kLane = K * 0x55;
   __m256i upper = LoadPairs(top + offset[K], top + offset[K + 4], top_order);
   __m256i lower = LoadPairs(bottom + offset[K], bottom + offset[K + 4], bottom_order);
@@ -133,7 +129,8 @@ JAXDALI_AVX2 __m256i Blend(const uint8_t* top, const uint8_t* bottom, const int3
 
 // Coordinates of pixels 0 1 4 5 in xa, ya and 2 3 6 7 in xb, yb. The result is packed: 8 * C bytes.
 template <int C, Border kBorder>
-JAXDALI_AVX2 __m256i Warp8(const Source& src, __m256i fill, __m256i xa, __m256i xb, __m256i ya, __m256i yb) {
+JAXDALI_SIMD JAXDALI_INLINE __m256i Warp8(const Source& src, __m256i fill, __m256i xa, __m256i xb, __m256i ya,
+                                          __m256i yb) {
   __m256i ix, iy, qx, qy;
   Split(xa, xb, &ix, &qx);
   Split(ya, yb, &iy, &qy);
@@ -189,7 +186,7 @@ JAXDALI_AVX2 __m256i Warp8(const Source& src, __m256i fill, __m256i xa, __m256i 
 }
 
 template <int C>
-JAXDALI_AVX2 void Store8(uint8_t* out, __m256i v) {
+JAXDALI_SIMD JAXDALI_INLINE void Store8(uint8_t* out, __m256i v) {
   if constexpr (C == 4) {
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(out), v);
   } else {
@@ -200,8 +197,8 @@ JAXDALI_AVX2 void Store8(uint8_t* out, __m256i v) {
 
 // A run of pixels [begin, end) of a row; `pos` is the source point of pixel 0.
 template <int C, Border kBorder>
-JAXDALI_AVX2 void WarpRun(const WarpArgs& a, const Source& src, const int64_t* pos, int64_t begin, int64_t end,
-                          uint8_t* out) {
+JAXDALI_SIMD JAXDALI_INLINE void WarpRun(const WarpArgs& a, const Source& src, const int64_t* pos, int64_t begin,
+                                         int64_t end, uint8_t* out) {
   const int64_t dx = a.map[0][0], dy = a.map[1][0], x0 = pos[0] + begin * dx, y0 = pos[1] + begin * dy;
   __m256i xa = _mm256_setr_epi64x(x0, x0 + dx, x0 + 4 * dx, x0 + 5 * dx);
   __m256i ya = _mm256_setr_epi64x(y0, y0 + dy, y0 + 4 * dy, y0 + 5 * dy);
@@ -228,7 +225,7 @@ JAXDALI_AVX2 void WarpRun(const WarpArgs& a, const Source& src, const int64_t* p
 constexpr int64_t kPiece = 512;
 
 template <int C>
-__attribute__((target("avx2"))) void WarpAvx2(const WarpArgs& a) {
+JAXDALI_SIMD void WarpSimd(const WarpArgs& a) {
   Source src{static_cast<const uint8_t*>(a.in), static_cast<int32_t>(a.in_size[0]), static_cast<int32_t>(a.in_size[1]),
              static_cast<int32_t>(a.in_size[0] * C)};
   uint8_t* frame = static_cast<uint8_t*>(a.out);
@@ -262,19 +259,18 @@ __attribute__((target("avx2"))) void WarpAvx2(const WarpArgs& a) {
   }
 }
 
-bool TakesAvx2(const WarpArgs& a) {
+bool TakesSimd(const WarpArgs& a) {
   return a.dims == 2 && a.linear && (a.channels == 3 || a.channels == 4) && a.in_size[0] >= 2 && a.in_size[1] >= 2 &&
-         a.in_size[0] * a.in_size[1] * a.channels <= std::numeric_limits<int32_t>::max() &&
-         __builtin_cpu_supports("avx2");
+         a.in_size[0] * a.in_size[1] * a.channels <= std::numeric_limits<int32_t>::max() && kHasSimd;
 }
 
-#endif  // defined(__x86_64__)
+#endif  // defined(JAXDALI_SIMD)
 
 template <class In, class Out>
 void Dispatch(const WarpArgs& a) {
-#if defined(__x86_64__)
+#if defined(JAXDALI_SIMD)
   if constexpr (std::is_same_v<In, uint8_t> && std::is_same_v<Out, uint8_t>)
-    if (TakesAvx2(a)) return a.channels == 3 ? WarpAvx2<3>(a) : WarpAvx2<4>(a);
+    if (TakesSimd(a)) return a.channels == 3 ? WarpSimd<3>(a) : WarpSimd<4>(a);
 #endif
   if (a.dims == 2) return a.linear ? WarpPixels<In, Out, 2, true>(a) : WarpPixels<In, Out, 2, false>(a);
   return a.linear ? WarpPixels<In, Out, 3, true>(a) : WarpPixels<In, Out, 3, false>(a);

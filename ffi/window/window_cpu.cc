@@ -27,8 +27,8 @@ void CopyBlocks(const uint8_t* in, int64_t step, int64_t n, int64_t block, uint8
     case 2:
       return CopyStrided<uint16_t>(in, step, n, out, out_step);
     case 3:
-#if defined(__x86_64__)
-      if (kHasAvx2 && step == -3 && out_step == 3) return ReversePixels(in, n, out);
+#if defined(JAXDALI_SIMD)
+      if (kHasSimd && step == -3 && out_step == 3) return ReversePixels(in, n, out);
 #endif
       return CopyStrided<uint8_t[3]>(in, step, n, out, out_step);
     case 4:
@@ -136,12 +136,12 @@ void FillAround(const WindowArgs& a) {
     std::memcpy(a.out + done * element, a.out, std::min(done, total - done) * element);
 }
 
-#if defined(__x86_64__)
+#if defined(JAXDALI_SIMD)
 // Which of the outer axes is the channels of pixels of three bytes that the last axis runs along, as where an image
 // becomes planes: they are read once for all three. -1: none.
 int PlaneAxis(const WindowArgs& a) {
   const int last = a.ndim - 1;
-  if (!kHasAvx2 || SizeOf(a.in_type) != 1 || (a.stride[last] != 3 && a.stride[last] != -3)) return -1;
+  if (!kHasSimd || SizeOf(a.in_type) != 1 || (a.stride[last] != 3 && a.stride[last] != -3)) return -1;
   for (int d = 0; d < last; d++)
     if (a.stride[d] == 1 && a.begin[d] == 0 && a.end[d] == 3 &&
         (a.moves() || (a.in_type == DType::kU8 && (a.scales <= 1 || a.channel == d))))
@@ -150,7 +150,7 @@ int PlaneAxis(const WindowArgs& a) {
 }
 
 // n pixels, `step` of 3 or -3 bytes from one to the next, to planes.
-JAXDALI_AVX2 void SplitBytes(const uint8_t* in, int64_t step, int64_t n, uint8_t* const* to) {
+JAXDALI_SIMD void SplitBytes(const uint8_t* in, int64_t step, int64_t n, uint8_t* const* to) {
   int64_t i = 0;
   for (; i + 16 <= n; i += 16) {
     const Planes planes = SplitPixels(step > 0 ? in + 3 * i : in - 3 * (i + 15));
@@ -161,7 +161,7 @@ JAXDALI_AVX2 void SplitBytes(const uint8_t* in, int64_t step, int64_t n, uint8_t
     for (int c = 0; c < 3; c++) to[c][i] = in[i * step + c];
 }
 // The same to scale * byte + offset.
-JAXDALI_AVX2 void SplitFloats(const uint8_t* in, int64_t step, int64_t n, const float* scale, const float* offset,
+JAXDALI_SIMD void SplitFloats(const uint8_t* in, int64_t step, int64_t n, const float* scale, const float* offset,
                               float* const* to) {
   int64_t i = 0;
   for (; i + 16 <= n; i += 16) {
@@ -333,7 +333,7 @@ Status Window(const WindowBatch& batch, int i) {
     a.stride[0] = a.begin[0] = 0;
   }
   if (!a.inside) FillAround(a);
-#if defined(__x86_64__)
+#if defined(JAXDALI_SIMD)
   if (const int axis = PlaneAxis(a); axis >= 0) {
     Split(a, axis);
     return kOk;

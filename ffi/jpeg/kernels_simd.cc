@@ -1,10 +1,9 @@
-// For CPUs with AVX2, BMI and BMI2; compiled with those switched on (ffi/codecs.cmake). Nothing here may be an inline
-// function of others: the linker could take this version of it for all CPUs.
-#if defined(__x86_64__)
-
-#include <immintrin.h>
-
+// For CPUs with AVX2, BMI and BMI2, compiled with those switched on (ffi/codecs.cmake), and for aarch64. Nothing here
+// may be an inline function of others: the linker could take this version of it for all CPUs.
+#include "ffi/common/vectors.h"
 #include "ffi/jpeg/kernels.h"
+
+#if defined(JAXDALI_VECTORS)
 
 namespace jaxdali::jpeg {
 namespace {
@@ -116,9 +115,13 @@ JAXDALI_INLINE void StoreSamples(const __m256i (&v)[8], uint8_t* samples, int64_
   }
 }
 
-struct Avx2 {
+struct Simd {
   static JAXDALI_INLINE uint32_t Cut(uint64_t window, uint32_t which) {
+#if defined(__x86_64__)
     return static_cast<uint32_t>(__builtin_ia32_bextr_u64(window, which));
+#else
+    return CutBits(window, which);
+#endif
   }
 
   // Note [Large values] in kernels_portable.cc. Coefficients are zero afterwards.
@@ -269,8 +272,8 @@ void ConvertYcc(const uint8_t* y, const uint8_t* cb, const uint8_t* cr, int n, b
 
 }  // namespace
 
-const Kernels kAvx2Kernels{DecodeBand<Avx2>, DecodeEighths<Avx2>, UpsampleH2V1, UpsampleH1V2, UpsampleH2V2, ConvertYcc};
+const Kernels kSimdKernels{DecodeBand<Simd>, DecodeEighths<Simd>, UpsampleH2V1, UpsampleH1V2, UpsampleH2V2, ConvertYcc};
 
 }  // namespace jaxdali::jpeg
 
-#endif  // defined(__x86_64__)
+#endif  // defined(JAXDALI_VECTORS)

@@ -1,0 +1,16 @@
+// The vectors that kernels for newer CPUs are written with: AVX2's names, for aarch64 made of NEON (neon.h). Nothing
+// where there are neither.
+#ifndef JAXDALI_FFI_COMMON_VECTORS_H_
+#define JAXDALI_FFI_COMMON_VECTORS_H_
+
+#define JAXDALI_INLINE __attribute__((always_inline)) inline
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#define JAXDALI_VECTORS 1
+#elif defined(__aarch64__) && defined(__AARCH64EL__)
+#include "ffi/common/neon.h"
+#define JAXDALI_VECTORS 1
+#endif
+
+#endif  // JAXDALI_FFI_COMMON_VECTORS_H_
