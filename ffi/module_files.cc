@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "ffi/host/copy.h"
 #include "ffi/host/crc32c.h"
 #include "ffi/host/files.h"
 #include "ffi/host/highway_hash.h"
@@ -99,6 +100,30 @@ nb::ndarray<nb::numpy, const int64_t, nb::shape<-1, 2>, nb::c_contig> Extents(
   return {x.empty() ? nullptr : x[0].data(), 2, shape, nb::handle()};
 }
 
+using ReadParts = void(const FileTable&, const int64_t*, const int64_t*, int, uint8_t*, const int64_t*, const int64_t*,
+                       const int64_t*, int32_t*, ThreadPool*);
+
+template <ReadParts* read>
+void Read(const FileTable& table, Vector<const int64_t> files, Vector<const int64_t> offsets, Vector<uint8_t> data,
+          Vector<const int64_t> starts, Vector<const int64_t> sizes, Vector<const int64_t> file_sizes,
+          Vector<int32_t> error, int pool_id) {
+  size_t n = files.size();
+  if (offsets.size() != n || starts.size() != n || sizes.size() != n || error.size() != n ||
+      static_cast<int64_t>(file_sizes.size()) != table.size())
+    throw nb::value_error("lengths differ");
+  for (size_t i = 0; i < n; i++) {
+    if (files.data()[i] < 0 || files.data()[i] >= table.size() || offsets.data()[i] < 0)
+      throw nb::value_error("there is no such range");
+    if (starts.data()[i] < 0 || sizes.data()[i] < 0 ||
+        starts.data()[i] > static_cast<int64_t>(data.size()) - sizes.data()[i])
+      throw nb::value_error("a range's place lies outside the buffer");
+  }
+  auto pool = Pool(pool_id);
+  nb::gil_scoped_release release;
+  read(table, files.data(), offsets.data(), static_cast<int>(n), data.data(), starts.data(), sizes.data(),
+       file_sizes.data(), error.data(), pool.get());
+}
+
 }  // namespace
 
 void DefineFiles(nb::module_& m) {
@@ -182,6 +207,15 @@ void DefineFiles(nb::module_& m) {
         return hash.Finish();
       },
       nb::arg("data"), nb::arg("key") = kRiegeliKey, "HighwayHash of 64 bits; without a key: by Riegeli's");
+  nb::class_<HighwayHash>(m, "HighwayHash", "Of bytes that come in parts, by Riegeli's key.")
+      .def("__init__", [](HighwayHash* self) { new (self) HighwayHash(kRiegeliKey); })
+      .def(
+          "append",
+          [](HighwayHash& self, Vector<const uint8_t> data) {
+            self.Append(data.data(), static_cast<int64_t>(data.size()));
+          },
+          nb::arg("data"))
+      .def("finish", &HighwayHash::Finish, "The hash; only once");
   m.def(
       "check_chunks",
       [](nb::ndarray<const uint8_t, nb::ndim<2>, nb::c_contig, nb::device::cpu> heads, Vector<const int64_t> head_sizes,
@@ -249,28 +283,57 @@ void DefineFiles(nb::module_& m) {
         return nb::make_tuple(nb::bytes(index.text.data(), index.text.size()), index.samples, index.error);
       },
       nb::arg("path"), nb::arg("progress"), "The lines of an archive's index, how many they are, and what is wrong");
+  m.def("read_ranges", &Read<ReadRanges>, "the bytes of ranges of files, each at its place in a buffer");
+  m.def("read_blocked", &Read<ReadBlocked>, "the same from logical positions of Riegeli's files on");
   m.def(
-      "read_ranges",
-      [](const FileTable& table, Vector<const int64_t> files, Vector<const int64_t> offsets, Vector<uint8_t> data,
-         Vector<const int64_t> starts, Vector<const int64_t> sizes, Vector<const int64_t> file_sizes,
-         Vector<int32_t> error, int pool_id) {
-        size_t n = files.size();
-        if (offsets.size() != n || starts.size() != n || sizes.size() != n || error.size() != n ||
-            static_cast<int64_t>(file_sizes.size()) != table.size())
-          throw nb::value_error("lengths differ");
-        for (size_t i = 0; i < n; i++) {
-          if (files.data()[i] < 0 || files.data()[i] >= table.size() || offsets.data()[i] < 0)
-            throw nb::value_error("there is no such range");
+      "read_files_behind",
+      [](const FileTable& table, Vector<const int64_t> index, nb::bytes head, Vector<uint8_t> data,
+         Vector<const int64_t> starts, Vector<const int64_t> sizes, Vector<int32_t> error, int pool_id) {
+        const size_t n = index.size();
+        if (starts.size() != n || sizes.size() != n || error.size() != n) throw nb::value_error("lengths differ");
+        for (size_t i = 0; i < n; i++)
           if (starts.data()[i] < 0 || sizes.data()[i] < 0 ||
               starts.data()[i] > static_cast<int64_t>(data.size()) - sizes.data()[i])
-            throw nb::value_error("a range's place lies outside the buffer");
+            throw nb::value_error("a file's place lies outside the buffer");
+        const std::string before(head.c_str(), head.size());
+        auto pool = Pool(pool_id);
+        nb::gil_scoped_release release;
+        ReadFilesBehind(table, index.data(), static_cast<int>(n), before, data.data(), starts.data(), sizes.data(),
+                        error.data(), pool.get());
+      },
+      "what files hold behind the same first bytes, each at its place in a buffer");
+  m.def(
+      "copy_parts",
+      [](const std::vector<Vector<const uint8_t> >& buffers, Vector<const int64_t> which, Vector<const int64_t> offsets,
+         Vector<uint8_t> data, Vector<const int64_t> starts, Vector<const int64_t> sizes, int pool_id) {
+        const size_t n = which.size();
+        if (offsets.size() != n || starts.size() != n || sizes.size() != n) throw nb::value_error("lengths differ");
+        std::vector<Copied> parts;
+        parts.reserve(n);
+        for (size_t i = 0; i < n; i++) {
+          const int64_t b = which.data()[i], from = offsets.data()[i], to = starts.data()[i], size = sizes.data()[i];
+          if (b < 0 || b >= static_cast<int64_t>(buffers.size()) || size < 0 || from < 0 || to < 0 ||
+              from > static_cast<int64_t>(buffers[static_cast<size_t>(b)].size()) - size ||
+              to > static_cast<int64_t>(data.size()) - size)
+            throw nb::value_error("a part lies outside of its buffer");
+          parts.push_back({buffers[static_cast<size_t>(b)].data() + from, size, data.data() + to});
         }
         auto pool = Pool(pool_id);
         nb::gil_scoped_release release;
-        ReadRanges(table, files.data(), offsets.data(), static_cast<int>(n), data.data(), starts.data(), sizes.data(),
-                   file_sizes.data(), error.data(), pool.get());
+        CopyAll(parts, pool.get());
       },
-      "the bytes of ranges of files, each at its place in a buffer");
+      "parts of buffers, each to its place in another");
+  m.def(
+      "parse_chunk_table",
+      [](Vector<const uint8_t> data, bool end,
+         nb::ndarray<int64_t, nb::shape<-1, 3>, nb::c_contig, nb::device::cpu> rows) {
+        int64_t used;
+        const int64_t n = ParseChunkTable(data.data(), static_cast<int64_t>(data.size()), end, rows.data(),
+                                          static_cast<int64_t>(rows.shape(0)), &used);
+        return std::pair(n, used);
+      },
+      nb::arg("data"), nb::arg("end"), nb::arg("rows"),
+      "Entries of a Riegeli file's table of chunks: how many, or -1 where they are damaged, and their bytes");
 }
 
 }  // namespace jaxdali

@@ -251,6 +251,8 @@ INFO_COLUMNS: int = 13
 
 TABLE_WORDS: int = 690
 
+OTHER_HEAD: int = -2
+
 SIZE_CHANGED: int = -1
 
 CHUNK_HEADER: int = 40
@@ -328,6 +330,16 @@ def crc32c(arg: bytes, /) -> int:
 def highway_hash(data: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], key: Sequence[int] = ...) -> int:
     """HighwayHash of 64 bits; without a key: by Riegeli's"""
 
+class HighwayHash:
+    """Of bytes that come in parts, by Riegeli's key."""
+
+    def __init__(self) -> None: ...
+
+    def append(self, data: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> None: ...
+
+    def finish(self) -> int:
+        """The hash; only once"""
+
 def check_chunks(arg0: Annotated[NDArray[numpy.uint8], dict(shape=(None, None), order='C', device='cpu', writable=False)], arg1: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], arg2: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], arg3: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], arg4: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], arg5: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu')], arg6: int, /) -> None:
     """
     Checks the checksums of Riegeli's chunks of one record: a ChunkError for each, where there was none
@@ -374,6 +386,22 @@ def tar_index(path: bytes, progress: Callable) -> tuple:
 
 def read_ranges(arg0: FileTable, arg1: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], arg2: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], arg3: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu')], arg4: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], arg5: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], arg6: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], arg7: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu')], arg8: int, /) -> None:
     """the bytes of ranges of files, each at its place in a buffer"""
+
+def read_blocked(arg0: FileTable, arg1: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], arg2: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], arg3: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu')], arg4: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], arg5: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], arg6: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], arg7: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu')], arg8: int, /) -> None:
+    """the same from logical positions of Riegeli's files on"""
+
+def read_files_behind(arg0: FileTable, arg1: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], arg2: bytes, arg3: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu')], arg4: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], arg5: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], arg6: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu')], arg7: int, /) -> None:
+    """
+    what files hold behind the same first bytes, each at its place in a buffer
+    """
+
+def copy_parts(arg0: Sequence[Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)]], arg1: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], arg2: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], arg3: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu')], arg4: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], arg5: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], arg6: int, /) -> None:
+    """parts of buffers, each to its place in another"""
+
+def parse_chunk_table(data: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], end: bool, rows: Annotated[NDArray[numpy.int64], dict(shape=(None, 3), order='C', device='cpu')]) -> tuple[int, int]:
+    """
+    Entries of a Riegeli file's table of chunks: how many, or -1 where they are damaged, and their bytes
+    """
 
 def shuffle_epochs(order: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu')], seed: int, first: int, last: int) -> None:
     """

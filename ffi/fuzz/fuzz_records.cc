@@ -22,6 +22,7 @@
 #include "ffi/host/crc32c.h"
 #include "ffi/host/index_text.h"
 #include "ffi/host/records.h"
+#include "ffi/host/riegeli.h"
 #include "ffi/host/tar.h"
 
 namespace jaxdali {
@@ -188,6 +189,28 @@ void Index(Mutator* mutate) {
   if (n > room || bad >= static_cast<int64_t>(text.size())) std::abort();
 }
 
+// A table of chunks, whole and in two parts, which must give the same.
+void TableOfChunks(Mutator* mutate) {
+  static const Data kTable = {8,  64, 16, 5,    24,   1,    8,    0x80, 0x81, 0x80, 0x10,
+                              24, 3,  8,  0xff, 0xff, 0xff, 0x7f, 16,   9,    24,   1};
+  const Data data = (*mutate)(kTable);
+  const int64_t most = 2 + mutate->below(8), cut = mutate->below(data.size() + 1);
+  auto input = Exact<uint8_t>(data.size());
+  std::copy(data.begin(), data.end(), input.get());
+  auto rows = Exact<int64_t>(static_cast<size_t>(3 * most)), parts = Exact<int64_t>(static_cast<size_t>(3 * most));
+  int64_t used, more;
+  const auto size = static_cast<int64_t>(data.size());
+  const int64_t n = ParseChunkTable(input.get(), size, true, rows.get(), most, &used);
+  if (n > most || used > size) std::abort();
+  int64_t first = ParseChunkTable(input.get(), cut, false, parts.get(), most, &used);
+  if (first < 0 && n >= 0) std::abort();
+  if (first < 0) return;
+  auto rest = Exact<uint8_t>(static_cast<size_t>(size - used));
+  std::copy(input.get() + used, input.get() + size, rest.get());
+  const int64_t second = ParseChunkTable(rest.get(), size - used, true, parts.get() + 3 * first, most - first, &more);
+  if (n >= 0 && (first + second != n || !std::equal(rows.get(), rows.get() + 3 * n, parts.get()))) std::abort();
+}
+
 void LinesOfAnIndex(Mutator* mutate) {
   const Data text =
       (*mutate)(Text("jpg 512 1000 a/0.jpg cls 2048 1 a/0.cls\njpg 3072 9 1.jpg\n\nCLS 4608 2 d/2.CLS\n"));
@@ -289,6 +312,7 @@ int main(int argc, char** argv) {
     outcome[why]++;
     Index(&mutate);
     LinesOfAnIndex(&mutate);
+    TableOfChunks(&mutate);
     const int archive = ReadArchive(k ? MutatedArchive(&mutate) : Archive(), folder / "x.tar");
     archives += archive > 0;
     differ += archive < 0;

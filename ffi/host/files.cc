@@ -165,6 +165,31 @@ void ReadFiles(const FileTable& table, const int64_t* index, int n, uint8_t* dat
       LargestFirst(cost));
 }
 
+void ReadFilesBehind(const FileTable& table, const int64_t* index, int n, const std::string& head, uint8_t* data,
+                     const int64_t* starts, const int64_t* sizes, int32_t* error, ThreadPool* pool) {
+  const auto before = static_cast<int64_t>(head.size());
+  std::vector<int64_t> cost(sizes, sizes + n);
+  pool->Run(
+      n,
+      [&](int i) {
+        OpenFile file(table.path(index[i]), before + sizes[i]);
+        if (file.error != 0) {
+          error[i] = file.error == kSizeChanged ? kOtherHead : file.error;
+          return;
+        }
+        std::string found(head.size(), '\0');
+        const iovec places[] = {{found.data(), head.size()}, {data + starts[i], static_cast<size_t>(sizes[i])}};
+        const ssize_t got = preadv(file.fd, places, 2, 0);
+        error[i] = 0;
+        if (got != before + sizes[i]) {  // interrupted, or more than is read at once
+          error[i] = ReadAt(file.fd, 0, reinterpret_cast<uint8_t*>(found.data()), before);
+          if (error[i] == 0) error[i] = ReadAt(file.fd, before, data + starts[i], sizes[i]);
+        }
+        if (error[i] == kSizeChanged || (error[i] == 0 && found != head)) error[i] = kOtherHead;
+      },
+      LargestFirst(cost));
+}
+
 void ReadRanges(const FileTable& table, const int64_t* files, const int64_t* offsets, int n, uint8_t* data,
                 const int64_t* starts, const int64_t* sizes, const int64_t* file_sizes, int32_t* error,
                 ThreadPool* pool) {

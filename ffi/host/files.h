@@ -25,6 +25,7 @@ class FileTable {
 };
 
 inline constexpr int32_t kSizeChanged = -1;
+inline constexpr int32_t kOtherHead = -2;
 
 // Reads exactly n bytes; 0, errno, or kSizeChanged where the file ends before.
 int32_t ReadAt(int fd, int64_t offset, uint8_t* to, int64_t n);
@@ -55,6 +56,11 @@ void FileHeads(const FileTable& table, const int64_t* index, int n, uint8_t* hea
 // more. Samples whose error is set already are skipped.
 void ReadFiles(const FileTable& table, const int64_t* index, int n, uint8_t* data, const int64_t* starts,
                const int64_t* sizes, int32_t* error, ThreadPool* pool);
+
+// Reads files that have the same first bytes, `head`, and sizes[i] more, which go to data + starts[i]. error[i]: 0,
+// errno, or kOtherHead where a file begins differently or has another size.
+void ReadFilesBehind(const FileTable& table, const int64_t* index, int n, const std::string& head, uint8_t* data,
+                     const int64_t* starts, const int64_t* sizes, int32_t* error, ThreadPool* pool);
 
 // Reads sizes[i] bytes from offsets[i] on of file files[i] to data + starts[i]; file_sizes[f]: what file f had when its
 // list was made. error[i] as above; kSizeChanged also where a range lies outside of its file. A file is opened once for

@@ -10,6 +10,7 @@
 #include <map>
 #include <utility>
 
+#include "ffi/host/copy.h"
 #include "ffi/host/tar.h"
 
 namespace jaxdali {
@@ -182,15 +183,20 @@ void RecordBatch::Fill(int field, void* data, int bytes_per_element, const int64
                        ThreadPool* pool) {
   const auto place_of = [&](int i) { return static_cast<uint8_t*>(data) + starts[i] * bytes_per_element; };
   std::vector<FileRange> ranges;  // what goes from a file to its place as it is
-  std::vector<int> others;        // records of which something does not
+  std::vector<Copied> copies;     // and from memory
+  std::vector<int> others;        // records of which something does neither
   for (int i = 0; i < n(); i++) {
-    const Sample& s = samples_[i];
+    Sample& s = samples_[i];
     if (!s.error.empty() || skip[i]) continue;
+    const RecordBytes bytes(s.place);
     bool all = true;
     uint8_t* to = place_of(i);
     for (const Piece& p : s.pieces) {
       if (p.field != field) continue;
-      if (s.Direct(p))
+      if (const uint8_t* from =
+              p.type == ValueType::kInts || s.place.data == nullptr ? nullptr : bytes.Held(p.offset, p.size))
+        copies.push_back({from, p.size, to});
+      else if (s.Direct(p))
         ranges.push_back({s.place.fd, s.place.offset + p.offset, p.size, to, i});
       else
         all = false;
@@ -200,6 +206,7 @@ void RecordBatch::Fill(int field, void* data, int bytes_per_element, const int64
   }
   ForEachPart(&ranges, pool,
               [](FileRange* begin, FileRange* end) { ReadNeighbours(static_cast<int>(begin->file), begin, end); });
+  CopyAll(copies, pool);
   for (const FileRange& r : ranges)
     if (r.error) samples_[static_cast<size_t>(r.id)].error = Why(r.error);
   pool->Run(static_cast<int>(others.size()), [&](int k) {
@@ -221,7 +228,7 @@ void RecordBatch::Convert(int i, int field, uint8_t* to, int bytes_per_element) 
       if (p.kept)
         std::copy_n(p.bytes.begin(), p.size, to);
       else if (!s.Direct(p))
-        good = bytes.Copy(p.offset, p.size, to);
+        good = bytes.Held(p.offset, p.size) != nullptr;  // it has been copied
       to += p.size;
     } else {
       const uint8_t* varints = p.bytes.data();

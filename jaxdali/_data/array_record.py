@@ -71,8 +71,7 @@ class BlockedRanges(Ranges):
         if self.files.remote:
             super().read_to(ctx, index, data, places, sizes, first)
             return
-        begin = logical(self.start[index].astype(np.int64))
-        error = self._read_logical(index, begin, sizes, data, places, ctx.pool)
+        error = self._read_logical(index, logical(self.start[index].astype(np.int64)), sizes, data, places, ctx.pool)
         for k in np.flatnonzero(error).tolist():
             ctx.fail(first + k, Status.READ_ERROR, f"{self.name(int(index[k]))}: {why(int(error[k]))}")
 
@@ -80,20 +79,10 @@ class BlockedRanges(Ranges):
         self, index: np.ndarray, begin: np.ndarray, sizes: np.ndarray, data: np.ndarray, places: np.ndarray, pool: int
     ) -> np.ndarray:
         """Reads from the files of ranges what is at logical positions, to its places; an error for each, as of `_cpu.read_ranges`."""
-        last = np.maximum(begin + sizes - 1, begin)
-        counts = last // _INSIDE - begin // _INSIDE + 1  # the blocks that each lies in
-        of = np.repeat(np.arange(len(index)), counts)
-        block = begin[of] // _INSIDE + np.arange(len(of)) - (np.cumsum(counts) - counts)[of]
-        low = np.maximum(block * _INSIDE, begin[of])
-        high = np.minimum((block + 1) * _INSIDE, (begin + sizes)[of])
-        error = np.zeros(len(of), np.int32)
-        file = self.file[index].astype(np.int64)[of]
-        _cpu.read_ranges(
-            self.files.table, file, physical(low), data, places[of] + low - begin[of], high - low, self._file_sizes, error, pool
-        )
-        found = np.zeros(len(index), np.int32)
-        found[of[error != 0]] = error[error != 0]
-        return found
+        error = np.empty(len(index), np.int32)
+        file = self.file[index].astype(np.int64)
+        _cpu.read_blocked(self.files.table, file, begin, data, places, sizes, self._file_sizes, error, pool)
+        return error
 
 
 class PlainRecords(BlockedRanges):

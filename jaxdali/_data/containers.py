@@ -22,7 +22,12 @@ from .storage import Range, Store, is_url, plain
 
 _CHUNK = 1 << 22  # bytes of an index that are parsed at once
 
-_TYPES = {"uint8": ValueType.BYTES, "float32": ValueType.FLOATS, "int64": ValueType.INTS, "int32": ValueType.INTS}
+_TYPES = {
+    np.dtype(np.uint8): int(ValueType.BYTES),
+    np.dtype(np.float32): int(ValueType.FLOATS),
+    np.dtype(np.int64): int(ValueType.INTS),
+    np.dtype(np.int32): int(ValueType.INTS),
+}
 _TYPE_NAMES = {ValueType.NONE: "nothing", ValueType.BYTES: "bytes", ValueType.FLOATS: "floats", ValueType.INTS: "integers"}
 
 
@@ -45,25 +50,32 @@ class Field:
 
     def shapes(self, types: np.ndarray, counts: np.ndarray, dims: np.ndarray) -> tuple[np.ndarray, dict[int, str]]:
         """Shapes ``i64[N, ndim]`` of a batch's values, and what is wrong with some of them."""
-        spec, here = self.spec, types != 0
-        shapes = np.zeros((len(types), spec.ndim), np.int64)
+        spec, wrong, expected = self.spec, None, ""
         if spec.shape is not None:
-            shapes[:] = spec.shape
-            wrong, expected = (counts != shapes.prod(axis=1)) & (here | (self.default is None)), f"expected {math.prod(spec.shape)}"
+            shapes = np.broadcast_to(np.array(spec.shape, np.int64), (len(types), spec.ndim))
+            wrong, expected = counts != math.prod(spec.shape), f"expected {math.prod(spec.shape)}"
+            if self.default is not None:
+                wrong &= types != 0
         elif spec.dims is not None:
             inner = [n or 0 for n in spec.dims[1:]]
+            shapes = np.empty((len(types), spec.ndim), np.int64)
             shapes[:, 1:] = inner
-            shapes[:, 0], rest = np.divmod(counts, math.prod(inner))
-            wrong, expected = rest != 0, f"not a multiple of {math.prod(inner)}, as its shape has it"
+            shapes[:, 0], wrong = np.divmod(counts, math.prod(inner))
+            expected = f"not a multiple of {math.prod(inner)}, as its shape has it"
         elif spec.ndim == 3:
-            shapes[:] = dims
+            shapes = dims.copy()
             wrong, expected = (dims.prod(axis=1) != counts) | (dims < 0).any(axis=1), "which is not what its shape says"
         else:
-            shapes[:, 0] = counts
-            wrong, expected = np.zeros(len(types), bool), ""
-        problems = {i: f"its {self.name} has {counts[i]} values, {expected}" for i in np.flatnonzero(wrong).tolist()}
-        wrong = here & (types != _TYPES[spec.dtype.name])
-        problems |= {i: f"its {self.name} consists of {_TYPE_NAMES[types[i]]}, not of {spec.dtype}" for i in np.flatnonzero(wrong).tolist()}
+            shapes = counts[:, None].copy()
+        problems = {}
+        if wrong is not None and wrong.any():
+            problems = {i: f"its {self.name} has {counts[i]} values, {expected}" for i in np.flatnonzero(wrong).tolist()}
+        wrong = types != _TYPES[spec.dtype]
+        if wrong.any():
+            what = f"not of {spec.dtype}"
+            problems |= {
+                i: f"its {self.name} consists of {_TYPE_NAMES[t]}, {what}" for i in np.flatnonzero(wrong).tolist() if (t := types[i])
+            }
         return shapes, problems
 
 
@@ -123,7 +135,8 @@ def _filled(
     for f in fields:
         found, problems = f.shapes(types[:, f.number], counts[:, f.number], dims[:, f.number])
         shapes.append(found)
-        failed = {**problems, **failed}
+        if problems:
+            failed = {**problems, **failed}
     bad = np.zeros(ctx.N, bool)
     bad[list(failed)] = True
     outputs = []
@@ -135,7 +148,8 @@ def _filled(
                 out[missing] = f.default
             starts = np.arange(ctx.N) * math.prod(f.spec.shape)
         else:
-            rows[bad] = 0
+            if failed:
+                rows[bad] = 0
             offsets, need = plan_offsets(rows, ctx.S)
             out = Packed(ctx.empty(need, f.spec.dtype, k), offsets, rows)
             whole = out.data

@@ -23,7 +23,7 @@ from .source import SampleIds, Saved, Source, check_fingerprints
 from .storage import Storage, Store
 from .walk import Order, Walk
 
-OnError = Literal["raise", "replace"]  # what becomes of a record that can't be read
+OnError = Literal["raise", "replace", "skip"]  # what becomes of a record that can't be read
 
 
 class Stored(Protocol):
@@ -180,7 +180,8 @@ class Reader(SourceOperator, Order):
 
     Attributes:
       on_error: what becomes of a record that can't be read: "raise": its batch is a `SampleError`. "replace": a later record of the
-        list takes its place, and it is reported (`bad_samples`).
+        list takes its place. "skip": its batch goes without it, and nothing else changes: positions, epochs, shards and checkpoints are
+        the same. The last two report it (`bad_samples`).
       weights: of the containers, by which they are mixed, see `Mixed`; for lists with `bounds`.
       storage: how paths that are URLs are read; `open` gives it to its `Files`.
     """
@@ -288,12 +289,16 @@ class ListSource(Source):
             after.append(cursor)
         self._ahead(index, after, B)
         outputs, failed = self._read(ctx, index)
-        replaced: dict[int, str] = {}
+        unread, present = dict[int, str](), None
         if failed and self._on_error == "replace":
-            outputs, failed, replaced = self._replaced(ctx, index, failed)
+            outputs, failed, unread = self._replaced(ctx, index, failed)
+        elif failed and self._on_error == "skip":
+            unread, failed = {i: reason for i, (_, reason) in failed.items()}, {}
+            present = np.ones(N, bool)
+            present[list(unread)] = False
         for i, (code, reason) in failed.items():
             ctx.fail(i, code, reason)
-        return outputs, after, SampleIds(epoch, position, _Names(self._records, index), replaced=replaced)
+        return outputs, after, SampleIds(epoch, position, _Names(self._records, index), present, unread)
 
     def _read(self, ctx: HostContext, index: np.ndarray) -> tuple[tuple[Any, ...], dict[int, tuple[int, str]]]:
         """The records of these numbers, and which of them failed: code and reason."""

@@ -6,7 +6,7 @@ import contextlib
 import os
 import threading
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -59,7 +59,7 @@ class Lmdb:
         return self.keys[self.ends[i - 1] if i else 0 : self.ends[i]]
 
     @contextlib.contextmanager
-    def values(self, index: Sequence[int]) -> Iterator[list[Any]]:
+    def values(self, index: np.ndarray) -> Iterator[list[Any]]:
         """The values of records, in the mapped file, while the context lasts; None where one is no longer there.
 
         Raises:
@@ -69,7 +69,10 @@ class Lmdb:
         if stamp != self._stamp:  # a mapped file that has become shorter would end the process
             raise OSError(0, "the file has changed since the pipeline was built", self._file)
         with self._env.begin(buffers=True) as txn:
-            yield [txn.get(self.key(i)) for i in index]
+            keys, get = self.keys, txn.get
+            ends = self.ends[index].tolist()
+            begins = np.where(index > 0, self.ends[index - 1], 0).tolist()
+            yield [get(keys[begin:end]) for begin, end in zip(begins, ends)]
 
 
 def _stamp(path: str) -> tuple[int, int]:

@@ -24,14 +24,14 @@ class SampleIds:
       position: ``i64[N]``; (epoch, position) depends neither on the number of shards nor on the batch size.
       names: N texts, e.g. paths; ``""`` where a sample has none.
       present: ``bool[N]``, False for the places a smaller batch leaves empty. None: all are present.
-      replaced: the samples in whose place others were read, and why.
+      unread: the samples that could not be read, and why. Others are in their place, or they are not present.
     """
 
     epoch: np.ndarray
     position: np.ndarray
     names: Sequence[str]
     present: np.ndarray | None = None
-    replaced: Mapping[int, str] = dataclasses.field(default_factory=dict)
+    unread: Mapping[int, str] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -157,5 +157,5 @@ class BaseIterator:
         return Statistics.merged(e.statistics() for e in self._stream.executors)
 
     def bad_samples(self) -> list[BadSample]:
-        """The samples that operators with ``on_error="replace"`` replaced so far: file, reason, count."""
+        """The samples that ``on_error="replace"`` replaced and "skip" left out so far: file, reason, count."""
         return [b for e in self._stream.executors for b in e.bad_samples()]

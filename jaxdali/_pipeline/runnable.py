@@ -232,5 +232,5 @@ class Runnable(Definition):
         return executor.lower(segment)
 
     def bad_samples(self) -> list[BadSample]:
-        """The samples that operators with ``on_error="replace"`` replaced so far: file, reason, count. Beyond DALI."""
+        """The samples that ``on_error="replace"`` replaced and "skip" left out so far: file, reason, count. Beyond DALI."""
         return self._session.executor.bad_samples() if self._session.executor is not None else []

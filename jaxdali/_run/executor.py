@@ -217,12 +217,12 @@ class Executor:
         return Batch(tuple(self._outputs.value(r, work) for r in plan.outputs), work.after, ids, names, [*work.unread, *work.replaced])
 
     def taken(self, batch: Batch):
-        """Counts what was replaced in a batch: when the user takes it, not when it is made ahead."""
+        """Counts what was replaced in a batch, or left out: when the user takes it, not when it is made ahead."""
         for report in batch.replaced:
             self._bad[report] = self._bad.get(report, 0) + 1
 
     def bad_samples(self) -> list[BadSample]:
-        """What was replaced in the batches taken so far."""
+        """What was replaced or left out in the batches taken so far."""
         return [BadSample(file, reason, count) for (file, reason), count in self._bad.items()]
 
     def statistics(self) -> Statistics:

@@ -84,7 +84,8 @@ class Outputs:
             return result
         parts = self.parts(ref, step, work, work.present if short else None, narrowed=not self._x64)
         if short and self._padded:
-            parts = [_filled(p, self._B) for p in parts]
+            assert work.present is not None
+            parts = [_filled(p, here) for p, here in zip(parts, work.present.reshape(-1, self._B), strict=True)]
         if len({p.shape[0] for p in parts}) > 1:
             raise step.node.error(f"the shards have different numbers of samples in this batch: {[p.shape[0] for p in parts]}")
         if self.stacked:
@@ -164,9 +165,9 @@ def by_shard(x: jax.Array, shards: Shards) -> list[Any]:
     return [rows[s * (len(rows) // S) : (s + 1) * (len(rows) // S)] for s in range(S)]
 
 
-def _filled(part: Any, B: int) -> np.ndarray:
-    filled = np.zeros((B, *part.shape[1:]), part.dtype)
-    filled[: len(part)] = part
+def _filled(part: Any, here: np.ndarray) -> np.ndarray:
+    filled = np.zeros((len(here), *part.shape[1:]), part.dtype)
+    filled[here] = part
     return filled
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
@@ -157,10 +158,8 @@ class Reader:
                     outputs, entry["cursors"], ids = source.read(self._launcher.host.context(step, work, {}), before)
                     self._launcher.host.store(step, work, outputs)
                 work.names[node.id] = ids.names
-                work.unread += [(ids.names[i], reason) for i, reason in ids.replaced.items()]
-                _check_alike(node, ids, work.ids)
-                if node is self.primary or work.ids is None:
-                    work.ids = ids
+                work.unread += [(ids.names[i], reason) for i, reason in ids.unread.items()]
+                work.ids = _joined(node, ids, work.ids, node is self.primary)
             except StopIteration:
                 work.ended = True  # the others are asked all the same: iterators that start again by themselves stay in step
             except BaseException as e:
@@ -184,10 +183,24 @@ def _following(state: dict) -> dict:
     return {**state, "iteration": state["iteration"] + 1, "sources": {k: dict(v) for k, v in state["sources"].items()}}
 
 
-def _check_alike(node: Node, ids: SampleIds, others: SampleIds | None):
-    """All sources give as many samples for a batch."""
-    if others is None or (ids.present is None and others.present is None):
-        return
+def _joined(node: Node, ids: SampleIds, others: SampleIds | None, primary: bool) -> SampleIds:
+    """The ids of a batch of which sources before gave `others`: a sample that one of them could not read is in none.
+
+    Args:
+      primary: whether epoch and position are those of `ids`.
+
+    Raises:
+      OperatorError: they gave different numbers of samples otherwise.
+    """
+    if others is None:
+        return ids
+    joined = ids if primary else others
+    if ids.present is None and others.present is None:
+        return joined
     here, there = (np.ones(len(x.epoch), bool) if x.present is None else x.present for x in (ids, others))
-    if (here != there).any():
+    unread = {**others.unread, **ids.unread}
+    different = here != there
+    different[list(unread)] = False
+    if different.any():
         raise node.error(f"it gave {int(here.sum())} samples for a batch of which another source gave {int(there.sum())}; these must agree")
+    return dataclasses.replace(joined, present=here & there, unread=unread)

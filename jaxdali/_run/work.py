@@ -17,10 +17,10 @@ from .plan import Presence, Ref, Step
 
 @dataclasses.dataclass(frozen=True)
 class BadSample:
-    """A sample that was replaced because it could not be read or decoded (``on_error="replace"``).
+    """A sample that could not be read or decoded, and was replaced (``on_error="replace"``) or left out ("skip").
 
     Attributes:
-      file: where it came from; reason: why it was replaced; count: how often that happened so far.
+      file: where it came from; reason: why; count: how often that happened so far.
     """
 
     file: str
@@ -66,7 +66,7 @@ class Work:
       results: what programs and eager functions made: arrays, `Ragged` or `EagerArrays`.
       status: of each program that has native steps: (the program, they, codes ``i32[S*B, steps]``).
       failures: samples that failed in the host pass: (step, sample, code, reason); replaced: (file, reason) of those replaced.
-      unread: the same of samples that sources replaced: it stays when the batch is made again.
+      unread: the same of samples that sources could not read: it stays when the batch is made again.
       bad: after a launch, by native step, the samples that failed and their codes, see `HostContext.bad`.
       rooms: how much room the programs of each phase had, by its number.
       only: ``bool[N]``, the samples that are made again, of a batch that stays as it is otherwise; None: it is all of them.
@@ -135,7 +135,7 @@ class Batch:
       state: after this batch.
       ids: epoch, position and presence of each sample.
       names: where the samples of each output came from (not `as_arrays`).
-      replaced: file and reason of each sample that was replaced.
+      replaced: file and reason of each sample that was replaced or left out.
     """
 
     outputs: tuple[Any, ...]

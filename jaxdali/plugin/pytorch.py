@@ -100,7 +100,7 @@ class DALIGenericIterator(BaseIterator):
 
     def __next__(self) -> list[dict[str, torch.Tensor]]:
         batches, valid = self._stream.take()
-        self._stream.check_full(batches)
+        self._stream.check_full([b for b in batches if not b.ids.unread])  # tensors may be shorter
         result = [dict(zip(self.output_map, b.outputs)) for b in batches]
         for tensors in result:
             for t in tensors.values():
@@ -109,7 +109,8 @@ class DALIGenericIterator(BaseIterator):
         for kept in self._kept.values():
             kept.end_batch()
         if self._partial and valid is not None and min(valid) < self.batch_size:
-            result = [{name: t[:n] for name, t in tensors.items()} for tensors, n in zip(result, valid) if n or not self._of_size]
+            counts = [n if b.ids.present is None else int(b.ids.present[:n].sum()) for b, n in zip(batches, valid, strict=True)]
+            result = [{name: t[:n] for name, t in tensors.items()} for tensors, n in zip(result, counts) if n or not self._of_size]
         return result
 
 

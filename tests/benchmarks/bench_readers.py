@@ -36,6 +36,7 @@ from jaxdali._core.ragged import pack
 from jaxdali._data.index import write_index
 
 LARGE, SMALL = 100_000, 1024
+TURNS = 11
 BATCH = {LARGE: 256, SMALL: 512}
 rng = np.random.default_rng(0)
 
@@ -143,18 +144,23 @@ MAKERS: dict[str, tuple[str, Callable[[pathlib.Path, list[bytes]], dict[str, Any
 }
 
 
-def rate(f: Callable[[], int], seconds: float) -> float:
-    """Records a second of CPU time, of the best of three rounds behind the first records; `f` returns how many it read."""
-    n = f()
-    while n < 1500:  # checksums are checked once for each record
-        n += f()
-    best = 0.0
-    for _ in range(3):
-        begin, n = time.process_time(), 0
-        while (now := time.process_time()) - begin < seconds / 3:
-            n += f()
-        best = max(best, n / (now - begin))
-    return best
+def rates(ways: dict[str, Callable[[], int]], seconds: float) -> dict[str, np.ndarray]:
+    """Records a second of CPU time of each way, in turns of a tenth of `seconds` each; what one calls returns how many it read.
+
+    Turns, as other work on the machine changes what it can do: only what was measured in one turn is compared.
+    """
+    for read in ways.values():
+        n = read()
+        while n < 1500:  # checksums are checked once for each record
+            n += read()
+    found = {way: np.zeros(TURNS) for way in ways}
+    for turn in range(TURNS):
+        for way, read in ways.items():
+            begin, n = time.process_time(), 0
+            while (now := time.process_time()) - begin < seconds / TURNS:
+                n += read()
+            found[way][turn] = n / (now - begin)
+    return found
 
 
 def sequential(folder: pathlib.Path, size: int, fresh: bool = False) -> Callable[[], int]:
@@ -218,10 +224,13 @@ def in_page_cache(only: list[str], seconds: float):
             with tempfile.TemporaryDirectory() as top:
                 folder = pathlib.Path(top)
                 arguments = make(folder, records)
-                plain, fresh = (rate(sequential(folder, size, new), seconds) for new in (False, True))
-                one, two = (rate(batches(name, arguments | order, pool, BATCH[size]), seconds) for order in ({}, {"shuffle": "global"}))
-            rates = " | ".join(f"{x:.0f} ({100 * x / plain:.0f} %)" for x in (fresh, one, two))
-            print(f"| {title} | {size} | {plain:.0f} | {rates} |", flush=True)
+                ways = {"sequential": sequential(folder, size), "fresh": sequential(folder, size, fresh=True)}
+                for way, order in (("in order", {}), ("global shuffle", {"shuffle": "global"})):
+                    ways[way] = batches(name, arguments | order, pool, BATCH[size])
+                found = rates(ways, seconds)
+            base = found.pop("sequential")
+            cells = [f"{np.median(x):.0f} ({100 * np.median(x / base):.0f} %)" for x in found.values()]
+            print(f"| {title} | {size} | {np.median(base):.0f} | {' | '.join(cells)} |", flush=True)
 
 
 def sparse(path: pathlib.Path, size: int) -> str:

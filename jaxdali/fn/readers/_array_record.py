@@ -197,8 +197,8 @@ def array_record(
       pad_last_batch: repeat a shard's last sample until all shards are equally long and the last batch is full.
       storage: how URLs are read: `jaxdali.Storage`.
       seed: seed of the shuffling; negative: the pipeline's.
-      on_error: what becomes of a record that can't be read: "raise": its batch fails. "replace": a later one of the list takes its place,
-        and `Pipeline.bad_samples` reports it.
+      on_error: what becomes of a record that can't be read: "raise": its batch fails. "replace": a later one of the list takes its place.
+        "skip": its batch goes without it. The last two are reported by `Pipeline.bad_samples`. Beyond DALI.
       device: "cpu" or None.
       name: of the reader, for ``reader_name`` and error messages.
 

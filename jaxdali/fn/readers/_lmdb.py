@@ -75,7 +75,7 @@ class LmdbRecords(ContainerRecords):
             for d in np.unique(which).tolist():
                 here = np.flatnonzero(which == d)
                 try:
-                    values = stack.enter_context(self._databases[d].values((index[here] - self.bounds[d]).tolist()))
+                    values = stack.enter_context(self._databases[d].values(index[here] - self.bounds[d]))
                 except OSError as e:
                     lost |= dict.fromkeys(here.tolist(), f"{e.filename}: {e.strerror}")
                     continue

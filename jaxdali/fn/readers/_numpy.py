@@ -114,7 +114,10 @@ class _Arrays(Records):
         self._sizes = np.zeros(len(files), np.int64)  # of the files, when their headers were read
         self.digest = files.digest.hexdigest()[:16]
         try:
-            shape, _, dtype, _ = self._header(0, files.read(0) if files.remote else None)
+            shape, fortran, dtype, start = self._header(0, files.read(0) if files.remote else None)
+            self._alike: tuple[bytes, tuple[int, ...]] | None = None  # header and shape, as long as all files have the first one's
+            if not files.remote and shape and dtype.isnative and not (fortran and len(shape) > 1):
+                self._alike = files.store.read(files.path(0), 0, start), shape
         except OSError as e:
             raise RuntimeError(f"{files.path(0)}: {e.strerror}") from e
         except ValueError as e:
@@ -199,6 +202,8 @@ class _Arrays(Records):
     def read_batch(cls, ctx: HostContext, parts: Sequence[tuple[_Arrays, np.ndarray]], threads: Any) -> tuple[Any, ...]:
         if any(records._op.region or records._files.remote or not records.whole.ndim for records, _ in parts):
             return super().read_batch(ctx, parts, threads)
+        if (packed := cls._read_alike(ctx, parts)) is not None:
+            return (packed,)
         headers = [h for records, index in parts for h in records._headers_of(index, ctx.pool)]  # or why there is none
         whole = parts[0][0].whole
         shapes = np.array([(0,) * whole.ndim if isinstance(h, str) else h[0] for h in headers], np.int64).reshape(ctx.N, whole.ndim)
@@ -212,6 +217,31 @@ class _Arrays(Records):
                     ctx.fail(k, Status.READ_ERROR, reason)
             first += len(index)
         return (packed,)
+
+    @classmethod
+    def _read_alike(cls, ctx: HostContext, parts: Sequence[tuple[_Arrays, np.ndarray]]) -> Packed | None:
+        """Reads arrays whose files begin as the first one, header and elements at once; None: one does not, or can't be read."""
+        shapes = []
+        for records, index in parts:
+            if records._alike is None:
+                return None
+            shapes.append(np.broadcast_to(np.array(records._alike[1], np.int64), (len(index), len(records._alike[1]))))
+        whole, shapes = parts[0][0].whole, np.concatenate(shapes)
+        offsets, need = plan_offsets(shapes, ctx.S)
+        packed = Packed(ctx.empty(need, whole.dtype, 0), offsets, shapes)
+        item, starts, sizes = whole.dtype.itemsize, packed.starts, shapes.prod(axis=1)
+        to, first = packed.data.reshape(-1).view(np.uint8), 0
+        for records, index in parts:
+            assert records._alike is not None
+            here, error = slice(first, first + len(index)), np.empty(len(index), np.int32)
+            table, head = records._files.table, records._alike[0]
+            _cpu.read_files_behind(table, index, head, to, starts[here] * item, sizes[here] * item, error, ctx.pool)
+            if error.any():
+                if (error == _cpu.OTHER_HEAD).any():
+                    records._alike = None  # so that no file is read twice from now on
+                return None
+            first = here.stop
+        return packed
 
     def _read_to(self, packed: Packed, starts: np.ndarray, headers: list[Any], first: int, index: np.ndarray, pool: int) -> list[str]:
         """Reads whole arrays, the first one as sample `first`: those that lie in their files as they are to be given, natively."""
@@ -371,8 +401,8 @@ def numpy(
       pad_last_batch: repeat a shard's last sample until all shards are equally long and the last batch is full.
       storage: how URLs are read: `jaxdali.Storage`. Beyond DALI; all paths may be URLs.
       seed: seed of `random_shuffle`; negative: the pipeline's.
-      on_error: what becomes of a file that can't be read: "raise": its batch fails. "replace": a later one of the list takes its place,
-        and `Pipeline.bad_samples` reports it.
+      on_error: what becomes of a file that can't be read: "raise": its batch fails. "replace": a later one of the list takes its place.
+        "skip": its batch goes without it. The last two are reported by `Pipeline.bad_samples`. Beyond DALI.
       device: "cpu" or None; ``.gpu()`` moves the result.
       name: of the reader, for ``reader_name`` and error messages.
 

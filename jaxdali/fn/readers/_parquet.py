@@ -3,25 +3,28 @@
 from __future__ import annotations
 
 import collections
+import dataclasses
 import io
 import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Annotated, Any, ClassVar, Literal, Unpack
 
 import numpy as np
 
+from ... import _cpu
+from ..._core.context import HostContext
 from ..._core.declaration import Range as Limits
 from ..._core.graph import DataNode
 from ..._core.operator_function import operator_function
+from ..._core.ragged import Packed, plan_offsets
 from ..._core.values import Spec
 from ..._data.files import Files, Paths, as_list
 from ..._data.listed import OnError, Reader, ReaderHints, Records
 from ..._data.storage import Range, Storage, Store, is_url, join
 
 _KEPT_BYTES = 512 << 20  # of row groups that are kept decoded
-
-Row = Callable[[int], np.ndarray]
 
 
 def _pyarrow() -> Any:
@@ -53,8 +56,32 @@ def _spec_of(name: str, kind: Any) -> Spec:
     raise RuntimeError(f"{name} is of type {kind}; numbers, texts, bytes, lists of numbers, and images (bytes, path) are read")
 
 
-def _rows(column: Any, fetch: Callable[[str], bytes]) -> Row:
-    """The rows of a column, as arrays. `fetch` gets a file that an image names instead of holding it."""
+@dataclasses.dataclass(frozen=True)
+class _Column:
+    """The rows of a column, as arrays.
+
+    Attributes:
+      values: of the rows one after another; offsets: ``i64[rows + 1]``, where each row's begin; None: a row is an element of `values`.
+      valid: ``bool[rows]``; None: all are.
+      other: where a row is that is not valid; None: nowhere.
+    """
+
+    values: np.ndarray
+    offsets: np.ndarray | None
+    valid: np.ndarray | None
+    other: Callable[[int], np.ndarray] | None = None
+
+    def row(self, i: int) -> np.ndarray:
+        """Row `i`. ValueError where there is none."""
+        if self.valid is not None and not self.valid[i]:
+            if self.other is None:
+                raise ValueError("it is null")
+            return self.other(i)
+        return self.values[i] if self.offsets is None else self.values[self.offsets[i] : self.offsets[i + 1]]
+
+
+def _column_of(column: Any, fetch: Callable[[str], bytes]) -> _Column:
+    """The rows of pyarrow's column. `fetch` gets a file that an image names instead of holding it."""
     pa = _pyarrow()
     t = pa.types
     if isinstance(column, pa.ChunkedArray):
@@ -62,46 +89,28 @@ def _rows(column: Any, fetch: Callable[[str], bytes]) -> Row:
     if t.is_dictionary(column.type):
         column = column.dictionary_decode()
     if t.is_struct(column.type):
-        inside = _rows(column.field("bytes"), fetch)
-        valid = _valid(column.field("bytes")) & _valid(column)
         where = column.field("path") if column.type.get_field_index("path") >= 0 else None
 
-        def image(i: int) -> np.ndarray:
-            if valid[i]:
-                return inside(i)
+        def beside(i: int) -> np.ndarray:
             if where is None or not where[i].is_valid:
                 raise ValueError("it has neither bytes nor a path")
             return np.frombuffer(fetch(where[i].as_py()), np.uint8)
 
-        return image
-    valid = _valid(column)
+        inside = _column_of(column.field("bytes"), fetch)
+        valid = _valid(column.field("bytes")) & _valid(column)
+        return dataclasses.replace(inside, valid=None if valid.all() else valid, other=beside)
+    valid = None if not column.null_count else _valid(column)
     if t.is_binary(column.type) or t.is_string(column.type) or t.is_large_binary(column.type) or t.is_large_string(column.type):
         offsets = _buffer(column, 1, np.int64 if str(column.type).startswith("large") else np.int32, column.offset, len(column) + 1)
         data = column.buffers()[2]
-        values = np.frombuffer(data, np.uint8) if data is not None else np.zeros(0, np.uint8)
-        return _checked(valid, lambda i: values[offsets[i] : offsets[i + 1]])
+        return _Column(np.frombuffer(data, np.uint8) if data is not None else np.zeros(0, np.uint8), offsets, valid)
     if t.is_fixed_size_list(column.type):
         size = column.type.list_size
-        values = _numbers(column.values)[column.offset * size :]
-        return _checked(valid, lambda i: values[i * size : (i + 1) * size])
+        first = column.offset * size
+        return _Column(_numbers(column.values)[first : first + len(column) * size].reshape(len(column), size), None, valid)
     if t.is_list(column.type) or t.is_large_list(column.type):
-        offsets = column.offsets.to_numpy()
-        values = _numbers(column.values)
-        return _checked(valid, lambda i: values[offsets[i] : offsets[i + 1]])
-    numbers = _numbers(column)
-    return _checked(valid, lambda i: numbers[i])
-
-
-def _checked(valid: np.ndarray, row: Row) -> Row:
-    if valid.all():
-        return row
-
-    def checked(i: int) -> np.ndarray:
-        if not valid[i]:
-            raise ValueError("it is null")
-        return row(i)
-
-    return checked
+        return _Column(_numbers(column.values), column.offsets.to_numpy(), valid)
+    return _Column(_numbers(column), None, valid)
 
 
 def _valid(column: Any) -> np.ndarray:
@@ -215,6 +224,27 @@ class _Table:
             return self._file.read_row_group(group, columns=list(columns), use_threads=False)
 
 
+def _joined(ctx: HostContext, k: int, spec: Spec, columns: Sequence[_Column], which: np.ndarray, row: np.ndarray) -> Any:
+    """Output `k`: rows of a column in groups, `columns`. Sample i is ``row[i]`` of group ``which[i]``; all are valid."""
+    if spec.shape is not None:
+        out = np.empty((ctx.N, *spec.shape), spec.dtype)
+        for g, column in enumerate(columns):
+            out[which == g] = column.values[row[which == g]]
+        return out
+    begin, size = np.empty(ctx.N, np.int64), np.empty((ctx.N, 1), np.int64)
+    for g, column in enumerate(columns):
+        assert column.offsets is not None
+        rows = row[which == g]
+        begin[which == g] = column.offsets[rows]
+        size[which == g, 0] = column.offsets[rows + 1] - column.offsets[rows]
+    offsets, need = plan_offsets(size, ctx.S)
+    packed = Packed(ctx.empty(need, spec.dtype, k), offsets, size)
+    item, buffers = spec.dtype.itemsize, [column.values.view(np.uint8) for column in columns]
+    data = packed.data.reshape(-1).view(np.uint8)
+    _cpu.copy_parts(buffers, which, begin * item, data, packed.starts * item, size[:, 0] * item, ctx.pool)
+    return packed
+
+
 class _Rows(Records):
     """Rows of files. A row is read with all of its group, which is kept: groups near each other in the order are read once."""
 
@@ -248,7 +278,7 @@ class _Rows(Records):
         digest = files.digest.copy()
         digest.update(repr((self._columns, sizes)).encode())
         self.digest = digest.hexdigest()[:16]
-        self._decoded: collections.OrderedDict[int, tuple[int, list[Row]]] = collections.OrderedDict()
+        self._decoded: collections.OrderedDict[int, tuple[int, list[_Column]]] = collections.OrderedDict()
         self._lock = threading.Lock()
         self._reading: dict[int, threading.Lock] = collections.defaultdict(threading.Lock)
 
@@ -274,7 +304,8 @@ class _Rows(Records):
         file, g = self._groups[group]
         return [Range(self._files.path(file), begin, size) for begin, size in self._tables[file].ranges(g, self._columns)]
 
-    def _group(self, group: int) -> list[Row]:
+    def _group(self, group: int) -> list[_Column]:
+        """The columns of a group of rows."""
         self._tables[self._groups[group][0]].check()
         with self._lock:
             lock = self._reading[group]
@@ -286,12 +317,12 @@ class _Rows(Records):
             file, g = self._groups[group]
             fetched = {r.start: self._files.store.read(*r) for r in self._ranges(group)}
             table = self._tables[file].read(g, self._columns, fetched)
-            rows = [_rows(table.column(c), lambda name: self._beside(file, name)) for c in self._columns]
+            columns = [_column_of(table.column(c), lambda name: self._beside(file, name)) for c in self._columns]
             with self._lock:
-                self._decoded[group] = table.nbytes, rows
+                self._decoded[group] = table.nbytes, columns
                 while len(self._decoded) > 1 and sum(n for n, _ in self._decoded.values()) > _KEPT_BYTES:
                     self._decoded.popitem(last=False)
-            return rows
+            return columns
 
     def _beside(self, file: int, name: str) -> bytes:
         path = self._files.path(file)
@@ -301,16 +332,34 @@ class _Rows(Records):
         group = int(np.searchsorted(self._first, i, "right")) - 1
         pa = _pyarrow()
         try:
-            rows = self._group(group)
             found = []
-            for column, row in zip(self._columns, rows):
+            for name, column in zip(self._columns, self._group(group)):
                 try:
-                    found.append(np.asarray(row(i - int(self._first[group]))))
+                    found.append(np.asarray(column.row(i - int(self._first[group]))))
                 except ValueError as e:
-                    raise ValueError(f"column {column!r}: {e}") from e
+                    raise ValueError(f"column {name!r}: {e}") from e
             return found
         except (pa.ArrowException, ValueError) as e:
             raise ValueError(f"{self.name(i)}: {e}") from e
+
+    @classmethod
+    def read_batch(cls, ctx: HostContext, parts: Sequence[tuple[_Rows, np.ndarray]], threads: ThreadPoolExecutor) -> tuple[Any, ...]:
+        columns, which, row = [], [], []  # of the groups, and of each sample its group and its row there
+        for records, index in parts:
+            groups, inverse = np.unique(np.searchsorted(records._first, index, "right") - 1, return_inverse=True)
+            row.append(index - records._first[groups][inverse])
+            which.append(inverse + len(columns))
+            try:
+                columns += (map if ctx.num_threads == 1 else threads.map)(records._group, groups.tolist())
+            except (_pyarrow().ArrowException, ValueError, OSError):  # read one by one, each says what is wrong with it
+                return super().read_batch(ctx, parts, threads)
+        if any(column.valid is not None for group in columns for column in group):
+            return super().read_batch(ctx, parts, threads)
+        specs = parts[0][0].specs
+        return tuple(
+            _joined(ctx, k, spec, list(of), np.concatenate(which), np.concatenate(row))
+            for k, (spec, of) in enumerate(zip(specs, zip(*columns)))
+        )
 
     def counts(self) -> Mapping[str, int]:
         return self._files.store.counts
@@ -382,8 +431,8 @@ def parquet(
       pad_last_batch: repeat a shard's last sample until all shards are equally long and the last batch is full.
       storage: how URLs are read: `jaxdali.Storage`.
       seed: seed of the shuffling; negative: the pipeline's.
-      on_error: what becomes of a record that can't be read: "raise": its batch fails. "replace": a later one of the list takes its place,
-        and `Pipeline.bad_samples` reports it.
+      on_error: what becomes of a record that can't be read: "raise": its batch fails. "replace": a later one of the list takes its place.
+        "skip": its batch goes without it. The last two are reported by `Pipeline.bad_samples`. Beyond DALI.
       device: "cpu" or None.
       name: of the reader, for ``reader_name`` and error messages.
 

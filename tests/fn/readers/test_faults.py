@@ -213,10 +213,10 @@ CASES = [(name, fault) for fault in FAULTS for name in fault.readers.split()]
 
 @pytest.mark.parametrize(("name", "fault"), CASES, ids=[f"{n}-{f.do.__name__}{'-meanwhile' * f.meanwhile}" for n, f in CASES])
 def test_faults_are_errors_of_their_records(data_sets, name, fault):
-    """Each names the reader, and the file; all others are read. With ``on_error="replace"`` others take their place, and it is reported."""
+    """Each names the reader, and the file; all others are read. With "replace" others take their place, with "skip" none; both report."""
     whole = [record for record, _ in records_of(name, data_sets(name))[0]]
     assert None not in whole
-    for on_error in ("raise", "replace"):
+    for on_error in ("raise", "replace", "skip"):
         with tempfile.TemporaryDirectory() as top:
             shutil.copytree(data_sets.folder(name), top, dirs_exist_ok=True)
             for manifest in pathlib.Path(top).glob("manifest.json"):
@@ -239,14 +239,14 @@ def test_faults_are_errors_of_their_records(data_sets, name, fault):
             assert all(record in whole for record in kept)
             assert len({*kept}) == len(kept)
         else:
-            assert not errors
-            assert {record for record, _ in found} <= {*whole}
+            assert (sorted(errors), {*errors.values()}) == ((list(fault.lost), {"left out"}) if on_error == "skip" else ([], set()))
+            assert {record for record, _ in found} - {None} <= {*whole}
             assert sum(b.count for b in bad) == len(fault.lost)
             assert all(re.search(fault.why, f"{b.file}: {b.reason}") for b in bad)
 
 
 def records_of(name: str, arguments: dict[str, Any], meanwhile: Callable[[], object] | None = None) -> tuple[list[tuple[Any, str]], Any]:
-    """Of each record of an epoch its first output, or None and the error; and what was replaced."""
+    """Of each record of an epoch its first output, or None and the error (or "left out"); and what is reported."""
 
     @pipeline_def(batch_size=1, num_threads=1, prefetch_queue_depth=1)
     def pipeline():
@@ -258,7 +258,8 @@ def records_of(name: str, arguments: dict[str, Any], meanwhile: Callable[[], obj
         if len(found) == 2 and meanwhile is not None:
             meanwhile()
         try:
-            found.append((np.asarray(pipe.run()[0][0]).tobytes(), ""))
+            output = pipe.run()[0]
+            found.append((np.asarray(output[0]).tobytes(), "") if len(output) else (None, "left out"))
         except jaxdali.SampleError as e:
             found.append((None, str(e)))
         size = pipe.epoch_size()[next(iter(pipe.epoch_size()))]

@@ -1,11 +1,14 @@
 """readers.file: lists, labels, contents, order, errors."""
 
 import os
+from typing import Any
 
 import numpy as np
 import pytest
 
-from jaxdali import SampleError, fn, pipeline_def
+from jaxdali import SampleError, fn, pipeline_def, types
+from jaxdali.plugin.base_iterator import LastBatchPolicy
+from jaxdali.plugin.jax import DALIGenericIterator
 
 NAMES = ["2/b.jpg", "10/a.png", "10/B.JPG", "10/notes.txt", "a/x.gif", "a/c.tiff", "a/deep/d.jpg", "beside.jpg"]
 
@@ -203,6 +206,59 @@ def test_hints_change_nothing(root):
         "tensor_init_bytes": 1,
     }
     assert read(file_root=root, **hints) == read(file_root=root)
+
+
+def test_unreadable_files_can_be_left_out_and_nothing_else_changes(tmp_path):
+    paths = [tmp_path / f"{i}.jpg" for i in range(10)]
+    for i, path in enumerate(paths):
+        path.write_bytes(bytes([i]))
+
+    @pipeline_def(batch_size=4, num_threads=2, seed=1, enable_checkpointing=True)
+    def pipeline():
+        files, _ = fn.readers.file(files=paths, on_error="skip")
+        others = fn.external_source(lambda info: np.int32(info.idx_in_epoch), batch=False, dtype=types.INT32)
+        return files, fn.cast(files, dtype=types.FLOAT) * fn.random.uniform(range=(1, 2)), others
+
+    def taken(pipe: Any, batches: int) -> list[list[list[float]]]:
+        return [[[np.asarray(x).item() for x in output] for output in pipe.run()] for _ in range(batches)]
+
+    whole = taken(pipeline(), 4)
+    lost = {1, 4, 5, 6, 7}  # of the first batch one, of the second all
+    for i in lost:
+        paths[i].unlink()
+    expected = [[[x for x, i in zip(output, batch[0], strict=True) if i not in lost] for output in batch] for batch in whole]
+    assert [len(batch[0]) for batch in expected] == [3, 0, 3, 2]
+    damaged = pipeline()
+    first = taken(damaged, 1)
+    again = pipeline(checkpoint=damaged.checkpoint())
+    assert first + taken(damaged, 3) == expected
+    assert taken(again, 3) == expected[1:]
+    assert {(b.file, b.count) for b in damaged.bad_samples()} == {(str(paths[i]), 2 if i in (1, 4, 5) else 1) for i in lost}
+
+
+def test_arrays_of_batches_that_lack_samples(tmp_path):
+    """Shapes of JAX's arrays don't change: a mask says which samples there are; without one it is an error."""
+    (tmp_path / "class").mkdir()
+    for i in range(6):
+        (tmp_path / "class" / f"{i}.jpg").write_bytes(bytes([i] * 3))
+
+    @pipeline_def(batch_size=4, num_threads=1)
+    def pipeline():
+        return fn.readers.file(file_root=tmp_path, on_error="skip", name="files")[0]
+
+    with_mask, without = pipeline(), pipeline()
+    with_mask.build()
+    without.build()
+    (tmp_path / "class" / "2.jpg").unlink()
+    options = {"reader_name": "files", "last_batch_policy": LastBatchPolicy.PARTIAL}
+    found = [
+        (np.asarray(b["x"]), np.asarray(b["mask"]).tolist()) for b in DALIGenericIterator(with_mask, ["x"], mask_name="mask", **options)
+    ]
+    assert [x.shape for x, _ in found] == [(4, 3), (4, 3)]
+    assert [mask for _, mask in found] == [[True, True, False, True], [True, True, False, False]]
+    assert [i for x, mask in found for i in x[mask, 0].tolist()] == [0, 1, 3, 4, 5]
+    with pytest.raises(ValueError, match=r"a source gave 3 of 4 samples.*or pass mask_name"):
+        next(DALIGenericIterator(without, ["x"], reader_name="files"))
 
 
 def test_unreadable_files_can_be_replaced_and_are_reported(tmp_path):
