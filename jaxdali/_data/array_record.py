@@ -10,8 +10,8 @@ from __future__ import annotations
 import dataclasses
 import struct
 import threading
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -19,8 +19,7 @@ from .. import _cpu
 from .._core.context import HostContext
 from .._cpu import CHUNK_HEADER, ChunkError, Status
 from .files import Files
-from .ranges import Ranges, why
-from .storage import Range
+from .ranges import Ranges, narrowed, why
 
 BLOCK, BLOCK_HEADER = 1 << 16, 24
 _INSIDE = BLOCK - BLOCK_HEADER
@@ -32,7 +31,8 @@ _WRONG = {
     ChunkError.OTHER_CHUNK: "there is no chunk of one record of this size: the file's table, or the file, is damaged",
     ChunkError.DATA_HASH: "its checksum is wrong",
 }
-_AT_ONCE = 1 << 18  # entries of a table that are parsed at once
+_AT_ONCE = 1 << 16  # numbers of a table that are parsed at once
+_PART = 1 << 22  # bytes of it that are read at once
 
 
 def logical(position: Any) -> Any:
@@ -46,32 +46,21 @@ def physical(position: Any) -> Any:
 
 
 class BlockedRanges(Ranges):
-    """Ranges by their logical positions.
+    """Ranges by their logical positions: `start` and `size` are logical."""
 
-    Args:
-      files: with sizes; file: ``i64[N]``, which of them each is in.
-      start, size: ``i64[N]``, logical.
-    """
-
-    def __init__(self, files: Files, file: np.ndarray, start: np.ndarray, size: np.ndarray):
+    @staticmethod
+    def _inside(start: np.ndarray, size: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         first = physical(start)
-        super().__init__(files, file, first, np.where(size > 0, physical(start + size - 1) + 1 - first, 0))
-        self._span, self.size = (
-            self.size,
-            np.asarray(size, np.min_scalar_type(int(size.max(initial=0)))),
-        )  # in the file, and without headers
-
-    def _range(self, i: int) -> Range:
-        return Range(self.files.path(int(self.file[i])), int(self.start[i]), int(self._span[i]))
+        return first, np.where(size > 0, physical(start + size - 1) + 1 - first, 0)
 
     def read(self, i: int) -> bytes:
-        return joined(super().read(i), int(self.start[i]))
+        return joined(super().read(i), self._place(i)[0])
 
     def read_to(self, ctx: HostContext, index: np.ndarray, data: np.ndarray, places: np.ndarray, sizes: np.ndarray, first: int):
         if self.files.remote:
             super().read_to(ctx, index, data, places, sizes, first)
             return
-        error = self._read_logical(index, logical(self.start[index].astype(np.int64)), sizes, data, places, ctx.pool)
+        error = self._read_logical(index, self.start[index].astype(np.int64), sizes, data, places, ctx.pool)
         for k in np.flatnonzero(error).tolist():
             ctx.fail(first + k, Status.READ_ERROR, f"{self.name(int(index[k]))}: {why(int(error[k]))}")
 
@@ -85,21 +74,26 @@ class BlockedRanges(Ranges):
         return error
 
 
+def record_begin(size: np.ndarray) -> np.ndarray:
+    """Where in its chunk a record of `size` bytes begins that is the only one, and not compressed, ``u8[n]``."""
+    # The chunk's header, kind of compression, the number of bytes of the size (one byte), the size.
+    begin = np.full(len(size), CHUNK_HEADER + 3, np.uint8)
+    for bits in range(7, 8 * size.dtype.itemsize, 7):
+        begin += size >= 1 << bits
+    return begin
+
+
 class PlainRecords(BlockedRanges):
     """The only records of chunks, which lie in local files as they are. The checksums of a chunk are checked when it is read first.
 
     Args:
       files, file: as above.
-      chunk: ``i64[N]``, logical, where each chunk begins.
-      size: ``i64[N]``, of its record.
+      start: ``i64[N]``, where each record begins: `record_begin` behind its chunk.
+      size: ``i64[N]``, of the records.
     """
 
-    def __init__(self, files: Files, file: np.ndarray, chunk: np.ndarray, size: np.ndarray):
-        # Header, kind of compression, the number of bytes of the size (one byte), the size, then the record.
-        self._head = np.full(len(size), CHUNK_HEADER + 3, np.uint8)
-        for bits in range(7, 63, 7):
-            self._head[size >= 1 << bits] += 1
-        super().__init__(files, file, chunk + self._head, size)
+    def __init__(self, files: Files, file: np.ndarray, start: np.ndarray, size: np.ndarray):
+        super().__init__(files, file, start, size)
         self._checked = np.zeros(len(size), bool)
 
     def read_to(self, ctx: HostContext, index: np.ndarray, data: np.ndarray, places: np.ndarray, sizes: np.ndarray, first: int):
@@ -114,9 +108,10 @@ class PlainRecords(BlockedRanges):
         new = new[[first + k not in failed for k in new.tolist()]] if failed else new
         if not len(new):
             return
-        chunks, head = index[new], self._head[index[new]].astype(np.int64)
+        chunks = index[new]
+        head = record_begin(self.size[chunks]).astype(np.int64)
         heads = np.zeros((len(new), CHUNK_HEADER + 16), np.uint8)
-        at = logical(self.start[chunks].astype(np.int64)) - head
+        at = self.start[chunks].astype(np.int64) - head
         error = self._read_logical(chunks, at, head, heads.reshape(-1), np.arange(len(new)) * heads.shape[1], ctx.pool)
         error = np.where(error != 0, ChunkError.HEADER_UNREAD, ChunkError.NONE).astype(np.int32)
         _cpu.check_chunks(heads, head, data, places[new], sizes[new], error, ctx.pool)
@@ -164,15 +159,21 @@ def only_record_of(chunk: memoryview) -> memoryview:
 
 def _checked_data(chunk: memoryview) -> tuple[memoryview, int, int]:
     """What follows a chunk's header, its kind and number of records, and its bytes when decompressed."""
-    check, size, data_check, kind, decoded = struct.unpack_from("<QQQQQ", chunk)
-    if check != _cpu.highway_hash(np.frombuffer(chunk[8:CHUNK_HEADER], np.uint8)):
-        raise ValueError("the checksum of a chunk's header is wrong")
+    size, data_check, kind, decoded = _checked_header(chunk)
     data = chunk[CHUNK_HEADER : CHUNK_HEADER + size]
     if len(data) < size or not size:
         raise ValueError(f"a chunk of {size} bytes is cut off after {len(data)}")
     if data_check != _cpu.highway_hash(np.frombuffer(data, np.uint8)):
         raise ValueError("the checksum of a chunk is wrong")
     return data, kind, decoded
+
+
+def _checked_header(chunk: bytes | memoryview) -> tuple[int, int, int, int]:
+    """What a chunk's header says: bytes behind it and their checksum, kind and number of records, bytes when decompressed."""
+    check, size, data_check, kind, decoded = struct.unpack_from("<QQQQQ", chunk)
+    if check != _cpu.highway_hash(np.frombuffer(chunk[8:CHUNK_HEADER], np.uint8)):
+        raise ValueError("the checksum of a chunk's header is wrong")
+    return size, data_check, kind, decoded
 
 
 def _sizes_and_values(chunk: bytes) -> tuple[np.ndarray, memoryview]:
@@ -192,12 +193,28 @@ def _sizes_and_values(chunk: bytes) -> tuple[np.ndarray, memoryview]:
     return sizes, values
 
 
-def chunk_table(files: Files, i: int) -> tuple[np.ndarray, int, bool]:
+@dataclasses.dataclass
+class ChunkTable:
     """The chunks of a file.
 
-    Returns:
-      (``i64[n, 3]``: place in the file, bytes of its records, number of its records; where the last one ends;
-      whether the records lie in the file as they are).
+    Attributes:
+      start: ``i64[n]``, logical, where each begins; size: of its records, in bytes; records: how many.
+      end: logical, where the last one ends.
+      plain: whether the records lie in the file as they are.
+    """
+
+    start: np.ndarray
+    size: np.ndarray
+    records: np.ndarray
+    end: int
+    plain: bool
+
+
+def chunk_table(files: Files, i: int, digest: Any) -> ChunkTable:
+    """That of file `i`, which is read and parsed in parts: of ten million chunks it has more than 100 MB.
+
+    Args:
+      digest: gets the places in the file, sizes and numbers of records.
 
     Raises:
       ValueError: it is no ArrayRecord file, or a damaged one.
@@ -206,48 +223,112 @@ def chunk_table(files: Files, i: int) -> tuple[np.ndarray, int, bool]:
     size = files.sizes[i]
     if size < BLOCK or size % BLOCK:
         raise ValueError(f"it has {size} bytes: it is no ArrayRecord file, or cut off (these are multiples of {BLOCK} bytes)")
-    (postscript, *_) = records_of(_logical_bytes(files, i, size - BLOCK, size))
+    (postscript, *_) = records_of(_logical_bytes(files, i, logical(size - BLOCK), _INSIDE))
     fields = dict(_fields(postscript))
     if fields.get(2) != _MAGIC:
         raise ValueError("it is no ArrayRecord file: there is no postscript in its last 64 KB")
-    footer = fields.get(1, 0)
-    head = _logical_bytes(files, i, footer, min(footer + 2 * CHUNK_HEADER + BLOCK_HEADER, size))
-    (length,) = struct.unpack_from("<Q", head, 8)
-    end = int(physical(logical(footer) + CHUNK_HEADER + length))
-    sizes, values = _sizes_and_values(_logical_bytes(files, i, footer, min(end, size)))
-    options = dict(_fields(dict(_fields(values[: sizes[0]]))[1]))[4].tobytes().decode("utf-8", "replace")
+    footer, end = int(logical(fields.get(1, 0))), int(logical(size))
+    sizes, values = _sizes_and_parts(files, i, footer, end)
+    if not len(sizes):
+        raise ValueError("it has no metadata")
+    rest, wanted = b"", int(sizes[0])
+    while len(rest) < wanted:
+        rest += _damaged() if (more := next(values, None)) is None else more
+    options = dict(_fields(dict(_fields(memoryview(rest)[:wanted]))[1]))[4].tobytes().decode("utf-8", "replace")
     if "transpose:true" in options:
         raise ValueError("it was written with transpose:true, which is not read")
-    table = _entries(sizes[1:], values[sizes[0] :])
-    places = table[:, 0]
-    if len(table) and not (places[0] > 0 and places[-1] < footer and (np.diff(places) > 0).all() and (table >= 0).all()):
-        raise ValueError("the table of its chunks is damaged")
-    return table, footer, "uncompressed" in options
+    start, bytes, records = np.empty(len(sizes) - 1, np.int64), [], []
+    rows, n, before, part = np.empty((_AT_ONCE, 3), np.int64), 0, 0, rest[wanted:]
+    del sizes, rest
+    while True:
+        more = next(values, None)
+        data, at = np.frombuffer(part + (more or b""), np.uint8), 0
+        while True:
+            count, used = _cpu.parse_chunk_table(data[at:], more is None, rows)
+            at += used
+            if count < 0 or n + count > len(start):
+                _damaged()
+            if not count:
+                break
+            here = rows[:count]
+            places = here[:, 0]
+            if not (places[0] > before and (np.diff(places) > 0).all()):
+                _damaged()
+            before = int(places[-1])
+            digest.update(here.tobytes())
+            start[n : n + count] = logical(places)
+            bytes.append(narrowed(here[:, 1]).copy())
+            records.append(narrowed(here[:, 2]).copy())
+            n += count
+        part = data[at:].tobytes()
+        if more is None:
+            break
+    if n != len(start) or part or (n and start[-1] >= footer):
+        _damaged()
+    empty = [np.zeros(0, np.uint8)]
+    return ChunkTable(start, np.concatenate(bytes or empty), np.concatenate(records or empty), footer, "uncompressed" in options)
 
 
-def _logical_bytes(files: Files, i: int, start: int, end: int) -> bytes:
-    return joined(files.store.read(files.path(i), start, end - start), start)
+def _damaged() -> NoReturn:
+    raise ValueError("the table of its chunks is damaged")
 
 
-def _entries(sizes: np.ndarray, data: memoryview) -> np.ndarray:
-    """Messages {1: place, 2: bytes, 3: records} of these sizes, as ``i64[n, 3]``: they may be millions."""
-    table = np.zeros((len(sizes), 3), np.int64)
-    begin = 0
-    for first in range(0, len(sizes), _AT_ONCE):
-        count = sizes[first : first + _AT_ONCE].astype(np.int64)
-        pairs = _varints(data[begin : (begin := begin + int(count.sum()))]).reshape(-1, 2)  # tag and number
-        row = np.cumsum(pairs[:, 0] == 8) - 1 + first  # each begins with its place, which is never 0
-        if not len(pairs) or pairs[0, 0] != 8 or row[-1] != first + len(count) - 1:
-            raise ValueError("the table of its chunks is damaged")
-        for k in range(3):
-            here = pairs[:, 0] == 8 * (k + 1)
-            table[row[here], k] = pairs[here, 1]
-    return table
+def _logical_bytes(files: Files, i: int, start: int, size: int) -> bytes:
+    if not size:
+        return b""
+    first = int(physical(start))
+    return joined(files.store.read(files.path(i), first, int(physical(start + size - 1)) + 1 - first), first)
+
+
+def _sizes_and_parts(files: Files, i: int, start: int, end: int) -> tuple[np.ndarray, Iterator[bytes]]:
+    """Sizes of the records of the chunk at `start`, in bytes, and their values in parts; `end`: of the file. Positions are logical.
+
+    The last part comes when the checksum has been found right.
+    """
+    head = _logical_bytes(files, i, start, min(CHUNK_HEADER + 16, end - start))
+    if len(head) < CHUNK_HEADER:
+        raise ValueError(f"a chunk of {len(head)} bytes has no header")
+    size, data_check, kind, decoded = _checked_header(head)
+    if not size or size > end - start - CHUNK_HEADER:
+        raise ValueError(f"a chunk of {size} bytes is cut off after {end - start - CHUNK_HEADER}")
+    if kind & 255 != ord("r"):
+        raise ValueError(f"a chunk is of the kind {chr(kind & 255)!r}, which is not read")
+    head = head[CHUNK_HEADER : CHUNK_HEADER + size]
+    length, at = _varint(head, 1)
+    if length > size - at:
+        raise ValueError(f"the sizes of a chunk's records would take {length} of its {size} bytes")
+    begin = start + CHUNK_HEADER
+    packed = _logical_bytes(files, i, begin + at, length)
+    sizes = _varints(_plain(head[0], memoryview(packed)))
+    if len(sizes) != kind >> 8 or int(sizes.sum()) != decoded:
+        raise ValueError(f"a chunk of {kind >> 8} records and {decoded} bytes has {len(sizes)} records of {int(sizes.sum())} bytes")
+    hash = _cpu.HighwayHash()
+    for data in (head[:at], packed):
+        hash.append(np.frombuffer(data, np.uint8))
+
+    def parts() -> Iterator[bytes]:
+        found, inflate = 0, None if head[0] == 0 else _decompressor(head[0])
+        for first in range(at + length, size, _PART):
+            data = _logical_bytes(files, i, begin + first, min(_PART, size - first))
+            hash.append(np.frombuffer(data, np.uint8))
+            if inflate is not None:
+                data = inflate(data[_varint(data, 0)[1] if first == at + length else 0 :])
+            found += len(data)
+            if first + _PART >= size:
+                if hash.finish() != data_check:
+                    raise ValueError("the checksum of a chunk is wrong")
+                if found != decoded:
+                    raise ValueError(f"a chunk's records have {found} bytes, {decoded} were expected")
+            yield data
+
+    return sizes, parts()
 
 
 def _varints(data: Any) -> np.ndarray:
-    """Numbers one after another, ``i64[n]``."""
+    """Numbers one after another; bytes where all are so small."""
     raw, found = np.frombuffer(data, np.uint8), [np.zeros(0, np.int64)]
+    if raw.max(initial=0) < 128:
+        return raw
     if len(raw) and raw[-1] >= 128:
         raise ValueError("a number is damaged")
     begin = 0
@@ -265,22 +346,42 @@ def _varints(data: Any) -> np.ndarray:
     return np.concatenate(found)
 
 
-def _plain(compression: int, data: memoryview) -> memoryview:
-    if compression == 0:
-        return data
+def _zstandard(compression: int) -> Any:
+    """The package. ValueError where `compression` is another one than zstd."""
     if compression != ord("z"):
         name = {ord("b"): "Brotli", ord("s"): "Snappy"}.get(compression, f"method {compression}")
         raise ValueError(f"a chunk is compressed by {name}; zstd and none are read")
-    size, at = _varint(data, 0)
     try:
         import zstandard
     except ImportError as e:
         raise ImportError('zstd of ArrayRecord files needs zstandard: pip install "jaxdali[array_record]"') from e
+    return zstandard
+
+
+def _plain(compression: int, data: memoryview) -> memoryview:
+    if compression == 0:
+        return data
+    zstandard = _zstandard(compression)
+    size, at = _varint(data, 0)
     _threads.zstd = decompressor = getattr(_threads, "zstd", None) or zstandard.ZstdDecompressor()
     try:
         return memoryview(decompressor.decompress(data[at:], max_output_size=size))
     except zstandard.ZstdError as e:
         raise ValueError(f"a chunk can't be decompressed: {e}") from e
+
+
+def _decompressor(compression: int) -> Callable[[bytes], bytes]:
+    """Decompresses what comes in parts. Raises ValueError."""
+    zstandard = _zstandard(compression)
+    inflate = zstandard.ZstdDecompressor().decompressobj()
+
+    def part(data: bytes) -> bytes:
+        try:
+            return inflate.decompress(data)
+        except zstandard.ZstdError as e:
+            raise ValueError(f"a chunk can't be decompressed: {e}") from e
+
+    return part
 
 
 def _varint(data: Any, at: int) -> tuple[int, int]:

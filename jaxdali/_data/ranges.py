@@ -35,14 +35,24 @@ class Ranges:
         self._file_sizes = np.array(files.sizes, np.int64)
         for first in range(0, len(file), _CHECKED):
             here = slice(first, first + _CHECKED)
-            a, n = np.asarray(start[here], np.int64), np.asarray(size[here], np.int64)
+            a, n = self._inside(np.asarray(start[here], np.int64), np.asarray(size[here], np.int64))
             wrong = (a < 0) | (n < 0) | (a > self._file_sizes[file[here]] - n)
             if wrong.any():
                 i = int(wrong.argmax())
                 path, most = files.path(int(file[first + i])), self._file_sizes[file[first + i]]
                 raise RuntimeError(f"{path}: {n[i]} bytes from {a[i]} on are none of its {most}; is the index that of another file?")
         # Ten million records are no rarity: as few bytes for each as will do.
-        self.file, self.start, self.size = (np.asarray(a, np.min_scalar_type(int(a.max(initial=0)))) for a in (file, start, size))
+        self.file, self.start, self.size = narrowed(file), narrowed(start), narrowed(size)
+
+    @staticmethod
+    def _inside(start: np.ndarray, size: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """First byte and number of bytes in the file, ``i64[n]``, of ranges."""
+        return start, size
+
+    def _place(self, i: int) -> tuple[int, int]:
+        """The same of range `i`."""
+        first, size = self._inside(self.start[i : i + 1].astype(np.int64), self.size[i : i + 1].astype(np.int64))
+        return int(first[0]), int(size[0])
 
     def __len__(self) -> int:
         return len(self.file)
@@ -59,7 +69,7 @@ class Ranges:
 
     def name(self, i: int) -> str:
         """File and place, for messages."""
-        return f"{self.files.path(int(self.file[i]))}, {self.size[i]} bytes from {self.start[i]} on"
+        return f"{self.files.path(int(self.file[i]))}, {self.size[i]} bytes from {self._place(i)[0]} on"
 
     def read(self, i: int) -> bytes:
         """One range. Raises OSError, whose `filename` is the file's path."""
@@ -70,7 +80,7 @@ class Ranges:
         self.store.ahead(map(self._range, index.tolist()), now)
 
     def _range(self, i: int) -> Range:
-        return Range(self.files.path(int(self.file[i])), int(self.start[i]), int(self.size[i]))
+        return Range(self.files.path(int(self.file[i])), *self._place(i))
 
     @staticmethod
     def read_batch(ctx: HostContext, parts: Sequence[tuple[Ranges, np.ndarray]]) -> Packed:
@@ -105,6 +115,12 @@ class Ranges:
         _cpu.read_ranges(self.files.table, file, start, data, places, sizes, self._file_sizes, error, ctx.pool)
         for k in np.flatnonzero(error).tolist():
             ctx.fail(first + k, Status.READ_ERROR, f"{self.name(int(index[k]))}: {why(int(error[k]))}")
+
+
+def narrowed(x: np.ndarray) -> np.ndarray:
+    """Numbers that are not negative, of a type with as few bytes as will do; not copied where it has so few."""
+    dtype = np.min_scalar_type(int(x.max(initial=0)))
+    return x if x.dtype.itemsize == dtype.itemsize else x.astype(dtype)
 
 
 def why(error: int) -> str:

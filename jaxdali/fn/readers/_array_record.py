@@ -16,12 +16,17 @@ from ..._core.graph import DataNode
 from ..._core.operator_function import operator_function
 from ..._core.values import Spec
 from ..._cpu import Status
-from ..._data.array_record import BlockedRanges, PlainRecords, chunk_table, logical, only_record_of, records_of
+from ..._data.array_record import BlockedRanges, PlainRecords, chunk_table, only_record_of, record_begin, records_of
 from ..._data.files import Files, Paths
 from ..._data.listed import OnError, Reader, ReaderHints, Records
 from ..._data.storage import Storage
 
 _KEPT = 8  # chunks of several records that are kept decoded
+
+
+def _joined(parts: Sequence[np.ndarray]) -> np.ndarray:
+    """One after another; one part is not copied."""
+    return np.concatenate(parts) if len(parts) > 1 else parts[0]
 
 
 class _ArrayRecords(Records):
@@ -31,33 +36,29 @@ class _ArrayRecords(Records):
 
     def __init__(self, op: ReadArrayRecord):
         files = Files.of(op.path, op.storage)
-        tables, ends, plain, per_file = [], [], True, []
+        tables, digest = [], files.digest.copy()
         for i in range(len(files)):
             try:
-                table, footer, uncompressed = chunk_table(files, i)
+                tables.append(chunk_table(files, i, digest))
             except (ValueError, KeyError, IndexError, AttributeError, OSError) as e:  # the middle ones: of messages that are others
                 raise RuntimeError(f"{files.path(i)}: {e}") from e
-            tables.append(table)
-            ends.append(np.append(table[1:, 0], footer))
-            plain = plain and uncompressed
-            per_file.append(int(table[:, 2].sum()))
-        table = np.concatenate(tables)
-        self.bounds = np.cumsum([0, *per_file])
+        self.digest = digest.hexdigest()[:16]
+        self.bounds = np.cumsum([0, *(int(t.records.sum()) for t in tables)])
         if not self.bounds[-1]:
             raise RuntimeError(f"there are no records in {', '.join(map(files.path, range(len(files))))}")
-        file = np.repeat(np.arange(len(files)), [len(t) for t in tables])
-        start, size, counts = logical(table[:, 0]), table[:, 1], table[:, 2]
-        self._direct = plain and bool((counts == 1).all()) and not files.remote
+        file = np.repeat(np.arange(len(files), dtype=np.min_scalar_type(len(files))), [len(t.start) for t in tables])
+        counts = _joined([t.records for t in tables])
+        self._direct = all(t.plain for t in tables) and bool((counts == 1).all()) and not files.remote
         self._first = None  # record of each chunk, where they have several
         if self._direct:
-            self.stored = PlainRecords(files, file, start, size)
+            for t in tables:
+                t.start += record_begin(t.size)
+            self.stored = PlainRecords(files, file, _joined([t.start for t in tables]), _joined([t.size for t in tables]))
         else:
             if (counts != 1).any():
-                self._first = np.append(0, np.cumsum(counts))
-            self.stored = BlockedRanges(files, file, start, logical(np.concatenate(ends)) - start)
-        digest = files.digest.copy()
-        digest.update(table.tobytes())
-        self.digest = digest.hexdigest()[:16]
+                self._first = np.append(0, np.cumsum(counts, dtype=np.int64))
+            sizes = _joined([np.diff(t.start, append=t.end) for t in tables])
+            self.stored = BlockedRanges(files, file, _joined([t.start for t in tables]), sizes)
         self._decoded: collections.OrderedDict[int, list[memoryview]] = collections.OrderedDict()
         self._lock = threading.Lock()
 

@@ -1,6 +1,7 @@
 """readers.array_record: files that the array_record package wrote (tests/data/array_record.json), damaged ones, large tables."""
 
 import base64
+import hashlib
 import json
 import zlib
 
@@ -10,7 +11,7 @@ import pytest
 import riegeli
 
 from jaxdali import SampleError, _cpu, fn, pipeline_def
-from jaxdali._data.array_record import _entries, chunk_table, joined, logical, physical, records_of
+from jaxdali._data.array_record import chunk_table, joined, logical, physical, records_of
 from jaxdali._data.files import Files
 
 FILES = {k: zlib.decompress(base64.b64decode(v)) for k, v in json.loads((places.ROOT / "tests/data/array_record.json").read_text()).items()}
@@ -116,7 +117,7 @@ def test_wrong_checksums_are_errors_of_their_records(tmp_path, zstd, at, why):
     path = tmp_path / "x.array_record"
     riegeli.array_record(path, [b"%d" % i * 50 for i in range(4)], zstd=zstd)
     data = bytearray(path.read_bytes())
-    start = chunk_table(Files.of(path, None), 0)[0][2, 0]  # of record 2
+    start = int(physical(chunk_table(Files.of(path, None), 0, hashlib.sha256()).start[2]))  # of record 2
     data[start + at] ^= 1
     path.write_bytes(data)
 
@@ -164,16 +165,33 @@ def test_damage_never_does_more_than_an_error(tmp_path, seed):
         path = tmp_path / "x"
         path.write_bytes(data)
         try:
-            table, end, _ = chunk_table(Files.of(path, None), 0)
-            for start in table[:, 0].tolist():
-                records_of(joined(bytes(data[start:end]), start))
+            table = chunk_table(Files.of(path, None), 0, hashlib.sha256())
+            for start in physical(table.start).tolist():
+                records_of(joined(bytes(data[start : physical(table.end)]), start))
         except (ValueError, KeyError, IndexError, AttributeError):
             pass
 
 
-def test_large_tables_are_parsed_in_parts(monkeypatch):
+@pytest.mark.parametrize("zstd", [False, True])
+def test_large_tables_are_parsed_in_parts(tmp_path, monkeypatch, zstd):
+    if zstd:
+        pytest.importorskip("zstandard")
+    path = tmp_path / "x.array_record"
+    sizes = [i * i % 700 for i in range(200)]
+    riegeli.array_record(path, [bytes([i]) * n for i, n in enumerate(sizes)], group=3, zstd=zstd)
     monkeypatch.setattr("jaxdali._data.array_record._AT_ONCE", 7)
-    entries = [(64 + 1000 * i, i % 3 * 100, 1 + i % 2) for i in range(40)]
-    messages = [riegeli.field(1, a) + (riegeli.field(2, b) if b else b"") + riegeli.field(3, c) for a, b, c in entries]
-    table = _entries(np.array([len(m) for m in messages]), memoryview(b"".join(messages)))
-    assert [tuple(row) for row in table.tolist()] == entries
+    monkeypatch.setattr("jaxdali._data.array_record._PART", 50)
+    digest = hashlib.sha256()
+    table = chunk_table(Files.of(path, None), 0, digest)
+    assert table.size.tolist() == [sum(sizes[i : i + 3]) for i in range(0, 200, 3)]
+    assert table.records.tolist() == [3] * 66 + [2]
+    rows = np.stack([physical(table.start), table.size, table.records], axis=1)
+    assert digest.digest() == hashlib.sha256(rows.astype(np.int64).tobytes()).digest()
+    data = path.read_bytes()
+    ends = [*table.start[1:].tolist(), table.end]
+    found = [
+        bytes(x)
+        for start, end in zip(table.start.tolist(), ends)
+        for x in records_of(joined(data[physical(start) : physical(end)], int(physical(start))))
+    ]
+    assert found == [bytes([i]) * n for i, n in enumerate(sizes)]
