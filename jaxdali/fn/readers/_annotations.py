@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import functools
 import json
+import operator
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import chain
 from typing import Any
 
@@ -102,18 +105,17 @@ def read_annotations(
       RuntimeError: it can't be read, or has another form.
     """
     try:
-        document = json.loads(store.read(plain(path)))
-        ids, names, sizes = _images(document["images"])
-        objects = document.get("annotations", [])
-        boxes = _boxes(objects)
-        image_ids = np.array([a["image_id"] for a in objects], np.int64)
+        pictures, objects, categories, get = _document(store.read(plain(path)), segmentations)
+        ids, names, sizes = _images(pictures, get)
+        boxes = _boxes(list(map(get("bbox"), objects)))
+        image_ids = np.array(list(map(get("image_id"), objects)), np.int64)
         image = np.searchsorted(ids, image_ids)  # of each object
         kept = (boxes[:, 2:].min(axis=1) >= size_threshold) & (np.append(ids, 0)[image] == image_ids) & (image < len(ids))
         if not include_iscrowd:
-            kept &= ~np.array([bool(a.get("iscrowd")) for a in objects], bool)
-        labels = np.array([a["category_id"] for a in objects], np.int64)
+            kept &= ~np.array(list(map(get("iscrowd"), objects)), bool)
+        labels = np.array(list(map(get("category_id"), objects)), np.int64)
         if not avoid_class_remapping:
-            labels = _remapped(labels, kept, document.get("categories", []))
+            labels = _remapped(labels, kept, list(map(get("id"), categories)))
 
         order = np.arange(len(ids))
         if images is not None:
@@ -133,7 +135,8 @@ def read_annotations(
             rows[:, 2:] += rows[:, :2]
         if ratio:
             rows /= np.tile(scales, 2)
-        outlines = [objects[k].get("segmentation") for k in index.tolist()] if segmentations else []
+        outline = get("segmentation")
+        outlines = [outline(objects[k]) for k in index.tolist()] if segmentations else []
         runs: dict[int, list[tuple[int, Any]]] = {}
         for k in [k for k, x in enumerate(outlines) if isinstance(x, dict)]:
             runs.setdefault(int(np.searchsorted(ends, k, "right")), []).append((int(place[k]), outlines[k]))
@@ -153,17 +156,53 @@ def read_annotations(
         raise RuntimeError(f"{os.fspath(path)} has not the form of COCO's annotations: {type(e).__name__}: {e}") from e
 
 
-def _images(images: Sequence[Any]) -> tuple[np.ndarray, list[str], np.ndarray]:
+def _document(
+    content: bytes, segmentations: bool
+) -> tuple[Sequence[Any], Sequence[Any], Sequence[Any], Callable[[str], Callable[[Any], Any]]]:
+    """Images, annotations and categories of a file, and what gets their fields by name."""
+    try:
+        import msgspec
+    except ImportError:
+        pass
+    else:
+        with contextlib.suppress(msgspec.MsgspecError):  # the other parser says what is wrong, if it is more than an uncommon type
+            document = _decoder(segmentations).decode(content)
+            return document.images, document.annotations, document.categories, operator.attrgetter
+    document = json.loads(content)
+    objects = document.get("annotations", [])
+    for x in objects:
+        x.setdefault("iscrowd", 0)
+        x.setdefault("segmentation", None)
+    return document["images"], objects, document.get("categories", []), operator.itemgetter
+
+
+@functools.cache
+def _decoder(segmentations: bool) -> Any:
+    """One that makes objects of the wanted fields alone: in a sixth of the time."""
+    import msgspec
+
+    image = msgspec.defstruct("Image", [("id", int), ("file_name", str), ("width", float), ("height", float)], gc=False)
+    fields: list[Any] = [("image_id", int), ("category_id", int), ("bbox", tuple[float, float, float, float])]
+    fields.append(("iscrowd", int | bool | None, 0))
+    if segmentations:
+        fields.append(("segmentation", Any, None))
+    annotation = msgspec.defstruct("Annotation", fields, gc=segmentations)
+    category = msgspec.defstruct("Category", [("id", int)], gc=False)
+    parts = [("images", list[image]), ("annotations", list[annotation], []), ("categories", list[category], [])]
+    return msgspec.json.Decoder(msgspec.defstruct("Document", parts))
+
+
+def _images(images: Sequence[Any], get: Callable[[str], Callable[[Any], Any]]) -> tuple[np.ndarray, list[str], np.ndarray]:
     """Ids, in their order, names and sizes of images; of those with the same id the last."""
-    ids = np.array([x["id"] for x in images], np.int64)
-    sizes = np.array([(x["width"], x["height"]) for x in images], np.float32).reshape(-1, 2)
+    ids = np.array(list(map(get("id"), images)), np.int64)
+    sizes = np.array([list(map(get(side), images)) for side in ("width", "height")], np.float32).T
     ids, last = np.unique(ids[::-1], return_index=True)
     index = len(images) - 1 - last
-    return ids, [str(images[i]["file_name"]) for i in index.tolist()], sizes[index]
+    name = get("file_name")
+    return ids, [str(name(images[i])) for i in index.tolist()], sizes[index]
 
 
-def _boxes(objects: Sequence[Any]) -> np.ndarray:
-    boxes = [a["bbox"] for a in objects]
+def _boxes(boxes: Sequence[Any]) -> np.ndarray:
     sizes = np.fromiter(map(len, boxes), np.int64, len(boxes))
     if len(wrong := np.flatnonzero(sizes != 4)):
         raise ValueError(f"the bbox of annotation {wrong[0]} has {sizes[wrong[0]]} numbers, not 4")
@@ -175,7 +214,7 @@ def _boxes(objects: Sequence[Any]) -> np.ndarray:
 
 def _remapped(labels: np.ndarray, kept: np.ndarray, categories: Sequence[Any]) -> np.ndarray:
     """Classes numbered from 1, in the order of the categories. ValueError where an object that is kept has none of these."""
-    classes = {int(x["id"]): k for k, x in enumerate(categories, 1)}
+    classes = {int(x): k for k, x in enumerate(categories, 1)}
     values, which = np.unique(labels, return_inverse=True)
     found = np.array([classes.get(x, 0) for x in values.tolist()], np.int64)[which]
     if len(unknown := np.flatnonzero(kept & (found == 0))):

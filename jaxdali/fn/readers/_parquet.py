@@ -3,129 +3,25 @@
 from __future__ import annotations
 
 import collections
-import dataclasses
 import io
 import os
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Annotated, Any, ClassVar, Literal, Unpack
 
 import numpy as np
 
-from ... import _cpu
 from ..._core.context import HostContext
 from ..._core.declaration import Range as Limits
 from ..._core.graph import DataNode
 from ..._core.operator_function import operator_function
-from ..._core.ragged import Packed, plan_offsets
-from ..._core.values import Spec
 from ..._data.files import Files, Paths, as_list
 from ..._data.listed import OnError, Reader, ReaderHints, Records
 from ..._data.storage import Range, Storage, Store, is_url, join
+from ._columns import Column, column_of, import_pyarrow, joined, spec_of
 
 _KEPT_BYTES = 512 << 20  # of row groups that are kept decoded
-
-
-def _pyarrow() -> Any:
-    try:
-        import pyarrow
-        import pyarrow.parquet
-    except ImportError as e:
-        raise ImportError('readers.parquet needs pyarrow: pip install "jaxdali[parquet]"') from e
-    return pyarrow
-
-
-def _spec_of(name: str, kind: Any) -> Spec:
-    """Of a column. RuntimeError where its type is none of those that are read."""
-    pa = _pyarrow()
-    t = pa.types
-    if t.is_dictionary(kind):
-        kind = kind.value_type
-    if t.is_struct(kind) and kind.get_field_index("bytes") >= 0:  # an image or sound as Hugging Face's datasets write it
-        kind = kind.field("bytes").type
-    if t.is_binary(kind) or t.is_large_binary(kind) or t.is_string(kind) or t.is_large_string(kind):
-        return Spec(np.dtype(np.uint8), 1, None)
-    if t.is_boolean(kind) or t.is_integer(kind) or t.is_floating(kind):
-        return Spec(np.dtype(kind.to_pandas_dtype()), 0, ())
-    if t.is_list(kind) or t.is_large_list(kind) or t.is_fixed_size_list(kind):
-        of = kind.value_type
-        if t.is_boolean(of) or t.is_integer(of) or t.is_floating(of):
-            dtype = np.dtype(of.to_pandas_dtype())
-            return Spec(dtype, 1, (kind.list_size,) if t.is_fixed_size_list(kind) else None)
-    raise RuntimeError(f"{name} is of type {kind}; numbers, texts, bytes, lists of numbers, and images (bytes, path) are read")
-
-
-@dataclasses.dataclass(frozen=True)
-class _Column:
-    """The rows of a column, as arrays.
-
-    Attributes:
-      values: of the rows one after another; offsets: ``i64[rows + 1]``, where each row's begin; None: a row is an element of `values`.
-      valid: ``bool[rows]``; None: all are.
-      other: where a row is that is not valid; None: nowhere.
-    """
-
-    values: np.ndarray
-    offsets: np.ndarray | None
-    valid: np.ndarray | None
-    other: Callable[[int], np.ndarray] | None = None
-
-    def row(self, i: int) -> np.ndarray:
-        """Row `i`. ValueError where there is none."""
-        if self.valid is not None and not self.valid[i]:
-            if self.other is None:
-                raise ValueError("it is null")
-            return self.other(i)
-        return self.values[i] if self.offsets is None else self.values[self.offsets[i] : self.offsets[i + 1]]
-
-
-def _column_of(column: Any, fetch: Callable[[str], bytes]) -> _Column:
-    """The rows of pyarrow's column. `fetch` gets a file that an image names instead of holding it."""
-    pa = _pyarrow()
-    t = pa.types
-    if isinstance(column, pa.ChunkedArray):
-        column = column.chunk(0) if column.num_chunks == 1 else pa.concat_arrays(column.chunks)
-    if t.is_dictionary(column.type):
-        column = column.dictionary_decode()
-    if t.is_struct(column.type):
-        where = column.field("path") if column.type.get_field_index("path") >= 0 else None
-
-        def beside(i: int) -> np.ndarray:
-            if where is None or not where[i].is_valid:
-                raise ValueError("it has neither bytes nor a path")
-            return np.frombuffer(fetch(where[i].as_py()), np.uint8)
-
-        inside = _column_of(column.field("bytes"), fetch)
-        valid = _valid(column.field("bytes")) & _valid(column)
-        return dataclasses.replace(inside, valid=None if valid.all() else valid, other=beside)
-    valid = None if not column.null_count else _valid(column)
-    if t.is_binary(column.type) or t.is_string(column.type) or t.is_large_binary(column.type) or t.is_large_string(column.type):
-        offsets = _buffer(column, 1, np.int64 if str(column.type).startswith("large") else np.int32, column.offset, len(column) + 1)
-        data = column.buffers()[2]
-        return _Column(np.frombuffer(data, np.uint8) if data is not None else np.zeros(0, np.uint8), offsets, valid)
-    if t.is_fixed_size_list(column.type):
-        size = column.type.list_size
-        first = column.offset * size
-        return _Column(_numbers(column.values)[first : first + len(column) * size].reshape(len(column), size), None, valid)
-    if t.is_list(column.type) or t.is_large_list(column.type):
-        return _Column(_numbers(column.values), column.offsets.to_numpy(), valid)
-    return _Column(_numbers(column), None, valid)
-
-
-def _valid(column: Any) -> np.ndarray:
-    return column.is_valid().to_numpy(zero_copy_only=False) if column.null_count else np.ones(len(column), bool)
-
-
-def _numbers(column: Any) -> np.ndarray:
-    if column.null_count:
-        column = column.fill_null(False if _pyarrow().types.is_boolean(column.type) else 0)
-    return column.to_numpy(zero_copy_only=False)
-
-
-def _buffer(column: Any, which: int, dtype: Any, first: int, count: int) -> np.ndarray:
-    buffer = column.buffers()[which]
-    return np.frombuffer(buffer, dtype, count, first * np.dtype(dtype).itemsize) if buffer is not None else np.zeros(count, dtype)
 
 
 class _Span(io.RawIOBase):
@@ -167,7 +63,7 @@ class _Table:
     """One file: its schema, its groups of rows, and how one is read. Not for several threads at once."""
 
     def __init__(self, files: Files, i: int):
-        pa = _pyarrow()
+        pa = import_pyarrow()
         assert files.sizes is not None
         path, size = files.path(i), files.sizes[i]
         self.lock = threading.Lock()
@@ -224,32 +120,11 @@ class _Table:
             return self._file.read_row_group(group, columns=list(columns), use_threads=False)
 
 
-def _joined(ctx: HostContext, k: int, spec: Spec, columns: Sequence[_Column], which: np.ndarray, row: np.ndarray) -> Any:
-    """Output `k`: rows of a column in groups, `columns`. Sample i is ``row[i]`` of group ``which[i]``; all are valid."""
-    if spec.shape is not None:
-        out = np.empty((ctx.N, *spec.shape), spec.dtype)
-        for g, column in enumerate(columns):
-            out[which == g] = column.values[row[which == g]]
-        return out
-    begin, size = np.empty(ctx.N, np.int64), np.empty((ctx.N, 1), np.int64)
-    for g, column in enumerate(columns):
-        assert column.offsets is not None
-        rows = row[which == g]
-        begin[which == g] = column.offsets[rows]
-        size[which == g, 0] = column.offsets[rows + 1] - column.offsets[rows]
-    offsets, need = plan_offsets(size, ctx.S)
-    packed = Packed(ctx.empty(need, spec.dtype, k), offsets, size)
-    item, buffers = spec.dtype.itemsize, [column.values.view(np.uint8) for column in columns]
-    data = packed.data.reshape(-1).view(np.uint8)
-    _cpu.copy_parts(buffers, which, begin * item, data, packed.starts * item, size[:, 0] * item, ctx.pool)
-    return packed
-
-
 class _Rows(Records):
     """Rows of files. A row is read with all of its group, which is kept: groups near each other in the order are read once."""
 
     def __init__(self, op: ReadParquet):
-        pa = _pyarrow()
+        pa = import_pyarrow()
         self._files = files = Files.of(op.path, op.storage)
         self._columns = as_list(op.columns)
         self._tables, where, sizes, per_file = [], [], [], []
@@ -262,7 +137,7 @@ class _Rows(Records):
             missing = [c for c in self._columns if c not in names]
             if missing:
                 raise RuntimeError(f"{files.path(i)}: there is no column {missing[0]!r}; it has {', '.join(names)}")
-            specs = tuple(_spec_of(f"{files.path(i)}: column {c!r}", table.schema.field(c).type) for c in self._columns)
+            specs = tuple(spec_of(f"{files.path(i)}: column {c!r}", table.schema.field(c).type) for c in self._columns)
             if i and specs != self.specs:
                 raise RuntimeError(f"{files.path(i)}: its columns differ in type from those of {files.path(0)}")
             self.specs = specs
@@ -278,7 +153,7 @@ class _Rows(Records):
         digest = files.digest.copy()
         digest.update(repr((self._columns, sizes)).encode())
         self.digest = digest.hexdigest()[:16]
-        self._decoded: collections.OrderedDict[int, tuple[int, list[_Column]]] = collections.OrderedDict()
+        self._decoded: collections.OrderedDict[int, tuple[int, list[Column]]] = collections.OrderedDict()
         self._lock = threading.Lock()
         self._reading: dict[int, threading.Lock] = collections.defaultdict(threading.Lock)
 
@@ -304,7 +179,7 @@ class _Rows(Records):
         file, g = self._groups[group]
         return [Range(self._files.path(file), begin, size) for begin, size in self._tables[file].ranges(g, self._columns)]
 
-    def _group(self, group: int) -> list[_Column]:
+    def _group(self, group: int) -> list[Column]:
         """The columns of a group of rows."""
         self._tables[self._groups[group][0]].check()
         with self._lock:
@@ -317,7 +192,7 @@ class _Rows(Records):
             file, g = self._groups[group]
             fetched = {r.start: self._files.store.read(*r) for r in self._ranges(group)}
             table = self._tables[file].read(g, self._columns, fetched)
-            columns = [_column_of(table.column(c), lambda name: self._beside(file, name)) for c in self._columns]
+            columns = [column_of(table.column(c), lambda name: self._beside(file, name)) for c in self._columns]
             with self._lock:
                 self._decoded[group] = table.nbytes, columns
                 while len(self._decoded) > 1 and sum(n for n, _ in self._decoded.values()) > _KEPT_BYTES:
@@ -330,7 +205,7 @@ class _Rows(Records):
 
     def read(self, i: int) -> list[np.ndarray]:
         group = int(np.searchsorted(self._first, i, "right")) - 1
-        pa = _pyarrow()
+        pa = import_pyarrow()
         try:
             found = []
             for name, column in zip(self._columns, self._group(group)):
@@ -351,13 +226,13 @@ class _Rows(Records):
             which.append(inverse + len(columns))
             try:
                 columns += (map if ctx.num_threads == 1 else threads.map)(records._group, groups.tolist())
-            except (_pyarrow().ArrowException, ValueError, OSError):  # read one by one, each says what is wrong with it
+            except (import_pyarrow().ArrowException, ValueError, OSError):  # read one by one, each says what is wrong with it
                 return super().read_batch(ctx, parts, threads)
         if any(column.valid is not None for group in columns for column in group):
             return super().read_batch(ctx, parts, threads)
         specs = parts[0][0].specs
         return tuple(
-            _joined(ctx, k, spec, list(of), np.concatenate(which), np.concatenate(row))
+            joined(ctx, k, spec, list(of), np.concatenate(which), np.concatenate(row))
             for k, (spec, of) in enumerate(zip(specs, zip(*columns)))
         )
 

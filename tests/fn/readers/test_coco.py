@@ -3,6 +3,7 @@
 import json
 import os
 import sys
+from typing import Any
 
 import numpy as np
 import pytest
@@ -88,6 +89,25 @@ def test_pixels_that_can_not_be_drawn(folder, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "pycocotools", None)
     with pytest.raises(ImportError, match=r'pixelwise_masks .*pip install "jaxdali\[coco\]"'):
         labels(of(annotations_file=folder / "coco.json"))
+
+
+def test_both_parsers_read_the_same(folder, tmp_path, monkeypatch):
+    document = json.loads((folder / "coco.json").read_text())
+    document["annotations"][0]["iscrowd"] = True
+    document["annotations"][0]["image_id"] += 0.0
+    (tmp_path / "x.json").write_text(json.dumps(document | {"licenses": [{"id": None}]}))
+
+    def read() -> list[list[Any]]:
+        @pipeline_def(batch_size=4, num_threads=1)
+        def pipeline():
+            masks = {"polygon_masks": True, "image_ids": True, "include_iscrowd": False}
+            return tuple(fn.readers.coco(file_root=folder / "images", annotations_file=tmp_path / "x.json", **masks))
+
+        return [[np.asarray(x).tolist() for x in output] for output in pipeline().run()]
+
+    fast = read()
+    monkeypatch.setitem(sys.modules, "msgspec", None)
+    assert read() == fast
 
 
 def test_boxes_of_another_form(folder, tmp_path):

@@ -1,0 +1,136 @@
+"""Columns of Arrow tables as arrays."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ... import _cpu
+from ..._core.context import HostContext
+from ..._core.ragged import Packed, plan_offsets
+from ..._core.values import Spec
+
+
+def import_pyarrow() -> Any:
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError as e:
+        raise ImportError('readers.parquet needs pyarrow: pip install "jaxdali[parquet]"') from e
+    return pyarrow
+
+
+def spec_of(name: str, kind: Any) -> Spec:
+    """Of a column. RuntimeError where its type is none of those that are read."""
+    pa = import_pyarrow()
+    t = pa.types
+    if t.is_dictionary(kind):
+        kind = kind.value_type
+    if t.is_struct(kind) and kind.get_field_index("bytes") >= 0:  # an image or sound as Hugging Face's datasets write it
+        kind = kind.field("bytes").type
+    if t.is_binary(kind) or t.is_large_binary(kind) or t.is_string(kind) or t.is_large_string(kind):
+        return Spec(np.dtype(np.uint8), 1, None)
+    if t.is_boolean(kind) or t.is_integer(kind) or t.is_floating(kind):
+        return Spec(np.dtype(kind.to_pandas_dtype()), 0, ())
+    if t.is_list(kind) or t.is_large_list(kind) or t.is_fixed_size_list(kind):
+        of = kind.value_type
+        if t.is_boolean(of) or t.is_integer(of) or t.is_floating(of):
+            dtype = np.dtype(of.to_pandas_dtype())
+            return Spec(dtype, 1, (kind.list_size,) if t.is_fixed_size_list(kind) else None)
+    raise RuntimeError(f"{name} is of type {kind}; numbers, texts, bytes, lists of numbers, and images (bytes, path) are read")
+
+
+@dataclasses.dataclass(frozen=True)
+class Column:
+    """The rows of a column, as arrays.
+
+    Attributes:
+      values: of the rows one after another; offsets: ``i64[rows + 1]``, where each row's begin; None: a row is an element of `values`.
+      valid: ``bool[rows]``; None: all are.
+      other: where a row is that is not valid; None: nowhere.
+    """
+
+    values: np.ndarray
+    offsets: np.ndarray | None
+    valid: np.ndarray | None
+    other: Callable[[int], np.ndarray] | None = None
+
+    def row(self, i: int) -> np.ndarray:
+        """Row `i`. ValueError where there is none."""
+        if self.valid is not None and not self.valid[i]:
+            if self.other is None:
+                raise ValueError("it is null")
+            return self.other(i)
+        return self.values[i] if self.offsets is None else self.values[self.offsets[i] : self.offsets[i + 1]]
+
+
+def column_of(column: Any, fetch: Callable[[str], bytes]) -> Column:
+    """The rows of pyarrow's column. `fetch` gets a file that an image names instead of holding it."""
+    pa = import_pyarrow()
+    t = pa.types
+    if isinstance(column, pa.ChunkedArray):
+        column = column.chunk(0) if column.num_chunks == 1 else pa.concat_arrays(column.chunks)
+    if t.is_dictionary(column.type):
+        column = column.dictionary_decode()
+    if t.is_struct(column.type):
+        where = column.field("path") if column.type.get_field_index("path") >= 0 else None
+
+        def beside(i: int) -> np.ndarray:
+            if where is None or not where[i].is_valid:
+                raise ValueError("it has neither bytes nor a path")
+            return np.frombuffer(fetch(where[i].as_py()), np.uint8)
+
+        inside = column_of(column.field("bytes"), fetch)
+        valid = _valid(column.field("bytes")) & _valid(column)
+        return dataclasses.replace(inside, valid=None if valid.all() else valid, other=beside)
+    valid = None if not column.null_count else _valid(column)
+    if t.is_binary(column.type) or t.is_string(column.type) or t.is_large_binary(column.type) or t.is_large_string(column.type):
+        offsets = _buffer(column, 1, np.int64 if str(column.type).startswith("large") else np.int32, column.offset, len(column) + 1)
+        data = column.buffers()[2]
+        return Column(np.frombuffer(data, np.uint8) if data is not None else np.zeros(0, np.uint8), offsets, valid)
+    if t.is_fixed_size_list(column.type):
+        size = column.type.list_size
+        first = column.offset * size
+        return Column(_numbers(column.values)[first : first + len(column) * size].reshape(len(column), size), None, valid)
+    if t.is_list(column.type) or t.is_large_list(column.type):
+        return Column(_numbers(column.values), column.offsets.to_numpy(), valid)
+    return Column(_numbers(column), None, valid)
+
+
+def _valid(column: Any) -> np.ndarray:
+    return column.is_valid().to_numpy(zero_copy_only=False) if column.null_count else np.ones(len(column), bool)
+
+
+def _numbers(column: Any) -> np.ndarray:
+    if column.null_count:
+        column = column.fill_null(False if import_pyarrow().types.is_boolean(column.type) else 0)
+    return column.to_numpy(zero_copy_only=False)
+
+
+def _buffer(column: Any, which: int, dtype: Any, first: int, count: int) -> np.ndarray:
+    buffer = column.buffers()[which]
+    return np.frombuffer(buffer, dtype, count, first * np.dtype(dtype).itemsize) if buffer is not None else np.zeros(count, dtype)
+
+
+def joined(ctx: HostContext, k: int, spec: Spec, columns: Sequence[Column], which: np.ndarray, row: np.ndarray) -> Any:
+    """Output `k`: rows of a column in groups, `columns`. Sample i is ``row[i]`` of group ``which[i]``; all are valid."""
+    if spec.shape is not None:
+        out = np.empty((ctx.N, *spec.shape), spec.dtype)
+        for g, column in enumerate(columns):
+            out[which == g] = column.values[row[which == g]]
+        return out
+    begin, size = np.empty(ctx.N, np.int64), np.empty((ctx.N, 1), np.int64)
+    for g, column in enumerate(columns):
+        assert column.offsets is not None
+        rows = row[which == g]
+        begin[which == g] = column.offsets[rows]
+        size[which == g, 0] = column.offsets[rows + 1] - column.offsets[rows]
+    offsets, need = plan_offsets(size, ctx.S)
+    packed = Packed(ctx.empty(need, spec.dtype, k), offsets, size)
+    item, buffers = spec.dtype.itemsize, [column.values.view(np.uint8) for column in columns]
+    data = packed.data.reshape(-1).view(np.uint8)
+    _cpu.copy_parts(buffers, which, begin * item, data, packed.starts * item, size[:, 0] * item, ctx.pool)
+    return packed
