@@ -78,7 +78,7 @@ class ArchiveSamples:
         at, count, width = 0, -1, 0
         for lines in chunks(path, self._files.store):
             if not at:
-                size = len(lines) if is_url(plain(path)) else os.path.getsize(path)
+                size = len(lines) if is_url(plain(path)) else os.path.getsize(plain(path))
                 head, _, lines = lines.partition(b"\n")
                 version, _, number = head.partition(b" ")
                 width, at = _WIDTHS.get(version, 0), len(head) + 1

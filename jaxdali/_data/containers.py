@@ -327,7 +327,7 @@ def made_in_memory(reader: str, files: Files, lacking: Sequence[str]):
 
 def indexed(reader: str, files: Files, indices: Sequence[Path | None], make: Callable[[Path], np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
     """What `read_indices` returns. An index that is not given or not there is made of its container, which a warning says."""
-    known = [i if i is not None and (is_url(plain(i)) or os.path.exists(i)) else None for i in indices]
+    known = [i if i is not None and (is_url(plain(i)) or os.path.exists(plain(i))) else None for i in indices]
     lacking = [files.path(k) for k, i in enumerate(known) if i is None]
     if not lacking:
         return read_indices([i for i in known if i is not None], files.store)
@@ -345,7 +345,7 @@ def chunks(path: Path, store: Store) -> Iterator[bytes]:
         if is_url(plain(path)):
             yield store.read(plain(path))
             return
-        with open(path, "rb") as f:
+        with open(plain(path), "rb") as f:
             rest = b""
             while chunk := f.read(_CHUNK):
                 head, newline, tail = chunk.rpartition(b"\n")

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from .files import Path
+from .storage import Path, is_url, plain
 
 _open: weakref.WeakValueDictionary[str, Lmdb] = weakref.WeakValueDictionary()
 _lock = threading.Lock()
@@ -82,6 +82,9 @@ def _stamp(path: str) -> tuple[int, int]:
 
 def open_lmdb(path: Path) -> Lmdb:
     """The database of a path. RuntimeError where there is none, or it is truncated."""
+    path = plain(path)
+    if is_url(path):
+        raise RuntimeError(f"LMDB databases are mapped files: {path} must be copied here first, or its records to another container")
     place = os.path.realpath(path)
     with _lock:
         found = _open.get(place)

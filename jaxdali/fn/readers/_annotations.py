@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from ..._data.storage import Path, Store, plain
+from ..._data.storage import Path, Store, join, plain
 
 
 @dataclasses.dataclass
@@ -291,15 +291,15 @@ def save_annotations(folder: Path, x: Annotations, polygons: bool, ids: bool):
         raise RuntimeError(f"can't save preprocessed annotations: {e.filename}: {e.strerror}") from e
 
 
-def load_annotations(folder: Path, with_polygons: bool, with_ids: bool) -> Annotations:
+def load_annotations(folder: Path, store: Store, with_polygons: bool, with_ids: bool) -> Annotations:
     """Those that were saved. RuntimeError where they can't be read, or are of different annotations."""
 
     def misfit(name: str) -> RuntimeError:
         return RuntimeError(f"{os.path.join(folder, name)}.dat does not fit the other files: they are of different annotations")
 
     def column(name: str, dtype: type = np.int32, width: int = 1) -> np.ndarray:
-        path = os.path.join(folder, f"{name}.dat")
-        content = np.fromfile(path, np.uint8)
+        path = join(plain(folder), f"{name}.dat")
+        content = np.frombuffer(store.read(path), np.uint8)
         rows = int(content[:4].view(np.int32)[0]) if len(content) >= 4 else -1
         if rows < 0 or len(content) - 4 != rows * width * np.dtype(dtype).itemsize:
             raise RuntimeError(f"{path} has {len(content)} bytes, which is not what it says: it is damaged")
@@ -312,8 +312,7 @@ def load_annotations(folder: Path, with_polygons: bool, with_ids: bool) -> Annot
         return found
 
     try:
-        with open(os.path.join(folder, "filenames.dat"), encoding="utf-8", errors="surrogateescape") as f:
-            names = f.read().splitlines()
+        names = store.read(join(plain(folder), "filenames.dat")).decode("utf-8", "surrogateescape").splitlines()
         boxes, labels = column("boxes", np.float32), column("labels")
         if len(boxes) != 4 * len(labels):
             raise misfit("boxes")

@@ -150,7 +150,7 @@ class ReadCOCO(Reader):
     def open(self) -> _Annotated:
         store, polygons = Store(self.storage), self.polygon_masks or self.masks
         if self.preprocessed_annotations:
-            columns = load_annotations(self.preprocessed_annotations, polygons, self.image_ids)
+            columns = load_annotations(self.preprocessed_annotations, store, polygons, self.image_ids)
         else:
             assert self.annotations_file is not None
             columns = read_annotations(

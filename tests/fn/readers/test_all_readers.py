@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from data_sets import MAKERS, READERS, SIZE, Shards, nodes_in, parts
+from data_sets import MAKERS, READERS, SIZE, Shards, nodes_in, parts, replaced
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -96,6 +96,8 @@ def test_threads_depth_and_storage_change_nothing(data_sets, name):
 
     expected = read(1, 1, data_sets(name))
     assert read(3, 3, data_sets(name)) == expected
+    folder = str(data_sets.folder(name))
+    assert read(2, 2, replaced(data_sets(name), folder, f"file://{folder}")) == expected
     if MAKERS[name].urls:
         for ahead in (0, 9):
             assert read(2, 2, {**data_sets.remote(name), "storage": jaxdali.Storage(read_ahead=ahead)}) == expected

@@ -140,6 +140,18 @@ def test_preprocessed_annotations_that_do_not_fit(folder, tmp_path):
         labels(of(preprocessed_annotations=tmp_path, size_threshold=2.0))
 
 
+def test_preprocessed_annotations_may_be_far_away(folder, tmp_path):
+    def boxes(**arguments):
+        return labels(lambda: fn.readers.coco(file_root=folder / "images", polygon_masks=True, **arguments)[1])[0]
+
+    remote = pytest.importorskip("fsspec").filesystem("memory")
+    save = {"save_preprocessed_annotations": True, "save_preprocessed_annotations_dir": tmp_path}
+    expected = boxes(annotations_file=folder / "coco.json", **save)
+    for file in tmp_path.iterdir():
+        remote.pipe_file(f"/annotations/{file.name}", file.read_bytes())
+    assert boxes(preprocessed_annotations="memory://annotations") == expected
+
+
 def test_names_that_are_no_utf8_are_saved(tmp_path):
     name = os.fsdecode(b"\xff\xc3\xa4.jpg")
     (tmp_path / name).write_bytes(b"image")
