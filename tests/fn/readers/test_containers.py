@@ -12,7 +12,7 @@ import reader_cases
 from damaged import damage, labels
 
 import jaxdali
-from jaxdali import fn, index, pipeline_def, tfrecord
+from jaxdali import _cpu, fn, index, pipeline_def, tfrecord
 from jaxdali._core.errors import SampleError
 
 DALI = json.loads((places.DATA / "readers" / "dali.json").read_text())
@@ -55,6 +55,13 @@ def records(tmp_path):
     examples = [c.example({"label": [i]}) for i in range(4)] + [c.example({"label": [4], "large": [bytes(40_000)]})]
     c.write_tfrecord(tmp_path / "x", examples, tmp_path / "x.idx")
     return tmp_path
+
+
+def test_checksums_of_any_length():
+    """Long ones are computed in parts side by side, of 1024 bytes each."""
+    data = np.random.default_rng(0).bytes(6200)
+    for n in (0, 1, 7, 8, 1023, 3071, 3072, 3073, 6144, 6159):
+        assert _cpu.crc32c(data[n % 5 : n % 5 + n]) == c.crc32c(data[n % 5 : n % 5 + n])
 
 
 def test_wrong_checksums_are_errors_of_their_records(records):
