@@ -391,3 +391,17 @@ def test_example():
     assert last < 0.7 * first
     accuracy, chance = (float(x.split("%")[0]) for x in run.stdout.split("accuracy ")[1].split(", chance "))
     assert accuracy > 2 * chance
+
+
+def test_batches_without_unreadable_files_are_shorter(tmp_path):
+    paths = [tmp_path / f"{i}.jpg" for i in range(10)]
+    for i, path in enumerate(paths):
+        if i not in (1, 8):
+            path.write_bytes(bytes([i]))
+
+    @pipeline_def(batch_size=4, num_threads=1, device_id=None)
+    def pipeline():
+        return fn.readers.file(files=paths, name="files", on_error="skip")[0]
+
+    found = [batch[0]["x"][:, 0].tolist() for batch in DALIGenericIterator(pipeline(), ["x"], reader_name="files")]
+    assert found == [[0, 2, 3], [4, 5, 6, 7], [9]]
