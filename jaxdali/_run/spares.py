@@ -14,7 +14,7 @@ from .._core import ffi as _ffi
 from .._core.ragged import Ragged, lent
 from .plan import Ref
 
-KEPT = 3  # arrays of each output that wait to be written again
+KEPT = 2  # arrays of each output that wait to be written again
 
 
 class Spares:
@@ -34,14 +34,13 @@ class Spares:
         taken = []
         for ref, of in wanted.items():
             free = self._free.setdefault(ref, collections.deque(maxlen=KEPT))
-            found = None
-            for _ in range(len(free)):  # those of other capacities stay until newer ones displace them
-                spare = free.popleft()
-                if found is None and (spare.shape, spare.dtype) == (of.shape, of.dtype):
-                    found = spare
-                else:
-                    free.append(spare)
-            taken.append(_ffi.empty(of, device) if found is None else found)
+            while free:  # those of another capacity are let go
+                spare = free.pop()
+                if (spare.shape, spare.dtype) == (of.shape, of.dtype):
+                    taken.append(spare)
+                    break
+            else:
+                taken.append(_ffi.empty(of, device))
         return tuple(taken)
 
     def lend(self, ref: Ref, result: Any) -> Any:
