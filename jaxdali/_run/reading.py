@@ -143,7 +143,7 @@ class Reader:
             place = self._place
             sample = np.arange(place.B)[None] + place.B * np.asarray(place.shards.ids)[:, None]
             position = (sample + state["iteration"] * place.B * place.shards.num).reshape(-1)
-            work.ids = SampleIds(epoch=np.full(place.N, state["epoch"]), position=position, names=[""] * place.N)
+            work.identify(SampleIds(epoch=np.full(place.N, state["epoch"]), position=position, names=[""] * place.N))
         return work
 
     def _read(self, nodes: Sequence[Node], work: Work):
@@ -159,7 +159,7 @@ class Reader:
                     self._launcher.host.store(step, work, outputs)
                 work.names[node.id] = ids.names
                 work.unread += [(ids.names[i], reason) for i, reason in ids.unread.items()]
-                work.ids = _joined(node, ids, work.ids, node is self.primary)
+                work.identify(_joined(node, ids, work.ids, node is self.primary))
             except StopIteration:
                 work.ended = True  # the others are asked all the same: iterators that start again by themselves stay in step
             except BaseException as e:

@@ -102,6 +102,11 @@ class Work:
         """Whether samples are missing."""
         return self.present is not None and not self.present.all()
 
+    def identify(self, ids: SampleIds):
+        """Says which samples the batch has, as far as the sources read by now tell."""
+        self.ids = ids
+        self._among.clear()
+
     def among(self, presence: Presence | None) -> np.ndarray | None:
         """``bool[N]``: the samples that a step is for; None: all. Known when the values have been made that decide it."""
         if presence in self._among:
@@ -109,8 +114,6 @@ class Work:
         if presence is None:
             here = self.present if self.short else None
             here = here if self.only is None else self.only if here is None else here & self.only
-            if self.ids is None:  # the sources have yet to say who is there
-                return here
         else:
             asked = self.values[presence.predicate].data
             assert isinstance(asked, np.ndarray), presence

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from jaxdali import SampleError, fn, pipeline_def, types
 from jaxdali.plugin.base_iterator import LastBatchPolicy
@@ -234,6 +235,29 @@ def test_unreadable_files_can_be_left_out_and_nothing_else_changes(tmp_path):
     assert first + taken(damaged, 3) == expected
     assert taken(again, 3) == expected[1:]
     assert {(b.file, b.count) for b in damaged.bad_samples()} == {(str(paths[i]), 2 if i in (1, 4, 5) else 1) for i in lost}
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_operators_leave_alone_what_was_left_out(tmp_path, order):
+    """Whichever source is read first: an empty file could not be decoded."""
+    paths = [tmp_path / f"{i}.png" for i in range(4)]
+    for i, path in enumerate(paths):
+        Image.new("L", (1, 1), i).save(path)
+
+    @pipeline_def(batch_size=4, num_threads=2)
+    def pipeline():
+        sources = [
+            lambda: fn.readers.file(files=paths, on_error="skip")[0],
+            lambda: fn.external_source(lambda info: np.int32(info.idx_in_epoch), batch=False, dtype=types.INT32),
+        ]
+        files, numbers = [source() for source in sources[::order]][::order]
+        return fn.decoders.image(files, output_type=types.GRAY), numbers
+
+    pipe = pipeline()
+    pipe.build()
+    paths[2].unlink()
+    pixels, numbers = ([np.asarray(x).item() for x in output] for output in pipe.run())
+    assert pixels == numbers == [0, 1, 3]
 
 
 def test_arrays_of_batches_that_lack_samples(tmp_path):
