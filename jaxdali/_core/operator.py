@@ -206,7 +206,10 @@ class NativeOperator(ProgramOperator):
 
 
 class StageOperator(NativeOperator):
-    """One call of its kernel makes one image of one; so the call may be a stage of one that does the work of several operators."""
+    """One call of its kernel makes one image of one, and may be a stage of a call that does the work of several operators.
+
+    The kernel is one of those that ffi/chain knows.
+    """
 
     def call(self, ctx: LowerContext) -> _ffi.Call:
         """The kernel's operands and attributes."""

@@ -93,13 +93,10 @@ def fused(plan: Plan, kernels: frozenset[str]) -> Plan:
     return plan if same else dataclasses.replace(plan, steps=tuple(steps.values()))
 
 
-_CHAINED = ("decode", "resize", "warp", "window")  # kernels that the kernel `chain` can call
-
-
 def _is_stage(plan: Plan, step: Step, kernels: frozenset[str]) -> bool:
     """Whether the call of a step could be one of several: on the CPU, of a value of three axes, or a file, to one of three axes."""
     op = step.op
-    if not isinstance(op, StageOperator) or not step.known or op.num_outputs > 1 or op.kernel not in _CHAINED:
+    if not isinstance(op, StageOperator) or not step.known or op.num_outputs > 1:
         return False
     if step.specs[0].ndim != 3 or (plan.spec(step.inputs[0]).ndim != 3 and op.kernel != "decode"):
         return False
