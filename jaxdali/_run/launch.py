@@ -236,10 +236,11 @@ class Launcher:
         layout, program, shards = self._program(at, segment, phase, operands)
         carried = tuple(work.results[r] for r in segment.carried)
         carried = jax.device_put(carried, shards.local) if carried else ()
-        arguments = (operands.packed(layout), tuple(operands.buffers), carried, place.spares.take(program.spares, shards.primaries[0]))
-        if place.S > 1 and jax.process_count() > 1:  # with several processes JAX takes no NumPy array to be sharded
-            arguments = jax.device_put(arguments, shards.local)
+        packed, buffers = operands.packed(layout), tuple(operands.buffers)
         try:
+            arguments = (packed, buffers, carried, place.spares.take(program.spares, shards.primaries[0]))
+            if place.S > 1 and jax.process_count() > 1:  # with several processes JAX takes no NumPy array to be sharded
+                arguments = jax.device_put(arguments, shards.local)
             exports, codes = program.run(*arguments)
         except jax.errors.JaxRuntimeError as e:
             if not str(e).startswith("RESOURCE_EXHAUSTED"):
