@@ -194,7 +194,8 @@ class Capacities:
         """A new set."""
         made = {k: int(self._room * n) // ALIGNMENT * ALIGNMENT + ALIGNMENT for k, n in largest.items()}
         self._room = MOST_ROOM
-        self._sets = sorted([*self._sets, made], key=lambda s: sum(s.values()))
+        if made not in self._sets:
+            self._sets = sorted([*self._sets, made], key=lambda s: sum(s.values()))
         return made
 
 

@@ -13,7 +13,7 @@ from .._core import ffi as _ffi
 from .._core.context import HostContext
 from .._core.errors import OperatorError
 from .._core.operator import EagerOperator, HostOperator, ProgramOperator, SourceOperator
-from .._core.ragged import Packed, pack
+from .._core.ragged import Packed, pack, rounded_up
 from .._core.values import Spec, Value
 from . import repair
 from .functions import Functions
@@ -273,7 +273,7 @@ class HostPass:
         """A pooled buffer ``[S, capacity]`` for a ragged host value, of the capacity that the program reading it has, if that is enough."""
         while ref in self._passed_on:
             ref = self._passed_on[ref]
-        return self._place.pool.empty((self._place.S, max(elements, 1, self._capacity(ref))), dtype)
+        return self._place.pool.empty((self._place.S, max(rounded_up(elements), 1, self._capacity(ref))), dtype)
 
 
 def static_shapes(spec: Spec, N: int) -> np.ndarray | None:

@@ -48,6 +48,7 @@ class Outputs:
         self._x64 = place.x64
         self.stacked = stacked
         self._padded = padded
+        self._shapes: dict[Ref, tuple[int, ...]] = {}  # of the last samples of a ragged value
 
     def value(self, ref: Ref, work: Work) -> Value:
         """An output of a pipeline that runs alone, as it is."""
@@ -85,6 +86,8 @@ class Outputs:
         parts = self.parts(ref, step, work, work.present if short else None, narrowed=not self._x64)
         if short and self._padded:
             assert work.present is not None
+            if step.specs[ref.index].shape is None and ref not in self._shapes:
+                raise step.node.error("no sample of the first batch could be read, so the shape of this output is not known yet")
             parts = [_filled(p, here) for p, here in zip(parts, work.present.reshape(-1, self._B), strict=True)]
         if len({p.shape[0] for p in parts}) > 1:
             raise step.node.error(f"the shards have different numbers of samples in this batch: {[p.shape[0] for p in parts]}")
@@ -128,7 +131,9 @@ class Outputs:
             raise DifferentShapes(step.node, _describe(there))
         if isinstance(value.data, np.ndarray):
             return [self._copy(value.data[r.start : r.stop] if isinstance(r, range) else value.data[r], dtype) for r in rows]
-        shape = tuple((there if len(there) else value.shapes)[0].tolist())
+        if len(there):
+            self._shapes[ref] = tuple(there[0].tolist())
+        shape = self._shapes.get(ref, (0,) * value.spec.ndim)  # nothing is there: that of samples before
         if isinstance(result, Ragged):
             offsets, _ = plan_offsets(value.shapes, S)
             flat = [np.asarray(p) for p in by_shard(result.data, self._shards)]

@@ -110,7 +110,8 @@ class DALIGenericIterator(BaseIterator):
             kept.end_batch()
         if self._partial and valid is not None and min(valid) < self.batch_size:
             counts = [n if b.ids.present is None else int(b.ids.present[:n].sum()) for b, n in zip(batches, valid, strict=True)]
-            result = [{name: t[:n] for name, t in tensors.items()} for tensors, n in zip(result, counts) if n or not self._of_size]
+            kept = [v > 0 or not self._of_size for v in valid]
+            result = [{k: t[:n] for k, t in tensors.items()} for tensors, n, here in zip(result, counts, kept) if here]
         return result
 
 
@@ -181,7 +182,7 @@ class _Tensors:
 
     def __init__(self, names: Sequence[str], dynamic_shape: bool):
         self._names = names
-        self._shapes: list[tuple[int, ...]] | None = None
+        self._shapes: dict[str, tuple[int, ...]] = {}
         self._dynamic_shape = dynamic_shape
         self._held: frozenset[Ref] | None = None
 
@@ -204,10 +205,11 @@ class _Tensors:
         return tuple(tensors)
 
     def _check_shapes(self, plan: Plan, arrays: Sequence[jax.Array]):
-        shapes = [a.shape[1:] for a in arrays]
-        if self._shapes is None:
-            self._shapes = shapes
-        for name, ref, shape, before in zip(self._names, plan.outputs, shapes, self._shapes):
+        for name, ref, array in zip(self._names, plan.outputs, arrays):
+            if not len(array):  # no sample could be read
+                continue
+            shape = array.shape[1:]
+            before = self._shapes.setdefault(name, shape)
             if shape != before:
                 raise plan.maker(ref).node.error(
                     f"the samples of output {name!r} had the shape {before} in batches before, now it is {shape}; "

@@ -216,6 +216,13 @@ def test_capacities_of_a_huge_first_batch_are_left_behind():
     assert len({capacities.fit({"x": n})["x"] for n in [12_000, 12_000, 100] * 20}) == 1
 
 
+def test_capacities_of_batches_with_next_to_nothing_do_not_pile_up():
+    capacities = Capacities(64)
+    for _ in range(100):
+        capacities.fit({"x": 0})
+    assert len(capacities._sets) == 1
+
+
 def test_batches_after_a_huge_image_run_the_program_that_ran_before():
     """What is computed on all of a ragged buffer, as arithmetic is, would take long in a larger one."""
     sizes = [30, 31, 600, 30, 31]

@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 import places
 import pytest
+from PIL import Image
 
 from jaxdali import fn, pipeline_def, types
 from jaxdali.backend import TensorCPU, TensorGPU, TensorListCPU
@@ -405,3 +406,35 @@ def test_batches_without_unreadable_files_are_shorter(tmp_path):
 
     found = [batch[0]["x"][:, 0].tolist() for batch in DALIGenericIterator(pipeline(), ["x"], reader_name="files")]
     assert found == [[0, 2, 3], [4, 5, 6, 7], [9]]
+
+
+@pytest.mark.parametrize("lost", [[0, 1], [2, 3]])
+def test_a_batch_of_which_nothing_could_be_read_has_no_shape(tmp_path, lost):
+    paths = [tmp_path / f"{i}.png" for i in range(4)]
+    for i, path in enumerate(paths):
+        if i not in lost:
+            Image.new("RGB", (3, 2)).save(path)
+
+    @pipeline_def(batch_size=2, num_threads=1, device_id=None)
+    def pipeline():
+        return fn.decoders.image(fn.readers.file(files=paths, name="files", on_error="skip")[0])
+
+    found = [tuple(batch[0]["x"].shape) for batch in DALIGenericIterator(pipeline(), ["x"], reader_name="files")]
+    assert [shape[0] for shape in found] == [0 if i in lost else 2 for i in (0, 2)]
+    assert (2, 2, 3, 3) in found
+
+
+@pytest.mark.filterwarnings("ignore:size is given")
+def test_pipelines_keep_their_places_where_nothing_could_be_read(tmp_path):
+    """With `size` those whose samples are all beyond it are left out, and no others."""
+    paths = [tmp_path / f"{i}.bin" for i in range(8)]
+    for i, path in enumerate(paths):
+        if i not in (2, 3):
+            path.write_bytes(bytes([i]))
+
+    @pipeline_def(batch_size=2, num_threads=1, device_id=None)
+    def pipeline(shard):
+        return fn.readers.file(files=paths, num_shards=2, shard_id=shard, on_error="skip")[0]
+
+    batches = list(DALIGenericIterator([pipeline(0), pipeline(1)], ["x"], size=7, last_batch_policy=LastBatchPolicy.PARTIAL))
+    assert [[x["x"].reshape(-1).tolist() for x in batch] for batch in batches] == [[[0, 1], [4, 5]], [[], [6]]]

@@ -50,7 +50,8 @@ class DALIGenericIterator(BaseIterator):
         Differs from DALI: may be a dict from each name in `output_map` to a sharding; all must cut the batch into the same slices.
       mask_name: not in DALI. With PARTIAL the last batch keeps its size, as JAX needs static shapes, and each batch has one more
         entry of this name, a bool array over the batch axis: True for the samples that belong to the epoch. Every sample of an
-        epoch is True once, over all shards and processes, which all take the same number of steps. What stands in the other
+        epoch is True once, over all shards and processes, which all take the same number of steps; but for those that a reader left out
+        (``on_error="skip"``, which an iterator that knows its size takes with a mask alone). What stands in the other
         places is unspecified; the reader starts each epoch at the start of a shard, as with ``pad_last_batch=True``.
         A source of batches may end with a smaller one; of one of samples (``batch=False``) an incomplete batch is dropped, as in DALI.
 
@@ -152,7 +153,7 @@ class DALIGenericIterator(BaseIterator):
     def _form(self, batches: list[Batch], valid: tuple[int, ...] | None) -> dict[str, jax.Array]:
         """The dict that the user gets."""
         if self._mask_name is None:
-            self._stream.check_full(batches, " (or pass mask_name)")
+            self._stream.check_full(batches, " (or pass mask_name, with last_batch_policy=PARTIAL)")
         if len(batches) == 1:
             outputs: Sequence[Any] = batches[0].outputs
         else:

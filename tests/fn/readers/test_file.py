@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from jaxdali import SampleError, fn, pipeline_def, types
+from jaxdali import OperatorError, SampleError, fn, pipeline_def, types
 from jaxdali.plugin.base_iterator import LastBatchPolicy
 from jaxdali.plugin.jax import DALIGenericIterator
 
@@ -281,8 +281,35 @@ def test_arrays_of_batches_that_lack_samples(tmp_path):
     assert [x.shape for x, _ in found] == [(4, 3), (4, 3)]
     assert [mask for _, mask in found] == [[True, True, False, True], [True, True, False, False]]
     assert [i for x, mask in found for i in x[mask, 0].tolist()] == [0, 1, 3, 4, 5]
-    with pytest.raises(ValueError, match=r"a source gave 3 of 4 samples.*or pass mask_name"):
+    with pytest.raises(ValueError, match=r"a source gave 3 of 4 samples.*or pass mask_name.*2\.jpg: No such file"):
         next(DALIGenericIterator(without, ["x"], reader_name="files"))
+
+
+def test_a_batch_that_lacks_all_samples_has_the_shape_of_those_before(tmp_path):
+    (tmp_path / "class").mkdir()
+    paths = [tmp_path / "class" / f"{i}.png" for i in range(4)]
+    for path in paths:
+        Image.new("RGB", (3, 2)).save(path)
+
+    @pipeline_def(batch_size=2, num_threads=1)
+    def pipeline():
+        return fn.decoders.image(fn.readers.file(file_root=tmp_path, on_error="skip", name="files")[0])
+
+    def shapes(lost: list[int]) -> list[tuple[int, ...]]:
+        pipe = pipeline()
+        pipe.build()
+        for i in lost:
+            paths[i].rename(paths[i].with_suffix(".gone"))
+        try:
+            options = {"reader_name": "files", "last_batch_policy": LastBatchPolicy.PARTIAL, "mask_name": "mask"}
+            return [b["x"].shape for b in DALIGenericIterator(pipe, ["x"], **options)]
+        finally:
+            for i in lost:
+                paths[i].with_suffix(".gone").rename(paths[i])
+
+    assert shapes([2, 3]) == [(2, 2, 3, 3)] * 2
+    with pytest.raises(OperatorError, match=r"decoders\.image.*no sample of the first batch could be read"):
+        shapes([0, 1])
 
 
 def test_unreadable_files_can_be_replaced_and_are_reported(tmp_path):
