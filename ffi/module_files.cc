@@ -34,14 +34,18 @@ void ScanMemory(RecordBatch& batch, const std::vector<Vector<const uint8_t> >& r
   batch.ScanMemory(views, pool.get());
 }
 
+void CheckFiles(const FileTable& table, const Vector<const int64_t>& index) {
+  for (size_t i = 0; i < index.size(); i++)
+    if (index.data()[i] < 0 || index.data()[i] >= table.size()) throw nb::value_error("there is no such file");
+}
+
 void ScanFiles(RecordBatch& batch, const FileTable& table, Vector<const int64_t> stamps, Vector<const int64_t> index,
                Vector<const int64_t> offsets, Vector<const int64_t> sizes, Vector<uint8_t> checked, int pool_id) {
   const auto n = static_cast<size_t>(batch.n());
   if (index.size() != n || offsets.size() != n || sizes.size() != n || checked.size() != n ||
       static_cast<int64_t>(stamps.size()) != 2 * table.size())
     throw nb::value_error("scan_files: lengths differ");
-  for (size_t i = 0; i < n; i++)
-    if (index.data()[i] < 0 || index.data()[i] >= table.size()) throw nb::value_error("scan_files: no such file");
+  CheckFiles(table, index);
   auto pool = Pool(pool_id);
   nb::gil_scoped_release release;
   batch.ScanFiles(table, stamps.data(), index.data(), offsets.data(), sizes.data(), checked.data(), pool.get());
@@ -111,9 +115,9 @@ void Read(const FileTable& table, Vector<const int64_t> files, Vector<const int6
   if (offsets.size() != n || starts.size() != n || sizes.size() != n || error.size() != n ||
       static_cast<int64_t>(file_sizes.size()) != table.size())
     throw nb::value_error("lengths differ");
+  CheckFiles(table, files);
   for (size_t i = 0; i < n; i++) {
-    if (files.data()[i] < 0 || files.data()[i] >= table.size() || offsets.data()[i] < 0)
-      throw nb::value_error("there is no such range");
+    if (offsets.data()[i] < 0) throw nb::value_error("there is no such range");
     if (starts.data()[i] < 0 || sizes.data()[i] < 0 ||
         starts.data()[i] > static_cast<int64_t>(data.size()) - sizes.data()[i])
       throw nb::value_error("a range's place lies outside the buffer");
@@ -163,11 +167,12 @@ void DefineFiles(nb::module_& m) {
       "read_files",
       [](const FileTable& table, Vector<const int64_t> index, Vector<uint8_t> data, Vector<const int64_t> starts,
          Vector<const int64_t> sizes, Vector<int32_t> error, int pool_id) {
-        size_t n = index.size();
+        const size_t n = index.size();
         if (starts.size() != n || sizes.size() != n || error.size() != n) throw nb::value_error("lengths differ");
+        CheckFiles(table, index);
         for (size_t i = 0; i < n; i++)
           if (starts.data()[i] < 0 || sizes.data()[i] < 0 ||
-              starts.data()[i] + sizes.data()[i] > static_cast<int64_t>(data.size()))
+              starts.data()[i] > static_cast<int64_t>(data.size()) - sizes.data()[i])
             throw nb::value_error("a file's place lies outside the buffer");
         auto pool = Pool(pool_id);
         nb::gil_scoped_release release;
@@ -291,6 +296,7 @@ void DefineFiles(nb::module_& m) {
          Vector<const int64_t> starts, Vector<const int64_t> sizes, Vector<int32_t> error, int pool_id) {
         const size_t n = index.size();
         if (starts.size() != n || sizes.size() != n || error.size() != n) throw nb::value_error("lengths differ");
+        CheckFiles(table, index);
         for (size_t i = 0; i < n; i++)
           if (starts.data()[i] < 0 || sizes.data()[i] < 0 ||
               starts.data()[i] > static_cast<int64_t>(data.size()) - sizes.data()[i])

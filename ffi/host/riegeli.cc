@@ -55,8 +55,7 @@ int64_t ParseChunkTable(const uint8_t* data, int64_t size, bool end, int64_t* ro
   *used = 0;
   while (*used < size && n < most) {
     int64_t row[3] = {0, 0, 0}, at = *used, tag = 0, x = 0;
-    bool whole = false;
-    for (bool first = true; !whole; first = false) {
+    for (bool first = true;; first = false) {
       const int64_t value = at == size ? 0 : Varint(data, size, at, &tag);
       if (value < 0) return -1;
       if (value == 0) {  // nothing, or a part of a number

@@ -32,7 +32,8 @@ _WRONG = {
     ChunkError.DATA_HASH: "its checksum is wrong",
 }
 _AT_ONCE = 1 << 16  # numbers of a table that are parsed at once
-_PART = 1 << 22  # bytes of it that are read at once
+_PART = 1 << 22  # bytes of it that are read at once,
+_PIECE = 1 << 14  # and that are decompressed at once: to 512 MB at most
 
 
 def logical(position: Any) -> Any:
@@ -56,13 +57,13 @@ class BlockedRanges(Ranges):
     def read(self, i: int) -> bytes:
         return joined(super().read(i), self._place(i)[0])
 
-    def read_to(self, ctx: HostContext, index: np.ndarray, data: np.ndarray, places: np.ndarray, sizes: np.ndarray, first: int):
+    def read_to(self, ctx: HostContext, index: np.ndarray, data: np.ndarray, places: np.ndarray, sizes: np.ndarray, first: int) -> set[int]:
         if self.files.remote:
-            super().read_to(ctx, index, data, places, sizes, first)
-            return
+            return super().read_to(ctx, index, data, places, sizes, first)
         error = self._read_logical(index, self.start[index].astype(np.int64), sizes, data, places, ctx.pool)
         for k in np.flatnonzero(error).tolist():
             ctx.fail(first + k, Status.READ_ERROR, f"{self.name(int(index[k]))}: {why(int(error[k]))}")
+        return {*np.flatnonzero(error).tolist()}
 
     def _read_logical(
         self, index: np.ndarray, begin: np.ndarray, sizes: np.ndarray, data: np.ndarray, places: np.ndarray, pool: int
@@ -96,18 +97,12 @@ class PlainRecords(BlockedRanges):
         super().__init__(files, file, start, size)
         self._checked = np.zeros(len(size), bool)
 
-    def read_to(self, ctx: HostContext, index: np.ndarray, data: np.ndarray, places: np.ndarray, sizes: np.ndarray, first: int):
-        failed = set[int]()
-
-        def fail(i: int, code: int, reason: str = ""):
-            failed.add(i)
-            ctx.fail(i, code, reason)
-
-        super().read_to(dataclasses.replace(ctx, fail=fail), index, data, places, sizes, first)
+    def read_to(self, ctx: HostContext, index: np.ndarray, data: np.ndarray, places: np.ndarray, sizes: np.ndarray, first: int) -> set[int]:
+        failed = super().read_to(ctx, index, data, places, sizes, first)
         new = np.flatnonzero(~self._checked[index])
-        new = new[[first + k not in failed for k in new.tolist()]] if failed else new
+        new = new[[k not in failed for k in new.tolist()]] if failed else new
         if not len(new):
-            return
+            return failed
         chunks = index[new]
         head = record_begin(self.size[chunks]).astype(np.int64)
         heads = np.zeros((len(new), CHUNK_HEADER + 16), np.uint8)
@@ -118,6 +113,7 @@ class PlainRecords(BlockedRanges):
         for k in np.flatnonzero(error).tolist():
             ctx.fail(first + int(new[k]), Status.READ_ERROR, f"{self.name(int(chunks[k]))}: {_WRONG[ChunkError(error[k])]}")
         self._checked[chunks[error == ChunkError.NONE]] = True
+        return failed | {*new[error != ChunkError.NONE].tolist()}
 
 
 def joined(data: bytes, start: int) -> bytes:
@@ -307,7 +303,7 @@ def _sizes_and_parts(files: Files, i: int, start: int, end: int) -> tuple[np.nda
         hash.append(np.frombuffer(data, np.uint8))
 
     def parts() -> Iterator[bytes]:
-        found, inflate = 0, None if head[0] == 0 else _decompressor(head[0])
+        found, inflate = 0, None if head[0] == 0 else _decompressor(head[0], decoded)
         for first in range(at + length, size, _PART):
             data = _logical_bytes(files, i, begin + first, min(_PART, size - first))
             hash.append(np.frombuffer(data, np.uint8))
@@ -370,16 +366,23 @@ def _plain(compression: int, data: memoryview) -> memoryview:
         raise ValueError(f"a chunk can't be decompressed: {e}") from e
 
 
-def _decompressor(compression: int) -> Callable[[bytes], bytes]:
-    """Decompresses what comes in parts. Raises ValueError."""
+def _decompressor(compression: int, most: int) -> Callable[[bytes], bytes]:
+    """Decompresses what comes in parts. Raises ValueError, also once there are more than `most` bytes."""
     zstandard = _zstandard(compression)
-    inflate = zstandard.ZstdDecompressor().decompressobj()
+    inflate, found = zstandard.ZstdDecompressor().decompressobj(), 0
 
     def part(data: bytes) -> bytes:
-        try:
-            return inflate.decompress(data)
-        except zstandard.ZstdError as e:
-            raise ValueError(f"a chunk can't be decompressed: {e}") from e
+        nonlocal found
+        pieces = []
+        for first in range(0, len(data), _PIECE):
+            try:
+                pieces.append(inflate.decompress(data[first : first + _PIECE]))
+            except zstandard.ZstdError as e:
+                raise ValueError(f"a chunk can't be decompressed: {e}") from e
+            found += len(pieces[-1])
+            if found > most:
+                raise ValueError(f"a chunk's records have {found} bytes or more, {most} were expected")
+        return b"".join(pieces)
 
     return part
 

@@ -101,20 +101,27 @@ class Ranges:
             first += len(index)
         return packed
 
-    def read_to(self, ctx: HostContext, index: np.ndarray, data: np.ndarray, places: np.ndarray, sizes: np.ndarray, first: int):
-        """Reads ranges to their `places` in `data`; those that can't be read fail, the first one as sample `first` of the batch."""
+    def read_to(self, ctx: HostContext, index: np.ndarray, data: np.ndarray, places: np.ndarray, sizes: np.ndarray, first: int) -> set[int]:
+        """Reads ranges to their `places` in `data`; those that can't be read fail, the first one as sample `first` of the batch.
+
+        Returns:
+          Which of them failed, counted from the first one here.
+        """
         if self.files.remote:
+            failed = set[int]()
             for k, (i, place, size) in enumerate(zip(index.tolist(), places.tolist(), sizes.tolist())):
                 try:
                     data[place : place + size] = np.frombuffer(self.read(i), np.uint8)
                 except OSError as e:
+                    failed.add(k)
                     ctx.fail(first + k, Status.READ_ERROR, f"{self.name(i)}: {e.strerror}")
-            return
+            return failed
         error = np.zeros(len(index), np.int32)
         file, start = self.file[index].astype(np.int64), self.start[index].astype(np.int64)
         _cpu.read_ranges(self.files.table, file, start, data, places, sizes, self._file_sizes, error, ctx.pool)
         for k in np.flatnonzero(error).tolist():
             ctx.fail(first + k, Status.READ_ERROR, f"{self.name(int(index[k]))}: {why(int(error[k]))}")
+        return {*np.flatnonzero(error).tolist()}
 
 
 def narrowed(x: np.ndarray) -> np.ndarray:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import collections
-import dataclasses
 import threading
 from collections.abc import Sequence
 from typing import Annotated, Any, ClassVar, Literal, Unpack
@@ -124,17 +123,11 @@ class _ArrayRecords(Records):
         sizes = self._ranges.size[index].astype(np.int64)
         ends = np.cumsum(sizes)
         data = np.empty(int(ends[-1]), np.uint8)
-        failed = set[int]()
-
-        def fail(i: int, code: int, reason: str = ""):
-            failed.add(i)
-            ctx.fail(i, code, reason)
-
-        self._ranges.read_to(dataclasses.replace(ctx, fail=fail), index, data, ends - sizes, sizes, first)
+        failed = self._ranges.read_to(ctx, index, data, ends - sizes, sizes, first)
         whole = data.data
 
         def decode(k: int) -> np.ndarray:
-            if first + k in failed:
+            if k in failed:
                 return np.zeros(0, np.uint8)
             try:
                 return np.frombuffer(only_record_of(whole[ends[k] - sizes[k] : ends[k]]), np.uint8)
@@ -210,7 +203,8 @@ def array_record(
       ValueError, TypeError: arguments that contradict each other or are out of range.
       RuntimeError: at build, a file that can't be read or is none of ArrayRecord's. A record that can't be read fails when its batch runs.
 
-    Checksums are not checked. Files written with ``transpose:true``, or compressed by Brotli or Snappy, are refused.
+    The checksums of a chunk are checked whenever it is decoded; those of a record that is read without a detour when it is read first.
+    Files written with ``transpose:true``, or compressed by Brotli or Snappy, are refused.
 
     Example:
       >>> records = fn.readers.array_record(path="gs://bucket/train-*.array_record", shuffle="global")

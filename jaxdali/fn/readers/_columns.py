@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -50,13 +50,18 @@ class Column:
     Attributes:
       values: of the rows one after another; offsets: ``i64[rows + 1]``, where each row's begin; None: a row is an element of `values`.
       valid: ``bool[rows]``; None: all are.
-      other: where a row is that is not valid; None: nowhere.
+      other: gets a row that is not valid, or raises ValueError; None: it is null.
     """
 
     values: np.ndarray
     offsets: np.ndarray | None
     valid: np.ndarray | None
     other: Callable[[int], np.ndarray] | None = None
+
+    @property
+    def nbytes(self) -> int:
+        """Of what the rows are kept in."""
+        return self.values.nbytes + (0 if self.offsets is None else self.offsets.nbytes)
 
     def row(self, i: int) -> np.ndarray:
         """Row `i`. ValueError where there is none."""
@@ -94,10 +99,26 @@ def column_of(column: Any, fetch: Callable[[str], bytes]) -> Column:
     if t.is_fixed_size_list(column.type):
         size = column.type.list_size
         first = column.offset * size
-        return Column(_numbers(column.values)[first : first + len(column) * size].reshape(len(column), size), None, valid)
+        values = _numbers(column.values)[first : first + len(column) * size].reshape(len(column), size)
+        begin = first + size * np.arange(len(column))
+        return _of_lists(column, values, None, begin, begin + size)
     if t.is_list(column.type) or t.is_large_list(column.type):
-        return Column(_numbers(column.values), column.offsets.to_numpy(), valid)
+        offsets = column.offsets.to_numpy()
+        return _of_lists(column, _numbers(column.values), offsets, offsets[:-1], offsets[1:])
     return Column(_numbers(column), None, valid)
+
+
+def _of_lists(column: Any, values: np.ndarray, offsets: np.ndarray | None, begin: np.ndarray, end: np.ndarray) -> Column:
+    """Lists, of which those with a null are not valid either. `begin`, `end`: of each in what pyarrow's column holds."""
+    if not column.null_count and not column.values.null_count:
+        return Column(values, offsets, None)
+    whole, nulls = _valid(column), np.append(0, np.cumsum(~_valid(column.values)))
+    valid = whole & (nulls[begin] == nulls[end])
+
+    def null(i: int) -> NoReturn:
+        raise ValueError("one of its numbers is null" if whole[i] else "it is null")
+
+    return Column(values, offsets, None if valid.all() else valid, null)
 
 
 def _valid(column: Any) -> np.ndarray:

@@ -21,7 +21,7 @@ from ..._data.listed import OnError, Reader, ReaderHints, Records
 from ..._data.storage import Range, Storage, Store, is_url, join
 from ._columns import Column, column_of, import_pyarrow, joined, spec_of
 
-_KEPT_BYTES = 512 << 20  # of row groups that are kept decoded
+_KEPT_BYTES = 512 << 20  # of the decoded row groups that a list of files keeps
 
 
 class _Span(io.RawIOBase):
@@ -117,7 +117,11 @@ class _Table:
         with self.lock:
             if self._span is not None:
                 self._span.fetched = fetched
-            return self._file.read_row_group(group, columns=list(columns), use_threads=False)
+            try:
+                return self._file.read_row_group(group, columns=list(columns), use_threads=False)
+            finally:
+                if self._span is not None:
+                    self._span.fetched = {}
 
 
 class _Rows(Records):
@@ -194,7 +198,7 @@ class _Rows(Records):
             table = self._tables[file].read(g, self._columns, fetched)
             columns = [column_of(table.column(c), lambda name: self._beside(file, name)) for c in self._columns]
             with self._lock:
-                self._decoded[group] = table.nbytes, columns
+                self._decoded[group] = sum(c.nbytes for c in columns), columns
                 while len(self._decoded) > 1 and sum(n for n, _ in self._decoded.values()) > _KEPT_BYTES:
                     self._decoded.popitem(last=False)
             return columns
@@ -284,7 +288,8 @@ def parquet(
 ) -> DataNode | tuple[DataNode, ...]:
     """Reads columns of Parquet or Arrow files, also those that Hugging Face's ``datasets`` write. Beyond DALI.
 
-    A row is read with its row group, which is decoded once and kept while there is room (512 MB): small row groups suit random orders.
+    A row is read with its row group, which is decoded once and kept while there is room, 512 MB for each list of files; a
+    batch holds all groups that it reads, whatever their size. Small row groups suit random orders.
 
     Args:
       path: of the files (Parquet, Arrow's file or stream format), which are read one after another; patterns (``*``, ``?``, ``[``)
@@ -317,8 +322,8 @@ def parquet(
 
     Raises:
       ValueError, TypeError: arguments that contradict each other or are out of range.
-      RuntimeError: at build, a file that can't be read, or lacks a column, or has one of another type. A row that can't be read, or is
-        null, fails when its batch runs.
+      RuntimeError: at build, a file that can't be read, or lacks a column, or has one of another type. A row that can't be read, is null,
+        or is a list with a null fails when its batch runs.
 
     Example:
       >>> jpegs, labels = fn.readers.parquet(path="hf://datasets/user/name/data/train-*.parquet", columns=["image", "label"])

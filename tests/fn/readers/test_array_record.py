@@ -3,6 +3,7 @@
 import base64
 import hashlib
 import json
+import tracemalloc
 import zlib
 
 import numpy as np
@@ -137,9 +138,12 @@ def test_wrong_checksums_are_errors_of_their_records(tmp_path, zstd, at, why):
     pipe.close()
 
 
-def test_a_file_that_changes_is_noticed(tmp_path):
+@pytest.mark.parametrize("zstd", [False, True])
+def test_a_file_that_changes_is_noticed(tmp_path, zstd):
+    if zstd:
+        pytest.importorskip("zstandard")
     path = tmp_path / "x.array_record"
-    riegeli.array_record(path, [b"a" * 10] * 20)
+    riegeli.array_record(path, [b"a" * 10] * 20, zstd=zstd)
 
     @pipeline_def(batch_size=4, num_threads=2, prefetch_queue_depth=1)
     def pipeline():
@@ -195,3 +199,24 @@ def test_large_tables_are_parsed_in_parts(tmp_path, monkeypatch, zstd):
         for x in records_of(joined(data[physical(start) : physical(end)], int(physical(start))))
     ]
     assert found == [bytes([i]) * n for i, n in enumerate(sizes)]
+
+
+def test_a_table_is_inflated_no_further_than_it_says(tmp_path, monkeypatch):
+    zstandard = pytest.importorskip("zstandard")
+    sizes, values = (riegeli.varint(len(x)) + zstandard.ZstdCompressor().compress(x) for x in (b"\x0a\x05", bytes(1 << 27)))
+    data = b"z" + riegeli.varint(len(sizes)) + sizes + values
+    out = riegeli.Blocks()
+    out.add(riegeli.header(b"", ord("s")))
+    footer = out.add(riegeli.header(data, ord("r"), 2, 15) + data)
+    out.fill()
+    out.add(riegeli.chunk([riegeli.field(1, footer) + riegeli.field(2, 0x71930E704FDAE05E)]))
+    out.fill()
+    (tmp_path / "x").write_bytes(out.data)
+    monkeypatch.setattr("jaxdali._data.array_record._PIECE", 100)
+    tracemalloc.start()
+    try:
+        with pytest.raises(ValueError, match=r"a chunk's records have \d+ bytes or more, 15 were expected"):
+            chunk_table(Files.of(tmp_path / "x", None), 0, hashlib.sha256())
+        assert tracemalloc.get_traced_memory()[1] < 1 << 24
+    finally:
+        tracemalloc.stop()

@@ -4,6 +4,8 @@ import numpy as np
 import pytest
 
 from jaxdali import SampleError, fn, pipeline_def
+from jaxdali.fn.readers import _parquet
+from jaxdali.fn.readers._columns import column_of
 
 pa = pytest.importorskip("pyarrow")
 pq = pytest.importorskip("pyarrow.parquet")
@@ -87,6 +89,62 @@ def test_errors(tmp_path):
         path.write_bytes(damaged)
         with pytest.raises(RuntimeError, match=r"x\.parquet: "):
             read(2, "n", path)
+
+
+@pytest.mark.parametrize("kind", [pa.list_(pa.int32()), pa.large_list(pa.int32()), pa.list_(pa.int32(), 3)])
+def test_nulls_in_lists_are_errors_of_their_rows(tmp_path, kind):
+    path = tmp_path / "x.parquet"
+    rows = [[1, 2, 3], [1, None, 3], None, [4, 5, 6], [7, 8, 9]]
+    pq.write_table(pa.table({"x": pa.array(rows, kind)}), path)
+    for skipped, why in ((1, "one of its numbers is null"), (2, "it is null")):
+        with pytest.raises(SampleError, match=rf"x\.parquet, row {skipped}: column 'x': {why}"):
+            read(1, "x", path, num_shards=5, shard_id=skipped)
+    found = read(3, "x", path, on_error="replace")[0]
+    assert [x.tolist() for x in found] == [[1, 2, 3], [7, 8, 9], [4, 5, 6]]
+    part = column_of(pa.array(rows, kind)[3:], lambda name: b"")  # the nulls are those of other rows
+    assert part.valid is None
+    assert [part.row(i).tolist() for i in range(2)] == rows[3:]
+
+
+@pytest.fixture
+def groups_read(monkeypatch):
+    """(file, group) of those that are decoded."""
+    found, original = [], _parquet._Table.read
+    monkeypatch.setattr(
+        _parquet._Table, "read", lambda table, group, *args: [found.append((table, group)), original(table, group, *args)][1]
+    )
+    return found
+
+
+def test_kept_groups_are_counted_as_they_are_kept(tmp_path, monkeypatch, groups_read):
+    rows = [b"a" * 10000] * 4 + [b"b" * 10000] * 4  # a dictionary of one word in each group
+    pq.write_table(pa.table({"x": pa.array(rows).dictionary_encode()}), tmp_path / "x.parquet", row_group_size=4)
+
+    def groups(limit):
+        monkeypatch.setattr(_parquet, "_KEPT_BYTES", limit)
+        groups_read.clear()
+
+        @pipeline_def(batch_size=4, num_threads=1)
+        def pipeline():
+            return fn.readers.parquet(path=tmp_path / "x.parquet", columns="x")
+
+        pipe = pipeline()
+        for _ in range(4):
+            pipe.run()
+        pipe.close()
+        return [group for _, group in groups_read]
+
+    assert groups(60_000)[:4] == [0, 1, 0, 1]
+    assert groups(90_000) == [0, 1]
+
+
+def test_what_was_fetched_is_let_go(groups_read):
+    memory = pytest.importorskip("fsspec").filesystem("memory")
+    with memory.open("/parquet/x.parquet", "wb") as f:
+        pq.write_table(pa.table({"x": list(range(10))}), f, row_group_size=5)
+    assert [int(x) for x in read(10, "x", "memory://parquet/x.parquet")[0]] == list(range(10))
+    assert {group for _, group in groups_read} == {0, 1}
+    assert [table._span.fetched for table, _ in groups_read] == [{}, {}]
 
 
 def test_a_damaged_group_is_named(tmp_path):

@@ -1,0 +1,28 @@
+"""Files that are named by integers."""
+
+import numpy as np
+import pytest
+
+from jaxdali import _cpu
+
+READ = {
+    "read_files": _cpu.read_files,
+    "read_files_behind": lambda table, index, data, *args: _cpu.read_files_behind(table, index, b"a", data, *args),
+    "read_ranges": lambda table, index, data, start, size, *args: _cpu.read_ranges(table, index, start, data, start, size, size + 1, *args),
+}
+
+
+@pytest.mark.parametrize("name", READ)
+def test_files_that_a_table_has_not(tmp_path, name):
+    (tmp_path / "x").write_bytes(b"a" if name == "read_files" else b"ab")
+    table = _cpu.FileTable(bytes(tmp_path), b"x", np.array([1]))
+    data, start, size, error = np.zeros(1, np.uint8), np.zeros(1, np.int64), np.ones(1, np.int64), np.zeros(1, np.int32)
+    pool = _cpu.pool_create(1)
+    try:
+        READ[name](table, np.zeros(1, np.int64), data, start, size, error, pool)
+        assert (error[0], data[0]) == (0, ord("b" if name == "read_files_behind" else "a"))
+        for i in (-1, 1):
+            with pytest.raises(ValueError, match="there is no such file"):
+                READ[name](table, np.array([i]), data, start, size, error, pool)
+    finally:
+        _cpu.pool_destroy(pool)
