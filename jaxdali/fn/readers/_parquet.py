@@ -111,9 +111,11 @@ class _Table:
         return found
 
     def read(self, group: int, columns: Sequence[str], fetched: dict[int, bytes]) -> Any:
-        """A group's columns."""
+        """A group's columns. pyarrow.ArrowException where they can't be read."""
         if self._file is None:
-            return self._batches[group].select(list(columns))
+            batch = self._batches[group].select(list(columns))
+            batch.validate(full=True)  # offsets and indices are as they lie in the file: pyarrow would follow them anywhere
+            return batch
         with self.lock:
             if self._span is not None:
                 self._span.fetched = fetched

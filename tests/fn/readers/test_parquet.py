@@ -1,5 +1,7 @@
 """readers.parquet: types of columns, images as Hugging Face writes them, Arrow files, errors."""
 
+import contextlib
+
 import numpy as np
 import pytest
 
@@ -17,10 +19,8 @@ def read(n, columns, path, **kwargs):
         nodes = fn.readers.parquet(path=path, columns=columns, **kwargs)
         return nodes if isinstance(nodes, tuple) else (nodes,)
 
-    pipe = pipeline()
-    outputs = pipe.run()
-    pipe.close()
-    return [[np.asarray(x) for x in output] for output in outputs]
+    with contextlib.closing(pipeline()) as pipe:
+        return [[np.asarray(x) for x in output] for output in pipe.run()]
 
 
 COLUMNS = {
@@ -104,6 +104,22 @@ def test_nulls_in_lists_are_errors_of_their_rows(tmp_path, kind):
     part = column_of(pa.array(rows, kind)[3:], lambda name: b"")  # the nulls are those of other rows
     assert part.valid is None
     assert [part.row(i).tolist() for i in range(2)] == rows[3:]
+
+
+@pytest.mark.parametrize("form", [pa.ipc.new_file, pa.ipc.new_stream])
+@pytest.mark.parametrize("wrong", [[0, 7, 1 << 30], [0, -7, 11], [0, 12, 11]])
+def test_offsets_that_point_outside_are_errors_of_their_group(tmp_path, form, wrong):
+    """Of Arrow's tables, which are used as they lie in the file."""
+    path, good = tmp_path / "x.arrow", [list(range(7)), [8, 9, 10, 11]]
+    table = pa.table({"x": [[1], [2, 3], *good]})
+    with pa.OSFile(str(path), "wb") as f, form(f, table.schema) as writer:
+        writer.write_table(table, max_chunksize=2)
+    data, offsets = path.read_bytes(), np.int32([0, 7, 11]).tobytes()
+    assert data.count(offsets) == 1
+    path.write_bytes(data.replace(offsets, np.int32(wrong).tobytes()))
+    assert [x.tolist() for x in read(2, "x", path)[0]] == [[1], [2, 3]]
+    with pytest.raises(SampleError, match=r"x\.arrow, row [23]: "):
+        read(2, "x", path, num_shards=2, shard_id=1)
 
 
 @pytest.fixture
