@@ -54,6 +54,13 @@ def pipeline_def(fn: Callable[..., Any] | None = None, **pipeline_kwargs: Any) -
     return factory
 
 
+def name_of(fn: Callable[..., Any]) -> str:
+    """Of a pipeline definition, for messages."""
+    while isinstance(fn, functools.partial):
+        fn = fn.func
+    return getattr(fn, "__name__", type(fn).__name__)
+
+
 def split_arguments(fn: Callable[..., Any], kwargs: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """Keyword arguments of a call of a pipeline definition, as (the Pipeline's, the function's).
 
@@ -62,7 +69,7 @@ def split_arguments(fn: Callable[..., Any], kwargs: dict[str, Any]) -> tuple[dic
     parameters = inspect.signature(fn).parameters
     if any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
         raise TypeError(
-            f"the pipeline definition {fn.__name__} takes **{[p.name for p in parameters.values() if p.kind is p.VAR_KEYWORD][0]}: "
+            f"the pipeline definition {name_of(fn)} takes **{[p.name for p in parameters.values() if p.kind is p.VAR_KEYWORD][0]}: "
             "name its arguments instead, so that they can be told from those of Pipeline"
         )
     of_function = {k: v for k, v in kwargs.items() if k in parameters}
@@ -70,7 +77,7 @@ def split_arguments(fn: Callable[..., Any], kwargs: dict[str, Any]) -> tuple[dic
     for name in of_pipeline:
         if name not in ARGUMENTS:
             raise TypeError(
-                f"{fn.__name__}: unknown argument {name!r}; the function takes ({', '.join(parameters)}), "
+                f"{name_of(fn)}: unknown argument {name!r}; the function takes ({', '.join(parameters)}), "
                 f"Pipeline takes ({', '.join(ARGUMENTS)})"
             )
     return of_pipeline, of_function

@@ -1,5 +1,6 @@
 """Arguments of the JAX iterators: what is refused, and with which words."""
 
+import functools
 import threading
 
 import jax
@@ -110,6 +111,9 @@ def test_wrong_use_of_data_iterator(files):
     make = data_iterator(file_contents, ["x"], reader_name="reader", sharding=sharding)
     with pytest.raises(TypeError, match="shard_id is filled in"):
         make(files, batch_size=8, shard_id=1)
+    bound = functools.partial(file_contents, files)
+    with pytest.raises(TypeError, match="file_contents: shard_id is filled in"):
+        data_iterator(bound, ["x"], reader_name="reader", sharding=sharding)(batch_size=8, shard_id=1)
     with pytest.raises(TypeError, match="batch_size"):
         make(files)
     with pytest.raises(TypeError, match=r"batch_size must be a whole number, got 8\.0"):

@@ -37,6 +37,8 @@ def spec_of(name: str, kind: Any) -> Spec:
         return Spec(np.dtype(kind.to_pandas_dtype()), 0, ())
     if t.is_list(kind) or t.is_large_list(kind) or t.is_fixed_size_list(kind):
         of = kind.value_type
+        if t.is_fixed_size_list(kind) and kind.list_size < 0:
+            raise RuntimeError(f"{name} is of type {kind}, which is damaged")
         if t.is_boolean(of) or t.is_integer(of) or t.is_floating(of):
             dtype = np.dtype(of.to_pandas_dtype())
             return Spec(dtype, 1, (kind.list_size,) if t.is_fixed_size_list(kind) else None)

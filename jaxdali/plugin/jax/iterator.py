@@ -24,7 +24,7 @@ from ..._pipeline.arguments import whole
 from ..._pipeline.checkpoint import for_pipelines
 from ..._pipeline.lease import lease, own_places
 from ..._pipeline.pipeline import Pipeline
-from ..._pipeline.pipeline_def import pipeline_def, split_arguments
+from ..._pipeline.pipeline_def import name_of, pipeline_def, split_arguments
 from ..._run.sharding import Shards, assemble
 from ..._run.work import Batch
 from ._placement import JaxOptions, OverBatch, of_batch_axis, shards_of
@@ -294,7 +294,7 @@ def iterator_factory(
     def make_iterator(*args: Any, **kwargs: Any) -> DALIGenericIterator:
         own = "checkpoints" in inspect.signature(function).parameters
         if begin is not None and not own and "checkpoints" in kwargs:
-            raise TypeError(f"{function.__name__}: checkpoints is given to data_iterator already")
+            raise TypeError(f"{name_of(function)}: checkpoints is given to data_iterator already")
         checkpoints = begin if own else kwargs.pop("checkpoints", begin)
         if conditionals:
             kwargs.setdefault("enable_conditionals", True)
@@ -306,18 +306,18 @@ def iterator_factory(
         split_arguments(function, kwargs)
         for name in ("device_id", "num_shards", "shard_id"):
             if name in kwargs:
-                raise TypeError(f"{function.__name__}: {name} is filled in from the sharding, don't pass it")
+                raise TypeError(f"{name_of(function)}: {name} is filled in from the sharding, don't pass it")
         parameters = inspect.signature(function).parameters
         for name in ("num_shards", "shard_id"):
             if name not in parameters:
                 raise TypeError(
-                    f"{function.__name__}, called at {user_line()}, must take the argument {name!r}: "
+                    f"{name_of(function)}, called at {user_line()}, must take the argument {name!r}: "
                     "it says which part of the data a shard reads"
                 )
         defaults = getattr(factory, "_pipeline_kwargs", {})
         batch_size = kwargs.get("batch_size", defaults.get("batch_size"))
         if batch_size is None:
-            raise TypeError(f"{function.__name__}: batch_size is needed; with a sharding it is the size of the global batch")
+            raise TypeError(f"{name_of(function)}: batch_size is needed; with a sharding it is the size of the global batch")
         whole("batch_size", batch_size)
         placed = options if devices is None else dataclasses.replace(options, sharding=_of_devices(devices))
         assert placed.sharding is not None
