@@ -45,11 +45,16 @@ class Spares:
 
     def lend(self, ref: Ref, result: Any) -> Any:
         """What users get in place of a finished result: an array, or that of a `Ragged`, in the same memory."""
-        if ref not in self._free:
+        free = self._free.get(ref)
+        if free is None:
             return result
         if isinstance(result, Ragged):
-            return dataclasses.replace(result, data=_lent(result.data, self._free[ref]))
-        return _lent(result, self._free[ref])
+            return dataclasses.replace(result, data=_lent(result.data, free))
+        return _lent(result, free)
+
+    def clear(self):
+        """Lets go of all; what is still lent goes when its users let go of it."""
+        self._free.clear()
 
 
 def _lent(owner: jax.Array, free: collections.deque[jax.Array]) -> jax.Array:

@@ -90,8 +90,9 @@ class Workplace:
         return self.resources[name]
 
     def close(self):
-        """Lets go of threads and resources."""
+        """Lets go of threads, resources and memory for outputs."""
         self.resources.clear()
+        self.spares.clear()
         if os.getpid() == self._process:  # in a fork the threads of the pool, which this waits for, don't exist
             for pool in self._pools.values():
                 _cpu.pool_destroy(pool)

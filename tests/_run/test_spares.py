@@ -147,6 +147,19 @@ def test_batches_outlive_their_iterator():
     assert len(others) == 6
 
 
+def test_a_closed_iterator_keeps_no_memory():
+    def held():
+        gc.collect()
+        return sum(x.nbytes for x in jax.live_arrays() if x.shape == SHAPE)
+
+    before = held()
+    with iterator() as it:
+        for _ in range(5):
+            next(it)
+        assert held() > before
+    assert held() <= before
+
+
 @pytest.mark.parametrize("axis", [8, 1])
 @pytest.mark.filterwarnings("ignore:size is given")
 def test_batches_on_several_devices(axis):
