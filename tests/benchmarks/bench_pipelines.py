@@ -1,17 +1,19 @@
-"""Images per second and CPU milliseconds per image of whole pipelines, beside NVIDIA DALI on the same files.
+"""Images per second and CPU milliseconds per image of whole pipelines, beside other libraries on the same files.
 
     python tests/benchmarks/bench_pipelines.py [--data DIR] [--dali-python VENV/bin/python] [--peers-python VENV/bin/python] [--rounds 5]
 
 Each measurement is a process of its own; the libraries take turns, round by round, so that what else happens on the
 machine hits them alike. Reported are medians over the rounds, the least CPU time, and the medians of the per-round ratios. CPU time,
-of all threads of the process, is the figure to trust on a shared machine. DALI, and the pools of threads of `peers.py`, are left out
-when the interpreters given (or this one) do not have what they need.
+of all threads of the process and of its worker processes, is the figure to trust on a shared machine. Left out, and named, are DALI, the
+pools of threads of `peers.py` and the libraries of `loaders.py` that the interpreters given (or this one) can't import. SPDL needs
+FFmpeg's shared libraries.
 
 The pipelines: ``decode`` (files -> RGB), ``resize`` (decode, resize to 256x256), ``rotate`` (decode, rotate by
 -10 ... 10 degrees onto an enlarged canvas, resize to 256x256), ``train`` (a random window decoded and resized to 224x224,
 mirrored, normalised to CHW), ``eval`` (shorter side 256, the middle 224x224, normalised), ``large`` (``resize`` on photos of
-12 megapixels), ``scaled`` (the same with ``dct_scaling``, which jaxdali alone has); two threads, batches of 64. jaxdali is
-measured with ``fuse=True`` and ``fuse=False``, on what `next` of an iterator gives, where images have one size.
+12 megapixels), ``scaled`` (the same with ``dct_scaling`` of jaxdali; the others decode all of it, as for ``large``); two threads,
+or two worker processes (torch), batches of 64. jaxdali is measured with ``fuse=True`` and ``fuse=False``, on what `next` of an iterator
+gives, where images have one size.
 """
 
 import argparse
@@ -21,17 +23,29 @@ import os
 import pathlib
 import re
 import resource
+import signal
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 
+import numpy as np
+
+TICKS = os.sysconf("SC_CLK_TCK")
 PIPELINES = ("decode", "resize", "rotate", "train", "eval", "large", "scaled")
 LARGE = ("large", "scaled")
 TARGETS = {"decode": 0.55, "resize": 0.23, "rotate": 0.09, "train": 0.28, "eval": 0.28, "large": 0.4, "scaled": 0.25}  # of DALI's CPU time
 OF_OPENCV = {"decode": 0.50, "resize": 0.55, "rotate": 0.50, "train": 0.30, "eval": 0.40, "large": 0.5, "scaled": 0.4}
-PEERS = {"opencv": "cv2", "simplejpeg": "simplejpeg", "pillow": "PIL"}  # of peers.py, and what they need
+POOLS = {"opencv": "import cv2", "simplejpeg": "import cv2, simplejpeg", "pillow": "import PIL"}  # of peers.py, and what they need
+LOADERS = {  # of loaders.py
+    "tf.data": "import tensorflow",
+    "torch, Pillow": "import torchvision",
+    "torch, tensors": "import torchvision",
+    "Grain, OpenCV": "import grain, cv2",
+    "SPDL": "import spdl.pipeline; from spdl.io import ImageFrames",
+}
 MEAN, STD = [123.675, 116.28, 103.53], [58.395, 57.12, 57.375]
 
 
@@ -59,10 +73,14 @@ def definition(package: str, pipeline: str, data: str):
 
 def taken(args: argparse.Namespace):
     """A function that takes the next batch, finished."""
-    if args.package in PEERS:
+    if args.package in POOLS:
         from peers import batches
 
         return batches(args.package, args.pipeline, args.data, args.threads, args.batch)
+    if args.package in LOADERS:
+        from loaders import LOADERS as loaders
+
+        return loaders[args.package](args.pipeline, args.data, args.threads, args.batch)
     define = definition(args.package, args.pipeline, args.data)
     options = {"batch_size": args.batch, "num_threads": args.threads, "device_id": None, "seed": 1, "prefetch_queue_depth": 2}
     if args.package == "jaxdali":
@@ -77,31 +95,55 @@ def taken(args: argparse.Namespace):
     return pipe.run
 
 
+def family(process: str = "self") -> Iterator[pathlib.Path]:
+    """The folders in /proc of a process and of those below it; of itself first."""
+    folder = pathlib.Path("/proc", process)
+    yield folder
+    for children in folder.glob("task/*/children"):
+        for child in children.read_text().split():
+            yield from family(child)
+
+
+def used() -> np.ndarray:
+    """Seconds of user and system time, and page faults, of this process and those below it so far."""
+    usages = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    total = np.sum([(u.ru_utime, u.ru_stime, u.ru_minflt) for u in usages], 0)
+    for folder in list(family())[1:]:
+        fields = [int(x) for x in (folder / "stat").read_text().rpartition(")")[2].split()[1:]]  # from field 4 of proc(5)
+        faults, user, system = fields[6] + fields[7], fields[10] + fields[12], fields[11] + fields[13]
+        total += np.array([user / TICKS, system / TICKS, faults])
+    return total
+
+
+def peak_mb() -> float:
+    """The most memory that was resident, of all processes; what several share is counted in each."""
+    peaks = [re.search(r"VmHWM:\s+(\d+)", (folder / "status").read_text()) for folder in family()]  # of ru_maxrss the parent's is part
+    return sum(int(p[1]) for p in peaks if p) / 1024
+
+
 def measure(args: argparse.Namespace) -> None:
     """Runs one pipeline and prints one JSON line. `Pipeline.run` returns finished batches in both libraries."""
     take = taken(args)
     for _ in range(-(-args.warmup // args.batch)):
         take()
     batches = -(-args.images // args.batch)
-    before, start = resource.getrusage(resource.RUSAGE_SELF), time.perf_counter()
+    before, start = used(), time.perf_counter()
     for _ in range(batches):
         take()
     wall = time.perf_counter() - start
-    after = resource.getrusage(resource.RUSAGE_SELF)
-    cpu = after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime
+    user, system, faults = used() - before
     n = batches * args.batch
-    system = after.ru_stime - before.ru_stime
-    faults = (after.ru_minflt - before.ru_minflt) / batches
-    peak = re.search(r"VmHWM:\s+(\d+)", pathlib.Path("/proc/self/status").read_text())  # of ru_maxrss the parent's is part
     numbers = {
         "images_per_s": n / wall,
-        "cpu_ms": 1e3 * cpu / n,
+        "cpu_ms": 1e3 * (user + system) / n,
         "system_ms": 1e3 * system / n,
-        "faults": faults,
-        "peak_mb": int(peak[1]) / 1024,
+        "faults": faults / batches,
+        "peak_mb": peak_mb(),
     }
     print(json.dumps(numbers))
     sys.stdout.flush()
+    for folder in list(family())[1:]:
+        os.kill(int(folder.name), signal.SIGKILL)
     os._exit(0)  # what is still being prefetched is of no interest
 
 
@@ -119,15 +161,15 @@ def run(python: str, package: str, alone: bool, pipeline: str, args: argparse.Na
     return json.loads(lines[-1])
 
 
-def has(python: str, module: str) -> bool:
-    return subprocess.run([python, "-c", f"import {module}"], capture_output=True).returncode == 0
+def has(python: str, imports: str) -> bool:
+    return subprocess.run([python, "-c", imports], capture_output=True).returncode == 0
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", help="folder of class folders of JPEGs; default: 512 made for the occasion")
     parser.add_argument("--dali-python", default=sys.executable, help="the interpreter of an environment that has DALI")
-    parser.add_argument("--peers-python", default=sys.executable, help="the interpreter of an environment that has OpenCV and simplejpeg")
+    parser.add_argument("--peers-python", default=sys.executable, help="the interpreter of an environment that has the others")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--batch", type=int, default=64)
@@ -150,13 +192,17 @@ def main():
             args.large = str(make_photos(pathlib.Path(scratch) / "large", 16, 4, shapes=[((4000, 3000), 1.0)], sigma=(3, 6)))
         print(f"{describe(pathlib.Path(args.data))}; {args.threads} threads, batches of {args.batch}, {args.rounds} rounds\n")
         libraries = {"jaxdali": (sys.executable, "jaxdali", False), "jaxdali, fuse=False": (sys.executable, "jaxdali", True)}
-        if has(args.dali_python, "nvidia.dali"):
-            libraries["DALI"] = (args.dali_python, "nvidia.dali", False)
-        else:
-            print(f"{args.dali_python} has no nvidia.dali\n")
-        libraries |= {name: (args.peers_python, name, False) for name, module in PEERS.items() if has(args.peers_python, module)}
+        others = {"DALI": (args.dali_python, "nvidia.dali", "import nvidia.dali")}
+        others |= {name: (args.peers_python, name, imports) for name, imports in (POOLS | LOADERS).items()}
+        for name, (python, package, imports) in others.items():
+            if args.libraries and name not in args.libraries.split(";"):
+                continue
+            if has(python, imports):
+                libraries[name] = (python, package, False)
+            else:
+                print(f"{name} is left out: {python} can't {imports}\n")
         if args.libraries:
-            libraries = {name: libraries[name] for name in args.libraries.split(";")}
+            libraries = {name: libraries[name] for name in args.libraries.split(";") if name in libraries}
         head = (
             "pipeline",
             "library",
