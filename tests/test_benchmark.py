@@ -129,7 +129,7 @@ def test_costs_of_a_batch():
 def test_what_bounds_it(spent, waited, bound):
     found = _measure.bound_of(a_run(waited=waited), [_measure.Cost(*c) for c in spent])
     assert found == _measure.Bound(*bound)
-    assert next(_report.verdict(a_run(), found, 2)).startswith("Bound by: ")
+    assert next(_report.verdict(a_run(), [_measure.Cost(*c) for c in spent], found, 2)).startswith("Bound by: ")
 
 
 def test_settings_that_are_recommended():
@@ -140,12 +140,21 @@ def test_settings_that_are_recommended():
 
 
 def test_tables_are_aligned():
-    spent = [_measure.Cost("host", f"x{i}", 0.004, "operator") for i in range(14)]
-    lines = list(_report.where_time_goes(a_run(batch_size=8), spent))
-    assert lines[2:5] == [
+    """What takes less than a hundredth of a batch's time is summed up."""
+    spent = [_measure.Cost("host", "x", 0.3, "operator"), _measure.Cost("read", "reader", 0.0985, "storage")]
+    spent += [_measure.Cost("setup", f"x{i}", 0.0005, "Python") for i in range(3)]
+    assert list(_report.where_time_goes(a_run(batch_size=8), spent))[2:] == [
         "stage  operator  ms/batch  us/image  share",
         "-----  --------  --------  --------  -----",
-        "host   x0            4.00       500     7%",
+        "host   x           300.00     37500    75%",
+        "read   reader       98.50     12312    25%",
+        "       3 more        1.50       188     0%",
     ]
-    assert lines[-1] == "       2 more        8.00      1000    14%"
     assert list(_report.speeds([a_run(16, 256, 12345.6)]))[-1] == "         16         256     12346          1.00         1.0"
+
+
+@pytest.mark.parametrize(("decoder", "advised"), [("decoders.image", True), ("decoders.image_random_crop", False)])
+def test_advice_is_not_to_do_what_is_done(decoder, advised):
+    spent = [_measure.Cost("program", decoder, 1.0, "decode")]
+    lines = list(_report.verdict(a_run(), spent, _measure.Bound("decode", "", 1.0), 2))
+    assert ("decoders.image_random_crop" in lines[1]) is advised

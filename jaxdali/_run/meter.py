@@ -18,10 +18,10 @@ class Measured:
     Attributes:
       stage: "read" (sources), "host" (operators on the host), "setup" (the host's part of operators in programs), "launch" (operands,
         and dispatch of programs), "check" (waiting for programs), "output" (final form of the outputs) or "wait" (step "user": who takes
-        batches waited for one; step "queue": all that fit were made, and one had to be taken first). Of readers of URLs also
-        "fetch" (requests, in threads of their own: no seconds), "retry" (those that had failed before) and "cache" (reads that the cache
-        on disk served); of decoders with a cache "cache" (images that it served, and the bytes that it holds now) and "miss" (images that
-        were decoded to be kept there).
+        batches waited for one; step "queue": all that fit, or all of an epoch, were made, and one had to be taken first, or the next
+        epoch begun). Of readers of URLs also "fetch" (requests, in threads of their own: no seconds), "retry" (those that had failed
+        before) and "cache" (reads that the cache on disk served); of decoders with a cache "cache" (images that it served, and the
+        bytes that it holds now) and "miss" (images that were decoded to be kept there).
       step: name of the operator's node, or which program.
       seconds: of the thread that did it, waiting included.
       calls: how many times it ran: once per batch, more often where batches had to be repaired; requests.

@@ -262,7 +262,8 @@ class Prefetch:
                     item = ("error", e)
                 self._launched.put((*item, self._state))
                 if item[0] == "end":
-                    self._resume.acquire()
+                    with self._executor.place.meter.stage("wait", "for the next epoch", "queue"):
+                        self._resume.acquire()
                 del item, asked
         self._launched.put(None)
 

@@ -112,11 +112,11 @@ def _run(args: argparse.Namespace, make: _definitions.Make, what: str):
     spent = _measure.costs(chosen, inside)
     print(*_report.speeds([*by_threads, *(r for r in by_batch if r.batch_size != middle)]), sep="\n")
     print("", *_report.where_time_goes(chosen, spent), "", sep="\n")
-    print(*_report.verdict(chosen, _measure.bound_of(chosen, spent), _measure.recommended_depth(chosen)), sep="\n")
+    print(*_report.verdict(chosen, spent, _measure.bound_of(chosen, spent), _measure.recommended_depth(chosen)), sep="\n")
     if bad := sorted({f for r in (*by_threads, *by_batch) for f in r.bad}):
         print(f"Not decoded: {len(bad)} files, {', '.join(bad[:3])}{', ...' if len(bad) > 3 else ''}")
     if args.plot is not None:
-        _report.plot(args.plot, by_threads, by_batch, spent, what.partition("\n")[0])
+        _report.plot(args.plot, by_threads, by_batch, chosen, spent, what.replace("\npipeline: ", "; "))
         print(f"{args.plot} written")
 
 

@@ -11,7 +11,7 @@ from ._measure import Bound, Cost, Run
 
 _ADVICE = {
     "storage": "faster storage, larger files (readers.array_record, readers.tfrecord, readers.webdataset), or storage=jaxdali.Storage(...)",
-    "decode": "more cores; decoders.image_random_crop where only a window is used",
+    "decode": "more cores",
     "operator": "more cores, or the operator on an accelerator",
     "Python": "larger batches; fewer Python functions in the pipeline",
     "consumer": "nothing: batches are there before they are asked for",
@@ -22,7 +22,7 @@ _NAMES = {
     "Python": "Python (the host's part of operators, and dispatch)",
     "consumer": "the consumer",
 }
-_SHOWN = 12  # rows of costs
+_LEAST = 0.01  # part of a batch's time that a row of its own stands for
 
 
 def table(rows: Sequence[Sequence[str]], texts: int) -> Iterator[str]:
@@ -45,27 +45,35 @@ def speeds(runs: Sequence[Run]) -> Iterator[str]:
 
 def where_time_goes(run: Run, spent: Sequence[Cost]) -> Iterator[str]:
     """The costs of a batch."""
-    total = sum(c.seconds for c in spent) or 1.0
     rows = [("stage", "operator", "ms/batch", "us/image", "share")]
-    for c in spent[:_SHOWN]:
-        row = (c.stage, c.operator, f"{1e3 * c.seconds:.2f}", f"{1e6 * c.seconds / run.batch_size:.0f}", f"{c.seconds / total:.0%}")
-        rows.append(row)
-    if rest := spent[_SHOWN:]:
-        seconds = sum(c.seconds for c in rest)
-        rows.append(("", f"{len(rest)} more", f"{1e3 * seconds:.2f}", f"{1e6 * seconds / run.batch_size:.0f}", f"{seconds / total:.0%}"))
+    for stage, operator, seconds, share in _shown(spent):
+        rows.append((stage, operator, f"{1e3 * seconds:.2f}", f"{1e6 * seconds / run.batch_size:.0f}", f"{share:.0%}"))
     yield f"Where the time of a batch goes (num_threads={run.num_threads}, batch_size={run.batch_size}):"
     yield ""
     yield from table(rows, 2)
 
 
-def verdict(run: Run, bound: Bound, depth: int) -> Iterator[str]:
+def _shown(spent: Sequence[Cost]) -> Iterator[tuple[str, str, float, float]]:
+    """Stage, operator, seconds and share of what counts, and of the rest together."""
+    total = sum(c.seconds for c in spent) or 1.0
+    large = [c for c in spent if c.seconds >= _LEAST * total]
+    yield from ((c.stage, c.operator, c.seconds, c.seconds / total) for c in large)
+    if small := len(spent) - len(large):
+        seconds = sum(c.seconds for c in spent) - sum(c.seconds for c in large)
+        yield "", f"{small} more", seconds, seconds / total
+
+
+def verdict(run: Run, spent: Sequence[Cost], bound: Bound, depth: int) -> Iterator[str]:
     """What bounds the pipeline, and settings."""
     share = (
         f"it waits for batches {1 - bound.share:.0%} of the time" if bound.kind == "consumer" else f"{bound.share:.0%} of a batch's time"
     )
-    cores = os.cpu_count() or 1
+    cores = len(os.sched_getaffinity(0))
     yield f"Bound by: {_NAMES.get(bound.kind, bound.operator)} ({share}; {run.cores:.1f} of {cores} cores busy)"
-    yield f"What helps: {_ADVICE[bound.kind]}"
+    advice = _ADVICE[bound.kind]
+    if bound.kind == "decode" and any(c.operator == "decoders.image" for c in spent):  # it decodes whole images, each epoch
+        advice += "; decoders.image_random_crop where only a window is used, dct_scaling=True for large photos, cache= for small sets"
+    yield f"What helps: {advice}"
     settings = f"num_threads={run.num_threads}, batch_size={run.batch_size}, prefetch_queue_depth={depth}"
     yield f"Recommended: {settings}: {run.images_per_second:.0f} images/s"
 
@@ -81,8 +89,8 @@ def progress(total: float) -> tuple[Callable[[float], Any], Callable[[str], Any]
     return bar.update, bar.set_description_str, bar.close
 
 
-def plot(path: pathlib.Path, by_threads: Sequence[Run], by_batch: Sequence[Run], spent: Sequence[Cost], title: str):
-    """Throughput against threads and batch size, and the costs of a batch, as a PNG."""
+def plot(path: pathlib.Path, by_threads: Sequence[Run], by_batch: Sequence[Run], run: Run, spent: Sequence[Cost], title: str):
+    """Throughput against threads and batch size, and the costs of a batch of `run`, as a PNG."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -96,12 +104,16 @@ def plot(path: pathlib.Path, by_threads: Sequence[Run], by_batch: Sequence[Run],
     left.plot(threads, [first.images_per_second * t / first.num_threads for t in threads], "--", color="gray", label="in proportion")
     left.set(xlabel=f"num_threads (batch_size={first.batch_size})", ylabel="images/s", xticks=threads)
     left.set_ylim(bottom=0)
-    left.legend()
+    left.legend(loc="lower right")
     sizes = [str(r.batch_size) for r in by_batch]
+    middle.sharey(left)
     middle.plot(sizes, [r.images_per_second for r in by_batch], "o-")
     middle.set(xlabel=f"batch_size (num_threads={by_batch[0].num_threads})")
-    middle.set_ylim(0, 1.1 * max(r.images_per_second for r in by_batch))
-    shown = spent[:_SHOWN][::-1]
-    right.barh([f"{c.operator} ({c.stage})" for c in shown], [1e3 * c.seconds for c in shown])
-    right.set(xlabel="ms of a batch")
+    shown = list(_shown(spent))
+    names = [f"{operator} ({stage})" if stage else operator for stage, operator, *_ in shown]
+    bars = right.barh(names, [1e3 * seconds for *_, seconds, _ in shown])
+    right.bar_label(bars, [f"{share:.0%}" for *_, share in shown], padding=3)
+    right.invert_yaxis()
+    right.margins(x=0.15)
+    right.set(xlabel=f"ms of a batch (num_threads={run.num_threads}, batch_size={run.batch_size})")
     figure.savefig(path, format="png", dpi=120)

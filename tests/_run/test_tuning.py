@@ -117,6 +117,24 @@ def test_nothing_is_compiled_when_they_change(monkeypatch):
         assert iterator.statistics()
 
 
+def test_whoever_waits_for_the_next_epoch_makes_nothing():
+    """Which is no time of a batch: the producing thread waits for the user then, too."""
+
+    @pipeline_def(batch_size=1, prefetch_queue_depth=8, enable_statistics=True)
+    def define():
+        return fn.external_source([np.zeros((1, 2), np.uint8)] * 2, cycle="raise")
+
+    with define() as pipe:
+        for _ in range(3):
+            for _ in range(2):
+                pipe.run()
+            with pytest.raises(StopIteration):
+                pipe.run()
+            pipe.reset()
+        pipe.run()
+        assert [m.calls for m in pipe.statistics() if (m.stage, m.step) == ("wait", "queue")] == [3]
+
+
 def test_arguments():
     with pytest.raises(TypeError, match="num_threads must be a whole number, got 'many'"):
         Pipeline(batch_size=1, num_threads="many")
