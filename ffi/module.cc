@@ -78,6 +78,7 @@ NB_MODULE(_cpu, m) {
   jaxdali::DefineTables(m);
   jaxdali::DefineImages(m);
   jaxdali::DefineFiles(m);
+  jaxdali::DefineRecords(m);
   jaxdali::DefineRandom(m);
   m.def("targets", &Targets, "FFI target names to capsules");
   m.def("build_info", &jaxdali::BuildInfo, "compiler, codecs and SIMD level, by name");

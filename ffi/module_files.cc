@@ -4,18 +4,19 @@
 #include <nanobind/stl/vector.h>
 
 #include <algorithm>
+#include <cstring>
 #include <memory>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
+#include "ffi/common/batch.h"
 #include "ffi/host/copy.h"
 #include "ffi/host/crc32c.h"
 #include "ffi/host/files.h"
 #include "ffi/host/highway_hash.h"
 #include "ffi/host/index_text.h"
-#include "ffi/host/records.h"
 #include "ffi/host/riegeli.h"
 #include "ffi/host/tar.h"
 #include "ffi/module_parts.h"
@@ -25,76 +26,9 @@ namespace nb = nanobind;
 namespace jaxdali {
 namespace {
 
-void ScanMemory(RecordBatch& batch, const std::vector<Vector<const uint8_t> >& records, int pool_id) {
-  if (static_cast<int>(records.size()) != batch.n()) throw nb::value_error("scan_memory: number of records");
-  std::vector<std::string_view> views;
-  for (const auto& r : records) views.emplace_back(reinterpret_cast<const char*>(r.data()), r.size());
-  auto pool = Pool(pool_id);
-  nb::gil_scoped_release release;
-  batch.ScanMemory(views, pool.get());
-}
-
 void CheckFiles(const FileTable& table, const Vector<const int64_t>& index) {
   for (size_t i = 0; i < index.size(); i++)
     if (index.data()[i] < 0 || index.data()[i] >= table.size()) throw nb::value_error("there is no such file");
-}
-
-void ScanFiles(RecordBatch& batch, const FileTable& table, Vector<const int64_t> stamps, Vector<const int64_t> index,
-               Vector<const int64_t> offsets, Vector<const int64_t> sizes, Vector<uint8_t> checked, int pool_id) {
-  const auto n = static_cast<size_t>(batch.n());
-  if (index.size() != n || offsets.size() != n || sizes.size() != n || checked.size() != n ||
-      static_cast<int64_t>(stamps.size()) != 2 * table.size())
-    throw nb::value_error("scan_files: lengths differ");
-  CheckFiles(table, index);
-  auto pool = Pool(pool_id);
-  nb::gil_scoped_release release;
-  batch.ScanFiles(table, stamps.data(), index.data(), offsets.data(), sizes.data(), checked.data(), pool.get());
-}
-
-void Describe(const RecordBatch& batch, nb::ndarray<int32_t, nb::ndim<2>, nb::c_contig, nb::device::cpu> types,
-              nb::ndarray<int64_t, nb::ndim<2>, nb::c_contig, nb::device::cpu> counts,
-              nb::ndarray<int64_t, nb::ndim<3>, nb::c_contig, nb::device::cpu> dims) {
-  const auto n = static_cast<size_t>(batch.n()), fields = static_cast<size_t>(batch.fields());
-  if (types.shape(0) != n || types.shape(1) != fields || counts.shape(0) != n || counts.shape(1) != fields ||
-      dims.shape(0) != n || dims.shape(1) != fields || dims.shape(2) != 3)
-    throw nb::value_error("describe: shapes");
-  for (int i = 0; i < batch.n(); i++)
-    for (int k = 0; k < batch.fields(); k++) {
-      const FieldInfo& info = batch.info(i, k);
-      const size_t at = static_cast<size_t>(i) * fields + static_cast<size_t>(k);
-      types.data()[at] = static_cast<int32_t>(info.type);
-      counts.data()[at] = info.count;
-      std::copy_n(info.dims, 3, dims.data() + 3 * at);
-    }
-}
-
-std::vector<std::pair<int, std::string> > Errors(const RecordBatch& batch) {
-  std::vector<std::pair<int, std::string> > found;
-  for (int i = 0; i < batch.n(); i++)
-    if (!batch.error(i).empty()) found.emplace_back(i, batch.error(i));
-  return found;
-}
-
-void FillField(RecordBatch& batch, int field, AnyArray data, Vector<const int64_t> starts, Vector<const bool> skip,
-               int pool_id) {
-  const auto n = static_cast<size_t>(batch.n());
-  if (field < 0 || field >= batch.fields() || starts.size() != n || skip.size() != n)
-    throw nb::value_error("fill: lengths differ");
-  const int bytes = data.dtype().bits / 8;
-  for (int i = 0; i < batch.n(); i++) {
-    if (skip.data()[i] || !batch.error(i).empty()) continue;
-    const FieldInfo& info = batch.info(i, field);
-    const bool fits = info.type == ValueType::kNone     ? true
-                      : info.type == ValueType::kBytes  ? bytes == 1
-                      : info.type == ValueType::kFloats ? bytes == 4
-                                                        : bytes == 4 || bytes == 8;
-    if (!fits) throw nb::value_error("fill: another type");
-    if (starts.data()[i] < 0 || info.count > static_cast<int64_t>(data.size()) - starts.data()[i])
-      throw nb::value_error("fill: a place outside the buffer");
-  }
-  auto pool = Pool(pool_id);
-  nb::gil_scoped_release release;
-  batch.Fill(field, data.data(), bytes, starts.data(), skip.data(), pool.get());
 }
 
 // A view, as long as its owner lives and is not changed.
@@ -107,12 +41,21 @@ nb::ndarray<nb::numpy, const int64_t, nb::shape<-1, 2>, nb::c_contig> Extents(
 using ReadParts = void(const FileTable&, const int64_t*, const int64_t*, int, uint8_t*, const int64_t*, const int64_t*,
                        const int64_t*, int32_t*, ThreadPool*);
 
+std::vector<std::pair<int, int32_t> > Failed(const std::vector<int32_t>& error) {
+  std::vector<std::pair<int, int32_t> > failed;
+  for (size_t i = 0; i < error.size(); i++)
+    if (error[i] != 0) failed.emplace_back(static_cast<int>(i), error[i]);
+  return failed;
+}
+
+// Reads; which could not be read, and why.
 template <ReadParts* read>
-void Read(const FileTable& table, Vector<const int64_t> files, Vector<const int64_t> offsets, Vector<uint8_t> data,
-          Vector<const int64_t> starts, Vector<const int64_t> sizes, Vector<const int64_t> file_sizes,
-          Vector<int32_t> error, int pool_id) {
+std::vector<std::pair<int, int32_t> > Read(const FileTable& table, Vector<const int64_t> files,
+                                           Vector<const int64_t> offsets, Vector<uint8_t> data,
+                                           Vector<const int64_t> starts, Vector<const int64_t> sizes,
+                                           Vector<const int64_t> file_sizes, int pool_id) {
   size_t n = files.size();
-  if (offsets.size() != n || starts.size() != n || sizes.size() != n || error.size() != n ||
+  if (offsets.size() != n || starts.size() != n || sizes.size() != n ||
       static_cast<int64_t>(file_sizes.size()) != table.size())
     throw nb::value_error("lengths differ");
   CheckFiles(table, files);
@@ -124,8 +67,61 @@ void Read(const FileTable& table, Vector<const int64_t> files, Vector<const int6
   }
   auto pool = Pool(pool_id);
   nb::gil_scoped_release release;
+  std::vector<int32_t> error(n);
   read(table, files.data(), offsets.data(), static_cast<int>(n), data.data(), starts.data(), sizes.data(),
        file_sizes.data(), error.data(), pool.get());
+  return Failed(error);
+}
+
+// Whole numbers that are not negative, of any type.
+using Column = nb::ndarray<nb::ro, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+
+// x[index[i]] of each; what is beyond 63 bits is negative, and refused where it is used.
+std::vector<int64_t> Taken(const Column& x, const Vector<const int64_t>& index) {
+  const int bytes = x.dtype().bits / 8;
+  const auto kind = static_cast<nb::dlpack::dtype_code>(x.dtype().code);
+  if ((kind != nb::dlpack::dtype_code::UInt && kind != nb::dlpack::dtype_code::Int) || bytes > 8)
+    throw nb::type_error("a column of whole numbers was expected");
+  std::vector<int64_t> found(index.size());
+  const auto* data = static_cast<const uint8_t*>(x.data());
+  for (size_t i = 0; i < index.size(); i++) {
+    const int64_t k = index.data()[i];
+    if (k < 0 || k >= static_cast<int64_t>(x.size())) throw nb::value_error("there is no such range");
+    uint64_t number = 0;
+    std::memcpy(&number, data + k * bytes, static_cast<size_t>(bytes));
+    found[i] = static_cast<int64_t>(number);
+  }
+  return found;
+}
+
+// The same as `Read` of ranges index[i] of a list, whose places are those of packed samples from `first` on.
+template <ReadParts* read>
+std::vector<std::pair<int, int32_t> > ReadPacked(const FileTable& table, const Column& file, const Column& start,
+                                                 const Column& size, Vector<const int64_t> index,
+                                                 nb::ndarray<uint8_t, nb::ndim<2>, nb::c_contig, nb::device::cpu> data,
+                                                 Vector<const int32_t> offsets, int64_t first,
+                                                 Vector<const int64_t> file_sizes, int pool_id) {
+  const auto n = static_cast<int64_t>(index.size()), all = static_cast<int64_t>(offsets.size());
+  const auto rows = static_cast<int64_t>(data.shape(0)), room = static_cast<int64_t>(data.size());
+  if (rows < 1 || all % rows != 0 || first < 0 || first + n > all ||
+      static_cast<int64_t>(file_sizes.size()) != table.size())
+    throw nb::value_error("lengths differ");
+  const std::vector<int64_t> files = Taken(file, index), begins = Taken(start, index), sizes = Taken(size, index);
+  std::vector<int64_t> places(index.size());
+  for (int64_t i = 0; i < n; i++) {
+    const auto k = static_cast<size_t>(i);
+    places[k] = int64_t{offsets.data()[first + i]} * kAlignment + (first + i) / (all / rows) * (room / rows);
+    if (files[k] < 0 || files[k] >= table.size()) throw nb::value_error("there is no such file");
+    if (begins[k] < 0) throw nb::value_error("there is no such range");
+    if (places[k] < 0 || sizes[k] < 0 || places[k] > room - sizes[k])
+      throw nb::value_error("a range's place lies outside the buffer");
+  }
+  auto pool = Pool(pool_id);
+  nb::gil_scoped_release release;
+  std::vector<int32_t> error(index.size());
+  read(table, files.data(), begins.data(), static_cast<int>(n), data.data(), places.data(), sizes.data(),
+       file_sizes.data(), error.data(), pool.get());
+  return Failed(error);
 }
 
 }  // namespace
@@ -140,14 +136,15 @@ void DefineFiles(nb::module_& m) {
           },
           nb::arg("root"), nb::arg("names"), nb::arg("ends"))
       .def("__len__", &FileTable::size);
+  nb::class_<OpenFiles>(m, "OpenFiles", "Files of a batch between file_sizes and read_files.").def(nb::init<>());
   m.def(
       "file_sizes",
       [](const FileTable& table, Vector<const int64_t> index, Vector<int64_t> sizes, Vector<int32_t> error,
-         int pool_id) {
+         OpenFiles& opened, int pool_id) {
         if (sizes.size() != index.size() || error.size() != index.size()) throw nb::value_error("lengths differ");
         auto pool = Pool(pool_id);
         nb::gil_scoped_release release;
-        FileSizes(table, index.data(), static_cast<int>(index.size()), sizes.data(), error.data(), pool.get());
+        FileSizes(table, index.data(), static_cast<int>(index.size()), sizes.data(), error.data(), &opened, pool.get());
       },
       "bytes and errno of each file");
   m.def(
@@ -166,7 +163,7 @@ void DefineFiles(nb::module_& m) {
   m.def(
       "read_files",
       [](const FileTable& table, Vector<const int64_t> index, Vector<uint8_t> data, Vector<const int64_t> starts,
-         Vector<const int64_t> sizes, Vector<int32_t> error, int pool_id) {
+         Vector<const int64_t> sizes, Vector<int32_t> error, OpenFiles& opened, int pool_id) {
         const size_t n = index.size();
         if (starts.size() != n || sizes.size() != n || error.size() != n) throw nb::value_error("lengths differ");
         CheckFiles(table, index);
@@ -177,27 +174,9 @@ void DefineFiles(nb::module_& m) {
         auto pool = Pool(pool_id);
         nb::gil_scoped_release release;
         ReadFiles(table, index.data(), static_cast<int>(n), data.data(), starts.data(), sizes.data(), error.data(),
-                  pool.get());
+                  &opened, pool.get());
       },
       "the files' bytes, each at its place in a buffer");
-  nb::class_<RecordBatch>(m, "RecordBatch", "The records of a batch: found in containers, taken apart, copied.")
-      .def(
-          "__init__",
-          [](RecordBatch* self, RecordFormat format, std::vector<std::string> names, int fields, int n) {
-            if (fields < 0 || n < 0 ||
-                (format == RecordFormat::kExample && names.size() != static_cast<size_t>(fields)))
-              throw nb::value_error("RecordBatch: fields");
-            new (self) RecordBatch({format, std::move(names), fields}, n);
-          },
-          nb::arg("format"), nb::arg("names"), nb::arg("fields"), nb::arg("n"))
-      .def("scan_memory", &ScanMemory, nb::arg("records"), nb::arg("pool"), "Looks at records that lie in memory")
-      .def("scan_files", &ScanFiles, nb::arg("table"), nb::arg("stamps"), nb::arg("index"), nb::arg("offsets"),
-           nb::arg("sizes"), nb::arg("checked"), nb::arg("pool"), "Looks at records that lie in files")
-      .def("describe", &Describe, nb::arg("types"), nb::arg("counts"), nb::arg("dims"),
-           "Types (ValueType), number of values, and shapes, of each record's fields")
-      .def("errors", &Errors, "(record, why) of those that can't be read")
-      .def("fill", &FillField, nb::arg("field"), nb::arg("data"), nb::arg("starts"), nb::arg("skip"), nb::arg("pool"),
-           "Copies a field's values, each record's to its place");
   m.def(
       "crc32c",
       [](nb::bytes data) {
@@ -288,7 +267,10 @@ void DefineFiles(nb::module_& m) {
         return nb::make_tuple(nb::bytes(index.text.data(), index.text.size()), index.samples, index.error);
       },
       nb::arg("path"), nb::arg("progress"), "The lines of an archive's index, how many they are, and what is wrong");
-  m.def("read_ranges", &Read<ReadRanges>, "the bytes of ranges of files, each at its place in a buffer");
+  m.def("read_ranges", &Read<ReadRanges>,
+        "The bytes of ranges of files, each to its place in a buffer: (range, why) of those that can't be read");
+  m.def("read_packed_ranges", &ReadPacked<ReadRanges>, "the same of ranges of a list, to the places of packed samples");
+  m.def("read_packed_blocked", &ReadPacked<ReadBlocked>, "the same from logical positions of Riegeli's files on");
   m.def("read_blocked", &Read<ReadBlocked>, "the same from logical positions of Riegeli's files on");
   m.def(
       "read_files_behind",

@@ -11,10 +11,11 @@
 
 namespace jaxdali {
 
-void DefineTables(nanobind::module_& m);  // enums and constants, for Python: each is named once, in C++
-void DefineImages(nanobind::module_& m);  // headers and decoding
-void DefineFiles(nanobind::module_& m);   // reading, and records of containers
-void DefineRandom(nanobind::module_& m);  // order and numbers
+void DefineTables(nanobind::module_& m);   // enums and constants, for Python: each is named once, in C++
+void DefineImages(nanobind::module_& m);   // headers and decoding
+void DefineFiles(nanobind::module_& m);    // reading
+void DefineRecords(nanobind::module_& m);  // records of containers
+void DefineRandom(nanobind::module_& m);   // order and numbers
 
 template <class T>
 using Vector = nanobind::ndarray<T, nanobind::ndim<1>, nanobind::c_contig, nanobind::device::cpu>;

@@ -293,36 +293,19 @@ class FileTable:
 
     def __len__(self) -> int: ...
 
-def file_sizes(arg0: FileTable, arg1: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], arg2: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu')], arg3: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu')], arg4: int, /) -> None:
+class OpenFiles:
+    """Files of a batch between file_sizes and read_files."""
+
+    def __init__(self) -> None: ...
+
+def file_sizes(arg0: FileTable, arg1: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], arg2: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu')], arg3: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu')], arg4: OpenFiles, arg5: int, /) -> None:
     """bytes and errno of each file"""
 
 def file_heads(arg0: FileTable, arg1: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], arg2: Annotated[NDArray[numpy.uint8], dict(shape=(None, None), order='C', device='cpu')], arg3: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu')], arg4: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu')], arg5: int, /) -> None:
     """the first bytes of each file, its size, and errno"""
 
-def read_files(arg0: FileTable, arg1: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], arg2: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu')], arg3: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], arg4: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], arg5: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu')], arg6: int, /) -> None:
+def read_files(arg0: FileTable, arg1: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], arg2: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu')], arg3: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], arg4: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], arg5: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu')], arg6: OpenFiles, arg7: int, /) -> None:
     """the files' bytes, each at its place in a buffer"""
-
-class RecordBatch:
-    """The records of a batch: found in containers, taken apart, copied."""
-
-    def __init__(self, format: RecordFormat, names: Sequence[str], fields: int, n: int) -> None: ...
-
-    def scan_memory(self, records: Sequence[Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)]], pool: int) -> None:
-        """Looks at records that lie in memory"""
-
-    def scan_files(self, table: FileTable, stamps: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], index: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], offsets: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], sizes: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], checked: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu')], pool: int) -> None:
-        """Looks at records that lie in files"""
-
-    def describe(self, types: Annotated[NDArray[numpy.int32], dict(shape=(None, None), order='C', device='cpu')], counts: Annotated[NDArray[numpy.int64], dict(shape=(None, None), order='C', device='cpu')], dims: Annotated[NDArray[numpy.int64], dict(shape=(None, None, None), order='C', device='cpu')]) -> None:
-        """
-        Types (ValueType), number of values, and shapes, of each record's fields
-        """
-
-    def errors(self) -> list[tuple[int, str]]:
-        """(record, why) of those that can't be read"""
-
-    def fill(self, field: int, data: Annotated[NDArray, dict(order='C', device='cpu')], starts: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], skip: Annotated[NDArray[numpy.bool_], dict(shape=(None,), order='C', device='cpu', writable=False)], pool: int) -> None:
-        """Copies a field's values, each record's to its place"""
 
 def crc32c(arg: bytes, /) -> int:
     """CRC-32C (Castagnoli)"""
@@ -384,10 +367,18 @@ class TarSamples:
 def tar_index(path: bytes, progress: Callable) -> tuple:
     """The lines of an archive's index, how many they are, and what is wrong"""
 
-def read_ranges(arg0: FileTable, arg1: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], arg2: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], arg3: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu')], arg4: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], arg5: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], arg6: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], arg7: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu')], arg8: int, /) -> None:
-    """the bytes of ranges of files, each at its place in a buffer"""
+def read_ranges(arg0: FileTable, arg1: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], arg2: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], arg3: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu')], arg4: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], arg5: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], arg6: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], arg7: int, /) -> list[tuple[int, int]]:
+    """
+    The bytes of ranges of files, each to its place in a buffer: (range, why) of those that can't be read
+    """
 
-def read_blocked(arg0: FileTable, arg1: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], arg2: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], arg3: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu')], arg4: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], arg5: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], arg6: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], arg7: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu')], arg8: int, /) -> None:
+def read_packed_ranges(arg0: FileTable, arg1: Annotated[NDArray, dict(shape=(None,), order='C', device='cpu', writable=False)], arg2: Annotated[NDArray, dict(shape=(None,), order='C', device='cpu', writable=False)], arg3: Annotated[NDArray, dict(shape=(None,), order='C', device='cpu', writable=False)], arg4: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], arg5: Annotated[NDArray[numpy.uint8], dict(shape=(None, None), order='C', device='cpu')], arg6: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], arg7: int, arg8: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], arg9: int, /) -> list[tuple[int, int]]:
+    """the same of ranges of a list, to the places of packed samples"""
+
+def read_packed_blocked(arg0: FileTable, arg1: Annotated[NDArray, dict(shape=(None,), order='C', device='cpu', writable=False)], arg2: Annotated[NDArray, dict(shape=(None,), order='C', device='cpu', writable=False)], arg3: Annotated[NDArray, dict(shape=(None,), order='C', device='cpu', writable=False)], arg4: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], arg5: Annotated[NDArray[numpy.uint8], dict(shape=(None, None), order='C', device='cpu')], arg6: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], arg7: int, arg8: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], arg9: int, /) -> list[tuple[int, int]]:
+    """the same from logical positions of Riegeli's files on"""
+
+def read_blocked(arg0: FileTable, arg1: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], arg2: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], arg3: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu')], arg4: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], arg5: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], arg6: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], arg7: int, /) -> list[tuple[int, int]]:
     """the same from logical positions of Riegeli's files on"""
 
 def read_files_behind(arg0: FileTable, arg1: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], arg2: bytes, arg3: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu')], arg4: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], arg5: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], arg6: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu')], arg7: int, /) -> None:
@@ -401,6 +392,60 @@ def copy_parts(arg0: Sequence[Annotated[NDArray[numpy.uint8], dict(shape=(None,)
 def parse_chunk_table(data: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], end: bool, rows: Annotated[NDArray[numpy.int64], dict(shape=(None, 3), order='C', device='cpu')]) -> tuple[int, int]:
     """
     Entries of a Riegeli file's table of chunks: how many, or -1 where they are damaged, and their bytes
+    """
+
+class RecordShape(enum.Enum):
+    """How an output's shape is found."""
+
+    COUNT = 0
+
+    ROWS = 1
+
+    STATED = 2
+
+    FIXED = 3
+
+class RecordLayout:
+    """What records are, and what outputs are made of them."""
+
+    def __init__(self, format: RecordFormat, names: Sequence[str], fields: int, parts: int = 1) -> None: ...
+
+    def add_output(self, name: str, dtype: str, field: int, type: ValueType, bytes: int, shape: RecordShape, dims: Sequence[int], missing: bytes) -> None:
+        """Another output, before there is a batch"""
+
+class RecordBatch:
+    """The records of a batch: found in containers, taken apart, copied."""
+
+    def __init__(self, layout: RecordLayout, n: int) -> None: ...
+
+    def scan_memory(self, records: Sequence[Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)]], pool: int) -> None:
+        """Looks at records that lie in memory"""
+
+    def scan_files(self, table: FileTable, stamps: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], bounds: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], index: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], extents: Sequence[Annotated[NDArray[numpy.int64], dict(shape=(None, 2), order='C', device='cpu', writable=False)]], checked: Sequence[Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu')]], pool: int) -> None:
+        """Looks at records that lie in files"""
+
+    def fail(self, i: int, why: str) -> None:
+        """A record can't be read"""
+
+    def describe(self, types: Annotated[NDArray[numpy.int32], dict(shape=(None, None), order='C', device='cpu')], counts: Annotated[NDArray[numpy.int64], dict(shape=(None, None), order='C', device='cpu')], dims: Annotated[NDArray[numpy.int64], dict(shape=(None, None, None), order='C', device='cpu')]) -> None:
+        """
+        Types (ValueType), number of values, and shapes, of each record's fields
+        """
+
+    def errors(self) -> list[tuple[int, str]]:
+        """(record, why) of those that can't be read"""
+
+    def shape(self, shapes: Sequence[Annotated[NDArray[numpy.int64], dict(shape=(None, None), order='C', device='cpu')] | None], first: int) -> None:
+        """
+        The outputs' shapes, to rows from `first` on; None for those of a fixed shape
+        """
+
+    def fill(self, data: Sequence[Annotated[NDArray, dict(order='C', device='cpu')]], offsets: Sequence[Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None], first: int, pool: int) -> None:
+        """Copies the outputs' values, from sample `first` on"""
+
+def plan_offsets(shapes: Annotated[NDArray[numpy.int64], dict(shape=(None, None), order='C', device='cpu', writable=False)], shards: int, offsets: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu')]) -> int:
+    """
+    Where packed samples begin, and the blocks that the fullest shard needs
     """
 
 def shuffle_epochs(order: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu')], seed: int, first: int, last: int) -> None:

@@ -137,15 +137,13 @@ struct Result {
 
 Result Filled(RecordBatch* batch, ThreadPool* pool) {
   Result r;
-  for (int k = 0; k < batch->fields() && batch->error(0).empty(); k++) {
+  for (int k = 0; k < batch->layout().fields && batch->error(0).empty(); k++) {
     const FieldInfo& info = batch->info(0, k);
     // Integers once as 64 and once as 32 bits; the block ends where the values do.
     for (const int bytes :
          info.type == ValueType::kInts ? std::vector{8, 4} : std::vector{info.type == ValueType::kFloats ? 4 : 1}) {
       auto place = Exact<uint8_t>(static_cast<size_t>(info.count) * bytes);
-      const int64_t start = 0;
-      const bool skip = false;
-      batch->Fill(k, place.get(), bytes, &start, &skip, pool);
+      batch->Fill({{k, place.get(), bytes, {0}}}, pool);
       r.values.emplace_back(place.get(), place.get() + info.count * bytes);
     }
     r.shapes.insert(r.shapes.end(), info.dims, info.dims + 3);
@@ -171,10 +169,10 @@ Result FromFile(const RecordLayout& layout, const Data& data, const std::string&
   struct stat st;
   if (stat(path.c_str(), &st) != 0) std::abort();
   const int64_t stamps[] = {st.st_size, st.st_mtim.tv_sec * int64_t{1000000000} + st.st_mtim.tv_nsec};
-  const int64_t index = 0, offset = kBefore, size = static_cast<int64_t>(data.size());
+  const int64_t index = 0, extent[] = {kBefore, static_cast<int64_t>(data.size())}, bounds[] = {0, 1};
   uint8_t checked = 0;
   RecordBatch batch(layout, 1);
-  batch.ScanFiles(table, stamps, &index, &offset, &size, &checked, pool);
+  batch.ScanFiles(table, stamps, bounds, &index, {{extent, &checked}}, pool);
   return Filled(&batch, pool);
 }
 

@@ -6,7 +6,11 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
+#include <map>
+#include <mutex>
+#include <optional>
 #include <utility>
 
 namespace jaxdali {
@@ -38,9 +42,15 @@ struct OpenFile {
   int32_t error = 0;
 };
 
-int32_t ReadOne(const std::string& path, uint8_t* data, int64_t size) {
-  OpenFile file(path, size);
-  return file.error != 0 ? file.error : ReadAt(file.fd, 0, data, size);
+// Reads a file of `size` bytes: with the byte behind them, which shows that there are more.
+int32_t ReadWhole(int fd, uint8_t* to, int64_t size) {
+  uint8_t more;
+  const iovec places[] = {{to, static_cast<size_t>(size)}, {&more, 1}};
+  const ssize_t got = preadv(fd, places, 2, 0);
+  if (got == size) return 0;
+  if (got > size) return kSizeChanged;
+  if (int32_t e = ReadAt(fd, 0, to, size)) return e;  // interrupted, or more than is read at once
+  return ReadAt(fd, size, &more, 1) == kSizeChanged ? 0 : kSizeChanged;
 }
 
 }  // namespace
@@ -114,12 +124,27 @@ std::string FileTable::path(int64_t i) const {
   return !name.empty() && name[0] == '/' ? name : root_ + name;
 }
 
-void FileSizes(const FileTable& table, const int64_t* index, int n, int64_t* sizes, int32_t* error, ThreadPool* pool) {
+OpenFiles::~OpenFiles() {
+  for (int fd : descriptors_)
+    if (fd >= 0) close(fd);
+}
+
+void FileSizes(const FileTable& table, const int64_t* index, int n, int64_t* sizes, int32_t* error, OpenFiles* opened,
+               ThreadPool* pool) {
+  opened->descriptors_.assign(static_cast<size_t>(std::min(n, OpenFiles::kMost)), -1);
   pool->Run(n, [&](int i) {
+    const std::string path = table.path(index[i]);
     struct stat st;
     sizes[i] = 0;
     error[i] = 0;
-    if (stat(table.path(index[i]).c_str(), &st) != 0)
+    int fd = -1;
+    if (i < OpenFiles::kMost) {
+      do {
+        fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);  // which waits for no pipe
+      } while (fd < 0 && errno == EINTR);
+      opened->descriptors_[static_cast<size_t>(i)] = fd;
+    }
+    if ((fd >= 0 ? fstat(fd, &st) : stat(path.c_str(), &st)) != 0)
       error[i] = errno;
     else if (S_ISDIR(st.st_mode))
       error[i] = EISDIR;
@@ -155,12 +180,21 @@ void FileHeads(const FileTable& table, const int64_t* index, int n, uint8_t* hea
 }
 
 void ReadFiles(const FileTable& table, const int64_t* index, int n, uint8_t* data, const int64_t* starts,
-               const int64_t* sizes, int32_t* error, ThreadPool* pool) {
+               const int64_t* sizes, int32_t* error, OpenFiles* opened, ThreadPool* pool) {
   std::vector<int64_t> cost(sizes, sizes + n);
   pool->Run(
       n,
       [&](int i) {
-        if (error[i] == 0) error[i] = ReadOne(table.path(index[i]), data + starts[i], sizes[i]);
+        if (error[i] != 0) return;
+        if (static_cast<size_t>(i) < opened->descriptors_.size() && opened->descriptors_[static_cast<size_t>(i)] >= 0) {
+          int& fd = opened->descriptors_[static_cast<size_t>(i)];
+          error[i] = ReadWhole(fd, data + starts[i], sizes[i]);
+          close(fd);
+          fd = -1;
+          return;
+        }
+        OpenFile file(table.path(index[i]), sizes[i]);
+        error[i] = file.error != 0 ? file.error : ReadAt(file.fd, 0, data + starts[i], sizes[i]);
       },
       LargestFirst(cost));
 }
@@ -190,17 +224,34 @@ void ReadFilesBehind(const FileTable& table, const int64_t* index, int n, const 
       LargestFirst(cost));
 }
 
+void ReadRanges(const FileTable& table, std::vector<FileRange>* ranges, const int64_t* file_sizes, ThreadPool* pool) {
+  // Threads share an open file; the last part of it closes it, so that few are open at once.
+  struct Shared {
+    std::once_flag once;
+    std::optional<OpenFile> file;
+    std::atomic<int> left{0};
+  };
+  std::map<int64_t, Shared> files;
+  for (const FileRange& r : *ranges) files[r.file].left++;
+  ForEachPart(ranges, pool, [&](FileRange* begin, FileRange* end) {
+    Shared& shared = files.find(begin->file)->second;
+    std::call_once(shared.once, [&] { shared.file.emplace(table.path(begin->file), file_sizes[begin->file]); });
+    if (shared.file->error == 0)
+      ReadNeighbours(shared.file->fd, begin, end);
+    else
+      for (FileRange* r = begin; r < end; r++) r->error = shared.file->error;
+    if ((shared.left -= static_cast<int>(end - begin)) == 0) shared.file.reset();
+  });
+}
+
 void ReadRanges(const FileTable& table, const int64_t* files, const int64_t* offsets, int n, uint8_t* data,
                 const int64_t* starts, const int64_t* sizes, const int64_t* file_sizes, int32_t* error,
                 ThreadPool* pool) {
   std::vector<FileRange> ranges;
   ranges.reserve(static_cast<size_t>(n));
   for (int i = 0; i < n; i++) ranges.push_back({files[i], offsets[i], sizes[i], data + starts[i], i});
-  ForEachPart(&ranges, pool, [&](FileRange* begin, FileRange* end) {
-    OpenFile file(table.path(begin->file), file_sizes[begin->file]);
-    if (file.error == 0) ReadNeighbours(file.fd, begin, end);
-    for (FileRange* r = begin; r < end; r++) error[r->id] = file.error != 0 ? file.error : r->error;
-  });
+  ReadRanges(table, &ranges, file_sizes, pool);
+  for (const FileRange& r : ranges) error[r.id] = r.error;
 }
 
 }  // namespace jaxdali

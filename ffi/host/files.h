@@ -45,17 +45,34 @@ void ForEachPart(std::vector<FileRange>* ranges, ThreadPool* pool,
 // Reads ranges of an open file, which are sorted; those that lie close together with one call.
 void ReadNeighbours(int fd, FileRange* begin, FileRange* end);
 
+// The files of a batch between `FileSizes` and `ReadFiles`: the first ones stay open, so that these are found once.
+class OpenFiles {
+ public:
+  OpenFiles() = default;
+  ~OpenFiles();
+  OpenFiles(const OpenFiles&) = delete;
+  OpenFiles& operator=(const OpenFiles&) = delete;
+
+ private:
+  friend void FileSizes(const FileTable&, const int64_t*, int, int64_t*, int32_t*, OpenFiles*, ThreadPool*);
+  friend void ReadFiles(const FileTable&, const int64_t*, int, uint8_t*, const int64_t*, const int64_t*, int32_t*,
+                        OpenFiles*, ThreadPool*);
+  static constexpr int kMost = 256;  // a process may have 1024, as a rule
+  std::vector<int> descriptors_;
+};
+
 // sizes[i]: bytes of file index[i], 0 when it can't be read; error[i]: 0 or errno.
-void FileSizes(const FileTable& table, const int64_t* index, int n, int64_t* sizes, int32_t* error, ThreadPool* pool);
+void FileSizes(const FileTable& table, const int64_t* index, int n, int64_t* sizes, int32_t* error, OpenFiles* opened,
+               ThreadPool* pool);
 
 // The same, and the first bytes of each file: `head` of them to heads + i*head, zeros where it has fewer.
 void FileHeads(const FileTable& table, const int64_t* index, int n, uint8_t* heads, int64_t head, int64_t* sizes,
                int32_t* error, ThreadPool* pool);
 
 // Reads file index[i] to data + starts[i]; error[i]: 0, errno, or kSizeChanged when the file has not sizes[i] bytes any
-// more. Samples whose error is set already are skipped.
+// more. Samples whose error is set already are skipped. opened: by `FileSizes` of the same files, or empty.
 void ReadFiles(const FileTable& table, const int64_t* index, int n, uint8_t* data, const int64_t* starts,
-               const int64_t* sizes, int32_t* error, ThreadPool* pool);
+               const int64_t* sizes, int32_t* error, OpenFiles* opened, ThreadPool* pool);
 
 // Reads files that have the same first bytes, `head`, and sizes[i] more, which go to data + starts[i]. error[i]: 0,
 // errno, or kOtherHead where a file begins differently or has another size.
@@ -63,11 +80,14 @@ void ReadFilesBehind(const FileTable& table, const int64_t* index, int n, const 
                      const int64_t* starts, const int64_t* sizes, int32_t* error, ThreadPool* pool);
 
 // Reads sizes[i] bytes from offsets[i] on of file files[i] to data + starts[i]; file_sizes[f]: what file f had when its
-// list was made. error[i] as above; kSizeChanged also where a range lies outside of its file. A file is opened once for
-// each of its parts that a thread reads, and none stays open: data sets have more files than a process may open.
+// list was made. error[i] as above; kSizeChanged also where a range lies outside of its file. None stays open: data
+// sets have more files than a process may open.
 void ReadRanges(const FileTable& table, const int64_t* files, const int64_t* offsets, int n, uint8_t* data,
                 const int64_t* starts, const int64_t* sizes, const int64_t* file_sizes, int32_t* error,
                 ThreadPool* pool);
+
+// The same; sorts the ranges and sets their errors.
+void ReadRanges(const FileTable& table, std::vector<FileRange>* ranges, const int64_t* file_sizes, ThreadPool* pool);
 
 }  // namespace jaxdali
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -40,10 +41,26 @@ struct FieldInfo {
   int64_t dims[3] = {0, 0, 0};
 };
 
+// What an output is made of: the values of one field.
+struct RecordOutput {
+  // Its shape: the number of values; `dims` behind as many as make that number; what the record says; `dims`.
+  enum class Shape : int32_t { kCount, kRows, kStated, kFixed };
+
+  std::string name, dtype;  // of the field, and of the output, for messages
+  int field;                // its number: part * layout.fields + field
+  ValueType type;           // what it must consist of; of bytes an element takes several where it is larger
+  int bytes;                // of an element
+  Shape shape;
+  std::vector<int64_t> dims;
+  std::string missing;  // kFixed: an element of records that lack the field; empty: none may
+};
+
 struct RecordLayout {
   RecordFormat format;
   std::vector<std::string> names;  // kExample: of the features
-  int fields;
+  int fields;                      // of a part
+  int parts = 1;                   // that a record has, each in a place of its own
+  std::vector<RecordOutput> outputs = {};
 };
 
 inline uint64_t Little(const uint8_t* p, int bytes) {
@@ -125,9 +142,9 @@ inline constexpr const char* kMalformed = "it is damaged: it can't be parsed";
 // Where the fields of a record are, as its parser finds them.
 class FoundFields {
  public:
-  // info: has layout.fields entries.
+  // info: has layout.fields entries. pieces: to which this record's are added.
   FoundFields(const RecordLayout& layout, RecordBytes* record, FieldInfo* info, std::vector<Piece>* pieces)
-      : layout(layout), record(*record), info_(info), pieces_(*pieces) {}
+      : layout(layout), record(*record), info_(info), pieces_(*pieces), first_(pieces->size()) {}
 
   const RecordLayout& layout;
   RecordBytes& record;
@@ -142,7 +159,9 @@ class FoundFields {
 
   void Clear(int field) {
     info_[field] = {};
-    std::erase_if(pieces_, [&](const Piece& p) { return p.field == field; });
+    const auto first = pieces_.begin() + static_cast<std::ptrdiff_t>(first_);
+    pieces_.erase(std::remove_if(first, pieces_.end(), [&](const Piece& p) { return p.field == field; }),
+                  pieces_.end());
   }
 
   // Floats: one, or a packed list of them.
@@ -174,6 +193,7 @@ class FoundFields {
  private:
   FieldInfo* info_;
   std::vector<Piece>& pieces_;
+  const size_t first_;
 };
 
 // Each finds the fields of a record; returns why it can't, or an empty text.

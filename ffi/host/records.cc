@@ -7,7 +7,9 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <functional>
 #include <map>
+#include <numeric>
 #include <utility>
 
 #include "ffi/host/copy.h"
@@ -18,7 +20,7 @@ namespace {
 
 constexpr int64_t kSmall = 16384;       // records up to this size are read whole,
 constexpr int64_t kAtOnce = 256 << 10;  // and as many of them together
-constexpr int kTogether = 8;            // larger ones that a thread takes at once
+constexpr int kTogether = 8;            // reads, or records in memory, that a thread takes at once
 
 // Replaces a parser's complaint, which counts only where the bytes are those that were written.
 void CheckIfFramed(const RecordLayout& layout, RecordBytes* record, std::string* error) {
@@ -41,6 +43,45 @@ bool CopyInts(const uint8_t* p, int64_t size, T*& to) {
     }
   }
   return shift == 0;
+}
+
+// Whether there is nothing where a part of a record would be.
+bool Absent(const RecordLayout& layout, int64_t size) { return layout.format == RecordFormat::kTarMember && size == 0; }
+
+int64_t Product(const std::vector<int64_t>& dims) {
+  return std::accumulate(dims.begin(), dims.end(), int64_t{1}, std::multiplies<int64_t>());
+}
+
+// Whether three extents, which a record states, make so many values.
+bool Makes(const int64_t* dims, int64_t count) {
+  int64_t product = 1;
+  for (int k = 0; k < 3; k++) {
+    if (dims[k] < 0) return false;
+    if (product != 0 && __builtin_mul_overflow(product, dims[k], &product)) return false;
+  }
+  return product == count;
+}
+
+// Why an output can't be made of what a record has of its field, or an empty text.
+std::string WhyNot(const RecordOutput& o, const FieldInfo& f) {
+  static constexpr const char* kTypes[] = {"nothing", "bytes", "floats", "integers"};
+  if (f.type != ValueType::kNone && f.type != o.type)
+    return "its " + o.name + " consists of " + kTypes[static_cast<int>(f.type)] + ", not of " + o.dtype;
+  const auto has = [&] { return "its " + o.name + " has " + std::to_string(f.count) + " values, "; };
+  const int64_t product = Product(o.dims);
+  switch (o.shape) {
+    case RecordOutput::Shape::kFixed:
+      if (f.count == product || (f.type == ValueType::kNone && !o.missing.empty())) return {};
+      return has() + "expected " + std::to_string(product);
+    case RecordOutput::Shape::kStated:
+      return Makes(f.dims, f.count) ? "" : has() + "which is not what its shape says";
+    case RecordOutput::Shape::kRows:
+      if (product == 0 ? f.count == 0 : f.count % product == 0) return {};
+      return has() + "not a multiple of " + std::to_string(product) + ", as its shape has it";
+    case RecordOutput::Shape::kCount:
+      return {};
+  }
+  return "unknown shape";
 }
 
 }  // namespace
@@ -67,16 +108,33 @@ std::string ParseRecord(const RecordLayout& layout, RecordBytes* record, FieldIn
   return "unknown format";
 }
 
-RecordBatch::RecordBatch(RecordLayout layout, int n)
-    : layout_(std::move(layout)), samples_(n), infos_(static_cast<size_t>(n) * layout_.fields) {}
+RecordBatch::RecordBatch(const RecordLayout& layout, int n)
+    : layout_(layout),
+      fields_(layout.fields * layout.parts),
+      parts_(static_cast<size_t>(n) * layout.parts),
+      infos_(static_cast<size_t>(n) * fields_) {}
 
-void RecordBatch::Parse(int i, bool checked, RecordBytes::Window* window) {
-  Sample& s = samples_[i];
+RecordBatch::~RecordBatch() {
+  for (int fd : open_) close(fd);
+}
+
+const std::string& RecordBatch::error(int i) const {
+  const size_t first = static_cast<size_t>(i) * layout_.parts;
+  for (int k = 0; k < layout_.parts; k++)
+    if (!parts_[first + k].error.empty()) return parts_[first + k].error;
+  return parts_[first].error;
+}
+
+void RecordBatch::Parse(int r, int job, bool checked, RecordBytes::Window* window) {
+  Part& s = parts_[static_cast<size_t>(r)];
   RecordBytes bytes(s.place, window);
-  s.pieces.reserve(static_cast<size_t>(layout_.fields));
-  s.error = ParseRecord(layout_, &bytes, &infos_[static_cast<size_t>(i) * layout_.fields], &s.pieces);
-  for (Piece& p : s.pieces) {
-    if (s.place.data != nullptr) break;
+  std::vector<Piece>& pieces = pieces_[static_cast<size_t>(job)];
+  s.job = job;
+  s.first = static_cast<int>(pieces.size());
+  s.error = ParseRecord(layout_, &bytes, &infos_[static_cast<size_t>(r) * layout_.fields], &pieces);
+  s.count = static_cast<int>(pieces.size()) - s.first;
+  for (int k = s.first; k < s.first + s.count && s.place.data == nullptr; k++) {
+    Piece& p = pieces[static_cast<size_t>(k)];
     const uint8_t* held = p.size <= Piece::kMostKept ? bytes.Held(p.offset, p.size) : nullptr;
     if (held == nullptr) continue;
     std::copy_n(held, p.size, p.bytes.begin());
@@ -86,142 +144,191 @@ void RecordBatch::Parse(int i, bool checked, RecordBytes::Window* window) {
   if (!s.error.empty() && bytes.error()) s.error = Why(bytes.error());
 }
 
-RecordBatch::~RecordBatch() {
-  for (int fd : open_) close(fd);
-}
-
 void RecordBatch::ScanMemory(const std::vector<std::string_view>& records, ThreadPool* pool) {
-  pool->Run(n(), [&](int i) {
-    Sample& s = samples_[i];
-    s.place.data = reinterpret_cast<const uint8_t*>(records[i].data());
-    if (s.place.data == nullptr) s.place.data = reinterpret_cast<const uint8_t*>("");
-    s.place.size = static_cast<int64_t>(records[i].size());
-    Parse(i, false);
+  const int all = static_cast<int>(parts_.size()), jobs = (all + kTogether - 1) / kTogether;
+  pieces_.resize(static_cast<size_t>(jobs));
+  pool->Run(jobs, [&](int job) {
+    for (int r = job * kTogether; r < std::min(all, (job + 1) * kTogether); r++) {
+      Part& s = parts_[static_cast<size_t>(r)];
+      s.place.data = reinterpret_cast<const uint8_t*>(records[static_cast<size_t>(r)].data());
+      if (s.place.data == nullptr) s.place.data = reinterpret_cast<const uint8_t*>("");
+      s.place.size = static_cast<int64_t>(records[static_cast<size_t>(r)].size());
+      if (!Absent(layout_, s.place.size)) Parse(r, job, false);
+    }
   });
 }
 
-void RecordBatch::ScanFiles(const FileTable& table, const int64_t* stamps, const int64_t* index, const int64_t* offsets,
-                            const int64_t* sizes, uint8_t* checked, ThreadPool* pool) {
+void RecordBatch::ScanFiles(const FileTable& table, const int64_t* stamps, const int64_t* bounds, const int64_t* index,
+                            const std::vector<Extents>& parts, ThreadPool* pool) {
   struct File {
     int fd = -1;
     std::string error;
   };
   std::map<int64_t, File> files;  // each is opened once a batch: so that what changed or went away is seen
-  for (int i = 0; i < n(); i++) {
-    auto [it, added] = files.try_emplace(index[i]);
-    if (!added) continue;
-    File& f = it->second;
-    do {
-      f.fd = open(table.path(index[i]).c_str(), O_RDONLY | O_CLOEXEC);
-    } while (f.fd < 0 && errno == EINTR);
-    struct stat st;
-    if (f.fd < 0 || fstat(f.fd, &st) != 0) {
-      f.error = std::strerror(errno);
-    } else if (st.st_size != stamps[2 * index[i]] ||
-               st.st_mtim.tv_sec * int64_t{1000000000} + st.st_mtim.tv_nsec != stamps[2 * index[i] + 1]) {
-      f.error = "the file has changed since the pipeline was built";
-    }
-    if (f.fd >= 0) open_.push_back(f.fd);
-  }
+  const int all = static_cast<int>(parts_.size());
   const bool parsed = layout_.format != RecordFormat::kBytes && layout_.format != RecordFormat::kTarMember;
-  const auto small = [&](int i) { return parsed && sizes[i] <= kSmall; };
+  const auto small = [&](int r) { return parsed && parts_[static_cast<size_t>(r)].place.size <= kSmall; };
+  const auto good = [&](int r) { return parts_[static_cast<size_t>(r)].error.empty(); };
   std::vector<int> runs;  // where each begins: of small records one behind the other, which are read at once
-  int64_t room = 0, bytes = 0;
-  for (int i = 0; i < n(); i++) {
-    Sample& s = samples_[i];
-    const File& f = files.find(index[i])->second;
-    s.error = f.error;
-    if (s.error.empty() && (offsets[i] < 0 || sizes[i] < 0 || sizes[i] > stamps[2 * index[i]] - offsets[i]))
-      s.error = "it lies outside of the file, which has " + std::to_string(stamps[2 * index[i]]) +
+  std::vector<int> jobs;  // where each begins in `runs`: large records share a window, all a list of pieces
+  int64_t room = 0, bytes = 0, of_job = 0, number = -1;
+  const File* file = nullptr;
+  for (int r = 0; r < all; r++) {
+    Part& s = parts_[static_cast<size_t>(r)];
+    const int64_t i = index[r / layout_.parts];
+    const int64_t* extent = parts[static_cast<size_t>(r % layout_.parts)].table + 2 * i;
+    if (file == nullptr || i < bounds[number] || i >= bounds[number + 1]) {
+      number = std::upper_bound(bounds, bounds + table.size(), i) - bounds - 1;
+      auto [it, added] = files.try_emplace(number);
+      File& f = it->second;
+      file = &f;
+      struct stat st;
+      while (added && (f.fd = open(table.path(number).c_str(), O_RDONLY | O_CLOEXEC)) < 0 && errno == EINTR) {
+      }
+      if (f.fd >= 0 && added) open_.push_back(f.fd);
+      if (added && (f.fd < 0 || fstat(f.fd, &st) != 0))
+        f.error = std::strerror(errno);
+      else if (added && (st.st_size != stamps[2 * number] ||
+                         st.st_mtim.tv_sec * int64_t{1000000000} + st.st_mtim.tv_nsec != stamps[2 * number + 1]))
+        f.error = "the file has changed since the pipeline was built";
+    }
+    const int64_t end = stamps[2 * number];
+    s.place = {nullptr, file->fd, extent[0], extent[1], end};
+    if (Absent(layout_, s.place.size)) {
+      s.place.offset = 0;
+    } else if (!file->error.empty()) {
+      s.error = file->error;
+    } else if (s.place.offset < 0 || s.place.size < 0 || s.place.size > end - s.place.offset) {
+      s.error = "it lies outside of the file, which has " + std::to_string(end) +
                 " bytes: the index is of another file, or the file is truncated";
-    s.place = {nullptr, f.fd, offsets[i], sizes[i], stamps[2 * index[i]]};
-    const bool goes_on = i > 0 && s.error.empty() && small(i) && samples_[i - 1].error.empty() && small(i - 1) &&
-                         index[i] == index[i - 1] && offsets[i] == offsets[i - 1] + sizes[i - 1] && bytes < kAtOnce;
+    }
+    const Part* before = r > 0 && good(r) && small(r) && good(r - 1) && small(r - 1) ? &s - 1 : nullptr;
+    const bool goes_on = before != nullptr && s.place.fd == before->place.fd &&
+                         s.place.offset == before->place.offset + before->place.size && bytes < kAtOnce;
     if (!goes_on) {
-      runs.push_back(i);
+      const int k = static_cast<int>(runs.size());
+      if (k == 0 || k - jobs.back() == kTogether || of_job >= kAtOnce) jobs.push_back(k), of_job = 0;
+      runs.push_back(r);
       bytes = 0;
     }
-    if (s.error.empty() && small(i)) room += sizes[i], bytes += sizes[i];
+    if (good(r) && small(r)) room += s.place.size, bytes += s.place.size, of_job += s.place.size;
   }
-  std::vector<int> jobs;  // where each begins in `runs`: large records share a window
-  for (int r = 0; r < static_cast<int>(runs.size()); r++)
-    if (r == 0 || small(runs[r]) || small(runs[r - 1]) || r - jobs.back() == kTogether) jobs.push_back(r);
   jobs.push_back(static_cast<int>(runs.size()));
-  runs.push_back(n());
+  runs.push_back(all);
+  pieces_.resize(jobs.size() - 1);
   arena_.reset(new uint8_t[static_cast<size_t>(std::max<int64_t>(room, 1))]);
-  std::vector<uint8_t*> places(samples_.size());
+  std::vector<uint8_t*> places(parts_.size());
   uint8_t* place = arena_.get();
-  for (int i = 0; i < n(); i++) {
-    places[i] = place;
-    if (samples_[i].error.empty() && small(i)) place += sizes[i];
+  for (int r = 0; r < all; r++) {
+    places[static_cast<size_t>(r)] = place;
+    if (good(r) && small(r)) place += parts_[static_cast<size_t>(r)].place.size;
   }
   pool->Run(static_cast<int>(jobs.size()) - 1, [&](int job) {
     RecordBytes::Window window;
-    for (int r = jobs[job]; r < jobs[job + 1]; r++) {
-      const int first = runs[r], end = runs[r + 1];
-      const RecordPlace all = samples_[first].place;
-      const bool together = end - first > 1 && ReadAt(all.fd, all.offset, places[first],
-                                                      places[end - 1] - places[first] + sizes[end - 1]) == 0;
-      for (int i = first; i < end; i++) {
-        Sample& s = samples_[i];
-        if (!s.error.empty()) continue;
-        if (small(i)) {
-          if (int e = together ? 0 : ReadAt(s.place.fd, s.place.offset, places[i], sizes[i])) {
+    for (int k = jobs[job]; k < jobs[job + 1]; k++) {
+      const int first = runs[k], last = runs[k + 1] - 1;
+      const RecordPlace begin = parts_[static_cast<size_t>(first)].place, end = parts_[static_cast<size_t>(last)].place;
+      const bool together =
+          last > first && ReadAt(begin.fd, begin.offset, places[first], end.offset + end.size - begin.offset) == 0;
+      for (int r = first; r <= last; r++) {
+        Part& s = parts_[static_cast<size_t>(r)];
+        if (!s.error.empty() || Absent(layout_, s.place.size)) continue;
+        if (small(r)) {
+          if (int e = together ? 0 : ReadAt(s.place.fd, s.place.offset, places[r], s.place.size)) {
             s.error = Why(e);
             continue;
           }
-          s.place.data = places[i];
+          s.place.data = places[r];
         }
-        Parse(i, checked[i], &window);
-        checked[i] = s.error.empty();
+        uint8_t& checked = parts[static_cast<size_t>(r % layout_.parts)].checked[index[r / layout_.parts]];
+        Parse(r, job, checked, &window);
+        checked = s.error.empty();
       }
     }
   });
 }
 
-void RecordBatch::Fill(int field, void* data, int bytes_per_element, const int64_t* starts, const bool* skip,
-                       ThreadPool* pool) {
-  const auto place_of = [&](int i) { return static_cast<uint8_t*>(data) + starts[i] * bytes_per_element; };
+void RecordBatch::Shape(const std::vector<int64_t*>& shapes) {
+  for (int i = 0; i < n(); i++) {
+    for (size_t k = 0; k < shapes.size() && error(i).empty(); k++) {
+      const RecordOutput& o = layout_.outputs[k];
+      std::string why = WhyNot(o, info(i, o.field));
+      if (!why.empty()) Fail(i, std::move(why));
+    }
+    const bool good = error(i).empty();
+    for (size_t k = 0; k < shapes.size(); k++) {
+      const RecordOutput& o = layout_.outputs[k];
+      const FieldInfo& f = info(i, o.field);
+      const int64_t count = o.type == ValueType::kBytes ? f.count / o.bytes : f.count;
+      if (o.shape == RecordOutput::Shape::kFixed) continue;
+      const size_t ndim = o.shape == RecordOutput::Shape::kStated ? 3 : 1 + o.dims.size();
+      int64_t* row = shapes[k] + static_cast<int64_t>(ndim) * i;
+      if (!good)
+        std::fill_n(row, ndim, 0);
+      else if (o.shape == RecordOutput::Shape::kStated)
+        std::copy_n(f.dims, 3, row);
+      else
+        row[0] = count / std::max<int64_t>(Product(o.dims), 1), std::copy(o.dims.begin(), o.dims.end(), row + 1);
+    }
+  }
+}
+
+void RecordBatch::Fill(const std::vector<Target>& targets, ThreadPool* pool) {
   std::vector<FileRange> ranges;  // what goes from a file to its place as it is
   std::vector<Copied> copies;     // and from memory
-  std::vector<int> others;        // records of which something does neither
+  struct Other {
+    int part, field;
+    uint8_t* to;
+    int bytes;
+  };
+  std::vector<Other> others;  // of which something does neither
+  ranges.reserve(parts_.size() * (targets.size() > 1 ? 2 : 1));
   for (int i = 0; i < n(); i++) {
-    Sample& s = samples_[i];
-    if (!s.error.empty() || skip[i]) continue;
-    const RecordBytes bytes(s.place);
-    bool all = true;
-    uint8_t* to = place_of(i);
-    for (const Piece& p : s.pieces) {
-      if (p.field != field) continue;
-      if (const uint8_t* from =
-              p.type == ValueType::kInts || s.place.data == nullptr ? nullptr : bytes.Held(p.offset, p.size))
-        copies.push_back({from, p.size, to});
-      else if (s.Direct(p))
-        ranges.push_back({s.place.fd, s.place.offset + p.offset, p.size, to, i});
-      else
-        all = false;
-      to += p.size;
+    if (!error(i).empty()) continue;
+    for (const Target& t : targets) {
+      const int r = i * layout_.parts + t.field / layout_.fields, field = t.field % layout_.fields;
+      const Part& s = parts_[static_cast<size_t>(r)];
+      uint8_t* to = t.data + t.starts[static_cast<size_t>(i)] * t.bytes;
+      if (info(i, t.field).type == ValueType::kNone) {
+        for (int64_t c = 0; c < t.count && !t.missing.empty(); c++, to += t.bytes)
+          std::copy_n(t.missing.data(), t.bytes, to);
+        continue;
+      }
+      uint8_t* const begin = to;
+      bool all = true;
+      for (const Piece& p : PiecesOf(s)) {
+        if (p.field != field) continue;
+        const bool held = s.place.data != nullptr && p.type != ValueType::kInts;
+        if (held && p.offset >= 0 && p.offset <= s.place.size - p.size)
+          copies.push_back({s.place.data + p.offset, p.size, to});
+        else if (s.Direct(p))
+          ranges.push_back({s.place.fd, s.place.offset + p.offset, p.size, to, r});
+        else
+          all = false;
+        to += p.size;
+      }
+      if (!all) others.push_back({r, field, begin, t.bytes});
     }
-    if (!all) others.push_back(i);
   }
   ForEachPart(&ranges, pool,
               [](FileRange* begin, FileRange* end) { ReadNeighbours(static_cast<int>(begin->file), begin, end); });
   CopyAll(copies, pool);
   for (const FileRange& r : ranges)
-    if (r.error) samples_[static_cast<size_t>(r.id)].error = Why(r.error);
-  pool->Run(static_cast<int>(others.size()), [&](int k) {
-    const int i = others[static_cast<size_t>(k)];
-    Sample& s = samples_[i];
-    if (s.error.empty()) Convert(i, field, place_of(i), bytes_per_element);
+    if (r.error) parts_[static_cast<size_t>(r.id)].error = Why(r.error);
+  pool->Run(static_cast<int>(others.size() + kTogether - 1) / kTogether, [&](int job) {
+    for (size_t k = static_cast<size_t>(job) * kTogether; k < std::min(others.size(), (job + size_t{1}) * kTogether);
+         k++)
+      Convert(others[k].part, others[k].field, others[k].to, others[k].bytes);
   });
 }
 
-void RecordBatch::Convert(int i, int field, uint8_t* to, int bytes_per_element) {
-  Sample& s = samples_[i];
+void RecordBatch::Convert(int r, int field, uint8_t* to, int bytes_per_element) {
+  Part& s = parts_[static_cast<size_t>(r)];
+  if (!s.error.empty()) return;
   RecordBytes bytes(s.place);
   std::vector<uint8_t> read;
-  int64_t room = info(i, field).count;
-  for (const Piece& p : s.pieces) {
+  int64_t room = infos_[static_cast<size_t>(r) * layout_.fields + field].count;
+  for (const Piece& p : PiecesOf(s)) {
     if (p.field != field) continue;
     bool good = true;
     if (p.type != ValueType::kInts) {

@@ -29,25 +29,19 @@ int64_t Varint(const uint8_t* data, int64_t size, int64_t at, int64_t* x) {
 void ReadBlocked(const FileTable& table, const int64_t* files, const int64_t* begins, int n, uint8_t* data,
                  const int64_t* starts, const int64_t* sizes, const int64_t* file_sizes, int32_t* error,
                  ThreadPool* pool) {
-  std::vector<int64_t> of, offsets, places, counts;
-  std::vector<int> whose;
+  std::vector<FileRange> ranges;
+  ranges.reserve(2 * static_cast<size_t>(n));
   for (int i = 0; i < n; i++) {
     error[i] = 0;
     for (int64_t done = 0; done < sizes[i];) {
       const int64_t at = begins[i] + done, inside = at % kInside, count = std::min(kInside - inside, sizes[i] - done);
-      of.push_back(files[i]);
-      offsets.push_back(at / kInside * kBlock + kBlockHeader + inside);
-      places.push_back(starts[i] + done);
-      counts.push_back(count);
-      whose.push_back(i);
+      ranges.push_back({files[i], at / kInside * kBlock + kBlockHeader + inside, count, data + starts[i] + done, i});
       done += count;
     }
   }
-  std::vector<int32_t> wrong(of.size());
-  ReadRanges(table, of.data(), offsets.data(), static_cast<int>(of.size()), data, places.data(), counts.data(),
-             file_sizes, wrong.data(), pool);
-  for (size_t k = 0; k < of.size(); k++)
-    if (wrong[k] != 0) error[whose[k]] = wrong[k];
+  ReadRanges(table, &ranges, file_sizes, pool);
+  for (const FileRange& r : ranges)
+    if (r.error != 0) error[r.id] = r.error;
 }
 
 int64_t ParseChunkTable(const uint8_t* data, int64_t size, bool end, int64_t* rows, int64_t most, int64_t* used) {

@@ -19,6 +19,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from .. import _cpu
 from .._cpu import ALIGNMENT as ALIGNMENT
 
 
@@ -128,17 +129,15 @@ _MOST_BLOCKS = np.iinfo(np.int32).max
 
 def plan_offsets(shapes: np.ndarray, num_shards: int) -> tuple[np.ndarray, int]:
     """Offsets (``i32[S*B]``, in units of `ALIGNMENT` elements) of packed samples, and the elements the fullest shard needs."""
-    sizes = shapes.prod(axis=1) if shapes.shape[1] else np.ones(len(shapes), np.int64)
-    blocks = (-(-sizes // ALIGNMENT)).reshape(num_shards, -1)
-    ends = blocks.cumsum(axis=1)
-    most = int(ends[:, -1].max()) if ends.size else 0
+    offsets = np.empty(len(shapes), np.int32)
+    most = _cpu.plan_offsets(np.ascontiguousarray(shapes, np.int64), num_shards, offsets)
     if most > _MOST_BLOCKS:
-        i = int(sizes.argmax())
+        i = max(range(len(shapes)), key=lambda i: math.prod(shapes[i].tolist()))
         raise ValueError(
             f"a batch of {most * ALIGNMENT} elements in one shard is more than a ragged batch can address; "
             f"the largest is sample {i}, of shape {tuple(shapes[i].tolist())}"
         )
-    return (ends - blocks).astype(np.int32).reshape(-1), most * ALIGNMENT
+    return offsets, most * ALIGNMENT
 
 
 MOST_ROOM = 1.9

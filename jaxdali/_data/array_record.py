@@ -16,10 +16,10 @@ from typing import Any, NoReturn
 import numpy as np
 
 from .. import _cpu
-from .._core.context import HostContext
-from .._cpu import CHUNK_HEADER, ChunkError, Status
+from .._core.ragged import Packed
+from .._cpu import CHUNK_HEADER, ChunkError
 from .files import Files
-from .ranges import Ranges, narrowed, why
+from .ranges import Ranges, narrowed
 
 BLOCK, BLOCK_HEADER = 1 << 16, 24
 _INSIDE = BLOCK - BLOCK_HEADER
@@ -33,6 +33,7 @@ _WRONG = {
 }
 _AT_ONCE = 1 << 16  # numbers of a table that are parsed at once
 _PART = 1 << 22  # bytes of it that are read at once,
+_PLAUSIBLE = 100  # how much larger what is decompressed is thought to be: for that the memory is made at once
 _PIECE = 1 << 14  # and that are decompressed at once: to 512 MB at most
 
 
@@ -49,6 +50,8 @@ def physical(position: Any) -> Any:
 class BlockedRanges(Ranges):
     """Ranges by their logical positions: `start` and `size` are logical."""
 
+    _read_packed = staticmethod(_cpu.read_packed_blocked)
+
     @staticmethod
     def _inside(start: np.ndarray, size: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         first = physical(start)
@@ -56,23 +59,6 @@ class BlockedRanges(Ranges):
 
     def read(self, i: int) -> bytes:
         return joined(super().read(i), self._place(i)[0])
-
-    def read_to(self, ctx: HostContext, index: np.ndarray, data: np.ndarray, places: np.ndarray, sizes: np.ndarray, first: int) -> set[int]:
-        if self.files.remote:
-            return super().read_to(ctx, index, data, places, sizes, first)
-        error = self._read_logical(index, self.start[index].astype(np.int64), sizes, data, places, ctx.pool)
-        for k in np.flatnonzero(error).tolist():
-            ctx.fail(first + k, Status.READ_ERROR, f"{self.name(int(index[k]))}: {why(int(error[k]))}")
-        return {*np.flatnonzero(error).tolist()}
-
-    def _read_logical(
-        self, index: np.ndarray, begin: np.ndarray, sizes: np.ndarray, data: np.ndarray, places: np.ndarray, pool: int
-    ) -> np.ndarray:
-        """Reads from the files of ranges what is at logical positions, to its places; an error for each, as of `_cpu.read_ranges`."""
-        error = np.empty(len(index), np.int32)
-        file = self.file[index].astype(np.int64)
-        _cpu.read_blocked(self.files.table, file, begin, data, places, sizes, self._file_sizes, error, pool)
-        return error
 
 
 def record_begin(size: np.ndarray) -> np.ndarray:
@@ -97,23 +83,26 @@ class PlainRecords(BlockedRanges):
         super().__init__(files, file, start, size)
         self._checked = np.zeros(len(size), bool)
 
-    def read_to(self, ctx: HostContext, index: np.ndarray, data: np.ndarray, places: np.ndarray, sizes: np.ndarray, first: int) -> set[int]:
-        failed = super().read_to(ctx, index, data, places, sizes, first)
-        new = np.flatnonzero(~self._checked[index])
-        new = new[[k not in failed for k in new.tolist()]] if failed else new
-        if not len(new):
+    def read_to(self, index: np.ndarray, packed: Packed, first: int, pool: int) -> dict[int, str]:
+        failed = super().read_to(index, packed, first, pool)
+        checked = self._checked[index]
+        if checked.all():
             return failed
-        chunks = index[new]
+        new = np.flatnonzero(~checked)
+        new = new[[k not in failed for k in new.tolist()]] if failed else new
+        chunks, samples = index[new], first + new
         head = record_begin(self.size[chunks]).astype(np.int64)
         heads = np.zeros((len(new), CHUNK_HEADER + 16), np.uint8)
-        at = self.start[chunks].astype(np.int64) - head
-        error = self._read_logical(chunks, at, head, heads.reshape(-1), np.arange(len(new)) * heads.shape[1], ctx.pool)
-        error = np.where(error != 0, ChunkError.HEADER_UNREAD, ChunkError.NONE).astype(np.int32)
-        _cpu.check_chunks(heads, head, data, places[new], sizes[new], error, ctx.pool)
-        for k in np.flatnonzero(error).tolist():
-            ctx.fail(first + int(new[k]), Status.READ_ERROR, f"{self.name(int(chunks[k]))}: {_WRONG[ChunkError(error[k])]}")
+        at, places = self.start[chunks].astype(np.int64) - head, np.arange(len(new)) * heads.shape[1]
+        file = self.file[chunks].astype(np.int64)
+        error = np.full(len(new), ChunkError.NONE, np.int32)
+        for k, _ in _cpu.read_blocked(self.files.table, file, at, heads.reshape(-1), places, head, self._file_sizes, pool):
+            error[k] = ChunkError.HEADER_UNREAD
+        starts, sizes = packed.starts[samples], packed.shapes[samples, 0]
+        _cpu.check_chunks(heads, head, packed.data.reshape(-1), starts, sizes, error, pool)
         self._checked[chunks[error == ChunkError.NONE]] = True
-        return failed | {*new[error != ChunkError.NONE].tolist()}
+        bad = np.flatnonzero(error).tolist()
+        return failed | {int(new[k]): f"{self.name(int(chunks[k]))}: {_WRONG[ChunkError(error[k])]}" for k in bad}
 
 
 def joined(data: bytes, start: int) -> bytes:
@@ -359,19 +348,24 @@ def _plain(compression: int, data: memoryview) -> memoryview:
         return data
     zstandard = _zstandard(compression)
     size, at = _varint(data, 0)
+    packed = data[at:]
     _threads.zstd = decompressor = getattr(_threads, "zstd", None) or zstandard.ZstdDecompressor()
     try:
-        return memoryview(decompressor.decompress(data[at:], max_output_size=size))
+        if (stated := zstandard.frame_content_size(packed)) not in (-1, size):
+            raise ValueError(f"a chunk has {size} bytes, zstd's header says {stated}")
+        if size > _PLAUSIBLE * len(packed):
+            return memoryview(_decompressor(compression, size)(packed))
+        return memoryview(decompressor.decompress(packed, max_output_size=size))
     except zstandard.ZstdError as e:
         raise ValueError(f"a chunk can't be decompressed: {e}") from e
 
 
-def _decompressor(compression: int, most: int) -> Callable[[bytes], bytes]:
+def _decompressor(compression: int, most: int) -> Callable[[Any], bytes]:
     """Decompresses what comes in parts. Raises ValueError, also once there are more than `most` bytes."""
     zstandard = _zstandard(compression)
     inflate, found = zstandard.ZstdDecompressor().decompressobj(), 0
 
-    def part(data: bytes) -> bytes:
+    def part(data: Any) -> bytes:
         nonlocal found
         pieces = []
         for first in range(0, len(data), _PIECE):

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import math
+import errno
+import functools
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -15,7 +16,7 @@ from .. import _cpu
 from .._core.context import HostContext
 from .._core.ragged import Packed, plan_offsets
 from .._core.values import Spec
-from .._cpu import RecordFormat, Status, ValueType
+from .._cpu import RecordFormat, RecordShape, Status, ValueType
 from .files import Files, Path
 from .listed import Records, warn
 from .storage import Range, Store, is_url, plain
@@ -23,12 +24,11 @@ from .storage import Range, Store, is_url, plain
 _CHUNK = 1 << 22  # bytes of an index that are parsed at once
 
 _TYPES = {
-    np.dtype(np.uint8): int(ValueType.BYTES),
-    np.dtype(np.float32): int(ValueType.FLOATS),
-    np.dtype(np.int64): int(ValueType.INTS),
-    np.dtype(np.int32): int(ValueType.INTS),
+    np.dtype(np.uint8): ValueType.BYTES,
+    np.dtype(np.float32): ValueType.FLOATS,
+    np.dtype(np.int64): ValueType.INTS,
+    np.dtype(np.int32): ValueType.INTS,
 }
-_TYPE_NAMES = {ValueType.NONE: "nothing", ValueType.BYTES: "bytes", ValueType.FLOATS: "floats", ValueType.INTS: "integers"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,42 +41,27 @@ class Field:
       spec: of the output. With a shape: every record has so many values. With `dims` (None, ...): a multiple of what these make.
       default: what a record that lacks the field has: for an output with a shape the value of all elements (None: it must not be
         lacking); other outputs are then empty.
+      raw: whether the field is the elements' bytes.
     """
 
     name: str
     number: int
     spec: Spec
     default: float | None = None
+    raw: bool = False
 
-    def shapes(self, types: np.ndarray, counts: np.ndarray, dims: np.ndarray) -> tuple[np.ndarray, dict[int, str]]:
-        """Shapes ``i64[N, ndim]`` of a batch's values, and what is wrong with some of them."""
-        spec, wrong, expected = self.spec, None, ""
+    def add_to(self, layout: _cpu.RecordLayout):
+        """Makes it the layout's next output."""
+        spec, shape, dims = self.spec, RecordShape.COUNT, ()
         if spec.shape is not None:
-            shapes = np.broadcast_to(np.array(spec.shape, np.int64), (len(types), spec.ndim))
-            wrong, expected = counts != math.prod(spec.shape), f"expected {math.prod(spec.shape)}"
-            if self.default is not None:
-                wrong &= types != 0
+            shape, dims = RecordShape.FIXED, spec.shape
         elif spec.dims is not None:
-            inner = [n or 0 for n in spec.dims[1:]]
-            shapes = np.empty((len(types), spec.ndim), np.int64)
-            shapes[:, 1:] = inner
-            shapes[:, 0], wrong = np.divmod(counts, math.prod(inner))
-            expected = f"not a multiple of {math.prod(inner)}, as its shape has it"
+            shape, dims = RecordShape.ROWS, [n or 0 for n in spec.dims[1:]]
         elif spec.ndim == 3:
-            shapes = dims.copy()
-            wrong, expected = (dims.prod(axis=1) != counts) | (dims < 0).any(axis=1), "which is not what its shape says"
-        else:
-            shapes = counts[:, None].copy()
-        problems = {}
-        if wrong is not None and wrong.any():
-            problems = {i: f"its {self.name} has {counts[i]} values, {expected}" for i in np.flatnonzero(wrong).tolist()}
-        wrong = types != _TYPES[spec.dtype]
-        if wrong.any():
-            what = f"not of {spec.dtype}"
-            problems |= {
-                i: f"its {self.name} consists of {_TYPE_NAMES[t]}, {what}" for i in np.flatnonzero(wrong).tolist() if (t := types[i])
-            }
-        return shapes, problems
+            shape = RecordShape.STATED
+        missing = b"" if self.default is None or spec.shape is None else np.array(self.default, spec.dtype).tobytes()
+        kind = ValueType.BYTES if self.raw else _TYPES[spec.dtype]
+        layout.add_output(self.name, str(spec.dtype), self.number, kind, spec.dtype.itemsize, shape, dims, missing)
 
 
 class ContainerRecords(Records):
@@ -88,36 +73,57 @@ class ContainerRecords(Records):
 
     fields: tuple[Field, ...]
 
-    @property
+    @functools.cached_property
     def specs(self) -> tuple[Spec, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
         return tuple(f.spec for f in self.fields)
 
-    def new_batch(self, n: int) -> _cpu.RecordBatch:
-        """A native batch of n records, nothing read yet."""
+    def new_layout(self) -> _cpu.RecordLayout:
+        """What the records are; the outputs come to it."""
         raise NotImplementedError(type(self).__name__)
 
-    def scan(self, batch: _cpu.RecordBatch, index: np.ndarray, pool: int) -> contextlib.AbstractContextManager[Mapping[int, str]]:
-        """Finds the records of a batch; they are there while the context lasts. Gives those that could not be fetched, and why."""
+    @functools.cached_property
+    def layout(self) -> _cpu.RecordLayout:
+        """What the records are, and what outputs are made of them."""
+        layout = self.new_layout()
+        for f in self.fields:
+            f.add_to(layout)
+        return layout
+
+    def scan(self, batch: _cpu.RecordBatch, index: np.ndarray, pool: int, stack: contextlib.ExitStack):
+        """Finds the records of a batch. What they need until they have been copied ends with `stack`."""
         raise NotImplementedError(type(self).__name__)
 
     @classmethod
     def read_batch(cls, ctx: HostContext, parts: Sequence[tuple[Any, np.ndarray]], threads: Any) -> tuple[Any, ...]:
+        # Native calls, a few for each batch: Python's code is no longer in the caches once a batch has been copied.
+        specs = parts[0][0].specs
+        shapes = [None if s.shape is not None else np.empty((ctx.N, s.ndim), np.int64) for s in specs]
+        batches = []
         with contextlib.ExitStack() as stack:
-            batches, types, counts, dims, lost = [], [], [], [], {}
-            begin = 0
+            first = 0
             for records, index in parts:
-                batch = records.new_batch(len(index))
-                lost |= {begin + i: why for i, why in stack.enter_context(records.scan(batch, index, ctx.pool)).items()}
-                batches.append((slice(begin, begin := begin + len(index)), batch))
-                for found, x in zip((types, counts, dims), described(batch, len(index), records.num_fields)):
-                    found.append(x)
-            found = np.concatenate(types), np.concatenate(counts), np.concatenate(dims)
-            return _filled(ctx, parts[0][0].fields, batches, *found, lost)
-
-    @property
-    def num_fields(self) -> int:
-        """Fields of the native batch."""
-        return max((f.number for f in self.fields), default=-1) + 1
+                batch = _cpu.RecordBatch(records.layout, len(index))
+                records.scan(batch, index, ctx.pool, stack)
+                batch.shape(shapes, first)
+                batches.append((first, batch))
+                first += len(index)
+            outputs, data, offsets = [], [], []
+            for k, (spec, rows) in enumerate(zip(specs, shapes)):
+                if rows is None:
+                    out = whole = np.zeros((ctx.N, *(spec.shape or ())), spec.dtype)
+                    places = None
+                else:
+                    places, need = plan_offsets(rows, ctx.S)
+                    whole = ctx.empty(need, spec.dtype, k)
+                    out = Packed(whole, places, rows)
+                outputs.append(out)
+                data.append(whole)
+                offsets.append(places)
+            for first, batch in batches:
+                batch.fill(data, offsets, first, ctx.pool)
+                for i, why in batch.errors():
+                    ctx.fail(first + i, Status.READ_ERROR, why)
+        return tuple(outputs)
 
 
 def described(batch: _cpu.RecordBatch, n: int, fields: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -127,49 +133,12 @@ def described(batch: _cpu.RecordBatch, n: int, fields: int) -> tuple[np.ndarray,
     return x
 
 
-def _filled(
-    ctx: HostContext, fields: Sequence[Field], batches: Any, types: Any, counts: Any, dims: Any, lost: dict[int, str]
-) -> tuple[Any, ...]:
-    """The outputs of what was scanned."""
-    shapes, failed = [], {place.start + i: why for place, batch in batches for i, why in batch.errors()} | lost
-    for f in fields:
-        found, problems = f.shapes(types[:, f.number], counts[:, f.number], dims[:, f.number])
-        shapes.append(found)
-        if problems:
-            failed = {**problems, **failed}
-    bad = np.zeros(ctx.N, bool)
-    bad[list(failed)] = True
-    outputs = []
-    for k, (f, rows) in enumerate(zip(fields, shapes)):
-        missing = types[:, f.number] == 0
-        if f.spec.shape is not None:
-            out = whole = np.zeros((ctx.N, *f.spec.shape), f.spec.dtype)
-            if f.default:
-                out[missing] = f.default
-            starts = np.arange(ctx.N) * math.prod(f.spec.shape)
-        else:
-            if failed:
-                rows[bad] = 0
-            offsets, need = plan_offsets(rows, ctx.S)
-            out = Packed(ctx.empty(need, f.spec.dtype, k), offsets, rows)
-            whole = out.data
-            starts = out.starts
-        for place, batch in batches:
-            batch.fill(f.number, whole.reshape(-1), starts[place], (bad | missing)[place], ctx.pool)
-        outputs.append(out)
-    for place, batch in batches:
-        for i, why in batch.errors():  # also what happened while values were copied
-            failed.setdefault(place.start + i, why)
-    for i in sorted(failed):
-        ctx.fail(i, Status.READ_ERROR, failed[i])
-    return tuple(outputs)
-
-
 class Extents:
     """Records as parts of files.
 
     Attributes:
       table: ``i64[n, 2]``, offset and size of each; bounds: ``i64[files + 1]``, the first of each file, and the one behind the last.
+      stamps: ``i64[2 * files]``, size and time of modification of each; checked: ``u8[n]``, whose checksum was found right.
       digest: of all this.
 
     Args:
@@ -181,15 +150,16 @@ class Extents:
         self.files = files
         self.table = table
         self.bounds = bounds
-        self._stamps = np.zeros((len(files), 2), np.int64)
+        stamps = np.zeros((len(files), 2), np.int64)
         if files.remote:
             assert files.sizes is not None
-            self._stamps[:, 0] = files.sizes
+            stamps[:, 0] = files.sizes
         else:
             for i in range(len(files)):
                 status = os.stat(files.path(i))
-                self._stamps[i] = status.st_size, status.st_mtime_ns
-        self._checked = np.zeros(len(table), np.uint8)  # whose checksum was found right
+                stamps[i] = status.st_size, status.st_mtime_ns
+        self.stamps = stamps.reshape(-1)
+        self.checked = np.zeros(len(table), np.uint8)
         digest = files.digest.copy()
         digest.update(np.ascontiguousarray(table).data)
         digest.update(bounds.tobytes())
@@ -227,38 +197,46 @@ class Extents:
         """Where record `i` is."""
         return Range(self.path(i), int(self.table[i, 0]), int(self.table[i, 1]))
 
-    def sizes(self, index: np.ndarray) -> np.ndarray:
-        """Bytes of records; 0 for those that lie outside of their files, which `scan` says."""
-        offsets, sizes = self.table[index].T
-        return np.where((offsets < 0) | (sizes > self._stamps[self.file_of(index), 0] - offsets), 0, sizes)
+    def fetched(self, i: int) -> bytes:
+        """A record, from far away; nothing where its size is 0. OSError where it can't be had."""
+        offset, size = self.table[i].tolist()
+        most = int(self.stamps[2 * int(self.file_of(i))])
+        if offset < 0 or size < 0 or size > most - offset:
+            text = f"it lies outside of the file, which has {most} bytes: the index is of another file, or the file is truncated"
+            raise OSError(errno.EIO, text, self.path(i))
+        return self.store.read(*self.range(i)) if size else b""
 
-    @contextlib.contextmanager
-    def scan(self, batch: _cpu.RecordBatch, index: np.ndarray, pool: int) -> Iterator[Mapping[int, str]]:
-        """Finds records in their files; a file that is another one than when the list was made is an error of its records.
 
-        Yields:
-          Why, of those that could not be fetched.
-        """
-        extents, lost = self.table[index], {}
-        if self.files.remote:
-            fetched = [b""] * len(index)  # stays until the batch has copied from it
-            for k, (i, file, (offset, size)) in enumerate(zip(index.tolist(), self.file_of(index).tolist(), extents.tolist())):
-                most = int(self._stamps[file, 0])
-                if offset < 0 or size > most - offset:
-                    lost[k] = f"it lies outside of the file, which has {most} bytes: the index is of another file, or the file is truncated"
-                    continue
-                try:
-                    fetched[k] = self.store.read(*self.range(i))
-                except OSError as e:
-                    lost[k] = e.strerror or str(e)
-            batch.scan_memory([np.frombuffer(x, np.uint8) for x in fetched], pool)
-            yield lost
+class Parts:
+    """The parts of records, in places of their own in the same files.
+
+    Args:
+      parts: each of all records.
+    """
+
+    def __init__(self, parts: Sequence[Extents]):
+        self._parts, of = parts, parts[0]
+        self._remote = of.files.remote
+        self._files = of.files.table, of.stamps, of.bounds
+        self._tables, self._checked = [x.table for x in parts], [x.checked for x in parts]
+
+    def scan(self, batch: _cpu.RecordBatch, index: np.ndarray, pool: int, stack: contextlib.ExitStack):
+        """Finds records in their files; a file that is another one than when the list was made is an error of its records."""
+        if not self._remote:
+            batch.scan_files(*self._files, index, self._tables, self._checked, pool)
             return
-        checked = self._checked[index]
-        offsets, sizes = np.ascontiguousarray(extents[:, 0]), np.ascontiguousarray(extents[:, 1])
-        batch.scan_files(self.files.table, self._stamps.reshape(-1), self.file_of(index), offsets, sizes, checked, pool)
-        self._checked[index] = checked
-        yield lost
+        found, lost = [], {}
+        for k, i in enumerate(index.tolist()):
+            for part in self._parts:
+                found.append(b"")
+                try:
+                    found[-1] = part.fetched(i)
+                except OSError as e:
+                    lost.setdefault(k, e.strerror or str(e))
+        stack.callback(found.clear)  # until the batch has copied from it
+        batch.scan_memory([np.frombuffer(x, np.uint8) for x in found], pool)
+        for k, why in lost.items():
+            batch.fail(k, why)
 
 
 class ExtentRecords(ContainerRecords):
@@ -276,6 +254,7 @@ class ExtentRecords(ContainerRecords):
 
     def __init__(self, extents: Extents):
         self.stored = self.extents = extents
+        self.scan = Parts([extents]).scan
         self.bounds = extents.bounds
         self.digest = extents.digest
 
@@ -285,11 +264,8 @@ class ExtentRecords(ContainerRecords):
     def name(self, i: int) -> str:
         return self.extents.name(i)
 
-    def new_batch(self, n: int) -> _cpu.RecordBatch:
-        return _cpu.RecordBatch(self.format, self.names, self.num_fields, n)
-
-    def scan(self, batch: _cpu.RecordBatch, index: np.ndarray, pool: int) -> contextlib.AbstractContextManager[Mapping[int, str]]:
-        return self.extents.scan(batch, index, pool)
+    def new_layout(self) -> _cpu.RecordLayout:
+        return _cpu.RecordLayout(self.format, self.names, max((f.number for f in self.fields), default=-1) + 1)
 
 
 def read_indices(paths: Sequence[Path], store: Store) -> tuple[np.ndarray, np.ndarray]:

@@ -78,16 +78,20 @@ class Files:
           parts: (files, which of them), one list after another, as in `Records.read_batch`.
         """
         sizes, error = np.empty(ctx.N, np.int64), np.empty(ctx.N, np.int32)
-        ends = np.cumsum([len(index) for _, index in parts]).tolist()
-        places = [slice(end - len(index), end) for end, (_, index) in zip(ends, parts)]
-        for place, (files, index) in zip(places, parts):
-            _cpu.file_sizes(files.table, index, sizes[place], error[place], ctx.pool)
-        offsets, need = plan_offsets(sizes[:, None], ctx.S)
-        packed = Packed(ctx.empty(need, np.uint8, 0), offsets, sizes[:, None])
+        places, opened, end = [], [], 0
+        for files, index in parts:
+            places.append(slice(end, end := end + len(index)))
+            opened.append(_cpu.OpenFiles())
+            _cpu.file_sizes(files.table, index, sizes[places[-1]], error[places[-1]], opened[-1], ctx.pool)
+        shapes = sizes[:, None]
+        offsets, need = plan_offsets(shapes, ctx.S)
+        packed = Packed(ctx.empty(need, np.uint8, 0), offsets, shapes)
         data = packed.data.reshape(-1)
         starts = packed.starts
-        for place, (files, index) in zip(places, parts):
-            _cpu.read_files(files.table, index, data, starts[place], sizes[place], error[place], ctx.pool)
+        for place, still_open, (files, index) in zip(places, opened, parts):
+            _cpu.read_files(files.table, index, data, starts[place], sizes[place], error[place], still_open, ctx.pool)
+        if not error.any():
+            return packed
         for i in np.flatnonzero((error != 0) & ctx.present).tolist():
             which = next(k for k, place in enumerate(places) if i < place.stop)
             files, index = parts[which]

@@ -255,6 +255,8 @@ class ListSource(Source):
         self._own_seed = orders[0].seed
         self.walks = [order.walk(len(r), seed, r.bounds.tolist()) for r, order in zip(records, orders, strict=True)]
         self.metas = tuple(w.meta() for w in self.walks)
+        self._one_list = all(r is first for r in records)
+        self._read_ahead = max(r.read_ahead for r in records)
         self._threads: ThreadPoolExecutor | None = None
 
     def specs(self) -> tuple[Spec, ...]:
@@ -281,15 +283,16 @@ class ListSource(Source):
 
     def read(self, ctx: HostContext, cursors: Sequence[Any]) -> tuple[tuple[Any, ...], list[Any], SampleIds]:
         B, N = ctx.B, ctx.N
-        index, epoch, position = np.empty(N, np.int64), np.empty(N, np.int64), np.empty(N, np.int64)
-        after = []
-        for s, (walk, cursor) in enumerate(zip(self.walks, cursors)):
-            part = slice(s * B, (s + 1) * B)
-            index[part], epoch[part], position[part], cursor = walk.take(cursor, B, B)
-            after.append(cursor)
-        self._ahead(index, after, B)
-        outputs, failed = self._read(ctx, index)
+        taken = [walk.take(cursor, B, B) for walk, cursor in zip(self.walks, cursors)]
+        after = [cursor for *_, cursor in taken]
+        index, epoch, position = taken[0][:3] if len(taken) == 1 else map(np.concatenate, list(zip(*taken))[:3])
+        if self._read_ahead:
+            self._ahead(index, after, B)
         unread, present = dict[int, str](), None
+        if self._on_error == "raise":
+            outputs = self._read_batch(ctx, index)
+            return outputs, after, SampleIds(epoch, position, _Names(self._records, index), present, unread)
+        outputs, failed = self._read(ctx, index)
         if failed and self._on_error == "replace":
             outputs, failed, unread = self._replaced(ctx, index, failed)
         elif failed and self._on_error == "skip":
@@ -307,10 +310,13 @@ class ListSource(Source):
         def fail(i: int, code: int, reason: str = ""):
             failed[i] = code, reason
 
-        one_list = all(r is self._records[0] for r in self._records)
-        parts = [(self._records[0], index)] if one_list else list(zip(self._records, index.reshape(-1, ctx.B)))
+        return self._read_batch(dataclasses.replace(ctx, fail=fail), index), failed
+
+    def _read_batch(self, ctx: HostContext, index: np.ndarray) -> tuple[Any, ...]:
+        first = self._records[0]
+        parts = [(first, index)] if self._one_list else list(zip(self._records, index.reshape(-1, ctx.B)))
         self._threads = self._threads or ThreadPoolExecutor(ctx.num_threads, "jaxdali-reader")
-        return self._records[0].read_batch(dataclasses.replace(ctx, fail=fail), parts, self._threads), failed
+        return first.read_batch(ctx, parts, self._threads)
 
     def _replaced(self, ctx: HostContext, index: np.ndarray, failed: dict[int, tuple[int, str]]):
         """Reads the batch again, for each record that failed the one 1, 3, 7, ... behind it in the list: few tries, whatever is damaged.
@@ -332,10 +338,7 @@ class ListSource(Source):
     def _ahead(self, index: np.ndarray, cursors: Sequence[Any], B: int):
         """Tells the lists what is read next: this batch, and at least as much as the next one."""
         lists = {id(r): r for r in self._records}
-        more = max(r.read_ahead for r in lists.values())
-        if not more:
-            return
-        each = max(-(-more // len(self.walks)), B)
+        each = max(-(-self._read_ahead // len(self.walks)), B)
         now = index.reshape(len(self.walks), B)
         then = np.stack([walk.take(cursor, each, B)[0] for walk, cursor in zip(self.walks, cursors)])
         for key, records in lists.items():

@@ -29,6 +29,8 @@ class Ranges:
       RuntimeError: a range lies outside of its file, which is what the index of another file looks like.
     """
 
+    _read_packed = staticmethod(_cpu.read_packed_ranges)
+
     def __init__(self, files: Files, file: np.ndarray, start: np.ndarray, size: np.ndarray):
         assert files.sizes is not None
         self.files = files
@@ -89,39 +91,34 @@ class Ranges:
         Args:
           parts: (ranges, which of them), one list after another, as in `Records.read_batch`.
         """
-        sizes = np.concatenate([ranges.size[index] for ranges, index in parts]).astype(np.int64)
-        offsets, need = plan_offsets(sizes[:, None], ctx.S)
-        packed = Packed(ctx.empty(need, np.uint8, 0), offsets, sizes[:, None])
-        data = packed.data.reshape(-1)
-        places = packed.starts
+        sizes = [ranges.size[index] for ranges, index in parts]
+        shapes = (np.concatenate(sizes) if len(parts) > 1 else sizes[0]).astype(np.int64)[:, None]
+        offsets, need = plan_offsets(shapes, ctx.S)
+        packed = Packed(ctx.empty(need, np.uint8, 0), offsets, shapes)
         first = 0
         for ranges, index in parts:
-            here = slice(first, first + len(index))
-            ranges.read_to(ctx, index, data, places[here], sizes[here], first)
+            for k, reason in ranges.read_to(index, packed, first, ctx.pool).items():
+                ctx.fail(first + k, Status.READ_ERROR, reason)
             first += len(index)
         return packed
 
-    def read_to(self, ctx: HostContext, index: np.ndarray, data: np.ndarray, places: np.ndarray, sizes: np.ndarray, first: int) -> set[int]:
-        """Reads ranges to their `places` in `data`; those that can't be read fail, the first one as sample `first` of the batch.
+    def read_to(self, index: np.ndarray, packed: Packed, first: int, pool: int) -> dict[int, str]:
+        """Reads ranges to their places, those of samples from `first` on.
 
         Returns:
-          Which of them failed, counted from the first one here.
+          Which of them, counted from the first one here, could not be read, and why.
         """
         if self.files.remote:
-            failed = set[int]()
-            for k, (i, place, size) in enumerate(zip(index.tolist(), places.tolist(), sizes.tolist())):
+            failed = {}
+            for k, i in enumerate(index.tolist()):
                 try:
-                    data[place : place + size] = np.frombuffer(self.read(i), np.uint8)
+                    packed[first + k][:] = np.frombuffer(self.read(i), np.uint8)
                 except OSError as e:
-                    failed.add(k)
-                    ctx.fail(first + k, Status.READ_ERROR, f"{self.name(i)}: {e.strerror}")
+                    failed[k] = f"{self.name(i)}: {e.strerror}"
             return failed
-        error = np.zeros(len(index), np.int32)
-        file, start = self.file[index].astype(np.int64), self.start[index].astype(np.int64)
-        _cpu.read_ranges(self.files.table, file, start, data, places, sizes, self._file_sizes, error, ctx.pool)
-        for k in np.flatnonzero(error).tolist():
-            ctx.fail(first + k, Status.READ_ERROR, f"{self.name(int(index[k]))}: {why(int(error[k]))}")
-        return {*np.flatnonzero(error).tolist()}
+        where = self.file, self.start, self.size, index
+        lost = self._read_packed(self.files.table, *where, packed.data, packed.offsets, first, self._file_sizes, pool)
+        return {k: f"{self.name(int(index[k]))}: {why(error)}" for k, error in lost}
 
 
 def narrowed(x: np.ndarray) -> np.ndarray:

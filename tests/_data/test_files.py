@@ -6,9 +6,14 @@ import pytest
 from jaxdali import _cpu
 
 READ = {
-    "read_files": _cpu.read_files,
+    "read_files": lambda *args: _cpu.read_files(*args[:-1], _cpu.OpenFiles(), args[-1]),
     "read_files_behind": lambda table, index, data, *args: _cpu.read_files_behind(table, index, b"a", data, *args),
-    "read_ranges": lambda table, index, data, start, size, *args: _cpu.read_ranges(table, index, start, data, start, size, size + 1, *args),
+    "read_ranges": lambda table, index, data, start, size, error, *args: error.fill(
+        len(_cpu.read_ranges(table, index, start, data, start, size, size + 1, *args))
+    ),
+    "read_packed_ranges": lambda table, index, data, start, size, error, *args: error.fill(
+        len(_cpu.read_packed_ranges(table, index, start, size, start, data[None], np.zeros(1, np.int32), 0, size + 1, *args))
+    ),
 }
 
 

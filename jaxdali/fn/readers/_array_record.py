@@ -13,6 +13,7 @@ from ..._core.context import HostContext
 from ..._core.declaration import Range
 from ..._core.graph import DataNode
 from ..._core.operator_function import operator_function
+from ..._core.ragged import Packed, plan_offsets
 from ..._core.values import Spec
 from ..._cpu import Status
 from ..._data.array_record import BlockedRanges, PlainRecords, chunk_table, only_record_of, record_begin, records_of
@@ -120,17 +121,18 @@ class _ArrayRecords(Records):
 
     def _decoded_rows(self, ctx: HostContext, index: np.ndarray, first: int, threads: Any) -> list[np.ndarray]:
         """Records that are a chunk each, and compressed: read natively, then decoded. `first`: of the first one in the batch."""
-        sizes = self._ranges.size[index].astype(np.int64)
-        ends = np.cumsum(sizes)
-        data = np.empty(int(ends[-1]), np.uint8)
-        failed = self._ranges.read_to(ctx, index, data, ends - sizes, sizes, first)
-        whole = data.data
+        shapes = self._ranges.size[index].astype(np.int64)[:, None]
+        offsets, need = plan_offsets(shapes, 1)
+        packed = Packed(np.empty((1, need), np.uint8), offsets, shapes)
+        failed = self._ranges.read_to(index, packed, 0, ctx.pool)
+        for k, reason in failed.items():
+            ctx.fail(first + k, Status.READ_ERROR, reason)
 
         def decode(k: int) -> np.ndarray:
             if k in failed:
                 return np.zeros(0, np.uint8)
             try:
-                return np.frombuffer(only_record_of(whole[ends[k] - sizes[k] : ends[k]]), np.uint8)
+                return np.frombuffer(only_record_of(packed[k].data), np.uint8)
             except ValueError as e:
                 ctx.fail(first + k, Status.READ_ERROR, f"{self._ranges.name(int(index[k]))}: {e}")
                 return np.zeros(0, np.uint8)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -37,19 +37,16 @@ class LmdbRecords(ContainerRecords):
             digest.update(d.keys)
             digest.update(d.ends.tobytes())
         self.digest = digest.hexdigest()[:16]
-        pool, batch = _cpu.pool_create(1), self.new_batch(1)
+        pool, batch = _cpu.pool_create(1), _cpu.RecordBatch(self.new_layout(), 1)
         try:
-            with self.scan(batch, np.zeros(1, np.int64), pool):
+            with contextlib.ExitStack() as stack:
+                self.scan(batch, np.zeros(1, np.int64), pool, stack)
                 types, _, dims = described(batch, 1, num_fields)
         finally:
             _cpu.pool_destroy(pool)
         for _, why in batch.errors():
             raise RuntimeError(f"{self.name(0)}: {why}")
         self.fields = fields(types[0], dims[0])
-
-    @property
-    def num_fields(self) -> int:
-        return self._num_fields
 
     def __len__(self) -> int:
         return int(self.bounds[-1])
@@ -63,23 +60,22 @@ class LmdbRecords(ContainerRecords):
         which, i = self._place(i)
         return f"{self._databases[which].path} at key {self._databases[which].key(i).decode('utf-8', 'backslashreplace')}"
 
-    def new_batch(self, n: int) -> _cpu.RecordBatch:
-        return _cpu.RecordBatch(self._format, [], self._num_fields, n)
+    def new_layout(self) -> _cpu.RecordLayout:
+        return _cpu.RecordLayout(self._format, [], self._num_fields)
 
-    @contextlib.contextmanager
-    def scan(self, batch: _cpu.RecordBatch, index: np.ndarray, pool: int) -> Iterator[Mapping[int, str]]:
+    def scan(self, batch: _cpu.RecordBatch, index: np.ndarray, pool: int, stack: contextlib.ExitStack):
         which = np.searchsorted(self.bounds, index, "right") - 1
         found: list = [b""] * len(index)
         lost: dict[int, str] = {}
-        with contextlib.ExitStack() as stack:
-            for d in np.unique(which).tolist():
-                here = np.flatnonzero(which == d)
-                try:
-                    values = stack.enter_context(self._databases[d].values(index[here] - self.bounds[d]))
-                except OSError as e:
-                    lost |= dict.fromkeys(here.tolist(), f"{e.filename}: {e.strerror}")
-                    continue
-                for i, value in zip(here.tolist(), values):
-                    found[i] = b"" if value is None else value
-            batch.scan_memory(found, pool)
-            yield lost
+        for d in np.unique(which).tolist():
+            here = np.flatnonzero(which == d)
+            try:
+                values = stack.enter_context(self._databases[d].values(index[here] - self.bounds[d]))
+            except OSError as e:
+                lost |= dict.fromkeys(here.tolist(), f"{e.filename}: {e.strerror}")
+                continue
+            for i, value in zip(here.tolist(), values):
+                found[i] = b"" if value is None else value
+        batch.scan_memory(found, pool)
+        for i, why in lost.items():
+            batch.fail(i, why)

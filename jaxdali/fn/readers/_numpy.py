@@ -176,13 +176,13 @@ class _Arrays(Records):
         wrong = [h if isinstance(h, str) else "" for h in here]
         plain = [not isinstance(h, str) and h[2].isnative and (not h[1] or min(len(h[0]), math.prod(h[0])) < 2) for h in here]
         direct = np.flatnonzero(plain)
-        item, error = packed.data.dtype.itemsize, np.zeros(len(direct), np.int32)
+        item = packed.data.dtype.itemsize
         begin = np.array([here[k][3] for k in direct.tolist()], np.int64)
         size = packed.shapes[first + direct].prod(axis=1) * item
         to = packed.data.reshape(-1).view(np.uint8)
-        _cpu.read_ranges(self._files.table, index[direct], begin, to, starts[first + direct] * item, size, self._sizes, error, pool)
-        for k in np.flatnonzero(error).tolist():
-            wrong[direct[k]] = f"{self._files.path(int(index[direct[k]]))}: {why(int(error[k]))}"
+        failed = _cpu.read_ranges(self._files.table, index[direct], begin, to, starts[first + direct] * item, size, self._sizes, pool)
+        for k, error in failed:
+            wrong[direct[k]] = f"{self._files.path(int(index[direct[k]]))}: {why(error)}"
         for k in range(len(index)):
             if not plain[k] and not wrong[k]:
                 try:

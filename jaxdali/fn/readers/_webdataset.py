@@ -4,24 +4,22 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from typing import Annotated, Any, ClassVar, Literal, Unpack
+from typing import Annotated, ClassVar, Literal, Unpack
 
 import numpy as np
 
 from ... import _cpu
 from ..._core.building import add
-from ..._core.context import HostContext
 from ..._core.declaration import DType, Range
 from ..._core.errors import ArgumentError
 from ..._core.graph import DataNode
 from ..._core.operator_function import operator_function
-from ..._core.ragged import Packed, plan_offsets
 from ..._core.values import Spec
-from ..._cpu import Missing, RecordFormat, Status
+from ..._cpu import Missing, RecordFormat
 from ..._data.archives import HEADER, ArchiveSamples
-from ..._data.containers import Extents, check_indices, made_in_memory
+from ..._data.containers import ContainerRecords, Extents, Field, Parts, check_indices, made_in_memory
 from ..._data.files import Files, Paths, as_list
-from ..._data.listed import OnError, Reader, ReaderHints, Records
+from ..._data.listed import OnError, Reader, ReaderHints
 from ..._data.storage import Storage, Store
 
 _MISSING = {"": Missing.EMPTY, "empty": Missing.EMPTY, "skip": Missing.SKIP, "error": Missing.ERROR}
@@ -46,7 +44,7 @@ class _Members:
         self.store.ahead(ranges, now * len(self.outputs))
 
 
-class _Samples(Records):
+class _Samples(ContainerRecords):
     """The samples of archives: a member for each output, or nothing."""
 
     def __init__(self, op: ReadWebDataset):
@@ -57,7 +55,7 @@ class _Samples(Records):
         else:
             check_indices(files, indices)
         dtypes = op.dtypes or (np.dtype(np.uint8),) * op.num_outputs
-        self.specs = tuple(Spec(t, 1, None) for t in dtypes)
+        self.fields = tuple(Field(f"output {k}", k, Spec(t, 1, None), raw=True) for k, t in enumerate(dtypes))
         fold = not op.case_sensitive_extensions
         extensions = [(e.lower() if fold else e).split(";") for e in as_list(op.ext)]
         self._samples = ArchiveSamples(files, indices, extensions, fold, _MISSING[op.missing_component_behavior])
@@ -71,6 +69,7 @@ class _Samples(Records):
                 what = f"output {k} of {self._samples.name(i)} has {x.table[i, 1] - HEADER} bytes"
                 raise RuntimeError(f"{x.path(i)}: {what}, no multiple of the {dtype.itemsize} of {dtype}")
         self.stored = _Members(self.outputs)
+        self.scan = Parts(self.outputs).scan
         self.digest = " ".join(x.digest for x in self.outputs)
 
     def __len__(self) -> int:
@@ -81,29 +80,8 @@ class _Samples(Records):
         begin = first.table[i, 0] + HEADER if first.table[i, 1] else 0
         return f"{first.path(i)}:{begin}:{self._samples.name(i)}"
 
-    @classmethod
-    def read_batch(cls, ctx: HostContext, parts: Sequence[tuple[Any, np.ndarray]], threads: Any) -> tuple[Any, ...]:
-        outputs, failed = [], {}
-        for k, spec in enumerate(parts[0][0].specs):
-            sizes = np.concatenate([records.outputs[k].sizes(index) for records, index in parts])
-            shapes = (np.maximum(sizes - HEADER, 0) // spec.dtype.itemsize)[:, None]
-            offsets, need = plan_offsets(shapes, ctx.S)
-            out = Packed(ctx.empty(need, spec.dtype, k), offsets, shapes)
-            starts = out.starts
-            first = 0
-            for records, index in parts:
-                here = slice(first, first + len(index))
-                there = np.flatnonzero(records.outputs[k].table[index, 1])  # the others are missing
-                batch = _cpu.RecordBatch(RecordFormat.TAR_MEMBER, [], 1, len(there))
-                with records.outputs[k].scan(batch, index[there], ctx.pool) as lost:
-                    places = starts[here][there] * spec.dtype.itemsize
-                    batch.fill(0, out.data.reshape(-1).view(np.uint8), places, np.zeros(len(there), bool), ctx.pool)
-                    failed |= {first + int(there[i]): why for i, why in [*batch.errors(), *lost.items()]}
-                first = here.stop
-            outputs.append(out)
-        for i, why in failed.items():
-            ctx.fail(i, Status.READ_ERROR, why)
-        return tuple(outputs)
+    def new_layout(self) -> _cpu.RecordLayout:
+        return _cpu.RecordLayout(RecordFormat.TAR_MEMBER, [], 1, parts=len(self.outputs))
 
 
 class ReadWebDataset(Reader):

@@ -1,0 +1,237 @@
+// Records of containers, and where samples of different shapes lie.
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <algorithm>
+#include <functional>
+#include <numeric>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "ffi/common/batch.h"
+#include "ffi/host/files.h"
+#include "ffi/host/records.h"
+#include "ffi/module_parts.h"
+
+namespace nb = nanobind;
+
+namespace jaxdali {
+namespace {
+
+void ScanMemory(RecordBatch& batch, const std::vector<Vector<const uint8_t> >& records, int pool_id) {
+  if (records.size() != static_cast<size_t>(batch.n()) * batch.layout().parts)
+    throw nb::value_error("scan_memory: number of records");
+  std::vector<std::string_view> views;
+  views.reserve(records.size());
+  for (const auto& r : records) views.emplace_back(reinterpret_cast<const char*>(r.data()), r.size());
+  auto pool = Pool(pool_id);
+  nb::gil_scoped_release release;
+  batch.ScanMemory(views, pool.get());
+}
+
+using Rows = nb::ndarray<const int64_t, nb::shape<-1, 2>, nb::c_contig, nb::device::cpu>;
+
+void ScanFiles(RecordBatch& batch, const FileTable& table, Vector<const int64_t> stamps, Vector<const int64_t> bounds,
+               Vector<const int64_t> index, const std::vector<Rows>& extents,
+               const std::vector<Vector<uint8_t> >& checked, int pool_id) {
+  const auto parts = static_cast<size_t>(batch.layout().parts), files = static_cast<size_t>(table.size());
+  if (index.size() != static_cast<size_t>(batch.n()) || extents.size() != parts || checked.size() != parts ||
+      bounds.size() != files + 1 || stamps.size() != 2 * files || bounds.data()[0] != 0 ||
+      !std::is_sorted(bounds.data(), bounds.data() + files + 1))
+    throw nb::value_error("scan_files: lengths differ");
+  const int64_t all = bounds.data()[files];
+  std::vector<RecordBatch::Extents> of;
+  for (size_t k = 0; k < parts; k++) {
+    if (static_cast<int64_t>(extents[k].shape(0)) != all || static_cast<int64_t>(checked[k].size()) != all)
+      throw nb::value_error("scan_files: lengths differ");
+    of.push_back({extents[k].data(), checked[k].data()});
+  }
+  for (size_t i = 0; i < index.size(); i++)
+    if (index.data()[i] < 0 || index.data()[i] >= all) throw nb::value_error("scan_files: there is no such record");
+  auto pool = Pool(pool_id);
+  nb::gil_scoped_release release;
+  batch.ScanFiles(table, stamps.data(), bounds.data(), index.data(), of, pool.get());
+}
+
+void Describe(const RecordBatch& batch, nb::ndarray<int32_t, nb::ndim<2>, nb::c_contig, nb::device::cpu> types,
+              nb::ndarray<int64_t, nb::ndim<2>, nb::c_contig, nb::device::cpu> counts,
+              nb::ndarray<int64_t, nb::ndim<3>, nb::c_contig, nb::device::cpu> dims) {
+  const auto n = static_cast<size_t>(batch.n());
+  const auto fields = static_cast<size_t>(batch.layout().fields * batch.layout().parts);
+  if (types.shape(0) != n || types.shape(1) != fields || counts.shape(0) != n || counts.shape(1) != fields ||
+      dims.shape(0) != n || dims.shape(1) != fields || dims.shape(2) != 3)
+    throw nb::value_error("describe: shapes");
+  for (int i = 0; i < batch.n(); i++)
+    for (size_t k = 0; k < fields; k++) {
+      const FieldInfo& info = batch.info(i, static_cast<int>(k));
+      const size_t at = static_cast<size_t>(i) * fields + k;
+      types.data()[at] = static_cast<int32_t>(info.type);
+      counts.data()[at] = info.count;
+      std::copy_n(info.dims, 3, dims.data() + 3 * at);
+    }
+}
+
+std::vector<std::pair<int, std::string> > Errors(const RecordBatch& batch) {
+  std::vector<std::pair<int, std::string> > found;
+  for (int i = 0; i < batch.n(); i++)
+    if (!batch.error(i).empty()) found.emplace_back(i, batch.error(i));
+  return found;
+}
+
+// What lies beside each other in arrays of the whole batch, of which a RecordBatch may be a part: from sample `first`.
+using Shapes = nb::ndarray<int64_t, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
+
+void ShapeOutputs(RecordBatch& batch, const std::vector<std::optional<Shapes> >& shapes, int64_t first) {
+  const auto& outputs = batch.layout().outputs;
+  if (shapes.size() != outputs.size() || first < 0) throw nb::value_error("shape: outputs");
+  std::vector<int64_t*> rows;
+  for (size_t k = 0; k < outputs.size(); k++) {
+    const RecordOutput& o = outputs[k];
+    const bool fixed = o.shape == RecordOutput::Shape::kFixed;
+    const size_t ndim = o.shape == RecordOutput::Shape::kStated ? 3 : 1 + o.dims.size();
+    if (fixed != !shapes[k].has_value() ||
+        (!fixed && (shapes[k]->shape(1) != ndim || first + batch.n() > static_cast<int64_t>(shapes[k]->shape(0)))))
+      throw nb::value_error("shape: an output's rows");
+    rows.push_back(fixed ? nullptr : shapes[k]->data() + first * static_cast<int64_t>(ndim));
+  }
+  batch.Shape(rows);
+}
+
+// Of an output of fixed shape offsets are None; of others data are [S, capacity], offsets in units of kAlignment.
+void FillOutputs(RecordBatch& batch, const std::vector<AnyArray>& data,
+                 const std::vector<std::optional<Vector<const int32_t> > >& offsets, int64_t first, int pool_id) {
+  const auto& outputs = batch.layout().outputs;
+  const int64_t n = batch.n();
+  if (data.size() != outputs.size() || offsets.size() != outputs.size() || first < 0)
+    throw nb::value_error("fill: outputs");
+  std::vector<RecordBatch::Target> targets;
+  for (size_t k = 0; k < outputs.size(); k++) {
+    const RecordOutput& o = outputs[k];
+    const int bytes = data[k].dtype().bits / 8;
+    const auto elements = static_cast<int64_t>(data[k].size());
+    RecordBatch::Target t = {o.field, static_cast<uint8_t*>(data[k].data()), bytes, std::vector<int64_t>(n)};
+    if (bytes != o.bytes) throw nb::value_error("fill: another type");
+    if (offsets[k].has_value()) {
+      const auto all = static_cast<int64_t>(offsets[k]->size());
+      const auto rows = data[k].ndim() == 2 ? static_cast<int64_t>(data[k].shape(0)) : 0;
+      if (rows < 1 || all % rows != 0 || first + n > all) throw nb::value_error("fill: rows");
+      for (int64_t i = 0; i < n; i++)
+        t.starts[static_cast<size_t>(i)] =
+            int64_t{offsets[k]->data()[first + i]} * kAlignment + (first + i) / (all / rows) * (elements / rows);
+    } else {
+      t.count = std::accumulate(o.dims.begin(), o.dims.end(), int64_t{1}, std::multiplies<int64_t>());
+      t.missing = o.missing;
+      for (int64_t i = 0; i < n; i++) t.starts[static_cast<size_t>(i)] = (first + i) * t.count;
+    }
+    for (int i = 0; i < n; i++) {
+      if (!batch.error(i).empty()) continue;
+      const FieldInfo& info = batch.info(i, o.field);
+      const int64_t count = info.type == ValueType::kNone ? (t.missing.empty() ? 0 : t.count)
+                            : o.type == ValueType::kBytes ? (info.count + bytes - 1) / bytes
+                                                          : info.count;
+      const int64_t start = t.starts[static_cast<size_t>(i)];
+      if ((info.type != ValueType::kNone && info.type != o.type) || start < 0 || count > elements - start)
+        throw nb::value_error("fill: a place outside the buffer");
+    }
+    targets.push_back(std::move(t));
+  }
+  auto pool = Pool(pool_id);
+  nb::gil_scoped_release release;
+  batch.Fill(targets, pool.get());
+}
+
+// Offsets of samples of these shapes, packed shard by shard, in blocks of kAlignment elements; the blocks of the
+// fullest shard, or INT64_MAX where these are more than can be counted.
+int64_t PlanOffsets(const int64_t* shapes, int64_t n, int ndim, int64_t shards, int32_t* offsets) {
+  int64_t most = 0, end = 0;
+  for (int64_t i = 0; i < n; i++) {
+    if (i % (n / shards) == 0) end = 0;
+    int64_t size = 1;
+    for (int k = 0; k < ndim; k++)
+      if (__builtin_mul_overflow(size, shapes[i * ndim + k], &size)) return INT64_MAX;
+    offsets[i] = static_cast<int32_t>(end);
+    if (__builtin_add_overflow(end, size / kAlignment + (size % kAlignment > 0), &end)) return INT64_MAX;
+    most = std::max(most, end);
+  }
+  return most;
+}
+
+}  // namespace
+
+void DefineRecords(nb::module_& m) {
+  nb::enum_<RecordOutput::Shape>(m, "RecordShape", "How an output's shape is found.")
+      .value("COUNT", RecordOutput::Shape::kCount)
+      .value("ROWS", RecordOutput::Shape::kRows)
+      .value("STATED", RecordOutput::Shape::kStated)
+      .value("FIXED", RecordOutput::Shape::kFixed);
+  nb::class_<RecordLayout>(m, "RecordLayout", "What records are, and what outputs are made of them.")
+      .def(
+          "__init__",
+          [](RecordLayout* self, RecordFormat format, std::vector<std::string> names, int fields, int parts) {
+            if (fields < 0 || parts < 1 ||
+                (format == RecordFormat::kExample && names.size() != static_cast<size_t>(fields)))
+              throw nb::value_error("RecordLayout: fields");
+            new (self) RecordLayout{format, std::move(names), fields, parts};
+          },
+          nb::arg("format"), nb::arg("names"), nb::arg("fields"), nb::arg("parts") = 1)
+      .def(
+          "add_output",
+          [](RecordLayout& self, std::string name, std::string dtype, int field, ValueType type, int bytes,
+             RecordOutput::Shape shape, std::vector<int64_t> dims, nb::bytes missing) {
+            const bool fits = type == ValueType::kBytes    ? bytes > 0
+                              : type == ValueType::kFloats ? bytes == 4
+                              : type == ValueType::kInts   ? bytes == 4 || bytes == 8
+                                                           : false;
+            if (!fits || field < 0 || field >= self.fields * self.parts ||
+                (missing.size() != 0 && missing.size() != static_cast<size_t>(bytes)) ||
+                std::any_of(dims.begin(), dims.end(), [](int64_t n) { return n < 0; }))
+              throw nb::value_error("RecordLayout: an output");
+            self.outputs.push_back({std::move(name), std::move(dtype), field, type, bytes, shape, std::move(dims),
+                                    std::string(missing.c_str(), missing.size())});
+          },
+          nb::arg("name"), nb::arg("dtype"), nb::arg("field"), nb::arg("type"), nb::arg("bytes"), nb::arg("shape"),
+          nb::arg("dims"), nb::arg("missing"), "Another output, before there is a batch");
+  nb::class_<RecordBatch>(m, "RecordBatch", "The records of a batch: found in containers, taken apart, copied.")
+      .def(
+          "__init__",
+          [](RecordBatch* self, const RecordLayout& layout, int n) {
+            if (n < 0) throw nb::value_error("RecordBatch: n");
+            new (self) RecordBatch(layout, n);
+          },
+          nb::arg("layout"), nb::arg("n"), nb::keep_alive<1, 2>())
+      .def("scan_memory", &ScanMemory, nb::arg("records"), nb::arg("pool"), "Looks at records that lie in memory")
+      .def("scan_files", &ScanFiles, nb::arg("table"), nb::arg("stamps"), nb::arg("bounds"), nb::arg("index"),
+           nb::arg("extents"), nb::arg("checked"), nb::arg("pool"), "Looks at records that lie in files")
+      .def(
+          "fail",
+          [](RecordBatch& self, int i, std::string why) {
+            if (i < 0 || i >= self.n()) throw nb::value_error("fail: there is no such record");
+            self.Fail(i, std::move(why));
+          },
+          nb::arg("i"), nb::arg("why"), "A record can't be read")
+      .def("describe", &Describe, nb::arg("types"), nb::arg("counts"), nb::arg("dims"),
+           "Types (ValueType), number of values, and shapes, of each record's fields")
+      .def("errors", &Errors, "(record, why) of those that can't be read")
+      .def("shape", &ShapeOutputs, nb::arg("shapes"), nb::arg("first"),
+           "The outputs' shapes, to rows from `first` on; None for those of a fixed shape")
+      .def("fill", &FillOutputs, nb::arg("data"), nb::arg("offsets"), nb::arg("first"), nb::arg("pool"),
+           "Copies the outputs' values, from sample `first` on");
+  m.def(
+      "plan_offsets",
+      [](nb::ndarray<const int64_t, nb::ndim<2>, nb::c_contig, nb::device::cpu> shapes, int64_t shards,
+         Vector<int32_t> offsets) {
+        const auto n = static_cast<int64_t>(shapes.shape(0));
+        if (static_cast<int64_t>(offsets.size()) != n || shards < 1 || n % shards != 0)
+          throw nb::value_error("plan_offsets: lengths differ");
+        return PlanOffsets(shapes.data(), n, static_cast<int>(shapes.shape(1)), shards, offsets.data());
+      },
+      nb::arg("shapes"), nb::arg("shards"), nb::arg("offsets"),
+      "Where packed samples begin, and the blocks that the fullest shard needs");
+}
+
+}  // namespace jaxdali
