@@ -211,8 +211,12 @@ class Shards:
         self.source, self.S, self.pool = ops[0].make_source(ops, seed), S, pool
         self.cursors = self.source.initial()
 
-    def read(self, B: int, failed: dict[int, str] | None = None) -> list[list[tuple[int, int, tuple[bytes, ...]]]]:
-        """The next batch of each shard: (epoch, position, what was read) of each sample. Why some `failed`, if they may."""
+    def read(self, B: int, failed: dict[int, str] | None = None) -> list[list[tuple[int, int, Any]]]:
+        """The next batch of each shard: (epoch, position, what was read, or None where it was left out) of each sample.
+
+        Args:
+          failed: gets those that failed, and why; None: none may.
+        """
         N, bad = self.S * B, {} if failed is None else failed
         ctx = HostContext(
             S=self.S, B=B, N=N, shard_ids=tuple(range(self.S)), num_shards=self.S, seed=1, num_threads=2, pool=self.pool,
@@ -224,12 +228,12 @@ class Shards:
         assert not bad or failed is not None
         bad.update({i: f"{ids.names[i]}: {why}" for i, why in bad.items()})
         rows = [
-            (epoch, position, tuple(np.asarray(x[i]).tobytes() for x in outputs))
+            (epoch, position, tuple(np.asarray(x[i]).tobytes() for x in outputs) if ids.present is None or ids.present[i] else None)
             for i, (epoch, position) in enumerate(zip(ids.epoch.tolist(), ids.position.tolist()))
         ]
         return [rows[s * B : (s + 1) * B] for s in range(self.S)]
 
-    def epochs(self, B: int, n: int) -> list[list[tuple[int, int, tuple[bytes, ...]]]]:
+    def epochs(self, B: int, n: int) -> list[list[tuple[int, int, Any]]]:
         """Batches until each shard is at least in epoch n: all that each shard has read."""
         found: list[list[Any]] = [[] for _ in range(self.S)]
         while min(c["round"] for c in self.cursors) < n:

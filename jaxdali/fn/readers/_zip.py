@@ -80,6 +80,8 @@ class _Members(Records):
             except (zipfile.BadZipFile, OSError, NotImplementedError, ValueError) as e:
                 raise RuntimeError(f"{path}: {e}") from e
             # What comes between a member's data and the next header belongs to the member: the range holds it all, wherever the data begin.
+            if not all(m.filename for m in members):
+                raise RuntimeError(f"{path}: a member has no name: the archive's table is damaged")
             places = np.array(sorted({m.header_offset for m in members} | {end}), np.int64)
             kept = [m for m in members if not m.is_dir() and keep(m.filename.rpartition("/")[2].encode())]
             for m in kept:
@@ -103,9 +105,10 @@ class _Members(Records):
         self._labels = np.array([number[f] for f in folders], np.int32)
         self.bounds = np.cumsum([0, *per_file])
         self.stored = self._ranges = Ranges(files, np.array(file), np.array(start), np.array(size))
-        # Where the data of a stored member begin, once its own header was read: from then on they are read straight to their place.
-        self._begin = np.full(len(self._names), -1, np.int64)
-        self._bytes = np.array([n for n, _, _, _ in self._info], np.int64)
+        # The data of stored members, once their own headers were read: from then on they are read straight to their place.
+        self._content = Ranges(files, np.array(file), np.array(start), np.minimum([n for n, *_ in self._info], size))
+        self._content.start = np.array(start, np.int64)  # of the header, until it was read
+        self._begun = np.zeros(len(self._names), bool)
         digest = files.digest.copy()
         digest.update("\0".join(self._names).encode() + np.array([i[3] for i in self._info], np.int64).tobytes())
         self.digest = digest.hexdigest()[:16]
@@ -135,17 +138,16 @@ class _Members(Records):
         if zlib.crc32(content) != checksum:
             raise ValueError("its checksum is wrong")
         if kind == zipfile.ZIP_STORED:
-            self._begin[i] = self._ranges.start[i] + begin
+            self._content.start[i] = self._ranges.start[i] + begin
+            self._begun[i] = True
         return content
 
     @classmethod
     def read_batch(cls, ctx: HostContext, parts: Sequence[tuple[_Members, np.ndarray]], threads: Any) -> tuple[Any, ...]:
-        if not all((m._begin[index] >= 0).all() and not m._ranges.files.remote for m, index in parts):
+        if any(m._ranges.files.remote or not m._begun[index].all() for m, index in parts):
             return super().read_batch(ctx, parts, threads)
-        places = [
-            (Ranges(m._ranges.files, m._ranges.file[index], m._begin[index], m._bytes[index]), np.arange(len(index))) for m, index in parts
-        ]
-        return Ranges.read_batch(ctx, places), np.concatenate([m._labels[index] for m, index in parts])[:, None]
+        packed = Ranges.read_batch(ctx, [(m._content, index) for m, index in parts])
+        return packed, np.concatenate([m._labels[index] for m, index in parts])[:, None]
 
 
 class ReadZip(Reader):

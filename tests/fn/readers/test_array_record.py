@@ -220,3 +220,29 @@ def test_a_table_is_inflated_no_further_than_it_says(tmp_path, monkeypatch):
         assert tracemalloc.get_traced_memory()[1] < 1 << 24
     finally:
         tracemalloc.stop()
+
+
+def test_a_chunk_is_inflated_no_further_than_it_says():
+    zstandard = pytest.importorskip("zstandard")
+
+    def chunk(stated: int, packed: bytes) -> bytes:
+        sizes = riegeli.varint(5) + zstandard.ZstdCompressor().compress(riegeli.varint(1 << 30))
+        data = b"z" + riegeli.varint(len(sizes)) + sizes + riegeli.varint(stated) + packed
+        return riegeli.header(data, ord("r"), 1, 1 << 30) + data
+
+    large = bytearray(zstandard.ZstdCompressor().compress(bytes(1 << 20)))
+    at = large.index((1 << 20).to_bytes(4, "little"))
+    large[at : at + 4] = (1 << 30).to_bytes(4, "little")  # which zstd would make memory for
+    without = zstandard.ZstdCompressor(write_content_size=False).compress(bytes(1 << 20))
+    tracemalloc.start()
+    for stated, packed, text in (
+        (1 << 30, large, "can't be decompressed|1048576 bytes"),
+        (1 << 20, large, "zstd's header says 1073741824"),
+        (1 << 30, without, "1048576 bytes"),
+        (1 << 10, without, "1024 were expected|can't be decompressed"),
+    ):
+        with pytest.raises(ValueError, match=text):
+            records_of(chunk(stated, bytes(packed)))
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert most < 8 << 20

@@ -55,6 +55,14 @@ def test_damaged_members_are_named(archive, change, text):
         read(2, path=archive)
 
 
+def test_a_member_without_a_name_is_damage(archive):
+    data = archive.read_bytes()
+    at = data.rindex(b"PK\1\2") + 46  # a name in the archive's table; it ends at a zero
+    archive.write_bytes(data[:at] + b"\0" + data[at + 1 :])
+    with pytest.raises(RuntimeError, match=r"x\.zip: a member has no name"):
+        read(1, path=archive)
+
+
 def test_what_is_no_archive(archive, tmp_path):
     whole = archive.read_bytes()
     archive.write_bytes(whole[: len(whole) // 2])
