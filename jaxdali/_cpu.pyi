@@ -249,7 +249,7 @@ MOST_STAGES: int = 16
 
 INFO_COLUMNS: int = 13
 
-TABLE_WORDS: int = 690
+TABLE_WORDS: int = 698
 
 OTHER_HEAD: int = -2
 

@@ -11,7 +11,7 @@ import emulated
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jpeg_corpus import File, corpus
+from jpeg_corpus import File, by_pillow, corpus
 from PIL import Image
 
 from jaxdali import _cpu, types
@@ -268,6 +268,30 @@ def check_empty_segments(kernels: Kernels):
     got = decode([without(k) for k in range(-1, 4)], kernels)
     assert all(got.taken)
     assert got.status.tolist() == [0] + 4 * [Status.REFUSED]
+
+
+def check_flat(kernels: Kernels):
+    """Areas of one colour, whose bits are periodic, so that guesses settle late: not more than a bounded number of look-ups is spent."""
+    gray, small, large = (np.full(shape, 200, np.uint8) for shape in ((2048, 2048, 1), (768, 736, 3), (1080, 1920, 3)))
+    files = [by_pillow(pixels, quality=90) for pixels in (gray, small, large)]
+    got = decode(files, kernels)
+    # Gray settles since decodings are remembered, the small one since a block's two symbols are one look-up.
+    assert got.status.tolist() == [0, 0, Status.REFUSED]
+    for i, pixels in enumerate(decode(files[:2]).pixels):
+        assert_same(got.pixels[i], pixels, f"file {i}")
+
+
+def check_dc(kernels: Kernels):
+    """DC values are sums over many blocks of threads, which begin anew with each segment, wherever that is."""
+    y, x = np.mgrid[:600, :600]
+    pixels = np.stack([(x * 3 + y) // 16, (x + y * 2) // 9, x // 5 ^ y // 7], axis=-1).astype(np.uint8)
+    restarts = [0, 1, 682, 683, 1365, 3000]  # MCUs of a segment; 2,048 blocks are 682.67 MCUs of three
+    files = [by_pillow(pixels, quality=80, subsampling=0, restart_marker_blocks=n) for n in restarts]
+    files += [by_pillow(pixels[..., :1], quality=80, restart_marker_blocks=n) for n in (0, 2048, 2049)]
+    got, want = decode(files, kernels), decode(files)
+    assert not got.status.any()
+    for i, pixels in enumerate(want.pixels):
+        assert_same(got.pixels[i], pixels, f"file {i}")
 
 
 def check_absent(kernels: Kernels):

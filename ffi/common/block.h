@@ -79,10 +79,11 @@ struct ScanRows {
 };
 
 // Of get(0) to get(n - 1), by one block: calls put(i, sum before i, sum with i). Each get(i) is called again right
-// before its put, which may overwrite the value. Afterwards `carry` is the whole sum.
+// before its put, which may overwrite the value. Afterwards `carry` is the whole sum. kScanned at a time.
+inline constexpr int kScanned = 8 * kThreads;
 template <class V, class Block, class Get, class Op, class Put>
 JAXDALI_HD void ScanAll(const Block& block, ScanRows<V>& s, int n, Get get, Op op, Put put) {
-  constexpr int kEach = 8;  // of a thread: fewer barriers
+  constexpr int kEach = kScanned / kThreads;  // of a thread: fewer barriers
   block.Phase([&](int thread) {
     if (thread == 0) s.carry = V{};
   });

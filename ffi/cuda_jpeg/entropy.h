@@ -4,9 +4,9 @@
 // Huffman codes synchronise by themselves, mostly after a few dozen symbols. (A. Weissenberger, B. Schmidt,
 // "Accelerating JPEG Decompression on GPUs", HiPC 2021.)
 //
-// Nothing relies on that they do. The decoding that writes starts from the state `used` that a subsequence's count was
-// made from, and demands that the one before leaves in it: by induction the result is that of one thread alone. What
-// does not synchronise within kMaxRounds is refused, as is every error in the data.
+// Nothing relies on that they do. The decoding that writes starts from the state that a subsequence's blocks were
+// counted from, and demands that the one before ends in it: by induction the result is that of one thread alone. What
+// does not synchronise within kMaxLookups is refused, as is every error in the data.
 #ifndef JAXDALI_FFI_JPEG_ENTROPY_H_
 #define JAXDALI_FFI_JPEG_ENTROPY_H_
 
@@ -21,11 +21,11 @@ namespace jaxdali::jpeg {
 
 static_assert(kBlockSubsequences == kThreads);
 
-// A block of subsequences needs as many as it has at most, since each round settles at least one more. (Measured:
-// photos need 53, noise of high quality, whose blocks rarely end early, up to 236.) The limit is for scans with many
-// such blocks one after the other: until then it is milliseconds, while for a refused image the whole batch is made
-// again.
-inline constexpr int kMaxRounds = 4 * kThreads;
+// How long a block may guess in one launch, in look-ups one after the other: some 1.5 ms, for which other work on the
+// same stream waits. (Photos need up to 2,500, pages of text 3,000 to 10,000, noise of the highest quality 15,000;
+// areas of one colour, whose bits are periodic, can need 25,000 a block, and such images are quickly decoded on a CPU.)
+inline constexpr int kMaxLookups = 16000;
+inline constexpr int kRoundLookups = 4;  // what is between two rounds takes as long as these
 
 // Finding the part of the work that is a block's, and loading what its threads read all the time.
 struct EntropyWork : Shard {
@@ -61,67 +61,75 @@ struct SyncShared {
   bool runs;
   ScanView view;
   uint16_t state[kThreads + 1];  // in which each subsequence is entered
-  uint16_t used[kThreads];       // what it was decoded from
-  uint16_t next[kThreads];
   uint16_t todo[kThreads];
-  uint32_t pending;
+  Decoding last[kThreads], other[kThreads];
+  uint32_t changed, pending;  // subsequences entered otherwise, and of these those to be decoded
+  int32_t longest;            // look-ups of a round's longest decoding
 };
 
 struct SyncWork : EntropyWork {
   // Decodes a block's subsequences until each starts from the state in which the one before leaves. Those that are to
-  // be decoded again are gathered first, so that they fill whole warps. `number`: of the block within the scan;
-  // `fresh`: nothing is known of them yet. Returns the number of rounds.
+  // be decoded again are gathered first, so that they fill whole warps. Where threads guess differently for long, the
+  // same states come by again and again: a decoding that was made before is taken instead. `number`: of the block
+  // within the scan; `fresh`: nothing is known of it yet. Returns how many look-ups came one after the other, `before`
+  // included.
   template <class Block>
   JAXDALI_HD int Settle(const Block& block, SyncShared& s, int32_t number, uint16_t first, bool fresh,
-                        int rounds) const {
-    const int32_t base = number * kThreads, all = s.view.subsequences();
-    const ScanTable& scan = s.view.scan;
-    uint16_t *states = At<uint16_t>(scan.state) + base, *used = At<uint16_t>(scan.used) + base;
-    uint32_t* counts = At<uint32_t>(scan.count) + base;
+                        int before) const {
+    const int32_t base = number * kThreads, left = s.view.subsequences() - base;
+    const int n = left < kThreads ? left : kThreads;
+    Decoding* last = At<Decoding>(s.view.scan.last) + base;
+    Decoding* other = At<Decoding>(s.view.scan.other) + base;
     block.Phase([&](int thread) {
-      const bool known = !fresh && base + thread < all;
-      s.state[thread + 1] = known ? states[thread] : 0;
-      s.used[thread] = known ? used[thread] : 0;
+      constexpr Decoding kNone{0xFFFF, 0, 0};  // that is no state
       if (thread == 0) s.state[0] = first;
+      if (thread >= n) return;
+      s.last[thread] = fresh ? kNone : last[thread];
+      s.other[thread] = fresh ? kNone : other[thread];
+      s.state[thread + 1] = s.last[thread].exit;
     });
-    for (int round = 0;; round++) {
+    int lookups = before;
+    for (;;) {
       block.Phase([&](int thread) {
-        if (thread == 0) s.pending = 0;
+        if (thread != 0) return;
+        s.changed = s.pending = 0;
+        s.longest = 0;
       });
       block.Phase([&](int thread) {
-        if (base + thread < all && ((fresh && round == 0) || s.state[thread] != s.used[thread]))
-          s.todo[AtomicAdd(&s.pending, 1)] = static_cast<uint16_t>(thread);
+        if (thread >= n || s.state[thread] == s.last[thread].entry) return;
+        const Decoding known = s.other[thread];
+        s.other[thread] = s.last[thread];
+        s.last[thread] = known;
+        AtomicAdd(&s.changed, 1);
+        if (s.state[thread] != known.entry) s.todo[AtomicAdd(&s.pending, 1)] = static_cast<uint16_t>(thread);
       });
-      const uint32_t pending = s.pending;
-      if (pending == 0) break;
-      if (rounds == kMaxRounds) {
+      if (s.changed == 0) break;
+      if (lookups >= kMaxLookups) {
         block.Phase([&](int thread) {
           if (thread == 0) AtomicMax(&samples.status[s.slot / 3], kRefused);
         });
         break;
       }
-      rounds++;
       block.Phase([&](int thread) {
-        if (thread >= static_cast<int>(pending)) return;
+        if (thread >= static_cast<int>(s.pending)) return;
         const int k = s.todo[thread];
-        const Decoded d = DecodeSubsequence(s.view, base + k, s.state[k], static_cast<NoOutput*>(nullptr));
-        counts[k] = d.count;
-        s.used[k] = s.state[k];
-        s.next[thread] = d.state;
+        int32_t own;
+        s.last[k] = DecodeSubsequence(s.view, base + k, s.state[k], static_cast<NoOutput*>(nullptr), &own);
+        AtomicMax(&s.longest, own);
       });
+      lookups += s.longest + kRoundLookups;
       block.Phase([&](int thread) {
-        if (thread < static_cast<int>(pending)) s.state[s.todo[thread] + 1] = s.next[thread];
+        if (thread < n) s.state[thread + 1] = s.last[thread].exit;
       });
     }
     block.Phase([&](int thread) {
-      if (base + thread < all) {
-        states[thread] = s.state[thread + 1];
-        used[thread] = s.used[thread];
+      if (thread < n) {
+        last[thread] = s.last[thread];
+        other[thread] = s.other[thread];
       }
-      if (thread == 0 && fresh)
-        At<uint16_t>(scan.edge)[number] = s.state[all - base < kThreads ? all - base : kThreads];
+      if (thread == 0 && fresh) At<uint16_t>(s.view.scan.edge)[number] = s.state[n];
     });
-    return rounds;
+    return lookups;
   }
 };
 
@@ -130,6 +138,7 @@ struct SyncWork : EntropyWork {
 struct SyncBlocks : SyncWork {
   bool fresh;  // the first launch
 
+  static constexpr int kBlocksPerSm = 6;
   using Shared = SyncShared;
 
   template <class Block>
@@ -147,7 +156,8 @@ struct SyncBlocks : SyncWork {
         Extent(image, scan, &s.view);
         s.runs = number * kThreads < s.view.subsequences();
         if (s.runs && !fresh)  // something new from the left
-          s.runs = number > 0 && At<uint16_t>(scan.edge)[number - 1] != At<uint16_t>(scan.used)[number * kThreads];
+          s.runs =
+              number > 0 && At<uint16_t>(scan.edge)[number - 1] != At<Decoding>(scan.last)[number * kThreads].entry;
       });
       if (!s.runs) continue;
       Load(block, s.slot, &s.view);
@@ -157,8 +167,11 @@ struct SyncBlocks : SyncWork {
 };
 
 // What is left: a block for each scan goes through its blocks of subsequences in order. Mostly there is nothing to do.
-struct SyncRest : SyncWork {
-  using Shared = SyncShared;
+// Then it counts how many blocks of its segment have ended before each subsequence.
+struct SyncScans : SyncWork {
+  struct Shared : SyncShared {
+    ScanRows<uint32_t> rows;
+  };
 
   template <class Block>
   JAXDALI_HD void operator()(const Block& block, Shared& s) const {
@@ -172,43 +185,22 @@ struct SyncRest : SyncWork {
       if (s.runs) Extent(image, scan, &s.view);
     });
     if (!s.runs) return;
-    const int32_t n = (s.view.subsequences() + kThreads - 1) / kThreads;
-    const uint16_t *states = At<uint16_t>(scan.state), *used = At<uint16_t>(scan.used);
+    const int32_t all = s.view.subsequences(), n = (all + kThreads - 1) / kThreads;
+    Decoding* last = At<Decoding>(scan.last);
+    auto fits = [last](int32_t b) { return last[b * kThreads - 1].exit == last[b * kThreads].entry; };
     block.Phase([&](int thread) {
       for (int32_t b = 1 + thread; b < n; b += kThreads)
-        if (states[b * kThreads - 1] != used[b * kThreads]) s.pending = 1;
+        if (!fits(b)) AtomicAdd(&s.pending, 1);
     });
-    if (!s.pending) return;
-    Load(block, s.slot, &s.view);
-    for (int32_t b = 1, rounds = 0; b < n; b++)
-      if (states[b * kThreads - 1] != used[b * kThreads])
-        rounds = Settle(block, s, b, states[b * kThreads - 1], false, rounds);
-  }
-};
-
-// How many blocks of its segment have ended before each subsequence; a block for each scan.
-struct CountPrefix : EntropyWork {
-  struct Shared {
-    bool runs;
-    uint32_t bits;
-    ScanRows<uint32_t> rows;
-  };
-
-  template <class Block>
-  JAXDALI_HD void operator()(const Block& block, Shared& s) const {
-    const int image = block.index / 3;
-    const ScanTable& scan = tables[image].scan[block.index % 3];
-    block.Phase([&](int thread) {
-      if (thread != 0) return;
-      s.runs = scan.sequences > 0 && Active(image);
-      if (s.runs) s.bits = At<ScanExtent>(scan.extent)->bits;
-    });
-    if (!s.runs) return;
-    const uint32_t each = static_cast<uint32_t>(tables[image].subsequence_bits);
-    uint32_t* counts = At<uint32_t>(scan.count);
+    if (s.pending) {
+      Load(block, s.slot, &s.view);
+      int lookups = 0;
+      for (int32_t b = 1; b < n; b++)
+        if (!fits(b)) lookups = Settle(block, s, b, last[b * kThreads - 1].exit, false, lookups);
+    }
     ScanAll(
-        block, s.rows, static_cast<int>((s.bits + each - 1) / each), [&](int i) { return counts[i]; }, AddCounts{},
-        [&](int i, uint32_t before, uint32_t) { counts[i] = before & ~kSinceSegment; });
+        block, s.rows, all, [&](int i) { return last[i].blocks; }, AddCounts{},
+        [&](int i, uint32_t before, uint32_t) { last[i].blocks = before & ~kSinceSegment; });
   }
 };
 
@@ -244,53 +236,23 @@ struct DecodeWrite : EntropyWork {
       block.Phase([&](int thread) {
         const int32_t number = base + thread;
         if (number >= s.view.subsequences()) return;
-        const uint16_t entry = number ? At<uint16_t>(scan.state)[number - 1] : 0;
-        bool good = entry == At<uint16_t>(scan.used)[number];
+        const Decoding* last = At<Decoding>(scan.last) + number;
+        const uint16_t entry = number ? last[-1].exit : 0;
+        bool good = entry == last->entry;
         if (good) {
           Output out{};
           out.scan = &s.view.scan;
           out.component = s.component;
           out.order = s.order;
           out.workspace = workspace;
-          out.block = At<uint32_t>(scan.count)[number];
-          DecodeSubsequence(s.view, number, entry, &out);
+          out.block = last->blocks;
+          int32_t lookups;
+          DecodeSubsequence(s.view, number, entry, &out, &lookups);
           good = !out.bad;
         }
         if (!good) AtomicMax(&samples.status[image], kRefused);
       });
     }
-  }
-};
-
-// DC values from their differences, a block for each component of an image. Sums are taken modulo 2^16.
-struct DcPrefix : Shard {
-  struct Shared {
-    bool runs;
-    ScanRows<uint32_t> rows;
-  };
-  static constexpr uint32_t kReset = 1u << 31;  // a segment has begun
-
-  template <class Block>
-  JAXDALI_HD void operator()(const Block& block, Shared& s) const {
-    const ImageTable& image = tables[block.index / 3];
-    const int c = block.index % 3;
-    block.Phase([&](int thread) {
-      if (thread == 0) s.runs = c < image.components && Active(block.index / 3);
-    });
-    if (!s.runs) return;
-    const Component& component = image.component[c];
-    const ScanTable& scan = image.scan[component.scan];
-    const int each = scan.components == 1 ? 1 : component.h * component.v;  // blocks of an MCU
-    int16_t* dc = At<int16_t>(scan.dc) + component.first_mcu_block;
-    auto value = [&](int i) -> int16_t& { return dc[static_cast<int64_t>(i / each) * scan.mcu_blocks + i % each]; };
-    ScanAll(
-        block, s.rows, scan.needed_mcus * each,
-        [&](int i) {
-          const bool resets = i % each == 0 && i / each % scan.restart_interval == 0;
-          return static_cast<uint16_t>(value(i)) | (resets ? kReset : 0);
-        },
-        [](uint32_t a, uint32_t b) { return b & kReset ? b : ((a + b) & 0xFFFF) | (a & kReset); },
-        [&](int i, uint32_t, uint32_t with) { value(i) = static_cast<int16_t>(with & 0xFFFF); });
   }
 };
 

@@ -23,17 +23,38 @@ JAXDALI_HD inline uint32_t MakeSymbol(bool is_ac, int code_bits, int value) {
          static_cast<uint32_t>(advance) << 9;
 }
 
+// A group: all symbols of a block whose codes lie within kLookupBits bits, where nothing counts but the state that they
+// leave. Bits 0-4: of their codes and magnitudes; 5-11: by how much the index advances; 12: the last one ends the
+// block. kNoGroup, where there is no such symbol, is too far for any index.
+inline constexpr uint32_t kEndsBlock = 1u << 12, kNoGroup = 127u << 5;
+
 // Made on the device.
 struct Lookup {
   uint16_t symbol[1 << kLookupBits];  // 0: a longer code, or none
-  uint32_t limit[17];                 // codes of l bits are those below limit[l], left-aligned in 16 bits
-  int32_t offset[17];                 // such a code's value is value[code + offset[l]]
+  uint16_t group[1 << kLookupBits];
+  uint32_t limit[17];  // codes of l bits are those below limit[l], left-aligned in 16 bits
+  int32_t offset[17];  // such a code's value is value[code + offset[l]]
   uint8_t value[256];
   uint32_t is_ac;
 
   JAXDALI_HD uint32_t Symbol(int code_bits, uint32_t window16) const {
     const int index = static_cast<int>(window16 >> (16 - code_bits)) + offset[code_bits];
     return MakeSymbol(is_ac, code_bits, value[index & 255]);
+  }
+
+  // The group that kLookupBits bits begin with; `follower`: the table of the codes behind this one's, or null.
+  JAXDALI_HD uint32_t Group(uint32_t bits, const Lookup* follower) const {
+    uint32_t length = 0, advance = 0;
+    for (const Lookup* table = this; table && length < kLookupBits; table = follower) {
+      const uint32_t next = table->symbol[bits << length & ((1 << kLookupBits) - 1)], step = next >> 9;
+      const uint32_t code_bits = (next & 31) - (next >> 5 & 15);
+      if (next == 0 || length + code_bits > kLookupBits) break;  // `symbol` may be of bits that are not there
+      if (step == kEndOfBlock) return (length + code_bits) | advance << 5 | kEndsBlock;
+      if (advance + step > 63) break;
+      length += next & 31;
+      advance += step;
+    }
+    return length ? length | advance << 5 : kNoGroup;
   }
 
   // What the upper bits of a window begin with; 0: no code.
@@ -59,7 +80,9 @@ JAXDALI_HD inline uint8_t ColumnOrder(int k) {
 
 // Makes the look-up tables of an image, all threads of a block together.
 template <class Block>
-JAXDALI_HD void BuildLookups(const Block& block, const HuffmanTable* tables, int n, Lookup* lookups) {
+JAXDALI_HD void BuildLookups(const Block& block, const ImageTable& image, Lookup* lookups) {
+  const HuffmanTable* tables = image.table;
+  const int n = image.tables;
   block.Phase([&](int thread) {
     if (thread >= n) return;
     Lookup& to = lookups[thread];
@@ -89,6 +112,13 @@ JAXDALI_HD void BuildLookups(const Block& block, const HuffmanTable* tables, int
         while (l <= kLookupBits && window16 >= to.limit[l]) l++;
         to.symbol[i] = static_cast<uint16_t>(l <= kLookupBits ? to.Symbol(l, window16) : 0);
       }
+    }
+  });
+  block.Phase([&](int thread) {
+    for (int t = 0; t < n; t++) {
+      const Lookup* follower = image.follower[t] >= 0 ? lookups + image.follower[t] : nullptr;
+      for (int i = thread; i < 1 << kLookupBits; i += kBlockSubsequences)
+        lookups[t].group[i] = static_cast<uint16_t>(lookups[t].Group(static_cast<uint32_t>(i), follower));
     }
   });
 }

@@ -1,4 +1,4 @@
-// The first kernels: checks, the directory of the work, look-up tables, cleared coefficients.
+// The first kernel: checks, the directory of the work, look-up tables, cleared coefficients.
 #ifndef JAXDALI_FFI_JPEG_PREPARE_H_
 #define JAXDALI_FFI_JPEG_PREPARE_H_
 
@@ -12,10 +12,12 @@
 
 namespace jaxdali::jpeg {
 
-// Writes each sample's status: a block for each.
+// Writes each sample's status: a block for each. The other blocks set all coefficients to zero: only others are
+// written.
 struct Prepare {
   DecodeBatch batch;
   Shard shard;
+  int32_t clearing;  // these blocks
 
   struct Shared {
     bool runs;
@@ -24,6 +26,7 @@ struct Prepare {
   template <class Block>
   JAXDALI_HD void operator()(const Block& block, Shared& s) const {
     const int i = block.index;
+    if (i >= shard.samples.n) return Clear(block, i - shard.samples.n);
     const ImageTable& row = batch.tables[i];
     block.Phase([&](int thread) {
       if (thread == 0) {
@@ -31,13 +34,13 @@ struct Prepare {
         shard.samples.status[i] = status;
         s.runs = status == kOk && shard.samples.present[i] && row.kind;
       }
-      if (thread >= 32 && thread < 36) List(i, static_cast<Work>(thread - 32));
+      if (thread >= 32 && thread < 32 + kWorks) List(i, static_cast<Work>(thread - 32));
     });
     if (!s.runs) return;
     block.Phase([&](int thread) {
       if (thread < row.scans) *shard.At<ScanExtent>(row.scan[thread].extent) = {0xFFFFFFFFu, 0};
     });
-    BuildLookups(block, row.table, row.tables, shard.At<Lookup>(row.lookup));
+    BuildLookups(block, row, shard.At<Lookup>(row.lookup));
   }
 
  private:
@@ -84,33 +87,26 @@ struct Prepare {
       const Component& component = row.component[k];
       const int32_t start = work == Work::kChunks      ? scan.chunk0
                             : work == Work::kSequences ? scan.sequence0
+                            : work == Work::kDc        ? scan.dc0
                                                        : component.idct0;
       first[3 * i + k] = start;
       next = start + (work == Work::kChunks      ? scan.chunks
                       : work == Work::kSequences ? scan.sequences
+                      : work == Work::kDc        ? scan.dc_blocks
                                                  : component.idct_blocks());
     }
     if (i == shard.samples.n - 1) first[3 * i + 3] = next;
   }
-};
-
-// Sets all coefficients to zero: only others are written.
-struct ClearCoefficients {
-  const ImageTable* tables;
-  uint8_t* workspace;
-  int64_t workspace_size;
-  int32_t grid;  // blocks of the launch
-
-  struct Shared {};
 
   template <class Block>
-  JAXDALI_HD void operator()(const Block& block, Shared&) const {
-    const int64_t begin = tables->coefficients * kPlaceUnit, end = begin + tables->coefficient_units * kPlaceUnit;
-    if (end > workspace_size) return;
+  JAXDALI_HD void Clear(const Block& block, int number) const {
+    const ImageTable& first = *batch.tables;
+    const int64_t begin = first.coefficients * kPlaceUnit, end = begin + first.coefficient_units * kPlaceUnit;
+    if (end > batch.workspace_size) return;
     block.Phase([&](int thread) {
-      const int64_t step = int64_t{grid} * kThreads * 16;
-      for (int64_t at = begin + (int64_t{block.index} * kThreads + thread) * 16; at < end; at += step)
-        Store4(workspace + at, {});
+      const int64_t step = int64_t{clearing} * kThreads * 16;
+      for (int64_t at = begin + (int64_t{number} * kThreads + thread) * 16; at < end; at += step)
+        Store4(shard.workspace + at, {});
     });
   }
 };

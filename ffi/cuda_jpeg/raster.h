@@ -8,6 +8,7 @@
 #include <cstdint>
 
 #include "ffi/common/launch.h"
+#include "ffi/cuda_jpeg/dc.h"
 #include "ffi/cuda_jpeg/shard.h"
 #include "ffi/cuda_jpeg/table.h"
 #include "ffi/cuda_jpeg/tile.h"
@@ -36,7 +37,6 @@ struct IdctKernel {
     const Component* component;
     const ScanTable* scan;
     const int16_t* coefficients;
-    const int16_t* dc;
     uint8_t* plane;
     int32_t first, columns;  // the unit's first block among the component's, which are `columns` across
     int16_t block_dc[kIdctBlocks];
@@ -78,7 +78,6 @@ struct IdctKernel {
     s->component = &c;
     s->scan = &table.scan[c.scan];
     s->coefficients = shard.At<const int16_t>(c.coefficients);
-    s->dc = shard.At<const int16_t>(s->scan->dc);
     s->plane = shard.At<uint8_t>(c.plane);
     s->columns = c.columns();
     s->first = (unit - shard.Firsts(Work::kIdct)[s->slot]) * kIdctBlocks;
@@ -90,7 +89,7 @@ struct IdctKernel {
     const Component& c = *s->component;
     for (int i = thread; i < s->count; i += kThreads) {
       const int32_t y = (s->first + i) / s->columns, x = (s->first + i) % s->columns;
-      s->block_dc[i] = s->dc[s->scan->DcIndex(c, c.x0 + x, c.y0 + y)];
+      s->block_dc[i] = ReadDc(shard, *s->scan, s->slot % kMaxComponents, s->scan->DcIndex(c, c.x0 + x, c.y0 + y));
       s->place[i] = static_cast<uint32_t>(y * s->columns * 8 + x) * 8;
     }
     for (int i = thread; i < 64; i += kThreads) s->quantizer[i] = c.quantizer[i % 8 * 8 + i / 8];

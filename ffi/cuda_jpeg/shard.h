@@ -15,9 +15,10 @@ namespace jaxdali::jpeg {
 
 // First CUDA blocks of each kernel's slots, in ascending order, and after them their total: the working memory begins
 // with it. A copy of numbers of the rows, side by side. Slots are (image, scan), (image, component) or images.
-enum class Work { kChunks, kSequences, kIdct, kPixels };
+enum class Work { kChunks, kSequences, kDc, kIdct, kPixels };
+inline constexpr int kWorks = 5;
 
-JAXDALI_HD inline int64_t DirectoryEntries(int n) { return 3 * (int64_t{3} * n + 1) + n + 1; }
+JAXDALI_HD inline int64_t DirectoryEntries(int n) { return (kWorks - 1) * (int64_t{3} * n + 1) + n + 1; }
 JAXDALI_HD inline int64_t DirectoryUnits(int n) { return (DirectoryEntries(n) * 4 + kPlaceUnit - 1) / kPlaceUnit; }
 
 struct Shard {

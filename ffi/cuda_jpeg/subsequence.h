@@ -69,10 +69,7 @@ JAXDALI_HD inline int32_t FindSegment(const uint32_t* segment_end, int32_t n, ui
   return low;
 }
 
-struct Decoded {
-  uint16_t state;  // in which the subsequence is left
-  uint32_t count;  // blocks that ended in it; with kSinceSegment: after the last beginning of a segment in it
-};
+// In Decoding::blocks: a segment begins in the subsequence, and only what ends after the last one that does is counted.
 inline constexpr uint32_t kSinceSegment = 1u << 31;
 
 struct AddCounts {
@@ -137,30 +134,41 @@ struct Output {
   }
 };
 
-// Decodes the symbols that begin in a subsequence.
+// Decodes the symbols that begin in a subsequence. `lookups`: how many that took.
 template <class Out>
-JAXDALI_HD Decoded DecodeSubsequence(const ScanView& v, int32_t number, uint16_t entry, Out* out) {
+JAXDALI_HD Decoding DecodeSubsequence(const ScanView& v, int32_t number, uint16_t entry, Out* out, int32_t* lookups) {
   const ScanTable& scan = v.scan;
   const uint32_t start = static_cast<uint32_t>(number) * v.subsequence_bits, stop = start + v.subsequence_bits;
   const uint32_t end = stop < v.bits ? stop : v.bits;
   uint32_t at = start + (entry & 31), count = 0, since = 0;
+  *lookups = 0;
   int index = entry >> 5 & 63, part = entry >> 11;  // of the coefficient in the block, of the block in the period
   if (part >= scan.period) part = 0;
   // Not to be searched for at the beginning: the first segment may be empty.
   int32_t segment = scan.segments == 1 || number == 0 ? 0 : FindSegment(v.segment_end, scan.segments, at);
-  if (segment >= scan.segments || at >= end) return {PackState(at > stop ? at - stop : 0, index, part), 0};
+  if (segment >= scan.segments || at >= end) return {entry, PackState(at > stop ? at - stop : 0, index, part), 0};
   uint32_t segment_end = v.segment_end[segment];
   if constexpr (Out::kWrites) out->EnterSegment(segment);
   BitReader reader(v.words, v.bits);
   McuBlock now = scan.block[part];
-  while (at < end) {
-    bool idle = false;
+  for (; at < end; ++*lookups) {
+    bool idle = false, grouped = false;
     if constexpr (Out::kWrites) idle = out->block >= out->limit;
+    const uint32_t window = idle ? 0 : reader.Peek(at);
+    const Lookup& lookup = v.lookup[index ? now.ac : now.dc];
+    if constexpr (!Out::kWrites) {
+      const uint32_t group = lookup.group[window >> (32 - kLookupBits)], after = at + (group & 31);
+      const int next = index + static_cast<int>(group >> 5 & 127);
+      grouped = after <= (end < segment_end ? end : segment_end) && next < 64;
+      if (grouped) {
+        at = after;
+        index = group & kEndsBlock ? 64 : next;
+      }
+    }
     if (idle) {
       at = segment_end;  // padding, or what nothing asks for
-    } else {
-      const uint32_t window = reader.Peek(at);
-      const uint32_t symbol = v.lookup[index ? now.ac : now.dc].Read(window);
+    } else if (!grouped) {
+      const uint32_t symbol = lookup.Read(window);
       const uint32_t length = symbol ? symbol & 31 : 1;
       const int advance = symbol ? static_cast<int>(symbol >> 9) : 65;
       if (at + length > segment_end) {
@@ -179,16 +187,16 @@ JAXDALI_HD Decoded DecodeSubsequence(const ScanView& v, int32_t number, uint16_t
         }
         at += length;
         index += advance;
-        if (index >= 64) {
-          // With no such code, or coefficients past the last one, the guess was wrong: "here an MCU begins" is the
-          // next guess, which synchronises soonest.
-          part = (index > 64 && index < kEndOfBlock) || part + 1 == scan.period ? 0 : part + 1;
-          index = 0;
-          now = scan.block[part];
-          count++;
-          if constexpr (Out::kWrites) out->NextBlock();
-        }
       }
+    }
+    if (index >= 64) {
+      // With no such code, or coefficients past the last one, the guess was wrong: "here an MCU begins" is the next
+      // guess, which synchronises soonest.
+      part = (index > 64 && index < kEndOfBlock) || part + 1 == scan.period ? 0 : part + 1;
+      index = 0;
+      now = scan.block[part];
+      count++;
+      if constexpr (Out::kWrites) out->NextBlock();
     }
     if (at >= segment_end) {  // the next segment starts afresh
       if constexpr (Out::kWrites) {
@@ -198,19 +206,19 @@ JAXDALI_HD Decoded DecodeSubsequence(const ScanView& v, int32_t number, uint16_t
       index = part = 0;
       count = 0;
       since = kSinceSegment;
-      if (++segment >= scan.segments) return {PackState(0, 0, 0), since};
+      if (++segment >= scan.segments) return {entry, PackState(0, 0, 0), since};
       segment_end = v.segment_end[segment];
       if (segment_end <= at) {  // an empty one, of what may be millions
         if constexpr (Out::kWrites) out->bad = true;
         segment = FindSegment(v.segment_end, scan.segments, at);
-        if (segment >= scan.segments) return {PackState(0, 0, 0), since};
+        if (segment >= scan.segments) return {entry, PackState(0, 0, 0), since};
         segment_end = v.segment_end[segment];
       }
       if constexpr (Out::kWrites) out->EnterSegment(segment);
       now = scan.block[0];
     }
   }
-  return {PackState(at > stop ? at - stop : 0, index, part), count | since};
+  return {entry, PackState(at > stop ? at - stop : 0, index, part), count | since};
 }
 
 }  // namespace jaxdali::jpeg

@@ -75,6 +75,16 @@ bool SetScan(const Scan& from, int number, int h_max, int v_max, ImageTable* ima
   return s->segments <= bytes / 2 + 1 && int64_t{s->mcus} * s->mcu_blocks <= 4 * bytes;
 }
 
+void SetFollowers(ImageTable* row) {
+  constexpr int8_t kUnknown = -2;
+  for (int t = 0; t < row->tables; t++) row->follower[t] = row->table[t].is_ac ? static_cast<int8_t>(t) : kUnknown;
+  for (const ScanTable& s : row->scan)
+    for (int b = 0; b < s.mcu_blocks; b++) {
+      int8_t& follower = row->follower[s.block[b].dc];
+      follower = follower == kUnknown || follower == s.block[b].ac ? static_cast<int8_t>(s.block[b].ac) : int8_t{-1};
+    }
+}
+
 bool Fill(const uint8_t* data, int64_t size, const ImageInfo& info, ImageTable* row) {
   Header header;
   if (size > kMaxBytes || !IsDecodable(info) || !ReadHeader(data, size, &header)) return false;
@@ -101,14 +111,16 @@ bool Fill(const uint8_t* data, int64_t size, const ImageInfo& info, ImageTable* 
     if (!SetComponent(header.components[c], h_max, v_max, *row, &row->component[c])) return false;
   for (int s = 0; s < row->scans; s++)
     if (!SetScan(header.scans[s], s, h_max, v_max, row, &row->scan[s])) return false;
+  SetFollowers(row);
   return true;
 }
 
 // Short subsequences make more threads, long ones less work in all: decoding a subsequence from a wrong guess is
 // wasted. Large GPUs hold some 200,000 threads of these kernels, which mostly wait for memory: to fill one comes first.
+// Below 512 bits the threads gain nothing: they wait for the longest stretch of bits that does not synchronise.
 int SubsequenceBits(int64_t bytes) {
   constexpr int64_t kMegabyte = 1 << 20;
-  return bytes >= 32 * kMegabyte ? 2048 : bytes >= 4 * kMegabyte ? 1024 : 512;
+  return bytes >= 64 * kMegabyte ? 2048 : bytes >= 16 * kMegabyte ? 1024 : 512;
 }
 
 struct Places {
@@ -129,11 +141,11 @@ void PlaceScan(ScanTable* s, Places* places) {
   s->chunk_marks = places->Take<uint32_t>(s->chunks);
   s->extent = places->Take<ScanExtent>(1);
   const int64_t subsequences = int64_t{s->sequences} * kBlockSubsequences;
-  s->state = places->Take<uint16_t>(subsequences);
-  s->used = places->Take<uint16_t>(subsequences);
-  s->count = places->Take<uint32_t>(subsequences);
+  s->last = places->Take<Decoding>(subsequences);
+  s->other = places->Take<Decoding>(subsequences);
   s->edge = places->Take<uint16_t>(s->sequences);
-  s->dc = places->Take<int16_t>(int64_t{s->needed_mcus} * s->mcu_blocks);
+  s->dc = places->Take<int16_t>(s->dc_values());
+  s->dc_before = places->Take<uint64_t>(s->dc_blocks);
 }
 
 }  // namespace
@@ -160,7 +172,7 @@ int64_t PlanWorkspace(ImageTable* rows, int n, int subsequence_bits) {
     for (Component& c : rows[i].component) c.coefficients = places.Take<int16_t>(int64_t{c.blocks()} * 64);
   const int64_t coefficients_end = places.next;
 
-  int32_t chunks = 0, sequences = 0, idct = 0, pixels = 0;
+  int32_t chunks = 0, sequences = 0, dc = 0, idct = 0, pixels = 0;
   for (int i = 0; i < n; i++) {
     ImageTable& row = rows[i];
     row.subsequence_bits = subsequence_bits;
@@ -175,8 +187,11 @@ int64_t PlanWorkspace(ImageTable* rows, int n, int subsequence_bits) {
       s.chunks = CeilDivide(s.end - (s.begin & ~(kLoadBytes - 1)), kChunkBytes);
       s.sequence0 = sequences;
       s.sequences = CeilDivide(CeilDivide(int64_t{s.end - s.begin} * 8, subsequence_bits), kBlockSubsequences);
+      s.dc0 = dc;
+      s.dc_blocks = CeilDivide(s.dc_values(), kDcValues);
       chunks += s.chunks;
       sequences += s.sequences;
+      dc += s.dc_blocks;
       PlaceScan(&s, &places);
     }
     for (Component& c : row.component) {

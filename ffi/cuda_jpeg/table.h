@@ -22,6 +22,7 @@ inline constexpr int64_t kPlaceUnit = 64;
 inline constexpr int kLoadBytes = 16;                    // that a thread unstuffs
 inline constexpr int kChunkBytes = 4096;                 // unstuffing: bytes of a file, from multiples of kLoadBytes on
 inline constexpr int kBlockSubsequences = 256;           // entropy decoding
+inline constexpr int kDcValues = 2048;                   // DC sums: blocks of a scan
 inline constexpr int kIdctBlocks = 128;                  // inverse DCT: blocks of one component
 inline constexpr int kGroupWidth = 8, kGroupHeight = 2;  // pixels: a thread's group of them
 inline constexpr int kTileWidth = 128, kTileHeight = 32;  // a block's tile, from multiples of a group's size on
@@ -52,6 +53,13 @@ struct ScanExtent {
   uint32_t bits;    // of the data without stuffing and markers
 };
 
+// A decoding of a subsequence, where only the state counts: the states in which it begins and ends, see subsequence.h,
+// and how many blocks end in it.
+struct alignas(8) Decoding {
+  uint16_t entry, exit;
+  uint32_t blocks;
+};
+
 // One block of an MCU.
 struct McuBlock {
   uint8_t component;
@@ -72,18 +80,22 @@ struct ScanTable {
   int32_t is_last;               // 1: the file's last scan, so that the marker has to be EOI
   int32_t chunk0, chunks;        // the shard's first CUDA block of the unstuffing that works on it; how many do
   int32_t sequence0, sequences;  // the same of the entropy decoding
+  int32_t dc0, dc_blocks;        // and of the DC sums
   // Places.
   uint32_t words;        // u32[(end - begin) / 4 rounded up]: the bytes without stuffing and markers
   uint32_t segment_end;  // u32[segments]: bit at which each ends
   uint32_t chunk_kept;   // u32[chunks]: data bytes before each chunk
   uint32_t chunk_marks;  // u32[chunks]: RST markers before each chunk
   uint32_t extent;       // struct ScanExtent
-  uint32_t state, used;  // u16[sequences * kBlockSubsequences]
-  uint32_t edge;         // u16[sequences]
-  uint32_t count;        // u32[sequences * kBlockSubsequences]
-  uint32_t dc;           // i16[needed_mcus * mcu_blocks]: DC values in the scan's order
+  uint32_t last,
+      other;           // Decoding[sequences * kBlockSubsequences]: of each subsequence the one that counts, and another
+  uint32_t edge;       // u16[sequences]
+  uint32_t dc;         // i16[needed_mcus * mcu_blocks]: DC values in the scan's order
+  uint32_t dc_before;  // u64[dc_blocks]: what to add to them, see dc.h
   McuBlock block[kMaxMcuBlocks];
   uint8_t unused[2];
+
+  JAXDALI_HD int32_t dc_values() const { return needed_mcus * mcu_blocks; }
 
   // Where the DC value of a component's block (x, y) is.
   JAXDALI_HD int32_t DcIndex(const Component& c, int32_t x, int32_t y) const {
@@ -99,6 +111,8 @@ struct ImageTable {
   int32_t components;                              // 1 or 3
   ColorTransform color;
   int32_t scans, tables;
+  int8_t follower[kMaxTables];  // the table of the codes behind a table's: of AC the same; -1: it differs
+  uint8_t unused[2];
   int32_t pixel0;         // the shard's first CUDA block of the pixel kernel that works on it
   uint32_t lookup;        // place: Lookup[tables]
   uint32_t place, units;  // its part of the working memory, coefficients apart

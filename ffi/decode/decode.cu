@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "ffi/common/launch.h"
+#include "ffi/cuda_jpeg/dc.h"
 #include "ffi/cuda_jpeg/entropy.h"
 #include "ffi/cuda_jpeg/prepare.h"
 #include "ffi/cuda_jpeg/raster.h"
@@ -52,18 +53,18 @@ const char* LaunchDecode(const DecodeBatch& b, const Samples& samples, void* str
   const Shard shard{b.tables, samples, b.workspace};
   const int32_t chunks = Grid(b.in.capacity / kChunkBytes, slots);
   const int32_t sequences = Grid(b.in.capacity * 8 / (512 * kBlockSubsequences), slots);
+  const int32_t sums = Grid(b.workspace_size / kDcValues / (64 * (sizeof(int16_t) + 1)), slots);
 
   Launcher launch(stream);
-  launch(Prepare{b, shard}, n);
-  launch(ClearCoefficients{b.tables, b.workspace, b.workspace_size, kEnough}, kEnough);
+  launch(Prepare{b, shard, kEnough}, n + kEnough);
   launch(UnstuffCount{{shard, b.in, chunks}}, chunks);
   launch(UnstuffPrefix{{shard, b.in, chunks}}, slots);
   launch(UnstuffWrite{{shard, b.in, chunks}}, chunks);
   launch(SyncBlocks{{{shard, sequences}}, true}, sequences);
   launch(SyncBlocks{{{shard, sequences}}, false}, sequences);
-  launch(SyncRest{{{shard, sequences}}}, slots);
-  launch(CountPrefix{{shard, sequences}}, slots);
+  launch(SyncScans{{{shard, sequences}}}, slots);
   launch(DecodeWrite{{shard, sequences}}, sequences);
+  launch(DcSums{shard, sums}, sums);
   launch(DcPrefix{shard}, slots);
   return launch.error() ? launch.error() : LaunchRaster(b, shard, stream);
 }

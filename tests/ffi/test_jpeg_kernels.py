@@ -47,5 +47,13 @@ def test_empty_segments(emulated):
     jpeg_checks.check_empty_segments(emulated)
 
 
+def test_flat_images(emulated):
+    jpeg_checks.check_flat(emulated)
+
+
+def test_dc_values_of_many_blocks(emulated):
+    jpeg_checks.check_dc(emulated)
+
+
 def test_absent_and_broken_samples(emulated):
     jpeg_checks.check_absent(emulated)

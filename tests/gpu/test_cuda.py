@@ -59,6 +59,14 @@ def test_damaged_jpeg(jpeg_kernels):
     assert refused > 500
 
 
+def test_flat_jpeg(jpeg_kernels):
+    jpeg_checks.check_flat(jpeg_kernels)
+
+
+def test_dc_values_of_many_blocks(jpeg_kernels):
+    jpeg_checks.check_dc(jpeg_kernels)
+
+
 def test_absent_and_broken_jpeg(jpeg_kernels):
     jpeg_checks.check_absent(jpeg_kernels)
 
