@@ -6,6 +6,7 @@ import functools
 import importlib.util
 import json
 import re
+import zlib
 from typing import Any
 
 import numpy as np
@@ -80,9 +81,11 @@ def load(reference: str) -> np.ndarray:
 
 
 def run(case: Case, on_device: bool = False) -> list:
-    """Runs a case; returns its outputs, a TensorListCPU each."""
+    """Runs a case, every other one in a batch with room for one sample more; returns its outputs, a TensorListCPU each."""
+    size = max([len(x["samples"]) for x in case.inputs] or [1])
+    room = zlib.crc32(case.id.encode()) % 2 if case.inputs else 0
 
-    @jaxdali.pipeline_def(batch_size=max([len(x["samples"]) for x in case.inputs] or [1]), num_threads=2, device_id=None, seed=case.seed)
+    @jaxdali.pipeline_def(batch_size=size + room, num_threads=2, device_id=None, seed=case.seed)
     def pipeline():
         nodes = {}
         for x in case.inputs:

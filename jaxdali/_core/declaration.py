@@ -122,6 +122,8 @@ class Argument:
         """The value; TypeError and ValueError without a text."""
         if self.many:
             if _is_list(x):
+                if self.per_sample and not self.nested and hasattr(x, "__array__"):
+                    x = np.ravel(x)  # a matrix, say: as one that comes per sample
                 each = dataclasses.replace(self, nested=False).convert if self.nested and any(map(_is_list, x)) else self.element
                 values = tuple(None if e is None and self.gaps else each(e) for e in x)
                 if self.lengths and len(values) not in self.lengths:

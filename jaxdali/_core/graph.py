@@ -248,16 +248,13 @@ def check_same_structure(graphs: Sequence[Graph]):
 
 
 def _stage(node: Node) -> str:
-    """Where a node runs: "host", or in a program on the "cpu" or the "device"."""
+    """Where a node is to run: "host", or in a program on the "cpu" or the "device". One that is bound to a host operator moves there."""
     op, stages = node.op, [x.node.stage for x in node.inputs]
-    if isinstance(op, ProgramOperator):
-        on_host = isinstance(op, HostOperator) and node.device not in ("mixed", "gpu") and all(s == "host" for s in stages)
-        return "host" if on_host else "device" if op.is_on_device(node.device, "device" in stages) else "cpu"
-    if isinstance(op, HostOperator):
-        for i, x in enumerate(node.inputs):
-            if x.node.stage != "host" and op.run_reads(i):
-                raise node.error(
-                    f"it runs on the host, but its input {i} is made in the compiled program by {x.node.op.name} "
-                    f"(created at {x.node.where})" + (": pass jit=False to jax_function" if x.node.op.name == "jax_function" else "")
-                )
-    return "host"
+    if not isinstance(op, ProgramOperator) or (can_be_on_host(node) and all(s == "host" for s in stages)):
+        return "host"
+    return "device" if op.is_on_device(node.device, "device" in stages) else "cpu"
+
+
+def can_be_on_host(node: Node) -> bool:
+    """Whether a node runs on the host where all its inputs do."""
+    return isinstance(node.op, HostOperator) and node.device not in ("mixed", "gpu")

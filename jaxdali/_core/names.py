@@ -65,6 +65,9 @@ def _missing(module: str, name: str) -> str:
     full = f"{place}.{name}".removeprefix(".")
     group = [n for n in DALI_OPERATORS if n.startswith(f"{full}.")]
     ours = {_words(n): n for n in _operators(sys.modules[module.removesuffix(place)])}
+    if full in DALI_OPERATORS:  # it is no slip of the pen: only what is about the same thing helps
+        subject = set(_words(name).split()) - {"decoder", "reader"}
+        ours = {words: n for words, n in ours.items() if subject & set(words.split())}
     close = difflib.get_close_matches(_words(full), ours, 1, 0.65)
     closest = f"; the closest that is: fn.{ours[close[0]]}" if close else ""
     if full in DALI_OPERATORS:

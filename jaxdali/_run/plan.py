@@ -10,7 +10,7 @@ from typing import NamedTuple
 from .._core.context import BuildContext
 from .._core.errors import ArgumentError, InputTypeError, OperatorError
 from .._core.frames import per_frame
-from .._core.graph import Branch, Graph, Node
+from .._core.graph import Branch, Graph, Node, can_be_on_host
 from .._core.operator import EagerOperator, HostOperator, Operator, ProgramOperator, SourceOperator
 from .._core.settings import UserSettings
 from .._core.values import Spec
@@ -209,6 +209,9 @@ def _bound(step: Step, makers: Sequence[Step], where: Surroundings, steps: Mappi
     node, op = step.node, step.op
     makers, asked = makers[: len(step.inputs)], makers[len(step.inputs) :]
     inputs = tuple(m.specs[r.index] for m, r in zip(makers, step.inputs, strict=True))
+    stage = step.stage
+    if stage == "cpu" and can_be_on_host(node) and all(m.stage == "host" and not isinstance(m.op, EagerOperator) for m in makers):
+        stage = "host"  # an input was bound to a host operator
 
     def first_shape(i: int) -> tuple[int, ...] | None:
         ref = step.inputs[i]
@@ -222,7 +225,7 @@ def _bound(step: Step, makers: Sequence[Step], where: Surroundings, steps: Mappi
         of_shards = where.of_shards[node.id]
         ctx = BuildContext(
             B=where.B,
-            stage=step.stage,
+            stage=stage,
             where=node.where,
             kernels=where.kernels,
             settings=where.settings,
@@ -248,9 +251,16 @@ def _bound(step: Step, makers: Sequence[Step], where: Surroundings, steps: Mappi
     eager = isinstance(op, EagerOperator)
     on_host = eager or (isinstance(op, HostOperator) and not isinstance(op, ProgramOperator))
     phase = max((m.phase + (eager and m.stage != "host") for m in (*makers, *asked)), default=0)
-    made = Step(node, op, step.inputs, "host" if on_host else step.stage, phase, specs, step.presence)
+    made = Step(node, op, step.inputs, "host" if on_host else stage, phase, specs, step.presence)
     for i, m in enumerate(makers):
-        if made.reads_on_host(i) and m.stage != "host":
+        if m.stage == "host":
+            continue
+        if isinstance(op, HostOperator) and made.stage == "host" and op.run_reads(i):
+            raise node.error(
+                f"it runs on the host, but its input {i} is made in the compiled program by {m.op.name} "
+                f"(created at {m.node.where})" + (": pass jit=False to jax_function" if m.op.name == "jax_function" else "")
+            )
+        if made.reads_on_host(i):
             raise node.error(
                 f"input {i} is read on the host before the batch is launched, but {m.op.name} "
                 f"(created at {m.node.where}) makes it in the compiled program. Arguments must come from host operators: "

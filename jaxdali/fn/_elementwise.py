@@ -65,10 +65,13 @@ class Elementwise(HostOperator, ProgramOperator):
     def run(self, ctx: HostContext, *values: Value) -> tuple[Any, ...]:
         numbers = self.numbers(ctx, values)
         inputs = values[: len(values) - len(self.args.inputs)]
+        nothing = np.zeros(ctx.spec.shape if ctx.spec.shape is not None else (0,) * ctx.spec.ndim, ctx.spec.dtype)
+
+        def sample(i: int) -> np.ndarray:
+            return self.element(np, *(v.sample(i) for v in inputs), **{n: np.asarray(x[i]) for n, x in numbers.items()})
+
         with np.errstate(all="ignore"):
-            samples = [
-                self.element(np, *(v.sample(i) for v in inputs), **{n: np.asarray(x[i]) for n, x in numbers.items()}) for i in range(ctx.N)
-            ]
+            samples = [sample(i) if ctx.present[i] else nothing for i in range(ctx.N)]
         return (samples if ctx.spec.shape is None else np.stack(samples),)
 
     def setup(self, ctx: HostContext, *values: Value) -> Setup:

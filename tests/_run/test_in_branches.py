@@ -340,3 +340,31 @@ def test_nothing_is_compiled_when_other_samples_take_a_branch():
         pipe.run()
     assert len(program._programs) == made
     pipe.close()
+
+
+@pytest.mark.parametrize("in_program", [False, True])
+@pytest.mark.parametrize("take", [[0, 1, 1, 0, 1, 0], [0] * 6, [1] * 6])
+def test_what_has_no_elements_where_it_is_not(take, in_program):
+    """Ragged samples of the other branch: their shapes go with no matrix, number of channels, or dense operand."""
+    rng = np.random.default_rng(1)
+    boxes, images = ([rng.random((n + 1, *rest), np.float32) for n in range(6)] for rest in ((4,), (2, 3)))
+    weights = np.float32([1, 2, 3])
+
+    def define():
+        b, x = fn.external_source(lambda: boxes), fn.external_source(lambda: images, layout="HWC")
+        if in_program:
+            b, x = b.gpu(), x.gpu()
+        if given(take):
+            b = fn.bb_flip(b)
+            x, y = fn.crop_mirror_normalize(x, mean=[1.0, 2, 3], output_layout="HWC"), fn.normalize(x, axes=[0, 1])
+        else:
+            x, y = x * weights.reshape(1, 1, 3), x - fn.reductions.mean(x, axes=[0, 1], keep_dims=True)
+        return b, x, y
+
+    for i, (b, x, y) in enumerate(zip(*batches_of(define, device_id=0)[0], strict=True)):
+        flipped = boxes[i].copy()
+        flipped[:, 0] = 1 - boxes[i][:, 0] - boxes[i][:, 2]
+        centred = images[i] - images[i].mean((0, 1))
+        np.testing.assert_allclose(b, flipped if take[i] else boxes[i], atol=1e-6)
+        np.testing.assert_allclose(x, images[i] - weights if take[i] else images[i] * weights, atol=1e-6)
+        np.testing.assert_allclose(y, centred / images[i].std((0, 1)) if take[i] else centred, rtol=1e-4, atol=1e-5)

@@ -45,7 +45,7 @@ class CropMirrorNormalize(CropWindow):
         if "W" in layout:
             part.flip(layout.index("W"), a.mirror != 0)
         channels = image.shapes[:, layout.index("C")] if "C" in layout else np.ones(ctx.N, np.int64)
-        mean, std = _by_channel("mean", a, channels), _by_channel("std", a, channels)
+        mean, std = (_by_channel(name, a, channels[ctx.present]) for name in ("mean", "std"))
         with np.errstate(divide="ignore", invalid="ignore"):
             scale = self.scale / std
             part.scale, part.offset = np.broadcast_arrays(scale, self.shift - mean * scale)
@@ -65,7 +65,7 @@ def _padded(channels: np.ndarray) -> np.ndarray:
 
 
 def _by_channel(name: str, a: Values, channels: np.ndarray) -> np.ndarray:
-    """``[N, numbers]``: one for all channels of a sample, or one for each."""
+    """``[N, numbers]``: one for all channels of a sample, or one for each. `channels`: how many the samples have that are there."""
     x = a.get(name)
     assert x is not None
     x = x.reshape(len(x), -1)

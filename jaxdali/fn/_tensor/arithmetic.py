@@ -130,10 +130,11 @@ class Pointwise(Elementwise):
         for v in values:
             part = shapes[:, out.ndim - v.spec.ndim :]
             wrong = ((part != v.shapes) & (part != 1) & (v.shapes != 1)).any(axis=1)
-            if wrong.any():
-                i = int(wrong.argmax())
+            if (wrong & ctx.present).any():
+                i = int((wrong & ctx.present).argmax())
                 raise ValueError(f"sample {i}: the shapes do not broadcast: {self._show(_shown_shapes(self._values(values), i))}")
             part[...] = np.where(part == 1, v.shapes, part)
+            shapes[wrong] = 0  # it is not there: in one operand it has no elements
         return Setup((shapes if out.shape is None else None,))
 
     def run(self, ctx: HostContext, *values: Value) -> tuple[Any, ...]:

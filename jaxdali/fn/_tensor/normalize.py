@@ -101,7 +101,7 @@ class _Statistic(HostOperator, ProgramOperator):
         for shard in np.arange(ctx.N).reshape(ctx.S, ctx.B):
             here = shard[ctx.present[shard]] if self.batch else shard
             for i in shard:
-                together = here if self.batch else [i]
+                together = here if self.batch and ctx.present[i] else [i]
                 value = sum((total.sample(k) for k in together), np.zeros(total.shapes[i]))
                 out.append(self._finish(np, value, counts[together].sum()).astype(np.float32))
         return (np.stack(out) if ctx.spec.shape is not None else out,)
@@ -182,6 +182,9 @@ class Standardize(HostOperator, ProgramOperator):
         out = []
         with np.errstate(all="ignore"):
             for i in range(ctx.N):
+                if not ctx.present[i]:
+                    out.append(np.zeros(x.shapes[i], self.dtype))
+                    continue
                 mean, factor = self._parameters(np, [s.sample(i) for s in statistics])
                 out.append(self._applied(np, x.sample(i), mean, factor))
         return (np.stack(out) if ctx.spec.shape is not None else out,)

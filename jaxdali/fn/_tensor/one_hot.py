@@ -70,7 +70,7 @@ class OneHot(HostOperator, ProgramOperator):
             wanted = np.expand_dims(convert(np, sample.reshape(() if self._is_scalar(x.spec) else sample.shape), np.dtype(np.int64)), place)
             return np.where(wanted == classes.reshape(-1, *(1,) * (wanted.ndim - place - 1)), on, off)
 
-        samples = [encoded(x.sample(i)) for i in range(ctx.N)]
+        samples = [encoded(x.sample(i)) for i in x.indices(ctx.present)]
         return (np.stack(samples) if ctx.spec.shape is not None else samples,)
 
     def setup(self, ctx: HostContext, x: Value) -> Setup:

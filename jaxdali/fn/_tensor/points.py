@@ -27,7 +27,8 @@ class PointMap(HostOperator, ProgramOperator):
 
     def run(self, ctx: HostContext, x: Value, *arguments: Value) -> tuple[Any, ...]:
         m, t = self._matrices(ctx, x, arguments)
-        points = [convert(np, x.sample(i).astype(np.float32) @ m[i].T + t[i], ctx.spec.dtype) for i in range(ctx.N)]
+        inputs = enumerate(x.indices(ctx.present))
+        points = [convert(np, x.sample(k).astype(np.float32) @ m[i].T + t[i], ctx.spec.dtype) for i, k in inputs]
         return (np.stack(points) if ctx.spec.shape is not None else points,)
 
     def setup(self, ctx: HostContext, x: Value, *arguments: Value) -> Setup:
@@ -58,6 +59,8 @@ class PointMap(HostOperator, ProgramOperator):
         dims = x.spec.extent(x.spec.ndim - 1)
         if dims is None:
             found = np.unique(x.shapes[ctx.present, -1])
+            if not len(found):  # no sample is there
+                return np.zeros((ctx.N, 1, 1), np.float32), np.zeros((ctx.N, 1), np.float32)
             if len(found) != 1:
                 raise ValueError(f"the points must have one number of coordinates in a batch, got {found.tolist()}")
             dims = int(found[0])

@@ -65,6 +65,9 @@ class Reduction(HostOperator, NativeOperator):
         axes, shapes = self._axes(x.spec), self._shapes(x)
         out = []
         for i in range(ctx.N):
+            if ctx.spec.shape is not None and not ctx.present[i]:
+                out.append(np.zeros(ctx.spec.shape, ctx.spec.dtype))
+                continue
             sample = x.sample(i)
             kept = [1 if d in axes else n for d, n in enumerate(sample.shape)]
             middle = center[0].sample(i).astype(np.float64).reshape(kept) if center else self.origin()

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from pipelines import run
 
-from jaxdali import OperatorError, fn
+from jaxdali import OperatorError, fn, math, types
 
 BOXES, LABELS = np.array([[0.1, 0.1, 0.4, 0.4], [0.5, 0.5, 0.9, 0.8]], np.float32), np.array([3, 4], np.int32)
 N = 600
@@ -166,3 +166,16 @@ def test_volumes_and_pruning():
 def test_bad_arguments(arguments, message):
     with pytest.raises((ValueError, RuntimeError), match=f"random_bbox_crop.*{message}"):
         crops(**arguments, n=1)
+
+
+def test_the_crop_may_be_computed_of_slices():
+    """As detection pipelines do of what peek_image_shape says: slices of what the host has, and what is made of them, stay there."""
+
+    def define(boxes, extents):
+        height, width = (fn.slice(extents, k, 1, axes=[0], dtype=types.FLOAT) for k in (0, 1))
+        side = fn.cast(math.ceil(0.5 * math.min(height, width)), dtype=types.INT32)
+        shape = {"input_shape": fn.slice(extents, 0, 2, axes=[0]), "crop_shape": fn.cat(side, side), "shape_layout": "HW"}
+        return fn.random_bbox_crop(boxes, thresholds=[0.0], total_num_attempts=1000, **shape)[1]
+
+    (got,) = run(define, [BOXES] * 2, [np.int32([31, 60, 3]), np.int32([50, 41, 3])])
+    assert [np.asarray(x).tolist() for x in got] == [[16, 16], [21, 21]]

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from pipelines import run
 
-from jaxdali import math, types
+from jaxdali import fn, math, pipeline_def, types
 from jaxdali.fn._tensor.pointwise import promote
 
 BOTH = pytest.mark.parametrize("on_device", [False, True], ids=["host", "program"])
@@ -200,6 +200,20 @@ def test_shapes_that_do_not_broadcast(on_device):
     a, b = [np.ones((n, 3)) for n in (2, 4)], [np.ones((n, 3)) for n in (2, 5)]
     with pytest.raises(RuntimeError, match=r"sample 1: the shapes do not broadcast: \(4, 3\) \+ \(5, 3\)"):
         run(lambda a, b: a + b, a, b, on_device=on_device)
+
+
+@BOTH
+def test_ragged_by_constant_in_a_short_batch(on_device):
+    """What the batch lacks has no elements, and a shape, in one operand."""
+    ragged, factors = [np.ones((n, 2, 3), np.float32) for n in (2, 4)], np.float32([[[1, 2, 3]]])
+
+    @pipeline_def(batch_size=4, num_threads=1)
+    def pipeline():
+        x = fn.external_source(source=[ragged])
+        return (x.gpu() if on_device else x) * factors
+
+    (out,) = pipeline(prefetch_queue_depth=1).run()
+    assert [np.array(x).tolist() for x in out.as_cpu()] == [(x * factors).tolist() for x in ragged]
 
 
 def test_clamp_and_floor_types():

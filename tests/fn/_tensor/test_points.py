@@ -30,6 +30,7 @@ def test_coord_transform(samples):
     )
     turn = np.array([[0, -1, 3], [1, 0, 1]], np.float32)
     expected = [p @ turn[:, :2].T + turn[:, 2] for p in samples]
+    check(lambda x: fn.coord_transform(x, MT=turn), expected, samples)
     check(
         lambda x: fn.coord_transform(x, MT=fn.transforms.translation(fn.transforms.rotation(angle=90.0), offset=[3.0, 1])),
         expected,
