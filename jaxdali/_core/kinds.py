@@ -179,6 +179,8 @@ def _function(x: Any) -> Any:
 
 
 def _dtype(x: Any) -> np.dtype | None:
+    if isinstance(x, DALIDataType) and x == DALIDataType.INTERP_TYPE:
+        return np.dtype(np.int32)  # what resize takes per sample: numbers of `DALIInterpType`
     try:
         return None if isinstance(x, DALIDataType) and x == NO_TYPE else numpy_dtype(x)
     except ValueError:  # NumPy's, of a list or a dict that describes no type

@@ -291,3 +291,13 @@ def test_bad_input():
     for image, size in ((noise(0, 8, 3), 10), (noise(8, 8, 3), 1e9), (noise(8, 8, 3), np.nan)):
         with pytest.raises(jaxdali.SampleError):
             run(lambda x, s: fn.resize(x, size=s), [image], [np.array(size, np.float32)], layouts=["HWC", ""])
+
+
+def test_filters_per_sample():
+    """As numbers, or of the type that DALI asks of them."""
+    image = noise(9, 14, 3)
+    for made in (lambda x: x, lambda x: fn.reinterpret(x, dtype=types.INTERP_TYPE), lambda x: fn.cast(x, dtype=types.INTERP_TYPE)):
+        filters = [np.int32(CUBIC), np.int32(NN)]
+        (out,) = run(lambda x, f, made=made: fn.resize(x, size=[20, 5], interp_type=made(f)), [image] * 2, filters, layouts=["HWC", ""])
+        for got, filter in zip(out, (CUBIC, NN), strict=True):
+            np.testing.assert_array_equal(np.array(got), resize([image], size=[20, 5], interp_type=filter)[0])
