@@ -105,14 +105,14 @@ std::vector<int> DecodeImages(const std::vector<Vector<const uint8_t> >& data, R
   const auto n = static_cast<int64_t>(data.size());
   const ImageInfo* rows = Info(info, n);
   if (out.size() != data.size()) throw nb::value_error("decode_images: lengths of the operands differ");
-  const DecodeOptions options{static_cast<ImageType>(output_type), adjust_orientation, fast_idct};
+  auto pool = Pool(pool_id);
+  const DecodeOptions options{static_cast<ImageType>(output_type), adjust_orientation, fast_idct, {pool.get()}};
   std::vector<DType> dtypes;
   for (const AnyArray& a : out) {
     if (a.ndim() != 3) throw nb::value_error("decode_images: results must be [H, W, C]");
     dtypes.push_back(TypeOf(a));
   }
   std::vector<int> status(data.size());
-  auto pool = Pool(pool_id);
   nb::gil_scoped_release release;
   pool->Run(static_cast<int>(n), [&](int i) {
     const AnyArray& a = out[i];

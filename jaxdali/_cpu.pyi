@@ -251,6 +251,8 @@ INFO_COLUMNS: int = 13
 
 TABLE_WORDS: int = 698
 
+BYTES_PER_THREAD: int = 131072
+
 OTHER_HEAD: int = -2
 
 SIZE_CHANGED: int = -1

@@ -78,7 +78,7 @@ ffi::Error MakeDecode(Given* given, const Batch& in, const Batch& out, Chain* ch
         stage->in = in;
         stage->out = out;
         stage->info = reinterpret_cast<const ImageInfo*>(info.typed_data());
-        stage->options = {static_cast<ImageType>(output_type), adjust_orientation, fast_idct};
+        stage->options = {static_cast<ImageType>(output_type), adjust_orientation, fast_idct, chain->helpers};
         return ffi::Error::Success();
       });
   chain->stages.push_back(std::move(stage));
@@ -134,7 +134,9 @@ ffi::Error ChainImpl(Device, ffi::AnyBuffer data, I32 offsets, I32 shapes, I32 o
   }
   if (kernels.empty() || kernels.size() > kMostStages) return ffi::Error::InvalidArgument("chain: number of stages");
 
+  const auto pool = ThreadPool::Get(control.typed_data()[0]);
   Chain chain;
+  chain.helpers.pool = pool.get();
   chain.values.resize(kernels.size() + 1);
   Given given(args, attrs);
   if (auto e = ToBatch(data, offsets, shapes, &chain.values.front()); e.failure()) return e;

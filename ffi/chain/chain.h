@@ -11,6 +11,7 @@
 
 #include "ffi/common/batch.h"
 #include "ffi/decode/decode.h"
+#include "ffi/jpeg/strips.h"
 #include "ffi/resize/resize.h"
 #include "ffi/warp/warp.h"
 #include "ffi/window/window.h"
@@ -35,8 +36,10 @@ class Stage {
   virtual Part Makes([[maybe_unused]] int i, const Part& wanted) const { return wanted; }
   virtual Status Run(int i, const Part& read, const void* from, const Part& made, void* to) const = 0;
   // Row by row, to the same bytes, where both of two stages can: of one that begins a chain its rows from the top, to
-  // be taken before another image is begun in this thread (empty: it makes no rows) ...
-  virtual Rows MakeRows([[maybe_unused]] int i, [[maybe_unused]] const Part& made) const { return {}; }
+  // be taken before another image is begun in this thread (empty: it makes no rows), or from a strip on that the part
+  // is cut into for several threads (empty: for one) ...
+  virtual Rows MakeRows(int, const Part& /*made*/, const jpeg::Strip* /*from*/ = nullptr) const { return {}; }
+  virtual std::vector<jpeg::Strip> Cut(int, const Part& /*made*/) const { return {}; }
   // ... and the second, which takes all of them. False: it can't, or a row was missing: then only Run tells why.
   virtual bool RunOnRows(int, const Part& /*read*/, const Rows& /*next*/, const Part& /*made*/, void* /*to*/) const {
     return false;
@@ -53,7 +56,8 @@ class DecodeStage : public Stage {
   Status Reads(int i, const Part& made, Part* read) const override;
   Part Makes(int i, const Part& wanted) const override;
   Status Run(int i, const Part& read, const void* from, const Part& made, void* to) const override;
-  Rows MakeRows(int i, const Part& made) const override;
+  Rows MakeRows(int i, const Part& made, const jpeg::Strip* from) const override;
+  std::vector<jpeg::Strip> Cut(int i, const Part& made) const override;
 
  private:
   // The region that `made` is.
@@ -106,6 +110,7 @@ inline constexpr int kMostStages = 16;
 struct Chain {
   std::vector<std::unique_ptr<Stage>> stages;
   bool streams = true;  // a stage that makes rows gives them to one that takes rows, with no image in between
+  jpeg::Helpers helpers;
   std::vector<Batch>
       values;  // what goes into the first stage, and what comes out of each; those in between have no data
 
@@ -116,6 +121,8 @@ struct Chain {
  private:
   // What the first n stages read and make, for all of what comes out of them. `failed`: the stage that can't run.
   Status Plan(int i, int n, Part* parts, int* failed) const;
+  // Stages k and k + 1 by rows, between their parts; false: they can't.
+  bool Stream(int i, int k, const Part* parts, void* to) const;
 };
 
 }  // namespace jaxdali

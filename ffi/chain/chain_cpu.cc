@@ -1,8 +1,10 @@
 #include <algorithm>
+#include <atomic>
 #include <cstdlib>
 #include <new>
 
 #include "ffi/chain/chain.h"
+#include "ffi/common/thread_pool.h"
 #include "ffi/jpeg/baseline.h"
 
 namespace jaxdali {
@@ -100,15 +102,28 @@ Status DecodeStage::Run(int i, const Part&, const void*, const Part& made, void*
                      made.axis[1].size(), out.dim(i, 2));
 }
 
-Rows DecodeStage::MakeRows(int i, const Part& made) const {
+Rows DecodeStage::MakeRows(int i, const Part& made, const jpeg::Strip* from) const {
   ImageInfo part;
   if (out.dtype != DType::kU8 || Of(i, made, &part) != kOk) return {};
   if (static_cast<Format>(part.format) != Format::kJpeg) return {};
   jpeg::BaselineDecoder* decoder = nullptr;  // it begins when it is known that the rows are taken
   return [=, this](uint8_t* pixels) mutable {
-    if (!decoder) decoder = StartRows(in.sample<uint8_t>(i), in.size(i), part, options);
+    if (!decoder) decoder = StartRows(in.sample<uint8_t>(i), in.size(i), part, options, from);
     return decoder && decoder->NextRow(pixels);
   };
+}
+
+// Rows of strips are those of what comes in, as the region's are.
+std::vector<jpeg::Strip> DecodeStage::Cut(int i, const Part& made) const {
+  ImageInfo part;
+  // What has to be decoded to its end, for that to be found, is by one thread.
+  if (!options.helpers.pool || !EndsAsJpeg(in.sample<uint8_t>(i), in.size(i)) || Of(i, made, &part) != kOk) return {};
+  jpeg::BaselineDecoder* decoder = StartRows(in.sample<uint8_t>(i), in.size(i), part, options);
+  if (!decoder) return {};
+  jpeg::Helpers helpers = options.helpers;
+  auto strips = jpeg::Cut(decoder, part.region_y + part.region_h, &helpers);
+  for (jpeg::Strip& s : strips) s.row -= info[i].region_y;
+  return strips;
 }
 
 // Along axes that are not resized everything is made, of everything.
@@ -275,6 +290,57 @@ Status Chain::Plan(int i, int n, Part* parts, int* failed) const {
   return kOk;
 }
 
+bool Chain::Stream(int i, int k, const Part* parts, void* to) const {
+  const Stage &first = *stages[k], &second = *stages[k + 1];
+  const std::vector<jpeg::Strip> strips = first.Cut(i, parts[k + 1]);
+  if (strips.empty()) return second.RunOnRows(i, parts[k + 1], first.MakeRows(i, parts[k + 1]), parts[k + 2], to);
+
+  // Of a strip is made what needs no row above it.
+  struct Piece {
+    const jpeg::Strip* strip;
+    Part read, made;
+  };
+  std::vector<Piece> pieces;
+  const Range whole = parts[k + 2].axis[0];
+  for (const jpeg::Strip& strip : strips) {
+    Piece p{&strip, parts[k + 1], parts[k + 2]};
+    auto needs_more = [&](int64_t row) {
+      p.made.axis[0].begin = row;
+      return second.Reads(i, p.made, &p.read) != kOk || p.read.axis[0].begin < strip.row;
+    };
+    int64_t row = pieces.empty() ? whole.begin : pieces.back().made.axis[0].begin + 1;
+    for (int64_t end = whole.end; !pieces.empty() && row < end;) {
+      const int64_t middle = row + (end - row) / 2;
+      needs_more(middle) ? row = middle + 1 : end = middle;
+    }
+    if (row >= whole.end || needs_more(row)) {
+      if (pieces.empty()) return false;
+      continue;
+    }
+    if (!pieces.empty()) {
+      Piece& above = pieces.back();
+      above.made.axis[0].end = row;
+      if (second.Reads(i, above.made, &above.read) != kOk) return false;
+      // All rows are decoded, to find what is wrong with them, also those that nothing is made of.
+      above.read.axis[0].end = std::max<int64_t>(above.read.axis[0].end, strip.row);
+    }
+    pieces.push_back(p);
+  }
+  const int64_t row_size = parts[k + 2].axis[1].size() * values[k + 2].dim(i, 2) * SizeOf(values[k + 2].dtype);
+  std::atomic<bool> good{true};
+  helpers.pool->Run(static_cast<int>(pieces.size()), [&](int n) {
+    const Piece& p = pieces[n];
+    try {
+      if (!second.RunOnRows(i, p.read, first.MakeRows(i, p.read, p.strip), p.made,
+                            static_cast<uint8_t*>(to) + (p.made.axis[0].begin - whole.begin) * row_size))
+        good = false;
+    } catch (const std::bad_alloc&) {
+      good = false;
+    }
+  });
+  return good;
+}
+
 Status Chain::Run(int i, int* failed) const {
   thread_local Memory memory[2];
   Part parts[kMostStages + 1];  // of the values
@@ -294,9 +360,9 @@ Status Chain::Run(int i, int* failed) const {
       return memory[k % 2].OfSize(Size(made, i, parts[k + 1]) * SizeOf(made.dtype));
     };
     for (int k = 0; k < n; k++) {
-      if (Rows rows = streams && k + 1 < n ? stages[k]->MakeRows(i, parts[k + 1]) : Rows(); rows) {
+      if (streams && k + 1 < n && stages[k]->MakeRows(i, parts[k + 1])) {
         void* behind = to(k + 1);
-        if (stages[k + 1]->RunOnRows(i, parts[k + 1], rows, parts[k + 2], behind)) {
+        if (Stream(i, k, parts, behind)) {
           from = behind;
           k++;
           continue;

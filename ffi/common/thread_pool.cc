@@ -41,6 +41,7 @@ struct ThreadPool::State {
   std::condition_variable wake;
   std::deque<std::shared_ptr<Job>> jobs;
   bool stop = false;
+  std::atomic<int> idle{0};
   std::vector<std::thread> workers;
 
   void Loop() {
@@ -48,7 +49,9 @@ struct ThreadPool::State {
       std::shared_ptr<Job> job;
       {
         std::unique_lock<std::mutex> lock(mutex);
+        idle++;
         wake.wait(lock, [&] { return stop || !jobs.empty(); });
+        idle--;
         if (stop) return;
         job = jobs.front();
         if (job->next.load() >= job->n) {
@@ -99,6 +102,8 @@ void ThreadPool::Run(int n, const std::function<void(int)>& task, const std::vec
   auto it = std::find(state_->jobs.begin(), state_->jobs.end(), job);
   if (it != state_->jobs.end()) state_->jobs.erase(it);
 }
+
+int ThreadPool::idle() const { return state_->idle.load(); }
 
 namespace {
 std::mutex g_mutex;

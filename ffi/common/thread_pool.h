@@ -23,6 +23,9 @@ class ThreadPool {
   // handed out one by one. Returns when all are done. Tasks must not throw.
   void Run(int n, const std::function<void(int)>& task, const std::vector<int>& order = {});
 
+  // How many threads have nothing to do at present: a task that is large may be worth a Run of its own.
+  int idle() const;
+
   // A process-wide register, so that compiled programs get a pool as an operand. Get returns null for an unknown id.
   static int Create(int num_threads);
   static void Destroy(int id);

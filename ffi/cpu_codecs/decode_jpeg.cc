@@ -1,9 +1,14 @@
 // JPEG on the CPU: by the decoder of ffi/jpeg, and what that leaves by libjpeg-turbo, to the same bits.
 #include <algorithm>
+#include <atomic>
+#include <memory>
+#include <new>
 #include <vector>
 
+#include "ffi/common/thread_pool.h"
 #include "ffi/cpu_codecs/raster_output.h"
 #include "ffi/jpeg/baseline.h"
+#include "ffi/jpeg/strips.h"
 
 namespace jaxdali {
 namespace {
@@ -41,19 +46,22 @@ bool Start(const uint8_t* data, int64_t size, const ImageInfo& info, const Decod
   return true;
 }
 
-}  // namespace
+bool DecodeStrips(const ImageInfo& info, const DecodeOptions& options, const std::vector<jpeg::Strip>& strips,
+                  int64_t end, jpeg::BaselineDecoder* decoder, RasterOutput* out);
 
-bool DecodeJpegByBaseline(const uint8_t* data, int64_t size, const ImageInfo& info, const DecodeOptions& options,
-                          jpeg::BaselineDecoder* decoder, RasterOutput* out) {
-  if (!Start(data, size, info, options, decoder)) return false;
+// The rows that a decoder gives next, up to `end`; once other threads have nothing to do, by those, too.
+bool DecodeRows(const ImageInfo& info, const DecodeOptions& options, int64_t end, jpeg::BaselineDecoder* decoder,
+                RasterOutput* out) {
   const bool ordered = options.type != ImageType::kYcbcr, in_place = ordered && out->in_place(8);
   const int channels = IsGray(info, options) ? 1 : 3;
   const int64_t stride = int64_t{info.width} * channels, left = int64_t{info.region_x} * channels;
   thread_local std::vector<uint8_t> rows;  // kRows of them, the stored width each, of which the region's part is filled
   if (!in_place && static_cast<int64_t>(rows.size()) < kRows * stride) rows.resize(static_cast<size_t>(kRows * stride));
   out->Reserve(8);
-  const int64_t end = out->end_row();
-  for (int64_t y = out->first_row(); y < end; y += kRows) {
+  jpeg::Helpers helpers = options.helpers;
+  for (int64_t y = decoder->next_row(); y < end; y += kRows) {
+    if (const auto strips = jpeg::Cut(decoder, static_cast<int>(end), &helpers); !strips.empty())
+      return DecodeStrips(info, options, strips, end, decoder, out);
     const int n = static_cast<int>(std::min<int64_t>(kRows, end - y));
     for (int r = 0; r < n; r++)
       if (!decoder->NextRow(in_place ? out->row(y + r) : rows.data() + r * stride + left)) return false;
@@ -66,19 +74,51 @@ bool DecodeJpegByBaseline(const uint8_t* data, int64_t size, const ImageInfo& in
   return true;
 }
 
+// The first strip is the decoder's own.
+bool DecodeStrips(const ImageInfo& info, const DecodeOptions& options, const std::vector<jpeg::Strip>& strips,
+                  int64_t end, jpeg::BaselineDecoder* decoder, RasterOutput* out) {
+  const int n = static_cast<int>(strips.size());
+  const jpeg::Region region = decoder->region();
+  std::atomic<bool> good{true};
+  options.helpers.pool->Run(n, [&](int k) {
+    const int row = strips[k].row, end_row = k + 1 < n ? strips[k + 1].row : static_cast<int>(end);
+    try {
+      std::unique_ptr<jpeg::BaselineDecoder> made;
+      if (k > 0) {
+        made = std::make_unique<jpeg::BaselineDecoder>(decoder->kernels());
+        made->Follow(*decoder, {row, region.x, end_row - row, region.width});
+      }
+      jpeg::BaselineDecoder* const own = made ? made.get() : decoder;
+      RasterOutput part = *out;
+      if (!own->Enter(strips[k].start) || !DecodeRows(info, options, end_row, own, &part)) good = false;
+    } catch (const std::bad_alloc&) {
+      good = false;
+    }
+  });
+  return good;
+}
+
+}  // namespace
+
+bool DecodeJpegByBaseline(const uint8_t* data, int64_t size, const ImageInfo& info, const DecodeOptions& options,
+                          jpeg::BaselineDecoder* decoder, RasterOutput* out) {
+  return Start(data, size, info, options, decoder) && DecodeRows(info, options, out->end_row(), decoder, out);
+}
+
 Status DecodeJpeg(const uint8_t* data, int64_t size, const ImageInfo& info, const DecodeOptions& options,
                   RasterOutput* out) {
   if (IsFaster() && DecodeJpegByBaseline(data, size, info, options, &DecoderOfThread(), out)) return kOk;
   return DecodeJpegByTurbo(data, size, info, options, out);
 }
 
-jpeg::BaselineDecoder* StartRows(const uint8_t* data, int64_t size, const ImageInfo& info,
-                                 const DecodeOptions& options) {
+jpeg::BaselineDecoder* StartRows(const uint8_t* data, int64_t size, const ImageInfo& info, const DecodeOptions& options,
+                                 const jpeg::Strip* strip) {
   if (info.status != kOk || info.host_decode || static_cast<Format>(info.format) != Format::kJpeg) return nullptr;
   if (!IsDecodable(info) || (options.adjust_orientation && info.orientation != 1)) return nullptr;
   if (!IsFaster() || options.type == ImageType::kYcbcr) return nullptr;
   jpeg::BaselineDecoder* decoder = &DecoderOfThread();
-  return Start(data, size, info, options, decoder) ? decoder : nullptr;
+  if (!Start(data, size, info, options, decoder) || (strip && !decoder->Enter(strip->start))) return nullptr;
+  return decoder;
 }
 
 }  // namespace jaxdali

@@ -33,7 +33,8 @@ static ffi::Error DecodeImpl(Device device, ffi::AnyBuffer data, I32 offsets, I3
   return LaunchKernel(LaunchDecode, batch, device, control, status, static_cast<uint8_t*>(nullptr));
 #else
   (void)device, (void)tables, (void)workspace;
-  const DecodeOptions options{static_cast<ImageType>(output_type), adjust_orientation, fast_idct};
+  const auto pool = ThreadPool::Get(control.typed_data()[0]);
+  const DecodeOptions options{static_cast<ImageType>(output_type), adjust_orientation, fast_idct, {pool.get()}};
   return ForEachSample(control, in, out, status, [&](int i) {
     return DecodeImage(in.sample<uint8_t>(i), in.size(i), rows[i], options, out.dtype, out.bytes(i), out.dim(i, 0),
                        out.dim(i, 1), out.dim(i, 2));

@@ -10,12 +10,14 @@
 #include "ffi/common/samples.h"
 #include "ffi/common/status.h"
 #include "ffi/cpu_codecs/image_header.h"
+#include "ffi/jpeg/helpers.h"
 
 namespace jaxdali {
 
 namespace jpeg {
 struct ImageTable;      // ffi/cuda_jpeg/table.h
 class BaselineDecoder;  // ffi/jpeg/baseline.h
+struct Strip;           // ffi/jpeg/strips.h
 }  // namespace jpeg
 
 // Colour spaces of decoded images.
@@ -25,6 +27,7 @@ struct DecodeOptions {
   ImageType type;
   bool adjust_orientation;  // apply info.orientation
   bool fast_idct;           // JPEG: the fast integer IDCT instead of the accurate one
+  jpeg::Helpers helpers{};  // threads for parts of a large image
 };
 
 extern const bool kJpegArithmetic;  // this libjpeg-turbo decodes arithmetic-coded files
@@ -67,9 +70,10 @@ Status DecodeImage(const uint8_t* data, int64_t size, const ImageInfo& info, con
                    void* out, int64_t height, int64_t width, int64_t channels);
 
 // The thread's own decoder, begun with the region of an image, whose rows it gives from the top as DecodeImage writes
-// them into uint8. Null, and false by a row: by DecodeImage alone, from the first row on.
-jpeg::BaselineDecoder* StartRows(const uint8_t* data, int64_t size, const ImageInfo& info,
-                                 const DecodeOptions& options);
+// them into uint8. Null, and false by a row: by DecodeImage alone, from the first row on. `strip`: of those that the
+// image was cut into the one that the region begins in, or null.
+jpeg::BaselineDecoder* StartRows(const uint8_t* data, int64_t size, const ImageInfo& info, const DecodeOptions& options,
+                                 const jpeg::Strip* strip = nullptr);
 
 // The batch on CUDA; all pointers are on the device.
 struct DecodeBatch {

@@ -1,13 +1,15 @@
-// Kernels as stages of one call (ffi/chain), beside the same kernels one after the other on whole images, under the
-// sanitizers: random stages on random images and on files, good and damaged. Status, the stage whose it is and the
-// output have to be one.
+// Kernels as stages of one call (ffi/chain), by one thread or several, beside the same kernels one after the other on
+// whole images, under the sanitizers: random stages on random images and on files, good and damaged. Status, the stage
+// whose it is and the output have to be one.
 //
 //   check_chain FOLDER [ROUNDS [SEED]]
 //
 // FOLDER has the *.jpg, *.jpeg and *.png files.
 #include <array>
+#include <thread>
 
 #include "ffi/chain/chain.h"
+#include "ffi/common/thread_pool.h"
 #include "ffi/fuzz/check_kernels.h"
 #include "ffi/fuzz/mutator.h"
 
@@ -30,7 +32,9 @@ bool IsExact(const ResizeJob& job) {
 // One sample's way through a chain.
 class Way {
  public:
-  Way(Random& random, Mutator& mutate) : random_(random), mutate_(mutate) {}
+  Way(Random& random, Mutator& mutate, ThreadPool* pool) : random_(random), mutate_(mutate) {
+    if (random_(2)) helpers_ = {pool, int64_t{32} << random_(8)};
+  }
 
   // Returns false for a file that is not to be decoded.
   bool BeginWithFile(const Data& seed) {
@@ -54,6 +58,7 @@ class Way {
     stage->info = &info_;
     whole_.push_back(DecodeImage(stage->in.sample<uint8_t>(0), stage->in.size(0), info_, stage->options,
                                  stage->out.dtype, stage->out.data, shape[0], shape[1], shape[2]));
+    stage->options.helpers = helpers_;
     chain_.stages.push_back(std::move(stage));
     return true;
   }
@@ -88,6 +93,8 @@ class Way {
     for (int k = 0; k < n; k++) Place(chain_.stages[static_cast<size_t>(k)].get(), k);
     int failed = -1;
     chain_.streams = random_(3) > 0;
+    chain_.helpers = helpers_;
+    while (helpers_.pool && helpers_.pool->idle() == 0) std::this_thread::yield();
     const Status got = chain_.Run(0, &failed);
     const auto bad = std::find_if(whole_.begin(), whole_.end(), [](Status s) { return s != kOk; });
     const int first = bad == whole_.end() ? 0 : static_cast<int>(bad - whole_.begin());
@@ -232,6 +239,7 @@ class Way {
 
   Random& random_;
   Mutator& mutate_;
+  jpeg::Helpers helpers_;
   bool damaged_ = false, exact_ = true;
   ImageInfo info_{};
   Shape shape_;  // of the last value
@@ -258,11 +266,12 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "%s: no JPEG or PNG files\n", argv[1]);
     return 2;
   }
+  jaxdali::ThreadPool pool(3);
   int good = 0, decoded = 0;
   for (int k = 0; k < rounds; k++) {
     jaxdali::Random random(static_cast<unsigned>(seed * 1000003 + k));  // each round can be repeated alone
     jaxdali::Mutator mutate(static_cast<uint64_t>(seed) * 1000003 + static_cast<uint64_t>(k));
-    jaxdali::Way way(random, mutate);
+    jaxdali::Way way(random, mutate, &pool);
     const bool file = random(3) > 0;
     if (file && !way.BeginWithFile(files[static_cast<size_t>(random(static_cast<int>(files.size())))].data)) continue;
     if (!file) way.BeginWithImage();

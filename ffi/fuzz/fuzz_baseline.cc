@@ -1,6 +1,6 @@
 // The CPU's own decoder of JPEG files: where it takes a file, its pixels are libjpeg-turbo's and libjpeg-turbo has no
-// complaint; and no mutation leads it outside the data, its buffers or the output. With the kernels for all CPUs and
-// with those for this one.
+// complaint; and no mutation leads it outside the data, its buffers or the output. With the kernels for all CPUs, with
+// those for this one, and with those by several threads. As threads_baseline under ThreadSanitizer.
 //
 //   fuzz_baseline FOLDER [MUTATIONS [SEED]]
 //
@@ -11,9 +11,11 @@
 #include <cstdlib>
 #include <cstring>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
+#include "ffi/common/thread_pool.h"
 #include "ffi/cpu_codecs/raster_output.h"
 #include "ffi/fuzz/checksum.h"
 #include "ffi/fuzz/mutator.h"
@@ -34,9 +36,10 @@ class Fuzzer {
   }
   // What became of the files since the last call.
   void Print(const char* what) {
-    std::printf("%s: %d decoded and equal, %d left to libjpeg-turbo, of which it decodes %d\n", what, equal_, left_,
-                left_good_);
-    equal_ = left_ = left_good_ = 0;
+    std::printf(
+        "%s: %d decoded and equal, %d left to libjpeg-turbo, of which it decodes %d; %d by several threads only\n",
+        what, equal_, left_, left_good_, left_by_threads_);
+    equal_ = left_ = left_good_ = left_by_threads_ = 0;
   }
   void PrintChecksum() const { std::printf("checksum of the pixels: %s\n", checksum_.text().c_str()); }
   int equal() const { return equal_; }
@@ -52,6 +55,10 @@ class Fuzzer {
   static constexpr bool kHasReference = false;
 #endif
   static constexpr int64_t kMaxPixels = 1 << 17;  // larger ones cost time and find nothing else
+  static constexpr int kHelpers = 2;
+
+  enum Way { kBest, kPortable, kThreads };
+  static constexpr const char* kNames[] = {"best kernels", "portable kernels", "several threads"};
 
   void Check(const Data& data, bool usual, bool part, const std::string& name) {
     const int64_t size = static_cast<int64_t>(data.size());
@@ -83,14 +90,21 @@ class Fuzzer {
     auto want = Exact<uint8_t>(bytes), got = Exact<uint8_t>(bytes);
     RasterOutput turbo(info, options, dtype, want.get());
     const Status status = DecodeJpegByTurbo(input.get(), size, info, options, &turbo);
-    for (jpeg::BaselineDecoder* decoder : {&best_, &portable_}) {
+    bool by_one = false;
+    for (Way way : {kBest, kPortable, kThreads}) {
+      if (way == kThreads) {
+        while (pool_.idle() < kHelpers) std::this_thread::yield();
+        options.helpers = {&pool_, int64_t{32} << mutate_.below(8)};
+      }
       RasterOutput own(info, options, dtype, got.get());
-      if (!DecodeJpegByBaseline(input.get(), size, info, options, decoder, &own)) {
+      if (!DecodeJpegByBaseline(input.get(), size, info, options, way == kPortable ? &portable_ : &best_, &own)) {
         left_++;
         left_good_ += status == kOk;
+        left_by_threads_ += way == kThreads && by_one;
         continue;
       }
-      if (decoder == &best_) {
+      by_one |= way == kBest;
+      if (way == kBest) {
         checksum_.Add(got.get(), static_cast<int64_t>(bytes));
         if (!kHasReference) std::memcpy(want.get(), got.get(), bytes);
       }
@@ -98,10 +112,10 @@ class Fuzzer {
         equal_++;
       } else {
         failures_++;
-        std::printf("%s: %s; %d x %d, region %d %d %d %d, type %d, dtype %d, %s kernels\n", name.c_str(),
+        std::printf("%s: %s; %d x %d, region %d %d %d %d, type %d, dtype %d, %s\n", name.c_str(),
                     status == kOk ? "pixels differ" : "decoded, but libjpeg-turbo fails", info.height, info.width,
                     info.region_y, info.region_x, info.region_h, info.region_w, static_cast<int>(options.type),
-                    static_cast<int>(dtype), decoder == &best_ ? "best" : "portable");
+                    static_cast<int>(dtype), kNames[way]);
       }
     }
   }
@@ -109,7 +123,8 @@ class Fuzzer {
   Mutator mutate_;
   jpeg::BaselineDecoder best_, portable_{jpeg::kPortableKernels};
   Checksum checksum_;
-  int equal_ = 0, left_ = 0, left_good_ = 0, failures_ = 0;
+  ThreadPool pool_{1 + kHelpers};
+  int equal_ = 0, left_ = 0, left_good_ = 0, left_by_threads_ = 0, failures_ = 0;
 };
 
 }  // namespace

@@ -37,6 +37,14 @@ struct GroupPair {
   bool wanted;
 };
 
+// Where an MCU begins, and what else its decoding depends on.
+struct Checkpoint {
+  int mcu;              // its number in the scan; a multiple of the restart interval: its restart marker is yet to come
+  const uint8_t* byte;  // of the file
+  int bit;              // of that byte
+  uint32_t dc[3];       // predictions
+};
+
 struct BandScan {
   ScanBytes bytes;
   Bits bits;

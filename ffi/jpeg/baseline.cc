@@ -79,7 +79,7 @@ void BaselineDecoder::Select(const Region& region) {
   region_ = region;
   next_row_ = region.y;
   // The samples beside the region's are at most v_max_ rows and h_max_ columns away.
-  first_band_ = std::max(0, region.y - v_max_) / (8 * v_max_);
+  first_band_ = eighths_ ? region.y / v_max_ : std::max(0, region.y - v_max_) / (8 * v_max_);
   next_band_ = 0;
   scan_.first_group = std::max(0, region.x - h_max_) / (16 * h_max_);
   scan_.end_group = (region.x + region.width - 1 + h_max_) / (16 * h_max_) + 1;
@@ -87,11 +87,50 @@ void BaselineDecoder::Select(const Region& region) {
   AllocateRows();
   PlanGroups();
   if (eighths_) PlanEighths();
-  const Scan& scan = header_.scans[0];
-  scan_.restart_interval = scan.restart_interval ? scan.restart_interval : INT_MAX;
-  scan_.restarts = 0;
+  scan_.restart_interval = restart_interval() ? restart_interval() : INT_MAX;
   std::memset(scan_.coefficients, 0, sizeof scan_.coefficients);
-  scan_.Restart(scan_.bytes.Start(data_ + scan.begin, end_));
+  MoveTo({0, data_ + header_.scans[0].begin, 0, {}});
+}
+
+void BaselineDecoder::Follow(const BaselineDecoder& other, const Region& region) {
+  Start(other.data_, other.end_ - other.data_, other.format_);
+  if (other.eighths_) UseEighths();
+  Select(region);
+}
+
+Checkpoint BaselineDecoder::Here() {
+  const Bits& bits = scan_.bits;
+  const int left = bits.valid & 7;  // of a byte of which some were dropped
+  return {next_mcu_,
+          scan_.bytes.Place(bits.position() - (left ? 1 : 0)),
+          left ? 8 - left : 0,
+          {scan_.dc[0], scan_.dc[1], scan_.dc[2]}};
+}
+
+void BaselineDecoder::MoveTo(const Checkpoint& place) {
+  next_mcu_ = place.mcu;
+  scan_.bits = Bits::At(scan_.bytes.Start(place.byte, end_));
+  scan_.bits.Drop(static_cast<uint32_t>(place.bit));
+  std::copy_n(place.dc, 3, scan_.dc);
+  scan_.restarts = std::max(place.mcu - 1, 0) / scan_.restart_interval;
+  scan_.until_restart = (scan_.restarts + 1) * scan_.restart_interval - place.mcu;
+}
+
+bool BaselineDecoder::Skip(int mcus) {
+  const int columns = scan_.mcu_columns;
+  scan_.mcu_columns = mcus;
+  const bool good = kernels_.decode_band(&scan_, false);
+  scan_.mcu_columns = columns;
+  next_mcu_ += mcus;
+  return good && scan_.bits.position() <= scan_.bytes.filled();
+}
+
+bool BaselineDecoder::Enter(const Checkpoint& place) {
+  MoveTo(place);
+  const int band = CeilDivide(place.mcu, mcu_columns());
+  if (!eighths_ && (band - next_band_) % 2 != 0) SwapBands();
+  next_band_ = band;
+  return Skip(band * mcu_columns() - place.mcu);
 }
 
 // Most files have the same few tables: those of the file before are kept.
@@ -169,6 +208,7 @@ bool BaselineDecoder::DecodeNextEighths() {
   for (int i = 0; i < components(); i++)
     if (scan_.dc[i] + kMostDc > 2 * kMostDc) return false;
   next_band_++;
+  next_mcu_ += mcu_columns();
   return scan_.bits.position() <= scan_.bytes.filled();
 }
 
@@ -183,16 +223,22 @@ const uint8_t* BaselineDecoder::RowOfEighths(int component, int y) {
   return to;
 }
 
+// The next one's samples go where those of the one before the last were.
+void BaselineDecoder::SwapBands() {
+  for (int i = 0, pair = 0; i < components(); i++) {
+    const Plane& p = plane_[i];
+    const int64_t to_other = p.band_rows() * p.pitch * (next_band_ % 2 ? -1 : 1);
+    for (int k = 0; k < p.h * p.v; k++) scan_.pair[pair++].samples += p.wanted ? to_other : 0;
+  }
+}
+
 bool BaselineDecoder::DecodeNextBand() {
   if (eighths_) return DecodeNextEighths();
   const bool wanted = next_band_ >= first_band_;
   if (!kernels_.decode_band(&scan_, wanted)) return false;
-  for (int i = 0, pair = 0; i < components(); i++) {
+  for (int i = 0; i < components(); i++) {
     Plane& p = plane_[i];
     if (scan_.dc[i] + kMostDc > 2 * kMostDc) return false;
-    // The two bands take turns.
-    const int64_t to_other = p.band_rows() * p.pitch * (next_band_ % 2 ? -1 : 1);
-    for (int k = 0; k < p.h * p.v; k++) scan_.pair[pair++].samples += p.wanted ? to_other : 0;
     // Beyond its ends a row repeats its last sample.
     const bool has_neighbours = p.upsampling == Upsampling::kH2V1 || p.upsampling == Upsampling::kH2V2;
     if (!wanted || !p.wanted || !has_neighbours) continue;
@@ -202,7 +248,9 @@ bool BaselineDecoder::DecodeNextBand() {
       row[p.width] = row[p.width - 1];
     }
   }
+  SwapBands();
   next_band_++;
+  next_mcu_ += mcu_columns();
   return scan_.bits.position() <= scan_.bytes.filled();
 }
 

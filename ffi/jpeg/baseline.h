@@ -53,6 +53,33 @@ class BaselineDecoder {
   // Then each of its rows, once: the region's width of pixels, and no byte more. False: libjpeg-turbo has to do it all.
   bool NextRow(uint8_t* pixels);
 
+  // Of several decoders on one image (strips.h):
+  const Kernels& kernels() const { return kernels_; }
+  // Begins with the file of another one, for a part that is wanted of the same raster.
+  void Follow(const BaselineDecoder& other, const Region& region);
+  const Region& region() const { return region_; }
+  // What is decoded next. Its `byte` is found by going over what was read ahead; IsBefore says quickly whether it comes
+  // before a place in the file, or else it may be anywhere.
+  Checkpoint Here();
+  bool IsBefore(const uint8_t* place) const { return scan_.bytes.IsBefore(scan_.bits.position(), place); }
+  const uint8_t* end() const { return end_; }  // of the file
+  // Goes on from there.
+  void MoveTo(const Checkpoint& place);
+  // Skips over so many MCUs. False: damaged.
+  bool Skip(int mcus);
+  // Goes on from the first row of MCUs that begins there or behind it, which is not below FirstBand().
+  bool Enter(const Checkpoint& place);
+
+  // Rows of MCUs: how many MCUs each has, how many there are, the first one that the region needs, the first row of
+  // pixels that is had from one and those below, the one that is decoded next.
+  int mcu_columns() const { return scan_.mcu_columns; }
+  int bands() const { return bands_; }
+  int first_band() const { return first_band_; }
+  int FirstRowFrom(int band) const { return eighths_ ? band * v_max_ : (band + 1) * 8 * v_max_; }
+  int next_band() const { return next_band_; }
+  int next_row() const { return next_row_; }
+  int restart_interval() const { return header_.scans[0].restart_interval; }  // in MCUs; 0: none
+
  private:
   // A component's samples of two bands, which take turns: upsampling looks at the rows above and below.
   struct Plane {
@@ -83,6 +110,7 @@ class BaselineDecoder {
   void AllocateRows();
   void PlanEighths();
   bool DecodeNextBand();
+  void SwapBands();
   bool DecodeNextEighths();
   const uint8_t* RowOfEighths(int component, int y);
   const uint8_t* UpsampledRow(int component, int y);
@@ -98,7 +126,7 @@ class BaselineDecoder {
   bool eighths_ = false;
   EighthBlock eighth_block_[kMostBlocks];
   Region region_{};
-  int next_row_ = 0, next_band_ = 0, first_band_ = 0;
+  int next_row_ = 0, next_band_ = 0, first_band_ = 0, next_mcu_ = 0;
   Plane plane_[3];
   Tables tables_[3];
   int table_of_[3];

@@ -8,14 +8,17 @@ namespace jaxdali::jpeg {
 const uint8_t* ScanBytes::Start(const uint8_t* from, const uint8_t* end) {
   from_ = from;
   end_ = end;
-  filled_ = buffer_.get();
+  filled_ = buffer_.get() + kBehind;
   return Continue(filled_);
 }
 
 const uint8_t* ScanBytes::Continue(const uint8_t* at) {
   const int64_t kept = filled_ - at;  // at most kAhead: this is called beyond limit(), or before anything is there
-  std::memmove(buffer_.get(), at, static_cast<size_t>(kept));
-  uint8_t* to = buffer_.get() + kept;
+  uint8_t* const begin = buffer_.get() + kBehind;
+  std::memmove(begin - kBehind, at - kBehind, static_cast<size_t>(kBehind + kept));
+  uint8_t* to = begin + kept;
+  known_ = to;
+  known_place_ = from_;
   const uint8_t* stop = from_ + std::min(kPiece, end_ - from_);
   complete_ = false;
   while (from_ < stop) {
@@ -37,7 +40,15 @@ const uint8_t* ScanBytes::Continue(const uint8_t* at) {
   std::memset(to, 0, kAhead);
   // Of complete data no more than their zeros are read: the reader may look eight bytes ahead.
   limit_ = complete_ ? to + 8 : to - kAhead + 64;
-  return buffer_.get();
+  return begin;
+}
+
+const uint8_t* ScanBytes::Place(const uint8_t* at) {
+  int stuffed = 0;
+  for (const uint8_t* p = std::min(at, known_); p < std::max(at, known_); p++) stuffed += *p == 0xFF;
+  known_place_ += at - known_ + (at < known_ ? -stuffed : stuffed);
+  known_ = at;
+  return known_place_;
 }
 
 }  // namespace jaxdali::jpeg

@@ -13,7 +13,7 @@ class ScanBytes {
   // Bytes that can be read past limit() without a look at it: zeros where the data end.
   static constexpr int kAhead = 4608;
 
-  ScanBytes() : buffer_(new uint8_t[2 * kPiece + 2 * kAhead]) {}
+  ScanBytes() : buffer_(new uint8_t[kBehind + 2 * kPiece + 2 * kAhead]) {}
 
   // Begins with the data from `from` on; returns where they are read.
   const uint8_t* Start(const uint8_t* from, const uint8_t* end);
@@ -32,14 +32,21 @@ class ScanBytes {
   // Bytes of the file from that marker on.
   int64_t behind() const { return end_ - from_; }
 
+  // Where the file has the byte `at`, which lies at most kBehind before what was given to Continue. Quickest for one
+  // place after the other.
+  const uint8_t* Place(const uint8_t* at);
+  // That is before `place`, or else it may be anywhere.
+  bool IsBefore(const uint8_t* at, const uint8_t* place) const { return from_ - (filled_ - at) < place; }
+
  private:
-  static constexpr int64_t kPiece = 16384;
+  static constexpr int64_t kPiece = 16384, kBehind = 16;
 
   std::unique_ptr<uint8_t[]> buffer_;
   const uint8_t *from_ = nullptr, *end_ = nullptr;  // of the file, not copied yet
   uint8_t* filled_ = nullptr;                       // end of the data in the buffer
   const uint8_t* limit_ = nullptr;
   bool complete_ = false;
+  const uint8_t *known_ = nullptr, *known_place_ = nullptr;
 };
 
 }  // namespace jaxdali::jpeg

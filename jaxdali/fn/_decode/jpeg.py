@@ -61,7 +61,7 @@ def decode_jpeg(
       region: (y, x, height, width) of the part to decode, in pixels of the upright image; for a list one for all or a list of them.
         The pixels are the same as cut out of the whole image; what is above is only skipped over, what is below not read. None: all.
       adjust_orientation: apply the EXIF orientation.
-      num_threads: how many files are decoded at the same time.
+      num_threads: how many threads decode: different files, and parts of the same one where it is large and baseline (0.25 MB and more).
 
     Returns:
       uint8 ``[height, width, channels]``, or a list of these.
@@ -109,7 +109,7 @@ def decode_jpeg(
         info[:, Info.REGION_Y : Info.REGION_W + 1] = stored_windows(windows, orientation, stored)
 
     out = [np.empty(shape, np.uint8) for shape in output_shapes(info, output_type, adjust_orientation).tolist()]
-    pool = _cpu.pool_create(min(num_threads, max(1, len(files))))
+    pool = _cpu.pool_create(min(num_threads, sum(max(1, file.size // _cpu.BYTES_PER_THREAD) for file in files) or 1))
     try:
         codes = _cpu.decode_images(files, info, out, int(output_type), adjust_orientation, False, pool)
     finally:

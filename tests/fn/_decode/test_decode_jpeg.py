@@ -11,7 +11,7 @@ from jpeg_corpus import PHOTOS, SAMPLINGS
 from PIL import Image
 
 import jaxdali
-from jaxdali import types
+from jaxdali import _cpu, fn, types
 
 PHOTO = PHOTOS[0].read_bytes()
 
@@ -109,3 +109,60 @@ def test_errors():
         jaxdali.decode_jpeg(PHOTO, output_type=99)  # pyright: ignore[reportArgumentType, reportCallIssue]
     with pytest.raises(TypeError, match="str"):
         jaxdali.decode_jpeg("photo.jpg")  # pyright: ignore[reportArgumentType, reportCallIssue]
+
+
+def large(channels: int = 3, **options: object) -> bytes:
+    """A file that is worth several threads."""
+    grain = np.random.default_rng(1).integers(-20, 21, (1203, 1001, channels))
+    return encode(np.clip(picture(1203, 1001, channels) + grain, 0, 255).astype(np.uint8), "JPEG", quality=95, **options)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"subsampling": 2},
+        {"subsampling": 1, "optimize": True},
+        {"subsampling": 0},
+        {"channels": 1},
+        {"subsampling": 2, "restart_marker_rows": 1},
+        {"subsampling": 1, "restart_marker_blocks": 7},
+        {"subsampling": 2, "restart_marker_rows": 70},
+        {"progressive": True},  # left to libjpeg-turbo
+    ],
+)
+def test_threads_on_one_file(options: dict):
+    data = large(**options)
+    assert len(data) > 3 * _cpu.BYTES_PER_THREAD
+    want = by_pillow(data)
+    for threads in (2, 5):
+        np.testing.assert_array_equal(jaxdali.decode_jpeg(data, num_threads=threads), want)
+    np.testing.assert_array_equal(jaxdali.decode_jpeg(data, num_threads=4, region=(401, 100, 799, 700)), want[401:1200, 100:800])
+
+
+def test_threads_on_a_damaged_file():
+    data = bytearray(large())
+    for at in (len(data) // 3, len(data) * 3 // 4):
+        data[at : at + 3] = b"\x55\xaa\x12"
+        np.testing.assert_array_equal(jaxdali.decode_jpeg(data, num_threads=4), jaxdali.decode_jpeg(data))
+    with pytest.raises(ValueError, match="truncated"):
+        jaxdali.decode_jpeg(data[: len(data) // 2], num_threads=4)
+
+
+@pytest.mark.parametrize("dct_scaling", [False, True])
+def test_threads_of_a_pipeline(dct_scaling: bool):
+    files = [np.frombuffer(large(subsampling=s), np.uint8) for s in (0, 2)]
+
+    def run(num_threads: int, **options: object) -> list[np.ndarray]:
+        @jaxdali.pipeline_def(batch_size=2, num_threads=num_threads, seed=1, exec_pipelined=False, **options)
+        def define():
+            encoded = fn.external_source(lambda: files)
+            images = fn.decoders.image(encoded, dct_scaling=dct_scaling)
+            return fn.resize(images, size=(120, 90)), fn.rotate(fn.decoders.image(encoded), angle=7)
+
+        pipe = define()
+        outputs = [np.asarray(image) for output in pipe.run() for image in output]
+        pipe.close()
+        return outputs
+
+    for one, several in zip(run(1), run(6), strict=True):
+        np.testing.assert_array_equal(one, several)
