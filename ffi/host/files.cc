@@ -24,7 +24,7 @@ struct OpenFile {
   // size: what it must have.
   OpenFile(const std::string& path, int64_t size) {
     do {
-      fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+      fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);  // which waits for no pipe
     } while (fd < 0 && errno == EINTR);
     struct stat st;
     if (fd < 0 || fstat(fd, &st) != 0)

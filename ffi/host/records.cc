@@ -183,7 +183,8 @@ void RecordBatch::ScanFiles(const FileTable& table, const int64_t* stamps, const
       File& f = it->second;
       file = &f;
       struct stat st;
-      while (added && (f.fd = open(table.path(number).c_str(), O_RDONLY | O_CLOEXEC)) < 0 && errno == EINTR) {
+      while (added && (f.fd = open(table.path(number).c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) < 0 &&
+             errno == EINTR) {
       }
       if (f.fd >= 0 && added) open_.push_back(f.fd);
       if (added && (f.fd < 0 || fstat(f.fd, &st) != 0))
@@ -225,6 +226,8 @@ void RecordBatch::ScanFiles(const FileTable& table, const int64_t* stamps, const
   }
   pool->Run(static_cast<int>(jobs.size()) - 1, [&](int job) {
     RecordBytes::Window window;
+    const size_t records = static_cast<size_t>(runs[jobs[job + 1]] - runs[jobs[job]]);
+    pieces_[static_cast<size_t>(job)].reserve(records * static_cast<size_t>(layout_.fields));
     for (int k = jobs[job]; k < jobs[job + 1]; k++) {
       const int first = runs[k], last = runs[k + 1] - 1;
       const RecordPlace begin = parts_[static_cast<size_t>(first)].place, end = parts_[static_cast<size_t>(last)].place;
@@ -282,7 +285,8 @@ void RecordBatch::Fill(const std::vector<Target>& targets, ThreadPool* pool) {
     int bytes;
   };
   std::vector<Other> others;  // of which something does neither
-  ranges.reserve(parts_.size() * (targets.size() > 1 ? 2 : 1));
+  ranges.reserve(parts_.size());
+  copies.reserve(parts_.size());
   for (int i = 0; i < n(); i++) {
     if (!error(i).empty()) continue;
     for (const Target& t : targets) {

@@ -22,6 +22,7 @@ import os
 import queue
 import random
 import re
+import stat
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -144,9 +145,12 @@ class Store:
     # --- what there is ------------------------------------------------------------------------------------------
 
     def size(self, path: str) -> int:
-        """Bytes of a file. OSError where it can't be found out."""
+        """Bytes of a file. OSError where it can't be found out, or the path is that of something else."""
         if not is_url(path):
-            return os.stat(path).st_size
+            status = os.stat(path)
+            if not stat.S_ISREG(status.st_mode):
+                raise OSError(errno.EINVAL, "it is no regular file", path)  # a pipe has no size, and reading it may never end
+            return status.st_size
         return self.sizes([path])[0]
 
     def sizes(self, paths: Sequence[str]) -> list[int]:

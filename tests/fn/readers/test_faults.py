@@ -63,6 +63,15 @@ def test_no_permission_for_files(data_sets, name):
             assert re.search(rf"readers.{name}.*{top}/{name}.*Permission denied", e)
 
 
+@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir])
+@pytest.mark.parametrize("name", ["array_record", "mxnet", "parquet", "tfrecord", "webdataset", "zip"])
+def test_what_is_no_file_is_said_at_once(data_sets, tmp_path, name, make):
+    make(path := tmp_path / "x")
+    arguments = {k: [str(path)] if k in ("path", "paths") else v for k, v in data_sets(name).items()}
+    with pytest.raises(RuntimeError, match=f"{path}.*it is no regular file"):
+        Shards(name, arguments, 0, 1)
+
+
 # What may be wrong with a file, of which there is more than one in most data sets: (kind, which, where, value).
 KINDS = ["bit", "byte", "cut", "out", "twice", "zeros", "grow"]
 damage = st.tuples(st.sampled_from(KINDS), st.integers(0, 99), st.integers(0, 9999), st.integers(0, 255))
