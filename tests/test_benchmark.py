@@ -9,7 +9,7 @@ import pytest
 from jaxdali._run.meter import Measured
 from jaxdali.benchmark import _measure, _report
 from jaxdali.benchmark.__main__ import main
-from jaxdali.benchmark._definitions import find_images, of_user
+from jaxdali.benchmark._definitions import find_images, imagenet_train, of_user
 
 QUICK = ["--seconds", "0.01", "--rounds", "1", "--threads", "1,2", "--batch-sizes", "2,3"]
 
@@ -56,6 +56,15 @@ def test_a_pipeline_of_ones_own(tmp_path, capsys):
     run = _measure.measure(of_user(f"{tmp_path / 'mine.py'}:numbers", "unused"), 1, 3, 0.01, 0.0, lambda n: None)
     assert run.batches == 1  # there are four, and three are taken before
     assert {m.stage for m in run.rows} >= {"read", "host", "wait"}
+
+
+def test_the_consumer_works_from_the_first_batch(monkeypatch):
+    """So that batches are made ahead when the measurement begins, as in a long run."""
+    slept = []
+    monkeypatch.setattr(_measure.time, "sleep", slept.append)
+    make = imagenet_train([str(f) for f in sorted(places.PHOTOS.glob("*/*.jpg"))[:4]])
+    run = _measure.measure(make, 1, 2, 0.01, 0.25, lambda n: None)
+    assert slept.count(0.25) == 3 + run.batches
 
 
 @pytest.mark.parametrize(

@@ -53,7 +53,7 @@ def measure(make: Make, num_threads: int, batch_size: int, seconds: float, step:
     Args:
       make: the pipeline; step: seconds of the consumer's own work after each batch; tick: is told which fraction has gone by since.
     """
-    with _running(make, num_threads, batch_size) as pipeline:
+    with _running(make, num_threads, batch_size, step) as pipeline:
         before, cpu, start = pipeline.statistics(), _cpu_time(), time.perf_counter()
         times, last = [], start
         while last - start < seconds or len(times) < 2:
@@ -124,12 +124,13 @@ def _instructions(pipeline: Pipeline) -> dict[str, str]:
 
 
 @contextlib.contextmanager
-def _running(make: Make, num_threads: int, batch_size: int):
-    """A pipeline that has warmed up."""
+def _running(make: Make, num_threads: int, batch_size: int, step: float = 0.0):
+    """A pipeline that has warmed up, and made batches ahead while the consumer did its own work."""
     pipeline = make(num_threads=num_threads, batch_size=batch_size, enable_statistics=True)
     try:
         for _ in range(_WARM_UP):
             _take(pipeline)
+            time.sleep(step)
         yield pipeline
     finally:
         pipeline.close()
