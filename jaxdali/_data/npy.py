@@ -49,6 +49,8 @@ def _described(text: str) -> tuple[tuple[int, ...], bool, np.dtype]:
     if not (descr and order and shape):
         raise ValueError(f"its header does not describe an array of numbers: {text.strip()}")
     try:
+        if not re.fullmatch(r"[<>|=]?[A-Za-z?]\d*(\[\w+\])?", descr[1]):  # NumPy compiles texts with commas
+            raise TypeError(descr[1])
         dtype = np.dtype(descr[1])
     except TypeError as e:
         raise ValueError(f"{descr[1]!r} in its header is no type") from e
