@@ -61,6 +61,11 @@ class Operator:
                 cls._is_made = True
         return dataclasses.fields(cls)
 
+    @property
+    def constant(self) -> np.ndarray | None:
+        """What every sample of every batch is, where that is known from the definition."""
+        return None
+
     def arguments(self, ctx: HostContext | None, inputs: Sequence[Value]) -> Values:
         """The arguments that may come per sample, for a batch.
 

@@ -231,6 +231,7 @@ def _bound(step: Step, makers: Sequence[Step], where: Surroundings, steps: Mappi
             settings=where.settings,
             of_shards=of_shards,
             first_shape=first_shape,
+            constants=[m.op.constant for m in makers],
             on_host=all(m.stage == "host" for m in makers),
             in_branch=step.presence is not None,
         )

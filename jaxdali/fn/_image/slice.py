@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any, Literal, Unpack
 
 import numpy as np
@@ -32,7 +33,12 @@ class Slice(Bounded):
     normalized_shape: bool
 
     def bind(self, ctx: BuildContext, *specs: Spec) -> Operator:
-        return _OfVectors(slice=self) if ctx.stage == "cpu" and ctx.on_host and specs[0].ndim == 1 else self
+        if ctx.stage != "cpu" or not ctx.on_host or specs[0].ndim != 1:
+            return self
+        positional = len(specs) - len(self.args.inputs) == 3
+        extent = ctx.constants[2] if positional and self.out_of_bounds_policy != "trim_to_shape" else None
+        known = extent is not None and extent.size == 1 and extent.dtype.kind in "iu" and extent.item() >= 0
+        return _OfVectors(slice=self, extent=int(extent.item()) if known else None)
 
     def layout(self, image: Spec) -> str:
         return image.layout
@@ -98,20 +104,22 @@ class _OfVectors(HostOperator):
     """Vectors that the host has stay there: they are no images, but what other operators' arguments are made of."""
 
     slice: Slice
+    extent: int | None  # the same for all samples
 
     @property
     def name(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride]
         return self.slice.name
 
     def infer(self, *specs: Spec) -> tuple[Spec, ...]:
-        return self.slice.infer(*specs)
+        (spec,) = self.slice.infer(*specs)
+        return (spec if self.extent is None else dataclasses.replace(spec, shape=(self.extent,)),)
 
     def run(self, ctx: HostContext, *values: Value) -> tuple[Any, ...]:
         part = self.slice.setup(ctx, *values).params
         samples = []
         for i in range(ctx.N):
             x = values[0].sample(i)
-            at = part["start"][i, 0] + np.arange(part["extent"][i, 0])
+            at = part["start"][i, 0] + np.arange(part["extent"][i, 0] if self.extent is None else self.extent)
             inside = (at >= 0) & (at < len(x))  # all, where there is no fill
             taken = convert(np, np.full(len(at), part["fill"][i, 0] if "fill" in part else 0), ctx.spec.dtype)
             taken[inside] = convert(np, x[at[inside]], ctx.spec.dtype)

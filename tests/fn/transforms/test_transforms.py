@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from jaxdali import OperatorError, Pipeline, fn
+from jaxdali import OperatorError, Pipeline, SampleError, fn
 
 T = fn.transforms
 
@@ -90,3 +90,19 @@ def test_a_source_tells_the_dimensions(make, numbers):
 def test_bad_arguments(define, message):
     with pytest.raises((OperatorError, ValueError), match=message):
         matrix(define)
+
+
+def test_arguments_cut_out_of_vectors():
+    """As detection pipelines do: how many elements a slice has is known where its shape is a number."""
+    extents = [np.float32([10, 20, 3]), np.float32([30, 40, 3])]
+
+    def define():
+        x = fn.external_source(lambda: extents, batch=True)
+        height, width = (fn.slice(x, k, 1, axes=[0]) for k in (0, 1))
+        return T.crop(to_start=np.zeros(2, np.float32), to_end=fn.cat(width, height))
+
+    np.testing.assert_array_equal(matrix(define, 2), [[[20, 0, 0], [0, 10, 0]], [[40, 0, 0], [0, 30, 0]]])
+    with pytest.raises(
+        SampleError, match=r"slice .*sample 1: the window reaches outside.*\(1 \.\.\. 4\) reaches outside the sample of shape \(3,\)"
+    ):
+        matrix(lambda: fn.slice(fn.external_source(lambda: [np.arange(4), np.arange(3)], batch=True), 1, 3, axes=[0]), 2)
