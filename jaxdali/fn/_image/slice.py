@@ -37,8 +37,9 @@ class Slice(Bounded):
             return self
         positional = len(specs) - len(self.args.inputs) == 3
         extent = ctx.constants[2] if positional and self.out_of_bounds_policy != "trim_to_shape" else None
-        known = extent is not None and extent.size == 1 and extent.dtype.kind in "iu" and extent.item() >= 0
-        return _OfVectors(slice=self, extent=int(extent.item()) if known else None)
+        if extent is None or extent.size != 1 or extent.dtype.kind not in "iu" or extent.item() < 0:
+            return _OfVectors(slice=self, extent=None)
+        return _OfVectors(slice=self, extent=int(extent.item()))
 
     def layout(self, image: Spec) -> str:
         return image.layout
