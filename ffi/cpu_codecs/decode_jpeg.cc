@@ -37,10 +37,9 @@ bool Start(const uint8_t* data, int64_t size, const ImageInfo& info, const Decod
                                    : options.type == ImageType::kBgr ? jpeg::PixelFormat::kBgr
                                                                      : jpeg::PixelFormat::kRgb;
   if (!decoder->Start(data, size, format)) return false;
-  if (decoder->width() != info.width || decoder->height() != info.height) {
-    if ((decoder->width() + 7) / 8 != info.width || (decoder->height() + 7) / 8 != info.height) return false;
-    if (!decoder->UseEighths()) return false;
-  }
+  const unsigned scale =
+      ScaleTo(static_cast<unsigned>(decoder->width()), static_cast<unsigned>(decoder->height()), info);
+  if (scale != 1 && (scale != 8 || !decoder->UseEighths())) return false;
   if ((decoder->components() == 1) != (info.channels == 1)) return false;
   decoder->Select({info.region_y, info.region_x, info.region_h, info.region_w});
   return true;

@@ -27,15 +27,6 @@ struct JpegError {
   Status status;
 };
 
-// 1, 2, 4 or 8: the raster that is wanted is that part of the file's; 0: it is none of these.
-unsigned ScaleTo(unsigned width, unsigned height, const ImageInfo& info) {
-  for (unsigned scale = 1; scale <= 8; scale *= 2)
-    if ((width + scale - 1) / scale == static_cast<unsigned>(info.width) &&
-        (height + scale - 1) / scale == static_cast<unsigned>(info.height))
-      return scale;
-  return 0;
-}
-
 struct JpegSource {
   jpeg_source_mgr base;
   bool past_end;

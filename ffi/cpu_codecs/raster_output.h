@@ -63,6 +63,16 @@ class RasterOutput {
   std::vector<uint8_t> scratch_;
 };
 
+// 1, 2, 4 or 8: the raster that is wanted is that part of a JPEG file's, the largest of these that has its size; 0: it
+// is none of them.
+inline unsigned ScaleTo(unsigned width, unsigned height, const ImageInfo& info) {
+  for (unsigned scale = 1; scale <= 8; scale *= 2)
+    if ((width + scale - 1) / scale == static_cast<unsigned>(info.width) &&
+        (height + scale - 1) / scale == static_cast<unsigned>(info.height))
+      return scale;
+  return 0;
+}
+
 // JPEG comes from one of two decoders. False: it is for libjpeg-turbo, from the first row on.
 bool DecodeJpegByBaseline(const uint8_t* data, int64_t size, const ImageInfo& info, const DecodeOptions& options,
                           jpeg::BaselineDecoder* decoder, RasterOutput* out);

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 
+#include "ffi/common/block.h"
 #include "ffi/common/words.h"
 #include "ffi/cuda_jpeg/huffman.h"
 #include "ffi/cuda_jpeg/shard.h"

@@ -23,9 +23,7 @@ constexpr int64_t kMostAtOnce = int64_t{1} << 30;
 struct OpenFile {
   // size: what it must have.
   OpenFile(const std::string& path, int64_t size) {
-    do {
-      fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);  // which waits for no pipe
-    } while (fd < 0 && errno == EINTR);
+    fd = OpenToRead(path);
     struct stat st;
     if (fd < 0 || fstat(fd, &st) != 0)
       error = errno;
@@ -124,25 +122,55 @@ std::string FileTable::path(int64_t i) const {
   return !name.empty() && name[0] == '/' ? name : root_ + name;
 }
 
+int OpenToRead(const std::string& path) {
+  int fd;
+  do {
+    fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  } while (fd < 0 && errno == EINTR);
+  return fd;
+}
+
+namespace {
+std::atomic<int> g_kept_open{0};
+}  // namespace
+
+bool KeepsOpen() {
+  if (g_kept_open.fetch_add(1) < 256) return true;
+  g_kept_open--;
+  return false;
+}
+
+void KeepsNoLonger() { g_kept_open--; }
+
+void OpenFiles::Keep(int i, int fd) {
+  if (fd < 0) KeepsNoLonger();
+  descriptors_[static_cast<size_t>(i)] = fd;
+}
+
+int OpenFiles::Take(int i) {
+  if (static_cast<size_t>(i) >= descriptors_.size()) return -1;
+  const int fd = std::exchange(descriptors_[static_cast<size_t>(i)], -1);
+  if (fd >= 0) KeepsNoLonger();
+  return fd;
+}
+
 OpenFiles::~OpenFiles() {
-  for (int fd : descriptors_)
-    if (fd >= 0) close(fd);
+  for (int i = 0; i < static_cast<int>(descriptors_.size()); i++)
+    if (int fd = Take(i); fd >= 0) close(fd);
 }
 
 void FileSizes(const FileTable& table, const int64_t* index, int n, int64_t* sizes, int32_t* error, OpenFiles* opened,
                ThreadPool* pool) {
-  opened->descriptors_.assign(static_cast<size_t>(std::min(n, OpenFiles::kMost)), -1);
+  opened->descriptors_.assign(static_cast<size_t>(n), -1);
   pool->Run(n, [&](int i) {
     const std::string path = table.path(index[i]);
     struct stat st;
     sizes[i] = 0;
     error[i] = 0;
     int fd = -1;
-    if (i < OpenFiles::kMost) {
-      do {
-        fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);  // which waits for no pipe
-      } while (fd < 0 && errno == EINTR);
-      opened->descriptors_[static_cast<size_t>(i)] = fd;
+    if (KeepsOpen()) {
+      fd = OpenToRead(path);
+      opened->Keep(i, fd);
     }
     if ((fd >= 0 ? fstat(fd, &st) : stat(path.c_str(), &st)) != 0)
       error[i] = errno;
@@ -162,10 +190,7 @@ void FileHeads(const FileTable& table, const int64_t* index, int n, uint8_t* hea
     error[i] = 0;
     uint8_t* const to = heads + i * head;
     std::fill(to, to + head, uint8_t{0});
-    int fd;
-    do {
-      fd = open(table.path(index[i]).c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);  // which waits for no pipe
-    } while (fd < 0 && errno == EINTR);
+    const int fd = OpenToRead(table.path(index[i]));
     struct stat st;
     if (fd < 0 || fstat(fd, &st) != 0)
       error[i] = errno;
@@ -182,21 +207,24 @@ void FileHeads(const FileTable& table, const int64_t* index, int n, uint8_t* hea
 void ReadFiles(const FileTable& table, const int64_t* index, int n, uint8_t* data, const int64_t* starts,
                const int64_t* sizes, int32_t* error, OpenFiles* opened, ThreadPool* pool) {
   std::vector<int64_t> cost(sizes, sizes + n);
+  auto read = [&](int i) {
+    OpenFile file(table.path(index[i]), sizes[i]);
+    error[i] = file.error != 0 ? file.error : ReadAt(file.fd, 0, data + starts[i], sizes[i]);
+  };
   pool->Run(
       n,
       [&](int i) {
-        if (error[i] != 0) return;
-        if (static_cast<size_t>(i) < opened->descriptors_.size() && opened->descriptors_[static_cast<size_t>(i)] >= 0) {
-          int& fd = opened->descriptors_[static_cast<size_t>(i)];
-          error[i] = ReadWhole(fd, data + starts[i], sizes[i]);
+        const int fd = opened->Take(i);
+        if (fd >= 0) {
+          if (error[i] == 0) error[i] = ReadWhole(fd, data + starts[i], sizes[i]);
           close(fd);
-          fd = -1;
-          return;
+        } else if (error[i] == 0) {
+          read(i);
         }
-        OpenFile file(table.path(index[i]), sizes[i]);
-        error[i] = file.error != 0 ? file.error : ReadAt(file.fd, 0, data + starts[i], sizes[i]);
       },
       LargestFirst(cost));
+  for (int i = 0; i < n; i++)  // now that all of the batch are closed
+    if (error[i] == EMFILE || error[i] == ENFILE) read(i);
 }
 
 void ReadFilesBehind(const FileTable& table, const int64_t* index, int n, const std::string& head, uint8_t* data,

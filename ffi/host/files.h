@@ -24,6 +24,14 @@ class FileTable {
   std::vector<int64_t> ends_;
 };
 
+// A descriptor, or -1 and errno. Waits for no pipe.
+int OpenToRead(const std::string& path);
+
+// Whether one more file may stay open for a batch: all batches of the process keep 256, of 1024 that it may have, as a
+// rule. Each yes is given back.
+bool KeepsOpen();
+void KeepsNoLonger();
+
 inline constexpr int32_t kSizeChanged = -1;
 inline constexpr int32_t kOtherHead = -2;
 
@@ -45,7 +53,7 @@ void ForEachPart(std::vector<FileRange>* ranges, ThreadPool* pool,
 // Reads ranges of an open file, which are sorted; those that lie close together with one call.
 void ReadNeighbours(int fd, FileRange* begin, FileRange* end);
 
-// The files of a batch between `FileSizes` and `ReadFiles`: the first ones stay open, so that these are found once.
+// The files of a batch between `FileSizes` and `ReadFiles`: some stay open, so that these are found once.
 class OpenFiles {
  public:
   OpenFiles() = default;
@@ -57,7 +65,9 @@ class OpenFiles {
   friend void FileSizes(const FileTable&, const int64_t*, int, int64_t*, int32_t*, OpenFiles*, ThreadPool*);
   friend void ReadFiles(const FileTable&, const int64_t*, int, uint8_t*, const int64_t*, const int64_t*, int32_t*,
                         OpenFiles*, ThreadPool*);
-  static constexpr int kMost = 256;  // a process may have 1024, as a rule
+  void Keep(int i, int fd);
+  int Take(int i);  // -1: it is not open
+
   std::vector<int> descriptors_;
 };
 

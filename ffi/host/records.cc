@@ -1,6 +1,5 @@
 #include "ffi/host/records.h"
 
-#include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -115,7 +114,10 @@ RecordBatch::RecordBatch(const RecordLayout& layout, int n)
       infos_(static_cast<size_t>(n) * fields_) {}
 
 RecordBatch::~RecordBatch() {
-  for (int fd : open_) close(fd);
+  for (int fd : open_) {
+    close(fd);
+    KeepsNoLonger();
+  }
 }
 
 const std::string& RecordBatch::error(int i) const {
@@ -162,12 +164,26 @@ void RecordBatch::ScanFiles(const FileTable& table, const int64_t* stamps, const
                             const std::vector<Extents>& parts, ThreadPool* pool) {
   struct File {
     int fd = -1;
+    bool is_open = true;
     std::string error;
+  };
+  const auto open_checked = [&](int64_t number, std::string* error) {
+    const int fd = OpenToRead(table.path(number));
+    struct stat st;
+    if (fd < 0 || fstat(fd, &st) != 0)
+      *error = std::strerror(errno);
+    else if (st.st_size != stamps[2 * number] ||
+             st.st_mtim.tv_sec * int64_t{1000000000} + st.st_mtim.tv_nsec != stamps[2 * number + 1])
+      *error = "the file has changed since the pipeline was built";
+    return fd;
   };
   std::map<int64_t, File> files;  // each is opened once a batch: so that what changed or went away is seen
   const int all = static_cast<int>(parts_.size());
   const bool parsed = layout_.format != RecordFormat::kBytes && layout_.format != RecordFormat::kTarMember;
-  const auto small = [&](int r) { return parsed && parts_[static_cast<size_t>(r)].place.size <= kSmall; };
+  const auto small = [&](int r) {  // is held; so are those whose file does not stay open
+    const Part& s = parts_[static_cast<size_t>(r)];
+    return s.file >= 0 || (parsed && s.place.size <= kSmall);
+  };
   const auto good = [&](int r) { return parts_[static_cast<size_t>(r)].error.empty(); };
   std::vector<int> runs;  // where each begins: of small records one behind the other, which are read at once
   std::vector<int> jobs;  // where each begins in `runs`: large records share a window, all a list of pieces
@@ -182,19 +198,17 @@ void RecordBatch::ScanFiles(const FileTable& table, const int64_t* stamps, const
       auto [it, added] = files.try_emplace(number);
       File& f = it->second;
       file = &f;
-      struct stat st;
-      while (added && (f.fd = open(table.path(number).c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) < 0 &&
-             errno == EINTR) {
+      if (added) f.fd = open_checked(number, &f.error);
+      if (added && f.fd >= 0 && KeepsOpen()) {
+        open_.push_back(f.fd);
+      } else if (added && f.fd >= 0) {
+        close(std::exchange(f.fd, -1));
+        f.is_open = false;
       }
-      if (f.fd >= 0 && added) open_.push_back(f.fd);
-      if (added && (f.fd < 0 || fstat(f.fd, &st) != 0))
-        f.error = std::strerror(errno);
-      else if (added && (st.st_size != stamps[2 * number] ||
-                         st.st_mtim.tv_sec * int64_t{1000000000} + st.st_mtim.tv_nsec != stamps[2 * number + 1]))
-        f.error = "the file has changed since the pipeline was built";
     }
     const int64_t end = stamps[2 * number];
     s.place = {nullptr, file->fd, extent[0], extent[1], end};
+    if (!file->is_open) s.file = number;
     if (Absent(layout_, s.place.size)) {
       s.place.offset = 0;
     } else if (!file->error.empty()) {
@@ -204,7 +218,7 @@ void RecordBatch::ScanFiles(const FileTable& table, const int64_t* stamps, const
                 " bytes: the index is of another file, or the file is truncated";
     }
     const Part* before = r > 0 && good(r) && small(r) && good(r - 1) && small(r - 1) ? &s - 1 : nullptr;
-    const bool goes_on = before != nullptr && s.place.fd == before->place.fd &&
+    const bool goes_on = before != nullptr && s.file < 0 && s.place.fd == before->place.fd &&
                          s.place.offset == before->place.offset + before->place.size && bytes < kAtOnce;
     if (!goes_on) {
       const int k = static_cast<int>(runs.size());
@@ -237,15 +251,17 @@ void RecordBatch::ScanFiles(const FileTable& table, const int64_t* stamps, const
         Part& s = parts_[static_cast<size_t>(r)];
         if (!s.error.empty() || Absent(layout_, s.place.size)) continue;
         if (small(r)) {
-          if (int e = together ? 0 : ReadAt(s.place.fd, s.place.offset, places[r], s.place.size)) {
-            s.error = Why(e);
-            continue;
-          }
+          const int fd = s.file >= 0 ? open_checked(s.file, &s.error) : s.place.fd;
+          if (s.error.empty() && !together)
+            if (int e = ReadAt(fd, s.place.offset, places[r], s.place.size)) s.error = Why(e);
+          if (s.file >= 0 && fd >= 0) close(fd);
+          if (!s.error.empty()) continue;
           s.place.data = places[r];
         }
-        uint8_t& checked = parts[static_cast<size_t>(r % layout_.parts)].checked[index[r / layout_.parts]];
-        Parse(r, job, checked, &window);
-        checked = s.error.empty();
+        // Of the list: other threads and batches may have the same record.
+        uint8_t* const checked = parts[static_cast<size_t>(r % layout_.parts)].checked + index[r / layout_.parts];
+        Parse(r, job, __atomic_load_n(checked, __ATOMIC_RELAXED), &window);
+        __atomic_store_n(checked, static_cast<uint8_t>(s.error.empty()), __ATOMIC_RELAXED);
       }
     }
   });
@@ -319,9 +335,12 @@ void RecordBatch::Fill(const std::vector<Target>& targets, ThreadPool* pool) {
   CopyAll(copies, pool);
   for (const FileRange& r : ranges)
     if (r.error) parts_[static_cast<size_t>(r.id)].error = Why(r.error);
-  pool->Run(static_cast<int>(others.size() + kTogether - 1) / kTogether, [&](int job) {
-    for (size_t k = static_cast<size_t>(job) * kTogether; k < std::min(others.size(), (job + size_t{1}) * kTogether);
-         k++)
+  std::vector<size_t> jobs;  // those of one part, which share its error, are in one
+  for (size_t k = 0; k < others.size(); k++)
+    if (k == 0 || (k - jobs.back() >= kTogether && others[k].part != others[k - 1].part)) jobs.push_back(k);
+  jobs.push_back(others.size());
+  pool->Run(static_cast<int>(jobs.size()) - 1, [&](int job) {
+    for (size_t k = jobs[static_cast<size_t>(job)]; k < jobs[static_cast<size_t>(job) + 1]; k++)
       Convert(others[k].part, others[k].field, others[k].to, others[k].bytes);
   });
 }

@@ -73,6 +73,7 @@ class RecordBatch {
  private:
   struct Part {
     RecordPlace place;
+    int64_t file = -1;                  // which is opened to read the record and no longer; -1: it stays open
     int job = 0, first = 0, count = 0;  // its pieces: `count` of pieces_[job]
     std::string error;
     // Whether a piece goes from the file to its place as it is.

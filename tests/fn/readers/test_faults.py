@@ -3,11 +3,15 @@
 import collections
 import dataclasses
 import gc
+import io
 import os
 import pathlib
 import re
+import resource
 import shutil
+import tarfile
 import tempfile
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -70,6 +74,36 @@ def test_what_is_no_file_is_said_at_once(data_sets, tmp_path, name, make):
     arguments = {k: [str(path)] if k in ("path", "paths") else v for k, v in data_sets(name).items()}
     with pytest.raises(RuntimeError, match=f"{path}.*it is no regular file"):
         Shards(name, arguments, 0, 1)
+
+
+@pytest.fixture
+def few_descriptors():
+    """As many more as three hundred files take."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir("/proc/self/fd")) + 300, hard))
+    yield
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+@pytest.mark.parametrize("name", ["file", "webdataset"])
+def test_a_batch_of_more_files_than_a_process_may_open(tmp_path, pool, few_descriptors, name):
+    n, sizes = 400, [100, 40_000]  # the second is read when its place is known
+    content = [bytes([i % 251]) * sizes[i % 2] for i in range(n)]
+    for i, data in enumerate(content):
+        if name == "file":
+            (tmp_path / f"{i:03}").write_bytes(data)
+        else:
+            with tarfile.open(tmp_path / f"{i:03}.tar", "w") as f:
+                member = tarfile.TarInfo("a.x")
+                member.size = len(data)
+                f.addfile(member, io.BytesIO(data))
+    files = sorted(map(str, tmp_path.iterdir()))
+
+    with warnings.catch_warnings(action="ignore"):  # indices are made
+        shards = Shards(name, {"files": files} if name == "file" else {"paths": files, "ext": ["x"]}, pool, 4)
+    found = [record[0] for rows in shards.read(n // 4) for _, _, record in rows]
+    shards.close()
+    assert found == content
 
 
 # What may be wrong with a file, of which there is more than one in most data sets: (kind, which, where, value).
