@@ -32,6 +32,7 @@ DALI = {
     "math": "abs acos acosh asin asinh atan atan2 atanh cbrt ceil clamp cos cosh exp fabs floor fpow log log10 log2 max min pow rsqrt sin "
     "sinh sqrt tan tanh",
     "backend": "TensorCPU TensorGPU TensorListCPU TensorListGPU",
+    "data_node": "DataNode newaxis",
     "tensors": "TensorCPU TensorGPU TensorListCPU TensorListGPU",
     "tfrecord": "FixedLenFeature VarLenFeature float32 int64 string",
     "pipeline": "DataNode OperatorConcurrency Pipeline StreamPolicy do_not_convert experimental pipeline_def",
