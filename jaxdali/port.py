@@ -418,8 +418,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for text in unread:
         print(f"can't be read: {text}")
     if not args.lines and (using or not unread):
-        of = f"{len(using)} of {len(files)} files use DALI, {len(using) - len(bad)} of them only what is here. " if len(files) > 1 else ""
-        print(of + (f"{summary(uses)}." if using else "" if of else "It does not use DALI."))
+        if not using:
+            print("It does not use DALI." if len(files) == 1 else f"None of {len(files)} files uses DALI.")
+        else:
+            of = f"{len(using)} of {len(files)} files use DALI, {len(using) - len(bad)} of them only what is here. "
+            print(f"{of if len(files) > 1 else ''}{summary(uses)}.")
     return int(bool(bad or unread))
 
 

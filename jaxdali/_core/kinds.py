@@ -194,7 +194,7 @@ def member_kind(kind: type[enum.IntEnum], allowed: Sequence[Any]) -> Kind:
             raise ValueError
         return member
 
-    names = ", ".join(m.name for m in allowed)
+    names = ", ".join(f"types.{m.name}" for m in allowed)
     return Kind(f"one of {names}", f"of {names}", convert, int, tuple(map(int, allowed)))
 
 

@@ -268,6 +268,11 @@ class Declaration:
         lengths = set()
         for i, x in enumerate(inputs):
             if isinstance(x, (list, tuple)) and _holds_nodes(x):
+                if isinstance(x, tuple) and all(map(is_node, x)):
+                    raise ArgumentTypeError(
+                        f"{self.name}: input {i} must be a DataNode, got {len(x)} of them in a tuple: unpack what has several outputs, "
+                        "as in `a, b = fn.readers.file(...)`"
+                    )
                 if isinstance(x, tuple) or not all(map(is_node, x)):
                     raise ArgumentTypeError(f"{self.name}: input {i} must be a DataNode, or a list of nothing but DataNodes, got {x!r}")
                 lengths.add(len(x))

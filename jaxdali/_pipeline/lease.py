@@ -168,6 +168,12 @@ def own_places(pipelines: Sequence[Pipeline]) -> list[Shards]:
     return [Shards.single(p._device) for p in pipelines]
 
 
+def reads_the_same(pipeline: Pipeline, other: Pipeline, reader: str) -> bool:
+    """Whether the reader of this name is one call with the same arguments in both."""
+    first, second = ([n.op for n in p._graph.nodes if n.name == reader] for p in (pipeline, other))
+    return bool(first) and first == second
+
+
 def num_outputs(pipeline: Pipeline) -> int:
     """How many outputs its definition returns."""
     return len(pipeline._graph.outputs)

@@ -249,6 +249,10 @@ def _bound(step: Step, makers: Sequence[Step], where: Surroundings, steps: Mappi
         # In DALI whatever an operator has to say about its inputs is a RuntimeError.
         kind = type(e) if isinstance(e, RuntimeError) else InputTypeError if isinstance(e, TypeError) else ArgumentError
         raise kind(f"{op.name} (created at {node.where}): {e}") from e
+    except Exception as e:
+        if isinstance(op, SourceOperator):
+            e.add_note(f"in {op.name} (created at {node.where})")
+        raise
     eager = isinstance(op, EagerOperator)
     on_host = eager or (isinstance(op, HostOperator) and not isinstance(op, ProgramOperator))
     phase = max((m.phase + (eager and m.stage != "host") for m in (*makers, *asked)), default=0)

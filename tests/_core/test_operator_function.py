@@ -193,7 +193,7 @@ def test_lists_of_inputs():
         one = fn.cast([a], dtype=types.INT32)
         assert isinstance(one, DataNode)
         for wrong, text in (
-            ((a, b), "input 0 must be a DataNode, or a list of nothing but DataNodes"),
+            ((a, b), "input 0 must be a DataNode, got 2 of them in a tuple: unpack"),
             ([[a], b], "list of nothing but DataNodes"),
             ([a, 3], "list of nothing but DataNodes"),
         ):

@@ -383,7 +383,7 @@ def test_damaged_states(files):
         it.set_state(state)
     with pytest.raises(RuntimeError, match="closed"):
         it.set_state(state)
-    with pytest.raises(TypeError, match="must be bytes"):
+    with pytest.raises(TypeError, match="must be a list of bytes"):
         make(files)(checkpoints=[5])
 
 

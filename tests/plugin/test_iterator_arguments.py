@@ -126,6 +126,19 @@ def test_wrong_use_of_data_iterator(files):
         data_iterator(file_contents, ["x", "x"], reader_name="reader")(files, batch_size=2)
 
 
+def test_shards_that_read_the_same_are_warned_of(files):
+    def define(num_shards, shard_id):
+        shard = {"num_shards": num_shards, "shard_id": shard_id} if passed_on else {}
+        return file_contents(files, **shard)
+
+    make = data_iterator(define, ["x"], reader_name="reader", sharding=shardings.of_batch(2))
+    passed_on = True
+    make(batch_size=2).close()  # warnings are errors
+    passed_on = False
+    with pytest.warns(UserWarning, match="define: the reader 'reader' is the same for all 2 shards, which so get the same data"):
+        make(batch_size=2).close()
+
+
 def test_graphs_of_shards_must_agree(files):
     @data_iterator(output_map=["x"], reader_name="reader", sharding=shardings.of_batch(2))
     def differing(num_shards, shard_id):

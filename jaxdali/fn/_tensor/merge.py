@@ -165,9 +165,8 @@ class Logical(HostOperator):
         of_numbers = self.expression in ("if", "not")
         if x.ndim or not (of_numbers or x.dtype == np.bool_):
             what, kind = f"the {self.side} side" if self.side else "what it asks", "a number" if of_numbers else "a truth value (bool)"
-            raise InputTypeError(
-                f"{what} must be {kind} for each sample, got {x.ndim}-D values of type {x.dtype}: compare, cast or reduce them"
-            )
+            how = "take an element (x[0]), or reduce them" if x.ndim else "compare or cast them"
+            raise InputTypeError(f"{what} must be {kind} for each sample, got {x.ndim}-D values of type {x.dtype}: {how}")
         return (x if self.expression == "if" else Spec(np.dtype(np.bool_), 0, ()),)
 
     def compute(self, N: int, *specs: Spec) -> Callable[..., np.ndarray]:

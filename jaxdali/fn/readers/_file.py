@@ -104,7 +104,7 @@ class ReadFile(Reader):
             raise RuntimeError(
                 f"file_root {root} has no sub-directories"
                 + ("" if filters is None else f" that match dir_filters {list(as_list(filters))}")
-                + ": each class's files must be in a directory of their own"
+                + ": each class's files must be in a directory of their own; files without classes are given as files=[...]"
             )
         names = [name for found in classes for name in found]
         if not names:

@@ -6,6 +6,7 @@ import dataclasses
 import functools
 import inspect
 import secrets
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING as _TYPE_CHECKING
 from typing import Any
@@ -22,7 +23,7 @@ from ..._iterator.base import BaseIterator
 from ..._iterator.options import LastBatchPolicy, list_of
 from ..._pipeline.arguments import whole
 from ..._pipeline.checkpoint import for_pipelines
-from ..._pipeline.lease import lease, own_places
+from ..._pipeline.lease import lease, own_places, reads_the_same
 from ..._pipeline.pipeline import Pipeline
 from ..._pipeline.pipeline_def import name_of, pipeline_def, split_arguments
 from ..._run.sharding import Shards, assemble
@@ -296,6 +297,10 @@ def iterator_factory(
         if begin is not None and not own and "checkpoints" in kwargs:
             raise TypeError(f"{name_of(function)}: checkpoints is given to data_iterator already")
         checkpoints = begin if own else kwargs.pop("checkpoints", begin)
+        if checkpoints is not None and not (isinstance(checkpoints, (list, tuple)) and all(isinstance(c, bytes) for c in checkpoints)):
+            raise TypeError(
+                f"{name_of(function)}: checkpoints must be a list of bytes, as checkpoints() returns it, got {checkpoints!r:.100}"
+            )
         if conditionals:
             kwargs.setdefault("enable_conditionals", True)
         iterator = cls.__new__(cls)
@@ -330,6 +335,12 @@ def iterator_factory(
         for i, device, start in zip(shards.ids, shards.primaries, starts):
             place = {"device_id": local.index(device)} if device in local else {}
             pipelines.append(factory(*args, **common, **place, **_from(start), num_shards=shards.num, shard_id=i))
+        if len(pipelines) > 1 and placed.reader_name is not None and reads_the_same(*pipelines[:2], placed.reader_name):
+            warnings.warn(
+                f"{name_of(function)}: the reader {placed.reader_name!r} is the same for all {shards.num} shards, which so get the same "
+                "data: pass num_shards and shard_id on to it",
+                stacklevel=2,
+            )
         iterator._begin(pipelines, [shards], placed, shards, stacked=devices is not None)
         return iterator
 
