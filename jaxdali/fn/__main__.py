@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import ast
 import difflib
+import enum
 import inspect
 import re
 import signal
@@ -42,9 +44,9 @@ def placements(operator: Callable[..., Any]) -> list[str]:
     return [] if device is None else re.findall(r"[\"'](\w+)[\"']", str(device.annotation))
 
 
-def table() -> str:
-    """All operators, a row each."""
-    found = operators()
+def table(of: str | None = None) -> str:
+    """The operators, a row each: all, or those of a group."""
+    found = {name: x for name, x in operators().items() if of in (None, group(name, x))}
     width = max(map(len, found))
     rows, before = [], ""
     for name, operator in sorted(found.items(), key=lambda item: (group(*item), item[0])):
@@ -52,8 +54,16 @@ def table() -> str:
             before = group(name, operator)
             rows += [f"\n{before}"]
         where = " ".join(placements(operator))
-        rows.append(f"  {name:<{width}}  {where:<9}  {(operator.__doc__ or '').partition(chr(10))[0]}".rstrip())
+        rows.append(f"  {name:<{width}}  {where:<13}  {(operator.__doc__ or '').partition(chr(10))[0]}".rstrip())
     return "\n".join(rows).strip()
+
+
+def expected(annotation: Any) -> str:
+    """An annotation without limits, which stand in the docstring."""
+    text = str(annotation)
+    parsed = ast.parse(text, mode="eval").body
+    limited = isinstance(parsed, ast.Subscript) and ast.unparse(parsed.value) == "Annotated" and isinstance(parsed.slice, ast.Tuple)
+    return ast.unparse(parsed.slice.elts[0]) if limited else text
 
 
 def describe(name: str) -> str:
@@ -66,7 +76,8 @@ def describe(name: str) -> str:
             named = True
             lines.append("*")
         star = "*" if p.kind is p.VAR_POSITIONAL else ""
-        lines.append(f"{star}{p.name}: {p.annotation}" + ("" if p.default is p.empty else f" = {p.default!r}"))
+        default = f"types.{p.default.name}" if isinstance(p.default, enum.Enum) else repr(p.default)
+        lines.append(f"{star}{p.name}: {expected(p.annotation)}" + ("" if p.default is p.empty else f" = {default}"))
     arguments = "".join(f"    {line},\n" for line in lines)
     return f"fn.{name}(\n{arguments}) -> {signature.return_annotation}\n\n{inspect.getdoc(operator)}"
 
@@ -74,16 +85,20 @@ def describe(name: str) -> str:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Prints one or the other. Returns 1 where there is no such operator."""
     parser = argparse.ArgumentParser("python -m jaxdali.fn", description="The operators, or the help of some of them.")
-    parser.add_argument("operator", nargs="*", help='as in a script: "resize", "readers.file"')
+    parser.add_argument("operator", nargs="*", help='as in a script: "resize", "readers.file"; or a group: "random"')
     names = [n.removeprefix("fn.") for n in parser.parse_args(arguments).operator]
     if not names:
         print(table())
+    groups = {group(*item) for item in operators().items()}
     for name in names:
-        if name not in operators():
+        if name in groups and name not in operators():
+            print(table(name))
+        elif name not in operators():
             close = difflib.get_close_matches(name, operators(), 3)
             print(f"there is no operator {name!r}" + (f"; there is {', '.join(close)}" if close else ""), file=sys.stderr)
             return 1
-        print(describe(name))
+        else:
+            print(describe(name))
     return 0
 
 

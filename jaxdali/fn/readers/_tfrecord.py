@@ -99,6 +99,8 @@ def tfrecord(
 ) -> dict[str, DataNode]:
     """Reads features of the examples in TFRecord files.
 
+    Differs from DALI: checksums (CRC) are compared when a record is read first; one that differs, zeros too, is an error of its record.
+
     Args:
       path: of the TFRecord files, which are read one after another.
       index_path: of their indices, one for each, as ``python -m jaxdali.index`` (or DALI's tfrecord2idx) writes them. One that is not given
