@@ -61,9 +61,10 @@ def table(of: str | None = None) -> str:
 def expected(annotation: Any) -> str:
     """An annotation without limits, which stand in the docstring."""
     text = str(annotation)
-    parsed = ast.parse(text, mode="eval").body
-    limited = isinstance(parsed, ast.Subscript) and ast.unparse(parsed.value) == "Annotated" and isinstance(parsed.slice, ast.Tuple)
-    return ast.unparse(parsed.slice.elts[0]) if limited else text
+    match ast.parse(text, mode="eval").body:
+        case ast.Subscript(ast.Name("Annotated"), ast.Tuple([first, *_])):
+            return ast.unparse(first)
+    return text
 
 
 def describe(name: str) -> str:

@@ -335,7 +335,7 @@ def iterator_factory(
         for i, device, start in zip(shards.ids, shards.primaries, starts):
             place = {"device_id": local.index(device)} if device in local else {}
             pipelines.append(factory(*args, **common, **place, **_from(start), num_shards=shards.num, shard_id=i))
-        if len(pipelines) > 1 and placed.reader_name is not None and reads_the_same(*pipelines[:2], placed.reader_name):
+        if len(pipelines) > 1 and placed.reader_name is not None and reads_the_same(pipelines[0], pipelines[1], placed.reader_name):
             warnings.warn(
                 f"{name_of(function)}: the reader {placed.reader_name!r} is the same for all {shards.num} shards, which so get the same "
                 "data: pass num_shards and shard_id on to it",
