@@ -86,7 +86,7 @@ def test_color_spaces(samples):
         (lambda x: fn.color_space_conversion(x, image_type=types.GRAY, output_type=types.RGB), "must have 1 channel"),
         (
             lambda x: fn.color_space_conversion(x, image_type=types.ANY_DATA, output_type=types.RGB),
-            "argument image_type must be one of RGB",
+            "argument image_type must be one of types.RGB",
         ),
         (lambda x: fn.color_space_conversion(fn.cast(x, dtype=types.FLOAT), image_type=types.RGB, output_type=types.BGR), "must be uint8"),
     ],

@@ -244,7 +244,7 @@ def test_errors():
         (lambda a, x: warp(a, matrix=[1.0] * 9, border_mode="none"), "argument border_mode must be one of 'constant'"),
         (lambda a, x: warp(a, matrix=[0.0] * 9, inverse_map=False), "sample 0.*: the matrix must have an inverse"),
         (lambda a, x: fn.sphere(fn.cast(a, dtype=types.INT64)), "sphere.*: the input must be uint8, .*, got int64"),
-        (lambda a, x: fn.water(a, interp_type=CUBIC), "water: argument interp_type must be one of INTERP_NN, INTERP_LINEAR"),
+        (lambda a, x: fn.water(a, interp_type=CUBIC), "water: argument interp_type must be one of types.INTERP_NN, types.INTERP_LINEAR"),
         (lambda a, x: fn.grid_mask(a, tile=0), "grid_mask: argument tile must be .* at least 1"),
         (lambda a, x: fn.jitter(fn.transpose(a, perm=[2, 0, 1])), "jitter.*: the input must have layout HWC, FHWC"),
         (lambda a, x: remap(a, x, fn.cast(x, dtype=types.INT32)), "the maps must be float32, got int32"),

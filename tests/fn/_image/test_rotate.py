@@ -199,7 +199,7 @@ def test_sequences_of_volumes():
     [
         ((3, 8, 9), "CHW", {}, "layout"),
         ((8, 9), "", {}, "2-D data without a layout"),
-        ((8, 9, 3), "HWC", {"interp_type": types.INTERP_CUBIC}, "one of INTERP_LINEAR, INTERP_NN"),
+        ((8, 9, 3), "HWC", {"interp_type": types.INTERP_CUBIC}, "one of types.INTERP_LINEAR, types.INTERP_NN"),
         ((8, 9, 3), "HWC", {"dtype": types.INT16}, "uint8 to int16"),
         ((8, 9, 3), "HWC", {"size": 5}, "size must have 2 numbers"),
         ((8, 9, 3), "HWC", {"size": (5, 0)}, "size must be .* above 0"),
