@@ -182,7 +182,7 @@ def test_each_sample_once_though_shuffled_without_a_seed(seen, case, num_slices,
             drawn += [r for holders in by_name["drawn"].values() for r in holders[0]]
             ids += here
         assert sorted(ids) == list(range(32))
-    assert len(set(drawn)) == 64
+    assert len(set(drawn)) >= 63  # of 64 two may be equal by chance, of 2^24 numbers
 
 
 @pytest.mark.parametrize(("case", "local"), [("flat", 4), ("crossing", 4), ("inside", 2)])
