@@ -27,6 +27,7 @@ from ..._cpu import Format, Info, Status
 from .._image.resize import Resize, output_spec
 from . import pillow as _pillow
 from .cache import CacheOptions, CacheUse, digest
+from .foreign import known_as
 
 OUTPUT_TYPES = tuple(types.DALIImageType)
 DTYPES = tuple(np.dtype(t) for t in (np.uint8, np.int8, np.uint16, np.int16, np.uint32, np.int32, np.float16, np.float32, np.float64))
@@ -44,6 +45,11 @@ def parse_headers(encoded: Packed) -> np.ndarray:
     info = np.empty((len(encoded), _cpu.INFO_COLUMNS), np.int32)
     _cpu.parse_headers(encoded.data, encoded.offsets, np.ascontiguousarray(encoded.shapes[:, 0]), info)
     return info
+
+
+def refusal(encoded: Packed, info: np.ndarray, i: int) -> str:
+    """What is to be said of a sample that `parse_headers` refused, besides its status."""
+    return known_as(encoded[i]) if info[i, Info.STATUS] == Status.UNKNOWN_FORMAT else ""
 
 
 def _info(kind: Format, height: int, width: int, channels: int) -> np.ndarray:
@@ -303,7 +309,10 @@ class ImageHeaders(HostOperator):
         if not ctx.bad and not x.data and not (info[:, Info.STATUS] | info[:, Info.HOST_DECODE] | remaining).any():
             return source, info, x.tables  # as it came: nothing is copied
 
-        x.failed = {int(i): (int(info[i, Info.STATUS]), reasons.get(int(i), "")) for i in np.flatnonzero(info[:, Info.STATUS])}
+        x.failed = {
+            i: (int(info[i, Info.STATUS]), reasons.get(i) or refusal(source, info, i))
+            for i in np.flatnonzero(info[:, Info.STATUS]).tolist()
+        }
         self._decode_rasters(ctx, x)
         for i, code in ctx.bad.items():
             if code != Status.REFUSED:

@@ -32,9 +32,10 @@ class PeekImageShape(HostOperator):
         return (Spec(self.dtype, 1, (3,)),)
 
     def run(self, ctx: HostContext, encoded: Value) -> tuple[np.ndarray]:
-        info = _decode.parse_headers(_decode.packed(ctx, encoded))
-        for i in np.flatnonzero((info[:, Info.STATUS] != 0) & ctx.present):
-            ctx.fail(int(i), int(info[i, Info.STATUS]))
+        source = _decode.packed(ctx, encoded)
+        info = _decode.parse_headers(source)
+        for i in np.flatnonzero((info[:, Info.STATUS] != 0) & ctx.present).tolist():
+            ctx.fail(i, int(info[i, Info.STATUS]), _decode.refusal(source, info, i))
         return (_decode.output_shapes(info, self.image_type, self.adjust_orientation).astype(self.dtype),)
 
 

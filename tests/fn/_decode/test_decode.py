@@ -1,6 +1,7 @@
 """decoders.image against Pillow (the same libjpeg arithmetic: equal pixels), NumPy definitions, and damaged files."""
 
 import io
+import re
 import struct
 
 import golden
@@ -195,6 +196,30 @@ def test_bad_file_raises(name):
     with pytest.raises(jaxdali.SampleError, match=reason) as e:
         decode([FILES["ss420.jpg"], data])
     assert e.value.operator == "decoders.image"
+
+
+FOREIGN = {
+    "a GIF image": encode(picture(3, 4), "GIF"),
+    "an icon (ICO)": encode(picture(16, 16), "ICO"),
+    "a DDS texture": encode(picture(4, 4), "DDS"),
+    "an AVIF image": b"\0\0\0\x1cftypmif1\0\0\0\0mif1avifmiaf" + bytes(40),
+    "a HEIC image": b"\0\0\0\x18ftypheic\0\0\0\0mif1heic" + bytes(40),
+    "a video (MP4 or QuickTime)": b"\0\0\0\x18ftypmp42\0\0\0\0isommp42" + bytes(40),
+    "a JPEG XL image": b"\xff\x0a" + bytes(40),
+    "a Photoshop image (PSD)": b"8BPS\0\1" + bytes(40),
+    "a page in HTML, as servers send instead of a file": b"\n<!DOCTYPE html><html>not found</html>",
+    "a NumPy array, which decoders.numpy takes": b"\x93NUMPY\1\0" + bytes(40),
+}
+
+
+@pytest.mark.parametrize("what", FOREIGN)
+def test_formats_that_are_refused_are_named(what):
+    reason = f"this is {what}, which is not supported; supported: JPEG, PNG, BMP, TIFF, WebP, PNM, JPEG 2000"
+    with pytest.raises(jaxdali.SampleError, match=f"{re.escape(reason)}$"):
+        decode([FOREIGN[what]])
+    pipeline = decode_pipeline([FOREIGN[what], FILES["ss420.jpg"]], on_error="replace")
+    pipeline.run()
+    assert [r.reason for r in pipeline.bad_samples()] == [reason]
 
 
 def test_damaged_scan_decodes_as_in_pillow():
