@@ -11,6 +11,7 @@ import sys
 import threading
 import traceback
 import types
+import warnings
 from typing import Any
 
 from . import calls
@@ -134,6 +135,12 @@ def user_line() -> str:
     while frame is not None and _is_ours(frame):
         frame = frame.f_back
     return f"{frame.f_code.co_filename}:{frame.f_lineno}" if frame is not None else "?"
+
+
+def warn(text: str, category: type[Warning] = UserWarning):
+    """A warning at the user's line."""
+    file, _, line = user_line().rpartition(":")
+    warnings.warn_explicit(text, category, file, int(line or 0))
 
 
 def add(op: Operator, *inputs: Any, device: str | None = None, name: str | None = None) -> Any:

@@ -59,7 +59,7 @@ class HostContext:
         output `index`.
       fail: ``fail(i, code, reason="")`` marks sample `i` as failed; the batch is not launched.
       report_bad: ``report_bad(i, code, reason="")`` reports that sample `i` was replaced.
-      source_of: ``source_of(i)``: where sample `i` came from, e.g. a path; "" when nobody knows.
+      source_of: ``source_of(i)``: where sample `i` came from, as source_info has it; "" when nobody knows.
       frames: how many samples one after the other are the frames of one sequence, see `Frames`; 1: samples are samples.
       resource: ``resource(make)``: what the operator keeps while the pipeline is there, and no longer: what ``make()`` returned when it was
         first asked for. Its ``counts()`` are for `Pipeline.statistics`.

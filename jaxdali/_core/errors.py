@@ -6,6 +6,12 @@ Users catch ``jaxdali.OperatorError`` and ``jaxdali.SampleError``, and the other
 from __future__ import annotations
 
 
+def about(operator: str, where: str, reason: object) -> str:
+    """A message that names the operator and the user's line, once: the reason may have them already."""
+    start = f"{operator} (created at {where}): "
+    return start + str(reason).removeprefix(start).removeprefix(f"{operator}: ")
+
+
 class OperatorError(RuntimeError):
     """A failure of one operator while a pipeline is built or runs.
 
@@ -17,7 +23,7 @@ class OperatorError(RuntimeError):
     __module__ = "jaxdali"  # where users find it
 
     def __init__(self, operator: str, where: str, reason: str):
-        super().__init__(f"{operator} (created at {where}): {reason}")
+        super().__init__(about(operator, where, reason))
         self.operator = operator
         self.where = where
         self.reason = reason
@@ -27,7 +33,7 @@ class SampleError(OperatorError):
     """A failure that one sample of a batch is to blame for.
 
     Attributes:
-      source: where the sample came from, e.g. a file's path; ``""`` when unknown.
+      source: where the sample came from: a file as it can be opened, file and place in it, or the sample's number in its batch.
       code: the status code of ``ffi/common/status.h``.
     """
 

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 
 from .calls import Call
-from .errors import OperatorError
+from .errors import ArgumentError, InputTypeError, OperatorError
 from .expressions import Expression
 from .operator import HostOperator, Operator, ProgramOperator, SourceOperator
 
@@ -82,6 +82,11 @@ class Node:
 
     def error(self, reason: str) -> OperatorError:
         return OperatorError(self.op.name, self.where, reason)
+
+    def failure(self, e: Exception) -> OperatorError:
+        """The error for what an operator, or a function of the user's, raised while it ran."""
+        ours = isinstance(e, (ArgumentError, InputTypeError))  # of which the text says all
+        return self.error(str(e) if ours else f"{type(e).__name__}: {e}")
 
 
 class DataNode(Expression):

@@ -13,12 +13,13 @@ from typing import Any, ClassVar
 import numpy as np
 
 from .. import _cpu
+from .._core.building import warn
 from .._core.context import HostContext
 from .._core.ragged import Packed, plan_offsets
 from .._core.values import Spec
 from .._cpu import RecordFormat, RecordShape, Status, ValueType
 from .files import Files, Path
-from .listed import Records, warn
+from .listed import Records
 from .storage import Range, Store, is_url, plain
 
 _CHUNK = 1 << 22  # bytes of an index that are parsed at once
@@ -332,7 +333,7 @@ def chunks(path: Path, store: Store) -> Iterator[bytes]:
                     rest += chunk
             yield rest
     except OSError as e:
-        raise RuntimeError(f"can't read the index {os.fspath(path)}: {e.strerror}") from e
+        raise RuntimeError(f"can't read the index {os.fspath(path)}: {e.strerror}") from e.__cause__
 
 
 def check_indices(files: Files, indices: Sequence[Path | None]):

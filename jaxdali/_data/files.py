@@ -101,8 +101,11 @@ class Files:
         return packed
 
     @staticmethod
-    def of(paths: Paths, storage: Storage | None) -> Files:
+    def of(paths: Paths, storage: Storage | None, argument: str = "path") -> Files:
         """The files that paths and patterns (``*``, ``?``, ``[``) name, in this order, with their sizes: those of containers.
+
+        Args:
+          argument: name of the argument that named them.
 
         Raises:
           RuntimeError: there is no such file.
@@ -112,7 +115,7 @@ class Files:
         try:
             return Files("", [os.fsencode(p) for p in found], store, store.sizes(found))
         except OSError as e:
-            raise RuntimeError(f"can't open {e.filename}: {e.strerror}") from e
+            raise RuntimeError(f"can't open {argument} {e.filename}: {e.strerror}") from e.__cause__  # there is one of what is far away
 
 
 def as_list(x: Any) -> tuple[Any, ...]:
@@ -135,7 +138,7 @@ def read_lines(path: Path, store: Store) -> list[tuple[int, bytes]]:
     try:
         lines = [(number, line.rstrip()) for number, line in enumerate(store.read(plain(path)).split(b"\n"), 1)]
     except OSError as e:
-        raise RuntimeError(f"can't read file_list {path}: {e.strerror}") from e
+        raise RuntimeError(f"can't read file_list {path}: {e.strerror}") from e.__cause__
     lines = [(number, line) for number, line in lines if line]
     if not lines:
         raise RuntimeError(f"file_list {path} names no files")
@@ -175,8 +178,13 @@ def in_directories(
                 kept = (e.name for e in entries if keep_file(e.name) and (e.is_file() or (e.is_symlink() and not e.is_dir())))
                 found.append(sorted(name + b"/" + n for n in kept))
     except OSError as e:
-        raise RuntimeError(f"can't list file_root {root}: {os.fsdecode(e.filename or root)}: {e.strerror}") from e
+        raise RuntimeError(f"can't list file_root {_within(root, os.fsdecode(e.filename or root))}: {e.strerror}") from None
     return found, None
+
+
+def _within(root: str, path: str) -> str:
+    """A directory, and which one of those in it is meant."""
+    return root if path.rstrip("/") == root.rstrip("/") else f"{root}: {path}"
 
 
 def _in_remote_directories(
@@ -187,7 +195,7 @@ def _in_remote_directories(
         folders = [e.name for e in top if e.is_dir and keep_dir(os.fsencode(e.name))]
         inside = store.entries([join(root, name) for name in folders])
     except OSError as e:
-        raise RuntimeError(f"can't list file_root {root}: {e.filename}: {e.strerror}") from e
+        raise RuntimeError(f"can't list file_root {_within(root, e.filename)}: {e.strerror}") from e.__cause__
     found, sizes = [], []
     for folder, entries in [(".", top)] * own + list(zip(folders, inside)):
         kept = [e for e in entries if not e.is_dir and keep_file(os.fsencode(e.name))]

@@ -35,7 +35,7 @@ def tfrecord_extents(path: Path, progress: Progress = lambda n: None) -> np.ndar
                 at += whole
                 progress(whole)
     except OSError as e:
-        raise RuntimeError(f"can't read {os.fspath(path)}: {e.strerror}") from e
+        raise RuntimeError(f"can't read {os.fspath(path)}: {e.strerror}") from None
     return np.array(found, np.int64).reshape(-1, 2)
 
 

@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import dataclasses
-import warnings
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Literal, Protocol
 
 import numpy as np
 
-from .._core.building import user_line
+from .._core.building import warn
 from .._core.context import HostContext
 from .._core.errors import ArgumentError
 from .._core.operator import SourceOperator
 from .._core.operator_function import SeededHints
 from .._core.values import Spec
 from .._cpu import Status
-from .files import as_list
+from .files import Files, as_list
 from .source import SampleIds, Saved, Source, check_fingerprints
 from .storage import Storage, Store
 from .walk import Order, Walk
@@ -58,8 +57,12 @@ class Records:
         raise NotImplementedError(type(self).__name__)
 
     def name(self, i: int) -> str:
-        """Where record `i` is from, for messages and source_info."""
+        """Where record `i` is from, for source_info."""
         raise NotImplementedError(type(self).__name__)
+
+    def path(self, i: int) -> str:
+        """The same for messages: of a file, how it can be opened."""
+        return self.stored.path(i) if isinstance(self.stored, Files) else self.name(i)
 
     def read(self, i: int) -> Sequence[np.ndarray]:
         """One record: an array for each output. Called in any thread; raises OSError or ValueError where it can't be read."""
@@ -147,6 +150,9 @@ class Mixed(Records):
     def name(self, i: int) -> str:
         return self._records.name(int(self._index[i]))
 
+    def path(self, i: int) -> str:
+        return self._records.path(int(self._index[i]))
+
     @property
     def read_ahead(self) -> int:
         return self._records.read_ahead
@@ -213,17 +219,15 @@ class Reader(SourceOperator, Order):
         return ListSource(found, ops, seed, ops[0].on_error)
 
 
-def warn(text: str):
-    """A UserWarning at the user's line."""
-    file, _, line = user_line().rpartition(":")
-    warnings.warn_explicit(text, UserWarning, file, int(line or 0))
+class _Texts(Sequence):
+    """Texts about a batch's samples, made when somebody asks: only messages and source_info do.
 
+    Args:
+      about: each list's `Records.name`, or `Records.path`; index: the records, those of one list after the other's.
+    """
 
-class _Names(Sequence):
-    """The names of a batch's samples, made when somebody asks: only messages and source_info do."""
-
-    def __init__(self, lists: Sequence[Records], index: np.ndarray):
-        self._lists = lists
+    def __init__(self, about: Sequence[Callable[[int], str]], index: np.ndarray):
+        self._about = about
         self._index = index
 
     def __len__(self) -> int:
@@ -233,7 +237,7 @@ class _Names(Sequence):
         if isinstance(i, slice):
             return [self[j] for j in range(*i.indices(len(self)))]
         i = range(len(self))[i]
-        return self._lists[i * len(self._lists) // len(self)].name(int(self._index[i]))
+        return self._about[i * len(self._about) // len(self)](int(self._index[i]))
 
 
 class ListSource(Source):
@@ -289,9 +293,10 @@ class ListSource(Source):
         if self._read_ahead:
             self._ahead(index, after, B)
         unread, present = dict[int, str](), None
+        names, paths = _Texts([r.name for r in self._records], index), _Texts([r.path for r in self._records], index)
         if self._on_error == "raise":
             outputs = self._read_batch(ctx, index)
-            return outputs, after, SampleIds(epoch, position, _Names(self._records, index), present, unread)
+            return outputs, after, SampleIds(epoch, position, names, paths, present, unread)
         outputs, failed = self._read(ctx, index)
         if failed and self._on_error == "replace":
             outputs, failed, unread = self._replaced(ctx, index, failed)
@@ -301,7 +306,8 @@ class ListSource(Source):
             present[list(unread)] = False
         for i, (code, reason) in failed.items():
             ctx.fail(i, code, reason)
-        return outputs, after, SampleIds(epoch, position, _Names(self._records, index), present, unread)
+        unread = {i: reason.removeprefix(f"{paths[i]}: ") for i, reason in unread.items()}
+        return outputs, after, SampleIds(epoch, position, names, paths, present, unread)
 
     def _read(self, ctx: HostContext, index: np.ndarray) -> tuple[tuple[Any, ...], dict[int, tuple[int, str]]]:
         """The records of these numbers, and which of them failed: code and reason."""

@@ -45,7 +45,7 @@ class Lmdb:
         except lmdb.Error as e:
             raise RuntimeError(f"can't open the LMDB database {self.path}: {e}") from e
         except OSError as e:
-            raise RuntimeError(f"can't open the LMDB database {self.path}: {e.strerror}") from e
+            raise RuntimeError(f"can't open the LMDB database {self.path}: {e.strerror}") from None
         if not keys:
             raise RuntimeError(f"the LMDB database {self.path} is empty")
         self.ends = np.cumsum(np.fromiter(map(len, keys), np.int64, len(keys)))

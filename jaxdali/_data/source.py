@@ -17,12 +17,13 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True)
 class SampleIds:
-    """Which samples a batch holds: the key of their random numbers, and their names for messages.
+    """Which samples a batch holds: the key of their random numbers, and where they are from.
 
     Attributes:
       epoch: ``i64[N]``.
       position: ``i64[N]``; (epoch, position) depends neither on the number of shards nor on the batch size.
-      names: N texts, e.g. paths; ``""`` where a sample has none.
+      names: N texts, as source_info has them; ``""`` where a sample has none.
+      paths: the same as messages have them: files as they can be opened.
       present: ``bool[N]``, False for the places a smaller batch leaves empty. None: all are present.
       unread: the samples that could not be read, and why. Others are in their place, or they are not present.
     """
@@ -30,6 +31,7 @@ class SampleIds:
     epoch: np.ndarray
     position: np.ndarray
     names: Sequence[str]
+    paths: Sequence[str]
     present: np.ndarray | None = None
     unread: Mapping[int, str] = dataclasses.field(default_factory=dict)
 

@@ -194,7 +194,7 @@ class BatchStream:
         for b in batches if self._counter is not None else ():
             if b.ids.present is not None and not b.ids.present.all():
                 there = f"{int(b.ids.present.sum())} of {len(b.ids.present)} samples"
-                why = next((f"; not read: {b.ids.names[i]}: {reason}" for i, reason in b.ids.unread.items()), "")
+                why = next((f"; not read: {b.ids.paths[i]}: {reason}" for i, reason in b.ids.unread.items()), "")
                 raise ValueError(f"a source gave {there}; where size or reader_name is given, batches must be full{instead}{why}")
 
     def _count(self) -> tuple[int, ...] | None:

@@ -125,8 +125,12 @@ class Executor:
                     source = opened.get(node.id) or node.op.make_source([g.nodes[i].op for g in graphs], self.place.seed)
                     source.workers = max(1, num_workers)
                     self.sources[node.id] = source
-                except (ValueError, RuntimeError, OSError) as e:
-                    raise e if isinstance(e, OperatorError) else node.error(str(e)) from e
+                except OperatorError:
+                    raise
+                except (RuntimeError, OSError) as e:  # the text says all that a traceback would, but for what it was made of
+                    raise node.error(str(e)) from e.__cause__
+                except ValueError as e:
+                    raise node.error(str(e)) from e
 
     # --- build ------------------------------------------------------------------------------------------------
 

@@ -83,7 +83,7 @@ class Functions:
             except OperatorError:
                 raise
             except Exception as e:  # whatever a function of the user's raises
-                raise step.node.error(f"{type(e).__name__}: {e}") from e
+                raise step.node.failure(e) from e
             specs = tuple(_spec_of_samples(step, op, i, samples) for i, samples in enumerate(results))
         else:
             specs = _expected(plan, step, op)

@@ -53,7 +53,7 @@ class _Run:
                         else:
                             data = compute(*[values[r].data for r in step.inputs])
                     except (ValueError, TypeError, ArithmeticError) as e:
-                        raise step.node.error(f"{type(e).__name__}: {e}") from e
+                        raise step.node.failure(e) from e
                     among = everywhere if step.presence is None else work.among(step.presence)
                     values[ref] = Value(step.specs[0], shapes, data, among)
 
@@ -183,14 +183,15 @@ class HostPass:
     def _run(self, alone: _Alone, work: Work, bad: Mapping[int, int]):
         step, op = alone.step, alone.step.op
         ctx = self.context(step, work, bad)
+        specs: tuple[Spec, ...] = ()
         try:
+            values = [] if isinstance(op, EagerOperator) else [work.values[r] for r in step.inputs]
             if isinstance(op, EagerOperator):
                 specs = self._functions.call(self.plan, step, op, work, ctx)
-                if not step.known:
-                    self._replan(self.plan.with_specs(step, specs))
-                return
-            values = [work.values[r] for r in step.inputs]
-            if step.stage == "host":
+            elif step.stage != "host":
+                assert isinstance(op, ProgramOperator)
+                work.setups[step.id] = op.setup(ctx, *values)
+            else:
                 assert isinstance(op, HostOperator)
                 if step.presence is None:
                     self.store(step, work, op.run(ctx, *values))
@@ -198,15 +199,16 @@ class HostPass:
                     self.store(step, work, op.run(ctx, *(v.of(ctx.present) for v in values)))
                 else:
                     self.store(step, work, [_nothing(s, ctx.N) for s in step.specs])
-                return
-            assert isinstance(op, ProgramOperator)
-            setup = work.setups[step.id] = op.setup(ctx, *values)
         except OperatorError:
             raise
         except (ValueError, TypeError, IndexError, KeyError, ArithmeticError, OSError, MemoryError) as e:
-            raise step.node.error(f"{type(e).__name__}: {e}") from e
-        for ref, spec, static, shapes in zip(step.outputs, step.specs, alone.shapes, setup.shapes, strict=True):
-            work.values[ref] = Value(spec, np.asarray(shapes, np.int64) if static is None else static)
+            raise step.node.failure(e) from e
+        if isinstance(op, EagerOperator):
+            if not step.known:
+                self._replan(self.plan.with_specs(step, specs))  # apart: what is wrong with a step behind it is that step's error
+        elif step.stage != "host":
+            for ref, spec, static, shapes in zip(step.outputs, step.specs, alone.shapes, work.setups[step.id].shapes, strict=True):
+                work.values[ref] = Value(spec, np.asarray(shapes, np.int64) if static is None else static)
 
     def context(self, step: Step, work: Work, bad: Mapping[int, int]) -> HostContext:
         """What an operator or source gets in the host pass."""
@@ -223,7 +225,7 @@ class HostPass:
 
         def report_bad(i: int, code: int, reason: str = ""):
             if present[i]:
-                work.replaced.append((work.source_of(step.node, i), reason or _ffi.STATUS.get(code, str(code))))
+                work.replaced.append((work.path_of(step.node, i), reason or _ffi.STATUS.get(code, str(code))))
 
         return HostContext(
             S=place.S,

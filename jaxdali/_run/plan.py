@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from .._core.context import BuildContext
-from .._core.errors import ArgumentError, InputTypeError, OperatorError
+from .._core.errors import ArgumentError, InputTypeError, OperatorError, about
 from .._core.frames import per_frame
 from .._core.graph import Branch, Graph, Node, can_be_on_host
 from .._core.operator import EagerOperator, HostOperator, Operator, ProgramOperator, SourceOperator
@@ -242,13 +242,16 @@ def _bound(step: Step, makers: Sequence[Step], where: Surroundings, steps: Mappi
             specs = tuple(op.infer(*inputs))
     except OperatorError:
         raise
+    except (ArgumentError, InputTypeError) as e:
+        e.args = (about(op.name, node.where, e),)
+        raise
     except (ValueError, TypeError, RuntimeError) as e:
         if isinstance(op, SourceOperator):  # perhaps of the user's own code: comes out as it is
             e.add_note(f"in {op.name} (created at {node.where})")
             raise
         # In DALI whatever an operator has to say about its inputs is a RuntimeError.
         kind = type(e) if isinstance(e, RuntimeError) else InputTypeError if isinstance(e, TypeError) else ArgumentError
-        raise kind(f"{op.name} (created at {node.where}): {e}") from e
+        raise kind(about(op.name, node.where, e)) from e
     except Exception as e:
         if isinstance(op, SourceOperator):
             e.add_note(f"in {op.name} (created at {node.where})")

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from .._core.errors import ArgumentError, OperatorError
+from .._core.errors import ArgumentError, OperatorError, about
 from .._core.graph import Graph, Node
 from .._core.operator import SourceOperator
 from .._data.source import SampleIds, Source
@@ -143,7 +143,8 @@ class Reader:
             place = self._place
             sample = np.arange(place.B)[None] + place.B * np.asarray(place.shards.ids)[:, None]
             position = (sample + state["iteration"] * place.B * place.shards.num).reshape(-1)
-            work.identify(SampleIds(epoch=np.full(place.N, state["epoch"]), position=position, names=[""] * place.N))
+            nowhere = [""] * place.N
+            work.identify(SampleIds(np.full(place.N, state["epoch"]), position, names=nowhere, paths=nowhere))
         return work
 
     def _read(self, nodes: Sequence[Node], work: Work):
@@ -157,8 +158,8 @@ class Reader:
                 with self._place.meter.stage("read", node.op.name, node.name):
                     outputs, entry["cursors"], ids = source.read(self._launcher.host.context(step, work, {}), before)
                     self._launcher.host.store(step, work, outputs)
-                work.names[node.id] = ids.names
-                work.unread += [(ids.names[i], reason) for i, reason in ids.unread.items()]
+                work.origins[node.id] = ids
+                work.unread += [(ids.paths[i], reason) for i, reason in ids.unread.items()]
                 work.identify(_joined(node, ids, work.ids, node is self.primary))
             except StopIteration:
                 work.ended = True  # the others are asked all the same: iterators that start again by themselves stay in step
@@ -170,7 +171,7 @@ class Reader:
                 if entry["cursors"] is before:
                     entry["cursors"] = source.after_error(before)
                 if isinstance(e, ArgumentError):  # ours; others are the user's own, and stay as they are
-                    e.args = (f"{node.op.name} (created at {node.where}): {str(e).removeprefix(f'{node.op.name}: ')}",)
+                    e.args = (about(node.op.name, node.where, e),)
                 elif not isinstance(e, OperatorError):
                     e.add_note(f"in {node.op.name} (created at {node.where})")
                 work.error = work.error or e

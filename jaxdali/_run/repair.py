@@ -50,7 +50,7 @@ def failed(work: Work, meter: Meter) -> dict[int, dict[int, int]]:
 def again(work: Work, bad: Bad) -> Work:
     """The same batch, with the samples that failed in it to be replaced, or done on the host; they add to those found before."""
     values, known = dict(work.read), known_after(work, bad)
-    return Work(work.before, work.after, work.read, values, names=work.names, ids=work.ids, bad=known, unread=work.unread)
+    return Work(work.before, work.after, work.read, values, origins=work.origins, ids=work.ids, bad=known, unread=work.unread)
 
 
 def known_after(work: Work, bad: Bad) -> Bad:
@@ -117,6 +117,7 @@ def _over(old: jax.Array, new: jax.Array, chosen: jax.Array) -> jax.Array:
 
 def sample_error(step: Step, work: Work, i: int, code: int, reason: str) -> SampleError:
     """The error for a sample that failed in a step."""
-    text = _ffi.STATUS.get(code, f"status {code}")
+    text, path = _ffi.STATUS.get(code, f"status {code}"), work.path_of(step.node, i)
+    reason = reason.removeprefix(f"{path}: ")
     reason = f"{text}: {reason}" if reason and reason != text else text
-    return SampleError(step.op.name, step.node.where, work.source_of(step.node, i) or f"sample {i}", reason, code)
+    return SampleError(step.op.name, step.node.where, path or f"sample {i}", reason, code)

@@ -20,7 +20,7 @@ class BadSample:
     """A sample that could not be read or decoded, and was replaced (``on_error="replace"``) or left out ("skip").
 
     Attributes:
-      file: where it came from; reason: why; count: how often that happened so far.
+      file: where it came from, a file as it can be opened; reason: why; count: how often that happened so far.
     """
 
     file: str
@@ -61,7 +61,7 @@ class Work:
       read: what the sources gave.
       values: shapes of everything, and the data of host values.
       setups: what the steps of programs said, by their ids.
-      names: where each sample came from, by source.
+      origins: what the sources said of their samples, by their nodes.
       ids: epoch and position of each sample.
       results: what programs and eager functions made: arrays, `Ragged` or `EagerArrays`.
       status: of each program that has native steps: (the program, they, codes ``i32[S*B, steps]``).
@@ -78,7 +78,7 @@ class Work:
     read: dict[Ref, Value] = dataclasses.field(default_factory=dict)
     values: dict[Ref, Value] = dataclasses.field(default_factory=dict)
     setups: dict[int, Setup] = dataclasses.field(default_factory=dict)
-    names: dict[int, Sequence[str]] = dataclasses.field(default_factory=dict)
+    origins: dict[int, SampleIds] = dataclasses.field(default_factory=dict)
     ids: SampleIds | None = None
     results: dict[Ref, Any] = dataclasses.field(default_factory=dict)
     status: list[tuple[str, tuple[Step, ...], Any]] = dataclasses.field(default_factory=list)
@@ -125,8 +125,16 @@ class Work:
 
     def source_of(self, node: Node, i: int) -> str:
         """Where sample `i` of a node came from, as the source upstream of it says; "" when there is none."""
-        names = self.names.get(node.source.id, ()) if node.source is not None else ()
-        return names[i] if i < len(names) else ""
+        ids = self._origin(node)
+        return ids.names[i] if ids is not None else ""
+
+    def path_of(self, node: Node, i: int) -> str:
+        """The same for messages: a file as it can be opened."""
+        ids = self._origin(node)
+        return ids.paths[i] if ids is not None else ""
+
+    def _origin(self, node: Node) -> SampleIds | None:
+        return None if node.source is None else self.origins.get(node.source.id)
 
 
 @dataclasses.dataclass

@@ -2,6 +2,7 @@
 
 import dataclasses
 import os
+import re
 import threading
 
 import jax.numpy as jnp
@@ -92,6 +93,25 @@ def test_identities_are_bypassed_and_dropped():
     names, outputs = planned(lambda x: fn.cast(x, dtype=types.INT32, device="gpu"))  # it moves the value
     assert names == ["external_source", "cast"]
     assert outputs == [[1, 2, 3]]
+
+
+def test_what_is_wrong_behind_an_eager_function_names_its_own_step():
+    """Its types are known when the first batch is there, and then it is that step's error, as when the pipeline is built."""
+
+    @pipeline_def(batch_size=2, num_threads=1, enable_conditionals=True)
+    def definition():
+        x = fn.python_function(fn.external_source(lambda: np.zeros((2, 3), np.uint8)), function=lambda x: x)
+        if x:
+            y = x
+        else:
+            y = x + 1
+        return y
+
+    with pytest.raises(RuntimeError) as e:
+        definition().run()
+    assert re.fullmatch(r"if \(created at \S+test_plan.py:\d+\): what it asks must be a number for each sample, got 1-D .*", str(e.value))
+    assert isinstance(e.value, TypeError)
+    assert e.value.__cause__ is None
 
 
 def test_identities_behind_an_eager_function():

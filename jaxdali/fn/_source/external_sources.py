@@ -169,7 +169,7 @@ class _Base(Source):
         start = np.array([[c["sample"] * ctx.num_shards] for c in cursors])
         epoch = np.repeat(np.array([c["epoch"] for c in cursors], np.int64), B)
         present = None if min(counts) == B else (np.arange(B)[None] < np.array(counts)[:, None]).reshape(-1)
-        ids = SampleIds(epoch, (place + start).reshape(-1).astype(np.int64), [""] * ctx.N, present)
+        ids = SampleIds(epoch, (place + start).reshape(-1).astype(np.int64), [""] * ctx.N, [""] * ctx.N, present)
         return outputs, self.after_error(cursors), ids
 
 

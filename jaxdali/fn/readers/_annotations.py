@@ -151,7 +151,7 @@ def read_annotations(
             runs=runs,
         )
     except OSError as e:
-        raise RuntimeError(f"can't read annotations_file {os.fspath(path)}: {e.strerror}") from e
+        raise RuntimeError(f"can't read annotations_file {os.fspath(path)}: {e.strerror}") from e.__cause__
     except (ValueError, TypeError, KeyError, AttributeError, OverflowError) as e:
         raise RuntimeError(f"{os.fspath(path)} has not the form of COCO's annotations: {type(e).__name__}: {e}") from e
 
@@ -288,7 +288,7 @@ def save_annotations(folder: Path, x: Annotations, polygons: bool, ids: bool):
         with open(os.path.join(folder, "filenames.dat"), "w", encoding="utf-8", errors="surrogateescape") as f:
             f.write("".join(f"{n}\n" for n in x.names))
     except OSError as e:
-        raise RuntimeError(f"can't save preprocessed annotations: {e.filename}: {e.strerror}") from e
+        raise RuntimeError(f"can't save preprocessed annotations: {e.filename}: {e.strerror}") from None
 
 
 def load_annotations(folder: Path, store: Store, with_polygons: bool, with_ids: bool) -> Annotations:
@@ -328,4 +328,4 @@ def load_annotations(folder: Path, store: Store, with_polygons: bool, with_ids: 
         object_ends = ends("counts", len(labels))
         return Annotations(names, ids, object_ends, boxes.reshape(-1, 4), labels, polygon_ends, polygons, vertex_ends, vertices)
     except OSError as e:
-        raise RuntimeError(f"can't read preprocessed annotations: {e.filename}: {e.strerror}") from e
+        raise RuntimeError(f"can't read preprocessed annotations: {e.filename}: {e.strerror}") from None

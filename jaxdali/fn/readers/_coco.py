@@ -8,6 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal, Unpack
 
 import numpy as np
 
+from ..._core.building import warn
 from ..._core.context import HostContext
 from ..._core.declaration import Range
 from ..._core.errors import ArgumentError
@@ -15,7 +16,7 @@ from ..._core.graph import DataNode
 from ..._core.operator_function import operator_function
 from ..._core.values import Spec
 from ..._data.files import Files, Path, as_list
-from ..._data.listed import OnError, Reader, ReaderHints, Records, warn
+from ..._data.listed import OnError, Reader, ReaderHints, Records
 from ..._data.storage import Storage, Store
 from ._annotations import Annotations, load_annotations, mask_functions, read_annotations, save_annotations
 

@@ -178,7 +178,7 @@ class ReadNemoASR(Reader):
             try:
                 entries += read_manifest(os.fspath(path), store.read(plain(path)))
             except OSError as e:
-                raise RuntimeError(f"can't read the manifest {os.fspath(path)}: {e.strerror}") from e
+                raise RuntimeError(f"can't read the manifest {os.fspath(path)}: {e.strerror}") from e.__cause__
         kept = [e for e in entries if e.duration >= self.min_duration or self.min_duration <= 0]
         kept = [e for e in kept if e.duration <= self.max_duration or self.max_duration <= 0]
         if not kept:

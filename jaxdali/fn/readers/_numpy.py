@@ -46,7 +46,7 @@ class _Arrays(Records):
             if not files.remote and shape and dtype.isnative and not (fortran and len(shape) > 1):
                 self._alike = files.store.read(files.path(0), 0, start), shape
         except OSError as e:
-            raise RuntimeError(f"{files.path(0)}: {e.strerror}") from e
+            raise RuntimeError(f"can't read {files.path(0)}: {e.strerror}") from e.__cause__
         except ValueError as e:
             raise RuntimeError(f"{files.path(0)}: {e}") from e
         self.whole = Spec(dtype.newbyteorder("="), len(shape), None if shape else ())

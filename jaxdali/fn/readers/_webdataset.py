@@ -48,7 +48,7 @@ class _Samples(ContainerRecords):
     """The samples of archives: a member for each output, or nothing."""
 
     def __init__(self, op: ReadWebDataset):
-        files = Files.of(op.paths, op.storage)
+        files = Files.of(op.paths, op.storage, "paths")
         indices = None if op.index_paths is None else as_list(op.index_paths)
         if indices is None:
             made_in_memory(op.name, files, [files.path(k) for k in range(len(files))])

@@ -11,6 +11,7 @@ import resource
 import shutil
 import tarfile
 import tempfile
+import traceback
 import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -24,6 +25,38 @@ from hypothesis import strategies as st
 
 import jaxdali
 from jaxdali import fn, pipeline_def
+
+NONE = "/nowhere/there is none"
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "what"),
+    [
+        ("file", {"file_root": NONE}, f"can't list file_root {NONE}"),
+        ("file", {"file_list": NONE}, f"can't read file_list {NONE}"),
+        ("file", {"files": [NONE]}, f"{NONE}: the file can't be read"),
+        ("numpy", {"file_root": NONE}, f"can't list file_root {NONE}"),
+        ("numpy", {"files": [NONE]}, f"can't read {NONE}"),
+        ("coco", {"file_root": ".", "annotations_file": NONE}, f"can't read annotations_file {NONE}"),
+        ("mxnet", {"path": NONE, "index_path": NONE}, f"can't open path {NONE}"),
+        ("webdataset", {"paths": NONE, "ext": "jpg"}, f"can't open paths {NONE}"),
+        ("caffe", {"path": NONE}, f"can't open the LMDB database {NONE}"),
+        ("zip", {"path": NONE}, f"can't open path {NONE}"),
+        ("nemo_asr", {"manifest_filepaths": [NONE]}, f"can't read the manifest {NONE}"),
+    ],
+)
+def test_a_missing_file_is_one_error_that_names_it_once(name, arguments, what):
+    """And operator, argument and line: without the tracebacks of those that it was made of."""
+
+    @pipeline_def(batch_size=1, num_threads=1)
+    def pipeline():
+        found = getattr(fn.readers, name)(**arguments)
+        return found if isinstance(found, tuple) else (found,)
+
+    with pytest.raises(jaxdali.OperatorError) as e:
+        pipeline().run()
+    assert re.fullmatch(rf"readers\.{name} \(created at {re.escape(__file__)}:\d+\): {what}: No such file or directory", str(e.value))
+    assert "".join(traceback.format_exception(e.value)).count("Traceback") == 1
 
 
 @pytest.mark.parametrize("name", [name for name in READERS if MAKERS[name].urls])
@@ -249,7 +282,7 @@ FAULTS = [
     Fault("tfrecord mxnet webdataset caffe caffe2 parquet array_record zip", gone, "", "No such file", SECOND, True),
     Fault("numpy", truncated, "", "it is shorter than its header says", [5], True),
     Fault("nemo_asr", truncated, "", "5.wav: .*Error opening", [5], True),
-    Fault("file", gone, "", "005.jpg: No such file", [17], True),
+    Fault("file", gone, "", "005.jpg: (the file can't be read: )?No such file", [17], True),
     Fault("coco nemo_asr numpy", gone, "", "No such file", [5], True),
 ]
 CASES = [(name, fault) for fault in FAULTS for name in fault.readers.split()]
