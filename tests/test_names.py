@@ -2,13 +2,19 @@
 
 import importlib
 import pathlib
+import re
 
 import numpy as np
 import pytest
 
 import jaxdali
-from jaxdali import Pipeline, fn, pipeline_def, types
-from jaxdali.plugin.jax import DALIGenericIterator
+from jaxdali import Pipeline, fn, ops, pipeline_def, types
+from jaxdali.plugin.jax import DALIGenericIterator, data_iterator, peekable_data_iterator
+from jaxdali.plugin.jax.fn import jax_function
+
+
+def define(folder="."):
+    return fn.readers.file(file_root=folder)
 
 
 def test_public_modules_show_users_names_alone():
@@ -81,6 +87,34 @@ def test_names_that_are_not_there(module, name, message):
     assert not hasattr(module, name)
 
 
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: Pipeline(batchsize=3), "Pipeline: got an unexpected argument 'batchsize'; did you mean 'batch_size'?"),
+        (lambda: pipeline_def(batchsize=3), "pipeline_def: got an unexpected argument 'batchsize'; did you mean 'batch_size'?"),
+        (lambda: pipeline_def(define)(numthreads=3), "define: got an unexpected argument 'numthreads'; did you mean 'num_threads'?"),
+        (lambda: pipeline_def(define)(foldr="x"), "define: got an unexpected argument 'foldr'; did you mean 'folder'?"),
+        (lambda: data_iterator(define, ["x"])(foldr="x"), "define: got an unexpected argument 'foldr'; did you mean 'folder'?"),
+        (lambda: data_iterator(outputs_map=["x"]), "data_iterator: got an unexpected argument 'outputs_map'; did you mean 'output_map'?"),
+        (
+            lambda: peekable_data_iterator(reader="r"),
+            "peekable_data_iterator: got an unexpected argument 'reader'; did you mean 'reader_name'?",
+        ),
+        (
+            lambda: DALIGenericIterator([], [], autoreset=True),
+            "DALIGenericIterator: got an unexpected argument 'autoreset'; did you mean 'auto_reset'?",
+        ),
+        (lambda: jax_function(num_output=1), "jax_function: got an unexpected argument 'num_output'; did you mean 'num_outputs'?"),
+        (lambda: fn.readers.file(file=["x"]), "readers.file: got an unexpected argument 'file'; did you mean 'files'?"),
+        (lambda: ops.readers.File(file=["x"]), "ops.readers.File: got an unexpected argument 'file'; did you mean 'files'?"),
+        (lambda: Pipeline(nonsense=1), "Pipeline: got an unexpected argument 'nonsense'; it takes batch_size, num_threads, "),
+    ],
+)
+def test_unknown_arguments(call, message):
+    with pytest.raises(TypeError, match=re.escape(message)):
+        call()
+
+
 def test_repr():
     @pipeline_def(batch_size=4, num_threads=1, seed=5)
     def define():
@@ -102,11 +136,12 @@ def test_repr():
         "  output 1: uint8[4, ?, ?] HW, on the gpu, of copy",
     ]
     assert repr(Pipeline(batch_size=1)).endswith("not defined yet")
-    it = DALIGenericIterator(define(), ["a"])
+    it = DALIGenericIterator(define(), ["a", "b"])
     next(it)
     assert repr(it).splitlines() == [
         "DALIGenericIterator: epoch 0, 1 batches taken, 4 samples of each of 1 pipeline",
         "  a: float32[4, ?, ?] HW, on the cpu, of external_source",
+        "  b: uint8[4, ?, ?] HW, on the gpu, of copy",
     ]
     it.close()
     assert repr(it) == "DALIGenericIterator: closed"

@@ -1,13 +1,17 @@
-"""What the public modules show: users' names, and for names of DALI's that are not there an error that says so."""
+"""Users' names: what the public modules show, and what is said of names that are not there."""
 
 from __future__ import annotations
 
 import difflib
+import functools
+import inspect
 import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from types import ModuleType
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar, cast
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 # The operators of DALI 2.4, `nvidia.dali.fn`.
 DALI_OPERATORS = """
@@ -57,11 +61,36 @@ def index(
     return show(), show, missing
 
 
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """How a message about an unknown name ends: with the one that was perhaps meant; "" where none is close."""
+    close = difflib.get_close_matches(name, list(known), 1)
+    return f"; did you mean {close[0]!r}?" if close else ""
+
+
+def unexpected(function: str, name: str, known: Iterable[str]) -> str:
+    """What is said of an argument that a function has not: which one was perhaps meant, or which there are."""
+    known = [n for n in known if n != "self"]
+    return f"{function}: got an unexpected argument {name!r}" + (did_you_mean(name, known) or f"; it takes {', '.join(known) or 'none'}")
+
+
+def named(f: F) -> F:
+    """Decorator of a function of the user's, or an `__init__`: an argument that it has not is a TypeError that says which one was meant."""
+    known = inspect.signature(f).parameters
+
+    @functools.wraps(f)
+    def checked(*args: Any, **kwargs: Any) -> Any:
+        for name in kwargs:
+            if name not in known:
+                raise TypeError(unexpected(f.__qualname__.removesuffix(".__init__"), name, known))
+        return f(*args, **kwargs)
+
+    return cast(F, checked)
+
+
 def _missing(module: str, name: str) -> str:
     _, is_fn, place = module.partition("jaxdali.fn")
     if not is_fn:
-        close = difflib.get_close_matches(name, dir(sys.modules[module]), 1)
-        return f"module {module!r} has no attribute {name!r}" + (f"; did you mean {close[0]!r}?" if close else "")
+        return f"module {module!r} has no attribute {name!r}" + did_you_mean(name, dir(sys.modules[module]))
     full = f"{place}.{name}".removeprefix(".")
     group = [n for n in DALI_OPERATORS if n.startswith(f"{full}.")]
     ours = {_words(n): n for n in _operators(sys.modules[module.removesuffix(place)])}

@@ -52,7 +52,6 @@ A call with a list of DataNodes as an input is made once for each of them ("mult
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import functools
 import inspect
 import re
@@ -72,6 +71,7 @@ from .declaration import INPUT, PER_FRAME, PER_SAMPLE, Argument, DType, argument
 from .errors import ArgumentError, ArgumentTypeError
 from .graph import DataNode
 from .language import language
+from .names import unexpected
 from .operator import Operator
 
 T = TypeVar("T")
@@ -223,9 +223,8 @@ class Declaration:
     def _checked(self, positional: tuple[Any, ...], named: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         for n in named:
             if n not in self.signature.parameters:
-                close = difflib.get_close_matches(n, self.signature.parameters, 1)
                 raise ArgumentTypeError(
-                    f"{self.name}: got an unexpected argument {n!r}" + (f"; did you mean {close[0]!r}?" if close else "")
+                    unexpected(self.name, n, (p.name for p in self.signature.parameters.values() if p.kind is p.KEYWORD_ONLY))
                 )
         bound = self.signature.bind_partial(*positional, **named)
         inputs: list[Any] = []

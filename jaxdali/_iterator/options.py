@@ -5,10 +5,10 @@ from __future__ import annotations
 import dataclasses
 import enum
 import typing
-import warnings
 from collections.abc import Iterable
 from typing import Any, Self
 
+from .._core.building import warn
 from .._core.declaration import checked
 from .._core.errors import TooFewError
 from .._pipeline.pipeline import Pipeline
@@ -95,13 +95,11 @@ class IteratorOptions:
         return self.size > 0 or self.reader_name is not None
 
     def check_number(self, pipelines: int):
-        """That they suit so many pipelines; called by what users' calls call."""
+        """That they suit so many pipelines."""
         if not self.counted and pipelines > 1:
             raise ValueError("with several pipelines pass reader_name (or size), so that all end their epochs together")
         if self.size > 0:
-            warnings.warn(
-                "size is given: pass reader_name instead where there is a reader, so that it tells the size and padding", stacklevel=4
-            )
+            warn("size is given: pass reader_name instead where there is a reader, so that it tells the size and padding")
 
 
 def list_of(pipelines: Any) -> list[Pipeline]:

@@ -6,11 +6,12 @@ import contextlib
 import inspect
 import os
 import pathlib
-import warnings
 from typing import Any
 
+from .._core.building import warn
 from .._core.errors import OperatorError
 from .._core.graph import Graph
+from .._core.names import named, unexpected
 from . import arguments as check
 from . import checkpoint as checkpoints
 from . import serialization
@@ -63,6 +64,7 @@ class Pipeline(Runnable):
       TypeError: an argument of a wrong type.
     """
 
+    @named
     def __init__(
         self,
         batch_size: int | None = None,
@@ -97,7 +99,7 @@ class Pipeline(Runnable):
     ):
         check.missing_modes(debug)
         if experimental_exec_dynamic is not None:
-            warnings.warn("experimental_exec_dynamic is deprecated: use exec_dynamic", DeprecationWarning, stacklevel=2)
+            warn("experimental_exec_dynamic is deprecated: use exec_dynamic", DeprecationWarning)
             exec_dynamic = experimental_exec_dynamic
         if check.whole("bytes_per_sample", bytes_per_sample) < 0:
             raise ValueError(f"bytes_per_sample must not be negative, got {bytes_per_sample}")
@@ -258,5 +260,5 @@ ARGUMENTS = tuple(p for p in inspect.signature(Pipeline.__init__).parameters if 
 def _known(arguments: dict[str, Any]) -> dict[str, Any]:
     for name in arguments:
         if name not in ARGUMENTS:
-            raise TypeError(f"unknown argument {name!r}; Pipeline takes {', '.join(ARGUMENTS)}")
+            raise TypeError(unexpected("Pipeline", name, ARGUMENTS))
     return arguments

@@ -7,6 +7,7 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
+from .._core.names import unexpected
 from .pipeline import ARGUMENTS, Pipeline
 
 
@@ -36,11 +37,11 @@ def pipeline_def(fn: Callable[..., Any] | None = None, **pipeline_kwargs: Any) -
     Raises:
       TypeError: an argument that is neither the function's nor the Pipeline's.
     """
-    if fn is None:
-        return functools.partial(pipeline_def, **pipeline_kwargs)
     for name in pipeline_kwargs:
         if name not in ARGUMENTS:
-            raise TypeError(f"pipeline_def: unknown argument {name!r}; Pipeline takes {', '.join(ARGUMENTS)}")
+            raise TypeError(unexpected("pipeline_def", name, ARGUMENTS))
+    if fn is None:
+        return functools.partial(pipeline_def, **pipeline_kwargs)
 
     @functools.wraps(fn)
     def factory(*args: Any, **kwargs: Any) -> Pipeline:
@@ -76,8 +77,5 @@ def split_arguments(fn: Callable[..., Any], kwargs: dict[str, Any]) -> tuple[dic
     of_pipeline = {k: v for k, v in kwargs.items() if k not in parameters}
     for name in of_pipeline:
         if name not in ARGUMENTS:
-            raise TypeError(
-                f"{name_of(fn)}: unknown argument {name!r}; the function takes ({', '.join(parameters)}), "
-                f"Pipeline takes ({', '.join(ARGUMENTS)})"
-            )
+            raise TypeError(unexpected(name_of(fn), name, (*parameters, *ARGUMENTS)))
     return of_pipeline, of_function

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 import inspect
 import sys
 import types
 from collections.abc import Callable
 from typing import Any, ClassVar
+
+from .._core.names import did_you_mean, unexpected
 
 # Words of functions' names that DALI's classes do not write as a capital and small letters.
 _WORDS = {"bbox": "BBox", "coco": "COCO", "mfcc": "MFCC", "mxnet": "MXNet", "rms": "RMS", "roi": "ROI", "tfrecord": "TFRecord"}
@@ -38,7 +39,7 @@ class Operator:
         known = [p.name for p in parameters.values() if p.kind is not p.POSITIONAL_ONLY and p.kind is not p.VAR_POSITIONAL]
         for name in arguments:
             if name not in known:
-                raise TypeError(f"{cls.__module__.partition('.')[2]}.{cls.__name__} has no argument {name!r}; it has {', '.join(known)}")
+                raise TypeError(unexpected(f"{cls.__module__.partition('.')[2]}.{cls.__name__}", name, known))
 
     @property
     def device(self) -> str:
@@ -93,8 +94,7 @@ class Classes(dict[str, Any]):
                 self[public] = _module_of(x, f"{name}.{public}")
 
     def __missing__(self, name: str) -> Any:
-        close = difflib.get_close_matches(name, [*self], 1)
-        raise AttributeError(f"{self._name} has no class {name}" + (f"; did you mean {close[0]}?" if close else ""))
+        raise AttributeError(f"{self._name} has no class {name!r}{did_you_mean(name, self)}")
 
 
 def _module_of(functions: types.ModuleType, name: str) -> types.ModuleType:

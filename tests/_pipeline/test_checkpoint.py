@@ -282,7 +282,7 @@ def test_size_and_no_reader(files):
     with iterator(checkpoints) as other:
         assert forward(other, 9) == want
     with pytest.raises(RuntimeError, match="size is 20 here and 22 in the checkpoint"), pytest.warns(UserWarning, match="size is given"):
-        DALIGenericIterator([define(shard_id=i, checkpoint=c) for i, c in enumerate(checkpoints)], ["x"], size=20)
+        DALIGenericIterator([define(shard_id=i, checkpoint=c) for i, c in enumerate(checkpoints)], ["x", "u", "c"], size=20)
 
 
 # --- external_source ------------------------------------------------------------------------------------------------
@@ -355,7 +355,7 @@ def test_not_enabled(files):
         return definition(files)
 
     with pytest.raises(ValueError, match=r"enable_checkpointing must be the same.*\[True, False\]"):
-        DALIGenericIterator([define(enable_checkpointing=True), define()], ["x"], reader_name="reader")
+        DALIGenericIterator([define(enable_checkpointing=True), define()], ["x", "u", "c"], reader_name="reader")
 
 
 @pytest.mark.parametrize("data", [b"", b"junk", b"\xff\x00", b"{}", b"[]", b'{"format":"jaxdali checkpoint","version":1}'])
@@ -410,7 +410,7 @@ def test_what_differs_is_named(files):
         pytest.raises(RuntimeError, match="another iterator: reader_name is None here and 'reader'"),
     ):
         other.set_state(it.get_state())
-    with data_iterator(definition, ["x"])(files, batch_size=2, num_threads=1) as alone:
+    with data_iterator(definition, ["x", "u", "c"])(files, batch_size=2, num_threads=1) as alone:
         with (
             fed_by_us(batch_size=2, num_threads=1) as other,
             pytest.raises(RuntimeError, match=r"the sources \['reader'\], this pipeline \['__external_source_0"),

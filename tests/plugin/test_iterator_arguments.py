@@ -91,10 +91,15 @@ def test_fewer_names_than_outputs(files):
         return x, x * 2
 
     for sharding in (None, shardings.of_batch(2), {"x": shardings.of_batch(2)}):
-        with data_iterator(two, "x", reader_name="reader", sharding=sharding)(batch_size=2) as it:
+        with pytest.warns(UserWarning, match=r"output_map has 1 of the pipeline's 2 outputs, \['x'\]: the others are left out") as warned:
+            it = data_iterator(two, "x", reader_name="reader", sharding=sharding)(batch_size=2)
+        assert [w.filename for w in warned] == [__file__]
+        with it:
             assert list(next(it)) == ["x"]
-    with data_iterator(two, reader_name="reader")(batch_size=2) as it:
-        assert next(it) == {}
+    with pytest.raises(ValueError, match=r"output_map is empty, but the pipeline has 2 output"):
+        data_iterator(two, reader_name="reader")(batch_size=2)
+    with pytest.raises(IndexError, match=r"output_map has 3 names, \['x', 'y', 'z'\], but the pipeline has 2 output"):
+        data_iterator(two, "xyz", reader_name="reader")(batch_size=2)
 
 
 def test_wrong_use_of_data_iterator(files):

@@ -135,6 +135,7 @@ class DALIGenericPeekableIterator(DALIGenericIterator):
         return batch
 
 
+@_names.named
 def peekable_data_iterator(
     pipeline_fn: Callable[..., Any] | None = None,
     output_map: Iterable[str] = (),

@@ -17,13 +17,13 @@ from jax.experimental import multihost_utils
 from jax.sharding import Mesh, NamedSharding, PartitionSpec, Sharding
 
 from ..._core import names as _names
-from ..._core.building import user_line
+from ..._core.building import user_line, warn
 from ..._core.settings import own_settings
 from ..._iterator.base import BaseIterator
 from ..._iterator.options import LastBatchPolicy, list_of
 from ..._pipeline.arguments import whole
 from ..._pipeline.checkpoint import for_pipelines
-from ..._pipeline.lease import lease, own_places, reads_the_same
+from ..._pipeline.lease import lease, num_outputs, own_places, reads_the_same
 from ..._pipeline.pipeline import Pipeline
 from ..._pipeline.pipeline_def import name_of, pipeline_def, split_arguments
 from ..._run.sharding import Shards, assemble
@@ -39,7 +39,7 @@ class DALIGenericIterator(BaseIterator):
 
     Args:
       pipelines: one `Pipeline`, or a list of them, one per shard.
-      output_map: a name for each output; outputs beyond the names are left out.
+      output_map: a name for each output; outputs beyond the names are left out, with a warning.
       size: samples in an epoch, of all pipelines together. -1: until a source ends.
       reader_name: the reader that says how large an epoch is and how it is padded. Excludes `size`.
       auto_reset: True, "yes", "True": the next epoch begins by itself after StopIteration; False, None, "no": `reset` does it.
@@ -58,9 +58,13 @@ class DALIGenericIterator(BaseIterator):
 
     Raises:
       ValueError, TypeError: see the arguments.
+      IndexError: `output_map` has more names than the pipeline has outputs.
       RuntimeError: there is no reader of that name, or no data.
+
+    Differs from DALI: an empty `output_map` is a ValueError, where DALI gives empty batches.
     """
 
+    @_names.named
     def __init__(
         self,
         pipelines: Pipeline | Sequence[Pipeline],
@@ -107,6 +111,7 @@ class DALIGenericIterator(BaseIterator):
     ):
         """Leases the pipelines, with one executor for each of `places`, and starts."""
         options.check_number(len(pipelines))
+        _check_names(options.output_map, num_outputs(pipelines[0]))
         self._mask_name = options.mask_name
         self._shards = shards
         self._stacked = stacked
@@ -199,6 +204,15 @@ class DALIGenericIterator(BaseIterator):
         return assemble(rows, shards, NamedSharding(Mesh(np.array(devices), ("pipelines",)), PartitionSpec("pipelines")))
 
 
+def _check_names(names: Iterable[str], outputs: int):
+    """That an output has a name; says when some have none. With too many names no iterator can begin."""
+    names = list(names)
+    if outputs and not names:
+        raise ValueError(f"output_map is empty, but the pipeline has {outputs} output(s): name each of them")
+    if len(names) < outputs:
+        warn(f"output_map has {len(names)} of the pipeline's {outputs} outputs, {names}: the others are left out of the batches")
+
+
 def _specs(batch: dict[str, jax.Array]) -> dict[str, jax.ShapeDtypeStruct]:
     return {name: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=x.sharding) for name, x in batch.items()}
 
@@ -206,6 +220,7 @@ def _specs(batch: dict[str, jax.Array]) -> dict[str, jax.ShapeDtypeStruct]:
 # --- data_iterator --------------------------------------------------------------------------------------------------
 
 
+@_names.named
 def data_iterator(
     pipeline_fn: Callable[..., Any] | None = None,
     output_map: Iterable[str] = (),
