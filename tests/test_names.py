@@ -79,6 +79,16 @@ def test_public_modules_are_dalis():
         (fn.decoders, "audio", r"fn\.decoders\.audio of DALI is not in jaxdali$"),
         (fn, "dl_tensor_python_function", r"fn\.dl_tensor_python_function .* jaxdali; the closest that is: fn\.python_function$"),
         (jaxdali, "Pipelin", "has no attribute 'Pipelin'; did you mean 'Pipeline'?"),
+        (jaxdali.plugin, "tf", r"^plugin\.tf of DALI is not in jaxdali: use plugin\.jax or plugin\.pytorch"),
+        (jaxdali.plugin, "triton", r"^plugin\.triton of DALI is not in jaxdali: .* Pipeline\.serialize"),
+        (jaxdali, "plugin_manager", r"^plugin_manager of DALI is not in jaxdali: .* jaxdali\.extend"),
+        (types, "PipelineAPIType", r"^types\.PipelineAPIType of DALI is not in jaxdali: .*enable_api_check"),
+        (types, "CPU_ONLY_DEVICE_ID", r"^types\.CPU_ONLY_DEVICE_ID of DALI is not in jaxdali: use device_id=None$"),
+        (ops, "HostDecoder", r"^ops\.HostDecoder of DALI is not in jaxdali: use ops\.decoders\.Image$"),
+        (ops, "nvJPEGDecoderRandomCrop", r'not in jaxdali: use ops\.decoders\.ImageRandomCrop\(device="mixed"\)$'),
+        (ops, "OpticalFlow", r"^ops\.OpticalFlow of DALI is not in jaxdali$"),
+        (ops.readers, "Video", r"^ops\.readers\.Video of DALI is not in jaxdali$"),
+        (ops, "Resise", r"^jaxdali\.ops has no class 'Resise'; did you mean 'Resize'\?$"),
     ],
 )
 def test_names_that_are_not_there(module, name, message):

@@ -38,6 +38,30 @@ transforms.crop transforms.rotation transforms.scale transforms.shear transforms
 video_reader_resize warp_affine water zeros zeros_like
 """.split()
 
+# Other names of DALI's, also of versions before 1.0, that are not here, and what to use instead.
+_STREAMS = "streams are XLA's: nothing has to be passed"
+_NO_PLUGIN = "use plugin.jax or plugin.pytorch, or np.asarray of a batch of plugin.jax"
+_IMAGE = {"": "Image", "Crop": "ImageCrop", "RandomCrop": "ImageRandomCrop", "Slice": "ImageSlice"}
+_INSTEAD = {
+    "experimental": "of its modules, experimental.dynamic has no counterpart: use a pipeline, or jaxdali.decode_jpeg",
+    "plugin.mxnet": _NO_PLUGIN,
+    "plugin.numba": "use plugin.jax.fn.jax_function, or fn.python_function",
+    "plugin.paddle": _NO_PLUGIN,
+    "plugin.tf": _NO_PLUGIN,
+    "plugin.triton": "nothing serves pipelines here: use Pipeline.serialize and Pipeline.run",
+    "plugin_manager": "operators of one's own are made with jaxdali.extend",
+    "types.CPU_ONLY_DEVICE_ID": "use device_id=None",
+    "types.CUDAStream": _STREAMS,
+    "types.ConstantNode": "use types.Constant",
+    "types.PipelineAPIType": "a pipeline knows itself how it is used; Pipeline.enable_api_check(False) allows mixing",
+    "fn.old_color_twist": "use fn.color_twist",
+    "ops.OldColorTwist": "use ops.ColorTwist",
+    "ops.CropCastPermute": "use ops.CropMirrorNormalize",
+    "ops.NormalizePermute": "use ops.CropMirrorNormalize",
+    **{f"ops.HostDecoder{part}": f"use ops.decoders.{image}" for part, image in _IMAGE.items()},
+    **{f"ops.nvJPEGDecoder{part}": f'use ops.decoders.{image}(device="mixed")' for part, image in _IMAGE.items()},
+}
+
 
 def index(
     module: str, contents: Mapping[str, Any], names: str = ""
@@ -56,7 +80,7 @@ def index(
     def missing(name: str) -> NoReturn:
         if name.startswith("_"):
             raise AttributeError(f"module {module!r} has no attribute {name!r}")
-        raise AttributeError(_missing(module, name))
+        raise AttributeError(instead(module, name) or _missing(module, name))
 
     return show(), show, missing
 
@@ -85,6 +109,12 @@ def named(f: F) -> F:
         return f(*args, **kwargs)
 
     return cast(F, checked)
+
+
+def instead(module: str, name: str) -> str:
+    """What is said of a name of DALI's in this module that has another one's place; "" when there is nothing to say."""
+    full = f"{module}.{name}".removeprefix("jaxdali.")
+    return f"{full} of DALI is not in jaxdali: {_INSTEAD[full]}" if full in _INSTEAD else ""
 
 
 def _missing(module: str, name: str) -> str:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import io
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
 
 from ..backend import TensorListCPU, TensorListGPU
+from .runnable import Runnable
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -72,6 +73,7 @@ def show(
       A `Picture`. Needs matplotlib (``pip install jaxdali[examples]``).
 
     Raises:
+      TypeError: `batch` is none: a pipeline, an iterator, a path.
       ValueError: there are no images in the batch, or not as many labels as images.
 
     Example:
@@ -81,6 +83,7 @@ def show(
         from matplotlib.figure import Figure
     except ImportError as e:
         raise ImportError("jaxdali.show needs matplotlib: pip install jaxdali[examples]") from e
+    _check(batch)
     outputs = _outputs(batch)
     images = {name: found for name, x in outputs.items() if (found := _images(x, layout))}
     if not images:
@@ -112,6 +115,21 @@ def show(
     drawn = len({i for (_, i), _ in cells})
     kinds = f" of {', '.join(images)}" if len(images) > 1 else ""
     return Picture(figure, f"picture of {drawn}{'' if drawn == total else f' of {total}'} images{kinds}")
+
+
+def _check(batch: Any):
+    """TypeError for what is no batch, with how to get one of it."""
+    if _is_list(batch) or isinstance(batch, (Mapping, list, tuple)) or hasattr(batch, "__array__"):
+        return
+    if isinstance(batch, Runnable):
+        how = ": jaxdali.show(pipeline.run()) shows its next batch"
+    elif isinstance(batch, Iterator):
+        how = ": jaxdali.show(next(iterator)) shows its next batch"
+    elif isinstance(batch, (str, bytes, os.PathLike)):
+        how = ": a JPEG file is shown by jaxdali.show([jaxdali.decode_jpeg(pathlib.Path(path).read_bytes())])"
+    else:
+        how = ""
+    raise TypeError(f"jaxdali.show takes a batch, as an iterator or Pipeline.run returns it, or arrays; got {type(batch).__name__}{how}")
 
 
 def _outputs(batch: Any) -> dict[str, Any]:

@@ -8,7 +8,7 @@ import types
 from collections.abc import Callable
 from typing import Any, ClassVar
 
-from .._core.names import did_you_mean, unexpected
+from .._core.names import DALI_OPERATORS, did_you_mean, instead, unexpected
 
 # Words of functions' names that DALI's classes do not write as a capital and small letters.
 _WORDS = {"bbox": "BBox", "coco": "COCO", "mfcc": "MFCC", "mxnet": "MXNet", "rms": "RMS", "roi": "ROI", "tfrecord": "TFRecord"}
@@ -94,6 +94,11 @@ class Classes(dict[str, Any]):
                 self[public] = _module_of(x, f"{name}.{public}")
 
     def __missing__(self, name: str) -> Any:
+        if text := instead(self._name, name):
+            raise AttributeError(text)
+        group = self._name.partition("jaxdali.ops")[2].lstrip(".")
+        if name in (class_name(n.rpartition(".")[2]) for n in DALI_OPERATORS if n.rpartition(".")[0] == group):
+            raise AttributeError(f"{self._name.removeprefix('jaxdali.')}.{name} of DALI is not in jaxdali")
         raise AttributeError(f"{self._name} has no class {name!r}{did_you_mean(name, self)}")
 
 

@@ -1,1 +1,8 @@
 """Iterators for the frameworks."""
+
+from typing import TYPE_CHECKING as _TYPE_CHECKING
+
+from .._core import names as _names
+
+if not _TYPE_CHECKING:
+    __all__, __dir__, __getattr__ = _names.index(__name__, globals())

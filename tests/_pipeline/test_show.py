@@ -9,7 +9,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from PIL import Image
 
 import jaxdali
-from jaxdali import fn, pipeline_def
+from jaxdali import Pipeline, fn, pipeline_def
 
 pytest.importorskip("matplotlib")
 
@@ -98,6 +98,16 @@ def test_labels_and_limits(tmp_path):
 def test_errors():
     with pytest.raises(ValueError, match=r"no images in the batch: labels: 8 samples of shape \[1\] and type int64"):
         jaxdali.show({"labels": LABELS})
+    with Pipeline(batch_size=1) as pipeline:
+        pipeline.set_outputs(fn.external_source(lambda: RED[:1]))
+    for wrong, how in (
+        ("x.jpg", r"got str: a JPEG file is shown by jaxdali\.show\(\[jaxdali\.decode_jpeg"),
+        (pipeline, r"got Pipeline: jaxdali\.show\(pipeline\.run\(\)\)"),
+        (iter([RED]), r"got list_iterator: jaxdali\.show\(next\(iterator\)\)"),
+        (None, "got NoneType$"),
+    ):
+        with pytest.raises(TypeError, match=f"takes a batch, .*{how}"):
+            jaxdali.show(wrong)
     with pytest.raises(ValueError, match="8 images and 2 labels"):
         jaxdali.show(RED, labels=[1, 2])
     with pytest.raises(ValueError, match="no output 'name'"):
