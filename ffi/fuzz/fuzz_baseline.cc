@@ -60,8 +60,7 @@ class Fuzzer {
   static constexpr int64_t kMaxPixels = 1 << 17;  // larger ones cost time and find nothing else
   static constexpr int kHelpers = 2;
 
-  enum Way { kBest, kPortable, kThreads };
-  static constexpr const char* kNames[] = {"best kernels", "portable kernels", "several threads"};
+  enum Way { kBest, kOther, kThreads };
 
   void Check(const Data& data, bool usual, bool part, const std::string& name) {
     const int64_t size = static_cast<int64_t>(data.size());
@@ -94,13 +93,14 @@ class Fuzzer {
     RasterOutput turbo(info, options, dtype, want.get());
     const Status status = DecodeJpegByTurbo(input.get(), size, info, options, &turbo);
     bool by_one = false;
-    for (Way way : {kBest, kPortable, kThreads}) {
+    Other& other = others_[turn_++ % std::size(others_)];
+    for (Way way : {kBest, kOther, kThreads}) {
       if (way == kThreads) {
         while (pool_.idle() < kHelpers) std::this_thread::yield();
         options.helpers = {&pool_, int64_t{32} << mutate_.below(8)};
       }
       RasterOutput own(info, options, dtype, got.get());
-      if (!DecodeJpegByBaseline(input.get(), size, info, options, way == kPortable ? &portable_ : &best_, &own)) {
+      if (!DecodeJpegByBaseline(input.get(), size, info, options, way == kOther ? &other.decoder : &best_, &own)) {
         left_ += way != kThreads;
         left_good_ += way != kThreads && status == kOk;
         left_by_threads_ += way == kThreads && by_one;
@@ -118,13 +118,28 @@ class Fuzzer {
         std::printf("%s: %s; %d x %d, region %d %d %d %d, type %d, dtype %d, %s\n", name.c_str(),
                     status == kOk ? "pixels differ" : "decoded, but libjpeg-turbo fails", info.height, info.width,
                     info.region_y, info.region_x, info.region_h, info.region_w, static_cast<int>(options.type),
-                    static_cast<int>(dtype), kNames[way]);
+                    static_cast<int>(dtype),
+                    way == kThreads ? "several threads"
+                    : way == kBest  ? "best kernels"
+                                    : other.name);
       }
     }
   }
 
   Mutator mutate_;
-  jpeg::BaselineDecoder best_, portable_{jpeg::kPortableKernels};
+  jpeg::BaselineDecoder best_;
+  struct Other {
+    const char* name;
+    jpeg::BaselineDecoder decoder;
+  };
+#if defined(JAXDALI_VECTORS)
+  Other others_[2] = {
+      {"portable kernels", jpeg::BaselineDecoder(jpeg::kPortableKernels)},
+      {"SIMD kernels", jpeg::BaselineDecoder(jpeg::kSimdKernels)}};  // with AVX-512 there are better ones
+#else
+  Other others_[1] = {{"portable kernels", jpeg::BaselineDecoder(jpeg::kPortableKernels)}};
+#endif
+  unsigned turn_ = 0;
   Checksum checksum_;
   ThreadPool pool_{1 + kHelpers};
   int equal_ = 0, left_ = 0, left_good_ = 0, equal_by_threads_ = 0, left_by_threads_ = 0, failures_ = 0;

@@ -1,9 +1,11 @@
 // Entropy decoding of a block: T.81, F.2.2. Compiled once for each kind of CPU, which `Isa` names.
 //
-// Note [Decoding loop]. Each turn of the loop takes one or two symbols from a table (pair_table.h). Its critical path
-// is shift, load, shift: six or seven cycles, which the rest, about 22 instructions, has to fit into. What was tried
-// and is slower: larger tables; values computed with arithmetic or a branch for those that stick out of the window; two
-// images in lock step (registers run out); no branch at the end of a block.
+// Note [Decoding loop]. Each turn of the loop takes one or two symbols from a table (pair_table.h). What it lasts is
+// its critical path: shift, load, shift, six or seven cycles, and an eighth more where the load waits for an address
+// that is added up before it. The rest, about 22 instructions, fits in beside that. What was tried and is slower:
+// larger tables, also with a small one for the critical path alone; values computed with arithmetic or a branch for
+// those that stick out of the window; two images in lock step (registers run out); no branch at the end of a block;
+// bits filled up every third turn.
 //
 // A refill leaves 56 bits and more. A look-up takes 20 at most, since its code has fewer bits than the window and its
 // magnitude no more than kMaxAcSize: enough for two of them and the window of a third, which is looked up before the
@@ -69,9 +71,15 @@ struct Bits {
 struct Step {
   uint64_t entry;
 
-  static JAXDALI_INLINE Step Of(const PairEntry* entry) {
+  template <class Table>
+  static JAXDALI_INLINE Step At(const Table& table, uint64_t window) {
     Step step;
-    std::memcpy(&step.entry, entry, sizeof step.entry);
+#if defined(__x86_64__)
+    // The other loads share an address that is computed for them; this one would wait a cycle for it.
+    asm("mov (%1,%2,8),%0" : "=r"(step.entry) : "r"(&table), "r"(table.Index(window)), "m"(*table.At(window)));
+#else
+    std::memcpy(&step.entry, table.At(window), sizeof step.entry);
+#endif
     return step;
   }
   JAXDALI_INLINE uint32_t bits() const { return static_cast<uint32_t>(entry) & 255; }
@@ -125,7 +133,7 @@ JAXDALI_INLINE int DecodeBlock(const DcTable& dc_table, const AcTable& ac_table,
   int16_t first[kSkip ? kPairSize : 1];  // where DC goes when nothing else is wanted
   int16_t* const to = kSkip ? first : block;
   const PairEntry* entry = dc_table.At(bits.window);
-  Step step = Step::Of(entry);
+  Step step = Step::At(dc_table, bits.window);
   bits.Refill();
   next = order + step.advance();
   Write<Isa>(*entry, bits.window, order, next, to);
@@ -145,7 +153,7 @@ JAXDALI_INLINE int DecodeBlock(const DcTable& dc_table, const AcTable& ac_table,
       uint64_t window;
       for (;;) {
         entry = ac_table.At(bits.window);
-        step = Step::Of(entry);
+        step = Step::At(ac_table, bits.window);
         bits.Refill();
         window = bits.window;
         next = order + step.advance();
@@ -154,7 +162,7 @@ JAXDALI_INLINE int DecodeBlock(const DcTable& dc_table, const AcTable& ac_table,
         if (next >= end) break;
         order = next;
         entry = ac_table.At(bits.window);
-        step = Step::Of(entry);
+        step = Step::At(ac_table, bits.window);
         window = bits.window;
         next = order + step.advance();
         if (!kSkip) Write<Isa>(*entry, window, order, next, block);

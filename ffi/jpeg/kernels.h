@@ -30,6 +30,11 @@ extern const Kernels kPortableKernels;
 extern const Kernels kSimdKernels;
 #endif
 
+#if defined(__x86_64__)
+// The same, but for those that this CPU's AVX-512 does sooner.
+Kernels WithAvx512(Kernels kernels);
+#endif
+
 // The best that this CPU can do.
 const Kernels& BestKernels();
 

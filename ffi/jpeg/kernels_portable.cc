@@ -85,7 +85,8 @@ const Kernels& BestKernels() {
 #if defined(__x86_64__)
   static const bool has_simd =
       __builtin_cpu_supports("avx2") && __builtin_cpu_supports("bmi") && __builtin_cpu_supports("bmi2");
-  return has_simd ? kSimdKernels : kPortableKernels;
+  static const Kernels simd = WithAvx512(kSimdKernels);
+  return has_simd ? simd : kPortableKernels;
 #elif defined(JAXDALI_VECTORS)
   return kSimdKernels;
 #else

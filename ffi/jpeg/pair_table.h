@@ -63,7 +63,8 @@ class alignas(64) PairTable {
   // `next`: what codes after this table's first one are of, the AC table.
   void Make(const HuffmanTable& table, const HuffmanTable& next);
 
-  const PairEntry* At(uint64_t window) const { return &entry_[window >> (64 - kBits)]; }
+  static uint64_t Index(uint64_t window) { return window >> (64 - kBits); }
+  const PairEntry* At(uint64_t window) const { return &entry_[Index(window)]; }
 
   // One symbol, whichever it is; advances by kAdvanceToSlow where there is none.
   PairEntry One(uint64_t window) const;

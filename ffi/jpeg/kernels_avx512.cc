@@ -1,0 +1,115 @@
+// For CPUs with AVX-512 and its permutations of bytes (VBMI): what of kernels_simd.cc gains from them.
+#if defined(__x86_64__)
+
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"  // of operands that GCC's own intrinsics leave undefined
+#endif
+
+#include "ffi/common/vectors.h"
+#include "ffi/jpeg/kernels.h"
+
+#define JAXDALI_VBMI __attribute__((target("avx512f,avx512bw,avx512vbmi,avx512vnni,bmi,bmi2")))
+
+namespace jaxdali::jpeg {
+namespace {
+
+JAXDALI_VBMI JAXDALI_INLINE __m512i Widen(const uint8_t* from) {
+  return _mm512_cvtepu8_epi16(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(from)));
+}
+JAXDALI_VBMI JAXDALI_INLINE __m512i Set16(int v) { return _mm512_set1_epi16(static_cast<int16_t>(v)); }
+JAXDALI_VBMI JAXDALI_INLINE __m512i Triple(__m512i v) { return _mm512_add_epi16(v, _mm512_add_epi16(v, v)); }
+
+// As kernels_simd.cc does it, with registers of twice the size.
+JAXDALI_VBMI void UpsampleH2V2(const uint8_t* near, const uint8_t* far, int begin, int end, uint8_t* pixels) {
+  constexpr int kPiece = 512;
+  alignas(64) uint16_t sums[kPiece + 96];  // of the piece and one column on each side
+  for (int x = begin; x < end; x += kPiece) {
+    const int n = end - x < kPiece ? end - x : kPiece;
+    for (int i = 0; i < n + 2; i += 32)
+      _mm512_store_si512(sums + i, _mm512_add_epi16(Triple(Widen(near + x + i - 1)), Widen(far + x + i - 1)));
+    for (int i = 0; i < n; i += 32) {
+      const __m512i before = _mm512_load_si512(sums + i), after = _mm512_loadu_si512(sums + i + 2);
+      const __m512i three = Triple(_mm512_loadu_si512(sums + i + 1));
+      const __m512i even = _mm512_srli_epi16(_mm512_add_epi16(_mm512_add_epi16(three, before), Set16(8)), 4);
+      const __m512i odd = _mm512_srli_epi16(_mm512_add_epi16(_mm512_add_epi16(three, after), Set16(7)), 4);
+      _mm512_storeu_si512(pixels + 2 * (x + i), _mm512_or_si512(even, _mm512_slli_epi16(odd, 8)));
+    }
+  }
+}
+
+struct Channels {
+  __m512i r, g, b;
+};
+
+// Thirty-two pixels, as kernels_simd.cc has it.
+JAXDALI_VBMI JAXDALI_INLINE Channels YccToRgb(__m512i y, __m512i cb, __m512i cr) {
+  const __m512i red = _mm512_add_epi16(_mm512_add_epi16(cr, cr), _mm512_mulhrs_epi16(cr, Set16(-19596)));
+  const __m512i blue = _mm512_add_epi16(_mm512_add_epi16(cb, cb), _mm512_mulhrs_epi16(cb, Set16(-7471)));
+  const __m512i half = _mm512_set1_epi32(32768);
+  const __m512i weights = _mm512_set1_epi32(static_cast<int32_t>((65536u - 46802u) << 16 | (65536u - 22554u)));
+  const __m512i low = _mm512_dpwssd_epi32(half, _mm512_unpacklo_epi16(cb, cr), weights);
+  const __m512i high = _mm512_dpwssd_epi32(half, _mm512_unpackhi_epi16(cb, cr), weights);
+  const __m512i green = _mm512_packs_epi32(_mm512_srai_epi32(low, 16), _mm512_srai_epi32(high, 16));
+  return {_mm512_add_epi16(y, red), _mm512_add_epi16(y, _mm512_sub_epi16(green, cr)), _mm512_add_epi16(y, blue)};
+}
+
+// Where the pixel is that byte j of 192 is of, in 64 of a channel that come as eight even and eight odd ones in turn.
+struct PixelOf {
+  alignas(64) uint8_t at[192];
+  constexpr PixelOf() : at{} {
+    for (int j = 0; j < 192; j++) at[j] = static_cast<uint8_t>(j / 48 * 16 + (j / 3 & 1) * 8 + j / 3 % 16 / 2);
+  }
+};
+constexpr PixelOf kPixelOf;
+// Of 64 bytes those whose number leaves 0, 1 or 2 when it is divided by 3.
+constexpr uint64_t kThird[3] = {0x9249249249249249, 0x2492492492492492, 0x4924924924924924};
+
+template <int kPart>
+JAXDALI_VBMI JAXDALI_INLINE __m512i Interleave(__m512i first, __m512i second, __m512i third) {
+  const __m512i from = _mm512_load_si512(kPixelOf.at + 64 * kPart);
+  const __m512i one = _mm512_permutexvar_epi8(from, first);  // 64 is one more than a multiple of 3
+  const __m512i two = _mm512_mask_permutexvar_epi8(one, kThird[(4 - kPart) % 3], from, second);
+  return _mm512_mask_permutexvar_epi8(two, kThird[(5 - kPart) % 3], from, third);
+}
+
+// The first n of 64 bytes.
+JAXDALI_VBMI JAXDALI_INLINE void Store(uint8_t* to, int n, __m512i v) {
+  if (n >= 64)
+    _mm512_storeu_si512(to, v);
+  else if (n > 0)
+    _mm512_mask_storeu_epi8(to, ~uint64_t{0} >> (64 - n), v);
+}
+
+JAXDALI_VBMI void ConvertYcc(const uint8_t* y, const uint8_t* cb, const uint8_t* cr, int n, bool bgr, uint8_t* out) {
+  const __m512i byte = Set16(255), middle = Set16(128);
+  for (int x = 0; x < n; x += 64) {
+    const __m512i y64 = _mm512_loadu_si512(y + x), cb64 = _mm512_loadu_si512(cb + x), cr64 = _mm512_loadu_si512(cr + x);
+    const Channels a = YccToRgb(_mm512_and_si512(y64, byte), _mm512_sub_epi16(_mm512_and_si512(cb64, byte), middle),
+                                _mm512_sub_epi16(_mm512_and_si512(cr64, byte), middle));
+    const Channels b = YccToRgb(_mm512_srli_epi16(y64, 8), _mm512_sub_epi16(_mm512_srli_epi16(cb64, 8), middle),
+                                _mm512_sub_epi16(_mm512_srli_epi16(cr64, 8), middle));
+    const __m512i red = _mm512_packus_epi16(a.r, b.r), green = _mm512_packus_epi16(a.g, b.g),
+                  blue = _mm512_packus_epi16(a.b, b.b);
+    const __m512i first = bgr ? blue : red, third = bgr ? red : blue;
+    uint8_t* const to = out + 3 * x;
+    const int bytes = 3 * (n - x);
+    Store(to, bytes, Interleave<0>(first, green, third));
+    Store(to + 64, bytes - 64, Interleave<1>(first, green, third));
+    Store(to + 128, bytes - 128, Interleave<2>(first, green, third));
+  }
+}
+
+}  // namespace
+
+Kernels WithAvx512(Kernels kernels) {
+  if (!__builtin_cpu_supports("avx512bw") || !__builtin_cpu_supports("avx512vbmi") ||
+      !__builtin_cpu_supports("avx512vnni"))
+    return kernels;
+  kernels.upsample_h2v2 = UpsampleH2V2;
+  kernels.convert_ycc = ConvertYcc;
+  return kernels;
+}
+
+}  // namespace jaxdali::jpeg
+
+#endif  // defined(__x86_64__)
