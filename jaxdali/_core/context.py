@@ -24,7 +24,7 @@ class BuildContext:
       settings: the JAX settings of the user's thread.
       of_shards: this operator as each local shard's definition has it.
       first_shape: of the first sample of input `i`, where that is a source's and can be had before anything is read; else None.
-      constants: of the inputs: what every sample is, where the definition says it; else None.
+      literals: of the inputs: what every sample is, where the definition says it; else None.
       on_host: whether all inputs are host values.
       in_branch: whether it gets only the samples of a batch that take a branch of an `if`.
     """
@@ -36,7 +36,7 @@ class BuildContext:
     settings: UserSettings
     of_shards: Sequence[Any]
     first_shape: Callable[[int], tuple[int, ...] | None]
-    constants: Sequence[np.ndarray | None] = ()
+    literals: Sequence[np.ndarray | None] = ()
     on_host: bool = False
     in_branch: bool = False
 

@@ -62,7 +62,7 @@ class Operator:
         return dataclasses.fields(cls)
 
     @property
-    def constant(self) -> np.ndarray | None:
+    def literal(self) -> np.ndarray | None:
         """What every sample of every batch is, where that is known from the definition."""
         return None
 

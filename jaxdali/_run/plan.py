@@ -231,7 +231,7 @@ def _bound(step: Step, makers: Sequence[Step], where: Surroundings, steps: Mappi
             settings=where.settings,
             of_shards=of_shards,
             first_shape=first_shape,
-            constants=[m.op.constant for m in makers],
+            literals=[m.op.literal for m in makers],
             on_host=all(m.stage == "host" for m in makers),
             in_branch=step.presence is not None,
         )
@@ -245,17 +245,14 @@ def _bound(step: Step, makers: Sequence[Step], where: Surroundings, steps: Mappi
     except (ArgumentError, InputTypeError) as e:
         e.args = (about(op.name, node.where, e),)
         raise
-    except (ValueError, TypeError, RuntimeError) as e:
+    except Exception as e:
         if isinstance(op, SourceOperator):  # perhaps of the user's own code: comes out as it is
             e.add_note(f"in {op.name} (created at {node.where})")
+        if isinstance(op, SourceOperator) or not isinstance(e, (ValueError, TypeError, RuntimeError)):
             raise
         # In DALI whatever an operator has to say about its inputs is a RuntimeError.
         kind = type(e) if isinstance(e, RuntimeError) else InputTypeError if isinstance(e, TypeError) else ArgumentError
         raise kind(about(op.name, node.where, e)) from e
-    except Exception as e:
-        if isinstance(op, SourceOperator):
-            e.add_note(f"in {op.name} (created at {node.where})")
-        raise
     eager = isinstance(op, EagerOperator)
     on_host = eager or (isinstance(op, HostOperator) and not isinstance(op, ProgramOperator))
     phase = max((m.phase + (eager and m.stage != "host") for m in (*makers, *asked)), default=0)

@@ -36,7 +36,7 @@ class Slice(Bounded):
         if ctx.stage != "cpu" or not ctx.on_host or specs[0].ndim != 1:
             return self
         positional = len(specs) - len(self.args.inputs) == 3
-        extent = ctx.constants[2] if positional and self.out_of_bounds_policy != "trim_to_shape" else None
+        extent = ctx.literals[2] if positional and self.out_of_bounds_policy != "trim_to_shape" else None
         if extent is None or extent.size != 1 or extent.dtype.kind not in "iu" or extent.item() < 0:
             return _OfVectors(slice=self, extent=None)
         return _OfVectors(slice=self, extent=int(extent.item()))

@@ -32,18 +32,18 @@ class Constant(HostOperator, ProgramOperator):
     layout: str = ""
 
     @property
-    def constant(self) -> np.ndarray:
+    def literal(self) -> np.ndarray:
         return np.frombuffer(self.data, self.dtype).reshape(self.shape)
 
     def infer(self) -> tuple[Spec, ...]:
         return (Spec(self.dtype, len(self.shape), self.shape, self.layout),)
 
     def compute(self, N: int, *specs: Spec) -> Callable[[], np.ndarray]:
-        array = np.broadcast_to(self.constant, (N, *self.shape))
+        array = np.broadcast_to(self.literal, (N, *self.shape))
         return lambda: array
 
     def lower(self, ctx: LowerContext) -> tuple[Any]:
-        return (jnp.broadcast_to(jnp.asarray(self.constant, self.dtype), (ctx.B, *self.shape)),)
+        return (jnp.broadcast_to(jnp.asarray(self.literal, self.dtype), (ctx.B, *self.shape)),)
 
 
 class StackScalars(HostOperator):
