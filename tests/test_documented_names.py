@@ -121,6 +121,11 @@ TORCH_CLASSES = {
         last_batch_padded=False, last_batch_policy=FILL, prepare_first_batch=True: 0,
         **TORCH_ITERATOR,
     },
+    "DALIRaggedIterator": {
+        "__init__": lambda pipelines, output_map, size=-1, reader_name=None, output_types=None, auto_reset=False, fill_last_batch=None,
+        dynamic_shape=False, last_batch_padded=False, last_batch_policy=FILL, prepare_first_batch=True: 0,
+        **TORCH_ITERATOR,
+    },
     "DALIClassificationIterator": {
         "__init__": lambda pipelines, size=-1, reader_name=None, auto_reset=False, fill_last_batch=None, dynamic_shape=False,
         last_batch_padded=False, last_batch_policy=FILL, prepare_first_batch=True: 0,

@@ -89,14 +89,17 @@ def is_on_accelerator(array: Any) -> bool:
 
 
 class DeviceSamples(Sequence[jax.Array]):
-    """The samples of a ragged batch on an accelerator, each cut out when it is asked for: every size is a small program of its own.
+    """The samples of a ragged batch in one array, each cut out when it is asked for: every size is a small program of its own.
 
     data: ``[capacity]``; offsets, shapes: as in `Packed`.
+
+    Attributes:
+      starts: the first element of each sample.
     """
 
     def __init__(self, data: jax.Array, offsets: np.ndarray, shapes: np.ndarray):
         self.data = data
-        self._starts = (offsets.astype(np.int64) * ALIGNMENT).tolist()
+        self.starts: list[int] = (offsets.astype(np.int64) * ALIGNMENT).tolist()
         self.shapes: list[tuple[int, ...]] = [tuple(s) for s in shapes.tolist()]
 
     @property
@@ -108,20 +111,20 @@ class DeviceSamples(Sequence[jax.Array]):
 
     def __getitem__(self, i: Any) -> Any:
         shape = self.shapes[i]
-        return jax.lax.dynamic_slice(self.data, (self._starts[i],), (math.prod(shape),)).reshape(shape)
+        return jax.lax.dynamic_slice(self.data, (self.starts[i],), (math.prod(shape),)).reshape(shape)
 
     def of(self, samples: Sequence[int]) -> DeviceSamples:
         """Some of them."""
         part = copy.copy(self)
-        part._starts, part.shapes = [self._starts[i] for i in samples], [self.shapes[i] for i in samples]
+        part.starts, part.shapes = [self.starts[i] for i in samples], [self.shapes[i] for i in samples]
         return part
 
     def to_host(self) -> list[np.ndarray]:
         """All of them as views of one copy of what they occupy."""
-        ends = [start + math.prod(shape) for start, shape in zip(self._starts, self.shapes)]
+        ends = [start + math.prod(shape) for start, shape in zip(self.starts, self.shapes)]
         used = min(rounded_up(max(ends, default=0)), len(self.data))
         flat = np.asarray(self.data[:used])
-        return [flat[a:b].reshape(shape) for a, b, shape in zip(self._starts, ends, self.shapes)]
+        return [flat[a:b].reshape(shape) for a, b, shape in zip(self.starts, ends, self.shapes)]
 
 
 _MOST_BLOCKS = np.iinfo(np.int32).max

@@ -6,22 +6,18 @@ import functools
 import sys
 import threading
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
-import jax
 from jax.sharding import Sharding
 
 from .._data.epoch import EpochCounter
 from .._run.closing import close_aside, close_together
-from .._run.executor import Executor
-from .._run.plan import Plan
+from .._run.executor import Executor, Finish
 from .._run.prefetch import Prefetch
 from .._run.sharding import Shards
 from .._run.synchronous import Synchronous
 from .pipeline import Pipeline
-
-Finish = Callable[[Plan, tuple[jax.Array, ...]], tuple[Any, ...]]
 
 
 class Lease:
@@ -190,6 +186,7 @@ def lease(
     reader: str | None = None,
     x64: bool | None = None,
     finish: Sequence[Finish] | None = None,
+    listed: Collection[int] = (),
 ) -> Lease:
     """Takes pipelines over from their user, and makes what runs them; or from the iterator before, with what ran them then.
 
@@ -199,7 +196,7 @@ def lease(
       key: the caller's class and all its arguments on which what it makes depends: an iterator that differs in them can't go on.
       sharding: of the outputs, in their order; those beyond lie as the first. For one place.
       stacked, padded, reader, x64: see `Executor`.
-      finish: for each place, what makes of the plan and its arrays what the iterator gives.
+      finish: for each place, what makes of the plan and its arrays what the iterator gives; listed: see `Executor`.
 
     Raises:
       ValueError: the pipelines differ in batch_size or enable_checkpointing.
@@ -239,6 +236,7 @@ def lease(
                 reader=reader,
                 x64=x64,
                 finish=f,
+                listed=listed,
             )
             executors.append(executor)
             for i, p in enumerate(group):

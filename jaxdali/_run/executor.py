@@ -30,6 +30,8 @@ from .tuning import Tuner
 from .work import BadSample, Batch, Work
 from .workplace import Workplace
 
+Finish = Callable[[Plan, tuple[Any, ...]], tuple[Any, ...]]
+
 
 class Executor:
     """Runs the graphs of all local shards of one iterator, or of one stand-alone pipeline.
@@ -54,6 +56,7 @@ class Executor:
       tuned: which of "num_threads" and "prefetch_queue_depth" follow what is measured.
       finish: of `as_arrays`, makes another framework's values of a batch's arrays, in the thread that checks it. What it raises is
         that batch's error.
+      listed: numbers of the outputs that it gets as their samples, which may differ in shape; of one graph without a sharding.
 
     Attributes:
       graph: that of the first shard.
@@ -80,7 +83,8 @@ class Executor:
         statistics: bool = False,
         fuse: bool = True,
         tuned: Collection[str] = (),
-        finish: Callable[[Plan, tuple[jax.Array, ...]], tuple[Any, ...]] | None = None,
+        finish: Finish | None = None,
+        listed: Collection[int] = (),
         sources: Mapping[int, Source] | None = None,
         setups: Sequence[Callable[[], None]] = (),
     ):
@@ -89,7 +93,8 @@ class Executor:
         self.graph = graphs[0]
         self.shards = shards
         self.B = batch_size
-        self._finish = finish or (lambda plan, arrays: arrays)
+        self._finish: Finish = finish or (lambda plan, arrays: arrays)
+        self._listed = frozenset(listed)
         if sharding is None or isinstance(sharding, Sharding):
             sharding = [sharding] * len(self.graph.outputs)
         self._shardings = tuple(sharding)
@@ -206,19 +211,26 @@ class Executor:
         assert work.ids is not None
         work.results |= {r: self.place.spares.lend(r, work.results[r]) for r in set(self.plan.outputs) if r in work.results}
         with self.place.meter.stage("output", "", "outputs"):
-            batch = self._finished(work, work.ids)
-        if self.place.meter.enabled:
-            self.place.meter.count("output", "outputs", self.place.N, sum(map(_nbytes, batch.outputs)))
-        return batch
+            return self._finished(work, work.ids)
 
     def _finished(self, work: Work, ids: SampleIds) -> Batch:
         """The outputs in their final form."""
         plan = self.plan
         if self.place.as_arrays:
-            arrays = tuple(self._outputs.array(r, plan.maker(r), s, work) for r, s in zip(plan.outputs, self._shardings, strict=True))
+            arrays = tuple(
+                self._outputs.samples(r, plan.maker(r), work) if i in self._listed else self._outputs.array(r, plan.maker(r), s, work)
+                for i, (r, s) in enumerate(zip(plan.outputs, self._shardings, strict=True))
+            )
+            self._count(arrays)
             return Batch(self._finish(plan, arrays), work.after, ids, (), [*work.unread, *work.replaced])
         names = tuple([work.source_of(x.node, i) for i in range(self.B)] for x in self.graph.outputs)
-        return Batch(tuple(self._outputs.value(r, work) for r in plan.outputs), work.after, ids, names, [*work.unread, *work.replaced])
+        values = tuple(self._outputs.value(r, work) for r in plan.outputs)
+        self._count(values)
+        return Batch(values, work.after, ids, names, [*work.unread, *work.replaced])
+
+    def _count(self, outputs: Sequence[Any]):
+        if self.place.meter.enabled:
+            self.place.meter.count("output", "outputs", self.place.N, sum(map(_nbytes, outputs)))
 
     def taken(self, batch: Batch):
         """Counts what was replaced in a batch, or left out: when the user takes it, not when it is made ahead."""

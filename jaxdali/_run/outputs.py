@@ -102,6 +102,20 @@ class Outputs:
         device = cpu_device() if step.stage == "host" and self._shards.accelerator else self._shards.primaries[0]
         return jax.device_put(parts[0], device)
 
+    def samples(self, ref: Ref, step: Step, work: Work) -> jax.Array | DeviceSamples:
+        """An output of an iterator of one shard and without a sharding; where it is ragged its samples, whatever their shapes."""
+        value, result = work.values[ref], work.results.get(ref)
+        on_device = not self._shards.accelerator or step.stage == "device"
+        device = self._shards.primaries[0] if on_device else cpu_device()
+        if isinstance(result, Ragged):
+            flat, (offsets, _) = result.data, plan_offsets(value.shapes, 1)
+        elif result is None and isinstance(value.data, Packed):
+            flat, offsets = self._copy(value.data.data[0, : value.data.used], value.spec.dtype), value.data.offsets
+        else:
+            return self.array(ref, step, None, work)
+        there = range(len(value)) if work.present is None else np.flatnonzero(work.present).tolist()
+        return DeviceSamples(jax.device_put(flat, device), offsets, value.shapes).of(there)
+
     def parts(self, ref: Ref, step: Step, work: Work, among: np.ndarray | None, *, narrowed: bool) -> list[Any]:
         """A value that `step` makes, of some samples: dense, ``[samples, ...]`` for each local shard, NumPy or on its device.
 

@@ -1,4 +1,4 @@
-"""Iterators that give batches as dictionaries of PyTorch tensors. Needs the extra ``jaxdali[torch]``."""
+"""Iterators that give batches as dictionaries of PyTorch tensors, dense, ragged or sparse. Needs the extra ``jaxdali[torch]``."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import collections
 import contextlib
 import ctypes
 import dataclasses
-import warnings
+import math
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING as _TYPE_CHECKING
 from typing import Any
@@ -14,9 +14,11 @@ from typing import Any
 import jax
 
 from .._core import names as _names
+from .._core.building import warn
 from .._core.declaration import checked
 from .._core.graph import Node
 from .._core.operator import EagerOperator
+from .._core.ragged import DeviceSamples
 from .._iterator.base import BaseIterator
 from .._iterator.options import IteratorOptions, LastBatchPolicy, list_of
 from .._pipeline.lease import lease, num_outputs, own_places
@@ -32,7 +34,57 @@ except ModuleNotFoundError as e:
     raise ImportError("jaxdali.plugin.pytorch needs PyTorch: pip install jaxdali[torch]") from e
 
 
-class DALIGenericIterator(BaseIterator):
+_DENSE, _LIST, _COO = "dense", "sparse_list", "sparse_coo"
+
+
+class _TorchIterator(BaseIterator):
+    """What the iterators have in common: batches as a list with one dict for each pipeline."""
+
+    def _begin(
+        self,
+        pipelines: Pipeline | Sequence[Pipeline],
+        options: IteratorOptions,
+        dynamic_shape: bool,
+        forms: Sequence[str] | None = None,
+    ):
+        """Leases the pipelines and starts. `forms`: of each output, `_DENSE`, `_LIST` or `_COO`; None: dense."""
+        pipelines = list_of(pipelines)
+        options.check_number(len(pipelines))
+        names = list(options.output_map)
+        self._forms = tuple(forms) if forms is not None else (_DENSE,) * len(names)
+        dynamic_shape = checked(type(self).__name__, "dynamic_shape", bool, dynamic_shape or False)
+        if options.reader_name is not None and options.last_batch_policy is LastBatchPolicy.FILL:
+            options = dataclasses.replace(options, last_batch_policy=LastBatchPolicy.PARTIAL)
+        self._partial = options.last_batch_policy is LastBatchPolicy.PARTIAL
+        self._of_size = options.size > 0
+        self._kept: dict[torch.device, _Kept] = {}
+        outputs = num_outputs(pipelines[0])
+        if len(names) < outputs:
+            raise IndexError(f"output_map has {len(names)} names, {names}, but the pipeline has {outputs} outputs; name each of them")
+        key = (type(self), options.lasting, dynamic_shape, self._forms)
+        finish = [_Tensors(names, self._forms, dynamic_shape) for _ in pipelines]
+        listed = [i for i, form in enumerate(self._forms) if form != _DENSE]
+        places = own_places(pipelines)
+        taken = lease(pipelines, places, key=key, reader=options.reader_name, x64=True, finish=finish, listed=listed)
+        self._start(taken, options)
+
+    def _take(self) -> list[dict[str, Any]]:
+        batches, valid = self._stream.take()
+        self._stream.check_full([b for b in batches if not b.ids.unread])  # tensors may be shorter
+        result = [dict(zip(self.output_map, b.outputs)) for b in batches]
+        for t in (t for tensors in result for x in tensors.values() for t in (x if isinstance(x, list) else [x])):
+            if t.is_cuda:
+                self._kept.setdefault(t.device, _Kept(t.device)).add(t.detach())
+        for kept in self._kept.values():
+            kept.end_batch()
+        if self._partial and valid is not None and min(valid) < self.batch_size:
+            counts = [n if b.ids.present is None else int(b.ids.present[:n].sum()) for b, n in zip(batches, valid, strict=True)]
+            kept = [v > 0 or not self._of_size for v in valid]
+            result = [{k: _first(x, n) for k, x in tensors.items()} for tensors, n, here in zip(result, counts, kept) if here]
+        return result
+
+
+class DALIGenericIterator(_TorchIterator):
     """Iterates over pipelines; each batch is a list with one dict for each pipeline, from the names in `output_map` to `torch.Tensor`.
 
     The tensors have the batch axis first and lie where the pipeline's outputs lie. They share the memory of these (DLPack),
@@ -63,6 +115,7 @@ class DALIGenericIterator(BaseIterator):
     whether JAX has x64 on or not. Tensors stay valid after the next batch was taken.
     """
 
+    @_names.named
     def __init__(
         self,
         pipelines: Pipeline | Sequence[Pipeline],
@@ -76,48 +129,18 @@ class DALIGenericIterator(BaseIterator):
         last_batch_policy: LastBatchPolicy = LastBatchPolicy.FILL,
         prepare_first_batch: bool = True,
     ):
-        policy = last_batch_policy if fill_last_batch is None else _policy_of(fill_last_batch, stacklevel=3)
+        policy = last_batch_policy if fill_last_batch is None else _policy_of(fill_last_batch)
         options = IteratorOptions(output_map, size, reader_name, auto_reset, last_batch_padded, policy, prepare_first_batch)
         self._begin(pipelines, options, dynamic_shape)
 
-    def _begin(self, pipelines: Pipeline | Sequence[Pipeline], options: IteratorOptions, dynamic_shape: bool):
-        pipelines = list_of(pipelines)
-        options.check_number(len(pipelines))
-        names = list(options.output_map)
-        dynamic_shape = checked("DALIGenericIterator", "dynamic_shape", bool, dynamic_shape or False)
-        if options.reader_name is not None and options.last_batch_policy is LastBatchPolicy.FILL:
-            options = dataclasses.replace(options, last_batch_policy=LastBatchPolicy.PARTIAL)
-        self._partial = options.last_batch_policy is LastBatchPolicy.PARTIAL
-        self._of_size = options.size > 0
-        self._kept: dict[torch.device, _Kept] = {}
-        outputs = num_outputs(pipelines[0])
-        if len(names) < outputs:
-            raise IndexError(f"output_map has {len(names)} names, {names}, but the pipeline has {outputs} outputs; name each of them")
-        key = (type(self), options.lasting, dynamic_shape)
-        finish = [_Tensors(names, dynamic_shape) for _ in pipelines]
-        taken = lease(pipelines, own_places(pipelines), key=key, reader=options.reader_name, x64=True, finish=finish)
-        self._start(taken, options)
-
     def __next__(self) -> list[dict[str, torch.Tensor]]:
-        batches, valid = self._stream.take()
-        self._stream.check_full([b for b in batches if not b.ids.unread])  # tensors may be shorter
-        result = [dict(zip(self.output_map, b.outputs)) for b in batches]
-        for tensors in result:
-            for t in tensors.values():
-                if t.is_cuda:
-                    self._kept.setdefault(t.device, _Kept(t.device)).add(t.detach())
-        for kept in self._kept.values():
-            kept.end_batch()
-        if self._partial and valid is not None and min(valid) < self.batch_size:
-            counts = [n if b.ids.present is None else int(b.ids.present[:n].sum()) for b, n in zip(batches, valid, strict=True)]
-            kept = [v > 0 or not self._of_size for v in valid]
-            result = [{k: t[:n] for k, t in tensors.items()} for tensors, n, here in zip(result, counts, kept) if here]
-        return result
+        return self._take()
 
 
 class DALIClassificationIterator(DALIGenericIterator):
     """A `DALIGenericIterator` with the outputs ``"data"`` and ``"label"``; takes its other arguments."""
 
+    @_names.named
     def __init__(
         self,
         pipelines: Pipeline | Sequence[Pipeline],
@@ -130,9 +153,69 @@ class DALIClassificationIterator(DALIGenericIterator):
         last_batch_policy: LastBatchPolicy = LastBatchPolicy.FILL,
         prepare_first_batch: bool = True,
     ):
-        policy = last_batch_policy if fill_last_batch is None else _policy_of(fill_last_batch, stacklevel=3)
+        policy = last_batch_policy if fill_last_batch is None else _policy_of(fill_last_batch)
         options = IteratorOptions(["data", "label"], size, reader_name, auto_reset, last_batch_padded, policy, prepare_first_batch)
         self._begin(pipelines, options, dynamic_shape)
+
+
+class DALIRaggedIterator(_TorchIterator):
+    """Iterates over pipelines whose samples differ in shape; each batch is a list with one dict for each pipeline, from names to outputs.
+
+    An output is what its tag in `output_types` says:
+
+    * `DENSE_TAG`: a tensor with the batch axis first, as `DALIGenericIterator` gives it.
+    * `SPARSE_LIST_TAG`: a list of tensors, one for each sample, of any shapes. They share one memory, the output's own.
+    * `SPARSE_COO_TAG`: of samples that are vectors, a sparse tensor ``[samples, longest]`` (`torch.sparse_coo_tensor`, coalesced): element
+      ``(i, j)`` is the j-th of sample i, and every one of them is there, zeros too.
+
+    All may be changed in place, and stay valid as long as they are kept.
+
+    Args:
+      pipelines, output_map, size, reader_name, auto_reset, fill_last_batch, last_batch_padded, last_batch_policy, prepare_first_batch: see
+        `DALIGenericIterator`. A last batch that is cut is so in each form: a list has fewer tensors, a sparse tensor fewer rows.
+      output_types: a tag for each output. None: all are dense.
+      dynamic_shape: whether the shape of a dense output's samples may change from batch to batch.
+
+    Raises:
+      ValueError, TypeError, IndexError, RuntimeError: as `DALIGenericIterator`; ValueError also for a tag that is none, or another number
+        of them than of names. For a batch, RuntimeError where samples with `SPARSE_COO_TAG` are no vectors.
+
+    Differs from DALI: as `DALIGenericIterator`. Sparse tensors have a row for each sample, also for the last ones that are empty, and a
+    last batch of them can be cut.
+
+    Example:
+      >>> it = DALIRaggedIterator(pipe, ["image", "boxes"], reader_name="reader",
+      ...     output_types=[DALIRaggedIterator.DENSE_TAG, DALIRaggedIterator.SPARSE_LIST_TAG])
+    """
+
+    DENSE_TAG = _DENSE
+    SPARSE_LIST_TAG = _LIST
+    SPARSE_COO_TAG = _COO
+
+    @_names.named
+    def __init__(
+        self,
+        pipelines: Pipeline | Sequence[Pipeline],
+        output_map: Iterable[str],
+        size: int = -1,
+        reader_name: str | None = None,
+        output_types: Sequence[str] | None = None,
+        auto_reset: str | bool | None = False,
+        fill_last_batch: bool | None = None,
+        dynamic_shape: bool = False,
+        last_batch_padded: bool = False,
+        last_batch_policy: LastBatchPolicy = LastBatchPolicy.FILL,
+        prepare_first_batch: bool = True,
+    ):
+        policy = last_batch_policy if fill_last_batch is None else _policy_of(fill_last_batch)
+        options = IteratorOptions(output_map, size, reader_name, auto_reset, last_batch_padded, policy, prepare_first_batch)
+        self._begin(pipelines, options, dynamic_shape, _checked_tags(output_types, list(options.output_map)))
+
+    def __next__(self) -> list[dict[str, torch.Tensor | list[torch.Tensor]]]:
+        return self._take()
+
+    def _placed(self, i: int) -> str:
+        return f", {self._forms[i]}"
 
 
 def feed_ndarray(dali_tensor: TensorCPU | TensorGPU, arr: torch.Tensor, cuda_stream: Any = None) -> torch.Tensor:
@@ -180,34 +263,43 @@ def feed_ndarray(dali_tensor: TensorCPU | TensorGPU, arr: torch.Tensor, cuda_str
 class _Tensors:
     """Makes tensors of the outputs of one pipeline, in the thread that checks its batches: then `next` has next to nothing to do."""
 
-    def __init__(self, names: Sequence[str], dynamic_shape: bool):
+    def __init__(self, names: Sequence[str], forms: Sequence[str], dynamic_shape: bool):
         self._names = names
+        self._forms = forms
         self._shapes: dict[str, tuple[int, ...]] = {}
         self._dynamic_shape = dynamic_shape
         self._held: frozenset[Ref] | None = None
 
-    def __call__(self, plan: Plan, arrays: tuple[jax.Array, ...]) -> tuple[torch.Tensor, ...]:
+    def __call__(self, plan: Plan, outputs: tuple[jax.Array | DeviceSamples, ...]) -> tuple[torch.Tensor | list[torch.Tensor], ...]:
         if not self._dynamic_shape:
-            self._check_shapes(plan, arrays)
+            self._check_shapes(plan, outputs)
+        arrays = [x.data if isinstance(x, DeviceSamples) else x for x in outputs]
         # What runs after the program that made an array may still read it; and PyTorch may use it on any stream.
         jax.block_until_ready(arrays)
         if self._held is None:
             self._held = _held(plan)
-        seen, tensors = set(), []
-        for name, ref, array in zip(self._names, plan.outputs, arrays):
-            tensor = _tensor(array, name, plan.maker(ref).node)
-            if ref in self._held or tensor.data_ptr() in seen:
+        seen, found = set(), []
+        for name, form, ref, output, array in zip(self._names, self._forms, plan.outputs, outputs, arrays):
+            node = plan.maker(ref).node
+            tensor = _tensor(array, name, node)
+            copied = ref in self._held or tensor.data_ptr() in seen
+            if copied:
                 tensor = tensor.clone()
-                if tensor.is_cuda:
-                    torch.cuda.current_stream(tensor.device).synchronize()
             seen.add(tensor.data_ptr())
-            tensors.append(tensor)
-        return tuple(tensors)
+            made: torch.Tensor | list[torch.Tensor] = tensor
+            if form != _DENSE:
+                samples = _samples(tensor, output)
+                made = samples if form == _LIST else _sparse(samples, tensor, name, node)
+            if tensor.is_cuda and (copied or form == _COO):
+                torch.cuda.current_stream(tensor.device).synchronize()
+            found.append(made)
+        return tuple(found)
 
-    def _check_shapes(self, plan: Plan, arrays: Sequence[jax.Array]):
-        for name, ref, array in zip(self._names, plan.outputs, arrays):
-            if not len(array):  # no sample could be read
+    def _check_shapes(self, plan: Plan, outputs: Sequence[jax.Array | DeviceSamples]):
+        for name, form, ref, array in zip(self._names, self._forms, plan.outputs, outputs):
+            if form != _DENSE or not len(array):  # no sample could be read
                 continue
+            assert isinstance(array, jax.Array)
             shape = array.shape[1:]
             before = self._shapes.setdefault(name, shape)
             if shape != before:
@@ -215,6 +307,39 @@ class _Tensors:
                     f"the samples of output {name!r} had the shape {before} in batches before, now it is {shape}; "
                     "pass dynamic_shape=True to allow that"
                 )
+
+
+def _samples(tensor: torch.Tensor, output: jax.Array | DeviceSamples) -> list[torch.Tensor]:
+    """The samples of an output, as views of the tensor of its array."""
+    if isinstance(output, DeviceSamples):
+        return [tensor[start : start + math.prod(shape)].view(shape) for start, shape in zip(output.starts, output.shapes)]
+    return [tensor[i] for i in range(len(tensor))]
+
+
+def _sparse(samples: list[torch.Tensor], memory: torch.Tensor, name: str, node: Node) -> torch.Tensor:
+    """Vectors as the rows of a sparse tensor, which has memory of its own. `memory`: of them all, if there are any."""
+    wrong = next((t.ndim for t in samples if t.ndim != 1), 1)
+    if wrong != 1:
+        raise node.error(
+            f"output {name!r} has SPARSE_COO_TAG, which is for vectors, but samples of {wrong} dimensions; use SPARSE_LIST_TAG"
+        )
+    lengths = [len(t) for t in samples]
+    rows = torch.repeat_interleave(torch.arange(len(samples)), torch.tensor(lengths, dtype=torch.int64))
+    columns = torch.cat([torch.arange(0), *map(torch.arange, lengths)])
+    values = torch.cat([memory.new_empty(0), *samples])
+    return _coo(torch.stack([rows, columns]).to(values.device), values, (len(samples), max(lengths, default=0)))
+
+
+def _coo(indices: torch.Tensor, values: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:
+    return torch.sparse_coo_tensor(indices, values, shape, is_coalesced=True, check_invariants=False)
+
+
+def _first(x: torch.Tensor | list[torch.Tensor], n: int) -> torch.Tensor | list[torch.Tensor]:
+    """The first `n` samples of an output."""
+    if isinstance(x, list) or not x.is_sparse:
+        return x[:n]
+    count = int((x.indices()[0] < n).sum())
+    return _coo(x.indices()[:, :count], x.values()[:count], (min(n, len(x)), x.shape[1]))
 
 
 def _held(plan: Plan) -> frozenset[Ref]:
@@ -261,12 +386,22 @@ def _tensor(array: jax.Array, name: str, node: Node) -> torch.Tensor:
         ) from e
 
 
-def _policy_of(fill_last_batch: bool, stacklevel: int) -> LastBatchPolicy:
+def _policy_of(fill_last_batch: bool) -> LastBatchPolicy:
     policy = LastBatchPolicy.FILL if fill_last_batch else LastBatchPolicy.PARTIAL
-    warnings.warn(
-        f"fill_last_batch={fill_last_batch} is deprecated: use last_batch_policy={policy}", DeprecationWarning, stacklevel=stacklevel
-    )
+    warn(f"fill_last_batch={fill_last_batch} is deprecated: use last_batch_policy={policy}", DeprecationWarning)
     return policy
+
+
+def _checked_tags(tags: Sequence[str] | None, names: Sequence[str]) -> Sequence[str] | None:
+    """`output_types`, one for each name in `output_map`."""
+    known = {"DENSE_TAG": _DENSE, "SPARSE_LIST_TAG": _LIST, "SPARSE_COO_TAG": _COO}
+    if tags is None:
+        return None
+    if isinstance(tags, str) or not all(t in known.values() for t in tags):
+        raise ValueError(f"output_types must be a list of {', '.join(f'{name} ({tag!r})' for name, tag in known.items())}, got {tags!r}")
+    if len(tags) != len(names):
+        raise ValueError(f"output_types must have a tag for each of the {len(names)} names in output_map, got {len(tags)}")
+    return tags
 
 
 @contextlib.contextmanager
@@ -284,5 +419,5 @@ def _on_stream(stream: Any, device: torch.device):
 
 
 if not _TYPE_CHECKING:
-    _users = "DALIClassificationIterator DALIGenericIterator LastBatchPolicy feed_ndarray"
+    _users = "DALIClassificationIterator DALIGenericIterator DALIRaggedIterator LastBatchPolicy feed_ndarray"
     __all__, __dir__, __getattr__ = _names.index(__name__, globals(), _users)

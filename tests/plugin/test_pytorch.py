@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 import places
 import pytest
+from epochs import EPOCHS_IN_TORCH
 from PIL import Image
 
 from jaxdali import fn, pipeline_def, types
@@ -54,41 +55,7 @@ def text(epoch):
     return " ".join("|".join("".join(str(x) for x in d["data"].flatten().tolist()) for d in batch) for batch in epoch)
 
 
-# Run in DALI 2.4.0 but for the FILL of readers, which becomes PARTIAL as DALI's documents say.
-TABLE = [
-    # shards, policy, pad, by: reader or size, the first three epochs
-    (1, "FILL", False, "size", ["12 34 56 71", "23 45 67", "12 34 56 71"]),
-    (1, "FILL", True, "size", ["12 34 56 77"] * 3),
-    (1, "FILL", False, "reader", ["12 34 56 7", "23 45 67 1", "34 56 71 2"]),
-    (1, "FILL", True, "reader", ["12 34 56 7"] * 3),
-    (1, "DROP", False, "reader", ["12 34 56", "23 45 67", "34 56 71"]),
-    (1, "DROP", False, "size", ["12 34 56", "23 45 67", "34 56 71"]),
-    (1, "DROP", True, "reader", ["12 34 56"] * 3),
-    (1, "DROP", True, "size", ["12 34 56"] * 3),
-    (1, "PARTIAL", False, "reader", ["12 34 56 7", "23 45 67 1", "34 56 71 2"]),
-    (1, "PARTIAL", False, "size", ["12 34 56 7", "23 45 67 1", "34 56 71 2"]),
-    (1, "PARTIAL", True, "reader", ["12 34 56 7"] * 3),
-    (1, "PARTIAL", True, "size", ["12 34 56 7"] * 3),
-    (2, "FILL", False, "size", ["12|45 34|67", "56|12 71|34", "23|56 45|71"]),
-    (2, "FILL", True, "size", ["12|45 33|67", "45|12 67|33", "12|45 33|67"]),
-    (2, "DROP", False, "reader", ["12|45", "56|12", "23|56"]),
-    (2, "DROP", True, "reader", ["12|45", "45|12", "12|45"]),
-    (2, "PARTIAL", False, "reader", ["12|45 3|67", "56|12 71|3", "23|56 4|71"]),
-    (2, "PARTIAL", False, "size", ["12|45 34|6", "56|12 71|3", "23|56 45|7"]),
-    (2, "PARTIAL", True, "reader", ["12|45 3|67", "45|12 67|3", "12|45 3|67"]),
-    (2, "PARTIAL", True, "size", ["12|45 33|6", "45|12 67|3", "12|45 33|6"]),
-    (3, "FILL", False, "size", ["12|34|56 34|56|71", "56|71|23", "71|23|45"]),
-    (3, "FILL", True, "size", ["12|34|56 22|44|77", "34|56|12 44|77|22", "56|12|34 77|22|44"]),
-    (3, "DROP", False, "reader", ["12|34|56", "34|56|71", "56|71|23"]),
-    (3, "DROP", True, "size", ["12|34|56", "34|56|12", "56|12|34"]),
-    (3, "PARTIAL", False, "reader", ["12|34|56 ||7", "56|71|23 |2|", "23|45|67 4||"]),
-    (3, "PARTIAL", False, "size", ["12|34|56 3", "56|71|23 7", "23|45|67 4"]),
-    (3, "PARTIAL", True, "reader", ["12|34|56 ||7", "34|56|12 |7|", "56|12|34 7||"]),
-    (3, "PARTIAL", True, "size", ["12|34|56 2", "34|56|12 4", "56|12|34 7"]),
-]
-
-
-@pytest.mark.parametrize(("shards", "policy", "pad", "by", "want"), TABLE)
+@pytest.mark.parametrize(("shards", "policy", "pad", "by", "want"), EPOCHS_IN_TORCH)
 def test_seven_samples_in_batches_of_two(files, shards, policy, pad, by, want):
     pipes = [numbers(files[:7], shards, i, pad) for i in range(shards)]
     counted_by = {"reader_name": "reader"} if by == "reader" else {"size": 7, "last_batch_padded": pad}
