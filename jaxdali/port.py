@@ -28,6 +28,8 @@ from typing import Any
 
 import jaxdali
 
+from ._core.names import hint
+
 DALI = "nvidia.dali"
 _SKIPPED = {".git", ".venv", "__pycache__", "node_modules", "site-packages"}
 
@@ -366,7 +368,7 @@ def by_line(uses: Sequence[Use]) -> Iterator[str]:
     missing = list(dict.fromkeys((u.line, u.name) for u in uses if not u.works))
     width = max((len(line) for line, _ in missing), default=0)
     for line, name in missing:
-        yield f"  {line:>{width}}  {name}"
+        yield f"  {line:>{width}}  {name}" + (f": {how}" if (how := hint(name)) else "")
 
 
 def by_name(uses: Sequence[Use], columns: int) -> Iterator[str]:

@@ -168,7 +168,9 @@ def test_a_folder(tmp_path, capsys, monkeypatch):
 
 
 def test_as_a_program(tmp_path):
-    (tmp_path / "x.py").write_text("import nvidia.dali.fn as fn\nfn.tomorrow()\n")
+    (tmp_path / "x.py").write_text("import nvidia.dali.fn as fn\nfn.tomorrow()\nfrom nvidia.dali.plugin import tf\ntf.DALIDataset()\n")
     done = subprocess.run([sys.executable, "-m", "jaxdali.port", "x.py"], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (1, "")
-    assert done.stdout == "x.py: not here\n  2  fn.tomorrow\n\n0 of 1 names work.\n"
+    use = "use plugin.jax or plugin.pytorch, or np.asarray of a batch of plugin.jax"
+    lines = ["x.py: not here", "  2  fn.tomorrow", f"  3  plugin.tf: {use}", f"  4  plugin.tf.DALIDataset: {use}"]
+    assert done.stdout == "\n".join([*lines, "", "0 of 3 names work.\n"])

@@ -111,10 +111,17 @@ def named(f: F) -> F:
     return cast(F, checked)
 
 
+def hint(name: str) -> str:
+    """What to use instead of a name of DALI's, such as ``"plugin.tf"``, or of one in it; "" when there is nothing to say."""
+    while name and name not in _INSTEAD:
+        name = name.rpartition(".")[0]
+    return _INSTEAD.get(name, "")
+
+
 def instead(module: str, name: str) -> str:
-    """What is said of a name of DALI's in this module that has another one's place; "" when there is nothing to say."""
+    """What is said where a module is asked for a name that has a `hint`; "" when it has none."""
     full = f"{module}.{name}".removeprefix("jaxdali.")
-    return f"{full} of DALI is not in jaxdali: {_INSTEAD[full]}" if full in _INSTEAD else ""
+    return f"{full} of DALI is not in jaxdali: {hint(full)}" if full in _INSTEAD else ""
 
 
 def _missing(module: str, name: str) -> str:
