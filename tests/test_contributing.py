@@ -14,7 +14,7 @@ import pipelines
 import places
 import pytest
 
-from jaxdali import SampleError, fn, pipeline_def
+from jaxdali import OperatorError, SampleError, fn, pipeline_def
 from jaxdali.plugin.jax import data_iterator
 
 TEXT = (places.ROOT / "CONTRIBUTING.md").read_text()
@@ -122,9 +122,10 @@ def test_a_reader(recipe, tmp_path):
 
 
 @pytest.mark.parametrize("recipe", ["A reader"], indirect=True)
-def test_a_readers_errors(recipe, tmp_path):
+def test_a_readers_errors(recipe, tmp_path, monkeypatch):
     path = tmp_path / "x.txt"
     path.write_text("a\n\nc\n")
+    monkeypatch.setattr(recipe.Lines, "path", path, raising=False)  # a name that lists of users' have
 
     @pipeline_def(batch_size=1, num_threads=1)
     def pipeline(shard_id=0):
@@ -137,3 +138,7 @@ def test_a_readers_errors(recipe, tmp_path):
     assert bytes(np.asarray(pipe.run()[0][0])) == b"c"
     with pytest.raises(ValueError, match="shard_id must be"):
         pipeline(shard_id=1).build()
+    monkeypatch.delattr(recipe.ReadLines, "open")
+    with pytest.raises(OperatorError) as e:
+        pipeline().build()
+    assert isinstance(e.value.__cause__, NotImplementedError)  # which says where; only what is not there comes without

@@ -131,16 +131,23 @@ def user_line() -> str:
     """``"file:line"`` of the innermost frame outside this package."""
     if (line := calls.current_line()) is not None:
         return line
-    frame = sys._getframe(1)
-    while frame is not None and _is_ours(frame):
-        frame = frame.f_back
+    frame = _users_frame()
     return f"{frame.f_code.co_filename}:{frame.f_lineno}" if frame is not None else "?"
 
 
+def _users_frame() -> types.FrameType | None:
+    frame = sys._getframe(1)
+    while frame is not None and _is_ours(frame):
+        frame = frame.f_back
+    return frame
+
+
 def warn(text: str, category: type[Warning] = UserWarning):
-    """A warning at the user's line."""
+    """A warning at the user's line, and of the user's module: as of `warnings.warn`, filters go by it, and a line has it once."""
+    module = (_users_frame() or sys._getframe()).f_globals
     file, _, line = user_line().rpartition(":")
-    warnings.warn_explicit(text, category, file, int(line or 0))
+    registry = module.setdefault("__warningregistry__", {})
+    warnings.warn_explicit(text, category, file, int(line) if line.isdecimal() else 0, module.get("__name__"), registry)
 
 
 def add(op: Operator, *inputs: Any, device: str | None = None, name: str | None = None) -> Any:

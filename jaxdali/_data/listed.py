@@ -60,7 +60,7 @@ class Records:
         """Where record `i` is from, for source_info."""
         raise NotImplementedError(type(self).__name__)
 
-    def path(self, i: int) -> str:
+    def full_name(self, i: int) -> str:
         """The same for messages: of a file, how it can be opened."""
         return self.stored.path(i) if isinstance(self.stored, Files) else self.name(i)
 
@@ -150,8 +150,8 @@ class Mixed(Records):
     def name(self, i: int) -> str:
         return self._records.name(int(self._index[i]))
 
-    def path(self, i: int) -> str:
-        return self._records.path(int(self._index[i]))
+    def full_name(self, i: int) -> str:
+        return self._records.full_name(int(self._index[i]))
 
     @property
     def read_ahead(self) -> int:
@@ -223,7 +223,7 @@ class _Texts(Sequence):
     """Texts about a batch's samples, made when somebody asks: only messages and source_info do.
 
     Args:
-      about: each list's `Records.name`, or `Records.path`; index: the records, those of one list after the other's.
+      about: each list's `Records.name`, or `Records.full_name`; index: the records, those of one list after the other's.
     """
 
     def __init__(self, about: Sequence[Callable[[int], str]], index: np.ndarray):
@@ -293,7 +293,7 @@ class ListSource(Source):
         if self._read_ahead:
             self._ahead(index, after, B)
         unread, present = dict[int, str](), None
-        names, paths = _Texts([r.name for r in self._records], index), _Texts([r.path for r in self._records], index)
+        names, paths = _Texts([r.name for r in self._records], index), _Texts([r.full_name for r in self._records], index)
         if self._on_error == "raise":
             outputs = self._read_batch(ctx, index)
             return outputs, after, SampleIds(epoch, position, names, paths, present, unread)

@@ -132,10 +132,10 @@ class Executor:
                     self.sources[node.id] = source
                 except OperatorError:
                     raise
-                except (RuntimeError, OSError) as e:  # the text says all that a traceback would, but for what it was made of
-                    raise node.error(str(e)) from e.__cause__
-                except ValueError as e:
-                    raise node.error(str(e)) from e
+                except (ValueError, RuntimeError, OSError) as e:
+                    # What is not there: the text says all that a traceback would, but for what it was made of.
+                    said = type(e) is RuntimeError or isinstance(e, OSError)
+                    raise node.error(str(e)) from (e.__cause__ if said else e)
 
     # --- build ------------------------------------------------------------------------------------------------
 

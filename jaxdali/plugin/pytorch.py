@@ -172,7 +172,8 @@ class DALIRaggedIterator(_TorchIterator):
 
     Args:
       pipelines, output_map, size, reader_name, auto_reset, fill_last_batch, last_batch_padded, last_batch_policy, prepare_first_batch: see
-        `DALIGenericIterator`. A last batch that is cut is so in each form: a list has fewer tensors, a sparse tensor fewer rows.
+        `DALIGenericIterator`. A last batch that is cut is so in each form: a list has fewer tensors, a sparse tensor fewer rows, and
+        columns for the longest of those.
       output_types: a tag for each output. None: all are dense.
       dynamic_shape: whether the shape of a dense output's samples may change from batch to batch.
 
@@ -339,7 +340,8 @@ def _first(x: torch.Tensor | list[torch.Tensor], n: int) -> torch.Tensor | list[
     if isinstance(x, list) or not x.is_sparse:
         return x[:n]
     count = int((x.indices()[0] < n).sum())
-    return _coo(x.indices()[:, :count], x.values()[:count], (min(n, len(x)), x.shape[1]))
+    indices = x.indices()[:, :count]
+    return _coo(indices, x.values()[:count], (min(n, len(x)), int(indices[1].max()) + 1 if count else 0))
 
 
 def _held(plan: Plan) -> frozenset[Ref]:
@@ -397,7 +399,7 @@ def _checked_tags(tags: Sequence[str] | None, names: Sequence[str]) -> Sequence[
     known = {"DENSE_TAG": _DENSE, "SPARSE_LIST_TAG": _LIST, "SPARSE_COO_TAG": _COO}
     if tags is None:
         return None
-    if isinstance(tags, str) or not all(t in known.values() for t in tags):
+    if isinstance(tags, str) or not isinstance(tags, Sequence) or not all(t in known.values() for t in tags):
         raise ValueError(f"output_types must be a list of {', '.join(f'{name} ({tag!r})' for name, tag in known.items())}, got {tags!r}")
     if len(tags) != len(names):
         raise ValueError(f"output_types must have a tag for each of the {len(names)} names in output_map, got {len(tags)}")

@@ -131,6 +131,20 @@ def test_sparse_tensors(name):
                 assert t.values().tolist() == np.array([x for row in rows for x in row], name).tolist()
 
 
+def test_a_sparse_tensor_that_is_cut_is_as_wide_as_what_is_left(tmp_path):
+    """The last batch of three files ends with the first one, which is the longest, and is not of this epoch any more."""
+    paths = [tmp_path / f"{i}.bin" for i in range(3)]
+    for path, n in zip(paths, (5, 1, 2)):
+        path.write_bytes(bytes(range(n)))
+
+    @pipeline_def(batch_size=2, num_threads=1)
+    def pipeline():
+        return fn.readers.file(files=paths, name="files")[0]
+
+    with DALIRaggedIterator(pipeline(), ["x"], reader_name="files", output_types=[COO]) as it:
+        assert [x["x"].to_dense().tolist() for (x,) in it] == [[[0, 1, 2, 3, 4], [0] * 5], [[0, 1]]]
+
+
 def test_ragged_batches_without_unreadable_files_are_shorter(tmp_path):
     paths = [tmp_path / f"{i}.bin" for i in range(6)]
     for i, path in enumerate(paths):
@@ -194,6 +208,8 @@ def test_ragged_iterators_go_on_from_states(files):
     [
         ({"output_types": ["dense", "sparse"]}, ValueError, r"SPARSE_LIST_TAG \('sparse_list'\).* got \['dense', 'sparse'\]"),
         ({"output_types": LIST}, ValueError, "must be a list of DENSE_TAG"),
+        ({"output_types": 3}, ValueError, "must be a list of DENSE_TAG.* got 3"),
+        ({"output_types": iter([LIST] * 3)}, ValueError, "must be a list of DENSE_TAG.* got <list_iterator"),
         ({"output_types": [LIST]}, ValueError, "a tag for each of the 3 names in output_map, got 1"),
         ({"output_map": ["x"], "output_types": [LIST]}, IndexError, "1 names, .*has 3 outputs"),
         ({"output_type": [LIST] * 3}, TypeError, "DALIRaggedIterator: .*'output_type'; did you mean 'output_types'"),

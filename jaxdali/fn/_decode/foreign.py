@@ -44,4 +44,4 @@ def known_as(data: np.ndarray) -> str:
         found = "a page in HTML, as servers send instead of a file"
     elif text.startswith(b"<svg") or (text.startswith(b"<?xml") and b"<svg" in text):
         found = "an SVG drawing"
-    return f"this is {found}, which is not supported; supported: {SUPPORTED}" if found else ""
+    return f"this is {found}; supported: {SUPPORTED}" if found else ""
