@@ -203,6 +203,7 @@ class Way {
     WindowBatch b{};
     b.fills = random_(8) == 0 ? 0 : 1 + random_(2);
     b.channel = 2;
+    b.past_caches = random_(2);
     std::vector<int32_t> start, step, extent;
     for (int size : shape_) {
       const int by = random_(4) ? 1 : 1 + random_(2), take = random_(3) ? size : 1 + random_(2 * size + 1);

@@ -33,6 +33,7 @@ void TryWindow(Random& random) {
   Memory memory(type, in, false, random(10) ? -1 : 0, random);
   WindowBatch b{memory.batch, {}, start.data(), step.data(), extent.data()};
   b.channel = rank - 1;
+  b.past_caches = random(2);
   for (int d = 0; d < rank; d++) b.permutation[d] = d;
   DType result = type;
   std::vector<float> fill, scale;

@@ -28,6 +28,7 @@ struct WindowArgs {
   int64_t first_channel, step_channel;  // channel of its index 0, and to the next
   const float *fill, *scale, *offset;
   int fills, scales;  // numbers of each; the last one is that of all further channels
+  bool past_caches;   // the output is not read soon
 
   JAXDALI_HD int64_t Channel(int64_t index) const { return first_channel + index * step_channel; }
   JAXDALI_HD static float Pick(const float* values, int n, int64_t channel) {
@@ -47,6 +48,9 @@ struct WindowBatch {
   int fills, scales;
   int permutation[8];  // for each axis of the output the input's; axes that are dropped (of extent 1) stand anywhere
   int channel;         // of the input's axes, or -1
+  // All of the output is larger than a core's caches: what is written leaves them before it is read, and need not go
+  // through them.
+  bool past_caches;
 
   JAXDALI_HD bool moves() const { return in.dtype == out.dtype && scales == 0; }
 
@@ -62,6 +66,7 @@ struct WindowBatch {
     a->offset = offset + static_cast<int64_t>(i) * scales;
     a->fills = fills;
     a->scales = scales;
+    a->past_caches = past_caches;
     a->channel = -1;
     a->start = 0;
     a->inside = true;

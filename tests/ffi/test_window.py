@@ -53,3 +53,19 @@ def test_a_window_that_leaves_the_array_is_refused_for_that_sample_only(start, s
 def test_an_empty_window_may_start_anywhere():
     got, status = window([np.zeros((0, 3), np.uint8)], [[7, -1]], [[1, 1]], [[0, 3]])
     assert (status.tolist(), got[0].size) == ([0], 0)
+
+
+@pytest.mark.parametrize("width", [224, 226])  # rows of planes that are aligned to vectors, and such as are not
+def test_planes_of_a_large_batch(width):
+    rng = np.random.default_rng(1)
+    samples = [rng.integers(0, 256, (256, width, 3), np.uint8) for _ in range(8)]  # more than 4 MB of float32
+    scale, offset = (rng.standard_normal((8, 3)).astype(np.float32) for _ in range(2))
+    start, step = np.zeros((8, 3), np.int32), np.ones((8, 3), np.int32)
+    start[1::2, 1], step[1::2, 1] = width - 1, -1  # mirrored
+    params = (start, step, np.array([s.shape for s in samples], np.int32), np.zeros((8, 0), np.float32), scale, offset)
+    attrs = {"permutation": (2, 0, 1), "channel": 2}
+    got, status = run(Case("window", samples, np.dtype(np.float32), [(3, 256, width)] * 8, params, attrs), stacked=True)
+    assert not status.any()
+    for i, (g, s) in enumerate(zip(got, samples, strict=True)):
+        want = s[:, ::-1] if i % 2 else s
+        np.testing.assert_array_equal(g, (want * scale[i] + offset[i]).transpose(2, 0, 1))
