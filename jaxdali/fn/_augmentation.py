@@ -12,9 +12,11 @@ import numpy as np
 from .._core import ffi as _ffi
 from .._core.building import add
 from .._core.calls import records
-from .._core.context import HostContext, LowerContext
+from .._core.context import BuildContext, HostContext, LowerContext
+from .._core.frames import Frames
 from .._core.graph import DataNode
-from .._core.operator import HostOperator, NativeOperator, Setup
+from .._core.operator import HostOperator, NativeOperator, Operator, Setup
+from .._core.operator_function import Input, operator_function
 from .._core.values import Spec, Value
 from .._cpu import Reduction
 from ._families import image_layout
@@ -116,14 +118,17 @@ class Measured(NativeOperator):
         """``f32[images, 1 or channels, 256]``, of `values` ``f32[256]``, each reduction's ``f64[images, channels]``, numbers."""
         raise NotImplementedError(self.name)
 
+    def bind(self, ctx: BuildContext, x: Spec, *parameter: Spec) -> Operator:
+        if x.ndim != 4:
+            return self
+        return Frames(inner=self, sequences=(True, *(False for _ in parameter))).bind(ctx, x, *parameter)
+
     def infer(self, x: Spec, *parameter: Spec) -> tuple[Spec, ...]:
-        layout = image_layout(x, ("HWC", "FHWC"))
+        layout = image_layout(x, ("HWC",))
         if x.dtype != np.uint8:
             raise TypeError(f"the input must be of type uint8, got {x.dtype}")
         if x.extent(x.ndim - 1) not in (1, 3):
             raise ValueError(f"the input must have 1 or 3 channels, known when the pipeline is built, got {x.extent(x.ndim - 1)}")
-        if x.ndim == 4 and x.shape is None:
-            raise ValueError("sequences must all have one shape: resize them first")
         return (dataclasses.replace(x, layout=layout),)
 
     def setup(self, ctx: HostContext, x: Value, *parameter: Value) -> Setup:
@@ -133,14 +138,7 @@ class Measured(NativeOperator):
         return Setup((None if ctx.spec.shape is not None else x.shapes,), params)
 
     def lower(self, ctx: LowerContext, x: Any, *parameter: Any) -> Any:
-        spec, params, B = ctx.spec, ctx.params, ctx.B
-        if spec.ndim == 4:  # frame by frame
-            assert spec.shape is not None
-            frames, shape = spec.shape[0], spec.shape
-            control = jnp.concatenate([ctx.control[:1], jnp.repeat(ctx.control[1:], frames)])
-            params = {n: jnp.repeat(a, frames, axis=0) for n, a in params.items()}
-            spec = Spec(spec.dtype, 3, shape[1:], "HWC")
-            x, ctx = x.reshape(B * frames, *shape[1:]), dataclasses.replace(ctx, B=B * frames, control=control)
+        spec, params = ctx.spec, ctx.params
         channels = spec.extent(2)
         assert channels is not None
         of, none = Spec(np.dtype(np.float64), 1, (channels,)), jnp.zeros((0,), jnp.float64)
@@ -151,9 +149,7 @@ class Measured(NativeOperator):
             codes.append(code)
         table = self.table(jnp.arange(256, dtype=jnp.float32), found, params["pixels"][:, None], params.get("parameter"))
         y, code = _ffi.call("table", ctx, x, spec, ctx.out[0], convert(jnp, table, np.dtype(np.uint8)))
-        if ctx.B != B:
-            y = y.reshape(B, *(ctx.specs[0].shape or ()))
-        return (y,), jnp.max(jnp.stack([*codes, code]).reshape(-1, B, ctx.B // B), axis=(0, 2))
+        return (y,), jnp.max(jnp.stack([*codes, code]), axis=0)
 
 
 class Contrasted(Measured):
@@ -192,4 +188,24 @@ def _of(kind: type[Any]) -> Callable[..., DataNode]:
 
 
 posterized, solarized, shifted, inverted = _of(Masked), _of(Solarized), _of(Shifted), _of(Inverted)
-contrasted, stretched = _of(Contrasted), _of(Stretched)
+
+
+@operator_function(Contrasted)
+def contrasted(data: Input, parameter: Input, /) -> DataNode:
+    """Contrast with a factor for each sample.
+
+    Args:
+      data: images, or sequences of them, each frame of which is one.
+      parameter: the factors.
+    """
+    ...
+
+
+@operator_function(Stretched)
+def stretched(data: Input, /) -> DataNode:
+    """Contrast as large as it can be.
+
+    Args:
+      data: images, or sequences of them, each frame of which is one.
+    """
+    ...

@@ -45,6 +45,27 @@ def test_augmentations(name):
     np.testing.assert_allclose(np.stack(run(define)[0]).astype(int), DALI[name].astype(int), rtol=0, atol=0 if name in EXACT else 1)
 
 
+@pytest.mark.parametrize("name", ["contrast", "auto_contrast"])
+def test_frames_of_sequences_of_different_shapes_are_as_images(name):
+    shades = [DALI["image"], DALI["image"][:-3, 5:] // 2, DALI["image"][7:] // 3 + 50, DALI["image"][:, :-9]]
+    sequences = [np.stack([shade - shade.min() // (1 + f) for f in range(n)]) for shade, n in zip(shades, (3, 1, 5, 2))]
+    places = np.array([0, 3, 7, 10], np.int32)
+
+    def augmented(samples, bins, layout):
+        def define():
+            x = fn.external_source(lambda: samples, layout=layout)
+            signed = signed_bin(fn.external_source(lambda: bins), fn.external_source(lambda: bins % 2))
+            return getattr(augmentations, name)(x, magnitude_bin=signed, num_magnitude_bins=11)
+
+        return run(define, batch_size=len(samples))[0]
+
+    counts = [len(s) for s in sequences]
+    expected = augmented([f for s in sequences for f in s], places.repeat(counts), "HWC")
+    frames = [f for s in augmented(sequences, places, "FHWC") for f in s]
+    for got, wanted in zip(frames, expected, strict=True):
+        np.testing.assert_array_equal(got, wanted)
+
+
 def described(suite):
     def of(x):
         ranges = None if x.mag_range is None else [float(m) for m in x.mag_range]

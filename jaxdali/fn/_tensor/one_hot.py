@@ -16,6 +16,7 @@ from ..._core.operator import HostOperator, Operator, ProgramOperator, Setup
 from ..._core.operator_function import Hints, Input, operator_function
 from ..._core.ragged import ALIGNMENT, Ragged
 from ..._core.values import Spec, Value
+from ..._cpu import Status
 from .._families import samples_of_blocks, spec_of
 from .cast import convert
 
@@ -27,21 +28,22 @@ class OneHot(HostOperator, ProgramOperator):
     num_classes: int
     on_value: float
     off_value: float
-    axis: int
+    axis: int | None
     axis_name: str | None
     dtype: np.dtype
 
     def _place(self, x: Spec) -> int:
         """The new axis of the output."""
-        if not -1 <= self.axis <= x.ndim:
-            raise ArgumentError(f"axis={self.axis} must be -1 or one of 0 ... {x.ndim}")
-        return x.ndim if self.axis < 0 else self.axis
+        axis = -1 if self.axis is None else self.axis
+        if not -1 <= axis <= x.ndim:
+            raise ArgumentError(f"axis={axis} must be -1 or one of 0 ... {x.ndim}")
+        return x.ndim if axis < 0 else axis
 
     def _is_scalar(self, x: Spec) -> bool:
-        return x.ndim == 0 or (x.ndim == 1 and x.extent(0) == 1)  # as in DALI, a vector of one element is a scalar
+        return self.axis is None and all(x.extent(d) == 1 for d in range(x.ndim))  # as in DALI, one element is a scalar without an axis
 
     def bind(self, ctx: BuildContext, x: Spec) -> Operator:
-        if x.ndim == 1 and x.extent(0) is None and ctx.first_shape(0) == (1,):
+        if self.axis is None and x.ndim == 1 and x.extent(0) is None and ctx.first_shape(0) == (1,):
             return self.as_kind(_OfScalars)
         return self
 
@@ -67,7 +69,8 @@ class OneHot(HostOperator, ProgramOperator):
         on, off = self._values(np)
 
         def encoded(sample: np.ndarray) -> np.ndarray:
-            wanted = np.expand_dims(convert(np, sample.reshape(() if self._is_scalar(x.spec) else sample.shape), np.dtype(np.int64)), place)
+            number = np.resize(sample, ()) if self._is_scalar(x.spec) else sample  # one that is no scalar has failed
+            wanted = np.expand_dims(convert(np, number, np.dtype(np.int64)), place)
             return np.where(wanted == classes.reshape(-1, *(1,) * (wanted.ndim - place - 1)), on, off)
 
         samples = [encoded(x.sample(i)) for i in x.indices(ctx.present)]
@@ -106,6 +109,19 @@ class _OfScalars(OneHot):
     def _is_scalar(self, x: Spec) -> bool:
         return True
 
+    def run(self, ctx: HostContext, x: Value) -> tuple[Any, ...]:
+        self._check(ctx, x)
+        return super().run(ctx, x)
+
+    def setup(self, ctx: HostContext, x: Value) -> Setup:
+        self._check(ctx, x)
+        return super().setup(ctx, x)
+
+    def _check(self, ctx: HostContext, x: Value) -> None:
+        for i in np.flatnonzero((x.shapes[:, 0] != 1) & ctx.present):
+            reason = f"{x.shapes[i, 0]} elements, but the first sample had one, which counts as a scalar; axis=-1 takes any number"
+            ctx.fail(int(i), Status.UNSUPPORTED, reason)
+
 
 @operator_function(OneHot)
 def one_hot(
@@ -115,7 +131,7 @@ def one_hot(
     num_classes: Annotated[int, Range(0)] = 0,
     on_value: float = 1.0,
     off_value: float = 0.0,
-    axis: int = -1,
+    axis: int | None = None,
     axis_name: str | None = None,
     dtype: DType = types.FLOAT,
     device: Literal["cpu", "gpu"] | None = None,
@@ -125,10 +141,11 @@ def one_hot(
     """Encodes classes as vectors, all of whose elements but one are the off value.
 
     Args:
-      input: numbers of classes, of any shape; a vector of one element counts as a scalar. What is no class gives off values only.
+      input: numbers of classes, of any shape. What is no class gives off values only.
       num_classes: how many there are.
       on_value, off_value: of the class that it is, and of the others.
-      axis: place of the classes' axis in the result, 0 ... the input's number of dimensions; -1: the last.
+      axis: place of the classes' axis in the result, 0 ... the input's number of dimensions; -1: the last. Default: the last, but
+        what has one element in each sample (of a vector the first sample tells) counts as a scalar.
       axis_name: its letter in the layout. Default: the result has no layout.
       dtype: element type of the result.
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from pipelines import run
 
-from jaxdali import OperatorError, fn, types
+from jaxdali import OperatorError, SampleError, fn, types
 
 rng = np.random.default_rng(5)
 RAGGED = [rng.integers(0, 255, (n, 7, 3)).astype(np.uint8) for n in (4, 30, 9)]
@@ -50,6 +50,14 @@ def test_one_hot():
     check(lambda x: fn.one_hot(x, num_classes=5), [np.eye(10, 5, dtype=np.float32)[c] for c in classes], classes)
     (out,) = run(lambda x: fn.one_hot(x, num_classes=5), [c.reshape(1) for c in classes])  # a vector of one element is a scalar
     assert [np.asarray(x).shape for x in out] == [(5,)] * 3
+    for axis in (0, 1, -1):  # only without an axis
+        expected = [np.eye(10, 5, dtype=np.float32)[c].reshape((5, 1) if axis == 0 else (1, 5)) for c in classes]
+        check(lambda x, a=axis: fn.one_hot(x, num_classes=5, axis=a), expected, [c.reshape(1) for c in classes])
+    some = [np.arange(n, dtype=np.int32) for n in (1, 3, 0, 2)]
+    check(lambda x: fn.one_hot(x, num_classes=5, axis=-1), [np.eye(3, 5, dtype=np.float32)[c] for c in some], some)
+    for on_device in (False, True):
+        with pytest.raises(SampleError, match=r"3 elements, but the first sample had one.*axis=-1 takes any number"):
+            run(lambda x: fn.one_hot(x, num_classes=5), some, on_device=on_device)
     many = [rng.integers(0, 6, (n, 3)).astype(np.uint8) for n in (2, 40, 1)]
     for axis in (0, 1, 2, -1):
         expected = [np.moveaxis(np.where(np.eye(8, 5, dtype=bool)[m], 3, -2).astype(np.int32), -1, axis) for m in many]
