@@ -76,7 +76,7 @@ struct Step {
     Step step;
 #if defined(__x86_64__)
     // The other loads share an address that is computed for them; this one would wait a cycle for it.
-    asm("mov (%1,%2,8),%0" : "=r"(step.entry) : "r"(&table), "r"(table.Index(window)), "m"(*table.At(window)));
+    asm("mov (%1,%2,8),%0" : "=r"(step.entry) : "r"(table.At(0)), "r"(table.Index(window)), "m"(*table.At(window)));
 #else
     std::memcpy(&step.entry, table.At(window), sizeof step.entry);
 #endif

@@ -39,7 +39,7 @@ def known_as(data: np.ndarray) -> str:
     if head[4:8] == b"ftyp":
         brands = [head[8:12], *(head[i : i + 4] for i in range(16, min(int.from_bytes(head[:4]), len(head)), 4))]
         brands.sort(key=lambda b: b in (b"mif1", b"msf1"))  # these say only that it holds images, others of what kind
-        found = next((_BRANDS[b] for b in brands if b in _BRANDS), "a video (MP4 or QuickTime)")
+        found = next((_BRANDS[b] for b in brands if b in _BRANDS), "a video or another file of the MP4 family")
     elif text.startswith((b"<!doctype html", b"<html")):
         found = "a page in HTML, as servers send instead of a file"
     elif text.startswith(b"<svg") or (text.startswith(b"<?xml") and b"<svg" in text):

@@ -204,7 +204,7 @@ FOREIGN = {
     "a DDS texture": encode(picture(4, 4), "DDS"),
     "an AVIF image": b"\0\0\0\x1cftypmif1\0\0\0\0mif1avifmiaf" + bytes(40),
     "a HEIC image": b"\0\0\0\x18ftypheic\0\0\0\0mif1heic" + bytes(40),
-    "a video (MP4 or QuickTime)": b"\0\0\0\x18ftypmp42\0\0\0\0isommp42" + bytes(40),
+    "a video or another file of the MP4 family": b"\0\0\0\x18ftypmp42\0\0\0\0isommp42" + bytes(40),
     "a JPEG XL image": b"\xff\x0a" + bytes(40),
     "a Photoshop image (PSD)": b"8BPS\0\1" + bytes(40),
     "a page in HTML, as servers send instead of a file": b"\n<!DOCTYPE html><html>not found</html>",
