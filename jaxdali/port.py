@@ -49,6 +49,8 @@ def look_up(name: str) -> Any:
                 found = getattr(found, part)
             except AttributeError:
                 found = _module(found, part)
+        if found is None:  # it stands in a text: what it has is not known
+            break
     return found
 
 

@@ -79,7 +79,7 @@ def test_lines(tmp_path, capsys):
         ("from nvidia.dali import fn\nfn = None\nfn.tomorrow()", []),
         ("from nvidia.dali import ops\nr = ops.Resize(size=1, sise=2)\no = [ops.Tomorrow]", ["2: ops.Resize(sise=)", "3: ops.Tomorrow"]),
         (
-            "import nvidia.dali.plugin.pytorch as p\np.DALIGenericIterator, p.LastBatchPolicy\np.Tomorrow",
+            "import nvidia.dali.plugin.pytorch as p\np.DALIGenericIterator, p.LastBatchPolicy.PARTIAL\np.Tomorrow",
             ["3: plugin.pytorch.Tomorrow"],
         ),
         (
