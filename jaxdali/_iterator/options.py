@@ -79,7 +79,7 @@ class IteratorOptions:
         defaults = {f.name: f.default for f in dataclasses.fields(self)}
         for name in names:
             x = getattr(self, name)
-            self._set(name, defaults[name] if x is None else checked("DALIGenericIterator", name, hints[name], x))
+            self._set(name, defaults[name] if x is None else checked("iterator", name, hints[name], x))
 
     def _set(self, name: str, x: Any):
         object.__setattr__(self, name, x)

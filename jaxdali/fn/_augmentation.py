@@ -128,7 +128,8 @@ class Measured(NativeOperator):
         if x.dtype != np.uint8:
             raise TypeError(f"the input must be of type uint8, got {x.dtype}")
         if x.extent(x.ndim - 1) not in (1, 3):
-            raise ValueError(f"the input must have 1 or 3 channels, known when the pipeline is built, got {x.extent(x.ndim - 1)}")
+            of_source = "known when the pipeline is built (from external_source: by its layout or shape)"
+            raise ValueError(f"the input must have 1 or 3 channels, {of_source}, got {x.extent(x.ndim - 1)}")
         return (dataclasses.replace(x, layout=layout),)
 
     def setup(self, ctx: HostContext, x: Value, *parameter: Value) -> Setup:
