@@ -39,7 +39,7 @@ bool Start(const uint8_t* data, int64_t size, const ImageInfo& info, const Decod
   if (!decoder->Start(data, size, format)) return false;
   const unsigned scale =
       ScaleTo(static_cast<unsigned>(decoder->width()), static_cast<unsigned>(decoder->height()), info);
-  if (scale != 1 && (scale != 8 || !decoder->UseEighths())) return false;
+  if (scale == 0 || (scale != 1 && !decoder->Scale(static_cast<int>(scale)))) return false;
   if ((decoder->components() == 1) != (info.channels == 1)) return false;
   decoder->Select({info.region_y, info.region_x, info.region_h, info.region_w});
   return true;

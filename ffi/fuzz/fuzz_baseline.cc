@@ -4,9 +4,9 @@
 //
 //   fuzz_baseline FOLDER [MUTATIONS [SEED]]
 //
-// Every *.jpg and *.jpeg of FOLDER is a seed file; first they are decoded as they are, whole, in parts and at an eighth
-// of their size, to all image types and several element types. Input and output are heap blocks of exactly the right
-// size. Exits with 1 when results differ, or when hardly any mutation is decoded.
+// Every *.jpg and *.jpeg of FOLDER is a seed file; first they are decoded as they are, whole, in parts and at 1/2, 1/4
+// and 1/8 of their size, to all image types and several element types. Input and output are heap blocks of exactly the
+// right size. Exits with 1 when results differ, or when hardly any mutation is decoded.
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -70,9 +70,10 @@ class Fuzzer {
     if (info.status != kOk || info.format != static_cast<int32_t>(Format::kJpeg) || info.host_decode ||
         int64_t{info.height} * info.width > kMaxPixels)
       return;
-    if (mutate_.below(3) == 0) {  // an eighth as large
-      info.height = info.region_h = (info.height + 7) / 8;
-      info.width = info.region_w = (info.width + 7) / 8;
+    if (mutate_.below(2) == 0) {  // made smaller
+      const int by = 2 << mutate_.below(3);
+      info.height = info.region_h = (info.height + by - 1) / by;
+      info.width = info.region_w = (info.width + by - 1) / by;
     }
     if (part) {
       info.region_y = mutate_.below(info.height);

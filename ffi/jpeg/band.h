@@ -9,6 +9,7 @@
 #include <cstdint>
 
 #include "ffi/jpeg/block.h"
+#include "ffi/jpeg/scaled_idct.h"
 #include "ffi/jpeg/scan_bytes.h"
 
 namespace jaxdali::jpeg {
@@ -34,7 +35,7 @@ struct GroupPair {
   uint8_t* samples;          // of the first group, in the present band
   int64_t pitch;             // bytes from row to row
   int width;                 // samples from group to group
-  bool wanted;
+  int size;                  // samples of a block, in each direction; 0: none is wanted
 };
 
 // Where an MCU begins, and what else its decoding depends on.
@@ -66,13 +67,6 @@ struct BandScan {
     return bytes.complete() && bits.position() == bytes.filled() && bytes.marker() == marker;
   }
 };
-
-// Apart, so that decoding has the registers.
-template <class Isa>
-__attribute__((noinline)) Bits SkipBlock(const GroupBlock& b, Bits bits, int* damaged) {
-  *damaged |= DecodeBlock<Isa, true>(*b.dc_table, *b.ac_table, b.dc, nullptr, &bits);
-  return bits;
-}
 
 // An MCU's blocks, of which `lasts` gets the largest index of a coefficient in each pair. Negative: damaged. A function
 // of its own, so that decoding has the registers.
@@ -133,96 +127,17 @@ bool DecodeBand(BandScan* scan, bool wanted) {
     if (!is_wanted(group - 1)) continue;
     for (int p = 0; p < blocks; p++) {
       const GroupPair& pair = s.pair[p];
-      if (pair.wanted)
-        sane &= Isa::Transform(s.coefficients[(group - 1) & 1] + p * kPairSize, pair.quantizer,
-                               last[(group - 1) & 1][p], pair.samples + int64_t{group - 1} * pair.width, pair.pitch);
+      int16_t* const coefficients = s.coefficients[(group - 1) & 1] + p * kPairSize;
+      uint8_t* const samples = pair.samples + int64_t{group - 1} * pair.width;
+      if (pair.size == 8)
+        sane &= Isa::Transform(coefficients, pair.quantizer, last[(group - 1) & 1][p], samples, pair.pitch);
+      else if (pair.size == 4)
+        sane &= Isa::ToSixteen(coefficients, pair.quantizer, samples, pair.pitch);
+      else if (pair.size == 2)
+        sane &= Isa::ToFour(coefficients, pair.quantizer, samples, pair.pitch);
+      else if (pair.size == 1)
+        sane &= Isa::ToOne(coefficients, pair.quantizer, samples);
     }
-  }
-  return sane;
-}
-
-// A block of an MCU, of which a sample is made, or two by two, at an eighth of the image's size.
-struct EighthBlock {
-  const int16_t* quantizer;  // in the order of a pair's coefficients
-  uint8_t* samples;          // of the first MCU
-  int64_t pitch;
-  int step;  // samples from MCU to MCU
-  int size;  // 0: none is wanted
-};
-
-// 0 to 255 of what is a sample less 128. False: so large that libjpeg-turbo's table goes round.
-JAXDALI_INLINE bool ToSample(int32_t v, uint8_t* sample) {
-  *sample = static_cast<uint8_t>(v < -128 ? 0 : v > 127 ? 255 : v + 128);
-  return v >= -512 && v < 512;
-}
-
-// A block's mean, as libjpeg-turbo's jpeg_idct_1x1 has it.
-JAXDALI_INLINE bool ToOne(int32_t dc, int32_t quantizer, uint8_t* sample) {
-  return dc >= -32768 && dc < 32768 && ToSample((dc * quantizer + 4) >> 3, sample);
-}
-
-// As libjpeg-turbo's jpeg_idct_2x2: of columns and rows 0 and the odd ones. Leaves the coefficients zero. False: so
-// large that sums could leave 32 bits, or 16 in its SIMD code.
-JAXDALI_INLINE bool ToFour(int16_t* c, const int16_t* quantizer, uint8_t* samples, int64_t pitch) {
-  auto pass = [](int32_t v0, int32_t v1, int32_t v3, int32_t v5, int32_t v7, int shift, int32_t* out, int to) {
-    const int32_t even = v0 * 32768, odd = v1 * 29692 - v3 * 10426 + v5 * 6967 - v7 * 5906, half = 1 << (shift - 1);
-    out[0] = (even + odd + half) >> shift;
-    out[to] = (even - odd + half) >> shift;
-  };
-  int32_t rows[2][8] = {}, out[2];
-  bool sane = true;
-  auto check = [&](int32_t v, int32_t most) { return sane &= v >= -most && v < most; };
-  for (int x = 0; x < 8; x += x == 0 ? 1 : 2) {
-    int32_t v[8];
-    for (int y = 0; y < 8; y += y == 0 ? 1 : 2) {
-      v[y] = c[16 * y + x] * static_cast<uint16_t>(quantizer[16 * y + x]);
-      check(v[y], 8192);
-    }
-    if (sane) pass(v[0], v[1], v[3], v[5], v[7], 13, &rows[0][x], 8);
-  }
-  for (int y = 0; y < 8; y++) std::memset(c + 16 * y, 0, 16);
-  for (int y = 0; y < 2; y++) {
-    const int32_t* const r = rows[y];
-    for (int x = 0; x < 8; x++) check(r[x], 16384);
-    if (!sane) return false;
-    pass(r[0], r[1], r[3], r[5], r[7], 20, out, 1);
-    for (int x = 0; x < 2; x++) sane &= ToSample(out[x], samples + y * pitch + x);
-  }
-  return sane;
-}
-
-// A row of MCUs at an eighth of its size: of most blocks nothing but the first coefficient is looked at. As DecodeBand.
-template <class Isa>
-bool DecodeEighths(BandScan* scan, const EighthBlock* blocks) {
-  BandScan& s = *scan;
-  alignas(64) int16_t coefficients[kPairSize] = {};
-  bool sane = true;
-  for (int mcu = 0; mcu < s.mcu_columns; mcu++) {
-    if (s.bits.next > s.bytes.limit()) {
-      if (s.bytes.complete()) return false;
-      s.bits.next = s.bytes.Continue(s.bits.next);
-    }
-    if (s.until_restart == 0) {
-      if (!s.EndsAt(0xD0 + (s.restarts++ & 7))) return false;
-      s.Restart(s.bytes.StartBehindMarker());
-    }
-    s.until_restart--;
-    int damaged = 0;
-    for (int k = 0; k < s.mcu_blocks; k++) {
-      const GroupBlock& b = s.block[k];
-      const EighthBlock& e = blocks[k];
-      uint8_t* const to = e.samples + int64_t{mcu} * e.step;
-      if (e.size == 2) {
-        const GroupBlock alone{b.dc_table, b.ac_table, b.dc, 0, 0, true};
-        int last = 0;
-        damaged |= DecodeMcu<Isa, false>(&alone, 1, coefficients, &last, &s.bits);
-        sane &= ToFour(coefficients, e.quantizer, to, e.pitch);
-      } else {
-        damaged |= DecodeMcu<Isa, true>(&b, 1, nullptr, nullptr, &s.bits);
-        if (e.size == 1) sane &= ToOne(static_cast<int32_t>(*b.dc), static_cast<uint16_t>(e.quantizer[0]), to);
-      }
-    }
-    if (damaged < 0) return false;
   }
   return sane;
 }

@@ -35,9 +35,8 @@ bool BaselineDecoder::Start(const uint8_t* data, int64_t size, PixelFormat forma
 
 bool BaselineDecoder::PlanComponents() {
   h_max_ = v_max_ = 1;
-  eighths_ = false;
+  size_ = 8;
   scan_.mcu_blocks = 0;
-  needs_context_ = false;
   const bool alone = components() == 1;  // then an MCU is a block, whatever the factors
   for (const FrameComponent& c : header_.components)
     if (!alone) h_max_ = std::max(h_max_, c.h), v_max_ = std::max(v_max_, c.v);
@@ -47,46 +46,51 @@ bool BaselineDecoder::PlanComponents() {
     p.h = alone ? 1 : c.h;
     p.v = alone ? 1 : c.v;
     if (h_max_ % p.h || v_max_ % p.v) return false;  // libjpeg doesn't do fractions either
-    p.expand_x = h_max_ / p.h;
-    p.expand_y = v_max_ / p.v;
-    p.width = CeilDivide(width() * p.h, h_max_);
-    p.height = CeilDivide(height() * p.v, v_max_);
-    p.upsampling = UpsamplingOf(p.expand_x, p.expand_y, p.width);
     p.wanted = i == 0 || format_ != PixelFormat::kGray;
     for (int k = 0; k < 128; k++) p.quantizer[k] = static_cast<int16_t>(c.quantizer[k / 16 * 8 + k % 8]);
-    needs_context_ |= p.wanted && (p.upsampling == Upsampling::kH1V2 || p.upsampling == Upsampling::kH2V2);
     scan_.mcu_blocks += p.h * p.v;
   }
   bands_ = CeilDivide(height(), 8 * v_max_);
   scan_.mcu_columns = CeilDivide(width(), 8 * h_max_);
+  PlanSizes();
   return scan_.mcu_blocks <= kMostBlocks;
 }
 
-bool BaselineDecoder::UseEighths() {
-  if (components() == 1 && header_.components[0].v != 1) return false;  // see EndsWell
+void BaselineDecoder::PlanSizes() {
+  needs_context_ = false;
   for (int i = 0; i < components(); i++) {
     Plane& p = plane_[i];
-    // As libjpeg: twice the size, as long as that is no more than the largest component's.
-    p.eighth = 1;
-    while (p.eighth < 8 && p.expand_x % (2 * p.eighth) == 0 && p.expand_y % (2 * p.eighth) == 0) p.eighth *= 2;
-    if (p.eighth > 2) return false;
+    p.expand_x = h_max_ / p.h;
+    p.expand_y = v_max_ / p.v;
+    p.size = size_;
+    for (; p.size < 8 && p.expand_x % 2 == 0 && p.expand_y % 2 == 0; p.size *= 2) p.expand_x /= 2, p.expand_y /= 2;
+    p.width = CeilDivide(width() * p.h * p.size, h_max_ * 8);
+    p.height = CeilDivide(height() * p.v * p.size, v_max_ * 8);
+    p.upsampling = UpsamplingOf(p.expand_x, p.expand_y, p.width);
+    if (size_ == 1 && p.upsampling != Upsampling::kFull) p.upsampling = Upsampling::kRepeat;  // nothing fancy then
+    needs_context_ |= p.wanted && (p.upsampling == Upsampling::kH1V2 || p.upsampling == Upsampling::kH2V2);
   }
-  eighths_ = true;
-  return true;
+}
+
+bool BaselineDecoder::Scale(int by) {
+  if (components() == 1 && header_.components[0].v != 1) return false;  // see EndsWell
+  size_ = 8 / by;
+  PlanSizes();
+  return !needs_context_;
 }
 
 void BaselineDecoder::Select(const Region& region) {
   region_ = region;
   next_row_ = region.y;
   // The samples beside the region's are at most v_max_ rows and h_max_ columns away.
-  first_band_ = eighths_ ? region.y / v_max_ : std::max(0, region.y - v_max_) / (8 * v_max_);
+  first_band_ = std::max(0, region.y - v_max_) / band_height();
   next_band_ = 0;
-  scan_.first_group = std::max(0, region.x - h_max_) / (16 * h_max_);
-  scan_.end_group = (region.x + region.width - 1 + h_max_) / (16 * h_max_) + 1;
+  const int group_width = 2 * size_ * h_max_;
+  scan_.first_group = std::max(0, region.x - h_max_) / group_width;
+  scan_.end_group = (region.x + region.width - 1 + h_max_) / group_width + 1;
   PlanTables();
   AllocateRows();
   PlanGroups();
-  if (eighths_) PlanEighths();
   scan_.restart_interval = restart_interval() ? restart_interval() : INT_MAX;
   std::memset(scan_.coefficients, 0, sizeof scan_.coefficients);
   MoveTo({0, data_ + header_.scans[0].begin, 0, {}});
@@ -94,7 +98,7 @@ void BaselineDecoder::Select(const Region& region) {
 
 void BaselineDecoder::Follow(const BaselineDecoder& other, const Region& region) {
   Start(other.data_, other.end_ - other.data_, other.format_);
-  if (other.eighths_) UseEighths();
+  if (other.size_ < 8) Scale(8 / other.size_);
   Select(region);
 }
 
@@ -128,7 +132,7 @@ bool BaselineDecoder::Skip(int mcus) {
 bool BaselineDecoder::Enter(const Checkpoint& place) {
   MoveTo(place);
   const int band = CeilDivide(place.mcu, mcu_columns());
-  if (!eighths_ && (band - next_band_) % 2 != 0) SwapBands();
+  if ((band - next_band_) % 2 != 0) SwapBands();
   next_band_ = band;
   return Skip(band * mcu_columns() - place.mcu);
 }
@@ -184,43 +188,12 @@ void BaselineDecoder::PlanGroups() {
           scan_.block[mcu * scan_.mcu_blocks + block] = {
               &t.dc, &t.ac, &scan_.dc[i], pair * kPairSize + column % 2 * 8, pair, p.wanted};
         }
-        scan_.pair[first_pair + y * p.h + x] = {p.quantizer, p.samples + 8 * y * p.pitch + 16 * x, p.pitch, 16 * p.h,
-                                                p.wanted};
+        scan_.pair[first_pair + y * p.h + x] = {p.quantizer, p.samples + p.size * (y * p.pitch + 2 * x), p.pitch,
+                                                2 * p.size * p.h, p.wanted ? p.size : 0};
       }
     }
     first_pair += p.h * p.v;
   }
-}
-
-void BaselineDecoder::PlanEighths() {
-  int k = 0;
-  for (int i = 0; i < components(); i++) {
-    const Plane& p = plane_[i];
-    const int n = p.wanted ? p.eighth : 0;
-    for (int y = 0; y < p.v; y++)
-      for (int x = 0; x < p.h; x++)
-        eighth_block_[k++] = {p.quantizer, p.samples + n * (y * p.pitch + x), p.pitch, n * p.h, n};
-  }
-}
-
-bool BaselineDecoder::DecodeNextEighths() {
-  if (!kernels_.decode_eighths(&scan_, eighth_block_)) return false;
-  for (int i = 0; i < components(); i++)
-    if (scan_.dc[i] + kMostDc > 2 * kMostDc) return false;
-  next_band_++;
-  next_mcu_ += mcu_columns();
-  return scan_.bits.position() <= scan_.bytes.filled();
-}
-
-// A component's values at row y of an image of eighths, of the band decoded last.
-const uint8_t* BaselineDecoder::RowOfEighths(int component, int y) {
-  const Plane& p = plane_[component];
-  const int repeat_x = p.expand_x / p.eighth, repeat_y = p.expand_y / p.eighth;
-  const uint8_t* row = p.samples + y % v_max_ / repeat_y * p.pitch;
-  if (repeat_x == 1) return row;
-  uint8_t* to = upsampled_[component];
-  for (int x = region_.x; x < region_.x + region_.width; x++) to[x] = row[x / repeat_x];
-  return to;
 }
 
 // The next one's samples go where those of the one before the last were.
@@ -233,11 +206,10 @@ void BaselineDecoder::SwapBands() {
 }
 
 bool BaselineDecoder::DecodeNextBand() {
-  if (eighths_) return DecodeNextEighths();
   const bool wanted = next_band_ >= first_band_;
   if (!kernels_.decode_band(&scan_, wanted)) return false;
   for (int i = 0; i < components(); i++) {
-    Plane& p = plane_[i];
+    const Plane& p = plane_[i];
     if (scan_.dc[i] + kMostDc > 2 * kMostDc) return false;
     // Beyond its ends a row repeats its last sample.
     const bool has_neighbours = p.upsampling == Upsampling::kH2V1 || p.upsampling == Upsampling::kH2V2;
@@ -282,16 +254,15 @@ const uint8_t* BaselineDecoder::UpsampledRow(int component, int y) {
 }
 
 bool BaselineDecoder::NextRow(uint8_t* pixels) {
-  const int y = next_row_++, band_height = eighths_ ? v_max_ : 8 * v_max_;
+  const int y = next_row_++;
   // As libjpeg does it: with context, the last row of each component waits for the next band.
-  const bool waits = needs_context_ && !eighths_;
-  auto is_there = [&] { return next_band_ == bands_ || y < next_band_ * band_height - (waits ? v_max_ : 0); };
+  auto is_there = [&] {
+    return next_band_ == bands_ || y < next_band_ * band_height() - (needs_context_ ? v_max_ : 0);
+  };
   while (!is_there())
     if (!DecodeNextBand()) return false;
   const int n = region_.width;
-  auto row = [&](int component) {
-    return (eighths_ ? RowOfEighths(component, y) : UpsampledRow(component, y)) + region_.x;
-  };
+  auto row = [&](int component) { return UpsampledRow(component, y) + region_.x; };
   const uint8_t* first = row(0);
   if (format_ == PixelFormat::kGray) {
     std::memcpy(pixels, first, static_cast<size_t>(n));

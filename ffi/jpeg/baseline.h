@@ -1,5 +1,5 @@
 // Decodes baseline JPEG files on the CPU, row by row, to the bit as libjpeg-turbo does ("islow", fancy upsampling), in
-// half its time.
+// less than half its time.
 //
 // Covered are Huffman-coded sequential files of 8 bits with one scan, gray or of three components, with any sampling
 // factors that libjpeg-turbo accepts. Everything else, and whatever looks damaged in the least, is for libjpeg-turbo:
@@ -8,8 +8,8 @@
 //   markers (header.h) -> bytes without stuffing (scan_bytes.h) -> coefficients (pair_table.h, block.h) -> samples
 //   (band.h, idct.h), one row of MCUs at a time -> pixels (upsampling.h, color.h)
 //
-// An image an eighth as large needs no more of most blocks than their means, and libjpeg-turbo does not upsample then:
-// subsampled chroma gets larger blocks instead, or is repeated.
+// An image that is made smaller has smaller blocks, at an eighth of its size one sample of each, their mean. As in
+// libjpeg-turbo subsampled chroma gets larger ones instead of being upsampled, where it is subsampled both ways.
 #ifndef JAXDALI_FFI_JPEG_BASELINE_H_
 #define JAXDALI_FFI_JPEG_BASELINE_H_
 
@@ -43,8 +43,8 @@ class BaselineDecoder {
   int height() const { return header_.height; }
   int components() const { return static_cast<int>(header_.components.size()); }
 
-  // Makes the image an eighth as large, rounded up, as libjpeg-turbo does with a scale of 1/8. False: not covered.
-  bool UseEighths();
+  // Makes the image smaller by 2, 4 or 8, rounded up, as libjpeg-turbo does. False: not covered.
+  bool Scale(int by);
 
   // Then the part of the image that is wanted; not empty, and inside. Rows above it are skipped over, blocks beside it
   // are not transformed.
@@ -75,7 +75,7 @@ class BaselineDecoder {
   int mcu_columns() const { return scan_.mcu_columns; }
   int bands() const { return bands_; }
   int first_band() const { return first_band_; }
-  int FirstRowFrom(int band) const { return eighths_ ? band * v_max_ : (band + 1) * 8 * v_max_; }
+  int FirstRowFrom(int band) const { return (band + 1) * band_height(); }
   int next_band() const { return next_band_; }
   int next_row() const { return next_row_; }
   int restart_interval() const { return header_.scans[0].restart_interval; }  // in MCUs; 0: none
@@ -86,14 +86,14 @@ class BaselineDecoder {
     Upsampling upsampling;
     int expand_x, expand_y;  // pixels per sample
     int h, v;                // sampling factors
+    int size;                // samples of a block, in each direction
     int width, height;       // in samples
-    int eighth;              // samples of a block, in each direction, in an image an eighth as large
     bool wanted;
     int64_t pitch;
     uint8_t* samples;
     alignas(32) int16_t quantizer[128];
 
-    int band_rows() const { return 8 * v; }
+    int band_rows() const { return size * v; }
     uint8_t* row(int y) const { return samples + y % (2 * band_rows()) * pitch; }
   };
   // Of a component, and for which Huffman tables it was made.
@@ -104,15 +104,14 @@ class BaselineDecoder {
     AcTable ac;
   };
 
+  int band_height() const { return size_ * v_max_; }  // in pixels
   bool PlanComponents();
+  void PlanSizes();
   void PlanTables();
   void PlanGroups();
   void AllocateRows();
-  void PlanEighths();
   bool DecodeNextBand();
   void SwapBands();
-  bool DecodeNextEighths();
-  const uint8_t* RowOfEighths(int component, int y);
   const uint8_t* UpsampledRow(int component, int y);
   bool EndsWell();
 
@@ -123,8 +122,7 @@ class BaselineDecoder {
   ColorTransform color_ = ColorTransform::kGray;
   int h_max_ = 1, v_max_ = 1, bands_ = 0;
   bool needs_context_ = false;  // rows depend on the band below
-  bool eighths_ = false;
-  EighthBlock eighth_block_[kMostBlocks];
+  int size_ = 8;                // of the largest component's blocks
   Region region_{};
   int next_row_ = 0, next_band_ = 0, first_band_ = 0, next_mcu_ = 0;
   Plane plane_[3];

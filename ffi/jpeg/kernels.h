@@ -13,7 +13,6 @@ inline constexpr int kRowMargin = 64;
 
 struct Kernels {
   bool (*decode_band)(BandScan* scan, bool wanted);
-  bool (*decode_eighths)(BandScan* scan, const EighthBlock* blocks);
 
   // Fancy upsampling (upsampling.h) of samples [begin, end) of a row to pixels [2 * begin, 2 * end), or of as many
   // samples to as many pixels. Samples beside them are read; `far` is the row that counts a quarter.

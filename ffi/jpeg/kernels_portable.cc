@@ -18,6 +18,18 @@ struct Portable {
     return sane;
   }
 
+  static bool ToSixteen(int16_t* c, const int16_t* quantizer, uint8_t* samples, int64_t pitch) {
+    return ToSixteenOfOne(c, quantizer, samples, pitch) & ToSixteenOfOne(c + 8, quantizer + 8, samples + 4, pitch);
+  }
+  static bool ToFour(int16_t* c, const int16_t* quantizer, uint8_t* samples, int64_t pitch) {
+    return ToFourOfOne(c, quantizer, samples, pitch) & ToFourOfOne(c + 8, quantizer + 8, samples + 2, pitch);
+  }
+  static bool ToOne(int16_t* c, const int16_t* quantizer, uint8_t* samples) {
+    const bool sane = ToOneOfOne(c, quantizer, samples) & ToOneOfOne(c + 8, quantizer + 8, samples + 1);
+    std::memset(c, 0, kPairDump * sizeof *c);
+    return sane;
+  }
+
  private:
   static bool TransformOne(int16_t* c, const int16_t* quantizer, int last, uint8_t* samples, int64_t pitch) {
     int32_t v[8][8], out[8];
@@ -78,8 +90,7 @@ void ConvertYcc(const uint8_t* y, const uint8_t* cb, const uint8_t* cr, int n, b
 
 }  // namespace
 
-const Kernels kPortableKernels{
-    DecodeBand<Portable>, DecodeEighths<Portable>, UpsampleH2V1, UpsampleH1V2, UpsampleH2V2, ConvertYcc};
+const Kernels kPortableKernels{DecodeBand<Portable>, UpsampleH2V1, UpsampleH1V2, UpsampleH2V2, ConvertYcc};
 
 const Kernels& BestKernels() {
 #if defined(__x86_64__)

@@ -97,6 +97,31 @@ JAXDALI_INLINE void Transform2d(__m256i (&v)[8]) {
   for (int i = 0; i < 8; i++) v[i] = _mm256_packs_epi32(low[i], high[i]);
 }
 
+// The columns of scaled_idct.h, for half of those of each block: four rows, or two.
+template <bool kHigh>
+JAXDALI_INLINE void HalfPass4(const __m256i (&v)[8], __m256i (&out)[4]) {
+  const __m256i zero = _mm256_setzero_si256(), round = _mm256_set1_epi32(1 << 11);
+  const __m256i v13 = Unpack<kHigh>(v[1], v[3]), v57 = Unpack<kHigh>(v[5], v[7]);
+  const __m256i even0 = _mm256_add_epi32(_mm256_srai_epi32(Unpack<kHigh>(zero, v[0]), 2), round);
+  const __m256i even2 = Madd(Unpack<kHigh>(v[2], v[6]), 15137, -6270);
+  const __m256i odd0 = _mm256_add_epi32(Madd(v13, 8697, -17799), Madd(v57, 11893, -1730));
+  const __m256i odd2 = _mm256_add_epi32(Madd(v13, 20995, 7373), Madd(v57, -4926, -4176));
+  const __m256i a = _mm256_add_epi32(even0, even2), b = _mm256_sub_epi32(even0, even2);
+  out[0] = _mm256_srai_epi32(_mm256_add_epi32(a, odd2), 12);
+  out[1] = _mm256_srai_epi32(_mm256_add_epi32(b, odd0), 12);
+  out[2] = _mm256_srai_epi32(_mm256_sub_epi32(b, odd0), 12);
+  out[3] = _mm256_srai_epi32(_mm256_sub_epi32(a, odd2), 12);
+}
+template <bool kHigh>
+JAXDALI_INLINE void HalfPass2(const __m256i (&v)[8], __m256i (&out)[2]) {
+  const __m256i zero = _mm256_setzero_si256(), round = _mm256_set1_epi32(1 << 12);
+  const __m256i even = _mm256_add_epi32(_mm256_srai_epi32(Unpack<kHigh>(zero, v[0]), 1), round);
+  const __m256i odd =
+      _mm256_add_epi32(Madd(Unpack<kHigh>(v[1], v[3]), 29692, -10426), Madd(Unpack<kHigh>(v[5], v[7]), 6967, -5906));
+  out[0] = _mm256_srai_epi32(_mm256_add_epi32(even, odd), 13);
+  out[1] = _mm256_srai_epi32(_mm256_sub_epi32(even, odd), 13);
+}
+
 // Columns of two blocks to rows of bytes, side by side.
 JAXDALI_INLINE void StoreSamples(const __m256i (&v)[8], uint8_t* samples, int64_t pitch) {
   const __m256i p0 = _mm256_packs_epi16(v[0], v[4]), p1 = _mm256_packs_epi16(v[1], v[5]);
@@ -124,6 +149,72 @@ struct Simd {
 #endif
   }
 
+  // Of an image that is made smaller (scaled_idct.h).
+  static JAXDALI_INLINE bool ToSixteen(int16_t* coefficients, const int16_t* quantizer, uint8_t* samples,
+                                       int64_t pitch) {
+    __m256i v[8], low[4], high[4], sums[4], all = _mm256_setzero_si256();
+    bool sane = Dequantize(coefficients, quantizer, v);
+    HalfPass4<false>(v, low);
+    HalfPass4<true>(v, high);
+    // A sample is a sum over the columns.
+    const __m256i weights[4] = {
+        Weights(16384, 20995, 15137, 7373, 0, -4926, -6270, -4176),
+        Weights(16384, 8697, -15137, -17799, 0, 11893, 6270, -1730),
+        Weights(16384, -8697, -15137, 17799, 0, -11893, 6270, 1730),
+        Weights(16384, -20995, 15137, -7373, 0, 4926, -6270, 4176),
+    };
+    for (int y = 0; y < 4; y++) {
+      const __m256i row = _mm256_packs_epi32(low[y], high[y]);
+      all = _mm256_or_si256(all, _mm256_abs_epi16(row));
+      sums[y] = Descale<19>(SumOfEach(_mm256_madd_epi16(row, weights[0]), _mm256_madd_epi16(row, weights[1]),
+                                      _mm256_madd_epi16(row, weights[2]), _mm256_madd_epi16(row, weights[3])));
+    }
+    const __m256i a = _mm256_packs_epi32(sums[0], sums[1]), b = _mm256_packs_epi32(sums[2], sums[3]);
+    sane &= AreBelow<14>(all) & AreBelow<9>(_mm256_or_si256(_mm256_abs_epi16(a), _mm256_abs_epi16(b)));
+    const __m256i bytes = ToBytes(a, b);  // four rows of the one, four of the other
+    const __m128i one = _mm256_castsi256_si128(bytes), other = _mm256_extracti128_si256(bytes, 1);
+    const __m128i rows[2] = {_mm_unpacklo_epi32(one, other), _mm_unpackhi_epi32(one, other)};
+    for (int y = 0; y < 4; y += 2) {
+      _mm_storel_epi64(reinterpret_cast<__m128i*>(samples + y * pitch), rows[y / 2]);
+      _mm_storel_epi64(reinterpret_cast<__m128i*>(samples + (y + 1) * pitch),
+                       _mm_unpackhi_epi64(rows[y / 2], rows[y / 2]));
+    }
+    return sane;
+  }
+
+  static JAXDALI_INLINE bool ToFour(int16_t* coefficients, const int16_t* quantizer, uint8_t* samples, int64_t pitch) {
+    __m256i v[8], low[2], high[2], rows[2];
+    bool sane = Dequantize(coefficients, quantizer, v);
+    HalfPass2<false>(v, low);
+    HalfPass2<true>(v, high);
+    // The first column, which counts 32768 times, comes in place of the fifth, too.
+    const __m256i order =
+        _mm256_broadcastsi128_si256(_mm_setr_epi8(0, 1, 2, 3, 4, 5, 6, 7, 0, 1, 10, 11, 12, 13, 14, 15));
+    for (int y = 0; y < 2; y++) rows[y] = _mm256_packs_epi32(low[y], high[y]);
+    sane &= AreBelow<14>(_mm256_or_si256(_mm256_abs_epi16(rows[0]), _mm256_abs_epi16(rows[1])));
+    for (__m256i& row : rows) row = _mm256_shuffle_epi8(row, order);
+    const __m256i left = Weights(16384, 29692, 0, -10426, 16384, 6967, 0, -5906),
+                  right = Weights(16384, -29692, 0, 10426, 16384, -6967, 0, 5906);
+    const __m256i sums = Descale<20>(SumOfEach(_mm256_madd_epi16(rows[0], left), _mm256_madd_epi16(rows[0], right),
+                                               _mm256_madd_epi16(rows[1], left), _mm256_madd_epi16(rows[1], right)));
+    const __m256i words = _mm256_packs_epi32(sums, sums);
+    sane &= AreBelow<9>(_mm256_abs_epi16(words));
+    const __m256i bytes = ToBytes(words, words);  // two rows of the one, two of the other
+    const auto one = static_cast<uint32_t>(_mm_cvtsi128_si32(_mm256_castsi256_si128(bytes))),
+               other = static_cast<uint32_t>(_mm_cvtsi128_si32(_mm256_extracti128_si256(bytes, 1)));
+    const uint32_t both[2] = {(one & 0xFFFF) | other << 16, one >> 16 | (other & 0xFFFF0000)};
+    for (int y = 0; y < 2; y++) std::memcpy(samples + y * pitch, &both[y], sizeof both[y]);
+    return sane;
+  }
+
+  static JAXDALI_INLINE bool ToOne(int16_t* coefficients, const int16_t* quantizer, uint8_t* samples) {
+    const bool sane =
+        ToOneOfOne(coefficients, quantizer, samples) & ToOneOfOne(coefficients + 8, quantizer + 8, samples + 1);
+    for (int y = 0; y < 8; y++)
+      _mm256_store_si256(reinterpret_cast<__m256i*>(coefficients + 16 * y), _mm256_setzero_si256());
+    return sane;
+  }
+
   // Note [Large values] in kernels_portable.cc. Coefficients are zero afterwards.
   static JAXDALI_INLINE bool Transform(int16_t* coefficients, const int16_t* quantizer, int last, uint8_t* samples,
                                        int64_t pitch) {
@@ -146,6 +237,39 @@ struct Simd {
   }
 
  private:
+  // Eight rows of a pair, and zeros where they were. False: values so large that the sums of scaled_idct.h may
+  // overflow.
+  static JAXDALI_INLINE bool Dequantize(int16_t* coefficients, const int16_t* quantizer, __m256i (&v)[8]) {
+    __m256i all = _mm256_setzero_si256();
+    for (int y = 0; y < 8; y++) {
+      v[y] = _mm256_mullo_epi16(Load(coefficients + 16 * y), Load(quantizer + 16 * y));
+      all = _mm256_or_si256(all, _mm256_abs_epi16(v[y]));
+      _mm256_store_si256(reinterpret_cast<__m256i*>(coefficients + 16 * y), _mm256_setzero_si256());
+    }
+    return AreBelow<13>(all);
+  }
+  // Of values that are not negative.
+  template <int kBits>
+  static JAXDALI_INLINE bool AreBelow(__m256i v) {
+    return _mm256_testz_si256(v, Set16(-(1 << kBits)));
+  }
+  // Of the columns, in both blocks.
+  static JAXDALI_INLINE __m256i Weights(int a, int b, int c, int d, int e, int f, int g, int h) {
+    auto two = [](int x, int y) { return (x & 0xFFFF) | static_cast<int>(static_cast<uint32_t>(y) << 16); };
+    return _mm256_setr_epi32(two(a, b), two(c, d), two(e, f), two(g, h), two(a, b), two(c, d), two(e, f), two(g, h));
+  }
+  // Four sums of the four values in a lane of each.
+  static JAXDALI_INLINE __m256i SumOfEach(__m256i a, __m256i b, __m256i c, __m256i d) {
+    return _mm256_hadd_epi32(_mm256_hadd_epi32(a, b), _mm256_hadd_epi32(c, d));
+  }
+  template <int kShift>
+  static JAXDALI_INLINE __m256i Descale(__m256i v) {
+    return _mm256_srai_epi32(_mm256_add_epi32(v, _mm256_set1_epi32(1 << (kShift - 1))), kShift);
+  }
+  static JAXDALI_INLINE __m256i ToBytes(__m256i a, __m256i b) {
+    return _mm256_xor_si256(_mm256_packs_epi16(a, b), _mm256_set1_epi8(static_cast<char>(128)));
+  }
+
   template <bool kQuarter>
   static JAXDALI_INLINE bool TransformAll(int16_t* coefficients, const int16_t* quantizer, uint8_t* samples,
                                           int64_t pitch) {
@@ -272,7 +396,7 @@ void ConvertYcc(const uint8_t* y, const uint8_t* cb, const uint8_t* cr, int n, b
 
 }  // namespace
 
-const Kernels kSimdKernels{DecodeBand<Simd>, DecodeEighths<Simd>, UpsampleH2V1, UpsampleH1V2, UpsampleH2V2, ConvertYcc};
+const Kernels kSimdKernels{DecodeBand<Simd>, UpsampleH2V1, UpsampleH1V2, UpsampleH2V2, ConvertYcc};
 
 }  // namespace jaxdali::jpeg
 
