@@ -6,7 +6,7 @@
 // what it makes of damage then stays what it is.
 //
 //   markers (header.h) -> bytes without stuffing (scan_bytes.h) -> coefficients (pair_table.h, block.h) -> samples
-//   (band.h, idct.h), one row of MCUs at a time -> pixels (upsampling.h, color.h)
+//   (band.h, idct.h, scaled_idct.h), one row of MCUs at a time -> pixels (upsampling.h, color.h)
 //
 // An image that is made smaller has smaller blocks, at an eighth of its size one sample of each, their mean. As in
 // libjpeg-turbo subsampled chroma gets larger ones instead of being upsampled, where it is subsampled both ways.

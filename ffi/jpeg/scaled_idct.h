@@ -51,7 +51,7 @@ JAXDALI_INLINE bool ToFourOfOne(int16_t* c, const int16_t* quantizer, uint8_t* s
   return sane;
 }
 
-// As libjpeg-turbo's jpeg_idct_4x4: of all columns and rows but number 4. Otherwise as ToFour.
+// As libjpeg-turbo's jpeg_idct_4x4: of all columns and rows but number 4. Otherwise as ToFourOfOne.
 JAXDALI_INLINE bool ToSixteenOfOne(int16_t* c, const int16_t* quantizer, uint8_t* samples, int64_t pitch) {
   auto pass = [](const int32_t (&v)[8], int shift, int32_t (&out)[4]) {
     const int32_t even0 = v[0] * 16384, even2 = v[2] * 15137 - v[6] * 6270, half = 1 << (shift - 1);
