@@ -1,11 +1,11 @@
 // Entropy decoding of a block: T.81, F.2.2. Compiled once for each kind of CPU, which `Isa` names.
 //
 // Note [Decoding loop]. Each turn of the loop takes one or two symbols from a table (pair_table.h). What it lasts is
-// its critical path: shift, load, shift, six or seven cycles, and an eighth more where the load waits for an address
-// that is added up before it. The rest, about 22 instructions, fits in beside that. What was tried and is slower:
-// larger tables, also with a small one for the critical path alone; values computed with arithmetic or a branch for
-// those that stick out of the window; two images in lock step (registers run out); no branch at the end of a block;
-// bits filled up every third turn.
+// its critical path: shift, load, shift, six cycles on Zen 4. So the numbers of bits are bytes by themselves: there a
+// load whose index is multiplied takes a cycle more, and one that waits for an address added up before it, too (6 to
+// 8 % of all decoding each). The rest, about 23 instructions, fits in beside that. What was tried and is slower: larger
+// tables; values computed with arithmetic or a branch for those that stick out of the window; two images in lock step
+// (registers run out); no branch at the end of a block; bits filled up every third turn.
 //
 // A refill leaves 56 bits and more. A look-up takes 20 at most, since its code has fewer bits than the window and its
 // magnitude no more than kMaxAcSize: enough for two of them and the window of a third, which is looked up before the
@@ -13,8 +13,6 @@
 #ifndef JAXDALI_FFI_JPEG_BLOCK_H_
 #define JAXDALI_FFI_JPEG_BLOCK_H_
 
-#include <bit>
-#include <cstddef>
 #include <cstdint>
 #include <cstring>
 
@@ -66,27 +64,16 @@ struct Bits {
   JAXDALI_INLINE const uint8_t* position() const { return next - (valid >> 3); }
 };
 
-// What the next look-up waits for is taken from one load, ahead of the coefficients' stores: loads behind those may
-// have to wait for them.
+// What the next look-up waits for, loaded ahead of the coefficients' stores: loads behind those may have to wait for
+// them.
 struct Step {
-  uint64_t entry;
+  uint32_t bits, advance;
 
   template <class Table>
   static JAXDALI_INLINE Step At(const Table& table, uint64_t window) {
-    Step step;
-#if defined(__x86_64__)
-    // The other loads share an address that is computed for them; this one would wait a cycle for it.
-    asm("mov (%1,%2,8),%0" : "=r"(step.entry) : "r"(table.At(0)), "r"(table.Index(window)), "m"(*table.At(window)));
-#else
-    std::memcpy(&step.entry, table.At(window), sizeof step.entry);
-#endif
-    return step;
+    return {table.BitsAt(window), table.At(window)->advance};
   }
-  JAXDALI_INLINE uint32_t bits() const { return static_cast<uint32_t>(entry) & 255; }
-  JAXDALI_INLINE uint32_t advance() const { return static_cast<uint32_t>(entry >> 8) & 255; }
 };
-static_assert(std::endian::native == std::endian::little && offsetof(PairEntry, bits) == 0 &&
-              offsetof(PairEntry, advance) == 1);
 
 // Bits of a window: where they begin in the lower byte, how many there are in the upper one.
 JAXDALI_INLINE uint32_t CutBits(uint64_t window, uint32_t which) {
@@ -135,7 +122,7 @@ JAXDALI_INLINE int DecodeBlock(const DcTable& dc_table, const AcTable& ac_table,
   const PairEntry* entry = dc_table.At(bits.window);
   Step step = Step::At(dc_table, bits.window);
   bits.Refill();
-  next = order + step.advance();
+  next = order + step.advance;
   Write<Isa>(*entry, bits.window, order, next, to);
   if (__builtin_expect(IsOdd(next - kPairOrder.place), 0)) {
     Bits rare = bits;
@@ -143,7 +130,7 @@ JAXDALI_INLINE int DecodeBlock(const DcTable& dc_table, const AcTable& ac_table,
     bits = rare;
     if (next != order + 1) return -1;
   } else {
-    bits.Drop(step.bits());
+    bits.Drop(step.bits);
   }
   *dc += static_cast<uint32_t>(to[0]);
   to[0] = static_cast<int16_t>(*dc);
@@ -156,17 +143,17 @@ JAXDALI_INLINE int DecodeBlock(const DcTable& dc_table, const AcTable& ac_table,
         step = Step::At(ac_table, bits.window);
         bits.Refill();
         window = bits.window;
-        next = order + step.advance();
+        next = order + step.advance;
         if (!kSkip) Write<Isa>(*entry, window, order, next, block);
-        bits.Drop(step.bits());
+        bits.Drop(step.bits);
         if (next >= end) break;
         order = next;
         entry = ac_table.At(bits.window);
         step = Step::At(ac_table, bits.window);
         window = bits.window;
-        next = order + step.advance();
+        next = order + step.advance;
         if (!kSkip) Write<Isa>(*entry, window, order, next, block);
-        bits.Drop(step.bits());
+        bits.Drop(step.bits);
         if (next >= end) break;
         order = next;
       }
@@ -174,7 +161,7 @@ JAXDALI_INLINE int DecodeBlock(const DcTable& dc_table, const AcTable& ac_table,
       // Back to before the look-up, and one symbol by itself: its code is long, or it fills the block and the second
       // symbol of the entry was the next block's.
       bits.window = window;
-      bits.valid += step.bits();
+      bits.valid += step.bits;
       Bits rare = bits;
       next = OneSymbol<Isa>(ac_table, order, kSkip ? nullptr : block, &rare);
       bits = rare;

@@ -101,6 +101,7 @@ void PairTable<kBits>::Make(const HuffmanTable& table, const HuffmanTable& next)
     }
   });
   std::fill(entry_ + n, entry_ + (1 << kBits), slow);
+  std::transform(entry_, entry_ + (1 << kBits), bits_, [](const PairEntry& e) { return e.bits; });
 }
 
 template <int kBits>

@@ -2,7 +2,7 @@
 // magnitudes after them (F.2.2.1, F.2.2.2).
 //
 // Two thirds of a photo's coefficients have a code and a magnitude of at most eight bits together: a window of eleven
-// holds two of them more often than not. The tables stay in the L1 cache (16 KB for AC, 2 KB for DC); larger ones would
+// holds two of them more often than not. The tables stay in the L1 cache (18 KB for AC, 2 KB for DC); larger ones would
 // hold more pairs and be slower, since random bits hit all entries alike.
 #ifndef JAXDALI_FFI_JPEG_PAIR_TABLE_H_
 #define JAXDALI_FFI_JPEG_PAIR_TABLE_H_
@@ -65,12 +65,15 @@ class alignas(64) PairTable {
 
   static uint64_t Index(uint64_t window) { return window >> (64 - kBits); }
   const PairEntry* At(uint64_t window) const { return &entry_[Index(window)]; }
+  // The entry's, by themselves: see Note [Decoding loop].
+  uint8_t BitsAt(uint64_t window) const { return bits_[Index(window)]; }
 
   // One symbol, whichever it is; advances by kAdvanceToSlow where there is none.
   PairEntry One(uint64_t window) const;
 
  private:
   PairEntry entry_[1 << kBits];
+  uint8_t bits_[1 << kBits];
   Codes codes_;
   bool is_ac_;
 };
