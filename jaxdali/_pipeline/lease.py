@@ -146,17 +146,17 @@ class Lease:
             for r in self.runners:
                 r.park()
         else:
-            self.close()
+            self.close(collected=True)
 
-    def close(self):
-        """Ends everything."""
+    def close(self, collected: bool = False):
+        """Ends everything. `collected`: nobody uses it any more."""
         if not self._closed:
             self._closed = True
-            close_together(self.runners, self.executors)
+            close_together(self.runners, self.executors, collected=collected)
 
     def __del__(self, exiting: Callable[[], bool] = sys.is_finalizing):  # bound here: at the end modules are emptied
         if not exiting():
-            self.close()
+            self.close(collected=True)
 
 
 def own_places(pipelines: Sequence[Pipeline]) -> list[Shards]:

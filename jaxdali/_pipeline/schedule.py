@@ -109,12 +109,12 @@ class Schedule:
             self._filled = False
             self._pending = 0
 
-    def close(self):
-        """Stops everything."""
+    def close(self, collected: bool = False):
+        """Stops everything. `collected`: nobody uses it any more."""
         self._closed = True
         for source in self._fed:
             source.close()  # a thread may wait for data there
-        close_together([] if self._runner is None else [self._runner], [self.executor])
+        close_together([] if self._runner is None else [self._runner], [self.executor], collected=collected)
 
     def hand_over(self) -> dict[int, Source]:
         """Gives up the sources, unread, and closes the rest."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -81,7 +82,7 @@ class Session:
             executor.close()
             raise
         self._schedule = Schedule(executor, start, settings.depth, pipelined=settings.exec_pipelined, by_user=by_user)
-        self._finalizer = weakref.finalize(self, close_aside, self._schedule.close)
+        self._finalizer = weakref.finalize(self, close_aside, functools.partial(self._schedule.close, collected=True))
 
     def claim(self) -> dict[int, Source]:
         """Leaves the pipeline to an iterator, with the sources that `build` has opened."""
@@ -144,8 +145,8 @@ class Session:
 
     def close(self):
         """Stops the threads of a schedule. Those of an iterator are its own."""
-        if self._schedule is not None:
-            self._finalizer()
+        if self._schedule is not None and self._finalizer.detach() is not None:
+            close_aside(self._schedule.close)
 
     # --- sources ------------------------------------------------------------------------------------------------
 

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import atexit
 import threading
+import time
+import weakref
 from collections.abc import Callable, Sequence
 
+from . import ending
 from .executor import Executor
-from .prefetch import Prefetch
+from .prefetch import Prefetch, close_all
 from .synchronous import Synchronous
 
+_closing: weakref.WeakSet[threading.Thread] = weakref.WeakSet()
 
-def close_together(runners: Sequence[Prefetch | Synchronous], executors: Sequence[Executor]):
-    """Closes runners, then their executors."""
+
+def close_together(runners: Sequence[Prefetch | Synchronous], executors: Sequence[Executor], *, collected: bool):
+    """Closes runners, then their executors. `collected`: because nobody uses them any more, not because their user says so."""
 
     def close():
         for r in runners:
-            r.close()
+            r.close(collected)
         when_idle(runners, executors)
 
     close_aside(close)
@@ -31,7 +37,9 @@ def when_idle(runners: Sequence[Prefetch | Synchronous], executors: Sequence[Exe
             e.close()
 
     if any(r.busy for r in runners):
-        threading.Thread(target=close, name="jaxdali-close", daemon=True).start()
+        thread = threading.Thread(target=close, name="jaxdali-close", daemon=True)
+        _closing.add(thread)
+        thread.start()
     else:
         close()
 
@@ -46,3 +54,10 @@ def close_aside(close: Callable[[], None]):
         threading.Thread(target=close, name="jaxdali-close").start()
     else:
         close()
+
+
+@atexit.register
+def _at_exit():
+    """Live daemon threads that run Python or XLA while the interpreter goes down abort it, and so do native ones that are being ended."""
+    close_all()
+    ending.join(list(_closing), time.monotonic() + ending.INTERRUPT_PATIENCE)

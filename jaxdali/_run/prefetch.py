@@ -2,32 +2,21 @@
 
 from __future__ import annotations
 
-import atexit
 import collections
-import logging
 import os
 import queue
 import threading
-import time
 import weakref
-from collections.abc import Sequence
 from typing import Any
 
 from .._core.settings import own_settings
+from . import ending
 from .executor import Executor
 from .turn import Turn, opened
 from .work import Batch, SourceError, Work
 
 # The producer starts this much after a slot of a full queue came free, so that the user's own step is dispatched first: both need the GIL.
 HEAD_START = 0.002  # seconds
-
-# Threads are waited for so long when they are closed, and when the interpreter exits: one may be in a user's function that takes for ever.
-PATIENCE = 5.0  # seconds
-EXIT_PATIENCE = 1.5  # seconds
-# And so long, at exit, for a batch that is being made: a thread that still runs JAX when the interpreter is gone takes the process down.
-BATCH_PATIENCE = 60.0  # seconds
-
-_log = logging.getLogger("jaxdali")
 
 _live: weakref.WeakSet[Prefetch] = weakref.WeakSet()
 
@@ -86,7 +75,7 @@ class Prefetch:
 
     def _start(self):
         self._threads = [
-            threading.Thread(target=self._produce, name="jaxdali-produce", daemon=True),
+            threading.Thread(target=self._produce_all, name="jaxdali-produce", daemon=True),
             threading.Thread(target=self._check, name="jaxdali-check", daemon=True),
         ]
         for t in self._threads:
@@ -164,12 +153,12 @@ class Prefetch:
         self._slots.release()
         self._resume.release()
 
-    def close(self):
+    def close(self, collected: bool = False):
         """Stops both threads and waits for them, but not for ever: one may be in a function of the user's.
 
-        Safe to call twice, and from any thread but these.
+        Safe to call twice, and from any thread but these. `collected`: nobody uses it any more; else its user closes it.
         """
-        self._stop = True
+        stopped, self._stop = self._stop, True
         if os.getpid() != self._turn.process:
             return
         with self._closed:
@@ -177,15 +166,8 @@ class Prefetch:
                 if source.fed:
                     source.close()  # a thread may wait for data there
             self._wake()
-            exits = not threading.main_thread().is_alive()
-            place, deadline = self._executor.place, _exit_deadline() if exits else time.monotonic() + PATIENCE
-            _join(self._threads, deadline)
-            while exits and self.busy and place.calling is None and time.monotonic() < deadline + BATCH_PATIENCE:
-                _join(self._threads, time.monotonic() + 0.02)
-            node = place.calling
-            if self.busy and not exits:
-                waits = f"{node.op.name} (created at {node.where}), which has not returned" if node is not None else "a batch in the making"
-                _log.warning("close() gave up after %g s waiting for %s; its thread ends when that does", PATIENCE, waits)
+            if not (collected and stopped) or ending.exiting():
+                ending.wait_for(self._threads, self._executor.place, collected=collected)
         self._finished.clear()
 
     def _wake(self):
@@ -206,9 +188,9 @@ class Prefetch:
             return
         self._stop = True
         self._wake()
-        _join(self._threads, time.monotonic() + PATIENCE)
+        ending.wait_for(self._threads, self._executor.place, collected=True)
         if self.busy:
-            self.close()
+            self.close(collected=True)
             return
         with self._ready:
             for _ in range(self._work.qsize()):  # all but what woke the thread stays, in order
@@ -229,6 +211,12 @@ class Prefetch:
         """Waits for the threads after `close`, however long it takes."""
         for t in self._threads:
             t.join()
+
+    def _produce_all(self):
+        try:
+            self._produce()
+        finally:  # it may be interrupted anywhere
+            self._launched.put(None)
 
     def _produce(self):
         if self._at_end_parked:
@@ -265,7 +253,6 @@ class Prefetch:
                     with self._executor.place.meter.stage("wait", "for the next epoch", "queue"):
                         self._resume.acquire()
                 del item, asked
-        self._launched.put(None)
 
     def _check(self):
         with own_settings():
@@ -282,25 +269,7 @@ class Prefetch:
                 del item
 
 
-def _join(threads: Sequence[threading.Thread], deadline: float):
-    """Waits until then for threads."""
-    for t in threads:
-        t.join(max(0.0, deadline - time.monotonic()))
-
-
-def _exit_deadline() -> float:
-    """Until when the exiting interpreter waits for threads: one moment for all of them."""
-    global _deadline
-    if _deadline is None:
-        _deadline = time.monotonic() + EXIT_PATIENCE
-    return _deadline
-
-
-_deadline: float | None = None
-
-
-@atexit.register
-def _close_all():
-    """A live daemon thread that runs Python or XLA while the interpreter goes down aborts it: join them all before."""
+def close_all():
+    """Stops all threads, at exit."""
     for p in list(_live):
-        p.close()
+        p.close(collected=True)

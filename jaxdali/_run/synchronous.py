@@ -94,8 +94,8 @@ class Synchronous:
             self.state = self._state = self._executor.reader.after_end(self._items[0][2])
             self._items.clear()
 
-    def close(self):
-        """Lets go of what was requested. Nothing can be taken afterwards."""
+    def close(self, collected: bool = False):
+        """Lets go of what was requested. Nothing can be taken afterwards. There is nothing to wait for."""
         self._closed = True
         self._items.clear()
 

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from jaxdali import Pipeline, fn, pipeline_def
-from jaxdali._run import prefetch
+from jaxdali._run import ending
 from jaxdali.plugin.jax import DALIGenericIterator
 
 
@@ -273,7 +273,7 @@ def test_threads_that_share_an_iterator_get_each_batch_once():
 
 
 def test_close_gives_up_on_a_source_that_waits_and_says_which(monkeypatch, caplog):
-    monkeypatch.setattr(prefetch, "PATIENCE", 0.1)
+    monkeypatch.setattr(ending, "PATIENCE", 0.1)
     data = queue.SimpleQueue()
     data.put(np.zeros(2))
     waits = threading.Event()
@@ -299,7 +299,7 @@ def test_close_gives_up_on_a_source_that_waits_and_says_which(monkeypatch, caplo
 
 
 def test_a_collected_iterator_does_not_wait_for_a_lock_of_the_collecting_thread(monkeypatch):
-    monkeypatch.setattr(prefetch, "PATIENCE", 0.1)
+    monkeypatch.setattr(ending, "COLLECTED_PATIENCE", 0.1)
     lock, waits = threading.Lock(), threading.Event()
 
     def source(i):
@@ -315,53 +315,6 @@ def test_a_collected_iterator_does_not_wait_for_a_lock_of_the_collecting_thread(
         it.itself = it
         del it
         gc.collect()
-
-
-EXIT = """
-import queue, sys
-import numpy as np
-from jaxdali import fn, pipeline_def
-from jaxdali.plugin.jax import DALIGenericIterator
-
-data = queue.SimpleQueue()
-data.put(np.zeros(2))
-it = DALIGenericIterator(pipeline_def(lambda: fn.external_source(lambda: data.get(), parallel=True, batch=True))(batch_size=2), ["x"])
-next(it)
-print("at the end", flush=True)
-"""
-
-
-def test_the_interpreter_exits_while_a_source_waits():
-    done = subprocess.run([sys.executable, "-c", EXIT], capture_output=True, text=True, timeout=60)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout == "at the end\n"
-
-
-IN_THE_MAKING = """
-import threading
-import numpy as np
-from jaxdali import fn, pipeline_def
-from jaxdali._run import prefetch
-
-prefetch.EXIT_PATIENCE = 0.0
-image = np.zeros((700, 700, 3), np.uint8)
-
-@pipeline_def(batch_size=40, num_threads=2, prefetch_queue_depth=1)
-def define():
-    images = fn.external_source(lambda: [image] * 40, layout="HWC")
-    return fn.gaussian_blur(images, window_size=31)
-
-pipe = define()
-pipe.run()
-threading.Thread(target=lambda: [pipe.run() for _ in range(99)], daemon=True).start()
-"""
-
-
-def test_the_interpreter_exits_while_a_large_batch_is_made():
-    """A thread that returned from JAX to an interpreter that is gone would abort the process."""
-    for _ in range(2):
-        done = subprocess.run([sys.executable, "-c", IN_THE_MAKING], capture_output=True, text=True, timeout=60)
-        assert done.returncode == 0, done.stderr
 
 
 FORK = """
