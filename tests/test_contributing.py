@@ -138,7 +138,11 @@ def test_a_readers_errors(recipe, tmp_path, monkeypatch):
     assert bytes(np.asarray(pipe.run()[0][0])) == b"c"
     with pytest.raises(ValueError, match="shard_id must be"):
         pipeline(shard_id=1).build()
+    path.unlink()
+    with pytest.raises(OperatorError, match=r"my\.lines .*No such file") as e:
+        pipeline().build()
+    assert isinstance(e.value.__cause__, FileNotFoundError)  # whose traceback is the user's own code; that of our readers is left out
     monkeypatch.delattr(recipe.ReadLines, "open")
     with pytest.raises(OperatorError) as e:
         pipeline().build()
-    assert isinstance(e.value.__cause__, NotImplementedError)  # which says where; only what is not there comes without
+    assert isinstance(e.value.__cause__, NotImplementedError)

@@ -133,8 +133,9 @@ class Executor:
                 except OperatorError:
                     raise
                 except (ValueError, RuntimeError, OSError) as e:
-                    # What is not there: the text says all that a traceback would, but for what it was made of.
-                    said = type(e) is RuntimeError or isinstance(e, OSError)
+                    # What is not there for a reader of ours: the text says all that a traceback would, but for what it was made of.
+                    ours = type(node.op).__module__.startswith("jaxdali.")
+                    said = ours and (type(e) is RuntimeError or isinstance(e, OSError))
                     raise node.error(str(e)) from (e.__cause__ if said else e)
 
     # --- build ------------------------------------------------------------------------------------------------
