@@ -36,17 +36,17 @@ def main():
     parser.add_argument("--data", type=pathlib.Path, default=pathlib.Path(__file__).parents[2] / "examples" / "images")
     args = parser.parse_args()
 
-    from jaxdali.plugin import pytorch
+    from jaxdali.plugin.pytorch import _iterator
 
     making: list[float] = []
 
-    def timed(self, graph, arrays, make=pytorch._Tensors.__call__):
+    def timed(self, graph, arrays, make=_iterator._Tensors.__call__):
         start = time.thread_time()
         tensors = make(self, graph, arrays)
         making.append(time.thread_time() - start)
         return tensors
 
-    pytorch._Tensors.__call__ = timed
+    _iterator._Tensors.__call__ = timed
     made = iterators(args.data)
     batches = {name: next(it) for name, it in made.items()}
     times: dict[str, list[float]] = {name: [] for name in made}

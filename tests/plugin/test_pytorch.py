@@ -23,8 +23,7 @@ from jaxdali.plugin.jax import fn as jax_fn
 
 torch = pytest.importorskip("torch")
 
-from jaxdali.plugin import pytorch  # noqa: E402 - it needs torch
-from jaxdali.plugin.pytorch import DALIClassificationIterator, DALIGenericIterator, feed_ndarray  # noqa: E402
+from jaxdali.plugin.pytorch import DALIClassificationIterator, DALIGenericIterator, _iterator, feed_ndarray  # noqa: E402 - it needs torch
 
 LINE = r"\(created at .*test_pytorch\.py:\d+\)"
 
@@ -119,8 +118,8 @@ def several(x):
 @pytest.mark.parametrize(("define", "outputs"), [(several, 6), (lambda x: x, 1)], ids=["programs", "no program"])
 def test_tensors_are_the_memory_of_the_arrays(define, outputs, monkeypatch):
     arrays = []
-    made = pytorch._Tensors.__call__
-    monkeypatch.setattr(pytorch._Tensors, "__call__", lambda self, graph, given: arrays.append(given) or made(self, graph, given))
+    made = _iterator._Tensors.__call__
+    monkeypatch.setattr(_iterator._Tensors, "__call__", lambda self, graph, given: arrays.append(given) or made(self, graph, given))
     with DALIGenericIterator(supplied(pictures, define), list("abcdef")[:outputs]) as it:
         for i in range(3):
             (batch,) = next(it)
@@ -174,7 +173,7 @@ def test_on_a_gpu_arrays_are_kept_until_the_stream_is_done_with_them(monkeypatch
 
     stream = python_types.SimpleNamespace(record_event=record_event)
     monkeypatch.setattr(torch.cuda, "current_stream", lambda device: stream)
-    kept = pytorch._Kept(torch.device("cuda:0"))
+    kept = _iterator._Kept(torch.device("cuda:0"))
 
     def held():
         return sorted(x for _, arrays in kept._waiting for x in arrays) + kept._before

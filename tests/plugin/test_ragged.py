@@ -12,8 +12,7 @@ from jaxdali.plugin.base_iterator import LastBatchPolicy
 
 torch = pytest.importorskip("torch")
 
-from jaxdali.plugin import pytorch  # noqa: E402 - it needs torch
-from jaxdali.plugin.pytorch import DALIRaggedIterator  # noqa: E402
+from jaxdali.plugin.pytorch import DALIRaggedIterator, _iterator  # noqa: E402 - it needs torch
 
 DENSE, LIST, COO = DALIRaggedIterator.DENSE_TAG, DALIRaggedIterator.SPARSE_LIST_TAG, DALIRaggedIterator.SPARSE_COO_TAG
 LINE = r"\(created at .*test_ragged\.py:\d+\)"
@@ -95,8 +94,8 @@ def test_lists_of_samples_are_numpys_and_may_be_kept_and_changed():
 
 def test_lists_share_the_memory_of_the_array(monkeypatch):
     arrays = []
-    made = pytorch._Tensors.__call__
-    monkeypatch.setattr(pytorch._Tensors, "__call__", lambda self, plan, given: arrays.append(given) or made(self, plan, given))
+    made = _iterator._Tensors.__call__
+    monkeypatch.setattr(_iterator._Tensors, "__call__", lambda self, plan, given: arrays.append(given) or made(self, plan, given))
     with DALIRaggedIterator(images(), NAMES, output_types=[LIST] * 6) as it:
         (batch,) = next(it)
     for name, output in zip(NAMES[:3], arrays[0]):

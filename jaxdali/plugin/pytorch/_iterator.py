@@ -1,4 +1,4 @@
-"""Iterators that give batches as dictionaries of PyTorch tensors, dense, ragged or sparse. Needs the extra ``jaxdali[torch]``."""
+"""Iterators that give batches as dictionaries of PyTorch tensors, dense, ragged or sparse."""
 
 from __future__ import annotations
 
@@ -8,31 +8,23 @@ import ctypes
 import dataclasses
 import math
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING as _TYPE_CHECKING
 from typing import Any
 
 import jax
+import torch  # pyright: ignore[reportMissingImports]
 
-from .._core import names as _names
-from .._core.building import warn
-from .._core.declaration import checked
-from .._core.graph import Node
-from .._core.operator import EagerOperator
-from .._core.ragged import DeviceSamples
-from .._iterator.base import BaseIterator
-from .._iterator.options import IteratorOptions, LastBatchPolicy, list_of
-from .._pipeline.lease import lease, num_outputs, own_places
-from .._pipeline.pipeline import Pipeline
-from .._run.plan import Plan, Ref
-from ..backend import TensorCPU, TensorGPU
-
-try:
-    import torch  # pyright: ignore[reportMissingImports]
-except ModuleNotFoundError as e:
-    if e.name != "torch":
-        raise
-    raise ImportError("jaxdali.plugin.pytorch needs PyTorch: pip install jaxdali[torch]") from e
-
+from ..._core import names as _names
+from ..._core.building import warn
+from ..._core.declaration import checked
+from ..._core.graph import Node
+from ..._core.operator import EagerOperator
+from ..._core.ragged import DeviceSamples
+from ..._iterator.base import BaseIterator
+from ..._iterator.options import IteratorOptions, LastBatchPolicy, list_of
+from ..._pipeline.lease import lease, num_outputs, own_places
+from ..._pipeline.pipeline import Pipeline
+from ..._run.plan import Plan, Ref
+from ...backend import TensorCPU, TensorGPU
 
 _DENSE, _LIST, _COO = "dense", "sparse_list", "sparse_coo"
 
@@ -418,8 +410,3 @@ def _on_stream(stream: Any, device: torch.device):
             stream = torch.cuda.ExternalStream(stream.value if isinstance(stream, ctypes.c_void_p) else int(stream), device)
         with torch.cuda.stream(stream):
             yield stream
-
-
-if not _TYPE_CHECKING:
-    _users = "DALIClassificationIterator DALIGenericIterator DALIRaggedIterator LastBatchPolicy feed_ndarray"
-    __all__, __dir__, __getattr__ = _names.index(__name__, globals(), _users)
