@@ -1,5 +1,6 @@
 """jaxdali.port: what a script uses that is missing here, by reading it."""
 
+import importlib.util
 import json
 import subprocess
 import sys
@@ -81,6 +82,11 @@ def test_lines(tmp_path, capsys):
         (
             "import nvidia.dali.plugin.pytorch as p\np.DALIGenericIterator, p.LastBatchPolicy.PARTIAL\np.Tomorrow",
             ["3: plugin.pytorch.Tomorrow"],
+        ),
+        (
+            "from nvidia.dali.plugin.pytorch import fn, TorchPythonFunction\nimport nvidia.dali.plugin.pytorch.fn as other\n"
+            "fn.torch_python_function(1, function=len)\nTorchPythonFunction(len)\nother.torch_python_function\nother.pytorch",
+            ["6: plugin.pytorch.fn.pytorch"] if importlib.util.find_spec("torch") else [],  # without, what it has is not known
         ),
         (
             "from nvidia.dali.plugin.jax import data_iterator as d\n@d(output_map=[], colour=1)\ndef f(a): pass\nf(a=1, b=2, batch_size=3)",
@@ -171,6 +177,6 @@ def test_as_a_program(tmp_path):
     (tmp_path / "x.py").write_text("import nvidia.dali.fn as fn\nfn.tomorrow()\nfrom nvidia.dali.plugin import tf\ntf.DALIDataset()\n")
     done = subprocess.run([sys.executable, "-m", "jaxdali.port", "x.py"], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (1, "")
-    use = "use plugin.jax or plugin.pytorch, or np.asarray of a batch of plugin.jax"
+    use = "use plugin.jax; tf.data.Dataset.from_generator takes np.asarray of its batches"
     lines = ["x.py: not here", "  2  fn.tomorrow", f"  3  plugin.tf: {use}", f"  4  plugin.tf.DALIDataset: {use}"]
     assert done.stdout == "\n".join([*lines, "", "0 of 3 names work.\n"])

@@ -47,7 +47,7 @@ _INSTEAD = {
     "plugin.mxnet": _NO_PLUGIN,
     "plugin.numba": "use plugin.jax.fn.jax_function, or fn.python_function",
     "plugin.paddle": _NO_PLUGIN,
-    "plugin.tf": _NO_PLUGIN,
+    "plugin.tf": "use plugin.jax; tf.data.Dataset.from_generator takes np.asarray of its batches",
     "plugin.triton": "nothing serves pipelines here: use Pipeline.serialize and Pipeline.run",
     "plugin_manager": "operators of one's own are made with jaxdali.extend",
     "types.CPU_ONLY_DEVICE_ID": "use device_id=None",

@@ -70,8 +70,26 @@ class ExternalSource(Operator):
     """`fn.external_source`; `source` and `num_outputs` may be given by position, as in DALI."""
 
     def __init__(self, source: Any = None, num_outputs: int | None = None, **arguments: Any):
-        given = {"source": source, "num_outputs": num_outputs}
-        super().__init__(**{k: v for k, v in given.items() if v is not None}, **arguments)
+        super().__init__(**_given(source=source, num_outputs=num_outputs), **arguments)
+
+
+class PythonFunction(Operator):
+    """`fn.python_function`, or one that takes the same; its first arguments may be given by position, as in DALI."""
+
+    def __init__(
+        self,
+        function: Callable[..., Any] | None = None,
+        num_outputs: int | None = None,
+        device: str | None = None,
+        batch_processing: bool | None = None,
+        **arguments: Any,
+    ):
+        given = _given(function=function, num_outputs=num_outputs, device=device, batch_processing=batch_processing)
+        super().__init__(**given, **arguments)
+
+
+def _given(**arguments: Any) -> dict[str, Any]:
+    return {k: v for k, v in arguments.items() if v is not None}
 
 
 class Classes(dict[str, Any]):
@@ -110,7 +128,7 @@ def _module_of(functions: types.ModuleType, name: str) -> types.ModuleType:
 
 
 def _class_of(function: Callable[..., Any], name: str, module: str) -> type[Operator]:
-    base = ExternalSource if name == "ExternalSource" else Operator
+    base = {"ExternalSource": ExternalSource, "PythonFunction": PythonFunction}.get(name, Operator)
     parameters = inspect.signature(function).parameters.values()
     signature = inspect.Signature([p for p in parameters if p.kind is p.KEYWORD_ONLY or base is ExternalSource])
     attributes = {"function": staticmethod(function), "__doc__": function.__doc__, "__module__": module, "__signature__": signature}

@@ -81,6 +81,13 @@ def test_compose_moves_to_the_device():
     assert np.asarray(pipe.run()[0].as_cpu().at(0)).shape == (2, 2, 3)
 
 
+def test_python_function_by_position():
+    with Pipeline(batch_size=1, num_threads=1) as pipe:
+        x = ops.ExternalSource(lambda: [np.arange(3)])()
+        pipe.set_outputs(ops.PythonFunction(np.sum)(x), *ops.PythonFunction(lambda xs: (xs, xs), 2, "cpu", True)(x))
+    assert [np.asarray(out[0]).tolist() for out in pipe.run()] == [3, [0, 1, 2], [0, 1, 2]]
+
+
 def test_arguments_stand_in_one_place():
     with Pipeline(batch_size=1):
         with pytest.raises(TypeError, match=r"ops\.Resize: got an unexpected argument 'sise'; did you mean 'size'"):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from typing import Annotated, Any, Literal, Unpack
+from typing import Annotated, Any, Literal, Self, Unpack
 
 import numpy as np
 
@@ -19,7 +19,10 @@ from ..._core.values import Spec, Value
 
 
 class PythonFunction(SampleOperator):
-    """Calls a function of the user's, of each shard its own."""
+    """Calls a function of the user's, of each shard its own.
+
+    Of another framework's tensors: a class that says with `given` and `returned` what these are of arrays, and arrays of these.
+    """
 
     name = "python_function"
     function: Callable[..., Any] = dataclasses.field(compare=False)
@@ -27,6 +30,14 @@ class PythonFunction(SampleOperator):
     layouts: tuple[str, ...]
     batch: bool
     of_shards: tuple[Callable[..., Any], ...] = dataclasses.field(default=(), compare=False)
+
+    @classmethod
+    def of(cls, function: Callable[..., Any], num_outputs: int, batch_processing: bool, output_layouts: str | Sequence[str] | None) -> Self:
+        """With arguments as they are given to `python_function`."""
+        layouts = (output_layouts,) * num_outputs if isinstance(output_layouts, str) else tuple(output_layouts or ())
+        if len(layouts) > num_outputs:
+            raise ArgumentError(f"output_layouts has {len(layouts)} layouts, for {num_outputs} outputs")
+        return cls(function=function, outputs=num_outputs, layouts=layouts, batch=batch_processing)
 
     @property
     def num_outputs(self) -> int:
@@ -45,18 +56,29 @@ class PythonFunction(SampleOperator):
             raise ArgumentError(f"output_layouts has {layout!r} for output {i}, which has {ndim} dimensions")
         return layout
 
+    def given(self, x: np.ndarray) -> Any:
+        """What the function gets for a sample; `x` is nobody else's."""
+        return x
+
+    def returned(self, x: Any) -> np.ndarray:
+        """The array that the function returned."""
+        array = np.asarray(x)
+        if x is None or array.dtype.kind not in "biuf":
+            raise TypeError(f"the function must return arrays of numbers, got {type(x).__name__}")
+        return array
+
     def call_samples(self, ctx: HostContext, inputs: Sequence[Value]) -> Sequence[Sequence[np.ndarray | None]]:
         found: list[list[np.ndarray | None]] = [[None] * ctx.N for _ in range(self.outputs)]
         for s, function in enumerate(self.of_shards):
             here = (s * ctx.B + np.flatnonzero(ctx.present[s * ctx.B : (s + 1) * ctx.B])).tolist()
-            samples = [[np.array(x.sample(i)) for i in here] for x in inputs]  # the function may keep and change them
+            samples = [[self.given(np.array(x.sample(i))) for i in here] for x in inputs]  # the function may keep and change them
             if self.batch:
                 rows = zip(*(self._of_batch(x, len(here)) for x in self._split(function(*samples))), strict=True)
             else:
                 rows = (self._split(function(*(x[k] for x in samples))) for k in range(len(here)))
             for i, row in zip(here, rows, strict=bool(self.outputs) or not self.batch):
                 for output, x in zip(found, row, strict=True):
-                    output[i] = _array(x)
+                    output[i] = self.returned(x)
         return found
 
     def _split(self, result: Any) -> Sequence[Any]:
@@ -74,13 +96,6 @@ class PythonFunction(SampleOperator):
             got = f"{len(x)}" if hasattr(x, "__len__") else f"a {type(x).__name__}"
             raise ValueError(f"with batch_processing=True an output must be a list of {count} arrays, got {got}")
         return x
-
-
-def _array(x: Any) -> np.ndarray:
-    array = np.asarray(x)
-    if x is None or array.dtype.kind not in "biuf":
-        raise TypeError(f"the function must return arrays of numbers, got {type(x).__name__}")
-    return array
 
 
 @operator_function("python_function")
@@ -106,7 +121,7 @@ def python_function(
         the same type and number of dimensions in all samples, shapes may differ.
       num_outputs: how many outputs the function has; with 0 what it returns is not looked at.
       batch_processing: call the function once for each batch of a shard instead, with a list of arrays per input; it returns lists.
-      output_layouts: a layout for each of the first outputs.
+      output_layouts: a layout for each of the first outputs, or one for all.
       device: "cpu" or None.
 
     Returns:
@@ -118,8 +133,5 @@ def python_function(
     Example:
       >>> edges = fn.python_function(images, function=lambda image: np.abs(np.diff(image.astype(np.int16), axis=0)))
     """
-    layouts = (output_layouts,) if isinstance(output_layouts, str) else tuple(output_layouts or ())
-    if len(layouts) > num_outputs:
-        raise ArgumentError(f"output_layouts has {len(layouts)} layouts, for {num_outputs} outputs")
-    op = PythonFunction(function=function, outputs=num_outputs, layouts=layouts, batch=batch_processing)
+    op = PythonFunction.of(function, num_outputs, batch_processing, output_layouts)
     return add(op, *inputs, device=device, name=name)

@@ -1,4 +1,4 @@
-"""jaxdali for PyTorch: iterators. Needs the extra ``jaxdali[torch]``."""
+"""jaxdali for PyTorch: iterators, and functions of tensors. Needs the extra ``jaxdali[torch]``."""
 
 from typing import TYPE_CHECKING as _TYPE_CHECKING
 
@@ -11,10 +11,12 @@ except ModuleNotFoundError as _e:
 
 from ..._core import names as _names
 from ..._iterator.options import LastBatchPolicy as LastBatchPolicy
+from . import fn as fn
 from ._iterator import DALIClassificationIterator as DALIClassificationIterator
 from ._iterator import DALIGenericIterator as DALIGenericIterator
 from ._iterator import DALIRaggedIterator as DALIRaggedIterator
 from ._iterator import feed_ndarray as feed_ndarray
+from ._torch_function import TorchPythonFunction as TorchPythonFunction
 
 if not _TYPE_CHECKING:
     __all__, __dir__, __getattr__ = _names.index(__name__, globals())

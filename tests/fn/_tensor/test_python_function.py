@@ -35,7 +35,7 @@ def test_outputs(batch, on_device):
     factor = [np.float32(f) for f in (1, 2, 3)]
     a, b, x = run(
         lambda x, f: (
-            *fn.python_function(x, f, function=all_of if batch else each, num_outputs=2, batch_processing=batch, output_layouts="HW"),
+            *fn.python_function(x, f, function=all_of if batch else each, num_outputs=2, batch_processing=batch, output_layouts=["HW"]),
             x,
         ),
         RAGGED,
@@ -49,6 +49,12 @@ def test_outputs(batch, on_device):
         np.testing.assert_array_equal(got, (x0 + 1)[::-1] * f)
         assert (n.shape, int(n)) == ((), len(x0))
         np.testing.assert_array_equal(kept, x0)
+
+
+@pytest.mark.parametrize(("given", "got"), [("HW", ["HW", "HW"]), (["HW"], ["HW", ""]), (["HW", "CW"], ["HW", "CW"]), (None, ["", ""])])
+def test_layouts(given, got):
+    outputs = run(lambda x: fn.python_function(x, function=lambda x: (x, x), num_outputs=2, output_layouts=given), RAGGED, layouts=["HW"])
+    assert [x.layout() for x in outputs] == got
 
 
 def test_results_go_on():
@@ -111,7 +117,7 @@ def test_errors():
         (lambda x: x, {"num_outputs": 2}, "must return 2 outputs, got 1"),
         (lambda x: x if len(x) == 3 else x * 1.0, {}, r"one type and number of dimensions in all samples, got .*float64.*uint8"),
         (lambda x: x[:1], {"batch_processing": True}, "a list of 3 arrays, got 1"),
-        (lambda x: x, {"output_layouts": "HWC"}, "output_layouts has 'HWC' for output 0, which has 2 dimensions"),
+        (lambda x: x, {"output_layouts": "HWC"}, "output_layouts has .HWC. for output 0, which has 2 dimensions"),
     ):
         with pytest.raises(OperatorError, match=f"^python_function .*test_python_function.py.*{message}"):
             run(lambda x, f=function, m=more: fn.python_function(x, function=f, **m), RAGGED)

@@ -1,0 +1,72 @@
+"""torch_python_function: functions of PyTorch tensors as operators."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING as _TYPE_CHECKING
+from typing import Annotated, Any, Literal, Unpack
+
+import numpy as np
+import torch  # pyright: ignore[reportMissingImports]
+
+from ..._core import names as _names
+from ..._core.building import add
+from ..._core.declaration import Range
+from ..._core.graph import DataNode
+from ..._core.operator_function import Hints, Input, operator_function
+from ...fn._tensor.python_function import PythonFunction
+
+
+class _TorchFunction(PythonFunction):
+    name = "torch_python_function"
+
+    def given(self, x: np.ndarray) -> torch.Tensor:
+        return torch.from_numpy(x)
+
+    def returned(self, x: Any) -> np.ndarray:
+        if not isinstance(x, torch.Tensor):
+            raise TypeError(f"the function must return torch.Tensors, got {type(x).__name__}")
+        return super().returned(x.detach().cpu().numpy())
+
+
+@operator_function("torch_python_function")
+def torch_python_function(
+    *inputs: Input,
+    function: Callable[..., Any],
+    num_outputs: Annotated[int, Range(0)] = 1,
+    batch_processing: bool = False,
+    output_layouts: str | Sequence[str] | None = None,
+    device: Literal["cpu"] | None = None,
+    name: str | None = None,
+    **hints: Unpack[Hints],
+) -> DataNode | tuple[DataNode, ...]:
+    """Calls a Python function with PyTorch tensors, on the host, for each batch. It is called even if nobody needs its outputs.
+
+    It is `fn.python_function` with tensors for arrays: see there. Differs from DALI: inputs may be on the accelerator, but the tensors are
+    on the host, and so is what becomes of those that the function returns, also of CUDA tensors: ``.gpu()`` moves it. The function may
+    keep and change its tensors. There need be no GPU, nor a PyTorch for one.
+
+    Args:
+      inputs: what the function gets.
+      function: called for each sample with a tensor per input. Returns a tensor, or with several outputs a tuple of them; an output has
+        the same type and number of dimensions in all samples, shapes may differ.
+      num_outputs: how many outputs the function has; with 0 what it returns is not looked at.
+      batch_processing: call the function once for each batch of a shard instead, with a list of tensors per input; it returns lists.
+      output_layouts: a layout for each of the first outputs, or one for all.
+      device: "cpu" or None.
+
+    Returns:
+      A host value per output: several as a tuple, none as an empty one.
+
+    Raises:
+      OperatorError: the function raised, or returned something else; or PyTorch has no such type. The batch fails.
+
+    Example:
+      >>> noisy = torch_python_function(images, function=lambda image: image + 9 * torch.randn(image.shape))
+    """
+    op = _TorchFunction.of(function, num_outputs, batch_processing, output_layouts)
+    return add(op, *inputs, device=device, name=name)
+
+
+if not _TYPE_CHECKING:
+    __all__, __dir__, __getattr__ = _names.index(__name__, globals(), "torch_python_function")

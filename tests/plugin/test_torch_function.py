@@ -1,0 +1,124 @@
+"""torch_python_function and its class: what functions get, and what becomes of their tensors."""
+
+import numpy as np
+import pytest
+from pipelines import run
+
+from jaxdali import OperatorError, ops, pipeline_def
+
+torch = pytest.importorskip("torch")
+
+from jaxdali.plugin import pytorch  # noqa: E402 - it needs torch
+from jaxdali.plugin.pytorch import TorchPythonFunction  # noqa: E402
+from jaxdali.plugin.pytorch.fn import torch_python_function  # noqa: E402
+
+RAGGED = [np.arange(2 * n, dtype=np.uint8).reshape(n, 2) for n in (3, 70, 1)]
+TYPES = "bool uint8 uint16 uint32 uint64 int8 int16 int32 int64 float16 float32 float64".split()
+
+
+def samples(out):
+    return [np.asarray(x) for x in out]
+
+
+def test_names():
+    shown = "DALIClassificationIterator DALIGenericIterator DALIRaggedIterator LastBatchPolicy TorchPythonFunction feed_ndarray fn"
+    assert dir(pytorch) == shown.split()
+    assert dir(pytorch.fn) == ["torch_python_function"]
+
+
+def called(batch):
+    """By function and by class."""
+    return [
+        lambda f, x, y: torch_python_function(x, y, function=f, num_outputs=2, batch_processing=batch, output_layouts=["HW"]),
+        lambda f, x, y: TorchPythonFunction(f, 2, "cpu", batch, output_layouts=["HW"])(x, y),
+    ]
+
+
+@pytest.mark.parametrize("on_device", [False, True])
+@pytest.mark.parametrize("batch", [False, True])
+@pytest.mark.parametrize("way", [0, 1])
+def test_outputs(way, batch, on_device):
+    seen = []
+
+    def each(x, y):
+        seen.append((type(x), x.device.type))
+        x += 1  # changes nothing but its own tensor
+        return x.T.flip(0), (x * y).sum()
+
+    def all_of(xs, ys):
+        assert type(xs) is type(ys) is list
+        both = [each(x, y) for x, y in zip(xs, ys, strict=True)]
+        return [a for a, _ in both], [b for _, b in both]
+
+    factor = [np.float32(f) for f in (1, 2, 3)]
+    call = called(batch)[way]
+    a, b, x = run(lambda x, f: (*call(all_of if batch else each, x, f), x), RAGGED, factor, on_device=on_device)
+    assert seen == [(torch.Tensor, "cpu")] * 3
+    assert (a.layout(), b.layout()) == ("HW", "")
+    for got, total, kept, x0, f in zip(samples(a), samples(b), samples(x), RAGGED, factor, strict=True):
+        np.testing.assert_array_equal(got, (x0 + 1).T[::-1])
+        assert (total.dtype, total.shape, float(total)) == (np.float32, (), f * (x0 + 1.0).sum())
+        np.testing.assert_array_equal(kept, x0)
+
+
+@pytest.mark.parametrize("name", TYPES)
+def test_types(name):
+    def function(x):
+        assert x.dtype == getattr(torch, name)
+        return x
+
+    given = [x.astype(name) for x in RAGGED]
+    (out,) = run(lambda x: torch_python_function(x, function=function), given)
+    for got, x in zip(samples(out), given, strict=True):
+        assert got.dtype == x.dtype
+        np.testing.assert_array_equal(got, x)
+
+
+def test_tensors_that_arrays_are_made_of_differently():
+    """Of a graph of gradients, and views: expanded, without elements."""
+    grown = torch.ones(2, requires_grad=True)
+    for function, want in (
+        (lambda x: grown * 2, [2, 2]),
+        (lambda x: torch.nn.Parameter(torch.ones(2)), [1, 1]),
+        (lambda x: x[:1, 1:].expand(2, 3), [[1] * 3] * 2),
+        (lambda x: x[:, 2:], np.zeros((3, 0))),
+    ):
+        (out,) = run(lambda x, f=function: torch_python_function(x, function=f), RAGGED[:1])
+        np.testing.assert_array_equal(samples(out)[0], want)
+
+
+def test_without_inputs_or_outputs():
+    calls = []
+
+    @pipeline_def(batch_size=2, num_threads=1)
+    def pipeline():
+        x = torch_python_function(function=lambda: torch.full((3,), 7))
+        assert torch_python_function(x, function=lambda x: calls.append(x.tolist()), num_outputs=0, preserve=True) == ()
+        return x
+
+    pipe = pipeline(exec_pipelined=False, exec_async=False)
+    assert [x.tolist() for x in samples(pipe.run()[0])] == [[7] * 3] * 2
+    assert calls == [[7] * 3] * 2
+
+
+def test_errors():
+    def raises(x):
+        raise KeyError("boo")
+
+    for function, more, message in (
+        (raises, {}, r"KeyError: 'boo'"),
+        (lambda x: None, {}, "must return torch.Tensors, got NoneType"),
+        (lambda x: x.numpy(), {}, "must return torch.Tensors, got ndarray"),
+        (lambda x: x.to(torch.complex64), {}, "must return arrays of numbers"),
+        (lambda x: x.bfloat16(), {}, "BFloat16"),
+        (lambda x: (x, x), {}, "must return 1 outputs, got 2"),
+        (lambda x: x if len(x) == 3 else x * 1.0, {}, r"one type and number of dimensions in all samples, got .*float32.*uint8"),
+        (lambda x: x[:1], {"batch_processing": True}, "a list of 3 arrays, got 1"),
+    ):
+        with pytest.raises(OperatorError, match=f"^torch_python_function .*test_torch_function.py.*{message}"):
+            run(lambda x, f=function, m=more: torch_python_function(x, function=f, **m), RAGGED)
+    with pytest.raises(ValueError, match=r"^torch_python_function: argument device must be 'cpu', got 'gpu'"):
+        torch_python_function(function=len, device="gpu")
+    with pytest.raises(TypeError, match=r"^plugin\.pytorch\.TorchPythonFunction: .* 'num_output'; did you mean 'num_outputs'"):
+        TorchPythonFunction(len, num_output=2)
+    assert isinstance(TorchPythonFunction(len), ops.PythonFunction.__base__)
