@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from .calls import Call
 from .errors import ArgumentError, InputTypeError, OperatorError
@@ -124,6 +124,12 @@ class DataNode(Expression):
 
     def __iter__(self) -> Iterator[DataNode]:  # as a list of nodes given to an operator makes a list of them
         raise TypeError("a DataNode can't be iterated: it stands for a batch that does not exist yet")
+
+    def __array_function__(self, function: Callable[..., object], *_: object):  # else np.mean(node) is node / 1: the mean of one object
+        raise TypeError(
+            f"{function.__module__}.{function.__name__} takes arrays, but a DataNode stands for a batch that does not exist yet: "
+            "use operators (fn.reductions.mean, fn.stack, jaxdali.math.clamp, ...), or do it in a jax_function"
+        )
 
 
 @dataclasses.dataclass

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NoReturn
 
 import jax
 
@@ -62,6 +62,11 @@ class BaseIterator:
         if self._stream.given:
             self.reset()
         return self
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            f"a {type(self).__name__} can't be pickled or copied: make it in the process that uses it; get_state() tells where it stands"
+        )
 
     def __next__(self) -> Any:
         raise NotImplementedError(type(self).__name__)

@@ -220,7 +220,7 @@ class BatchStream:
             elif any(self._runners.at_end):  # the data ended before the epoch
                 self._counter = EpochCounter(self._counter.plan)
             else:
-                _log.warning("reset() of %s before the end of the epoch is ignored", self._user)
+                _log.warning("reset() of %s before the end of the epoch is ignored (a loop calls it, too): the epoch goes on", self._user)
                 return
             self._runners.restart()
             self._may_restart = True

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NoReturn
 
 import jax
 
@@ -24,6 +24,9 @@ class Runnable(Definition):
     def __init__(self, settings: Settings, session: Session):
         super().__init__(settings)
         self._session = session
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a Pipeline can't be pickled or copied: make it in the process that uses it, or serialize() it")
 
     def build(self):
         """Traces the definition, opens the sources, and checks types and arguments. Optional, and harmless to repeat.

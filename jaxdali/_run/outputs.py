@@ -27,7 +27,7 @@ class DifferentShapes(OperatorError):
             node.op.name,
             node.where,
             f"the samples of this output differ in shape ({shapes}), so they can't become one jax.Array; "
-            "make them uniform, e.g. with fn.resize(..., size=...)",
+            "make them uniform, e.g. images with fn.resize(..., size=...), other arrays with fn.pad",
         )
         self.shapes = shapes
 

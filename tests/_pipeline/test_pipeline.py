@@ -1,6 +1,8 @@
 """Pipeline and pipeline_def: defining, building, running, properties."""
 
+import copy
 import gc
+import pickle
 import subprocess
 import sys
 import threading
@@ -30,6 +32,14 @@ def test_three_ways_to_define():
         assert values(pipe.run()) == [0, 1, 2]
         assert values(pipe.run()) == [3, 4, 5]
         pipe.close()
+
+
+def test_neither_pipelines_nor_iterators_are_pickled():
+    pipe = numbers()
+    with pytest.raises(TypeError, match=r"a Pipeline can't be pickled.*serialize\(\)"):
+        pickle.dumps(pipe)
+    with DALIGenericIterator(pipe, ["x"]) as it, pytest.raises(TypeError, match=r"DALIGenericIterator can't be pickled.*get_state\(\)"):
+        copy.deepcopy(it)
 
 
 def test_arguments_of_function_and_pipeline():

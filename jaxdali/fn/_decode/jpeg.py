@@ -125,5 +125,6 @@ def _bytes_of(data: object) -> np.ndarray:
     if isinstance(data, np.ndarray) and data.dtype == np.uint8 and data.ndim == 1:
         return np.ascontiguousarray(data)
     if not isinstance(data, bytes | bytearray | memoryview):
-        raise TypeError(f"decode_jpeg: data must be a file's bytes (bytes or a 1-D uint8 array), got {type(data).__name__}")
+        got = f"{data.ndim}-D {data.dtype} array" if isinstance(data, np.ndarray) else type(data).__name__
+        raise TypeError(f"decode_jpeg: data must be a file's bytes (bytes or a 1-D uint8 array), got {got}")
     return np.frombuffer(data, np.uint8)

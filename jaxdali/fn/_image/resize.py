@@ -123,7 +123,8 @@ class Resampling(StageOperator):
         layout = image.layout or {3: "HWC", 4: "FHWC"}.get(image.ndim, "")
         if layout not in self.layouts:
             got = f"layout {layout!r}" if layout else f"{image.ndim}-D samples without a layout"
-            raise ValueError(f"the input must have one of the layouts {', '.join(self.layouts)}, got {got}; external_source takes a layout")
+            what = "fn.decoders.image makes images of files" if image.ndim == 1 else "external_source takes a layout"
+            raise ValueError(f"the input must have one of the layouts {', '.join(self.layouts)}, got {got}; {what}")
         if image.dtype not in INPUT_TYPES:
             raise TypeError(f"the input must be uint8, int16, uint16, float16 or float32, got {image.dtype}; fn.cast converts it")
         dtype = image.dtype if self.dtype is None else self.dtype

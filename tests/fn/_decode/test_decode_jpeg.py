@@ -109,6 +109,8 @@ def test_errors():
         jaxdali.decode_jpeg(PHOTO, output_type=99)  # pyright: ignore[reportArgumentType, reportCallIssue]
     with pytest.raises(TypeError, match="str"):
         jaxdali.decode_jpeg("photo.jpg")  # pyright: ignore[reportArgumentType, reportCallIssue]
+    with pytest.raises(TypeError, match="got 2-D uint8 array"):
+        jaxdali.decode_jpeg(np.zeros((2, 2), np.uint8))
 
 
 def large(channels: int = 3, **options: object) -> bytes:
