@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "ffi/resize/resize.h"
+#include "ffi/resize/resize_u8_avx512.h"
 
 namespace jaxdali {
 
@@ -33,6 +34,12 @@ class U8Resizer {
   std::vector<int16_t> wx_;      // in the order the horizontal kernel reads them
   std::vector<int32_t> offset_;  // [n_x, padded]: element of the line where each output's taps begin
   std::vector<int16_t> line_;
+
+  // Null where AVX2's kernels make a pass; see resize_u8_avx512.h.
+  resize_u8::WideVertical vertical_ = nullptr;
+  resize_u8::WideHorizontal horizontal_ = nullptr;
+  std::vector<int32_t> group_offset_;
+  std::vector<resize_u8::Block> blocks_;
 };
 
 }  // namespace jaxdali

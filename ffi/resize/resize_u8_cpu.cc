@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 
 #include "ffi/common/simd.h"
@@ -12,16 +13,30 @@ constexpr int kMaxTaps = 64, kMaxNegativeTaps = 32;
 
 // Weights as integers whose sum is -`one`. They are negated because int16 holds -1 in Q15, but not 1; with 32767 for 1,
 // exact ties (frequent at simple ratios) would be rounded down.
-void Quantize(const float* w, int k, int one, int16_t* out) {
+JAXDALI_INLINE void Quantize(const float* w, int k, int one, int16_t* out) {
   int sum = 0, best = 0;
+  float most = w[0];
   for (int j = 0; j < k; j++) {
-    float v = -w[j] * static_cast<float>(one);
-    int q = static_cast<int>(v < 0 ? v - 0.5f : v + 0.5f);
+    const float v = -w[j] * static_cast<float>(one);
+    const int q = static_cast<int>(v + std::copysign(0.5f, v));
     out[j] = static_cast<int16_t>(std::max(q, -32768));
     sum += q;
-    if (w[j] > w[best]) best = j;
+    best = w[j] > most ? j : best;
+    most = w[j] > most ? w[j] : most;
   }
   out[best] = static_cast<int16_t>(std::max(out[best] - one - sum, -32768));
+}
+
+template <int K>
+void QuantizeSome(const float* w, int64_t n, int any, int one, int stride, int16_t* out) {
+  const int k = K ? K : any;
+  for (int64_t o = 0; o < n; o++, w += k, out += stride) Quantize(w, k, one, out);
+}
+
+// Of n outputs, whose results are `stride` apart.
+void QuantizeAll(const float* w, int64_t n, int k, int one, int stride, int16_t* out) {
+  const auto run = k == 2 ? QuantizeSome<2> : k == 3 ? QuantizeSome<3> : k == 4 ? QuantizeSome<4> : QuantizeSome<0>;
+  run(w, n, k, one, stride, out);
 }
 
 // out[i] = -sum_j ((rows[j][i] << 7) * w[j] + 2^14) >> 15, saturated.
@@ -197,42 +212,50 @@ bool U8Resizer::Init(const Taps& y, const Taps& x, int channels) {
   width_ = int64_t{x.hi - x.lo} * channels;
 
   wy_.resize(static_cast<size_t>(y.n) * ky_);
-  for (int64_t o = 0; o < y.n; o++) Quantize(&y.weight[o * y.k], y.k, one, &wy_[o * ky_]);
+  QuantizeAll(y.weight.data(), y.n, y.k, one, ky_, wy_.data());
 
-  // Register layout of the horizontal kernels: `group` outputs together, `step` taps each.
-  int group = kHasSimd ? (channels == 1 ? 4 : 2) : 1, step = kHasSimd ? (channels == 1 ? 4 : 2) : x.k;
+  // Taps are padded, with weight 0, to as many as the horizontal kernels take at once; AVX2's read the weights of some
+  // outputs together.
+  const int step = !kHasSimd ? 1 : channels == 1 ? 4 : 2, group = !kHasSimd ? 1 : channels == 1 ? 8 : 2;
   kx_ = (x.k + step - 1) / step * step;
-  int64_t padded = (x.n + 7) / 8 * 8;
+  const int64_t padded = (x.n + 7) / 8 * 8 + resize_u8::kWidePadding;
   wx_.assign(static_cast<size_t>(padded) * kx_, 0);
-  offset_.assign(static_cast<size_t>(padded), 0);
-  int16_t w[kMaxTaps];
-  for (int64_t o = 0; o < x.n; o++) {
-    offset_[o] = (x.first[o] - x.lo) * channels;
-    Quantize(&x.weight[o * x.k], x.k, one, w);
-    int16_t* base = &wx_[o / group * group * kx_ + o % group * step];
-    for (int j = 0; j < x.k; j++) base[j / step * step * group + j % step] = w[j];
+  QuantizeAll(x.weight.data(), x.n, x.k, one, kx_, wx_.data());
+  offset_.resize(static_cast<size_t>(padded));
+  for (int64_t o = 0; o < x.n; o++) offset_[o] = (x.first[o] - x.lo) * channels;
+  std::fill(offset_.begin() + x.n, offset_.end(), x.n ? offset_[x.n - 1] : 0);
+  // Padded taps are read: up to 3 pixels and the rest of a register.
+  line_.assign(static_cast<size_t>(width_ + 4 * channels + resize_u8::kWideMargin), 0);
+  vertical_ = nullptr;
+  horizontal_ = nullptr;
+#if defined(__x86_64__)
+  if (kHasSimd) {
+    if (width_ >= resize_u8::kWideBytes) vertical_ = resize_u8::MakeWideVertical();
+    horizontal_ =
+        resize_u8::MakeWideHorizontal(channels, x.n, offset_.data(), wx_.data(), kx_, &group_offset_, &blocks_);
   }
-  if (kHasSimd && channels == 1) {  // two groups of 4 are read together: interleave them
-    std::vector<int16_t> pair(static_cast<size_t>(8) * kx_);
-    for (int64_t o = 0; o < padded; o += 8) {
+#endif
+  if (group > 1 && !horizontal_) {
+    std::vector<int16_t> w(static_cast<size_t>(group) * kx_);
+    for (int64_t o = 0; o < x.n; o += group) {
       int16_t* base = &wx_[o * kx_];
-      for (int j = 0; j < kx_; j += 4) {
-        memcpy(&pair[8 * j], base + 4 * j, 32);
-        memcpy(&pair[8 * j + 16], base + 4 * kx_ + 4 * j, 32);
-      }
-      memcpy(base, pair.data(), pair.size() * sizeof(int16_t));
+      memcpy(w.data(), base, w.size() * sizeof *base);
+      for (int i = 0; i < group; i++)
+        for (int j = 0; j < kx_; j += step) memcpy(base + j * group + i * step, &w[i * kx_ + j], step * sizeof *base);
     }
   }
-  // Padded taps have weight 0 but are read: up to 3 pixels and the rest of a register.
-  line_.assign(static_cast<size_t>(width_ + 4 * channels + 16), 0);
   return true;
 }
 
 void U8Resizer::Row(int64_t y, const uint8_t* const* rows, uint8_t* dst) {
   const int16_t* wy = &wy_[y * ky_];
+  int ky = ky_;  // without the zeros at a filter's ends
+  while (ky > 1 && wy[ky - 1] == 0) ky--;
+  for (; ky > 1 && *wy == 0; ky--) wy++, rows++;
 #if defined(JAXDALI_SIMD)
   if (kHasSimd) {
-    Vertical(rows, wy, ky_, begin_, width_, line_.data());
+    (vertical_ ? vertical_ : Vertical)(rows, wy, ky, begin_, width_, line_.data());
+    if (horizontal_) return horizontal_(line_.data(), group_offset_.data(), blocks_.data(), kx_, shift_, nx_, dst);
     auto run = [&](auto kernel) { kernel(line_.data(), offset_.data(), wx_.data(), kx_, shift_, nx_, dst); };
     if (channels_ == 1) return run(HorizontalGreySimd);
     if (channels_ == 4)
@@ -243,7 +266,7 @@ void U8Resizer::Row(int64_t y, const uint8_t* const* rows, uint8_t* dst) {
                           : HorizontalSimd<3, 0>);
   }
 #endif
-  for (int64_t i = 0; i < width_; i++) line_[i] = VerticalOne(rows, wy, ky_, begin_ + i);
+  for (int64_t i = 0; i < width_; i++) line_[i] = VerticalOne(rows, wy, ky, begin_ + i);
   auto kernel = channels_ == 1 ? HorizontalPortable<1> : channels_ == 3 ? HorizontalPortable<3> : HorizontalPortable<4>;
   kernel(line_.data(), offset_.data(), wx_.data(), kx_, shift_, nx_, dst);
 }

@@ -1,0 +1,174 @@
+#if defined(__x86_64__)
+
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"  // of operands that GCC's own intrinsics leave undefined
+#endif
+
+#include <algorithm>
+#include <vector>
+
+#include "ffi/common/vectors.h"
+#include "ffi/resize/resize_u8_avx512.h"
+
+#define JAXDALI_VBMI __attribute__((target("avx512f,avx512bw,avx512vbmi,avx512vnni")))
+
+namespace jaxdali::resize_u8 {
+namespace {
+
+const bool kHasWide =
+    __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vbmi") && __builtin_cpu_supports("avx512vnni");
+
+JAXDALI_VBMI JAXDALI_INLINE __m512i Widen(const uint8_t* from) {
+  return _mm512_slli_epi16(_mm512_cvtepu8_epi16(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(from))), 7);
+}
+
+// As resize_u8_cpu.cc does it, with registers of twice the size.
+template <int K>  // taps; 0: any number
+JAXDALI_VBMI void Vertical(const uint8_t* const* rows, const int16_t* w, int taps, int64_t begin, int64_t n,
+                           int16_t* out) {
+  const int k = K ? K : taps;
+  for (int64_t i = 0; i < n; i += kWideBytes) {
+    const int64_t x = std::min(i, n - kWideBytes);
+    __m512i a = _mm512_setzero_si512(), b = a;
+    for (int j = 0; j < k; j++) {
+      const uint8_t* p = rows[j] + begin + x;
+      const __m512i c = _mm512_set1_epi16(w[j]);
+      a = _mm512_subs_epi16(a, _mm512_mulhrs_epi16(Widen(p), c));
+      b = _mm512_subs_epi16(b, _mm512_mulhrs_epi16(Widen(p + 32), c));
+    }
+    _mm512_storeu_si512(out + x, a);
+    _mm512_storeu_si512(out + x + 32, b);
+  }
+}
+
+void AnyVertical(const uint8_t* const* rows, const int16_t* w, int k, int64_t begin, int64_t n, int16_t* out) {
+  static constexpr WideVertical kVertical[] = {Vertical<0>, Vertical<1>, Vertical<2>, Vertical<3>,
+                                               Vertical<4>, Vertical<5>, Vertical<6>};
+  kVertical[k <= 6 ? k : 0](rows, w, k, begin, n, out);
+}
+
+constexpr int kGroups = 4;  // made together: their bytes fill a register
+
+template <int C>
+constexpr int kOutputs = 16 / C;  // of a group; int32 i of a register is of output i / C and channel i % C
+
+template <int C>
+struct Order {
+  alignas(64) int32_t output[16];
+  alignas(64) uint8_t taps[64];    // the bytes of its first two taps, from where those of its output begin
+  alignas(64) uint8_t packed[64];  // where the row's bytes are in those that four registers are packed to
+  constexpr Order() : output{}, taps{}, packed{} {
+    constexpr int kUsed = kOutputs<C> * C;
+    for (int i = 0; i < 16; i++) {
+      output[i] = i < kUsed ? i / C : 0;
+      for (int b = 0; b < 4; b++) taps[4 * i + b] = static_cast<uint8_t>(2 * (i % C + b / 2 * C) + b % 2);
+    }
+    for (int b = 0; b < kGroups * kUsed; b++) {
+      const int group = b / kUsed, i = b % kUsed;
+      packed[b] = static_cast<uint8_t>(i / 4 * 16 + group * 4 + i % 4);
+    }
+  }
+};
+template <int C>
+constexpr Order<C> kOrder;
+
+template <int C>
+JAXDALI_VBMI void Fill(int64_t n, const int32_t* offset, const int16_t* w, int taps, int32_t* first, Block* blocks) {
+  const __m512i output = _mm512_load_si512(kOrder<C>.output), bytes = _mm512_load_si512(kOrder<C>.taps);
+  const __m512i pair = _mm512_mullo_epi32(output, _mm512_set1_epi32(taps / 2));
+  for (int64_t o = 0; o < n; o += kOutputs<C>, offset += kOutputs<C>, w += kOutputs<C> * taps) {
+    *first = *std::min_element(offset, offset + kOutputs<C>);
+    const __m512i from = _mm512_sub_epi32(_mm512_i32gather_epi32(output, offset, 4), _mm512_set1_epi32(*first++));
+    _mm512_store_si512(blocks++, _mm512_add_epi8(bytes, _mm512_mullo_epi32(from, _mm512_set1_epi32(0x02020202))));
+    for (int j = 0; j < taps; j += 2) _mm512_store_si512(blocks++, _mm512_i32gather_epi32(pair, w + j, 4));
+  }
+}
+
+// Loads are what there is most of: kTogether taps of a group are taken from kRegisters that begin where they do.
+template <int C, int K, int kTogether, int kRegisters>
+JAXDALI_VBMI void Horizontal(const int16_t* line, const int32_t* first, const Block* blocks, int any, int shift,
+                             int64_t n, uint8_t* dst) {
+  const int taps = K ? K : any, stride = 1 + taps / 2;
+  constexpr int kBytes = kOutputs<C> * C;  // of a group
+  const __m512i packed = _mm512_load_si512(kOrder<C>.packed);
+  // Weights are negative, so that sums are -v. They begin with what makes them the complement of v + half - 1, which is
+  // rounded up only where it is odd above the shift: where the sum is even, 1 is taken from it.
+  const __m512i start = _mm512_set1_epi32(-(1 << (shift - 1))), parity = _mm512_set1_epi32(1 << shift);
+  const __m512i one = _mm512_set1_epi32(1), ones = _mm512_set1_epi32(-1);
+  const __m128i bits = _mm_cvtsi32_si128(shift);
+  for (int64_t left = n * C; left > 0; left -= kGroups * kBytes, dst += kGroups * kBytes) {
+    __m512i sum[kGroups];
+    for (int g = 0; g < kGroups; g++) {
+      const int16_t* p = line + *first++;
+      const Block* block = blocks + g * stride;
+      const __m512i bytes = _mm512_load_si512(block++);
+      sum[g] = start;
+      for (int j = 0; j < taps; j += kTogether, p += kTogether * C) {
+        const __m512i low = _mm512_loadu_si512(p), high = kRegisters == 2 ? _mm512_loadu_si512(p + 32) : low;
+        for (int i = 0; i < kTogether; i += 2) {
+          const __m512i at = i ? _mm512_add_epi8(bytes, _mm512_set1_epi8(2 * C * i)) : bytes;
+          const __m512i pair =
+              kRegisters == 2 ? _mm512_permutex2var_epi8(low, at, high) : _mm512_permutexvar_epi8(at, low);
+          sum[g] = _mm512_dpwssd_epi32(sum[g], pair, _mm512_load_si512(block++));
+        }
+      }
+    }
+    blocks += kGroups * stride;
+    for (int g = 0; g < kGroups; g++) {
+      const __mmask16 even = _mm512_testn_epi32_mask(sum[g], parity);
+      sum[g] = _mm512_sra_epi32(_mm512_mask_sub_epi32(sum[g], even, sum[g], one), bits);
+    }
+    const __m512i low = _mm512_xor_si512(_mm512_packs_epi32(sum[0], sum[1]), ones);
+    const __m512i high = _mm512_xor_si512(_mm512_packs_epi32(sum[2], sum[3]), ones);
+    const __m512i pixels = _mm512_permutexvar_epi8(packed, _mm512_packus_epi16(low, high));
+    if (left >= 64)  // what is not theirs is written again
+      _mm512_storeu_si512(dst, pixels);
+    else
+      _mm512_mask_storeu_epi8(dst, ~uint64_t{0} >> (64 - std::min<int64_t>(left, kGroups * kBytes)), pixels);
+  }
+}
+
+// span: elements between the first taps of a group's outputs.
+template <int C, int K>
+WideHorizontal Choose(int taps, int span) {
+  constexpr int kTogether = K ? K : 4;
+  auto fit = [&](int together, int registers) { return taps % together == 0 && span + together * C <= 32 * registers; };
+  return fit(kTogether, 1)   ? Horizontal<C, K, kTogether, 1>
+         : fit(2, 1)         ? Horizontal<C, K, 2, 1>
+         : fit(kTogether, 2) ? Horizontal<C, K, kTogether, 2>
+         : fit(2, 2)         ? Horizontal<C, 0, 2, 2>
+                             : nullptr;
+}
+
+template <int C>
+WideHorizontal Make(int64_t n, const int32_t* offset, const int16_t* w, int taps, std::vector<int32_t>* first,
+                    std::vector<Block>* blocks) {
+  int span = 0;
+  for (int64_t o = 0; o < n; o += kOutputs<C>) {
+    const auto [least, most] = std::minmax_element(offset + o, offset + o + kOutputs<C>);
+    span = std::max(span, *most - *least);
+  }
+  const auto choose = taps == 2 ? Choose<C, 2> : taps == 4 ? Choose<C, 4> : taps == 6 ? Choose<C, 6> : Choose<C, 0>;
+  const WideHorizontal wide = choose(taps, span);
+  if (!wide) return nullptr;
+  constexpr int kMade = kGroups * kOutputs<C>;
+  const size_t groups = static_cast<size_t>((n + kMade - 1) / kMade * kGroups);
+  first->assign(groups, 0);
+  blocks->assign(groups * (1 + taps / 2), {});
+  Fill<C>(n, offset, w, taps, first->data(), blocks->data());
+  return wide;
+}
+
+}  // namespace
+
+WideVertical MakeWideVertical() { return kHasWide ? AnyVertical : nullptr; }
+
+WideHorizontal MakeWideHorizontal(int channels, int64_t n, const int32_t* offset, const int16_t* w, int taps,
+                                  std::vector<int32_t>* first, std::vector<Block>* blocks) {
+  if (!kHasWide || (channels != 3 && channels != 4)) return nullptr;
+  return (channels == 3 ? Make<3> : Make<4>)(n, offset, w, taps, first, blocks);
+}
+
+}  // namespace jaxdali::resize_u8
+
+#endif  // defined(__x86_64__)
