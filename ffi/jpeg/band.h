@@ -23,8 +23,9 @@ static_assert(ScanBytes::kAhead >= 2 * kMostBlocks * 210 + 64 + 16);
 struct GroupBlock {
   const DcTable* dc_table;
   const AcTable* ac_table;
-  uint32_t* dc;  // prediction
-  int place;     // of its coefficients in the group's
+  const SkipTable* skip_table;  // instead of that one where blocks are skipped, once it is made
+  uint32_t* dc;                 // prediction
+  int place;                    // of its coefficients in the group's
   int pair;
   bool wanted;  // its component is
 };
@@ -78,9 +79,12 @@ __attribute__((noinline)) int DecodeMcu(const GroupBlock* blocks, int n, int16_t
   for (int k = 0; k < n; k++) {
     const GroupBlock& b = blocks[k];
     if (kSkip) {
-      damaged |= DecodeBlock<Isa, true>(*b.dc_table, *b.ac_table, b.dc, nullptr, &bits);
+      damaged |= b.skip_table->made()
+                     ? DecodeBlock<Isa, true>(*b.dc_table, *b.ac_table, *b.skip_table, b.dc, nullptr, &bits)
+                     : DecodeBlock<Isa, true>(*b.dc_table, *b.ac_table, *b.ac_table, b.dc, nullptr, &bits);
     } else if (b.wanted) {
-      const int got = DecodeBlock<Isa, false>(*b.dc_table, *b.ac_table, b.dc, coefficients + b.place, &bits);
+      const int got =
+          DecodeBlock<Isa, false>(*b.dc_table, *b.ac_table, *b.ac_table, b.dc, coefficients + b.place, &bits);
       damaged |= got;
       const int last = lasts[b.pair];
       lasts[b.pair] = got > last ? got : last;

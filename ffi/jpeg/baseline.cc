@@ -13,6 +13,8 @@ constexpr size_t kKeptBytes = size_t{4} << 20;  // of buffers, from image to ima
 constexpr int64_t kLookAhead = 64;
 // libjpeg refuses DC values whose sums leave 32 bits. One band adds less than this.
 constexpr uint32_t kMostDc = 1u << 30;
+// Skipping over so many blocks gains what it takes to make a table for it: 2 us.
+constexpr int kBlocksPerSkipTable = 256;
 
 int CeilDivide(int a, int b) { return (a + b - 1) / b; }
 
@@ -122,6 +124,7 @@ void BaselineDecoder::MoveTo(const Checkpoint& place) {
 
 bool BaselineDecoder::Skip(int mcus) {
   const int columns = scan_.mcu_columns;
+  PlanSkipping(mcus, false);
   scan_.mcu_columns = mcus;
   const bool good = kernels_.decode_band(&scan_, false);
   scan_.mcu_columns = columns;
@@ -152,7 +155,22 @@ void BaselineDecoder::PlanTables() {
     t.ac_source = ac;
     t.dc.Make(dc, ac);
     t.ac.Make(ac, ac);
+    t.skip.Clear();
+    t.skipped = 0;
     t.made = true;
+  }
+}
+
+// Called before so many MCUs are decoded. Of those that are skipped over it counts the blocks, from file to file as
+// long as the tables are the same, and makes the tables for skipping when they would have paid by then.
+void BaselineDecoder::PlanSkipping(int mcus, bool wanted) {
+  const int inside = std::min(2 * scan_.end_group, mcu_columns()) - 2 * scan_.first_group;
+  for (int i = 0; i < components(); i++) {
+    const Plane& p = plane_[i];
+    Tables& t = tables_[table_of_[i]];
+    if (t.skip.made()) continue;
+    t.skipped += (mcus - (wanted && p.wanted ? inside : 0)) * p.h * p.v;
+    if (t.skipped >= kBlocksPerSkipTable) t.skip.Make(t.ac_source);
   }
 }
 
@@ -186,7 +204,7 @@ void BaselineDecoder::PlanGroups() {
         for (int mcu = 0; mcu < 2; mcu++) {
           const int column = mcu * p.h + x, pair = first_pair + y * p.h + column / 2;
           scan_.block[mcu * scan_.mcu_blocks + block] = {
-              &t.dc, &t.ac, &scan_.dc[i], pair * kPairSize + column % 2 * 8, pair, p.wanted};
+              &t.dc, &t.ac, &t.skip, &scan_.dc[i], pair * kPairSize + column % 2 * 8, pair, p.wanted};
         }
         scan_.pair[first_pair + y * p.h + x] = {p.quantizer, p.samples + p.size * (y * p.pitch + 2 * x), p.pitch,
                                                 2 * p.size * p.h, p.wanted ? p.size : 0};
@@ -207,6 +225,7 @@ void BaselineDecoder::SwapBands() {
 
 bool BaselineDecoder::DecodeNextBand() {
   const bool wanted = next_band_ >= first_band_;
+  PlanSkipping(mcu_columns(), wanted);
   if (!kernels_.decode_band(&scan_, wanted)) return false;
   for (int i = 0; i < components(); i++) {
     const Plane& p = plane_[i];

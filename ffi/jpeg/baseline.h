@@ -102,6 +102,8 @@ class BaselineDecoder {
     HuffmanTable dc_source, ac_source;
     DcTable dc;
     AcTable ac;
+    SkipTable skip;
+    int skipped = 0;  // blocks, until that is made
   };
 
   int band_height() const { return size_ * v_max_; }  // in pixels
@@ -110,6 +112,7 @@ class BaselineDecoder {
   void PlanTables();
   void PlanGroups();
   void AllocateRows();
+  void PlanSkipping(int mcus, bool wanted);
   bool DecodeNextBand();
   void SwapBands();
   const uint8_t* UpsampledRow(int component, int y);

@@ -7,9 +7,13 @@
 // tables; values computed with arithmetic or a branch for those that stick out of the window; two images in lock step
 // (registers run out); no branch at the end of a block; bits filled up every third turn.
 //
+// Blocks that are skipped over have a table of their own, whose look-ups take all symbols of a window: a fifth less
+// time. What was tried: selecting the next block's table without a branch gains another twentieth, and takes a loop of
+// its own; the next window's index by BEXTR, of a control in the entry, gains nothing.
+//
 // A refill leaves 56 bits and more. A look-up takes 20 at most, since its code has fewer bits than the window and its
-// magnitude no more than kMaxAcSize: enough for two of them and the window of a third, which is looked up before the
-// bits are filled up again.
+// magnitude no more than kMaxAcSize; when skipping 22, as the code may fill the window. That is enough for two of them
+// and the window of a third, which is looked up before the bits are filled up again.
 #ifndef JAXDALI_FFI_JPEG_BLOCK_H_
 #define JAXDALI_FFI_JPEG_BLOCK_H_
 
@@ -71,7 +75,7 @@ struct Step {
 
   template <class Table>
   static JAXDALI_INLINE Step At(const Table& table, uint64_t window) {
-    return {table.BitsAt(window), table.At(window)->advance};
+    return {table.BitsAt(window), table.AdvanceAt(window)};
   }
 };
 
@@ -109,11 +113,14 @@ __attribute__((noinline, cold)) const uint8_t* OneSymbol(const Table& table, con
   return next;
 }
 
+static_assert(2 * (kSkipBits + kMaxAcSize) + kSkipBits <= 56);
+
 // Decodes a block whose coefficients are zero, and its DC value's difference onto `dc`. Returns the index of the last
-// coefficient, or one before the code that ended the block; -1: damaged. With kSkip nothing is written.
-template <class Isa, bool kSkip>
-JAXDALI_INLINE int DecodeBlock(const DcTable& dc_table, const AcTable& ac_table, uint32_t* dc, int16_t* block,
-                               Bits* state) {
+// coefficient, or one before the code that ended the block; -1: damaged. `table` is the AC table; with kSkip, when
+// nothing is written, it may be the one for skipping.
+template <class Isa, bool kSkip, class Table>
+JAXDALI_INLINE int DecodeBlock(const DcTable& dc_table, const AcTable& ac_table, const Table& table, uint32_t* dc,
+                               int16_t* block, Bits* state) {
   // `order` points at the place of coefficient k: advancing it advances k.
   const uint8_t *order = kPairOrder.place, *const end = order + 64, *next;
   Bits bits = *state;
@@ -139,8 +146,8 @@ JAXDALI_INLINE int DecodeBlock(const DcTable& dc_table, const AcTable& ac_table,
     for (;;) {
       uint64_t window;
       for (;;) {
-        entry = ac_table.At(bits.window);
-        step = Step::At(ac_table, bits.window);
+        if constexpr (!kSkip) entry = table.At(bits.window);
+        step = Step::At(table, bits.window);
         bits.Refill();
         window = bits.window;
         next = order + step.advance;
@@ -148,8 +155,8 @@ JAXDALI_INLINE int DecodeBlock(const DcTable& dc_table, const AcTable& ac_table,
         bits.Drop(step.bits);
         if (next >= end) break;
         order = next;
-        entry = ac_table.At(bits.window);
-        step = Step::At(ac_table, bits.window);
+        if constexpr (!kSkip) entry = table.At(bits.window);
+        step = Step::At(table, bits.window);
         window = bits.window;
         next = order + step.advance;
         if (!kSkip) Write<Isa>(*entry, window, order, next, block);
@@ -158,8 +165,8 @@ JAXDALI_INLINE int DecodeBlock(const DcTable& dc_table, const AcTable& ac_table,
         order = next;
       }
       if (__builtin_expect(!IsOdd(next - kPairOrder.place), 1)) break;
-      // Back to before the look-up, and one symbol by itself: its code is long, or it fills the block and the second
-      // symbol of the entry was the next block's.
+      // Back to before the look-up, and one symbol by itself: its code is long, or it fills the block and the further
+      // symbols of the entry were the next block's.
       bits.window = window;
       bits.valid += step.bits;
       Bits rare = bits;

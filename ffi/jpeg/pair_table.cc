@@ -29,14 +29,23 @@ struct Meaning {
   }
 };
 
-// Calls each(window, code's bits, value) for all windows of `bits` bits that begin with a code; returns how many do.
+// Calls each(first window, how many, code's bits, value) for the windows of `bits` bits that begin with a code, code by
+// code; returns how many there are.
 template <class Each>
-int ForEachWindow(const HuffmanTable& table, int bits, Each each) {
+int ForEachCode(const HuffmanTable& table, int bits, Each each) {
   int window = 0, number = 0;
   for (int l = 1; l <= bits; l++)
-    for (int n = 0; n < table.count[l - 1]; n++, number++)
-      for (int rest = 0; rest < 1 << (bits - l); rest++) each(window++, l, table.value[number]);
+    for (int n = 0; n < table.count[l - 1]; n++, window += 1 << (bits - l))
+      each(window, 1 << (bits - l), l, table.value[number++]);
   return window;
+}
+
+// Calls each(window, code's bits, value) for each of them.
+template <class Each>
+int ForEachWindow(const HuffmanTable& table, int bits, Each each) {
+  return ForEachCode(table, bits, [&](int window, int n, int code_bits, int value) {
+    for (const int end = window + n; window < end; window++) each(window, code_bits, value);
+  });
 }
 
 }  // namespace
@@ -111,6 +120,41 @@ PairEntry PairTable<kBits>::One(uint64_t window) const {
   const Meaning m(is_ac_, code.value);
   const uint64_t magnitude = m.size ? window << code.bits >> (64 - m.size) : 0;
   return MakeEntry(code.bits + m.size, m.advance, m.run, 0, Extend(static_cast<uint32_t>(magnitude), m.size), 0);
+}
+
+void SkipTable::Make(const HuffmanTable& ac) {
+  // What a symbol leaves of a window is a shorter window, whose entry is added to the symbol's: the advance in the
+  // upper byte, the bits in the lower one. Entries of windows of n bits begin at 1 << n; 0: no code.
+  uint16_t made[2 << kSkipBits];
+  // Symbols that advance by 64 or more, before the code that ends the block, don't fit into a block: then the entry has
+  // the first one only, and IsOdd tells all that the others lead to from a regular end.
+  constexpr uint16_t kFar = 64 << 8;
+  for (int bits = 0; bits <= kSkipBits; bits++) {
+    uint16_t* const entries = made + (1 << bits);
+    const int n = ForEachCode(ac, bits, [&](int window, int windows, int code_bits, int value) {
+      const Meaning m(true, value);
+      const auto symbol = static_cast<uint16_t>(m.advance << 8 | (code_bits + m.size));
+      const int left = bits - code_bits - m.size;
+      uint16_t *to = entries + window, *const end = to + windows;
+      if (left <= 0 || m.advance == kAdvanceToEnd) {
+        std::fill(to, end, symbol);
+        return;
+      }
+      for (const uint16_t* rest = made + (1 << left); to < end; to += 1 << left) {
+        for (int k = 0; k < 1 << left; k++) {
+          const auto all = static_cast<uint16_t>(symbol + rest[k]);
+          to[k] = all & kFar ? symbol : all;
+        }
+      }
+    });
+    std::fill(entries + n, entries + (1 << bits), 0);
+  }
+  for (int window = 0; window < 1 << kSkipBits; window++) {
+    const uint16_t entry = made[window | 1 << kSkipBits];
+    bits_[window] = static_cast<uint8_t>(entry);
+    advance_[window] = entry ? entry >> 8 : kAdvanceToSlow;
+  }
+  made_ = true;
 }
 
 template class PairTable<kDcBits>;
