@@ -1,6 +1,7 @@
 #include "ffi/jpeg/pair_table.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 #include <numeric>
 
@@ -15,10 +16,7 @@ PairEntry MakeEntry(int bits, int advance, int run, int tail, int first, int sec
           static_cast<int16_t>(first), static_cast<uint8_t>(run),     static_cast<int8_t>(second)};
 }
 
-// A symbol of a window that has all of it.
-struct Symbol {
-  int bits, advance, value;  // bits 0: the window has too few of them
-};
+uint64_t AsWord(const PairEntry& entry) { return std::bit_cast<uint64_t>(entry); }
 
 // What a code stands for.
 struct Meaning {
@@ -38,14 +36,6 @@ int ForEachCode(const HuffmanTable& table, int bits, Each each) {
     for (int n = 0; n < table.count[l - 1]; n++, window += 1 << (bits - l))
       each(window, 1 << (bits - l), l, table.value[number++]);
   return window;
-}
-
-// Calls each(window, code's bits, value) for each of them.
-template <class Each>
-int ForEachWindow(const HuffmanTable& table, int bits, Each each) {
-  return ForEachCode(table, bits, [&](int window, int n, int code_bits, int value) {
-    for (const int end = window + n; window < end; window++) each(window, code_bits, value);
-  });
 }
 
 }  // namespace
@@ -78,35 +68,49 @@ void PairTable<kBits>::Make(const HuffmanTable& table, const HuffmanTable& next)
   is_ac_ = table.is_ac;
   codes_.Make(table);
 
-  // The second symbols; their values have a byte in an entry.
-  Symbol second[1 << kBits] = {};
-  ForEachWindow(next, kBits, [&](int window, int code_bits, int value) {
-    const Meaning m(true, value);
-    const int rest = kBits - code_bits, magnitude = window & ((1 << rest) - 1);
-    if (m.size <= rest && m.size <= 7)
-      second[window] = {code_bits + m.size, m.advance, Extend(magnitude >> (rest - m.size), m.size)};
-  });
+  // What a second symbol adds to an entry: those that windows of n bits begin with are at 1 << n. 0: none that is
+  // whole, or its value has more than a byte.
+  uint64_t second[1 << kBits];
+  for (int bits = 0; bits < kBits; bits++) {
+    uint64_t* const entries = second + (1 << bits);
+    const int n = ForEachCode(next, bits, [&](int window, int windows, int code_bits, int value) {
+      const Meaning m(true, value);
+      const int left = bits - code_bits - m.size;
+      uint64_t* to = entries + window;
+      if (left < 0 || m.size > 7) {
+        std::fill_n(to, windows, 0);
+        return;
+      }
+      for (int k = 0; k < 1 << m.size; k++, to += 1 << left)
+        std::fill_n(to, 1 << left,
+                    AsWord({static_cast<uint8_t>(code_bits + m.size), static_cast<uint8_t>(m.advance), 0, 0, 0,
+                            static_cast<int8_t>(Extend(k, m.size))}));
+    });
+    std::fill(entries + n, entries + (1 << bits), 0);
+  }
 
   const PairEntry slow = MakeEntry(0, kAdvanceToSlow, 0, 0, 0, 0);
-  const int n = ForEachWindow(table, kBits, [&](int window, int code_bits, int value) {
+  const int n = ForEachCode(table, kBits, [&](int window, int windows, int code_bits, int value) {
     const Meaning m(is_ac_, value);
-    const int rest = kBits - code_bits, magnitude = window & ((1 << rest) - 1), bits = code_bits + m.size;
-    PairEntry& entry = entry_[window];
+    const int rest = kBits - code_bits, bits = code_bits + m.size;
+    PairEntry* to = entry_ + window;
     if (m.advance == kAdvanceToEnd) {
-      entry = MakeEntry(bits, m.advance, 0, 0, 0, 0);
+      std::fill_n(to, windows, MakeEntry(bits, m.advance, 0, 0, 0, 0));
     } else if (m.size <= rest) {
-      const int first = Extend(magnitude >> (rest - m.size), m.size), left = rest - m.size;
-      const Symbol& s = second[magnitude << (kBits - left) & ((1 << kBits) - 1)];
-      if (s.bits > 0 && s.bits <= left)
-        entry = MakeEntry(bits + s.bits, m.advance + s.advance, m.run, 0, first, s.value);
-      else
-        entry = MakeEntry(bits, m.advance, m.run, 0, first, 0);
+      const int each = 1 << (rest - m.size);
+      for (int k = 0; k < 1 << m.size; k++, to += each) {
+        const uint64_t first = AsWord(MakeEntry(bits, m.advance, m.run, 0, Extend(k, m.size), 0));
+        for (int j = 0; j < each; j++) to[j] = std::bit_cast<PairEntry>(first + second[each + j]);
+      }
     } else if (rest > 0) {  // the magnitude's upper bit is there, which tells the sign
-      const int tail = m.size - rest, high = magnitude << tail;
-      const bool positive = magnitude >> (rest - 1);
-      entry = MakeEntry(bits, m.advance, m.run, tail, positive ? high : high - (1 << m.size) + 1, 0);
+      const int tail = m.size - rest;
+      for (int k = 0; k < windows; k++) {
+        const int high = k << tail;
+        const bool positive = k >> (rest - 1);
+        to[k] = MakeEntry(bits, m.advance, m.run, tail, positive ? high : high - (1 << m.size) + 1, 0);
+      }
     } else {
-      entry = slow;
+      *to = slow;
     }
   });
   std::fill(entry_ + n, entry_ + (1 << kBits), slow);
