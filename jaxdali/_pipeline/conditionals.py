@@ -80,7 +80,7 @@ def _rewritten(f: Any) -> Any:
         try:
             code = _factory(f)
         except Exception as e:  # whatever autograph makes of code that it does not know
-            _log.warning("%s, %s:%d, runs as it is, without conditionals: %s", f.__qualname__, *_place(f), e)
+            _log.warning("%s, %s:%d, runs as it is, without conditionals: %s", f.__qualname__, *_place(f), _reason(f, e))
         _code[f.__code__] = code
     if code is None:
         return f
@@ -92,6 +92,15 @@ def _rewritten(f: Any) -> Any:
     made.__qualname__, made.__doc__, made.__module__ = f.__qualname__, f.__doc__, f.__module__
     made.autograph_info__ = None
     return made
+
+
+def _reason(f: types.FunctionType, e: Exception) -> str:
+    """Why a function can't be rewritten."""
+    try:
+        inspect.getsource(f)
+    except OSError:  # autograph's text speaks of TensorFlow's decorators
+        return "its source can't be read, as it was typed in, piped in or made by exec: put it into a file or a notebook"
+    return str(e)
 
 
 _GENERATOR = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR

@@ -333,6 +333,14 @@ def test_do_not_convert():
         outputs(lambda: do_not_convert(asks)(numbers()))
 
 
+def test_code_without_a_file(caplog):
+    namespace = {}
+    exec("def magnitude(x):\n    return x if x > 0 else -x\n", namespace)
+    with pytest.raises(TypeError, match="truth value"):
+        outputs(lambda: namespace["magnitude"](numbers()))
+    assert "magnitude, <string>:1, runs as it is, without conditionals: its source can't be read" in caplog.text
+
+
 def test_what_is_called():
     """Methods, objects, partials, subclasses' super(), defaults, closures."""
 

@@ -14,6 +14,7 @@ from ..._core.values import Spec
 from ...types import to_dali_type
 
 NAME = "external_source"
+_OF_BYTES = "a file's bytes become one by np.frombuffer(data, np.uint8), a text by np.frombuffer(text.encode(), np.uint8)"
 
 
 def as_array(x: Any, copy: bool) -> np.ndarray:
@@ -28,9 +29,9 @@ def as_array(x: Any, copy: bool) -> np.ndarray:
         elif hasattr(x, "__dlpack__"):
             a = np.array(np.from_dlpack(x), copy=copy or None)
         else:
+            how = _OF_BYTES if isinstance(x, (bytes, bytearray, memoryview, str)) else "numbers and lists of numbers must be made arrays"
             raise ArgumentError(
-                f"{NAME}: expected an array (NumPy, JAX, or anything with __array__ or DLPack), got {type(x).__name__}; "
-                "numbers and lists of numbers must be made arrays"
+                f"{NAME}: expected an array (NumPy, JAX, or anything with __array__ or DLPack), got {type(x).__name__}; {how}"
             )
     except ArgumentError:
         raise
@@ -40,7 +41,8 @@ def as_array(x: Any, copy: bool) -> np.ndarray:
     try:
         to_dali_type(a.dtype)
     except (TypeError, KeyError):
-        raise ArgumentError(f"{NAME}: arrays of dtype {a.dtype} are not supported") from None
+        how = f"; {_OF_BYTES}" if a.dtype.kind in "SU" else ""
+        raise ArgumentError(f"{NAME}: arrays of dtype {a.dtype} are not supported{how}") from None
     return a
 
 

@@ -34,7 +34,8 @@ def test_layout_dtype_ndim_are_checked():
         ("text", "str"),
         (np.float32(3), "batch axis"),
         (np.zeros(3, np.complex64), "complex64"),
-        (np.array(["a", "b", "c"]), "U1"),
+        (np.array(["a", "b", "c"]), r"U1.*text\.encode"),
+        ([b"a", b"b"], r"got bytes; .*np\.frombuffer\(data"),
     ],
 )
 def test_bad_data(data, text):
