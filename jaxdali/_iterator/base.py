@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from typing import Any, NoReturn
 
@@ -59,8 +60,11 @@ class BaseIterator:
     # --- iteration ----------------------------------------------------------------------------------------------
 
     def __iter__(self):
-        if self._stream.given:
+        stream = self._stream
+        if stream.given != stream.resumed:
             self.reset()
+        elif stream.given:
+            stream.reset(logging.DEBUG)  # put into a state in the middle of an epoch, the loop takes the rest of that
         return self
 
     def __reduce__(self) -> NoReturn:

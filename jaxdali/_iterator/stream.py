@@ -32,12 +32,13 @@ class BatchStream:
     Attributes:
       lease: of the pipelines; what it holds goes on when another stream takes the place of this one.
       given: batches taken in this epoch.
+      resumed: how many of them a state said that had been taken; 0: none.
       turn: who takes batches, or looks at them, holds it.
     """
 
     def __init__(self, lease: Lease, options: IteratorOptions, user: str):
         self.lease = lease
-        self.given = 0
+        self.given = self.resumed = 0
         self.turn = Turn("iterator")
         self._runners = InStep(lease.runners)
         self._options = options
@@ -206,13 +207,13 @@ class BatchStream:
             self.reset()
         raise StopIteration
 
-    def reset(self):
-        """Begins the next epoch. Only possible at the end of one: a request before is ignored, with a warning in the log."""
+    def reset(self, level: int = logging.WARNING):
+        """Begins the next epoch. Only possible at the end of one: a request before is ignored, with a message of `level` in the log."""
         with self.turn:
             self._check_turn()
-            self._reset()
+            self._reset(level)
 
-    def _reset(self):
+    def _reset(self, level: int = logging.WARNING):
         if self._counter is not None:
             if self._counter.can_reset:
                 for _ in range(self._counter.reset()):
@@ -220,16 +221,16 @@ class BatchStream:
             elif any(self._runners.at_end):  # the data ended before the epoch
                 self._counter = EpochCounter(self._counter.plan)
             else:
-                _log.warning("reset() of %s before the end of the epoch is ignored (a loop calls it, too): the epoch goes on", self._user)
+                _log.log(level, "reset() of %s before the end of the epoch is ignored (a loop calls it, too)", self._user)
                 return
             self._runners.restart()
             self._may_restart = True
         elif all(self._runners.at_end):
             self._runners.restart()
         else:
-            _log.warning("reset() of %s before the end of the data is ignored", self._user)
+            _log.log(level, "reset() of %s before the end of the data is ignored", self._user)
             return
-        self.given = 0
+        self.given = self.resumed = 0
 
     # --- state --------------------------------------------------------------------------------------------------
 
@@ -270,7 +271,7 @@ class BatchStream:
         starts, counter = checkpoint.resume(self.executors, records, position, self._epochs, self._plan)
         stop()
         self._counter = counter
-        self.given = position["given"] if position is not None else 0
+        self.given = self.resumed = position["given"] if position is not None else 0
         self._may_restart = position["may_restart"] if position is not None else False
         self.lease.reseed(starts)
         return starts

@@ -107,6 +107,25 @@ def test_at_the_end_of_an_epoch(files, auto_reset):
             assert step(other) == step(it)
 
 
+def test_a_loop_takes_the_rest_of_the_epoch(files, caplog):
+    """Without the warning that it gets where batches were taken before it."""
+    iterator = make(files)
+    with iterator(batch_size=4) as it:
+        next(it)
+        saved, state = it.checkpoints(), it.get_state()
+        rest = [b["x"].tolist() for b in iterator(batch_size=4, checkpoints=saved)]
+        assert len(rest) == len(it) - 1
+        next(it)
+        it.set_state(state)
+        assert [b["x"].tolist() for b in it] == rest
+        assert not caplog.text
+        assert len(list(it)) == len(it)  # the next epoch
+        it.set_state(state)
+        next(it)
+        assert len(list(it)) == len(it) - 2
+        assert "is ignored (a loop calls it, too)" in caplog.text
+
+
 def test_taking_one_changes_nothing(files):
     iterator = make(files, 2, random_shuffle=True)
     with iterator(seed=5) as a, iterator(seed=5) as b:
