@@ -37,9 +37,7 @@ def when_idle(runners: Sequence[Prefetch | Synchronous], executors: Sequence[Exe
             e.close()
 
     if any(r.busy for r in runners):
-        thread = threading.Thread(target=close, name="jaxdali-close", daemon=True)
-        _closing.add(thread)
-        thread.start()
+        _start(close, daemon=True)
     else:
         close()
 
@@ -51,9 +49,21 @@ def close_aside(close: Callable[[], None]):
     another that may be waiting for it, so there the work is left to a thread of its own. Threads of ours are known by their names.
     """
     if threading.current_thread().name.startswith("jaxdali-"):
-        threading.Thread(target=close, name="jaxdali-close").start()
+        _start(close, daemon=False)
     else:
         close()
+
+
+def _start(close: Callable[[], None], *, daemon: bool):
+    thread = threading.Thread(target=close, name="jaxdali-close", daemon=daemon)
+    try:
+        thread.start()
+    except RuntimeError:  # from Python 3.12 on functions of atexit can start none; what is left ends with the process
+        if not ending.exiting():
+            raise
+        return
+    if daemon:
+        _closing.add(thread)
 
 
 @atexit.register
