@@ -100,6 +100,8 @@ def _reason(f: types.FunctionType, e: Exception) -> str:
         inspect.getsource(f)
     except OSError:  # autograph's text speaks of TensorFlow's decorators
         return "its source can't be read, as it was typed in, piped in or made by exec: put it into a file or a notebook"
+    except Exception:  # the file is another one by now, say
+        pass
     return str(e)
 
 

@@ -341,6 +341,15 @@ def test_code_without_a_file(caplog):
     assert "magnitude, <string>:1, runs as it is, without conditionals: its source can't be read" in caplog.text
 
 
+def test_code_whose_file_is_another_one_by_now(tmp_path, caplog):
+    file = tmp_path / "doubled.py"
+    file.write_text("def doubled(x:\n    return x + x\n")  # in the middle of an edit
+    namespace = {}
+    exec(compile("def doubled(x):\n    return x + x\n", file, "exec"), namespace)
+    outputs(lambda: namespace["doubled"](numbers()))
+    assert "doubled.py:1, runs as it is, without conditionals: " in caplog.text
+
+
 def test_what_is_called():
     """Methods, objects, partials, subclasses' super(), defaults, closures."""
 
