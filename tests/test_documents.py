@@ -40,12 +40,6 @@ def test_the_readme_has_all_operators():
     assert wanted in (places.ROOT / "README.md").read_text(), f"README.md, Operators, should be:\n{wanted}"
 
 
-def test_the_readme_can_be_read():
-    lines = (places.ROOT / "README.md").read_text().splitlines()
-    assert len(lines) < 150
-    assert [x for x in lines if len(x) > 160] == []
-
-
 # --- the JAX plugin -------------------------------------------------------------------------------------------------
 
 

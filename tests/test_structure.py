@@ -59,23 +59,3 @@ def test_packages_know_those_below(name):
     above = {(m, i) for m, p in MODULES.items() if package(m) == name for i in imported_by(m, p) if package(i) in BELOW.keys() - {name}}
     assert above
     assert {(m, i) for m, i in above if package(i) not in BELOW[name]} == set()
-
-
-CLASS, FILE = 250, 450  # lines: classes and files have fewer
-SOURCES = [p for d in ("jaxdali", "ffi", "tests", "examples") for e in ("py", "h", "cc", "cu") for p in (places.ROOT / d).rglob(f"*.{e}")]
-
-
-def test_classes_and_files_stay_short():
-    """What is longer has more than one duty. Generated tables (`_cpu.pyi`, the golden data) are no sources."""
-    files = {str(p.relative_to(places.ROOT)): p.read_text() for p in SOURCES}
-    assert {"jaxdali/_run/executor.py", "ffi/module.cc", "tests/test_structure.py"} <= {*files}  # they are found
-    lines = {name: text.count("\n") for name, text in files.items()}
-    assert {name: n for name, n in lines.items() if n >= FILE} == {}
-    classes = {
-        f"{name}: {node.name}": (node.end_lineno or 0) - node.lineno + 1
-        for name, text in files.items()
-        if name.endswith(".py")
-        for node in ast.walk(ast.parse(text))
-        if isinstance(node, ast.ClassDef)
-    }
-    assert {name: n for name, n in classes.items() if n >= CLASS} == {}
