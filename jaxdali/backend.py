@@ -14,8 +14,8 @@ import numpy as np
 from ._core import names as _names
 from ._core.errors import ArgumentError
 from ._core.ragged import DeviceSamples
-from ._run.copying import copy_from_device as _copy_from_device
-from ._run.copying import copy_out as _copy_out
+from ._tensors.copying import copy_from_device as _copy_from_device
+from ._tensors.copying import copy_out as _copy_out
 from .types import DALIDataType, dali_type_of, numpy_dtype
 
 

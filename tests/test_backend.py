@@ -9,7 +9,7 @@ import pytest
 from jax.sharding import SingleDeviceSharding
 
 from jaxdali import fn, pipeline_def, types
-from jaxdali._run import cuda_driver as _cuda_driver
+from jaxdali._tensors import cuda_driver as _cuda_driver
 from jaxdali.backend import TensorCPU, TensorGPU, TensorListCPU, TensorListGPU
 
 

@@ -22,7 +22,7 @@ from ..._core.operator import EagerOperator, Operator, ProgramOperator
 from ..._core.values import Spec, narrow
 from ..._run.outputs import by_shard
 from ..._run.sharding import Shards, assemble
-from ..._run.tracing import NotFaithful, Trace, compiled, describe, function_of, trace, trace_again
+from ._tracing.trace import NotFaithful, Trace, compiled, describe, function_of, trace, trace_again
 
 _log = logging.getLogger(__name__)
 

@@ -1,4 +1,4 @@
-"""Copies of tensors to memory of the user's, given by a pointer."""
+"""Copies of tensors to the memory that a pointer names."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from .reach import (
+from .reachability import (
     LIBRARIES,
     MAX_BYTES,
     MAX_OBJECTS,
@@ -69,7 +69,7 @@ def no_text(classes: set[type]):
 
 
 @contextlib.contextmanager
-def state_kept(reach: Reach):
+def state_restored(reach: Reach):
     """Puts back, in the end, all Python state that a call of the function may have changed, as far as it can be reached.
 
     Yields a list, which then names what has changed.

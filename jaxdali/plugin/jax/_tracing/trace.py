@@ -18,9 +18,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from .kept import NotFaithful as NotFaithful
-from .kept import no_text, state_kept
-from .reach import out_of_reach, reach_of
+from .reachability import out_of_reach, reach_of
+from .snapshot import NotFaithful as NotFaithful
+from .snapshot import no_text, state_restored
 
 MAX_PROGRAMS = 256  # compiled functions; least recently used ones are dropped beyond this
 
@@ -64,7 +64,7 @@ def trace(function: Callable[..., Any], arguments: Sequence[jax.ShapeDtypeStruct
     reach = reach_of(function)
     if found := out_of_reach(reach):
         raise NotFaithful(f"it can reach {found}, whose state can't be put back after a trial")
-    with state_kept(reach) as changed:
+    with state_restored(reach) as changed:
         first, second = _once(function, arguments, flatten), _once(function, arguments, flatten)
     if changed:
         raise NotFaithful(f"it changes Python state: {', '.join(sorted(set(changed)))}")
@@ -75,7 +75,7 @@ def trace(function: Callable[..., Any], arguments: Sequence[jax.ShapeDtypeStruct
 
 def trace_again(function: Callable[..., Any], arguments: Sequence[jax.ShapeDtypeStruct], flatten: Callable[[Any], Any]) -> Trace:
     """Traces a function once, for comparing it with another that was traced already. Raises NotFaithful."""
-    with state_kept(reach_of(function)):
+    with state_restored(reach_of(function)):
         return _once(function, arguments, flatten)
 
 

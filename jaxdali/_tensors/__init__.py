@@ -1,0 +1,1 @@
+"""Copies of tensors to memory that is given as a pointer."""
