@@ -16,6 +16,7 @@ from .._core.context import HostContext
 from .._core.errors import ArgumentError
 from .._core.ragged import Packed, plan_offsets
 from .._cpu import Status
+from .named_in_data import check_names
 from .storage import Path as Path
 from .storage import Paths as Paths
 from .storage import Range, Storage, Store, is_url, join, plain
@@ -143,6 +144,15 @@ def read_lines(path: Path, store: Store) -> list[tuple[int, bytes]]:
     if not lines:
         raise RuntimeError(f"file_list {path} names no files")
     return lines
+
+
+def names_in_list(file_list: Path, names: Sequence[bytes], root: Path, store: Store) -> list[bytes]:
+    """The names in a file list, checked: relative to `root`, or absolute where that is local. RuntimeError where one leads elsewhere."""
+    try:
+        check_names([os.fsdecode(n) for n in names], plain(root), store.settings, absolute=True)
+    except ValueError as e:
+        raise RuntimeError(f"file_list {file_list}: {e}") from None
+    return [*names]
 
 
 def root_of(file_list: Path, file_root: Path | None) -> Path:

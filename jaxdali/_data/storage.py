@@ -64,6 +64,10 @@ class Storage:
       retries: how often a request is repeated before the sample fails.
       timeout: seconds that one request may take.
       options: keyword arguments of the fsspec filesystem: credentials, ``endpoint_url``, ``anon``, ...
+      allow_outside: names that stand in data (cells of tables, lists of files, annotations, manifests) may be URLs and lead out of the
+        data's own directory. Only for data that you trust: `options` are sent to whatever host they name.
+      allow_chained: URLs may chain file systems (``simplecache::s3://...``) or name one that opens other URLs by itself (``reference://``,
+        ``zip://``, ``filecache://``, ...). Only for URLs that you trust: some of these evaluate what they find.
 
     Example:
       >>> storage = jaxdali.Storage(cache_dir="/tmp/cache", cache_size=50 << 30, options={"anon": True})
@@ -76,12 +80,17 @@ class Storage:
     retries: int = 5
     timeout: float = 30.0
     options: Mapping[str, Any] = dataclasses.field(default_factory=dict, hash=False)
+    allow_outside: bool = False
+    allow_chained: bool = False
 
     def __post_init__(self):
         for name, least in (("read_ahead", 0), ("cache_size", 1), ("retries", 0)):
             value = getattr(self, name)
             if not isinstance(value, int) or value < least:
                 raise ArgumentError(f"Storage: {name} must be a whole number, at least {least}, got {value!r}")
+        for name in ("allow_outside", "allow_chained"):
+            if not isinstance(getattr(self, name), bool):
+                raise ArgumentError(f"Storage: {name} must be True or False, got {getattr(self, name)!r}")
         if not self.timeout > 0:
             raise ArgumentError(f"Storage: timeout must be above 0 seconds, got {self.timeout!r}")
 
@@ -314,10 +323,26 @@ class Store:
             import fsspec.core
         except ImportError as e:
             raise ImportError('URLs need fsspec: pip install "jaxdali[remote]"') from e
+        if not self.settings.allow_chained and (why := _chained(url)):
+            raise ValueError(f"{why}; Storage(allow_chained=True) permits it where the URL is trusted")
         options = dict(self.settings.options)
         if url.startswith(("s3://", "s3a://")):  # whose connections are limited to 10
             options["config_kwargs"] = {"max_pool_connections": max(self.settings.read_ahead, 10), **options.get("config_kwargs", {})}
         return fsspec.core.url_to_fs(url, **options)
+
+
+# File systems of fsspec that open other URLs, or evaluate what they find there.
+_WRAPPING = frozenset(
+    "async_wrapper asyncwrapper blockcache cached dask dir filecache generic libarchive reference simplecache tar zip".split()
+)
+
+
+def _chained(url: str) -> str:
+    """Why a URL means more than a file on one server; "": it does not."""
+    if "::" in url:
+        return "the URL chains file systems"
+    protocol = url.partition("://")[0].lower()
+    return f"{protocol}:// opens other URLs by itself" if protocol in _WRAPPING else ""
 
 
 def _short(got: int, size: int, start: int) -> str:

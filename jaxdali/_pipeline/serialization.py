@@ -270,7 +270,10 @@ def _encode(x: Any, places: Places) -> Any:
     if isinstance(x, Storage):
         if x.options:
             raise ArgumentError("the options of a Storage, which may be credentials, are not written to a file")
-        return {"storage": {f.name: _encode(getattr(x, f.name), places) for f in dataclasses.fields(x) if f.name != "options"}}
+        if x.allow_chained:
+            raise ArgumentError("Storage(allow_chained=True) is not written to a file, whose text could then run what a URL names")
+        skipped = ("options", "allow_chained")
+        return {"storage": {f.name: _encode(getattr(x, f.name), places) for f in dataclasses.fields(x) if f.name not in skipped}}
     if isinstance(x, os.PathLike):
         return os.fsdecode(x)
     if isinstance(x, bytes):
@@ -309,6 +312,8 @@ def _decode(x: Any, made: Made) -> Any:
         case {"constant": [value, str(dtype)]}:
             return types.Constant(_decode(value, made), types.DALIDataType[dtype])
         case {"storage": dict(fields)}:
+            if fields.get("allow_chained"):
+                raise ValueError("a serialized pipeline can't allow chained URLs")
             return Storage(**fields)
         case {"bytes": str(text)}:
             return base64.b64decode(text, validate=True)

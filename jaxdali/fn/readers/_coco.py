@@ -17,7 +17,8 @@ from ..._core.operator_function import operator_function
 from ..._core.values import Spec
 from ..._data.files import Files, Path, as_list
 from ..._data.listed import OnError, Reader, ReaderHints, Records
-from ..._data.storage import Storage, Store
+from ..._data.named_in_data import check_names
+from ..._data.storage import Storage, Store, plain
 from ._annotations import Annotations, load_annotations, mask_functions, read_annotations, save_annotations
 
 FILE = Spec(np.dtype(np.uint8), 1, None)
@@ -172,6 +173,10 @@ class ReadCOCO(Reader):
             assert self.save_preprocessed_annotations_dir is not None
             save_annotations(self.save_preprocessed_annotations_dir, columns, polygons, self.image_ids)
         assert self.file_root is not None
+        try:
+            check_names(columns.names, plain(self.file_root), store.settings, absolute=False)
+        except ValueError as e:
+            raise RuntimeError(f"{self.annotations_file or self.preprocessed_annotations}: image {e}") from None
         return _Annotated(self, columns, Files(self.file_root, [os.fsencode(n) for n in columns.names], store))
 
 

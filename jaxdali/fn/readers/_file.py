@@ -15,7 +15,7 @@ from ..._core.errors import ArgumentError
 from ..._core.graph import DataNode
 from ..._core.operator_function import operator_function
 from ..._core.values import Spec
-from ..._data.files import Files, Path, Paths, as_list, check_which, in_directories, matcher, read_lines, root_of
+from ..._data.files import Files, Path, Paths, as_list, check_which, in_directories, matcher, names_in_list, read_lines, root_of
 from ..._data.listed import OnError, Reader, ReaderHints, Records
 from ..._data.storage import Storage, Store
 
@@ -121,7 +121,8 @@ def _listed(path: Path, root: Path | None, store: Store) -> LabelledFiles:
             raise RuntimeError(f"{path}, line {number}: expected a file name, white space and a label (an integer >= 0), got {line!r}")
         names.append(line[: len(name)].rstrip())
         labels.append(int(label))
-    return LabelledFiles(Files(root_of(path, root), names, store), np.array(labels, object), f"labels in {path}")
+    start = root_of(path, root)
+    return LabelledFiles(Files(start, names_in_list(path, names, start, store), store), np.array(labels, object), f"labels in {path}")
 
 
 class FileHints(ReaderHints, total=False):

@@ -21,6 +21,7 @@ from ..._core.operator_function import operator_function
 from ..._core.values import Spec
 from ..._data.files import Files, Paths, as_list
 from ..._data.listed import OnError, Reader, ReaderHints, Records
+from ..._data.named_in_data import check_names
 from ..._data.storage import Storage, Store, plain
 from .._tensor.cast import convert
 
@@ -176,9 +177,13 @@ class ReadNemoASR(Reader):
         store, entries = Store(self.storage), list[Entry]()
         for path in as_list(self.manifest_filepaths):
             try:
-                entries += read_manifest(os.fspath(path), store.read(plain(path)))
+                found = read_manifest(os.fspath(path), store.read(plain(path)))
+                check_names([e.path for e in found], "", store.settings, absolute=True)
             except OSError as e:
                 raise RuntimeError(f"can't read the manifest {os.fspath(path)}: {e.strerror}") from e.__cause__
+            except ValueError as e:
+                raise RuntimeError(f"{os.fspath(path)}: {e}") from None
+            entries += found
         kept = [e for e in entries if e.duration >= self.min_duration or self.min_duration <= 0]
         kept = [e for e in kept if e.duration <= self.max_duration or self.max_duration <= 0]
         if not kept:

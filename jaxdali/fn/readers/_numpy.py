@@ -20,7 +20,7 @@ from ..._core.operator_function import OneOrMore, PerSample, operator_function
 from ..._core.ragged import Packed, plan_offsets
 from ..._core.values import Spec
 from ..._cpu import Status
-from ..._data.files import Files, Path, Paths, as_list, check_which, in_directories, matcher, read_lines, root_of
+from ..._data.files import Files, Path, Paths, as_list, check_which, in_directories, matcher, names_in_list, read_lines, root_of
 from ..._data.listed import OnError, Reader, ReaderHints, Records
 from ..._data.npy import header_size, parse_header
 from ..._data.ranges import why
@@ -215,7 +215,8 @@ class ReadNumpy(Reader):
             return _Arrays(Files(self.file_root or "", [os.fsencode(f) for f in as_list(self.files)], store), self)
         if self.file_list is not None:
             names = [name for _, name in read_lines(self.file_list, store)]
-            return _Arrays(Files(root_of(self.file_list, self.file_root), names, store), self)
+            root = root_of(self.file_list, self.file_root)
+            return _Arrays(Files(root, names_in_list(self.file_list, names, root, store), store), self)
         assert self.file_root is not None
         found, sizes = in_directories(self.file_root, store, matcher([self.file_filter], True), own=True)
         if not any(found):

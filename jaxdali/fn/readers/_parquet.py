@@ -18,6 +18,7 @@ from ..._core.graph import DataNode
 from ..._core.operator_function import operator_function
 from ..._data.files import Files, Paths, as_list
 from ..._data.listed import OnError, Reader, ReaderHints, Records
+from ..._data.named_in_data import check_name
 from ..._data.storage import Range, Storage, Store, is_url, join
 from ._columns import Column, column_of, import_pyarrow, joined, spec_of
 
@@ -206,8 +207,9 @@ class _Rows(Records):
             return columns
 
     def _beside(self, file: int, name: str) -> bytes:
-        path = self._files.path(file)
-        return self._files.store.read(join(path.rpartition("/")[0], name))
+        root = self._files.path(file).rpartition("/")[0]
+        check_name(name, root, self._files.store.settings, absolute=False)
+        return self._files.store.read(join(root, name))
 
     def read(self, i: int) -> list[np.ndarray]:
         group = int(np.searchsorted(self._first, i, "right")) - 1

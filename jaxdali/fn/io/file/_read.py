@@ -73,8 +73,9 @@ def read(
     Args:
       filepaths: a path for each sample, 1-D uint8: ``np.frombuffer(path.encode(), np.uint8)``. A host value. All that is behind a zero byte
         is left out.
-      storage: how URLs are read: `jaxdali.Storage`. Beyond DALI; paths may be URLs. Those of a batch are fetched at the same time, none
-        ahead, as nobody knows the next ones.
+      storage: how URLs are read: `jaxdali.Storage`. Beyond DALI; paths may be URLs. They may lead
+        anywhere, so pass none that strangers chose. Those of a batch are fetched at the same time, none
+        ahead, as the next ones are not known.
       device: "cpu" or None.
 
     Returns:

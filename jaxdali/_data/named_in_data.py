@@ -1,0 +1,67 @@
+"""Names of files that stand in data: in a table's cells, a list of files, annotations, a manifest.
+
+Whoever made the data chose these names. So they mean files below the data's own root; a name that leads elsewhere could read a private
+file of this machine, or send the credentials in `Storage.options` to a host of its choice. `Storage(allow_outside=True)` permits it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from urllib.parse import unquote
+
+from .storage import Storage, is_url
+
+_PROTOCOL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:(//|:)")
+_PERMIT = "Storage(allow_outside=True) permits it where the data are trusted"
+
+
+def check_name(name: str, root: str, storage: Storage, *, absolute: bool) -> None:
+    """Checks that a name from data means a file below `root`, unless `storage` allows others.
+
+    Args:
+      root: a directory or a URL; "": the current directory.
+      absolute: whether absolute paths of local files are allowed, too: in lists that the user names.
+
+    Raises:
+      ValueError: it leads elsewhere; the text says how, and names the option.
+    """
+    if storage.allow_outside:
+        return
+    if _PROTOCOL.match(name) or "::" in name:
+        raise ValueError(f"the name {name!r} is a URL; names in data must be relative to {_shown(root)}. {_PERMIT}")
+    remote = is_url(root)
+    if os.path.isabs(name) and not (absolute and not remote):
+        raise ValueError(f"the name {name!r} is an absolute path; names in data must be relative to {_shown(root)}. {_PERMIT}")
+    if not os.path.isabs(name) and _leads_out(name, remote):
+        raise ValueError(f"the name {name!r} leads out of {_shown(root)}. {_PERMIT}")
+
+
+def check_names(names: list[str], root: str, storage: Storage, *, absolute: bool) -> None:
+    """The same of many names. The text begins with the number of the name."""
+    if storage.allow_outside:
+        return
+    for i, name in enumerate(names):
+        if ":" in name or ".." in name or "%" in name or name[:1] == "/":  # hardly any
+            try:
+                check_name(name, root, storage, absolute=absolute)
+            except ValueError as e:
+                raise ValueError(f"entry {i}: {e}") from None
+
+
+def _leads_out(name: str, remote: bool) -> bool:
+    """Whether ``..`` leads above the root. Servers may decode percent signs, more than once, and take backslashes for slashes."""
+    if remote:
+        while (decoded := unquote(name)) != name:
+            name = decoded
+        name = name.replace("\\", "/")
+    depth = 0
+    for part in name.split("/"):
+        depth += -1 if part == ".." else part not in ("", ".")
+        if depth < 0:
+            return True
+    return False
+
+
+def _shown(root: str) -> str:
+    return root or "the current directory"

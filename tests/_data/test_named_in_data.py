@@ -1,0 +1,138 @@
+"""Names of files that stand in data stay in their folder, and URLs that open other URLs are refused."""
+
+import json
+
+import fsspec
+import numpy as np
+import pytest
+from pipelines import run
+
+from jaxdali import SampleError, Storage, fn, pipeline_def
+from jaxdali._data.named_in_data import check_name
+
+OUTSIDE = [
+    "../secret", "a/../../secret", "./../secret", "http://host/x", "HTTP://host/x", "file:///etc/hostname", "memory://x",
+    "reference://x::file:///refs.json", "simplecache::memory://x", "a::b", "zip://x::file:///y.zip",
+]  # fmt: skip
+
+
+@pytest.fixture
+def secret(tmp_path):
+    folder = tmp_path / "data"
+    folder.mkdir()
+    (tmp_path / "secret").write_bytes(b"secret")
+    (folder / "a").write_bytes(b"of a")
+    return folder
+
+
+def first_batch(make, **kw):
+    @pipeline_def(batch_size=1, num_threads=1, device_id=None, prefetch_queue_depth=1)
+    def definition():
+        return make()
+
+    pipe = definition(**kw)
+    try:
+        return [bytes(np.asarray(x[0])) for x in pipe.run()]
+    finally:
+        pipe.close()
+
+
+@pytest.mark.parametrize("name", OUTSIDE)
+def test_names_that_lead_elsewhere(secret, name):
+    for absolute in (True, False):
+        with pytest.raises(ValueError, match=r"allow_outside=True"):
+            check_name(name, str(secret), Storage(), absolute=absolute)
+        check_name(name, str(secret), Storage(allow_outside=True), absolute=absolute)
+
+
+@pytest.mark.parametrize("name", ["%2e%2e/x", "%252e%252e/x", "a/..%2f../x", "..\\x", "/x", "a/%2E./.%2e/x"])
+def test_names_that_lead_out_of_a_server(name):
+    with pytest.raises(ValueError, match=r"allow_outside=True"):
+        check_name(name, "http://host/data", Storage(), absolute=True)
+
+
+@pytest.mark.parametrize("name", ["a", "./a", "b/../a", "a..b", "..a", "b/c:d", "50%.jpg", "b/..c/d", "x:y"])
+def test_names_that_stay(name):
+    for root in ("", "/data", "s3://bucket/data"):
+        check_name(name, root, Storage(), absolute=False)
+
+
+@pytest.mark.parametrize("name", [*OUTSIDE, "/etc/hostname"])
+def test_parquet(secret, name):
+    pa = pytest.importorskip("pyarrow")
+    pq = pytest.importorskip("pyarrow.parquet")
+    kind = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
+
+    def read(path, **storage):
+        pq.write_table(pa.table({"image": pa.array([{"bytes": None, "path": path}], kind)}), secret / "t.parquet")
+        return first_batch(lambda: fn.readers.parquet(path=str(secret / "t.parquet"), columns="image", storage=Storage(**storage)))
+
+    assert read("a") == [b"of a"]
+    with pytest.raises(SampleError, match=r"t\.parquet, row 0.*allow_outside=True"):
+        read(name)
+    if name.startswith(".."):
+        assert read(name, allow_outside=True) == [b"secret"]
+
+
+@pytest.mark.parametrize("name", [*OUTSIDE, "/etc/hostname"])
+def test_coco(secret, name):
+    content = {"images": [{"id": 1, "file_name": name, "width": 1, "height": 1}], "categories": [{"id": 1}]}
+    content["annotations"] = [{"id": 1, "image_id": 1, "category_id": 1, "bbox": [0, 0, 1, 1], "iscrowd": 0, "area": 1}]
+    (secret / "c.json").write_text(json.dumps(content))
+    with pytest.raises(RuntimeError, match=r"c\.json.*allow_outside=True"):
+        first_batch(lambda: fn.readers.coco(file_root=str(secret), annotations_file=str(secret / "c.json"))[0])
+
+
+@pytest.mark.parametrize("name", OUTSIDE)
+def test_lists_of_files(secret, name):
+    (secret / "list").write_text(f"a 0\n{name} 1\n")
+    for reader in (fn.readers.file, fn.readers.numpy):
+        with pytest.raises(RuntimeError, match=r"file_list .*list: entry 1.*allow_outside=True"):
+            first_batch(lambda reader=reader: reader(file_list=str(secret / "list")))
+    (secret / "list").write_text(f"{secret / 'a'} 0\n")
+    assert first_batch(lambda: fn.readers.file(file_list=str(secret / "list"))[0]) == [b"of a"]
+
+
+@pytest.mark.parametrize("name", OUTSIDE)
+def test_manifests(secret, name):
+    pytest.importorskip("soundfile")
+    (secret / "m.json").write_text(json.dumps({"audio_filepath": name, "duration": 1.0, "text": "x"}))
+    with pytest.raises(RuntimeError, match=r"m\.json: entry 0.*allow_outside=True"):
+        first_batch(lambda: fn.readers.nemo_asr(manifest_filepaths=[str(secret / "m.json")])[0])
+
+
+@pytest.mark.parametrize("url", ["reference://a", "simplecache::memory://x", "zip://x::memory://y.zip", "FILECACHE://x", "dir://x"])
+def test_urls_that_open_others(url):
+    for make in (
+        lambda: fn.readers.file(files=[url])[0],
+        lambda: fn.readers.numpy(files=[url]),
+        lambda: fn.readers.zip(path=[url]),
+    ):
+        with pytest.raises((RuntimeError, SampleError), match=r"allow_chained=True"):
+            first_batch(make)
+    with pytest.raises(SampleError, match=r"allow_chained=True"):
+        run(lambda x: fn.io.file.read(x, storage=Storage(allow_outside=True)), [np.frombuffer(url.encode(), np.uint8)])
+
+
+def test_chained_urls_where_they_are_allowed():
+    fs = fsspec.filesystem("memory")
+    fs.pipe_file("/chained/a", b"of a")
+    url = "simplecache::memory://chained/a"
+    assert first_batch(lambda: fn.readers.file(files=[url], storage=Storage(allow_chained=True))[0]) == [b"of a"]
+
+
+def test_a_file_can_not_allow_chained_urls(secret):
+    def definition(**storage):
+        @pipeline_def(batch_size=1, num_threads=1, device_id=None)
+        def made():
+            return fn.readers.file(file_root="", files=[str(secret / "a")], storage=Storage(**storage))[0]
+
+        return made()
+
+    with pytest.raises(ValueError, match="allow_chained"):
+        definition(allow_chained=True).serialize()
+    text = definition(retries=7).serialize().decode()
+    from jaxdali import Pipeline
+
+    with pytest.raises(RuntimeError, match="can't allow chained URLs"):
+        Pipeline.deserialize(text.replace('"retries": 7', '"retries": 7, "allow_chained": true'))
