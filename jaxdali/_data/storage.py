@@ -296,6 +296,8 @@ class Store:
 
     def _repeated(self, path: str, f: Callable[..., Any], ended: threading.Event) -> Any:
         settings = self.settings
+        if not settings.allow_chained and (why := _chained(path)):
+            raise OSError(errno.EINVAL, f"{why}; Storage(allow_chained=True) permits it where the URL is trusted", path)
         wait = _FIRST_WAIT
         for attempt in range(settings.retries + 1):
             try:
@@ -323,8 +325,6 @@ class Store:
             import fsspec.core
         except ImportError as e:
             raise ImportError('URLs need fsspec: pip install "jaxdali[remote]"') from e
-        if not self.settings.allow_chained and (why := _chained(url)):
-            raise ValueError(f"{why}; Storage(allow_chained=True) permits it where the URL is trusted")
         options = dict(self.settings.options)
         if url.startswith(("s3://", "s3a://")):  # whose connections are limited to 10
             options["config_kwargs"] = {"max_pool_connections": max(self.settings.read_ahead, 10), **options.get("config_kwargs", {})}

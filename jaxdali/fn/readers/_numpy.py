@@ -45,9 +45,10 @@ class _Arrays(Records):
             self._alike: tuple[bytes, tuple[int, ...]] | None = None  # header and shape, as long as all files have the first one's
             if not files.remote and shape and dtype.isnative and not (fortran and len(shape) > 1):
                 self._alike = files.store.read(files.path(0), 0, start), shape
-        except OSError as e:
-            raise RuntimeError(f"can't read {files.path(0)}: {e.strerror}") from e.__cause__
-        except ValueError as e:
+        except (OSError, ValueError) as e:
+            self.close()
+            if isinstance(e, OSError):
+                raise RuntimeError(f"can't read {files.path(0)}: {e.strerror}") from e.__cause__
             raise RuntimeError(f"{files.path(0)}: {e}") from e
         self.whole = Spec(dtype.newbyteorder("="), len(shape), None if shape else ())
         self.specs = (self.whole if op.region is None else op.region.spec(self.whole, op.args),)

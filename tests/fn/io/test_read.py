@@ -67,3 +67,5 @@ def test_urls():
     assert [np.asarray(x).tobytes() for x in found] == [b"first", b"second", b"second", b"first"]
     with pytest.raises(SampleError, match=r"faulty://data/c: No such file"):
         run(fn.io.file.read, [encoded("faulty://data/c"), paths[0]])
+    with pytest.raises(SampleError, match=r"allow_chained=True"):
+        run(fn.io.file.read, [encoded("simplecache::faulty://data/a")])
