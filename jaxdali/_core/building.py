@@ -87,6 +87,12 @@ def _add_line(e: Exception):
             line, called = f"{frame.f_code.co_filename}:{number}", None
         elif frame.f_globals["__name__"] != calls.__name__:
             called = called or frame
+    if type(e) is TypeError and line and re.search(r"DataNode.*\biterable|\b(non-)?iterable.* DataNode", str(e)):
+        e.args = (
+            f"{e}: it stands for a batch that does not exist yet; an operator with several outputs gives a list of DataNodes, "
+            f"any other a single one (at {line})",
+        )
+        return
     # The call itself may be wrong, which Python finds before the operator runs.
     in_call = type(e) is TypeError and re.search(r"\(\) (got|missing|takes)", str(e))
     if not line or line in str(e) or not (called or in_call):
@@ -160,7 +166,7 @@ def add(op: Operator, *inputs: Any, device: str | None = None, name: str | None 
       name: the user's name for it.
 
     Returns:
-      A `DataNode`, or a tuple of them where the operator has several outputs.
+      A `DataNode`, or a list of them where the operator has several outputs.
 
     Raises:
       OperatorError: an input was made in a branch of an `if` that is left.
@@ -182,7 +188,7 @@ def add(op: Operator, *inputs: Any, device: str | None = None, name: str | None 
         scope.made.append(node)
     if op.num_outputs == 1:
         return DataNode(node, 0)
-    return tuple(DataNode(node, i) for i in range(op.num_outputs))
+    return [DataNode(node, i) for i in range(op.num_outputs)]
 
 
 def as_node(x: Any, name: str) -> DataNode:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from .calls import Call
 from .errors import ArgumentError, InputTypeError, OperatorError
@@ -122,8 +122,9 @@ class DataNode(Expression):
             "or use &, |, == and arithmetic on DataNodes"
         )
 
-    def __iter__(self) -> Iterator[DataNode]:  # as a list of nodes given to an operator makes a list of them
-        raise TypeError("a DataNode can't be iterated: it stands for a batch that does not exist yet")
+    # Python must not iterate by subscripts, without end. A method that raises would make every node a `collections.abc.Iterable`, by which
+    # users tell one output from several. What Python says instead gets the reason in `building`.
+    __iter__ = None
 
     def __array_function__(self, function: Callable[..., object], *_: object):  # else np.mean(node) is node / 1: the mean of one object
         raise TypeError(

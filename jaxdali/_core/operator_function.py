@@ -211,14 +211,14 @@ class Declaration:
         inputs, values = self._checked(positional, named)
         sets = self._sets(inputs)
         if len(sets) == 1:
-            return self._add(sets[0], values)
+            return _as_list(self._add(sets[0], values))
         results: list[Any] = []
         drawn: list[int] = []
         for each in sets:
             with drawing_as(drawn):  # all sets get the same random numbers
-                results.append(self._add(each, values))
+                results.append(_as_list(self._add(each, values)))
             values["name"] = None  # the first has it
-        return [list(outputs) for outputs in zip(*results)] if isinstance(results[0], tuple) else results
+        return [list(outputs) for outputs in zip(*results)] if isinstance(results[0], list) else results
 
     def _checked(self, positional: tuple[Any, ...], named: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         for n in named:
@@ -269,8 +269,8 @@ class Declaration:
             if isinstance(x, (list, tuple)) and _holds_nodes(x):
                 if isinstance(x, tuple) and all(map(is_node, x)):
                     raise ArgumentTypeError(
-                        f"{self.name}: input {i} must be a DataNode, got {len(x)} of them in a tuple: unpack what has several outputs, "
-                        "as in `a, b = fn.readers.file(...)`"
+                        f"{self.name}: input {i} must be a DataNode, got {len(x)} of them in a tuple: a list of DataNodes is taken, "
+                        "and gives a list of results"
                     )
                 if isinstance(x, tuple) or not all(map(is_node, x)):
                     raise ArgumentTypeError(f"{self.name}: input {i} must be a DataNode, or a list of nothing but DataNodes, got {x!r}")
@@ -293,6 +293,11 @@ class Declaration:
     def _required(self, i: int) -> bool:
         inputs = [a for a in self.arguments.values() if a.is_input]
         return i < len(inputs) and inputs[i].required
+
+
+def _as_list(outputs: Any) -> Any:
+    """Several outputs as DALI gives them: a list is an input set for the next operator, which a tuple is not."""
+    return list(outputs) if isinstance(outputs, tuple) else outputs
 
 
 def _holds_nodes(x: Any) -> bool:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from pipelines import run
 
-from jaxdali import Pipeline, fn, types
+from jaxdali import Pipeline, fn, ops, pipeline_def, types
 from jaxdali._core.context import HostContext
 from jaxdali._core.declaration import DType, Len, Range
 from jaxdali._core.errors import ArgumentError, ArgumentTypeError
@@ -193,7 +193,7 @@ def test_lists_of_inputs():
         one = fn.cast([a], dtype=types.INT32)
         assert isinstance(one, DataNode)
         for wrong, text in (
-            ((a, b), "input 0 must be a DataNode, got 2 of them in a tuple: unpack"),
+            ((a, b), "input 0 must be a DataNode, got 2 of them in a tuple: a list"),
             ([[a], b], "list of nothing but DataNodes"),
             ([a, 3], "list of nothing but DataNodes"),
         ):
@@ -235,3 +235,36 @@ def test_deprecated_names_of_arguments():
         with pytest.warns(DeprecationWarning):
             run(lambda x: fn.rotate(x, angle=0, output_dtype=types.FLOAT, dtype=types.FLOAT), x, layouts=("HWC",))
     assert "  output_dtype: the deprecated name of `dtype`." in (fn.slice.__doc__ or "")
+
+
+def test_several_outputs_are_a_list_and_an_input_set():
+    """As of DALI 2.4: operators, classes, sources of one and of several; what takes a list goes over its elements, arguments are shared."""
+
+    def source():
+        return [np.arange(6, dtype=np.uint8).reshape(1, 2, 3)], [np.arange(12, dtype=np.uint8).reshape(1, 4, 3)]
+
+    @pipeline_def(batch_size=1, num_threads=1, enable_conditionals=True)
+    def define():
+        images = fn.external_source(source, num_outputs=2, layout="HWC")
+        assert isinstance(images, list)
+        assert isinstance(ops.ExternalSource(source, num_outputs=2)(), list)
+        alone = fn.external_source(lambda: source()[:1], num_outputs=1, layout="HWC")
+        assert isinstance(alone, list)
+        assert isinstance(fn.flip(alone), DataNode)
+        assert isinstance(fn.python_function(alone[0], function=lambda x: (x, x), num_outputs=2), list)
+        flag = fn.random.coin_flip(probability=1.0)
+        flipped = fn.flip(images, horizontal=flag)
+        assert isinstance(flipped, list)
+        if flag:
+            both = ops.Slice(axis_names="W")(flipped, 0.0, fn.constant(fdata=0.5))
+        else:
+            both = images
+        assert isinstance(both, list)
+        return (*both, *fn.cat(images, alone[0], axis=1))
+
+    a, b, c, d = (np.asarray(x[0]) for x in define().run())
+    first, second = (x[0] for x in source())
+    np.testing.assert_array_equal(a, first[:, ::-1][:, :1])
+    np.testing.assert_array_equal(b, second[:, ::-1][:, :2])
+    np.testing.assert_array_equal(c, np.concatenate([first, first], 1))
+    np.testing.assert_array_equal(d, np.concatenate([second, first], 1))

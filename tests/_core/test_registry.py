@@ -156,7 +156,7 @@ def test_a_list_of_inputs_gives_a_list(name):
         one = FN[name](*first, **needed(name))
         if first:
             both = FN[name](*map(list, zip(first, second, strict=True)), **needed(name))
-            assert [type(x) for x in both] == ([list] * len(one) if isinstance(one, tuple) else [type(one)] * 2)
+            assert [type(x) for x in both] == ([list] * len(one) if isinstance(one, list) else [type(one)] * 2)
 
 
 def test_public_names():

@@ -93,7 +93,7 @@ def test_without_inputs_or_outputs():
     @pipeline_def(batch_size=2, num_threads=1)
     def pipeline():
         x = torch_python_function(function=lambda: torch.full((3,), 7))
-        assert torch_python_function(x, function=lambda x: calls.append(x.tolist()), num_outputs=0, preserve=True) == ()
+        assert torch_python_function(x, function=lambda x: calls.append(x.tolist()), num_outputs=0, preserve=True) == []
         return x
 
     pipe = pipeline(exec_pipelined=False, exec_async=False)

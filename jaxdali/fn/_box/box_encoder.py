@@ -101,7 +101,7 @@ def box_encoder(
     device: Literal["cpu", "gpu"] | None = None,
     name: str | None = None,
     **hints: Unpack[Hints],
-) -> tuple[DataNode, DataNode]:
+) -> list[DataNode]:
     """Assigns boxes to the anchors of a detector, as SSD (Liu et al., 2016) does.
 
     An anchor gets the box it overlaps most, if the intersection is more than `criteria` of the union; and each box the anchor that it

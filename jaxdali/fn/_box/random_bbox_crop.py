@@ -292,7 +292,7 @@ def random_bbox_crop(
     device: Literal["cpu"] | None = None,
     name: str | None = None,
     **hints: Unpack[SeededHints],
-) -> tuple[DataNode, ...]:
+) -> list[DataNode]:
     """Draws a window of each image that overlaps the boxes on it enough, and gives the boxes as they lie in the window.
 
     Windows are drawn in turn, until one suits: it has the aspect ratio, its metric with the boxes is at least the threshold, and at

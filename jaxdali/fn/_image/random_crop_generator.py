@@ -57,7 +57,7 @@ def random_crop_generator(
     device: Literal["cpu"] | None = None,
     name: str | None = None,
     **hints: Unpack[SeededHints],
-) -> tuple[DataNode, DataNode]:
+) -> list[DataNode]:
     """Draws windows as `random_resized_crop` and `decoders.image_random_crop` do, for `slice` or a `resize` of a region.
 
     Differs from DALI: a seed gives other numbers; at least one attempt is made.

@@ -368,7 +368,7 @@ def resize(
         not change the scale.
 
     Returns:
-      A DataNode with the input's layout; with `save_attrs`, a tuple of it and the extents. The shape is static when it is the
+      A DataNode with the input's layout; with `save_attrs`, a list of it and the extents. The shape is static when it is the
       same for every sample, e.g. with a constant `size` and a known number of channels.
 
     Raises:

@@ -67,7 +67,7 @@ def external_source(
     prefetch_queue_depth: int | None = None,
     batch_info: bool | None = None,
     **hints: Unpack[Hints],
-) -> DataNode | tuple[DataNode, ...]:
+) -> DataNode | list[DataNode]:
     """Data from Python: from a callable or an iterable, or fed with `Pipeline.feed_input`.
 
     Data are NumPy or JAX arrays, or anything with ``__array__`` or DLPack that lies in host memory. A batch is an array with a batch
@@ -93,7 +93,7 @@ def external_source(
       source: what to ask for data; without it, they are fed. A callable takes no argument, or one: with ``batch=True`` the number
         of the batch in the epoch, with ``batch=False`` a `types.SampleInfo`; it ends the epoch by raising StopIteration, and is asked
         again for the next epoch. An iterable or a generator function gives one item after another.
-      num_outputs: how many values the source returns at once, as a tuple, or an array of so many rows; the result is then a tuple of
+      num_outputs: how many values the source returns at once, as a tuple, or an array of so many rows; the result is then a list of
         DataNodes, even for 1. Without a source: so many nodes, each to be fed on its own.
       cycle: for iterables: None, False, "no": they end once; True, "quiet": they start again by themselves; "raise": StopIteration
         ends each round.
@@ -119,7 +119,7 @@ def external_source(
       batch_info: pass a `types.BatchInfo` to a callable that makes batches, not the number alone.
 
     Returns:
-      A DataNode, or a tuple of them.
+      A DataNode, or a list of them.
 
     Raises:
       TypeError, ValueError: a source or an argument of the wrong kind.
@@ -171,6 +171,6 @@ def external_source(
     if source is None and num_outputs is not None:
         each = zip(dtypes, ndims, shapes, layouts)
         ops = [dataclasses.replace(op, outputs=None, dtypes=(d,), ndims=(n,), shapes=(s,), layouts=(x,)) for d, n, s, x in each]
-        return tuple(add(op, device=device) for op in ops)
+        return [add(op, device=device) for op in ops]
     result = add(op, device=device, name=name)
-    return (result,) if num_outputs == 1 and isinstance(result, DataNode) else result
+    return [result] if num_outputs == 1 and isinstance(result, DataNode) else result

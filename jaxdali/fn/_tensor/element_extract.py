@@ -27,7 +27,7 @@ def element_extract(
     device: Literal["cpu", "gpu"] | None = None,
     name: str | None = None,
     **hints: Unpack[Hints],
-) -> DataNode | tuple[DataNode, ...]:
+) -> DataNode | list[DataNode]:
     """Takes elements of sequences: ``x[i]`` for each ``i``.
 
     Differs from DALI: the first axis need not be F, and elements may be scalars.
@@ -39,7 +39,7 @@ def element_extract(
       name: of the node; of several, of the first.
 
     Returns:
-      A tensor without the first axis for each number; one by itself, several as a tuple.
+      A tensor without the first axis for each number; one by itself, several as a list.
 
     Raises:
       ArgumentError: no number is given.
@@ -54,4 +54,4 @@ def element_extract(
     elements = []
     for i in places:
         elements.append(add(ElementExtract(axes=(At(i),), new=()), input, device=device, name=None if elements else name))
-    return tuple(elements) if len(elements) > 1 else elements[0]
+    return elements if len(elements) > 1 else elements[0]

@@ -108,7 +108,7 @@ def python_function(
     device: Literal["cpu"] | None = None,
     name: str | None = None,
     **hints: Unpack[Hints],
-) -> DataNode | tuple[DataNode, ...]:
+) -> DataNode | list[DataNode]:
     """Calls a Python function with NumPy arrays, on the host, for each batch. It is called even if nobody needs its outputs.
 
     In a program of its own before and behind it the pipeline is compiled as without it; functions of JAX belong into `jax_function`, which
@@ -125,7 +125,7 @@ def python_function(
       device: "cpu" or None.
 
     Returns:
-      A host value per output: several as a tuple, none as an empty one.
+      A host value per output: several as a list, none as an empty one.
 
     Raises:
       OperatorError: the function raised, or returned something else; the batch fails.

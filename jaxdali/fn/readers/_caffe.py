@@ -76,7 +76,7 @@ def caffe(
     device: Literal["cpu"] | None = None,
     name: str | None = None,
     **hints: Unpack[LmdbHints],
-) -> DataNode | tuple[DataNode, ...]:
+) -> DataNode | list[DataNode]:
     """Reads images and labels from Caffe's LMDB databases.
 
     Args:

@@ -129,7 +129,7 @@ def caffe2(
     device: Literal["cpu"] | None = None,
     name: str | None = None,
     **hints: Unpack[LmdbHints],
-) -> DataNode | tuple[DataNode, ...]:
+) -> DataNode | list[DataNode]:
     """Reads images, labels and other tensors from Caffe2's LMDB databases.
 
     Args:
@@ -201,4 +201,4 @@ def caffe2(
     if op.label_type in (LabelType.SPARSE, LabelType.WEIGHTED):
         first, behind = int(image_available), int(image_available) + (1 if op.label_type == LabelType.SPARSE else 2)
         outputs[first:behind] = [add(DenseLabels(num_labels=num_labels), *outputs[first:behind])]
-    return tuple(outputs) if len(outputs) > 1 else outputs[0]
+    return outputs if len(outputs) > 1 else outputs[0]

@@ -224,7 +224,7 @@ def coco(
     device: Literal["cpu"] | None = None,
     name: str | None = None,
     **hints: Unpack[COCOHints],
-) -> tuple[DataNode, ...]:
+) -> list[DataNode]:
     """Reads images with boxes, classes and polygons from COCO data sets.
 
     Args:

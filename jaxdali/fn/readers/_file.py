@@ -156,7 +156,7 @@ def file(
     device: Literal["cpu"] | None = None,
     name: str | None = None,
     **hints: Unpack[FileHints],
-) -> tuple[DataNode, DataNode]:
+) -> list[DataNode]:
     """Reads whole files, each with a label.
 
     The files are those in the sub-directories of `file_root` (one class per sub-directory), those named in `file_list`, or

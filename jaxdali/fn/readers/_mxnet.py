@@ -92,7 +92,7 @@ def mxnet(
     device: Literal["cpu"] | None = None,
     name: str | None = None,
     **hints: Unpack[MXNetHints],
-) -> tuple[DataNode, DataNode]:
+) -> list[DataNode]:
     """Reads images and labels from MXNet's RecordIO files.
 
     Args:

@@ -226,7 +226,7 @@ def nemo_asr(
     device: Literal["cpu"] | None = None,
     name: str | None = None,
     **hints: Unpack[NemoASRHints],
-) -> DataNode | tuple[DataNode, ...]:
+) -> DataNode | list[DataNode]:
     """Reads speech and its transcripts, as NeMo's manifests list them. Audio files are decoded by libsndfile (package soundfile).
 
     A manifest has JSON objects one after another: ``audio_filepath``, and perhaps ``text``, ``offset`` and ``duration`` in seconds.

@@ -289,7 +289,7 @@ def parquet(
     device: Literal["cpu"] | None = None,
     name: str | None = None,
     **hints: Unpack[ReaderHints],
-) -> DataNode | tuple[DataNode, ...]:
+) -> DataNode | list[DataNode]:
     """Reads columns of Parquet or Arrow files, also those that Hugging Face's ``datasets`` write. Beyond DALI.
 
     A row is read with its row group, which is decoded once and kept while there is room, 512 MB for each list of files; a

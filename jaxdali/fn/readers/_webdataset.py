@@ -140,7 +140,7 @@ def webdataset(
     device: Literal["cpu"] | None = None,
     name: str | None = None,
     **hints: Unpack[WebDatasetHints],
-) -> DataNode | tuple[DataNode, ...]:
+) -> DataNode | list[DataNode]:
     """Reads members of tar archives in WebDataset's form.
 
     A sample is the members one after another whose paths are equal up to the first dot of the file's name; the rest is the extension.

@@ -187,7 +187,7 @@ def zip(
     device: Literal["cpu"] | None = None,
     name: str | None = None,
     **hints: Unpack[ReaderHints],
-) -> tuple[DataNode, DataNode]:
+) -> list[DataNode]:
     """Reads the members of ZIP archives, each with a label. Beyond DALI.
 
     Args:

@@ -186,7 +186,7 @@ def random_object_bbox(
     device: Literal["cpu"] | None = None,
     name: str | None = None,
     **hints: Unpack[SeededHints],
-) -> DataNode | tuple[DataNode, ...]:
+) -> DataNode | list[DataNode]:
     """Draws an object of a segmentation map: a class, and then one of its blobs, whose bounding box is the result.
 
     A blob is connected along axes, not diagonally. Where there is no object, or by chance (`foreground_prob`), the box is the whole map.

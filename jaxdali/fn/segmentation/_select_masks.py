@@ -76,7 +76,7 @@ def select_masks(
     device: Literal["cpu"] | None = None,
     name: str | None = None,
     **hints: Unpack[Hints],
-) -> tuple[DataNode, DataNode]:
+) -> list[DataNode]:
     """Takes the polygons of some masks, in the order in which the masks are asked for.
 
     Of a mask with several polygons the last is taken, as by DALI.

@@ -39,7 +39,7 @@ def torch_python_function(
     device: Literal["cpu"] | None = None,
     name: str | None = None,
     **hints: Unpack[Hints],
-) -> DataNode | tuple[DataNode, ...]:
+) -> DataNode | list[DataNode]:
     """Calls a Python function with PyTorch tensors, on the host, for each batch. It is called even if nobody needs its outputs.
 
     It is `fn.python_function` with tensors for arrays: see there. Differs from DALI: inputs may be on the accelerator, but the tensors are
@@ -56,7 +56,7 @@ def torch_python_function(
       device: "cpu" or None.
 
     Returns:
-      A host value per output: several as a tuple, none as an empty one.
+      A host value per output: several as a list, none as an empty one.
 
     Raises:
       OperatorError: the function raised, or returned something else; or PyTorch has no such type. The batch fails.

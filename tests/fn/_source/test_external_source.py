@@ -171,7 +171,7 @@ def test_several_outputs():
     @pipeline_def(batch_size=3)
     def define():
         nodes = fn.external_source(lambda: (np.zeros((3, 2, 2)), np.zeros((3, 2))), num_outputs=2, layout=["HW"], ndim=[2, 1])
-        assert isinstance(nodes, tuple)
+        assert isinstance(nodes, list)
         return nodes
 
     x, y = define().run()

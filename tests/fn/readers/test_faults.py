@@ -51,7 +51,7 @@ def test_a_missing_file_is_one_error_that_names_it_once(name, arguments, what):
     @pipeline_def(batch_size=1, num_threads=1)
     def pipeline():
         found = getattr(fn.readers, name)(**arguments)
-        return found if isinstance(found, tuple) else (found,)
+        return tuple(found) if isinstance(found, list) else (found,)
 
     with pytest.raises(jaxdali.OperatorError) as e:
         pipeline().run()

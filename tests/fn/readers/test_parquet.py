@@ -17,7 +17,7 @@ def read(n, columns, path, **kwargs):
     @pipeline_def(batch_size=n, num_threads=2)
     def pipeline():
         nodes = fn.readers.parquet(path=path, columns=columns, **kwargs)
-        return nodes if isinstance(nodes, tuple) else (nodes,)
+        return tuple(nodes) if isinstance(nodes, list) else (nodes,)
 
     with contextlib.closing(pipeline()) as pipe:
         return [[np.asarray(x) for x in output] for output in pipe.run()]

@@ -19,7 +19,7 @@ N = 1200
 def drawn(labels=MAP, **arguments):
     def define(x):
         out = fn.segmentation.random_object_bbox(x, format="box", **arguments)
-        return out if isinstance(out, tuple) else (out,)
+        return tuple(out) if isinstance(out, list) else (out,)
 
     boxes, *classes = (x.as_array() for x in run(define, [labels] * N))
     assert boxes.dtype == np.int32
