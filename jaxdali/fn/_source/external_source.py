@@ -112,7 +112,9 @@ def external_source(
       batch: True: the source makes whole batches; False: samples. None is True, with `parallel` False.
       repeat_last: fed data: use the last batch again when there is no new one.
       parallel: call the source in the background: a callable that makes samples (``batch=False``) of an index in as many threads as
-        the pipeline's `py_num_workers` says, at the same time; any other source in one.
+        the pipeline's `py_num_workers` says, at the same time; any other source in one. As in DALI each of several workers has its own
+        copy of a callable object (`copy.deepcopy`), made when the first batch is. Functions, objects that can't be copied, and objects
+        with get_state and set_state are shared; their first call of an epoch runs alone, after all calls of the epoch before.
       no_copy: keep the data that are fed by reference until their batch is read, instead of copying them at once. They must
         not change meanwhile.
       prefetch_queue_depth: no effect (the pipeline's depth decides), accepted as a hint of DALI's.

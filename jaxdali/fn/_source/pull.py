@@ -23,7 +23,7 @@ class Pull:
     """
 
     def __init__(self, feeder: Any, arguments: int | None, cycle: str):
-        self._feeder = feeder
+        self.feeder = feeder
         self._arguments = arguments
         self._cycle = cycle
         self._iterator: Any = None
@@ -59,9 +59,9 @@ class Pull:
 
     def seek(self, state: dict[str, Any] | None) -> bool:
         """Takes the source where it was in this state. False: that can't be done."""
-        fresh = not inspect.isgenerator(self._feeder)
+        fresh = not inspect.isgenerator(self.feeder)
         if self._arguments is None:
-            own = self._iterator is not None and self._iterator is self._feeder  # its items come once: none that was looked at may be lost
+            own = self._iterator is not None and self._iterator is self.feeder  # its items come once: none that was looked at may be lost
             if fresh and not own:
                 self.restart()
                 if state is not None and state["ended"]:
@@ -72,7 +72,7 @@ class Pull:
         if state is not None and "source" in state:
             target = self._stateful()
             if target is None:
-                raise RuntimeError(f"{NAME}: the checkpoint has a state of the source, but {type(self._feeder).__name__} has no set_state")
+                raise RuntimeError(f"{NAME}: the checkpoint has a state of the source, but {type(self.feeder).__name__} has no set_state")
             target.set_state(_decoded(state["source"]))
             self._kept.clear()
             return True
@@ -80,7 +80,7 @@ class Pull:
 
     def _stateful(self) -> Any:
         """The object with get_state and set_state: the source, the one whose method it is, or the iterator over it."""
-        source = self._feeder
+        source = self.feeder
         for x in (source, source.__self__ if inspect.ismethod(source) else None, self._iterator):
             if callable(getattr(x, "get_state", None)) and callable(getattr(x, "set_state", None)):
                 return x
@@ -97,7 +97,7 @@ class Pull:
             if self._arguments != 1 or for_argument == argument:  # the others have their own order
                 return item
         if self._arguments is not None:
-            return self._feeder(argument) if self._arguments else self._feeder()
+            return self.feeder(argument) if self._arguments else self.feeder()
         if self._iterator is None:
             self._iterator = self._fresh()
         try:
@@ -115,7 +115,7 @@ class Pull:
         return item
 
     def _fresh(self) -> Any:
-        source = self._feeder
+        source = self.feeder
         return iter(source() if inspect.isgeneratorfunction(unwrapped(source)) else source)
 
 

@@ -1,5 +1,6 @@
 """In which threads and under which settings sources run, how far ahead; what ends, and what is said, when they don't return."""
 
+import functools
 import gc
 import logging
 import os
@@ -8,6 +9,7 @@ import sqlite3
 import subprocess
 import sys
 import threading
+import time
 
 import jax
 import jax.numpy as jnp
@@ -16,7 +18,7 @@ import pytest
 
 from jaxdali import Pipeline, fn, pipeline_def
 from jaxdali._run import ending
-from jaxdali.plugin.jax import DALIGenericIterator
+from jaxdali.plugin.jax import DALIGenericIterator, data_iterator
 
 
 def pipeline(*args, batch_size=2, depth=2, **kwargs):
@@ -145,6 +147,71 @@ def test_py_num_workers_call_a_source_of_samples_at_the_same_time(number):
     pipe = pipeline_def(lambda: fn.external_source(source, batch=False, parallel=True))(batch_size=4, py_num_workers=number)
     assert [pipe.run()[0].as_array().tolist() for _ in range(2)] == [[0, 1, 2, 3], [4, 5, 6, 7]]
     pipe.close()
+
+
+class Permutes:
+    """Shuffles anew when the epoch changes, as the callable of DALI's tutorial on parallel sources does."""
+
+    def __init__(self, samples=23, batch_size=4, pause=0.0005):
+        self.samples, self.batches, self.pause = samples, samples // batch_size, pause
+        self.epoch, self.order = None, np.arange(samples)
+
+    def __call__(self, info):
+        if info.iteration >= self.batches:
+            raise StopIteration
+        if self.epoch != info.epoch_idx:
+            self.epoch = info.epoch_idx
+            time.sleep(self.pause)  # another thread would take the old order here
+            self.order = np.random.default_rng(self.epoch).permutation(self.samples)
+        return np.int32(self.order[info.idx_in_epoch])
+
+
+class Locked(Permutes):
+    """The same, and can't be copied."""
+
+    def __init__(self):
+        super().__init__()
+        self.lock = threading.Lock()
+
+
+class OnlyAMethod(Permutes):
+    __call__ = None
+
+    def sample(self, info):
+        return Permutes.__call__(self, info)
+
+
+_SHARED = Permutes()
+
+
+def function(info):
+    return _SHARED(info)
+
+
+@pytest.mark.parametrize("source", [Permutes(), Locked(), OnlyAMethod().sample, functools.partial(Permutes()), function])
+def test_workers_and_a_source_with_state(source):
+    pipe = pipeline_def(lambda: fn.external_source(source, batch=False, parallel=True))(batch_size=4, num_threads=1, py_num_workers=4)
+    for epoch in range(12):
+        got = [pipe.run()[0].as_array().tolist() for _ in range(5)]
+        assert np.ravel(got).tolist() == np.random.default_rng(epoch).permutation(23)[:20].tolist(), epoch
+        with pytest.raises(StopIteration):
+            pipe.run()
+        pipe.reset()
+    pipe.close()
+
+
+@pytest.mark.filterwarnings("ignore:size is given")
+def test_workers_call_each_shard_its_own_source():
+    """A definition that makes a callable of its shard makes one for each shard."""
+
+    @data_iterator(output_map=["x"], devices=jax.devices()[:2], size=32)
+    def iterator(num_shards=1, shard_id=0):
+        return fn.external_source(lambda info: np.int32([100 * shard_id + info.idx_in_epoch]), batch=False, parallel=True)
+
+    with iterator(batch_size=8, py_num_workers=3) as it:
+        first = np.arange(4)
+        for i in range(2):
+            np.testing.assert_array_equal(np.ravel(next(it)["x"]), [*(first + 4 * i), *(first + 4 * i + 100)])
 
 
 class StartsAgain:
@@ -321,7 +388,7 @@ FORK = """
 import os, sys, warnings
 import numpy as np
 from jaxdali import fn, pipeline_def
-from jaxdali.plugin.jax import DALIGenericIterator
+from jaxdali.plugin.jax import DALIGenericIterator, data_iterator
 
 warnings.simplefilter("ignore")
 pipe = pipeline_def(lambda: fn.external_source(lambda: np.zeros(2)))(batch_size=2)
