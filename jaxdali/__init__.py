@@ -10,6 +10,10 @@ from . import tensors as tensors
 from . import tfrecord as tfrecord
 from . import types as types
 from ._core import names as _names
+from ._core.errors import ArgumentError as ArgumentError
+from ._core.errors import ArgumentTypeError as ArgumentTypeError
+from ._core.errors import DifferentShapes as DifferentShapes
+from ._core.errors import InputTypeError as InputTypeError
 from ._core.errors import OperatorError as OperatorError
 from ._core.errors import SampleError as SampleError
 from ._core.graph import DataNode as DataNode

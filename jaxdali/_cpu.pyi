@@ -32,7 +32,7 @@ class Status(enum.IntEnum):
     """the decoded size differs from the size in the header"""
 
     OUT_OF_BOUNDS = 7
-    """the window reaches outside the image"""
+    """the window reaches outside the input"""
 
     TOO_LARGE = 8
     """the image is too large"""
@@ -48,6 +48,18 @@ class Status(enum.IntEnum):
 
     REFUSED = 12
     """the GPU's decoder refused the data"""
+
+    ARGUMENT = 13
+    """an argument is wrong"""
+
+    INPUT = 14
+    """the operator does not take such an input"""
+
+    OUT_OF_RANGE = 15
+    """an index is out of range"""
+
+    RECORD = 16
+    """the record can't be read"""
 
 class Format(enum.IntEnum):
     """of an encoded image"""

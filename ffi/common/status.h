@@ -16,12 +16,16 @@ namespace jaxdali {
   X(kUnsupported, 4, "the image uses a feature that is not supported")        \
   X(kEmpty, 5, "the sample is empty (0 bytes)")                               \
   X(kSizeMismatch, 6, "the decoded size differs from the size in the header") \
-  X(kOutOfBounds, 7, "the window reaches outside the image")                  \
+  X(kOutOfBounds, 7, "the window reaches outside the input")                  \
   X(kTooLarge, 8, "the image is too large")                                   \
   X(kReadError, 9, "the file can't be read")                                  \
   X(kOutOfMemory, 10, "out of memory")                                        \
   X(kInternal, 11, "internal error")                                          \
-  X(kRefused, 12, "the GPU's decoder refused the data")
+  X(kRefused, 12, "the GPU's decoder refused the data")                       \
+  X(kArgument, 13, "an argument is wrong")                                    \
+  X(kInput, 14, "the operator does not take such an input")                   \
+  X(kOutOfRange, 15, "an index is out of range")                              \
+  X(kRecord, 16, "the record can't be read")
 
 enum Status : int32_t {
 #define JAXDALI_STATUS_ENUM(name, code, text) name = code,

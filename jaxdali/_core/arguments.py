@@ -196,7 +196,7 @@ class Values:
             good = np.isin(x, kind.members) if kind.members else a.range.holds(x)
             expected = kind.one if kind.members else str(a.range) or "finite"
             for i in np.flatnonzero(~good.all(axis=1) & ctx.present):
-                ctx.fail(int(i), Status.UNSUPPORTED, f"argument {name} must be {expected}, got {x[i].tolist() if a.many else x[i, 0]}")
+                ctx.fail(int(i), Status.ARGUMENT, f"argument {name} must be {expected}, got {x[i].tolist() if a.many else x[i, 0]}")
             x = np.where(good, x, kind.members[0] if kind.members else a.range.inside)
         x = x.astype(kind.dtype or np.float64, copy=False)
         return x if a.many else x[:, 0]

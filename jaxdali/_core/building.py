@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import itertools
-import os
 import re
 import sys
 import threading
@@ -15,11 +14,11 @@ import warnings
 from typing import Any
 
 from . import calls
+from .errors import in_package
 from .graph import Branch, DataNode, Node, check_reach
 from .language import language
 from .operator import Operator
 
-_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _local = threading.local()
 _numbers = itertools.count()  # of all nodes that are made: their order
 
@@ -72,11 +71,6 @@ def _is_ours(frame: types.FrameType) -> bool:
     """Whether it runs this package's code, or autograph's; the `__init__` of a dataclass is in no file."""
     file, package = frame.f_code.co_filename, frame.f_globals.get("__name__", "").partition(".")[0]
     return package == "malt" or (file == "<string>" and package == __name__.partition(".")[0]) or in_package(file)
-
-
-def in_package(file: str) -> bool:
-    """Whether a source file is this package's."""
-    return os.path.abspath(file).startswith(_PACKAGE)
 
 
 def _add_line(e: Exception):

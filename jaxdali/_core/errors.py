@@ -1,15 +1,37 @@
 """The exceptions that jaxdali raises besides Python's own ``ValueError`` and ``TypeError``.
 
-Users catch ``jaxdali.OperatorError`` and ``jaxdali.SampleError``, and the others as the exceptions of Python's that they are.
+Users catch them as ``jaxdali.OperatorError`` and so on, or as the exceptions of Python's that they are.
 """
 
 from __future__ import annotations
+
+import os
 
 
 def about(operator: str, where: str, reason: object) -> str:
     """A message that names the operator and the user's line, once: the reason may have them already."""
     start = f"{operator} (created at {where}): "
     return start + str(reason).removeprefix(start).removeprefix(f"{operator}: ")
+
+
+_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+
+
+def in_package(file: str) -> bool:
+    """Whether a source file is this package's."""
+    return os.path.abspath(file).startswith(_PACKAGE)
+
+
+def says_all(e: BaseException) -> bool:
+    """Whether the text of an exception was written by this package for users, so that the name of its class adds nothing."""
+    if isinstance(e, (ArgumentError, InputTypeError)):
+        return True
+    if type(e) not in (ValueError, TypeError):
+        return False
+    raised_in = e.__traceback__
+    while raised_in is not None and raised_in.tb_next is not None:
+        raised_in = raised_in.tb_next
+    return raised_in is not None and in_package(raised_in.tb_frame.f_code.co_filename)
 
 
 class OperatorError(RuntimeError):
@@ -45,6 +67,31 @@ class SampleError(OperatorError):
         self.code = code
 
 
+class DifferentShapes(OperatorError):
+    """The samples of an output differ in shape, but have to be one array.
+
+    Attributes:
+      shapes: those of the samples, as text.
+      output: number of the output among those of the pipeline; -1: it is none, but the input of a function.
+      key: the name that the iterator's `output_map` gives it; "" where there is none.
+    """
+
+    __module__ = "jaxdali"
+
+    def __init__(self, operator: str, where: str, shapes: str, output: int = -1, key: str = ""):
+        which = "this value" if output < 0 else f"output {output}" + (f" ({key!r})" if key else "")
+        super().__init__(
+            operator,
+            where,
+            f"the samples of {which} differ in shape ({shapes}), so they can't become one jax.Array; make them uniform: images with "
+            "fn.resize(..., size=...), other arrays with fn.pad(x, axes=[0], shape=[N]), which gives all batches one shape "
+            "(without shape= each batch gets that of its longest sample, and a jitted function compiles for each anew)",
+        )
+        self.shapes = shapes
+        self.output = output
+        self.key = key
+
+
 class ArgumentError(ValueError, RuntimeError):
     """An argument, or a combination of them, that an operator can't work with.
 
@@ -52,13 +99,19 @@ class ArgumentError(ValueError, RuntimeError):
     is built, so that existing code that catches that keeps working.
     """
 
+    __module__ = "jaxdali"
+
 
 class ArgumentTypeError(TypeError, ArgumentError):
     """An argument of a wrong type, or one that is missing: a TypeError as in Python, and whatever DALI raises for it."""
 
+    __module__ = "jaxdali"
+
 
 class InputTypeError(TypeError, RuntimeError):
     """Inputs of types that an operator does not take: a TypeError as in Python, a RuntimeError as in DALI."""
+
+    __module__ = "jaxdali"
 
 
 class TooFewError(ValueError, IndexError):

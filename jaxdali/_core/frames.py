@@ -127,7 +127,7 @@ class Frames(Operator):
                 differ = (v.shapes[:, 0] != counts) & (True if described[i].is_input else v.shapes[:, 0] != 1)
                 for k in np.flatnonzero(differ & ctx.present):
                     reason = _numbers_differ(described[i], v.shapes[k, 0], described[first], counts[k])
-                    ctx.fail(int(k), Status.UNSUPPORTED, reason)
+                    ctx.fail(int(k), Status.INPUT, reason)
         known = values[first].spec.extent(0)
         most = int(counts[ctx.present].max(initial=1))
         K = (1 << (most - 1).bit_length() if known is None else known) or 1  # few programs are compiled

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 
 from .calls import Call
-from .errors import ArgumentError, InputTypeError, OperatorError
+from .errors import OperatorError, says_all
 from .expressions import Expression
 from .operator import HostOperator, Operator, ProgramOperator, SourceOperator
 
@@ -85,8 +85,7 @@ class Node:
 
     def failure(self, e: Exception) -> OperatorError:
         """The error for what an operator, or a function of the user's, raised while it ran."""
-        ours = isinstance(e, (ArgumentError, InputTypeError))  # of which the text says all
-        return self.error(str(e) if ours else f"{type(e).__name__}: {e}")
+        return self.error(str(e) if says_all(e) else f"{type(e).__name__}: {e}")
 
 
 class DataNode(Expression):
@@ -251,12 +250,22 @@ def check_same_structure(graphs: Sequence[Graph]):
             if not same or (not isinstance(a.op, SourceOperator) and a.op.key != b.op.key):
                 raise b.error(
                     f"the pipeline definition gives another graph for shard {shard} than for shard 0 "
-                    f"({a.op.name} created at {a.where}): {a.op} != {b.op}"
+                    f"({a.op.name} created at {a.where}): {_differences(a, b)}"
                 )
         raise ValueError(
             f"the pipeline definition gives {len(g.nodes)} operators for shard {shard}, {len(graphs[0].nodes)} for shard 0, "
             "or connects them differently"
         )
+
+
+def _differences(a: Node, b: Node) -> str:
+    """In which arguments of the user's calls two nodes of one place differ, for a message."""
+    if a.call is None or b.call is None or a.call.function != b.call.function:
+        return f"{a.op.name} there is {b.op.name} here" if a.op.name != b.op.name else "their inputs or arguments differ"
+    there, here = a.call.arguments, b.call.arguments
+    plain = [n for n in here if not any(isinstance(arguments.get(n), DataNode) for arguments in (there, here))]
+    found = [f"{n} is {there.get(n)!r:.80} there, {here[n]!r:.80} here" for n in plain if repr(there.get(n)) != repr(here[n])]
+    return "; ".join(found) or "their inputs or arguments differ"
 
 
 def _stage(node: Node) -> str:

@@ -123,7 +123,7 @@ class ContainerRecords(Records):
             for first, batch in batches:
                 batch.fill(data, offsets, first, ctx.pool)
                 for i, why in batch.errors():
-                    ctx.fail(first + i, Status.READ_ERROR, why)
+                    ctx.fail(first + i, Status.RECORD, why)
         return tuple(outputs)
 
 

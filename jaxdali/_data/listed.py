@@ -114,7 +114,7 @@ class Records:
         specs = parts[0][0].specs
         for k, row in enumerate(rows):
             if isinstance(row, str):
-                ctx.fail(k, Status.READ_ERROR, row)
+                ctx.fail(k, Status.RECORD, row)
                 rows[k] = [np.zeros(s.shape or (0,) * s.ndim, s.dtype) for s in specs]
         return tuple(np.stack(column) if s.shape is not None else list(column) for s, column in zip(specs, zip(*rows), strict=True))
 

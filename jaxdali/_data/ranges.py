@@ -98,7 +98,7 @@ class Ranges:
         first = 0
         for ranges, index in parts:
             for k, reason in ranges.read_to(index, packed, first, ctx.pool).items():
-                ctx.fail(first + k, Status.READ_ERROR, reason)
+                ctx.fail(first + k, Status.RECORD, reason)
             first += len(index)
         return packed
 

@@ -187,6 +187,7 @@ def lease(
     x64: bool | None = None,
     finish: Sequence[Finish] | None = None,
     listed: Collection[int] = (),
+    names: Sequence[str] = (),
 ) -> Lease:
     """Takes pipelines over from their user, and makes what runs them; or from the iterator before, with what ran them then.
 
@@ -196,7 +197,7 @@ def lease(
       key: the caller's class and all its arguments on which what it makes depends: an iterator that differs in them can't go on.
       sharding: of the outputs, in their order; those beyond lie as the first. For one place.
       stacked, padded, reader, x64: see `Executor`.
-      finish: for each place, what makes of the plan and its arrays what the iterator gives; listed: see `Executor`.
+      finish: for each place, what makes of the plan and its arrays what the iterator gives; listed, names: see `Executor`.
 
     Raises:
       ValueError: the pipelines differ in batch_size or enable_checkpointing.
@@ -237,6 +238,7 @@ def lease(
                 x64=x64,
                 finish=f,
                 listed=listed,
+                names=names,
             )
             executors.append(executor)
             for i, p in enumerate(group):

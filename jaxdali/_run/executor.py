@@ -12,10 +12,10 @@ import jax
 from jax.sharding import Sharding
 
 from .._core import ffi as _ffi
-from .._core.errors import OperatorError
+from .._core.errors import DifferentShapes, OperatorError
 from .._core.graph import Graph, check_same_structure
 from .._core.operator import EagerOperator, NativeOperator, SourceOperator
-from .._core.ragged import Packed
+from .._core.ragged import DeviceSamples, Packed
 from .._core.settings import own_settings
 from .._core.values import Value
 from .._data.source import SampleIds, Source
@@ -23,7 +23,7 @@ from . import repair
 from .launch import Launcher
 from .meter import Statistics, cache_rows, storage_rows
 from .outputs import Outputs
-from .plan import Plan
+from .plan import Plan, Ref
 from .reading import Reader
 from .sharding import Shards
 from .tuning import Tuner
@@ -57,6 +57,7 @@ class Executor:
       finish: of `as_arrays`, makes another framework's values of a batch's arrays, in the thread that checks it. What it raises is
         that batch's error.
       listed: numbers of the outputs that it gets as their samples, which may differ in shape; of one graph without a sharding.
+      names: what an iterator calls the outputs, for messages.
 
     Attributes:
       graph: that of the first shard.
@@ -85,6 +86,7 @@ class Executor:
         tuned: Collection[str] = (),
         finish: Finish | None = None,
         listed: Collection[int] = (),
+        names: Sequence[str] = (),
         sources: Mapping[int, Source] | None = None,
         setups: Sequence[Callable[[], None]] = (),
     ):
@@ -95,6 +97,7 @@ class Executor:
         self.B = batch_size
         self._finish: Finish = finish or (lambda plan, arrays: arrays)
         self._listed = frozenset(listed)
+        self._names = tuple(names)
         if sharding is None or isinstance(sharding, Sharding):
             sharding = [sharding] * len(self.graph.outputs)
         self._shardings = tuple(sharding)
@@ -218,16 +221,23 @@ class Executor:
         """The outputs in their final form."""
         plan = self.plan
         if self.place.as_arrays:
-            arrays = tuple(
-                self._outputs.samples(r, plan.maker(r), work) if i in self._listed else self._outputs.array(r, plan.maker(r), s, work)
-                for i, (r, s) in enumerate(zip(plan.outputs, self._shardings, strict=True))
-            )
+            arrays = tuple(self._array(i, r, s, work) for i, (r, s) in enumerate(zip(plan.outputs, self._shardings, strict=True)))
             self._count(arrays)
             return Batch(self._finish(plan, arrays), work.after, ids, (), [*work.unread, *work.replaced])
         names = tuple([work.source_of(x.node, i) for i in range(self.B)] for x in self.graph.outputs)
         values = tuple(self._outputs.value(r, work) for r in plan.outputs)
         self._count(values)
         return Batch(values, work.after, ids, names, [*work.unread, *work.replaced])
+
+    def _array(self, i: int, ref: Ref, sharding: Sharding | None, work: Work) -> jax.Array | DeviceSamples:
+        """Output `i` of an iterator."""
+        step = self.plan.maker(ref)
+        if i in self._listed:
+            return self._outputs.samples(ref, step, work)
+        try:
+            return self._outputs.array(ref, step, sharding, work)
+        except DifferentShapes as e:
+            raise DifferentShapes(e.operator, e.where, e.shapes, i, self._names[i] if i < len(self._names) else "") from None
 
     def _count(self, outputs: Sequence[Any]):
         if self.place.meter.enabled:

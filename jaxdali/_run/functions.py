@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 
 from .._core.context import HostContext
-from .._core.errors import OperatorError
+from .._core.errors import DifferentShapes, OperatorError
 from .._core.operator import EagerOperator, SampleOperator
 from .._core.ragged import Packed, pack
 from .._core.values import Spec, Value
-from .outputs import DifferentShapes, Outputs
+from .outputs import Outputs
 from .plan import Plan, Ref, Step
 from .work import EagerArrays, Work
 from .workplace import Workplace

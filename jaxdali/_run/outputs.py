@@ -9,27 +9,13 @@ import jax
 import numpy as np
 from jax.sharding import Sharding
 
-from .._core.errors import OperatorError
-from .._core.graph import Node
+from .._core.errors import DifferentShapes
 from .._core.ragged import ALIGNMENT, DeviceSamples, Packed, Ragged, is_on_accelerator, plan_offsets
 from .._core.values import Value, narrow
 from .plan import Ref, Step
 from .sharding import Shards, assemble, cpu_device
 from .work import EagerArrays, Work
 from .workplace import Workplace
-
-
-class DifferentShapes(OperatorError):
-    """Samples that should be one array and can't; `shapes` describes theirs."""
-
-    def __init__(self, node: Node, shapes: str):
-        super().__init__(
-            node.op.name,
-            node.where,
-            f"the samples of this output differ in shape ({shapes}), so they can't become one jax.Array; "
-            "make them uniform, e.g. images with fn.resize(..., size=...), other arrays with fn.pad",
-        )
-        self.shapes = shapes
 
 
 class Outputs:
@@ -142,7 +128,7 @@ class Outputs:
         rows = [range(s * B, (s + 1) * B) if here is None else (s * B + here[s]).tolist() for s in range(S)]
         there = value.shapes[[i for r in rows for i in r]]
         if (there != there[:1]).any():
-            raise DifferentShapes(step.node, _describe(there))
+            raise DifferentShapes(step.op.name, step.node.where, _describe(there))
         if isinstance(value.data, np.ndarray):
             return [self._copy(value.data[r.start : r.stop] if isinstance(r, range) else value.data[r], dtype) for r in rows]
         if len(there):

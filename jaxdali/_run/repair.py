@@ -118,6 +118,4 @@ def _over(old: jax.Array, new: jax.Array, chosen: jax.Array) -> jax.Array:
 def sample_error(step: Step, work: Work, i: int, code: int, reason: str) -> SampleError:
     """The error for a sample that failed in a step."""
     text, path = _ffi.STATUS.get(code, f"status {code}"), work.path_of(step.node, i)
-    reason = reason.removeprefix(f"{path}: ")
-    reason = f"{text}: {reason}" if reason and reason != text else text
-    return SampleError(step.op.name, step.node.where, path or f"sample {i}", reason, code)
+    return SampleError(step.op.name, step.node.where, path or f"sample {i}", reason.removeprefix(f"{path}: ") or text, code)

@@ -46,7 +46,7 @@ class Bounded(Window):
             outside = np.any((start < 0) | (start + extent > shapes), axis=1)
             for i in np.flatnonzero(outside & ctx.present):
                 window = [f"{a} ... {a + n}" for a, n in zip(start[i].tolist(), extent[i].tolist(), strict=True)]
-                reason = f"it is {', '.join(window)}, of a sample of shape {tuple(shapes[i].tolist())}"
+                reason = f"the window {', '.join(window)} reaches outside the sample, of shape {tuple(shapes[i].tolist())}"
                 ctx.fail(int(i), Status.OUT_OF_BOUNDS, reason)
             part.start = np.where(outside[:, None], 0, start)
             part.extent = np.where(outside[:, None], np.minimum(extent, shapes), extent)

@@ -160,7 +160,7 @@ def test_what_stays_names_url_and_record(monkeypatch, fault, text, requests):
     quick(monkeypatch)
     Faulty.start(CONTENT, fault=lambda name, number: fault if name == "data/a/01.jpg" else None)
     pipe = reader(storage=jaxdali.Storage(retries=2))
-    with pytest.raises(SampleError, match=rf"(?s)faulty://data/a/01\.jpg: the file can't be read: {text}") as e:
+    with pytest.raises(SampleError, match=rf"(?s)faulty://data/a/01\.jpg: {text}") as e:
         pipe.run()
     assert "a/01.jpg" in str(e.value)
     assert [x[0] for x in taken(pipe, 1)] == NAMES[4:8]  # it goes on with the next batch

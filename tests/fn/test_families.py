@@ -110,7 +110,7 @@ def test_slice_pad_and_errors():
     (got,) = images(lambda x: fn.pad(fn.slice(x, start=(2, 3), end=(10, 9), axes=(0, 1)), axis_names="HW", align=16, fill_value=7), RAGGED)
     for g, x in zip(got, RAGGED, strict=True):
         np.testing.assert_array_equal(g, np.pad(x[2:10, 3:9], ((0, 8), (0, 10), (0, 0)), constant_values=7))
-    with pytest.raises(jaxdali.SampleError, match=r"reaches outside the image: it is .*, of a sample of shape"):
+    with pytest.raises(jaxdali.SampleError, match=r"the window .* reaches outside the sample, of shape"):
         images(lambda x: fn.crop(x, crop=(20, 20)), RAGGED)
     with pytest.raises(ValueError, match="output_layout must have the axes"):
         images(lambda x: fn.crop_mirror_normalize(x, output_layout="FCHW"), RAGGED)

@@ -49,9 +49,7 @@ class BoxEncoder(HostOperator):
         for i in np.flatnonzero(ctx.present).tolist():
             b, label = boxes.sample(i), labels.sample(i).reshape(-1)
             if b.shape[1] != 4 or len(b) != len(label):
-                ctx.fail(
-                    i, Status.UNSUPPORTED, f"each box must have 4 coordinates and a label, got boxes {b.shape} and {len(label)} labels"
-                )
+                ctx.fail(i, Status.INPUT, f"each box must have 4 coordinates and a label, got boxes {b.shape} and {len(label)} labels")
             elif len(b):
                 anchor, box = self._matches(b, anchors)
                 encoded[i, anchor] = self._offsets(b[box], anchors[anchor]) if self.offset else _centers(b[box])

@@ -109,7 +109,7 @@ class RandomBBoxCrop(HostOperator):
                 if not ((low >= 0) & (low <= high) & (high <= 1 + (1e-6 if extents else 0))).all():
                     wrong = f"boxes must lie in 0 ... 1, their ends behind their starts, got {b.tolist()}"
             if wrong:
-                ctx.fail(i, Status.UNSUPPORTED, wrong)
+                ctx.fail(i, Status.INPUT, wrong)
                 continue
             given = {n: x[i] for n, x in shapes.items()}
             samples[i] = _Sample(low.astype(np.float64), high.astype(np.float64), given.get("crop_shape"), given.get("input_shape"))
@@ -139,9 +139,7 @@ class RandomBBoxCrop(HostOperator):
                 break
         for i, sample in left.items():
             if self.total_num_attempts is None:
-                ctx.fail(
-                    i, Status.UNSUPPORTED, f"no window was found in {_MOST} attempts; pass total_num_attempts to take the best one then"
-                )
+                ctx.fail(i, Status.INPUT, f"no window was found in {_MOST} attempts; pass total_num_attempts to take the best one then")
             elif not self.quiet:
                 _log.warning("random_bbox_crop: no window was found in %d attempts, the best one is used (%s)", limit, sample.best)
 

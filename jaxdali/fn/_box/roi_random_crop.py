@@ -69,7 +69,7 @@ class RoiRandomCrop(HostOperator):
             for i in np.flatnonzero(wrong.any(axis=1) & ctx.present):
                 d = int(wrong[i].argmax())
                 what = f"the region {first[i, d]} ... {last[i, d]} and crop_shape {crop[i, d]}"
-                ctx.fail(int(i), Status.OUT_OF_BOUNDS, f"{what} must be inside of the extent {whole[i, d]} of axis {d}")
+                ctx.fail(int(i), Status.OUT_OF_RANGE, f"{what} must be inside of the extent {whole[i, d]} of axis {d}")
             low, high = np.maximum(low, 0), np.minimum(high, whole - crop)
         return (low + (uniforms(ctx, self.seed, axes) * (high - low + 1)).astype(np.int64),)
 

@@ -272,7 +272,10 @@ class ImageHeaders(HostOperator):
         large &= info[:, Info.STATUS] == 0
         info[large, Info.STATUS] = Status.TOO_LARGE
         size = info[:, [Info.WIDTH, Info.HEIGHT]]
-        return {int(i): f"{size[i, 0]} x {size[i, 1]} pixels, max_pixels is {self.max_pixels}" for i in np.flatnonzero(large)}
+        return {
+            int(i): f"the image is too large: {size[i, 0]} x {size[i, 1]} pixels, max_pixels is {self.max_pixels}"
+            for i in np.flatnonzero(large)
+        }
 
     def choose_regions(self, ctx: HostContext, info: np.ndarray, values: Sequence[Value]) -> dict[int, str]:
         """Writes into `info` which region to decode of each image: by default the whole.
@@ -380,7 +383,7 @@ class ImageHeaders(HostOperator):
                 good = next((j for j in others if j not in x.failed and ctx.present[j]), None)
                 if good is None:
                     code, reason = x.failed[i]
-                    ctx.fail(i, code, f"{reason}{'; ' if reason else ''}no good sample of its batch can replace it")
+                    ctx.fail(i, code, f"{reason or _ffi.STATUS[code]}; no good sample of its batch can replace it")
                     continue
                 x.data[i] = x.bytes_of(good)
                 x.info[i] = x.info[good]

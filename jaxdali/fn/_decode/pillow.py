@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from ..._core.ffi import STATUS
 from ..._cpu import Format, Info, Status
 
 _PILLOW_FORMAT = {
@@ -66,7 +67,8 @@ def _decode_or_error(image: tuple[np.ndarray, np.ndarray]) -> np.ndarray | Decod
         return DecodeError(Status.TOO_LARGE, str(e))
     except Exception as e:  # codecs raise anything on damaged data: OSError, SyntaxError, struct.error, ValueError, ...
         truncated = isinstance(e, EOFError) or "truncated" in str(e)
-        return DecodeError(Status.TRUNCATED if truncated else Status.CORRUPT, f"{type(e).__name__}: {e}")
+        code = Status.TRUNCATED if truncated else Status.CORRUPT
+        return DecodeError(code, f"{STATUS[code]}: {type(e).__name__}: {e}")
 
 
 def decode(encoded: np.ndarray, info: np.ndarray) -> np.ndarray:

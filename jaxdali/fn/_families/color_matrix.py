@@ -48,7 +48,7 @@ class ColorMatrix(NativeOperator):
         image = values[0]
         if self.colors > 1:
             for i in np.flatnonzero((image.shapes[:, -1] != self.colors) & ctx.present):
-                ctx.fail(int(i), Status.UNSUPPORTED, f"the input must have {self.colors} channels, got {image.shapes[i, -1]}")
+                ctx.fail(int(i), Status.INPUT, f"the input must have {self.colors} channels, got {image.shapes[i, -1]}")
         matrix = self.matrix(ctx, image.spec, self.arguments(ctx, values)).astype(np.float32)
         return Setup((None if ctx.spec.shape is not None else image.shapes,), {"matrix": matrix})
 

@@ -76,7 +76,7 @@ class Clahe(Equalize):
     def setup(self, ctx: HostContext, *values: Value) -> Setup:
         channels = values[0].shapes[:, 2]
         for i in np.flatnonzero((channels != 1) & (channels != 3) & ctx.present):
-            ctx.fail(int(i), Status.UNSUPPORTED, f"the input must have 1 or 3 channels, got {channels[i]}")
+            ctx.fail(int(i), Status.INPUT, f"the input must have 1 or 3 channels, got {channels[i]}")
         return super().setup(ctx, *values)
 
 

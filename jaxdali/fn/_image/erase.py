@@ -66,7 +66,7 @@ class Erase(HostOperator, ProgramOperator):
             anchor = anchors[i % len(anchors)] if anchors is not None else np.zeros_like(size)
             if len(anchor) != len(size) or len(size) % max(len(axes), 1):
                 reason = f"anchor and shape must have {len(axes)} numbers for each region, got {len(anchor)} and {len(size)}"
-                ctx.fail(i, Status.UNSUPPORTED, reason)
+                ctx.fail(i, Status.ARGUMENT, reason)
                 anchor = size = np.zeros(0)
             # In float32, as DALI.
             extent = dims[axes].astype(np.float32)
@@ -89,7 +89,7 @@ class Erase(HostOperator, ProgramOperator):
             if channels < 0:
                 raise ArgumentError(f"fill_value of several numbers needs a layout with the axis C, got {x.spec.layout!r}")
             for i in np.flatnonzero((x.shapes[:, channels] != fill.shape[1]) & ctx.present):
-                ctx.fail(int(i), Status.UNSUPPORTED, f"fill_value must be 1 number or {x.shapes[i, channels]}, got {fill.shape[1]}")
+                ctx.fail(int(i), Status.ARGUMENT, f"fill_value must be 1 number or {x.shapes[i, channels]}, got {fill.shape[1]}")
         return convert(np, fill, x.spec.dtype)
 
     def run(self, ctx: HostContext, *values: Value) -> tuple[Any, ...]:

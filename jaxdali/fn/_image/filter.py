@@ -65,7 +65,7 @@ class Filter(Stencil):
         if self.mode == "valid":
             for i in np.flatnonzero((window > shapes[:, first : first + axes]).any(axis=1) & ctx.present):
                 sizes = f"the filter is {window[i].tolist()}, the image {shapes[i, first : first + axes].tolist()}"
-                ctx.fail(int(i), Status.UNSUPPORTED, f"in mode 'valid' the filter must not be larger than the image; {sizes}")
+                ctx.fail(int(i), Status.ARGUMENT, f"in mode 'valid' the filter must not be larger than the image; {sizes}")
             shapes[:, first : first + axes] = np.maximum(shapes[:, first : first + axes] - window + 1, 0)
         return self.setup_of(ctx, shapes, self.around(ctx, *values))
 
@@ -73,14 +73,14 @@ class Filter(Stencil):
         _, axes = self.axes(values[0].spec)
         window = values[1].shapes
         for i in np.flatnonzero((window < 1).any(axis=1) & ctx.present):
-            ctx.fail(int(i), Status.UNSUPPORTED, f"the filter must not be empty, got {window[i].tolist()}")
+            ctx.fail(int(i), Status.ARGUMENT, f"the filter must not be empty, got {window[i].tolist()}")
         anchor = self.arguments(ctx, values).vector("anchor", axes, one_for_all=True)
         assert anchor is not None
         anchor = np.where(anchor == -1, window // 2, anchor)
         if self.mode == "valid":
             anchor = np.zeros_like(window)
         for i in np.flatnonzero(((anchor < 0) | (anchor >= window)).any(axis=1) & ctx.present):
-            ctx.fail(int(i), Status.UNSUPPORTED, f"anchor must be inside of the filter {window[i].tolist()}, got {anchor[i].tolist()}")
+            ctx.fail(int(i), Status.ARGUMENT, f"anchor must be inside of the filter {window[i].tolist()}, got {anchor[i].tolist()}")
         if values[1].spec.shape is not None:
             weights = values[1].dense("the filter", ctx.present).reshape(ctx.N, -1)
         else:

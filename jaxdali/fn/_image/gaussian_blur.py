@@ -26,7 +26,7 @@ class GaussianBlur(Separable):
         wrong = ((sigma == 0) & (taps == 0)) | ((taps != 0) & (taps % 2 == 0))
         for i in np.flatnonzero(wrong.any(axis=1) & ctx.present):
             reason = f"got sigma {sigma[i].tolist()} and window_size {taps[i].tolist()}"
-            ctx.fail(int(i), Status.UNSUPPORTED, f"sigma or window_size must be above 0, and window_size odd; {reason}")
+            ctx.fail(int(i), Status.ARGUMENT, f"sigma or window_size must be above 0, and window_size odd; {reason}")
         sigma = np.where(wrong, 1, sigma)
         taps = np.where(wrong, 1, taps)
         taps = np.where(taps == 0, 2 * np.ceil(sigma * 3).astype(np.int64) + 1, taps)

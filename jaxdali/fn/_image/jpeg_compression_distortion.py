@@ -45,7 +45,7 @@ class JpegCompressionDistortion(NativeOperator):
     def setup(self, ctx: HostContext, *values: Value) -> Setup:
         shapes = values[0].shapes
         for i in np.flatnonzero((shapes[:, -1] != 3) & ctx.present):
-            ctx.fail(int(i), Status.UNSUPPORTED, f"the input must have 3 channels, got {shapes[i, -1]}")
+            ctx.fail(int(i), Status.INPUT, f"the input must have 3 channels, got {shapes[i, -1]}")
         quality = np.clip(self.arguments(ctx, values).quality, 1, 100)
         percent = np.where(quality < 50, 5000 // quality, 200 - 2 * quality)
         tables = np.clip((_TABLES * percent[:, None, None] + 50) // 100, 1, 255)

@@ -58,7 +58,7 @@ class Laplacian(Separable):
         sizes = sizes.astype(np.int64)
         wrong = (sizes % 2 == 0) | (sizes < least) | (sizes > _MOST)
         for i in np.flatnonzero(wrong.any(axis=1) & ctx.present):
-            ctx.fail(int(i), Status.UNSUPPORTED, f"{name} must be odd and in {least} ... {_MOST}, got {sizes[i].tolist()}")
+            ctx.fail(int(i), Status.ARGUMENT, f"{name} must be odd and in {least} ... {_MOST}, got {sizes[i].tolist()}")
         return np.where(wrong, least, sizes)
 
     def lower(self, ctx: LowerContext, *arrays: Any) -> Any:

@@ -87,7 +87,7 @@ class MultiPaste(NativeOperator):
                     raise ValueError(f"what is pasted must have the same channels and frames, got shapes {of.tolist()}")
                 found = _regions({n: x[i] for n, x in given.items()}, of[:, first : first + 2], size[i])
             except ValueError as e:
-                ctx.fail(int(i), Status.OUT_OF_BOUNDS, str(e))
+                ctx.fail(int(i), Status.ARGUMENT, str(e))
                 continue
             for k, ((which, j), region) in enumerate(zip(sources[i], found, strict=True)):
                 regions[i, k] = (which * ctx.B + j % ctx.B, *region)
@@ -103,10 +103,10 @@ class MultiPaste(NativeOperator):
             batch = batches[i // ctx.B]
             bad = [n for n in ids.tolist() if not 0 <= n < len(batch)]
             if bad:
-                ctx.fail(i, Status.UNSUPPORTED, f"argument in_ids must be samples of the batch, 0 ... {len(batch) - 1}; got {bad[0]:g}")
+                ctx.fail(i, Status.ARGUMENT, f"argument in_ids must be samples of the batch, 0 ... {len(batch) - 1}; got {bad[0]:g}")
             found = [int(batch[int(n)]) + i % ctx.frames for n in ids if not bad]
             if not ctx.present[found].all():
-                ctx.fail(i, Status.OUT_OF_BOUNDS, f"what is pasted must have the same frames, samples {ids.tolist()} have others")
+                ctx.fail(i, Status.INPUT, f"what is pasted must have the same frames, samples {ids.tolist()} have others")
             sources.append([(0, j) for j in found])
         return sources
 

@@ -44,7 +44,7 @@ class Paste(Window):
     def part(self, ctx: HostContext, image: Value, a: Values) -> Part:
         fill = np.atleast_1d(np.asarray(self.fill_value, np.float64))
         for i in np.flatnonzero((image.shapes[:, 2] != len(fill)) & ctx.present & (len(fill) > 1)):
-            ctx.fail(int(i), Status.UNSUPPORTED, f"argument fill_value has {len(fill)} numbers for {image.shapes[i, 2]} channels")
+            ctx.fail(int(i), Status.ARGUMENT, f"argument fill_value has {len(fill)} numbers for {image.shapes[i, 2]} channels")
         part = Part.whole(image.shapes)
         size = _canvas(image.shapes[:, :2], a)
         place = np.column_stack([a.paste_y, a.paste_x]).astype(np.float32) * (size - image.shapes[:, :2]).astype(np.float32)

@@ -59,9 +59,9 @@ class Remap(Gather):
         frames = x.shapes[:, 0] if first else np.ones(ctx.N, np.int64)
         bad = ~(x.shapes == y.shapes).all(axis=1) if x.spec.ndim == y.spec.ndim else np.ones(ctx.N, bool)
         for i in np.flatnonzero(bad & ctx.present):
-            ctx.fail(int(i), Status.UNSUPPORTED, f"both maps must have one shape, got {x.shapes[i].tolist()} and {y.shapes[i].tolist()}")
+            ctx.fail(int(i), Status.INPUT, f"both maps must have one shape, got {x.shapes[i].tolist()} and {y.shapes[i].tolist()}")
         for i in np.flatnonzero((frames != 1) & (frames != image.shapes[:, 0]) & ctx.present):
-            ctx.fail(int(i), Status.UNSUPPORTED, f"there must be one map, or one for each of {image.shapes[i, 0]} frames; got {frames[i]}")
+            ctx.fail(int(i), Status.INPUT, f"there must be one map, or one for each of {image.shapes[i, 0]} frames; got {frames[i]}")
         origin = np.full(ctx.N, 0.5 if self.pixel_origin == "center" else 0.0)
         return self.setup_of(ctx, image, np.column_stack([frames, origin]), size=x.shapes[:, first : first + 2])
 

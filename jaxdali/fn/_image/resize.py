@@ -251,7 +251,9 @@ class Resize(Resampling):
         good = np.isfinite(request) & np.isfinite(interval).all(axis=2) & (sizes <= MAX_EXTENT)
         if not good.all():
             for i in np.flatnonzero(~good.all(axis=1) & ctx.present):
-                asked = f"the output size asked for is {request[i].tolist()}, of an input of size {extents[i].tolist()}"
+                asked = (
+                    f"an output of size {request[i].tolist()} can't be made of an input of size {extents[i].tolist()}; at most {MAX_EXTENT}"
+                )
                 ctx.fail(int(i), Status.TOO_LARGE, asked)
             sizes = np.where(good.all(axis=1, keepdims=True), sizes, 1)
         setup = self.setup_of(ctx, image, a, *self.parts(ctx, a, sizes, interval))

@@ -131,7 +131,7 @@ class Rotate(Warp):
         if axis is not None:
             given = (axis != 0).any(axis=1)
             for i in np.flatnonzero(~given & ctx.present):
-                ctx.fail(int(i), Status.UNSUPPORTED, "argument axis must not be the zero vector")
+                ctx.fail(int(i), Status.ARGUMENT, "argument axis must not be the zero vector")
             axis = np.where(given[:, None], axis, 1.0)
         size = image.shapes[:, first : first + dims]
         wanted = a.vector("size", dims)

@@ -97,7 +97,7 @@ class Slice(Bounded):
         stop = image.shapes.copy()
         start[:, axes], stop[:, axes] = rounded(begin), rounded(end)
         for i in np.flatnonzero((stop < start).any(axis=1) & ctx.present):
-            ctx.fail(int(i), Status.OUT_OF_BOUNDS, f"the end must not be before the start, got {start[i].tolist()} ... {stop[i].tolist()}")
+            ctx.fail(int(i), Status.ARGUMENT, f"the end must not be before the start, got {start[i].tolist()} ... {stop[i].tolist()}")
         return self.setup_of(ctx, image, self.bounded(ctx, image.shapes, start, np.maximum(stop - start, 0)))
 
 

@@ -126,7 +126,7 @@ class TensorResize(Resampling):
             ctx.fail(
                 int(i),
                 Status.TOO_LARGE,
-                f"the output shape asked for is {sizes[i].tolist()}, of an input of shape {image.shapes[i].tolist()}",
+                f"an output of shape {sizes[i].tolist()} can't be made of one of shape {image.shapes[i].tolist()}; at most {MAX_EXTENT}",
             )
         sizes = np.where(bad[:, None], 1, sizes)
         return self.setup_of(ctx, image, a, sizes[:, first : first + count], interval[:, first : first + count])

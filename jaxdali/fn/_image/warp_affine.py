@@ -66,7 +66,7 @@ class WarpAffine(Warp):
         if not determinant.all():
             singular = determinant == 0
             for i in np.flatnonzero(singular & ctx.present):
-                ctx.fail(int(i), Status.UNSUPPORTED, f"the matrix must have an inverse, got {linear[i].tolist()}")
+                ctx.fail(int(i), Status.ARGUMENT, f"the matrix must have an inverse, got {linear[i].tolist()}")
             linear = np.where(singular[:, None, None], np.eye(linear.shape[1]), linear)
             determinant = np.where(singular, 1.0, determinant)
         if not small:

@@ -63,13 +63,13 @@ class WarpPerspective(Remap):
         if not self.inverse_map:
             singular = np.linalg.det(matrix) == 0
             for i in np.flatnonzero(singular & ctx.present):
-                ctx.fail(int(i), Status.UNSUPPORTED, f"the matrix must have an inverse, got {matrix[i].tolist()}")
+                ctx.fail(int(i), Status.ARGUMENT, f"the matrix must have an inverse, got {matrix[i].tolist()}")
             matrix = np.linalg.inv(np.where(singular[:, None, None], np.eye(3), matrix))
         half = np.array([[1, 0, 0.5], [0, 1, 0.5], [0, 0, 1]])  # the kernel maps numbers of pixels to points from the corner
         matrix = matrix @ half if self.pixel_origin == "corner" else half @ matrix
         fills = np.size(self.fill_value)
         for i in np.flatnonzero((image.shapes[:, -1] != fills) & ctx.present & (fills > 1)):
-            ctx.fail(int(i), Status.UNSUPPORTED, f"argument fill_value has {fills} numbers for {image.shapes[i, -1]} channels")
+            ctx.fail(int(i), Status.ARGUMENT, f"argument fill_value has {fills} numbers for {image.shapes[i, -1]} channels")
         wanted = a.vector("size", 2, one_for_all=True)
         return self.setup_of(ctx, image, matrix.reshape(-1, 9), size=None if wanted is None else whole(wanted), fill=self.fill_value)
 

@@ -120,7 +120,7 @@ class _OfScalars(OneHot):
     def _check(self, ctx: HostContext, x: Value) -> None:
         for i in np.flatnonzero((x.shapes[:, 0] != 1) & ctx.present):
             reason = f"{x.shapes[i, 0]} elements, but the first sample had one, which counts as a scalar; axis=-1 takes any number"
-            ctx.fail(int(i), Status.UNSUPPORTED, reason)
+            ctx.fail(int(i), Status.INPUT, reason)
 
 
 @operator_function(OneHot)

@@ -52,7 +52,7 @@ class PermuteBatch(HostOperator, ProgramOperator):
                 asked = indices.reshape(ctx.N)[here]
             wrong = (asked < 0) | (asked >= len(here))
             for k in np.flatnonzero(wrong):
-                ctx.fail(int(here[k]), Status.OUT_OF_BOUNDS, f"argument indices must be from 0 to {len(here) - 1}, got {asked[k]}")
+                ctx.fail(int(here[k]), Status.OUT_OF_RANGE, f"argument indices must be from 0 to {len(here) - 1}, got {asked[k]}")
             places[here] = here[np.where(wrong, 0, asked)]
         return places
 

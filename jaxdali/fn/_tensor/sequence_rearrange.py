@@ -41,7 +41,7 @@ class SequenceRearrange(HostOperator, ProgramOperator):
             wrong = (orders[i] < 0) | (orders[i] >= length)
             if ctx.present[i] and (wrong.any() or not len(wrong)):
                 got = f"got {orders[i][wrong][0]:g}" if len(wrong) else "got none"
-                ctx.fail(i, Status.OUT_OF_BOUNDS, f"argument new_order must be numbers from 0 to {length - 1}, {got}")
+                ctx.fail(i, Status.OUT_OF_RANGE, f"argument new_order must be numbers from 0 to {length - 1}, {got}")
             orders[i] = np.where(wrong, 0, orders[i]).astype(np.int64)
         return orders
 

@@ -139,13 +139,13 @@ class Subscript(HostOperator, ProgramOperator):
                 at = np.broadcast_to(get(axis.index), n.shape)
                 good = (at >= -n) & (at < n)
                 for i in np.flatnonzero(~good & ctx.present):
-                    ctx.fail(int(i), Status.OUT_OF_BOUNDS, f"index {at[i]} is out of range for axis {d} of extent {n[i]}")
+                    ctx.fail(int(i), Status.OUT_OF_RANGE, f"index {at[i]} is out of range for axis {d} of extent {n[i]}")
                 part.start[:, d] = np.where(good, np.where(at < 0, at + n, at), 0)
                 part.extent[:, d] = 1
             elif not axis.whole:
                 stride = np.broadcast_to(1 if axis.step is None else get(axis.step), n.shape)
                 for i in np.flatnonzero((stride == 0) & ctx.present):
-                    ctx.fail(int(i), Status.OUT_OF_BOUNDS, f"the step of the slice of axis {d} is 0")
+                    ctx.fail(int(i), Status.OUT_OF_RANGE, f"the step of the slice of axis {d} is 0")
                 stride = np.where(stride == 0, 1, stride)
                 part.start[:, d], part.step[:, d], part.extent[:, d] = _normalized(n, get(axis.start), get(axis.stop), stride)
         return part

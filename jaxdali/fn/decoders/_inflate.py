@@ -80,7 +80,7 @@ class Inflate(HostOperator):
                 else:
                     rows[i] = self._inflated(compressed, [(0, len(compressed))], tuple(shapes[i].astype(int).tolist()))
             except ValueError as e:
-                ctx.fail(i, Status.READ_ERROR, str(e))
+                ctx.fail(i, Status.RECORD, str(e))
         return (np.stack(rows) if ctx.spec.shape is not None else rows,)
 
     def _inflated(self, compressed: np.ndarray, chunks: list[tuple[int, int]], shape: tuple[int, ...]) -> np.ndarray:

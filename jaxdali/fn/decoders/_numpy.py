@@ -47,7 +47,7 @@ class DecodeNumpy(SampleOperator):
         if len(failed) == np.count_nonzero(ctx.present):  # nothing tells the type of a replacement
             raise ValueError(f"sample {min(failed)}: {failed[min(failed)]}")
         for i, why in failed.items():
-            ctx.fail(i, Status.READ_ERROR, why)
+            ctx.fail(i, Status.RECORD, why)
         return [samples]
 
     def _decoded(self, data: np.ndarray) -> np.ndarray:

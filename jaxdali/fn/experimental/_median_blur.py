@@ -40,7 +40,7 @@ class MedianBlur(Stencil):
     def around(self, ctx: HostContext, *values: Value) -> Around:
         window = self.arguments(ctx, values).window_size[:, ::-1]
         for i in np.flatnonzero((window % 2 == 0).any(axis=1) & ctx.present):
-            ctx.fail(int(i), Status.UNSUPPORTED, f"window_size must be odd, got {window[i, ::-1].tolist()}")
+            ctx.fail(int(i), Status.ARGUMENT, f"window_size must be odd, got {window[i, ::-1].tolist()}")
         return Around(window, window // 2)
 
 

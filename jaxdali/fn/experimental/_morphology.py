@@ -39,9 +39,7 @@ class Dilate(Stencil):
         mask, anchor = a.mask_size[:, ::-1], a.anchor[:, ::-1]
         anchor = np.where(anchor == -1, mask // 2, anchor)
         for i in np.flatnonzero(((anchor < 0) | (anchor >= mask)).any(axis=1) & ctx.present):
-            ctx.fail(
-                int(i), Status.UNSUPPORTED, f"anchor must be inside of the mask {mask[i, ::-1].tolist()}, got {anchor[i, ::-1].tolist()}"
-            )
+            ctx.fail(int(i), Status.ARGUMENT, f"anchor must be inside of the mask {mask[i, ::-1].tolist()}, got {anchor[i, ::-1].tolist()}")
         return Around(mask + (self.iterations - 1) * (mask - 1), anchor * self.iterations)  # n times is once with a larger mask
 
 

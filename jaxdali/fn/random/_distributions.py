@@ -134,7 +134,7 @@ class Uniform(Distribution):
         bounds = a.vector("range", 2)
         bounds = np.broadcast_to(np.array([-1.0, 1.0]), (ctx.N, 2)) if bounds is None else bounds
         for i in np.flatnonzero(~(bounds[:, 0] < bounds[:, 1]) & ctx.present):
-            ctx.fail(int(i), Status.UNSUPPORTED, f"argument range must be (low, high) with low < high, got {tuple(bounds[i].tolist())}")
+            ctx.fail(int(i), Status.ARGUMENT, f"argument range must be (low, high) with low < high, got {tuple(bounds[i].tolist())}")
         bounds = self._each(bounds if self.dtype.kind == "f" else np.trunc(bounds), sizes)
         low, high = bounds[:, 0], bounds[:, 1]
         x = convert(np, low + (high - low) * u, self.dtype)
@@ -236,7 +236,7 @@ class Choice(Random):
         parts, start = [], 0
         for i, (p, count, n) in enumerate(zip(self.arguments(ctx, values).ragged("p"), counts.tolist(), sizes.tolist(), strict=True)):
             if len(p) != count or not is_distribution(p):
-                ctx.fail(i, Status.UNSUPPORTED, f"argument p must be {count} probabilities 0 ... 1 whose sum is 1, got {p.tolist()}")
+                ctx.fail(i, Status.ARGUMENT, f"argument p must be {count} probabilities 0 ... 1 whose sum is 1, got {p.tolist()}")
                 p = np.full(count, 1 / count)
             edges = np.cumsum(p)
             parts.append(np.searchsorted(edges / edges[-1], u[start : start + n], side="right"))

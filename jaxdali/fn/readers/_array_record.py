@@ -126,7 +126,7 @@ class _ArrayRecords(Records):
         packed = Packed(np.empty((1, need), np.uint8), offsets, shapes)
         failed = self._ranges.read_to(index, packed, 0, ctx.pool)
         for k, reason in failed.items():
-            ctx.fail(first + k, Status.READ_ERROR, reason)
+            ctx.fail(first + k, Status.RECORD, reason)
 
         def decode(k: int) -> np.ndarray:
             if k in failed:
@@ -134,7 +134,7 @@ class _ArrayRecords(Records):
             try:
                 return np.frombuffer(only_record_of(packed[k].data), np.uint8)
             except ValueError as e:
-                ctx.fail(first + k, Status.READ_ERROR, f"{self._ranges.name(int(index[k]))}: {e}")
+                ctx.fail(first + k, Status.RECORD, f"{self._ranges.name(int(index[k]))}: {e}")
                 return np.zeros(0, np.uint8)
 
         return list(map(decode, range(len(index))) if ctx.num_threads == 1 else threads.map(decode, range(len(index))))

@@ -95,11 +95,11 @@ class DenseLabels(HostOperator):
             if active.size and not (0 <= active.min() and active.max() < self.num_labels):
                 ctx.fail(
                     i,
-                    Status.READ_ERROR,
+                    Status.RECORD,
                     f"its label has the class {active.max() if active.min() >= 0 else active.min()}; there are {self.num_labels}",
                 )
             elif weights and weights[0].sample(i).size != active.size:
-                ctx.fail(i, Status.READ_ERROR, f"its label has {active.size} classes and {weights[0].sample(i).size} weights")
+                ctx.fail(i, Status.RECORD, f"its label has {active.size} classes and {weights[0].sample(i).size} weights")
             else:
                 dense[i, active] = weights[0].sample(i) if weights else 1
         return (dense,)

@@ -104,7 +104,7 @@ class CutRegion(HostOperator):
             try:
                 rows.append(self.region.cut(x.sample(i), {n: a[i] for n, a in given.items()}))
             except ValueError as e:
-                ctx.fail(i, Status.READ_ERROR, str(e))
+                ctx.fail(i, Status.RECORD, str(e))
                 rows.append(np.zeros(ctx.spec.shape or (0,) * x.spec.ndim, x.spec.dtype))
         return (rows if ctx.spec.shape is None else np.stack(rows),)
 

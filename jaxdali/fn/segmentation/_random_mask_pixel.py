@@ -36,7 +36,7 @@ class RandomMaskPixel(HostOperator):
         for i in np.flatnonzero(ctx.present).tolist():
             x = mask.sample(i)
             if not x.size:
-                ctx.fail(i, Status.UNSUPPORTED, f"the mask is empty, of shape {x.shape}")
+                ctx.fail(i, Status.INPUT, f"the mask is empty, of shape {x.shape}")
                 continue
             pixels = np.zeros(0, np.int64)
             if a.foreground[i]:

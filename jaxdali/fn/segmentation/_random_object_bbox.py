@@ -64,7 +64,7 @@ class RandomObjectBBox(HostOperator):
         for i in np.flatnonzero(ctx.present).tolist():
             mine, weight, background, wrong = self._foreground(a, i, classes, weights)
             if wrong:
-                ctx.fail(i, Status.UNSUPPORTED, wrong)
+                ctx.fail(i, Status.ARGUMENT, wrong)
                 continue
             boxes[i, 1], found[i] = labels.shapes[i], background
             if u[i, 0] < a.foreground_prob[i]:

@@ -38,7 +38,7 @@ class SelectMasks(HostOperator):
             mine, p, v = (x.sample(i) for x in (ids, polygons, vertices))
             reason = self._wrong(mine, p, len(v)) if ctx.present[i] else ""
             if reason:
-                ctx.fail(i, Status.OUT_OF_BOUNDS, reason)
+                ctx.fail(i, Status.OUT_OF_RANGE, reason)
             if reason or not ctx.present[i]:
                 mine = mine[:0]
             last = {mask: row for row, mask in enumerate(p[:, 0].tolist())}  # a mask's last polygon is taken, as by DALI

@@ -118,6 +118,7 @@ class DALIGenericIterator(BaseIterator):
         self._shardings = options.shardings
         self._batch_sharding = None if options.any_sharding is None else of_batch_axis(options.any_sharding)
         self._element_spec: dict[str, jax.ShapeDtypeStruct] | None = None
+        self._seen: dict[tuple[tuple[int, ...], ...], int] | None = {}  # shapes of the outputs; None: nobody needs to know them any more
         masked = options.mask_name is not None
         how: dict[str, Any] = {}
         if len(places) == 1:
@@ -127,8 +128,8 @@ class DALIGenericIterator(BaseIterator):
                 where = OverBatch(places[0], self._batch_sharding, stacked)
                 full = (len(pipelines), pipelines[0].batch_size)
                 how["finish"] = [lambda plan, arrays: (*arrays, where.put(np.ones(full, bool)))]
-        key = (type(self), options.lasting, stacked)
-        taken = lease(pipelines, places, key=key, stacked=stacked, padded=masked, reader=options.reader_name, **how)
+        key, names = (type(self), options.lasting, stacked), list(options.output_map)
+        taken = lease(pipelines, places, key=key, stacked=stacked, padded=masked, reader=options.reader_name, names=names, **how)
         self._start(taken, options, padded=masked)
 
     def __next__(self) -> dict[str, jax.Array]:
@@ -166,9 +167,30 @@ class DALIGenericIterator(BaseIterator):
             with own_settings():
                 outputs = [self._combined(x, s) for x, s in zip(zip(*(b.outputs for b in batches)), self._shardings)]
         result = dict(zip(self.output_map, outputs))
+        if self._seen is not None and (shapes := tuple([x.shape for x in result.values()])) not in self._seen:
+            self._watch(shapes)
         if self._mask_name is not None:
             result[self._mask_name] = self._mask(batches, valid)
         return result
+
+    def _watch(self, shapes: tuple[tuple[int, ...], ...]):
+        """Remembers shapes that no batch had before; warns, once, when an output gets its third one."""
+        assert self._seen is not None
+        self._seen[shapes] = len(self._seen)
+        if len(self._seen) < 3:
+            return
+        behind = len(self._batch_shape)
+        for i, name in enumerate(self.output_map):
+            found = list(dict.fromkeys(of_batch[i][behind:] for of_batch in self._seen))
+            if len(found) > 2:
+                self._seen = None
+                node = self._stream.executors[0].graph.outputs[i].node
+                warn(
+                    f"output {i} ({name!r}), of {node.op.name} (created at {node.where}), has samples of another shape in each batch: "
+                    f"{', '.join(map(str, found))}: a jitted function that takes it compiles anew for each. Give all batches one shape: "
+                    "fn.pad(x, axes=[0], shape=[N]) with the N of the longest sample, or fn.resize(..., size=...) for images"
+                )
+                return
 
     def _mask(self, batches: list[Batch], valid: tuple[int, ...] | None) -> jax.Array:
         """Over the batch axis, on the outputs' sharding: which samples belong to the epoch."""

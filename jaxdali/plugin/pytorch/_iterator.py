@@ -57,7 +57,7 @@ class _TorchIterator(BaseIterator):
         finish = [_Tensors(names, self._forms, dynamic_shape) for _ in pipelines]
         listed = [i for i, form in enumerate(self._forms) if form != _DENSE]
         places = own_places(pipelines)
-        taken = lease(pipelines, places, key=key, reader=options.reader_name, x64=True, finish=finish, listed=listed)
+        taken = lease(pipelines, places, key=key, reader=options.reader_name, x64=True, finish=finish, listed=listed, names=names)
         self._start(taken, options)
 
     def _take(self) -> list[dict[str, Any]]:

@@ -276,10 +276,10 @@ def test_known_sizes_are_static():
 @pytest.mark.parametrize(
     ("define", "rows"),
     [
-        (lambda x: crop(x, crop=(30, 20)), "rows -5 to 25, columns 5 to 25"),
-        (lambda x: slice_(x, end=(31, 9)), "rows 0 to 9, columns 0 to 31"),
-        (lambda x: slice_(x, start=20, axis_names="H"), "an empty window, rows 20 to 20, columns 0 to 30"),
-        (lambda x: slice_(x, start=20, rel_end=0.5, axis_names="W"), "an empty window, rows 0 to 20, columns 20 to 15"),
+        (lambda x: crop(x, crop=(30, 20)), "reaches outside the image: rows -5 to 25, columns 5 to 25"),
+        (lambda x: slice_(x, end=(31, 9)), "reaches outside the image: rows 0 to 9, columns 0 to 31"),
+        (lambda x: slice_(x, start=20, axis_names="H"), "is empty: rows 20 to 20, columns 0 to 30"),
+        (lambda x: slice_(x, start=20, rel_end=0.5, axis_names="W"), "is empty: rows 0 to 20, columns 20 to 15"),
     ],
 )
 def test_window_outside_raises(tmp_path, define, rows):
@@ -291,7 +291,7 @@ def test_window_outside_raises(tmp_path, define, rows):
         files, _ = fn.readers.file(files=[str(tmp_path / f"{i}.png") for i in (0, 1)])
         return define(files)
 
-    with pytest.raises(jaxdali.SampleError, match=rf"1\.png: the window reaches outside the image: .*{rows}.* height 20 and width 30") as e:
+    with pytest.raises(jaxdali.SampleError, match=rf"1\.png: the window .*{rows}.* height 20 and width 30") as e:
         pipeline().run()
     assert e.value.source.endswith("1.png")
     assert e.value.operator in ("decoders.image_crop", "decoders.image_slice")
@@ -377,5 +377,5 @@ def test_wrong_arguments(operator, arguments, error, text):
 
 @pytest.mark.parametrize("arguments", [{"start": (-1, 3)}, {"rel_start": -0.5}, {"start": -1, "end": 0}, {"rel_start": 1.5}])
 def test_windows_that_fit_no_image(arguments):
-    with pytest.raises(jaxdali.SampleError, match="reaches outside the image"):
+    with pytest.raises(jaxdali.SampleError, match=r"the window (reaches outside the image|is empty): "):
         taken(slice_, **arguments)

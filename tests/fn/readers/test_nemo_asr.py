@@ -89,7 +89,7 @@ def test_what_can_not_be_read(manifest, monkeypatch):
     with pytest.raises(RuntimeError, match=r"can't read the manifest .*none: No such file"):
         read(manifest.with_name("none"))
     manifest.write_text(json.dumps(whole | {"offset": 1}))
-    with pytest.raises(SampleError, match=r"a.wav: the file can't be read: it has 8 samples, its offset is 8000"):
+    with pytest.raises(SampleError, match=r"a.wav: it has 8 samples, its offset is 8000"):
         read(manifest)
     manifest.write_text(json.dumps({"audio_filepath": str(manifest)}))
     with pytest.raises(SampleError, match=r"x.json: .*ormat"):

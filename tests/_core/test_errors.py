@@ -1,0 +1,116 @@
+"""What messages say: the reason alone, without names of classes of the package, and errors that users can catch by name."""
+
+import inspect
+import re
+import warnings
+
+import jax
+import numpy as np
+import pytest
+
+import jaxdali
+from jaxdali import fn, pipeline_def, types
+from jaxdali.plugin.jax import DALIGenericIterator
+
+HERE = re.escape(__file__)
+
+
+def message(define, **arguments):
+    with pytest.raises(RuntimeError) as e:
+        pipeline_def(define)(batch_size=2, device_id=None, **arguments).run()
+    return str(e.value)
+
+
+def vectors(*lengths):
+    return fn.external_source(lambda: [np.arange(n, dtype=np.float32) for n in lengths])
+
+
+REASONS = {
+    "coin_flip": (lambda: fn.random.coin_flip(probability=fn.constant(fdata=[2.0])), "argument probability must be in 0 ... 1, got 2.0"),
+    "permute_batch": (lambda: fn.permute_batch(vectors(3, 4), indices=[9, 0]), "argument indices must be from 0 to 1, got 9"),
+    "subscript": (lambda: vectors(3, 4)[99], "index 99 is out of range for axis 0 of extent 3"),
+    "slice": (lambda: fn.slice(vectors(3, 4), 1, 3, axes=[0]), "the window 1 ... 4 reaches outside the sample, of shape (3,)"),
+    "arithmetic": (lambda: vectors(3, 4) + vectors(3, 5), "sample 1: the shapes do not broadcast: (4,) + (5,)"),
+    "clahe": (
+        lambda: fn.clahe(
+            fn.reshape(fn.cast(vectors(8, 8), dtype=types.UINT8), shape=[2, 2, 2], layout="HWC"), tiles_x=1, tiles_y=1, clip_limit=2.0
+        ),
+        "1 or 3 channels",
+    ),
+    "decoders.image": (lambda: fn.decoders.image(fn.cast(vectors(9, 9), dtype=types.UINT8)), "the data are not an image of a known format"),
+}
+
+
+@pytest.mark.parametrize("operator", REASONS)
+def test_the_reason_stands_alone(operator):
+    define, reason = REASONS[operator]
+    text = message(define)
+    assert re.match(rf"[\w.]*{re.escape(operator)} \(created at {HERE}:\d+\): (sample [01]: )?[^:]*{re.escape(reason)}", text), text
+    if operator != "decoders.image":
+        assert not re.search("image|file", text.replace(__file__, ""))
+    assert not re.search(r"\w+Error", text)
+
+
+def test_a_function_of_the_user_keeps_the_name_of_its_exception():
+    def fail(x):
+        raise ValueError("not today")
+
+    assert "ValueError: not today" in message(lambda: fn.python_function(vectors(3, 3), function=fail))
+
+
+def test_shards_that_differ_are_told_by_arguments():
+    from jaxdali.plugin.jax import data_iterator
+
+    sharding = jax.sharding.NamedSharding(jax.make_mesh((2,), ("x",), devices=jax.devices()[:2]), jax.sharding.PartitionSpec("x"))
+
+    @data_iterator(output_map=["x"], size=8, sharding=sharding)
+    def iterator(num_shards, shard_id):
+        return fn.rotate(fn.zeros(shape=(8, 8, 3), dtype=types.UINT8), angle=30.0 + shard_id)
+
+    with pytest.warns(match="size is given"), pytest.raises(RuntimeError, match=r"angle is 30.0 there, 31.0 here$"):
+        iterator(batch_size=4)
+
+
+def test_errors_of_docstrings_are_at_the_top():
+    named = set()
+    for _, function in inspect.getmembers(fn, inspect.isfunction):
+        named |= set(re.findall(r"^\s+(\w+Error|DifferentShapes):", inspect.getdoc(function) or "", re.M))
+    named |= {"ArgumentError", "ArgumentTypeError", "InputTypeError", "DifferentShapes", "OperatorError", "SampleError"}
+    import builtins
+
+    for name in named - set(vars(builtins)):
+        found = getattr(jaxdali, name)
+        assert (found.__module__, name in dir(jaxdali)) == ("jaxdali", True)
+    with pytest.raises(jaxdali.ArgumentError):
+        pipeline_def(lambda: fn.random.coin_flip(probability=2.0))(batch_size=1).build()
+
+
+def lengths_iterator(lengths, define, **arguments):
+    each = iter(lengths)
+    pipe = pipeline_def(lambda: [fn.constant(idata=[1]), define(fn.external_source(lambda: [np.arange(n) for n in next(each)]))])
+    return DALIGenericIterator(pipe(batch_size=2, device_id=None), ["one", "tokens"], **arguments)
+
+
+def test_different_shapes_names_the_output():
+    with pytest.raises(
+        jaxdali.DifferentShapes, match=r"samples of output 1 \('tokens'\) differ in shape.*fn.pad\(x, axes=\[0\], shape=\[N\]\)"
+    ) as e:
+        next(lengths_iterator([(3, 4)], lambda x: x, prepare_first_batch=False))
+    assert (e.value.output, e.value.key) == (1, "tokens")
+
+
+def test_the_third_shape_of_an_output_is_warned_of_once():
+    def shapes_of(define):
+        it = lengths_iterator([(3, 4), (3, 4), (1, 9), (5, 5), (6, 5), (7, 1)], define)
+        return [next(it)["tokens"].shape for _ in range(6)]
+
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        found = shapes_of(fn.pad)
+    assert found == [(2, n) for n in (4, 4, 9, 5, 6, 7)]
+    (warning,) = caught
+    assert warning.filename == __file__
+    assert re.search(r"output 1 \('tokens'\), of pad .*\(4,\), \(9,\), \(5,\).*fn.pad\(x, axes=\[0\], shape=\[N\]\)", str(warning.message))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert shapes_of(lambda x: fn.pad(x, axes=[0], shape=[9])) == [(2, 9)] * 6
