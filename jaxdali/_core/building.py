@@ -18,6 +18,7 @@ from .errors import in_package
 from .graph import Branch, DataNode, Node, check_reach
 from .language import language
 from .operator import Operator
+from .redaction import redacted
 
 _local = threading.local()
 _numbers = itertools.count()  # of all nodes that are made: their order
@@ -147,7 +148,7 @@ def warn(text: str, category: type[Warning] = UserWarning):
     module = (_users_frame() or sys._getframe()).f_globals
     file, _, line = user_line().rpartition(":")
     registry = module.setdefault("__warningregistry__", {})
-    warnings.warn_explicit(text, category, file, int(line) if line.isdecimal() else 0, module.get("__name__"), registry)
+    warnings.warn_explicit(redacted(text), category, file, int(line) if line.isdecimal() else 0, module.get("__name__"), registry)
 
 
 def add(op: Operator, *inputs: Any, device: str | None = None, name: str | None = None) -> Any:

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import os
 
+from .redaction import redacted
+
 
 def about(operator: str, where: str, reason: object) -> str:
     """A message that names the operator and the user's line, once: the reason may have them already."""
@@ -45,6 +47,7 @@ class OperatorError(RuntimeError):
     __module__ = "jaxdali"  # where users find it
 
     def __init__(self, operator: str, where: str, reason: str):
+        reason = redacted(reason)
         super().__init__(about(operator, where, reason))
         self.operator = operator
         self.where = where
@@ -62,6 +65,7 @@ class SampleError(OperatorError):
     __module__ = "jaxdali"
 
     def __init__(self, operator: str, where: str, source: str, reason: str, code: int = 0):
+        source = redacted(source)
         super().__init__(operator, where, f"{source}: {reason}" if source else reason)
         self.source = source
         self.code = code
@@ -101,11 +105,16 @@ class ArgumentError(ValueError, RuntimeError):
 
     __module__ = "jaxdali"
 
+    def __init__(self, *args: object):
+        super().__init__(*(redacted(x) if isinstance(x, str) else x for x in args))
+
 
 class ArgumentTypeError(TypeError, ArgumentError):
     """An argument of a wrong type, or one that is missing: a TypeError as in Python, and whatever DALI raises for it."""
 
     __module__ = "jaxdali"
+
+    __init__ = ArgumentError.__init__  # TypeError's would come first
 
 
 class InputTypeError(TypeError, RuntimeError):

@@ -16,7 +16,7 @@ from .._core.context import HostContext
 from .._core.errors import ArgumentError
 from .._core.ragged import Packed, plan_offsets
 from .._cpu import Status
-from .named_in_data import check_names
+from .named_in_data import check_names, normal
 from .storage import Path as Path
 from .storage import Paths as Paths
 from .storage import Range, Storage, Store, is_url, join, plain
@@ -36,9 +36,9 @@ class Files:
     """
 
     def __init__(self, root: Path, names: Sequence[bytes], store: Store | None = None, sizes: Sequence[int] | None = None):
-        self.root = plain(root)
-        self.names = names = [os.fsencode(plain(os.fsdecode(n))) if n.startswith((b"file:", b"local:")) else n for n in names]
         self.store = store or Store()
+        self.root = self.store.named(root)
+        self.names = names = [os.fsencode(plain(os.fsdecode(n))) if b"://" in n else n for n in names]
         self.sizes = sizes
         self.remote = is_url(self.root) or any(is_url(os.fsdecode(name)) for name in names if b"://" in name)
         blob = b"".join(names)
@@ -137,7 +137,7 @@ def check_which(file_root: Any, file_list: Any, files: Any):
 def read_lines(path: Path, store: Store) -> list[tuple[int, bytes]]:
     """Number and text of the lines of a file list that are not empty, without white space at their end."""
     try:
-        lines = [(number, line.rstrip()) for number, line in enumerate(store.read(plain(path)).split(b"\n"), 1)]
+        lines = [(number, line.rstrip()) for number, line in enumerate(store.read(store.named(path)).split(b"\n"), 1)]
     except OSError as e:
         raise RuntimeError(f"can't read file_list {path}: {e.strerror}") from e.__cause__
     lines = [(number, line) for number, line in lines if line]
@@ -148,11 +148,13 @@ def read_lines(path: Path, store: Store) -> list[tuple[int, bytes]]:
 
 def names_in_list(file_list: Path, names: Sequence[bytes], root: Path, store: Store) -> list[bytes]:
     """The names in a file list, checked: relative to `root`, or absolute where that is local. RuntimeError where one leads elsewhere."""
+    texts = [os.fsdecode(n) for n in names]
     try:
-        check_names([os.fsdecode(n) for n in names], plain(root), store.settings, absolute=True)
+        check_names(texts, plain(root), store.settings, absolute=True)
     except ValueError as e:
         raise RuntimeError(f"file_list {file_list}: {e}") from None
-    return [*names]
+    store.named_by_data(texts)
+    return [os.fsencode(normal(t)) if ".." in t else n for t, n in zip(texts, names)]
 
 
 def root_of(file_list: Path, file_root: Path | None) -> Path:

@@ -15,6 +15,7 @@ from .._core.context import HostContext
 from .._core.errors import ArgumentError
 from .._core.operator import SourceOperator
 from .._core.operator_function import SeededHints
+from .._core.redaction import redacted
 from .._core.values import Spec
 from .._cpu import Status
 from .files import Files, as_list
@@ -237,7 +238,7 @@ class _Texts(Sequence):
         if isinstance(i, slice):
             return [self[j] for j in range(*i.indices(len(self)))]
         i = range(len(self))[i]
-        return self._about[i * len(self._about) // len(self)](int(self._index[i]))
+        return redacted(self._about[i * len(self._about) // len(self)](int(self._index[i])))
 
 
 class ListSource(Source):
@@ -306,7 +307,7 @@ class ListSource(Source):
             present[list(unread)] = False
         for i, (code, reason) in failed.items():
             ctx.fail(i, code, reason)
-        unread = {i: reason.removeprefix(f"{paths[i]}: ") for i, reason in unread.items()}
+        unread = {i: redacted(reason).removeprefix(f"{paths[i]}: ") for i, reason in unread.items()}
         return outputs, after, SampleIds(epoch, position, names, paths, present, unread)
 
     def _read(self, ctx: HostContext, index: np.ndarray) -> tuple[tuple[Any, ...], dict[int, tuple[int, str]]]:

@@ -13,6 +13,7 @@ from urllib.parse import unquote
 from .storage import Storage, is_url
 
 _PROTOCOL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:(//|:)")
+_ODD = re.compile(r"[:%\x00-\x1f\x7f]|\.[\s\\]*\.|^/")
 _PERMIT = "Storage(allow_outside=True) permits it where the data are trusted"
 
 
@@ -42,11 +43,19 @@ def check_names(names: list[str], root: str, storage: Storage, *, absolute: bool
     if storage.allow_outside:
         return
     for i, name in enumerate(names):
-        if ":" in name or ".." in name or "%" in name or name[:1] == "/":  # hardly any
+        if _ODD.search(name):  # hardly any
             try:
                 check_name(name, root, storage, absolute=absolute)
             except ValueError as e:
                 raise ValueError(f"entry {i}: {e}") from None
+
+
+def normal(name: str) -> str:
+    """A name of a file without ``..`` in it: behind a link to a directory that would mean another place than it says."""
+    parts = name.split("/")
+    if ".." not in parts or ".." == parts[0] or is_url(name):  # the others are allowed to lead out
+        return name
+    return os.path.normpath(name)
 
 
 def _leads_out(name: str, remote: bool) -> bool:
@@ -54,9 +63,10 @@ def _leads_out(name: str, remote: bool) -> bool:
     if remote:
         while (decoded := unquote(name)) != name:
             name = decoded
-        name = name.replace("\\", "/")
+        name = re.sub(r"[\x00-\x1f\x7f]", "", name).replace("\\", "/")  # libraries of URLs leave control characters out
     depth = 0
     for part in name.split("/"):
+        part = part.split(";")[0].strip() if remote else part  # some servers take ..;x for ..
         depth += -1 if part == ".." else part not in ("", ".")
         if depth < 0:
             return True

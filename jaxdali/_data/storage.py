@@ -18,6 +18,7 @@ import dataclasses
 import errno
 import functools
 import glob
+import inspect
 import os
 import queue
 import random
@@ -31,12 +32,15 @@ from concurrent.futures import TimeoutError as FutureTimeoutError
 from typing import Any, NamedTuple
 
 from .._core.errors import ArgumentError
+from .._core.redaction import HIDDEN, keep_secret, redacted
 from .disk_cache import DiskCache
 
 Path = str | os.PathLike[str]
 Paths = Path | Sequence[Path]
 
 _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)(::|://)")
+_HERE = re.compile(r"^(file|local)://", re.IGNORECASE)
+_PORTS = {"http": "80", "https": "443"}
 _AHEAD_BYTES = 512 << 20  # of what is held for batches to come
 _FIRST_WAIT, _LONGEST_WAIT = 0.1, 5.0  # seconds before a request is repeated: the first time, and at most
 _IDLE = 10.0  # seconds after which a thread with nothing to do ends
@@ -55,19 +59,25 @@ class Storage:
     The order in which records are read is known, so the next ones are fetched while a batch is made, many at a time. Requests that
     fail for a reason that may pass are repeated, after 0.1 s and then ever longer; `Pipeline.statistics` counts them.
 
+    No text of the library (errors, `repr`, log lines, reports) shows the values of `options`, nor passwords and signatures in a URL.
+
     Args:
       read_ahead: records that are fetched ahead of the batch at hand (at least one batch is, unless it is 0), and how many requests
         may be under way. 128 hide 50 ms of latency at 1000 records a second with room to spare.
-      cache_dir: a local directory in which what was fetched is kept. Several processes may share it. Files are taken not to change: the
-        cache is to be emptied, or another one used, where they do.
-      cache_size: bytes of that directory; what was not used for the longest time makes room.
+      cache_dir: a local directory; what was fetched is kept in a folder ``jaxdali-cache`` that is made there. Several processes may share
+        it. Files are taken not to change: the cache is to be emptied, or another one used, where they do. An entry that is damaged is
+        removed and fetched again.
+      cache_size: bytes of that folder; what was not used for the longest time makes room.
       retries: how often a request is repeated before the sample fails.
       timeout: seconds that one request may take.
       options: keyword arguments of the fsspec filesystem: credentials, ``endpoint_url``, ``anon``, ...
       allow_outside: names that stand in data (cells of tables, lists of files, annotations, manifests) may be URLs and lead out of the
-        data's own directory. Only for data that you trust: `options` are sent to whatever host they name.
+        data's own directory. Only for data that you trust. `options` are not sent to hosts that only data name: they are for those of URLs
+        that are arguments, such as ``file_root="s3://bucket"``.
       allow_chained: URLs may chain file systems (``simplecache::s3://...``) or name one that opens other URLs by itself (``reference://``,
         ``zip://``, ``filecache://``, ...). Only for URLs that you trust: some of these evaluate what they find.
+      max_record_bytes: how large a record of a container may be, and what is decompressed to get it: a chunk of an ArrayRecord file, a
+        row group of a table, a member of an archive. A larger one is an error of its record.
 
     Example:
       >>> storage = jaxdali.Storage(cache_dir="/tmp/cache", cache_size=50 << 30, options={"anon": True})
@@ -82,9 +92,10 @@ class Storage:
     options: Mapping[str, Any] = dataclasses.field(default_factory=dict, hash=False)
     allow_outside: bool = False
     allow_chained: bool = False
+    max_record_bytes: int = 1 << 30
 
     def __post_init__(self):
-        for name, least in (("read_ahead", 0), ("cache_size", 1), ("retries", 0)):
+        for name, least in (("read_ahead", 0), ("cache_size", 1), ("retries", 0), ("max_record_bytes", 1)):
             value = getattr(self, name)
             if not isinstance(value, int) or value < least:
                 raise ArgumentError(f"Storage: {name} must be a whole number, at least {least}, got {value!r}")
@@ -93,6 +104,12 @@ class Storage:
                 raise ArgumentError(f"Storage: {name} must be True or False, got {getattr(self, name)!r}")
         if not self.timeout > 0:
             raise ArgumentError(f"Storage: timeout must be above 0 seconds, got {self.timeout!r}")
+        keep_secret(self.options)
+
+    def __repr__(self) -> str:
+        shown = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+        shown["options"] = dict.fromkeys(self.options, HIDDEN)
+        return redacted(f"Storage({', '.join(f'{name}={value!r}' for name, value in shown.items())})")
 
     def open(self) -> Store:
         """The storage, to be read from."""
@@ -117,13 +134,14 @@ class Entry(NamedTuple):
 
 def is_url(path: str) -> bool:
     """Whether fsspec has to find what is there; ``file://`` is as good as a path."""
-    return _URL.match(path) is not None and not path.startswith(("file://", "local://"))
+    return _URL.match(path) is not None and not _HERE.match(path)
 
 
 def plain(path: Path) -> str:
-    """A path without ``file://``, which is how native code can read it; a URL as it is."""
-    path = os.fsdecode(path)
-    return re.sub(r"^(file|local)://", "", path)
+    """A path without ``file://``, which is how native code can read it; a URL with its protocol in lower case, as fsspec has it."""
+    path = _HERE.sub("", os.fsdecode(path))
+    url = _URL.match(path)
+    return path if url is None else url[1].lower() + path[url.end(1) :]
 
 
 def join(root: str, name: str) -> str:
@@ -133,11 +151,22 @@ def join(root: str, name: str) -> str:
     return f"{root.rstrip('/')}/{name}" if is_url(root) else os.path.join(root, name)
 
 
+def origin(url: str) -> tuple[str, str]:
+    """Protocol and host of a URL: what credentials are meant for. One that can't be told for sure is an origin of its own."""
+    protocol, _, rest = url.partition("://")
+    host = re.split(r"[/?#]", rest, maxsplit=1)[0].rpartition("@")[2].lower()
+    if "::" in url or not re.fullmatch(r"[\w.\[\]:-]*", host):
+        return "", url
+    name, _, port = host.rpartition(":")
+    return protocol.lower(), name if port and port == _PORTS.get(protocol.lower()) else host
+
+
 class Store:
     """An open `Storage`: see the module's docstring. Its threads begin with the first URL and end with `close`; it may be used again then.
 
     Attributes:
-      counts: what it did with URLs so far: "requests", "bytes", "retries", "cached" (reads that the cache on disk served).
+      counts: what it did with URLs so far: "requests", "bytes", "retries", "cached" (reads that the cache on disk served), "damaged"
+        (entries of the cache that were not what had been written, and were fetched again).
     """
 
     def __init__(self, settings: Storage | None = None):
@@ -149,7 +178,21 @@ class Store:
         self._filesystem = functools.lru_cache(maxsize=1024)(self._new_filesystem)
         self._cache = None
         if self.settings.cache_dir is not None:
-            self._cache = DiskCache(plain(self.settings.cache_dir), self.settings.cache_size)
+            self._cache = DiskCache(plain(self.settings.cache_dir), self.settings.cache_size, lambda: self._count(damaged=1))
+        self._own, self._strangers = set[tuple[str, str]](), set[tuple[str, str]]()
+
+    # --- whose names they are -----------------------------------------------------------------------------------
+
+    def named(self, path: Path) -> str:
+        """A path or URL that the user gave, as `plain` has it: `Storage.options` are for its host."""
+        path = plain(path)
+        if is_url(path):
+            self._own.add(origin(path))
+        return path
+
+    def named_by_data(self, names: Iterable[str]) -> None:
+        """Names that stand in data, and were allowed: `Storage.options` are not for their hosts, unless the user named these, too."""
+        self._strangers.update(origin(plain(name)) for name in names if is_url(name))
 
     # --- what there is ------------------------------------------------------------------------------------------
 
@@ -169,7 +212,7 @@ class Store:
         infos = self._ask(paths, lambda fs, name, **kw: fs.info(name, **kw))
         for path, info in zip(paths, infos):
             if info["size"] is None:
-                raise OSError(errno.EINVAL, "its size is unknown", path)
+                raise OSError(errno.EINVAL, "its size is unknown", redacted(path))
         return [int(info["size"]) for info in infos]
 
     def entries(self, directories: Sequence[str]) -> list[list[Entry]]:
@@ -191,7 +234,7 @@ class Store:
           RuntimeError: nothing matches.
         """
         found = []
-        for path in map(plain, (paths,) if isinstance(paths, (str, os.PathLike)) else paths):
+        for path in map(self.named, (paths,) if isinstance(paths, (str, os.PathLike)) else paths):
             if not re.search(r"[*?\[]", path):
                 found.append(path)
                 continue
@@ -200,7 +243,7 @@ class Store:
             else:
                 matches = [m for m in glob.glob(path, recursive=True) if not os.path.isdir(m)]
             if not matches:
-                raise RuntimeError(f"no file matches {path}")
+                raise RuntimeError(f"no file matches {redacted(path)}")
             found += sorted(matches, key=os.fsencode)
         return found
 
@@ -272,11 +315,11 @@ class Store:
             return future.result((settings.timeout + _LONGEST_WAIT) * (settings.retries + 1))
         except FutureTimeoutError:
             text = f"no answer in {settings.timeout:g} s, nor to {settings.retries} more requests"
-            raise TimeoutError(errno.ETIMEDOUT, text, path) from None
+            raise TimeoutError(errno.ETIMEDOUT, text, redacted(path)) from None
 
     def _fetch(self, range: Range, ended: threading.Event) -> bytes:
         path, start, size = range
-        if self._cache is not None and (data := self._cache.get(range)) is not None:
+        if self._cache is not None and (data := self._cache.get(range, size)) is not None:
             self._count(cached=1)
             return data
 
@@ -296,8 +339,8 @@ class Store:
 
     def _repeated(self, path: str, f: Callable[..., Any], ended: threading.Event) -> Any:
         settings = self.settings
-        if not settings.allow_chained and (why := _chained(path)):
-            raise OSError(errno.EINVAL, f"{why}; Storage(allow_chained=True) permits it where the URL is trusted", path)
+        if not settings.allow_chained and (why := _chained(path, settings.options)):
+            raise OSError(errno.EINVAL, f"{why}; Storage(allow_chained=True) permits it where the URL is trusted", redacted(path))
         wait = _FIRST_WAIT
         for attempt in range(settings.retries + 1):
             try:
@@ -305,15 +348,15 @@ class Store:
                 fs, name = self._filesystem(path)
                 return f(fs, name, **({"timeout": settings.timeout} if fs.async_impl else {}))
             except _PERMANENT as e:
-                raise _named(e, path) from e
+                raise _named(e, path) from None  # a traceback would show its text as it is, with the URL
             except Exception as e:
                 if attempt == settings.retries:
-                    raise _named(e, path, f" (after {attempt + 1} attempts)") from e
+                    raise _named(e, path, f" (after {attempt + 1} attempts)") from None
             self._count(retries=1)
             if ended.wait(wait * random.uniform(0.5, 1)):  # those that failed together don't come again together
                 break
             wait = min(2 * wait, _LONGEST_WAIT)
-        raise OSError(errno.ECANCELED, "the reader was closed", path)
+        raise OSError(errno.ECANCELED, "the reader was closed", redacted(path))
 
     def _count(self, **more: int):
         with self._lock:
@@ -325,24 +368,37 @@ class Store:
             import fsspec.core
         except ImportError as e:
             raise ImportError('URLs need fsspec: pip install "jaxdali[remote]"') from e
-        options = dict(self.settings.options)
+        options = dict(self.settings.options) if origin(url) in self._own or origin(url) not in self._strangers else {}
         if url.startswith(("s3://", "s3a://")):  # whose connections are limited to 10
             options["config_kwargs"] = {"max_pool_connections": max(self.settings.read_ahead, 10), **options.get("config_kwargs", {})}
         return fsspec.core.url_to_fs(url, **options)
 
 
-# File systems of fsspec that open other URLs, or evaluate what they find there.
+# File systems of fsspec that open other URLs, or evaluate what they find there; of further ones the constructor tells.
 _WRAPPING = frozenset(
-    "async_wrapper asyncwrapper blockcache cached dask dir filecache generic libarchive reference simplecache tar zip".split()
+    "async_wrapper asyncwrapper blockcache cached dask dir dvc filecache generic libarchive reference simplecache tar zip".split()
 )
 
 
-def _chained(url: str) -> str:
+def _chained(url: str, options: Mapping[str, Any]) -> str:
     """Why a URL means more than a file on one server; "": it does not."""
     if "::" in url:
         return "the URL chains file systems"
-    protocol = url.partition("://")[0].lower()
-    return f"{protocol}:// opens other URLs by itself" if protocol in _WRAPPING else ""
+    protocol = str(options.get("protocol") or url.partition("://")[0]).lower()
+    return f"{protocol}:// opens other URLs by itself" if protocol in _WRAPPING or _opens_others(protocol) else ""
+
+
+@functools.cache
+def _opens_others(protocol: str) -> bool:
+    """Whether a file system is made of another one, by the arguments of its class and of those that this is derived from."""
+    try:
+        import fsspec
+
+        kinds = fsspec.get_filesystem_class(protocol).__mro__
+    except (ImportError, ValueError):  # it can't be opened either
+        return False
+    found = {name for kind in kinds if "__init__" in vars(kind) for name in inspect.signature(kind.__init__).parameters}
+    return not {"fo", "target_protocol", "target_options"}.isdisjoint(found)
 
 
 def _short(got: int, size: int, start: int) -> str:
@@ -350,13 +406,15 @@ def _short(got: int, size: int, start: int) -> str:
 
 
 def _named(e: Exception, path: str, more: str = "") -> Exception:
-    """The error of a request, with the path."""
+    """The error of a request, with the path. Not its `repr`, which may hold the request with all its headers."""
     if isinstance(e, ImportError):
         return e
-    kind = type(e) if isinstance(e, (FileNotFoundError, PermissionError)) else OSError
-    number = {FileNotFoundError: errno.ENOENT, PermissionError: errno.EACCES}.get(kind, errno.EIO)
-    text = os.strerror(number) if kind is not OSError else (e.strerror if isinstance(e, OSError) and e.strerror else repr(e))
-    return kind(number, f"{text}{more}", path)
+    kinds = {FileNotFoundError: errno.ENOENT, PermissionError: errno.EACCES}
+    kind, number = next(((k, n) for k, n in kinds.items() if isinstance(e, k)), (OSError, errno.EIO))
+    text = os.strerror(number)
+    if kind is OSError:
+        text = e.strerror if isinstance(e, OSError) and e.strerror else f"{type(e).__name__}: {e}".removesuffix(": ")
+    return kind(number, redacted(f"{text}{more}"), redacted(path))
 
 
 class _Threads:

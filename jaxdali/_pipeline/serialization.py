@@ -36,6 +36,7 @@ from .._core.building import Scope, building, inside
 from .._core.calls import Call, flat, functions, made_at
 from .._core.errors import ArgumentError
 from .._core.graph import Branch, DataNode, Graph, Node
+from .._core.redaction import has_credentials, redacted
 from .._data.storage import Storage
 from ..fn import _augmentation as _augmentation  # the same
 from ..fn._tensor.subscript import NewAxis
@@ -251,6 +252,8 @@ def _encode(x: Any, places: Places) -> Any:
         return {"enum": f"{type(x).__name__}.{x.name}"}
     if isinstance(x, float) and not math.isfinite(x):
         return {"float": str(float(x))}
+    if isinstance(x, str) and has_credentials(x):
+        raise ArgumentError(f"the URL {redacted(x)} holds credentials, which are not written to a file")
     if x is None or type(x) in (bool, int, float, str):
         return x
     if isinstance(x, (list, range)):
@@ -314,6 +317,8 @@ def _decode(x: Any, made: Made) -> Any:
         case {"storage": dict(fields)}:
             if fields.get("allow_chained"):
                 raise ValueError("a serialized pipeline can't allow chained URLs")
+            if "options" in fields:
+                raise ValueError("a serialized pipeline can't hold options of a Storage")
             return Storage(**fields)
         case {"bytes": str(text)}:
             return base64.b64decode(text, validate=True)

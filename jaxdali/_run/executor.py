@@ -16,6 +16,7 @@ from .._core.errors import DifferentShapes, OperatorError
 from .._core.graph import Graph, check_same_structure
 from .._core.operator import EagerOperator, NativeOperator, SourceOperator
 from .._core.ragged import DeviceSamples, Packed
+from .._core.redaction import redacted, shown_error
 from .._core.settings import own_settings
 from .._core.values import Value
 from .._data.source import SampleIds, Source
@@ -139,7 +140,7 @@ class Executor:
                     # What is not there for a reader of ours: the text says all that a traceback would, but for what it was made of.
                     ours = type(node.op).__module__.startswith("jaxdali.")
                     said = ours and (type(e) is RuntimeError or isinstance(e, OSError))
-                    raise node.error(str(e)) from (e.__cause__ if said else e)
+                    raise node.error(str(e)) from shown_error(e.__cause__ if said else e)
 
     # --- build ------------------------------------------------------------------------------------------------
 
@@ -250,7 +251,7 @@ class Executor:
 
     def bad_samples(self) -> list[BadSample]:
         """What was replaced or left out in the batches taken so far."""
-        return [BadSample(file, reason, count) for (file, reason), count in self._bad.items()]
+        return [BadSample(redacted(file), redacted(reason), count) for (file, reason), count in self._bad.items()]
 
     def statistics(self) -> Statistics:
         """What the stages cost so far. RuntimeError when they are not measured."""

@@ -12,6 +12,7 @@ from .._core.context import HostContext
 from .._core.errors import DifferentShapes, OperatorError
 from .._core.operator import EagerOperator, SampleOperator
 from .._core.ragged import Packed, pack
+from .._core.redaction import shown_error
 from .._core.values import Spec, Value
 from .outputs import Outputs
 from .plan import Plan, Ref, Step
@@ -83,7 +84,7 @@ class Functions:
             except OperatorError:
                 raise
             except Exception as e:  # whatever a function of the user's raises
-                raise step.node.failure(e) from e
+                raise step.node.failure(e) from shown_error(e)
             specs = tuple(_spec_of_samples(step, op, i, samples) for i, samples in enumerate(results))
         else:
             specs = _expected(plan, step, op)

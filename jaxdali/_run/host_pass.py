@@ -14,6 +14,7 @@ from .._core.context import HostContext
 from .._core.errors import OperatorError
 from .._core.operator import EagerOperator, HostOperator, ProgramOperator, SourceOperator
 from .._core.ragged import Packed, pack, rounded_up
+from .._core.redaction import shown_error
 from .._core.values import Spec, Value
 from . import repair
 from .functions import Functions
@@ -53,7 +54,7 @@ class _Run:
                         else:
                             data = compute(*[values[r].data for r in step.inputs])
                     except (ValueError, TypeError, ArithmeticError) as e:
-                        raise step.node.failure(e) from e
+                        raise step.node.failure(e) from shown_error(e)
                     among = everywhere if step.presence is None else work.among(step.presence)
                     values[ref] = Value(step.specs[0], shapes, data, among)
 
@@ -202,7 +203,7 @@ class HostPass:
         except OperatorError:
             raise
         except (ValueError, TypeError, IndexError, KeyError, ArithmeticError, OSError, MemoryError) as e:
-            raise step.node.failure(e) from e
+            raise step.node.failure(e) from shown_error(e)
         if isinstance(op, EagerOperator):
             if not step.known:
                 self._replan(self.plan.with_specs(step, specs))  # apart: what is wrong with a step behind it is that step's error

@@ -74,6 +74,7 @@ def storage_rows(step: str, counts: Mapping[str, int]) -> list[Measured]:
         Measured("fetch", step, calls=counts["requests"], bytes=counts["bytes"]),
         Measured("retry", step, calls=counts["retries"]),
         Measured("cache", step, calls=counts["cached"]),
+        Measured("damaged", step, calls=counts["damaged"]),
     ]
 
 

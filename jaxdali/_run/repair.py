@@ -14,6 +14,7 @@ from .._core import ffi as _ffi
 from .._core.errors import SampleError
 from .._core.operator import NativeOperator, ProgramOperator
 from .._core.ragged import ALIGNMENT, Ragged
+from .._core.redaction import redacted
 from .._cpu import Status
 from .meter import Meter
 from .plan import Plan, Step
@@ -118,4 +119,5 @@ def _over(old: jax.Array, new: jax.Array, chosen: jax.Array) -> jax.Array:
 def sample_error(step: Step, work: Work, i: int, code: int, reason: str) -> SampleError:
     """The error for a sample that failed in a step."""
     text, path = _ffi.STATUS.get(code, f"status {code}"), work.path_of(step.node, i)
-    return SampleError(step.op.name, step.node.where, path or f"sample {i}", reason.removeprefix(f"{path}: ") or text, code)
+    reason = redacted(reason).removeprefix(f"{path}: ")
+    return SampleError(step.op.name, step.node.where, path or f"sample {i}", reason or text, code)

@@ -249,20 +249,20 @@ def test_the_second_epoch_comes_from_the_cache(tmp_path):
 
 
 def size_of(folder):
-    return sum(p.stat().st_size for p in folder.rglob("*") if p.is_file() and p.name != ".total")
+    return sum(p.stat().st_size for p in folder.rglob("*") if p.suffix == ".record")
 
 
 def test_the_cache_keeps_its_limit_and_what_was_used_last(tmp_path):
-    cache = DiskCache(str(tmp_path), 1000)
+    cache = DiskCache(str(tmp_path), 1520)  # each has a header of 52 bytes
     for i in range(9):
         cache.put((i,), bytes([i]) * 100)
         os.utime(cache._path((i,)), (i, i))
     assert cache.get((0,)) == bytes(100)  # used: 1 is the oldest now
     cache.put((9,), bytes(100))
     cache.put((10,), bytes(100))
-    assert size_of(tmp_path) <= 1000
+    assert size_of(tmp_path) <= 1520
     assert [i for i in range(11) if cache.get((i,)) is None] == [1, 2]
-    cache.put((11,), bytes(1001))
+    cache.put((11,), bytes(1500))
     assert cache.get((11,)) is None
 
 
@@ -283,4 +283,77 @@ def test_processes_share_a_cache(tmp_path):
     _fill(str(tmp_path), 9)
     assert [p.wait(60) for p in processes] == [0, 0]
     assert size_of(tmp_path) <= 20_000
-    assert int((tmp_path / ".total").read_text()) == size_of(tmp_path)
+    assert int((tmp_path / "jaxdali-cache/.total").read_text()) == size_of(tmp_path)
+
+
+def damage(kind, path):
+    data = path.read_bytes()
+    damaged = {
+        "flipped": data[:-1] + bytes([data[-1] ^ 4]),
+        "cut": data[:-1],
+        "empty": b"",
+        "longer": data + b"x",
+        "zeros": bytes(len(data)),
+    }
+    path.write_bytes(damaged[kind])
+
+
+@pytest.mark.parametrize("kind", ["flipped", "cut", "empty", "longer", "zeros", "of another"])
+def test_damaged_entries_of_the_cache_are_fetched_again(tmp_path, kind):
+    Faulty.start(CONTENT)
+    storage = jaxdali.Storage(cache_dir=tmp_path / "cache")
+    first = closed(reader(storage=storage), 10)
+    records = sorted((tmp_path / "cache").rglob("*.record"))
+    assert len(records) == len(CONTENT)
+    for path in records[:5]:
+        if kind == "of another":
+            path.write_bytes(records[7].read_bytes())
+        else:
+            damage(kind, path)
+    pipe = reader(storage=storage)
+    assert taken(pipe, 10) == first
+    rows = {m.stage: m.calls for m in pipe.statistics() if m.step == "reader"}
+    pipe.close()
+    assert (rows["damaged"], rows["cache"], len(Faulty.requests)) == (5, len(CONTENT) - 5, len(CONTENT) + 5), rows
+    Faulty.start(CONTENT, fault=lambda name, number: ConnectionResetError())
+    assert closed(reader(storage=storage), 10) == first  # they are there again
+
+
+def test_a_range_of_another_length_is_not_believed(tmp_path):
+    cache = DiskCache(str(tmp_path), 10_000)
+    cache.put(Range("memory://x", 0, 5), b"four")
+    assert cache.get(Range("memory://x", 0, 5), 5) is None
+    assert not list(tmp_path.rglob("*.record"))
+
+
+def test_the_cache_deletes_nothing_of_others(tmp_path):
+    foreign = ["precious/thesis.doc", "ab/" + "0" * 38, ".new-notes", "jaxdali-cache/notes/a", "jaxdali-cache/ab/thesis", "thesis.record"]
+    (tmp_path / "jaxdali-cache").mkdir()
+    (tmp_path / "jaxdali-cache" / "CACHEDIR.TAG").write_bytes(b"x")
+    for name in foreign:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(bytes(200))
+        os.utime(tmp_path / name, (1, 1))
+    cache = DiskCache(str(tmp_path), 1000)
+    for i in range(40):
+        cache.put((i,), bytes(100))
+    assert [n for n in foreign if not (tmp_path / n).exists()] == []
+    assert cache.get((39,)) == bytes(100)
+    assert cache.get((0,)) is None
+
+
+def test_a_folder_that_the_cache_did_not_make_is_refused(tmp_path):
+    (tmp_path / "jaxdali-cache").mkdir()
+    (tmp_path / "jaxdali-cache" / "thesis.doc").write_bytes(b"x")
+    with pytest.raises(ValueError, match=r"jaxdali-cache.*CACHEDIR.TAG"):
+        Store(jaxdali.Storage(cache_dir=tmp_path))
+
+
+@pytest.mark.parametrize("content", [b"", b"junk", b"\xff\xfe", b"-5", b"9" * 5000, b"1_0", b"12 34"])
+def test_a_damaged_total_is_made_anew(tmp_path, content):
+    cache = DiskCache(str(tmp_path), 10_000)
+    cache.put((0,), bytes(100))
+    (tmp_path / "jaxdali-cache" / ".total").write_bytes(content)
+    cache.put((1,), bytes(100))
+    assert cache.get((0,)) == cache.get((1,)) == bytes(100)
+    assert int((tmp_path / "jaxdali-cache" / ".total").read_bytes()) == size_of(tmp_path)

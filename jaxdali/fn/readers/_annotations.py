@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from ..._data.storage import Path, Store, join, plain
+from ..._data.storage import Path, Store, join
 
 
 @dataclasses.dataclass
@@ -105,7 +105,7 @@ def read_annotations(
       RuntimeError: it can't be read, or has another form.
     """
     try:
-        pictures, objects, categories, get = _document(store.read(plain(path)), segmentations)
+        pictures, objects, categories, get = _document(store.read(store.named(path)), segmentations)
         ids, names, sizes = _images(pictures, get)
         boxes = _boxes(list(map(get("bbox"), objects)))
         image_ids = np.array(list(map(get("image_id"), objects)), np.int64)
@@ -298,7 +298,7 @@ def load_annotations(folder: Path, store: Store, with_polygons: bool, with_ids: 
         return RuntimeError(f"{os.path.join(folder, name)}.dat does not fit the other files: they are of different annotations")
 
     def column(name: str, dtype: type = np.int32, width: int = 1) -> np.ndarray:
-        path = join(plain(folder), f"{name}.dat")
+        path = join(store.named(folder), f"{name}.dat")
         content = np.frombuffer(store.read(path), np.uint8)
         rows = int(content[:4].view(np.int32)[0]) if len(content) >= 4 else -1
         if rows < 0 or len(content) - 4 != rows * width * np.dtype(dtype).itemsize:
@@ -312,7 +312,7 @@ def load_annotations(folder: Path, store: Store, with_polygons: bool, with_ids: 
         return found
 
     try:
-        names = store.read(join(plain(folder), "filenames.dat")).decode("utf-8", "surrogateescape").splitlines()
+        names = store.read(join(store.named(folder), "filenames.dat")).decode("utf-8", "surrogateescape").splitlines()
         boxes, labels = column("boxes", np.float32), column("labels")
         if len(boxes) != 4 * len(labels):
             raise misfit("boxes")

@@ -17,7 +17,7 @@ from ..._core.operator_function import operator_function
 from ..._core.values import Spec
 from ..._data.files import Files, Path, as_list
 from ..._data.listed import OnError, Reader, ReaderHints, Records
-from ..._data.named_in_data import check_names
+from ..._data.named_in_data import check_names, normal
 from ..._data.storage import Storage, Store, plain
 from ._annotations import Annotations, load_annotations, mask_functions, read_annotations, save_annotations
 
@@ -177,7 +177,8 @@ class ReadCOCO(Reader):
             check_names(columns.names, plain(self.file_root), store.settings, absolute=False)
         except ValueError as e:
             raise RuntimeError(f"{self.annotations_file or self.preprocessed_annotations}: image {e}") from None
-        return _Annotated(self, columns, Files(self.file_root, [os.fsencode(n) for n in columns.names], store))
+        store.named_by_data(columns.names)
+        return _Annotated(self, columns, Files(self.file_root, [os.fsencode(normal(n)) for n in columns.names], store))
 
 
 class COCOHints(ReaderHints, total=False):

@@ -21,8 +21,8 @@ from ..._core.operator_function import operator_function
 from ..._core.values import Spec
 from ..._data.files import Files, Paths, as_list
 from ..._data.listed import OnError, Reader, ReaderHints, Records
-from ..._data.named_in_data import check_names
-from ..._data.storage import Storage, Store, plain
+from ..._data.named_in_data import check_names, normal
+from ..._data.storage import Storage, Store
 from .._tensor.cast import convert
 
 _DTYPES = (np.dtype(np.float32), np.dtype(np.int16), np.dtype(np.int32))
@@ -177,13 +177,14 @@ class ReadNemoASR(Reader):
         store, entries = Store(self.storage), list[Entry]()
         for path in as_list(self.manifest_filepaths):
             try:
-                found = read_manifest(os.fspath(path), store.read(plain(path)))
+                found = read_manifest(os.fspath(path), store.read(store.named(path)))
                 check_names([e.path for e in found], "", store.settings, absolute=True)
             except OSError as e:
                 raise RuntimeError(f"can't read the manifest {os.fspath(path)}: {e.strerror}") from e.__cause__
             except ValueError as e:
                 raise RuntimeError(f"{os.fspath(path)}: {e}") from None
-            entries += found
+            store.named_by_data(e.path for e in found)
+            entries += [dataclasses.replace(e, path=normal(e.path)) if ".." in e.path else e for e in found]
         kept = [e for e in entries if e.duration >= self.min_duration or self.min_duration <= 0]
         kept = [e for e in kept if e.duration <= self.max_duration or self.max_duration <= 0]
         if not kept:

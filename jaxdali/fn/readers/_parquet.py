@@ -18,8 +18,8 @@ from ..._core.graph import DataNode
 from ..._core.operator_function import operator_function
 from ..._data.files import Files, Paths, as_list
 from ..._data.listed import OnError, Reader, ReaderHints, Records
-from ..._data.named_in_data import check_name
-from ..._data.storage import Range, Storage, Store, is_url, join
+from ..._data.named_in_data import check_name, normal
+from ..._data.storage import Range, Storage, Store, is_url, join, plain
 from ._columns import Column, column_of, import_pyarrow, joined, spec_of
 
 _KEPT_BYTES = 512 << 20  # of the decoded row groups that a list of files keeps
@@ -209,7 +209,8 @@ class _Rows(Records):
     def _beside(self, file: int, name: str) -> bytes:
         root = self._files.path(file).rpartition("/")[0]
         check_name(name, root, self._files.store.settings, absolute=False)
-        return self._files.store.read(join(root, name))
+        self._files.store.named_by_data([name])
+        return self._files.store.read(plain(join(root, normal(name))))
 
     def read(self, i: int) -> list[np.ndarray]:
         group = int(np.searchsorted(self._first, i, "right")) - 1
