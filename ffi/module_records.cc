@@ -116,6 +116,7 @@ void FillOutputs(RecordBatch& batch, const std::vector<AnyArray>& data,
     const auto elements = static_cast<int64_t>(data[k].size());
     RecordBatch::Target t = {o.field, static_cast<uint8_t*>(data[k].data()), bytes, std::vector<int64_t>(n)};
     if (bytes != o.bytes) throw nb::value_error("fill: another type");
+    t.missing = o.missing, t.count = 1;
     if (offsets[k].has_value()) {
       const auto all = static_cast<int64_t>(offsets[k]->size());
       const auto rows = data[k].ndim() == 2 ? static_cast<int64_t>(data[k].shape(0)) : 0;
@@ -125,13 +126,12 @@ void FillOutputs(RecordBatch& batch, const std::vector<AnyArray>& data,
             int64_t{offsets[k]->data()[first + i]} * kAlignment + (first + i) / (all / rows) * (elements / rows);
     } else {
       t.count = std::accumulate(o.dims.begin(), o.dims.end(), int64_t{1}, std::multiplies<int64_t>());
-      t.missing = o.missing;
       for (int64_t i = 0; i < n; i++) t.starts[static_cast<size_t>(i)] = (first + i) * t.count;
     }
     for (int i = 0; i < n; i++) {
       if (!batch.error(i).empty()) continue;
       const FieldInfo& info = batch.info(i, o.field);
-      const int64_t count = info.type == ValueType::kNone ? (t.missing.empty() ? 0 : t.count)
+      const int64_t count = info.type == ValueType::kNone ? static_cast<int64_t>(t.missing.size()) / bytes * t.count
                             : o.type == ValueType::kBytes ? (info.count + bytes - 1) / bytes
                                                           : info.count;
       const int64_t start = t.starts[static_cast<size_t>(i)];
@@ -188,7 +188,10 @@ void DefineRecords(nb::module_& m) {
                               : type == ValueType::kInts   ? bytes == 4 || bytes == 8
                                                            : false;
             if (!fits || field < 0 || field >= self.fields * self.parts ||
-                (missing.size() != 0 && missing.size() != static_cast<size_t>(bytes)) ||
+                (shape == RecordOutput::Shape::kFixed
+                     ? missing.size() != 0 && missing.size() != static_cast<size_t>(bytes)
+                 : shape == RecordOutput::Shape::kCount ? missing.size() % static_cast<size_t>(std::max(bytes, 1)) != 0
+                                                        : missing.size() != 0) ||
                 std::any_of(dims.begin(), dims.end(), [](int64_t n) { return n < 0; }))
               throw nb::value_error("RecordLayout: an output");
             self.outputs.push_back({std::move(name), std::move(dtype), field, type, bytes, shape, std::move(dims),

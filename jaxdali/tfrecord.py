@@ -32,7 +32,7 @@ class Feature:
     Attributes:
       shape: of its values; None: a list of any length.
       dtype: `int64`, `float32` or `string`.
-      default: of the elements of a feature with a shape, in records that lack it.
+      default: of records that lack it: of all elements of a feature with a shape; of a string, the text or its bytes.
       partial_shape: without a shape: the extents behind the first, which follows from the number of values.
     """
 
@@ -45,12 +45,17 @@ class Feature:
         extents = (self.shape or ()) + self.partial_shape
         if self.dtype == string and self.shape != ():
             raise ArgumentError(f"a string feature is one text, FixedLenFeature((), tfrecord.string, ''); got shape {extents or None}")
-        if self.dtype == string and self.default not in ("", b"", None):
-            raise ArgumentError(f"the default of a string feature must be '', got {self.default!r}")
+        if self.dtype == string and not isinstance(self.default, (str, bytes, type(None))):
+            raise ArgumentTypeError(f"the default of a string feature must be a text, got {self.default!r}")
         if self.dtype != string and not isinstance(self.default, (int, float)):
             raise ArgumentTypeError(f"the default of a feature of {self.dtype.name} must be a number, got {self.default!r}")
         if any(n < 1 for n in extents):
             raise ArgumentError(f"extents must be at least 1, got {extents}")
+
+    @property
+    def text(self) -> bytes:
+        """What records that lack a string feature have."""
+        return self.default.encode() if isinstance(self.default, str) else self.default or b""
 
 
 def FixedLenFeature(shape: Sequence[int], dtype: FeatureType, default_value: Any) -> Feature:
@@ -59,7 +64,7 @@ def FixedLenFeature(shape: Sequence[int], dtype: FeatureType, default_value: Any
     Args:
       shape: of its values; ``()`` or ``[]``: one value, or a string.
       dtype: `int64`, `float32` or `string`.
-      default_value: of all elements where a record lacks the feature; of a string ``""``.
+      default_value: where a record lacks the feature: of all elements; of a string, the text that it has then.
     """
     return Feature(_extents(shape), _type(dtype), default_value)
 

@@ -52,7 +52,7 @@ struct RecordOutput {
   int bytes;                // of an element
   Shape shape;
   std::vector<int64_t> dims;
-  std::string missing;  // kFixed: an element of records that lack the field; empty: none may
+  std::string missing;  // of records that lack the field: kFixed: an element (empty: none may); kCount: all of them
 };
 
 struct RecordLayout {

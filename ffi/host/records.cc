@@ -278,7 +278,9 @@ void RecordBatch::Shape(const std::vector<int64_t*>& shapes) {
     for (size_t k = 0; k < shapes.size(); k++) {
       const RecordOutput& o = layout_.outputs[k];
       const FieldInfo& f = info(i, o.field);
-      const int64_t count = o.type == ValueType::kBytes ? f.count / o.bytes : f.count;
+      const int64_t count = f.type == ValueType::kNone    ? static_cast<int64_t>(o.missing.size()) / o.bytes
+                            : o.type == ValueType::kBytes ? f.count / o.bytes
+                                                          : f.count;
       if (o.shape == RecordOutput::Shape::kFixed) continue;
       const size_t ndim = o.shape == RecordOutput::Shape::kStated ? 3 : 1 + o.dims.size();
       int64_t* row = shapes[k] + static_cast<int64_t>(ndim) * i;
@@ -310,8 +312,7 @@ void RecordBatch::Fill(const std::vector<Target>& targets, ThreadPool* pool) {
       const Part& s = parts_[static_cast<size_t>(r)];
       uint8_t* to = t.data + t.starts[static_cast<size_t>(i)] * t.bytes;
       if (info(i, t.field).type == ValueType::kNone) {
-        for (int64_t c = 0; c < t.count && !t.missing.empty(); c++, to += t.bytes)
-          std::copy_n(t.missing.data(), t.bytes, to);
+        for (int64_t c = 0; c < t.count; c++) to = std::copy(t.missing.begin(), t.missing.end(), to);
         continue;
       }
       uint8_t* const begin = to;

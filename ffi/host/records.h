@@ -55,8 +55,8 @@ class RecordBatch {
   // of a fixed shape. What an output can't be made of is an error.
   void Shape(const std::vector<int64_t*>& shapes);
 
-  // Where the values of a field go: record i's to element starts[i]. missing: an element of records that lack it, or
-  // empty; then `count` of them are written.
+  // Where the values of a field go: record i's to element starts[i]. missing: what is written, `count` times, for
+  // records that lack it, or empty.
   struct Target {
     int field;
     uint8_t* data;

@@ -56,7 +56,6 @@ import functools
 import inspect
 import re
 import typing
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, TypedDict, TypeVar
 
@@ -65,7 +64,7 @@ import numpy as np
 
 from ..types import DALIImageType
 from .arguments import Arguments, declared
-from .building import add, drawing_as, is_node, user_line
+from .building import add, drawing_as, is_node, user_line, warn
 from .calls import functions, records
 from .declaration import INPUT, PER_FRAME, PER_SAMPLE, Argument, DType, arguments_of
 from .errors import ArgumentError, ArgumentTypeError
@@ -99,6 +98,12 @@ class Hints(SeededHints, total=False):
     seed: int | None
 
 
+class ColorHints(Hints, total=False):
+    """The same for those that are told what an image's channels mean, and take it for RGB whatever they are told, as in DALI."""
+
+    image_type: DALIImageType | None
+
+
 class ImageTypeHints(Hints, total=False):
     """The same for those that once wanted to know what an image's channels mean."""
 
@@ -115,11 +120,17 @@ class DTypeImageTypeHints(ImageTypeHints, DTypeHints, total=False):
     """For those of both kinds."""
 
 
-STACKLEVEL = 7  # of a warning in `Declaration._checked`: the line that calls an operator's function
 _ARGUMENTS = re.compile(r"^  (\w[\w, *]*):", re.MULTILINE)  # of a docstring
 _COMMON = {"device": 'device: "cpu", "gpu" or None: where the input is.', "name": "name: of the node."}
-_DEPRECATED = {"output_dtype": "output_dtype: the deprecated name of `dtype`.", "image_type": "image_type: deprecated, without effect."}
 _RENAMED = {"output_dtype": "dtype"}  # deprecated arguments, and what took their place
+_GIVEN_UP = {  # hints of which DALI warns, and why
+    "seed": "the operator draws no random numbers",
+    "image_type": "what the channels mean makes no difference",
+    "memory_stats": "there are no such statistics",
+    "normalize_text": "the text is given as it is",
+    "split_stages": "there are no stages to split",
+    "use_chunk_allocator": "there is no such allocator",
+}
 
 
 def operator_function(what: type[Operator] | str) -> Callable[[F], F]:
@@ -160,6 +171,8 @@ class Declaration:
         self._hints, self.signature = _expanded(f)
         own = f.__code__.co_varnames[: f.__code__.co_argcount + f.__code__.co_kwonlyargcount]
         self.hints = frozenset(n for n in (self._hints.__annotations__ if self._hints is not None else ()) if n not in own)
+        kept = ColorHints.__annotations__.keys() - Hints.__annotations__.keys() if self._hints is ColorHints else ()
+        self._given_up = {n: why for n, why in _GIVEN_UP.items() if n in self.hints and n not in kept}
         declared[self.name] = lambda: self.arguments
 
     @functools.cached_property
@@ -191,8 +204,10 @@ class Declaration:
         end = len(text) if end < 0 else end
         documented = {n for names in _ARGUMENTS.findall(text) for n in names.split(", ")}
         lines = [f"  {line}" for n, line in _COMMON.items() if n in self.signature.parameters and n not in documented]
-        lines += [f"  {line}" for n, line in _DEPRECATED.items() if n in self.hints]
-        hints = self.hints - documented - _DEPRECATED.keys()
+        lines += [f"  {old}: the deprecated name of `{new}`." for old, new in _RENAMED.items() if old in self.hints]
+        given_up = {n: why for n, why in self._given_up.items() if n not in documented and n != "seed"}  # of which most have one
+        lines += [f"  {n}: deprecated, without effect: {why}." for n, why in given_up.items()]
+        hints = self.hints - documented - given_up.keys() - _RENAMED.keys()
         if hints:
             lines.append(f"  {', '.join(sorted(hints))}: hints to DALI's executor, without effect here.")
         return "\n".join([text[:end], *lines]) + text[end:]
@@ -242,9 +257,13 @@ class Declaration:
                 inputs.append(bound.arguments.get(name))
             else:
                 raise ArgumentTypeError(f"{self.name}: the input {name!r} is missing")
+        for n, why in self._given_up.items():
+            if values.get(n) is not None:
+                text = f"{self.name}: the argument {n} is deprecated and has no effect: {why}"
+                warn(text, DeprecationWarning)
         for old, new in _RENAMED.items():
             if values.get(old) is not None:
-                warnings.warn(f"{self.name}: the argument {old} is deprecated: it is {new} now", DeprecationWarning, stacklevel=STACKLEVEL)
+                warn(f"{self.name}: the argument {old} is deprecated: it is {new} now", DeprecationWarning)
                 if new in named:
                     raise ArgumentError(f"{self.name}: {old} is the deprecated name of {new}: give only one of them")
                 values[new] = values[old]

@@ -41,14 +41,14 @@ class Field:
       number: of the record's fields, as the native code has them.
       spec: of the output. With a shape: every record has so many values. With `dims` (None, ...): a multiple of what these make.
       default: what a record that lacks the field has: for an output with a shape the value of all elements (None: it must not be
-        lacking); other outputs are then empty.
+        lacking); for a vector of any length its bytes; other outputs are then empty.
       raw: whether the field is the elements' bytes.
     """
 
     name: str
     number: int
     spec: Spec
-    default: float | None = None
+    default: float | bytes | None = None
     raw: bool = False
 
     def add_to(self, layout: _cpu.RecordLayout):
@@ -60,7 +60,7 @@ class Field:
             shape, dims = RecordShape.ROWS, [n or 0 for n in spec.dims[1:]]
         elif spec.ndim == 3:
             shape = RecordShape.STATED
-        missing = b"" if self.default is None or spec.shape is None else np.array(self.default, spec.dtype).tobytes()
+        missing = self.default or b"" if not isinstance(self.default, (int, float)) else np.array(self.default, spec.dtype).tobytes()
         kind = ValueType.BYTES if self.raw else _TYPES[spec.dtype]
         layout.add_output(self.name, str(spec.dtype), self.number, kind, spec.dtype.itemsize, shape, dims, missing)
 

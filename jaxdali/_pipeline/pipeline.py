@@ -74,17 +74,15 @@ class Pipeline(Runnable):
         exec_pipelined: bool = True,
         prefetch_queue_depth: int | dict[str, int] | str = 2,
         exec_async: bool = True,
-        bytes_per_sample: int = 0,
+        bytes_per_sample: int | None = 0,
         set_affinity: bool = False,
         max_streams: int | None = None,
         default_cuda_stream_priority: int | None = None,
-        *,
         enable_memory_stats: bool = False,
-        enable_statistics: bool = False,
         enable_checkpointing: bool = False,
         checkpoint: bytes | None = None,
-        py_num_workers: int = 1,
-        py_start_method: str = "fork",
+        py_num_workers: int | None = 1,
+        py_start_method: str | None = "fork",
         py_callback_pickler: Any = None,
         output_dtype: Any = None,
         output_ndim: Any = None,
@@ -93,6 +91,8 @@ class Pipeline(Runnable):
         experimental_exec_dynamic: bool | None = None,
         stream_policy: StreamPolicy | None = None,
         concurrency: OperatorConcurrency | None = None,
+        *,
+        enable_statistics: bool = False,
         enable_conditionals: bool = False,
         fuse: bool = True,
         debug: bool = False,
@@ -101,7 +101,7 @@ class Pipeline(Runnable):
         if experimental_exec_dynamic is not None:
             warn("experimental_exec_dynamic is deprecated: use exec_dynamic", DeprecationWarning)
             exec_dynamic = experimental_exec_dynamic
-        if check.whole("bytes_per_sample", bytes_per_sample) < 0:
+        if bytes_per_sample is not None and check.whole("bytes_per_sample", bytes_per_sample) < 0:
             raise ValueError(f"bytes_per_sample must not be negative, got {bytes_per_sample}")
         settings = Settings(
             batch_size=batch_size,
@@ -122,8 +122,8 @@ class Pipeline(Runnable):
             enable_statistics=enable_statistics,
             enable_conditionals=enable_conditionals,
             fuse=fuse,
-            py_num_workers=py_num_workers,
-            py_start_method=py_start_method,
+            py_num_workers=1 if py_num_workers is None else py_num_workers,
+            py_start_method="fork" if py_start_method is None else py_start_method,
             py_callback_pickler=py_callback_pickler,
             exec_dynamic=exec_dynamic,
             stream_policy=stream_policy,

@@ -50,17 +50,22 @@ class Operator:
 
         Args:
           *inputs: as the function's.
-          **arguments: of the function, those that the constructor was not given.
+          **arguments: of the function, those that the constructor was not given. In both places None is not given.
 
         Raises:
           TypeError: an argument that the function does not have.
           ValueError: the constructor was given it already.
         """
         self._check(arguments)
-        for name in arguments:
-            if name in self._arguments:
+        given = dict(self._arguments)
+        for name, x in arguments.items():
+            if x is None:
+                given.setdefault(name)
+            elif given.get(name) is None:
+                given[name] = x
+            else:
                 raise ValueError(f"{type(self).__name__}: the argument {name!r} was given to the constructor already")
-        return type(self).function(*inputs, **self._arguments, **arguments)
+        return type(self).function(*inputs, **given)
 
     def __repr__(self) -> str:
         return f"ops.{type(self).__name__}({', '.join(f'{k}={v!r}' for k, v in self._arguments.items())})"

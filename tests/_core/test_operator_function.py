@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import warnings
 from collections.abc import Sequence
 from typing import Annotated, Literal, Unpack
 
@@ -91,7 +92,7 @@ def call(**arguments):
     [
         ({}, [[1, 2, 3, 1]] * 2),
         ({"factor": None, "size": None, "mode": None, "times": None, "dtype": None, "name": None, "device": None}, [[1, 2, 3, 1]] * 2),
-        ({"bytes_per_sample_hint": 5, "preserve": True, "seed": 3}, [[1, 2, 3, 1]] * 2),
+        ({"bytes_per_sample_hint": 5, "preserve": True}, [[1, 2, 3, 1]] * 2),
         ({"bytes_per_sample_hint": None, "preserve": None, "seed": None}, [[1, 2, 3, 1]] * 2),
         ({"factor": np.float64(3), "size": 7, "times": 2.0}, [[3, 7, 7, 2]] * 2),
         ({"factor": types.Constant(3), "size": np.array([4, 5])}, [[3, 4, 5, 1]] * 2),
@@ -139,7 +140,7 @@ def test_a_list_of_numbers_and_nodes():
         ({"device": "gpu"}, ArgumentError, "device must be 'cpu', got 'gpu'"),
         ({"name": 3}, TypeError, "name"),
         ({"preserve": "False"}, TypeError, "preserve must be True or False, got 'False'"),
-        ({"seed": 0.5}, TypeError, "seed"),
+        ({"preserve": 0.5}, TypeError, "preserve"),
         ({"sizes": 3}, TypeError, "report: got an unexpected argument 'sizes'; did you mean 'size'"),
     ],
 )
@@ -225,16 +226,26 @@ def test_lists_of_inputs_meet():
 
 
 def test_deprecated_names_of_arguments():
-    """`output_dtype` is `dtype`, with a warning at the user's line; `image_type` is nothing."""
+    """`output_dtype` is `dtype`, and `image_type` and the seed of what draws nothing are nothing, with warnings at the user's line."""
     x = [np.float32([[[1.4], [2.6]]])]
-    with pytest.warns(DeprecationWarning, match="crop: the argument output_dtype is deprecated: it is dtype now") as caught:
-        (out,) = run(lambda x: fn.crop(x, output_dtype=types.UINT8, image_type=types.RGB), x, layouts=("HWC",))
-    assert caught[0].filename == __file__
+    with pytest.warns(DeprecationWarning) as caught:
+        (out,) = run(lambda x: fn.crop(x, output_dtype=types.UINT8, image_type=types.RGB, seed=-1), x, layouts=("HWC",))
+    assert sorted(str(w.message).partition(":")[2].partition(":")[0] for w in caught) == [
+        " the argument image_type is deprecated and has no effect",
+        " the argument output_dtype is deprecated",
+        " the argument seed is deprecated and has no effect",
+    ]
+    assert {w.filename for w in caught} == {__file__}
     assert np.asarray(out[0]).ravel().tolist() == [1, 3]
     with pytest.raises(ValueError, match=r"rotate: output_dtype is the deprecated name of dtype: give only one of them"):
         with pytest.warns(DeprecationWarning):
             run(lambda x: fn.rotate(x, angle=0, output_dtype=types.FLOAT, dtype=types.FLOAT), x, layouts=("HWC",))
     assert "  output_dtype: the deprecated name of `dtype`." in (fn.slice.__doc__ or "")
+    with warnings.catch_warnings():  # as in DALI, where these are not deprecated
+        warnings.simplefilter("error")
+        rgb = [np.zeros((1, 1, 3), np.uint8)]
+        run(lambda x: fn.hue(x, hue=3.0, image_type=types.BGR), rgb, layouts=("HWC",))
+        run(lambda x: fn.noise.gaussian(x, seed=-1), rgb, layouts=("HWC",))
 
 
 def test_several_outputs_are_a_list_and_an_input_set():

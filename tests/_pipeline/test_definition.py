@@ -260,6 +260,11 @@ def test_arguments_of_pipelines():
     )
     pipe.start_py_workers()
     assert pipe.executor_statistics() == {}
+    nothing = numbers(py_num_workers=None, py_start_method=None, bytes_per_sample=None, exec_pipelined=None, seed=None)
+    assert (nothing.py_num_workers, nothing.py_start_method, nothing.exec_pipelined) == (1, "fork", False)
+    placed = Pipeline(2, 3, None, 4, False, 5, False, 0, False, None, None, True, True, None, 6, "spawn")
+    assert (placed.exec_pipelined, placed.prefetch_queue_depth, placed.exec_async, placed.enable_memory_stats) == (False, 5, False, True)
+    assert (placed.py_num_workers, placed.py_start_method) == (6, "spawn")
     with pytest.warns(DeprecationWarning, match="use exec_dynamic"):
         assert numbers(experimental_exec_dynamic=True).exec_dynamic
 

@@ -96,6 +96,24 @@ def test_arguments_stand_in_one_place():
             ops.Resize(size=(2, 2))(np.zeros((1, 1, 3), np.uint8), size=(3, 3))
 
 
+def test_none_is_not_given():
+    """Neither to the constructor nor to the call; what only one of them was given counts."""
+    pipe = Pipeline(batch_size=1, num_threads=1)
+    with pipe:
+        x = fn.external_source(lambda: [np.zeros((4, 5, 1), np.uint8)], layout="HWC")
+        size = fn.constant(idata=[2, 3])
+        pipe.set_outputs(
+            ops.Resize(size=[3, 2])(x, size=None, name=None),
+            ops.Resize(size=None)(x, size=size),
+            ops.Resize(size=None, resize_x=None)(x, size=None, resize_x=10.0),
+            ops.Erase(fill_value=None, anchor=[0, 0], shape=[4, 5])(x, fill_value=fn.constant(fdata=7.0)),
+        )
+        with pytest.raises(ValueError, match="Resize: the argument 'size' was given to the constructor already"):
+            ops.Resize(size=[3, 2])(x, size=size)
+    a, b, c, d = (np.asarray(out[0]) for out in pipe.run())
+    assert (a.shape, b.shape, c.shape, d.min()) == ((3, 2, 1), (2, 3, 1), (8, 10, 1), 7)
+
+
 def test_every_function_has_its_class():
     for group in ["", *(f".{m.name}" for m in pkgutil.iter_modules(fn.__path__) if m.name[0] != "_")]:
         functions = importlib.import_module(f"jaxdali.fn{group}")

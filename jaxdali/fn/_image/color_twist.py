@@ -11,7 +11,7 @@ from ..._core.arguments import Values
 from ..._core.context import HostContext
 from ..._core.declaration import DType
 from ..._core.graph import DataNode
-from ..._core.operator_function import Hints, Input, PerFrame, operator_function
+from ..._core.operator_function import ColorHints, Hints, Input, PerFrame, operator_function
 from ..._core.values import Spec
 from .._families import ColorMatrix
 
@@ -70,7 +70,7 @@ def color_twist(
     dtype: DType | None = None,
     device: Literal["cpu", "gpu"] | None = None,
     name: str | None = None,
-    **hints: Unpack[Hints],
+    **hints: Unpack[ColorHints],
 ) -> DataNode:
     """Changes hue, saturation, brightness and contrast of RGB images.
 
@@ -131,7 +131,7 @@ def hue(
     dtype: DType | None = None,
     device: Literal["cpu", "gpu"] | None = None,
     name: str | None = None,
-    **hints: Unpack[Hints],
+    **hints: Unpack[ColorHints],
 ) -> DataNode:
     """Turns the hue of RGB images.
 
@@ -158,7 +158,7 @@ def saturation(
     dtype: DType | None = None,
     device: Literal["cpu", "gpu"] | None = None,
     name: str | None = None,
-    **hints: Unpack[Hints],
+    **hints: Unpack[ColorHints],
 ) -> DataNode:
     """Changes the saturation of RGB images.
 

@@ -176,7 +176,7 @@ def choice(
     shape_like: Input | None = None,
     /,
     *,
-    p: Annotated[PerSample[ListOf[float]] | None, Range(0, 1)] = None,
+    p: Annotated[PerSample[OneOrMore[float]] | None, Range(0, 1)] = None,
     shape: Annotated[PerSample[OneOrMore[int]] | None, Range(0)] = None,
     seed: int = -1,
     device: Literal["cpu"] | None = None,
@@ -201,6 +201,7 @@ def choice(
       ValueError: nothing to choose from, or p is not a distribution over the elements of `a`.
     """
     count = dtype = None
+    p = (p,) if isinstance(p, (int, float)) else p  # the probability of the only element
     if isinstance(p, tuple) and not is_distribution(np.array(p)):
         raise ArgumentError(f"argument p must be probabilities 0 ... 1 whose sum is 1, got {p}")
     if not is_node(a):

@@ -27,7 +27,7 @@ _DTYPES = {FeatureType.int64: np.int64, FeatureType.float32: np.float32, Feature
 def _field(number: int, name: str, feature: Feature) -> Field:
     dtype = np.dtype(_DTYPES[feature.dtype])
     if feature.dtype == FeatureType.string:
-        spec = Spec(dtype, 1, None)
+        return Field(f"feature {name!r}", number, Spec(dtype, 1, None), feature.text)
     elif feature.shape is not None:
         spec = Spec(dtype, len(feature.shape), feature.shape)
     else:

@@ -158,6 +158,8 @@ def test_choice():
     assert got.shape == (4, 5, 2)
     assert (got[..., 0] + 1 == got[..., 1]).all()
     assert one(lambda: R.choice(types.Constant(3, types.UINT8), shape=100)).max() == 2
+    assert one(lambda: R.choice(1, p=1.0)) == 0
+    assert one(lambda: R.choice([3.5], p=np.float32(1), shape=2)).tolist() == [3.5, 3.5]
     n = np.stack(draw(lambda: R.uniform(range=(1, 9), dtype=types.INT32), batch_size=5))
     got = draw(lambda: R.choice(R.uniform(range=(1, 9), dtype=types.INT32), shape=500), batch_size=5)
     assert [g.max() + 1 for g in got] == n.tolist()
@@ -272,6 +274,7 @@ def test_wrong_arguments():
         (lambda: R.choice(3, p=[0.1, 0.1, 0.1]), ValueError, "sum is 1"),
         (lambda: R.choice(3, p=[-0.5, 0.5, 1.0]), ValueError, "p must be .* in 0 ... 1"),
         (lambda: R.choice(3, p=[0.5, 0.5]), ValueError, "each of the 3"),
+        (lambda: R.choice(2, p=1.0), ValueError, "each of the 2"),
         (lambda: R.choice(3, device="gpu"), ValueError, "device"),
         (lambda: R.coin_flip(probability=R.uniform(range=(2, 3))), RuntimeError, "probability"),
         (lambda: R.uniform(range=R.uniform(shape=2, values=[1.0])), RuntimeError, "low < high"),

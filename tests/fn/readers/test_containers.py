@@ -167,9 +167,11 @@ def test_features_that_records_lack_or_that_do_not_fit(tmp_path):
 
     @pipeline_def(batch_size=3)
     def pipeline():
-        return of(F((), tfrecord.string, ""), "b")(), of(V(tfrecord.int64, 0), "c")(), of(F([], tfrecord.int64, 3), "c")()
+        other = of(F((), tfrecord.string, "jpeg"), "b")()
+        return of(F((), tfrecord.string, ""), "b")(), of(V(tfrecord.int64, 0), "c")(), of(F([], tfrecord.int64, 3), "c")(), other
 
-    text, ints, one = pipeline().run()
+    text, ints, one, other = pipeline().run()
+    assert [np.asarray(other[i]).tobytes() for i in range(3)] == [b"jpeg", b"x", b"jpeg"]
     assert [np.asarray(text[i]).tobytes() for i in range(3)] == [b"", b"x", b""]
     assert ints.shape() == [(0,)] * 3
     assert one.as_array().tolist() == [3, 3, 3]
@@ -179,6 +181,8 @@ def test_features_are_checked():
     F, V = tfrecord.FixedLenFeature, tfrecord.VarLenFeature
     with pytest.raises(ValueError, match="a string feature is one text"):
         F([2], tfrecord.string, "")
+    with pytest.raises(TypeError, match=r"the default of a string feature must be a text, got 3"):
+        F((), tfrecord.string, 3)
     with pytest.raises(TypeError, match=r"dtype must be tfrecord.int64, tfrecord.float32 or tfrecord.string, got 7"):
         V(7, 0)
     with pytest.raises(TypeError, match="features must be a dict from names to Features"):
