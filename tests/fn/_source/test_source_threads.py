@@ -175,7 +175,7 @@ class Locked(Permutes):
 
 
 class OnlyAMethod(Permutes):
-    __call__ = None
+    __call__ = None  # pyright: ignore[reportAssignmentType]
 
     def sample(self, info):
         return Permutes.__call__(self, info)
