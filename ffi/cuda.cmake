@@ -17,10 +17,11 @@ endforeach()
 
 # A module with the handlers that launch kernels; `ARGN`: where the kernels are.
 function(jaxdali_kernel_module name)
-  nanobind_add_module(${name} NB_STATIC STABLE_ABI ffi/module.cc ${JAXDALI_CUDA_BINDINGS} ${ARGN})
+  nanobind_add_module(${name} NB_STATIC STABLE_ABI PROTECT_STACK ffi/module.cc ${JAXDALI_CUDA_BINDINGS} ${ARGN})
   target_include_directories(${name} PRIVATE "${CMAKE_SOURCE_DIR}")
   target_include_directories(${name} SYSTEM PRIVATE "${XLA_FFI_INCLUDE}")
   target_link_libraries(${name} PRIVATE Threads::Threads)
+  jaxdali_harden(${name})
   target_compile_definitions(${name} PRIVATE JAXDALI_CUDA JAXDALI_MODULE=${name})
   target_compile_options(${name} PRIVATE -Wall -Wextra ${JAXDALI_ARITHMETIC} $<$<BOOL:${JAXDALI_WERROR}>:-Werror>)
   if(JAXDALI_OUTPUT)

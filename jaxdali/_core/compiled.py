@@ -1,9 +1,18 @@
 """Says what is wrong when the compiled module is missing: imported before everything else."""
 
+import pathlib
+import sys
+
 try:
     from .. import _cpu as _cpu
 except ImportError as e:
-    raise ImportError(
-        f"jaxdali's compiled module does not load ({e}). If {__file__} is in the source folder and not the installed package: "
-        "install with `pip install -e .`, after which both are one, or run Python from another folder"
-    ) from e
+    folder = pathlib.Path(__file__).parents[1]
+    there = sorted(p.name for p in folder.glob("_cpu*.so"))
+    if there:
+        version = "{}.{}".format(*sys.version_info)
+        why = f"{', '.join(there)} in {folder} is built for another Python than this one ({version}), or for another machine"
+        remedy = "install jaxdali again with this Python"
+    else:
+        why = f"there is none in {folder}, which is the source folder and not the installed package"
+        remedy = "install with `pip install -e .`, after which both are one, or run Python from another folder"
+    raise ImportError(f"jaxdali's compiled module does not load ({e}): {why}; {remedy}") from e
