@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -28,10 +29,21 @@ from .workplace import Workplace
 
 @dataclasses.dataclass(frozen=True)
 class _Alone:
-    """A step of the host pass. `shapes`: of each output of a static shape, ``i64[N, ndim]``."""
+    """A step of the host pass.
+
+    Attributes:
+      shapes: of each output of a static shape, ``i64[N, ndim]``.
+      fetched: what of programs' results it needs on the host, after the step itself.
+    """
 
     step: Step
     shapes: tuple[np.ndarray | None, ...]
+    fetched: list[tuple[Step, Ref]]
+
+    @property
+    def waits(self) -> bool:
+        """Whether it comes after programs, which must have succeeded."""
+        return bool(self.fetched) or isinstance(self.step.op, EagerOperator)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,6 +51,12 @@ class _Run:
     """Steps of the host pass that need no more than their inputs' data, one after the other: see `HostOperator.compute`."""
 
     steps: list[tuple[Step, Callable[..., np.ndarray], np.ndarray]]  # with what computes it, and the shapes of its output
+    fetched: list[tuple[Step, Ref]] = dataclasses.field(default_factory=list)  # see `_Alone`
+
+    @property
+    def waits(self) -> bool:
+        """As of `_Alone`."""
+        return bool(self.fetched)
 
     def __call__(self, work: Work, meter: Meter):
         values, everywhere = work.values, work.among(None)
@@ -70,8 +88,9 @@ def _prepared(plan: Plan, number: int, N: int) -> list[_Alone | _Run]:
         if step.stage == "host" and isinstance(step.op, HostOperator):
             compute = step.op.compute(N, *map(plan.spec, step.inputs))
         shapes = tuple(static_shapes(s, N) for s in step.specs)
+        fetched = [(step, r) for r in plan.fetched(step)]
         if compute is None:
-            prepared.append(_Alone(step, shapes))
+            prepared.append(_Alone(step, shapes, fetched))
             made[step.id] = len(prepared)
             continue
         assert shapes[0] is not None, step.op.name
@@ -81,6 +100,7 @@ def _prepared(plan: Plan, number: int, N: int) -> list[_Alone | _Run]:
         if at == len(prepared):
             prepared.append(run)
         run.steps.append((step, compute, shapes[0]))
+        run.fetched.extend(fetched)
         made[step.id] = at
     return prepared
 
@@ -104,7 +124,9 @@ class HostPass:
         self._surroundings = surroundings
         self._place = place
         self._capacity = capacity
+        self._outputs = outputs
         self._functions = Functions(place, outputs, self._buffer)
+        self._told: set[Ref] = set()  # what was brought to the host before
         self._passed_on: dict[Ref, Ref] = {}  # ragged values that an operator gave as it got them
         self._passes: dict[int, tuple[Plan, list[_Alone | _Run]]] = {}
 
@@ -121,33 +143,81 @@ class HostPass:
         self.plan = fused(plan, self._surroundings.kernels) if self._surroundings.fuse else plan
 
     def run(self, number: int, work: Work) -> dict[int, dict[int, int]]:
-        """The host steps of a phase, and the setup of its others. Stops at an eager function when samples have failed: returns these."""
+        """The host steps of a phase, and the setup of its others. Stops before what needs programs when samples have failed there.
+
+        Returns:
+          Those samples: by native step, with their codes.
+        """
         failed: dict[int, dict[int, int]] = {}
         for step in self.plan.steps if work.bad else ():
             for r in step.inputs if step.id in work.bad else ():
                 failed[r.step] = {**failed.get(r.step, {}), **work.bad[step.id]}
         done: set[int] = set()
+        waited = False
         plan = None
-        while plan is not self.plan:  # an eager function that runs for the first time makes it longer
+        while plan is not self.plan:  # what is learned from the first batch makes it longer
+            if self.plan.awaited:
+                self._learn(work)
             plan = self.plan
             for item in self._prepared(number):
+                if isinstance(item, _Alone) and item.step.id in done:
+                    continue
+                if item.waits and not waited:
+                    if bad := repair.failed(work, self._place.meter):
+                        return bad
+                    waited = True
+                for reader, ref in item.fetched:
+                    self._fetch(reader, ref, work)
                 if isinstance(item, _Run):
                     item(work, self._place.meter)
+                    if plan.awaited and self._learn(work):
+                        break
                     continue
                 step = item.step
-                if step.id in done:
-                    continue
                 done.add(step.id)
-                if isinstance(step.op, EagerOperator) and (bad := repair.failed(work, self._place.meter)):
-                    return bad
                 with self._place.meter.stage("host" if step.stage == "host" else "setup", step.op.name, step.name):
                     self._run(item, work, failed.get(step.id, {}))
                 if work.failures:
                     # A sample fails where it was read or looked at first, so the first failing step is the one to name.
                     raise repair.sample_error(work.failures[0][0], work, *work.failures[0][1:])
+                if self.plan.awaited:
+                    self._learn(work)
                 if self.plan is not plan:
                     break
         return {}
+
+    def _learn(self, work: Work) -> bool:
+        """Binds the steps that awaited what the batch has by now; returns whether there were any."""
+        found = [r for r in self.plan.awaited if r in work.values]
+        for ref in found:
+            maker = self.plan.maker(ref)
+            among = work.among(maker.presence)
+            if among is not None and not among.any():
+                raise maker.node.error(
+                    "no sample of the first batch takes its branch, so that its number of elements is not known, on which the number of "
+                    "dimensions of other operators' outputs depends"
+                )
+            shape = work.values[ref].shapes[0 if among is None else int(among.argmax())]
+            self._surroundings.first_shapes[ref] = tuple(shape.tolist())
+        if found:
+            self._replan(self.plan)
+        return bool(found)
+
+    def _fetch(self, reader: Step, ref: Ref, work: Work):
+        """Brings what a program made to the host, for a step that reads it there."""
+        if work.values[ref].data is not None:
+            return
+        maker, meter = self.plan.maker(ref), self._place.meter
+        with meter.stage("to host", maker.op.name, maker.name):
+            value = work.values[ref] = self._outputs.host_value(ref, work)
+        data = value.data
+        assert data is not None, maker.op.name
+        if meter.enabled:
+            samples = self._place.N if (among := work.among(maker.presence)) is None else int(among.sum())
+            meter.count("to host", maker.name, samples, data.data.nbytes if isinstance(data, Packed) else data.nbytes)
+        if ref not in self._told:
+            self._told.add(ref)
+            _tell(reader, maker)
 
     def run_alone(self, work: Work, bad: repair.Bad) -> bool:
         """The host steps before samples that are to be made again alone, and the setup of those that make them.
@@ -161,7 +231,8 @@ class HostPass:
         for id, samples in bad.items():
             step = self.plan.step(id)
             for maker in {r.step: self.plan.maker(r) for r in step.inputs}.values():
-                assert isinstance(maker.op, HostOperator), maker.op.name
+                if maker.stage != "host" or not isinstance(maker.op, HostOperator):
+                    continue  # what a source or an earlier program gave
                 ctx = self.context(maker, work, samples)
                 with self._place.meter.stage("host", maker.op.name, maker.name):
                     self.store(maker, work, maker.op.run(ctx, *(work.values[r].of(ctx.present) for r in maker.inputs)))
@@ -277,6 +348,25 @@ class HostPass:
         while ref in self._passed_on:
             ref = self._passed_on[ref]
         return self._place.pool.empty((self._place.S, max(rounded_up(elements), 1, self._capacity(ref))), dtype)
+
+
+_log = logging.getLogger(__name__)
+_logged: set[tuple[str, str]] = set()
+
+
+def _tell(reader: Step, maker: Step):
+    """Says once of two lines of a definition that each batch makes a round trip between them; a branch's predicate always does."""
+    lines = reader.node.where, maker.node.where
+    if lines not in _logged and reader.op.name not in ("if", "and", "or", "not"):
+        _logged.add(lines)
+        _log.warning(
+            "%s (created at %s) needs on the host what %s (created at %s) makes in a compiled program: each batch waits for that program, "
+            "and its result is copied to the host",
+            reader.op.name,
+            reader.node.where,
+            maker.op.name,
+            maker.node.where,
+        )
 
 
 def static_shapes(spec: Spec, N: int) -> np.ndarray | None:

@@ -17,7 +17,8 @@ class Measured:
 
     Attributes:
       stage: "read" (sources), "host" (operators on the host), "setup" (the host's part of operators in programs), "launch" (operands,
-        and dispatch of programs), "check" (waiting for programs), "output" (final form of the outputs) or "wait" (step "user": who takes
+        and dispatch of programs), "check" (waiting for programs), "to host" (copying what a program made to the host, where a later step
+        reads it), "output" (final form of the outputs) or "wait" (step "user": who takes
         batches waited for one; step "queue": all that fit, or all of an epoch, were made, and one had to be taken first, or the next
         epoch begun). Of readers of URLs also "fetch" (requests, in threads of their own: no seconds), "retry" (those that had failed
         before) and "cache" (reads that the cache on disk served); of decoders with a cache "cache" (images that it served, and the

@@ -53,10 +53,12 @@ class Step:
       op: the operator; what really runs, once it is bound.
       inputs: values of earlier steps.
       stage: "host", or in a program on the "cpu" or the "device".
-      phase: how many times an eager function must have run before; -1: not bound, as its inputs are not known yet.
+      phase: how many times programs must have been waited for before, as an eager function or the host needs what they make; -1: not
+        bound, as its inputs are not known yet.
       specs: of the outputs; () where an eager function has yet to tell.
       presence: the samples that it is for; None: all.
       fused: its output goes within one native call to the step that reads it, and is nowhere else.
+      awaits: what it can't be bound without the first samples' shapes of.
     """
 
     node: Node
@@ -67,6 +69,7 @@ class Step:
     specs: tuple[Spec, ...] = ()
     presence: Presence | None = None
     fused: bool = False
+    awaits: tuple[Ref, ...] = ()
 
     @property
     def id(self) -> int:
@@ -93,6 +96,12 @@ class Step:
     def reads_on_host(self, i: int) -> bool:
         """Whether `setup` reads the data of input `i`; `lower` then gets None in its place."""
         return self.stage != "host" and isinstance(self.op, ProgramOperator) and self.op.setup_reads(i)
+
+    def needs_on_host(self, i: int) -> bool:
+        """Whether the host reads the data of input `i`. (Eager functions take values from where they are.)"""
+        if self.stage == "host":
+            return isinstance(self.op, HostOperator) and self.op.run_reads(i)
+        return self.reads_on_host(i)
 
     def reads_shape_only(self, i: int) -> bool:
         """Whether the step runs on the host and reads no more of input `i` than its shapes."""
@@ -142,14 +151,24 @@ class Plan:
         """The values that some step needs."""
         return frozenset(r for s in self.steps for r in s.needs)
 
+    def fetched(self, step: Step) -> tuple[Ref, ...]:
+        """What programs make and a step needs on the host: they are waited for before it."""
+        read = [r for i, r in enumerate(step.inputs) if step.needs_on_host(i)]
+        asked = step.presence.predicates if step.presence is not None else ()
+        return tuple(dict.fromkeys(r for r in (*read, *asked) if self.maker(r).stage != "host"))
+
+    @functools.cached_property
+    def awaited(self) -> tuple[Ref, ...]:
+        """The values of which the first samples' shapes say how steps are bound."""
+        return tuple(dict.fromkeys(r for s in self.steps if s.phase < 0 for r in s.awaits))
+
     @functools.cached_property
     def last_phase(self) -> int:
         return max((s.phase for s in self.steps), default=0)
 
     def ends_with(self, phase: int) -> bool:
         """Whether nothing runs after the programs of a phase."""
-        work = (s for s in self.steps if s.stage != "host" or isinstance(s.op, EagerOperator))
-        return all(s.phase >= 0 for s in self.steps) and all(s.phase <= phase for s in work)
+        return all(0 <= s.phase <= phase for s in self.steps)
 
     def with_specs(self, step: Step, specs: tuple[Spec, ...]) -> Plan:
         """The same, with the specs that an eager step's results have."""
@@ -180,6 +199,7 @@ class Surroundings:
       settings: the JAX settings of the user's thread.
       sources: the running source of each source step, by its id.
       of_shards: the operator of each node as each local shard's graph has it, by the node's id.
+      first_shapes: of values that steps awaited, the shapes of the first samples that there were.
     """
 
     B: int
@@ -188,6 +208,7 @@ class Surroundings:
     settings: UserSettings
     sources: Mapping[int, Source]
     of_shards: Mapping[int, Sequence[Operator]]
+    first_shapes: dict[Ref, tuple[int, ...]] = dataclasses.field(default_factory=dict)
 
 
 def bound(plan: Plan, where: Surroundings, kind: type[Operator] = Operator) -> Plan:
@@ -218,9 +239,14 @@ def _bound(step: Step, makers: Sequence[Step], where: Surroundings, steps: Mappi
         while (m := steps[ref.step]).op.is_identity(*(steps[r.step].specs[r.index] for r in m.inputs)):
             ref = m.inputs[0]
         source = where.sources.get(ref.step)
-        return None if source is None else source.first_shape(ref.index)
+        shape = source.first_shape(ref.index) if source is not None else None
+        shape = where.first_shapes.get(ref) if shape is None else shape
+        if shape is None:
+            awaits.append(ref)
+        return shape
 
     specs: tuple[Spec, ...] = ()
+    awaits: list[Ref] = []
     try:
         of_shards = where.of_shards[node.id]
         ctx = BuildContext(
@@ -243,6 +269,8 @@ def _bound(step: Step, makers: Sequence[Step], where: Surroundings, steps: Mappi
     except OperatorError:
         raise
     except (ArgumentError, InputTypeError) as e:
+        if awaits:
+            return dataclasses.replace(step, awaits=tuple(awaits))  # perhaps it is right once these are known
         e.args = (about(op.name, node.where, e),)
         raise
     except Exception as e:
@@ -255,20 +283,8 @@ def _bound(step: Step, makers: Sequence[Step], where: Surroundings, steps: Mappi
         raise kind(about(op.name, node.where, e)) from e
     eager = isinstance(op, EagerOperator)
     on_host = eager or (isinstance(op, HostOperator) and not isinstance(op, ProgramOperator))
-    phase = max((m.phase + (eager and m.stage != "host") for m in (*makers, *asked)), default=0)
-    made = Step(node, op, step.inputs, "host" if on_host else stage, phase, specs, step.presence)
-    for i, m in enumerate(makers):
-        if m.stage == "host":
-            continue
-        if isinstance(op, HostOperator) and made.stage == "host" and op.run_reads(i):
-            raise node.error(
-                f"it runs on the host, but its input {i} is made in the compiled program by {m.op.name} "
-                f"(created at {m.node.where})" + (": pass jit=False to jax_function" if m.op.name == "jax_function" else "")
-            )
-        if made.reads_on_host(i):
-            raise node.error(
-                f"input {i} is read on the host before the batch is launched, but {m.op.name} "
-                f"(created at {m.node.where}) makes it in the compiled program. Arguments must come from host operators: "
-                "readers, external_source, random.*, peek_image_shape, shapes, arithmetic and constants, jax_function with jit=False"
-            )
-    return made
+    made = Step(node, op, step.inputs, "host" if on_host else stage, 0, specs, step.presence)
+    # What an eager function or the host needs of a program ends that: the step comes after it.
+    waits = [eager or made.needs_on_host(i) for i in range(len(makers))] + [True] * len(asked)
+    phases = (m.phase + (wait and m.stage != "host") for m, wait in zip((*makers, *asked), waits, strict=True))
+    return dataclasses.replace(made, phase=max(phases, default=0))

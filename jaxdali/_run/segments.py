@@ -89,12 +89,15 @@ def segments(plan: Plan, phase: int, accelerator: bool, kernels: frozenset[str],
         operands: dict[Ref, None] = {}  # as ordered sets
         carried: dict[Ref, None] = {}
         exports: dict[Ref, None] = {}
-        for r in _read_by(steps):
+        read = [r for s in steps for i, r in enumerate(s.inputs) if not s.reads_on_host(i)]
+        for r in read:
             if plan.maker(r).stage == "host":
                 operands[r] = None
             elif level.get(r.step, -1) < at:
                 carried[r] = None
-        later = _read_by(tuple(s for s in plan.steps if level.get(s.id) != at))
+        others = [s for s in plan.steps if level.get(s.id) != at]
+        later = [r for s in others for i, r in enumerate(s.inputs) if not s.reads_shape_only(i)]
+        later += [r for s in others for r in plan.fetched(s)]  # also what says who is in a branch
         exports |= {r: None for r in (*plan.outputs, *later) if level.get(r.step) == at}
         if host_outputs and at == levels[-1]:
             ride = [r for r in plan.outputs if plan.maker(r).stage == "host" and plan.spec(r).shape is not None]
@@ -102,8 +105,3 @@ def segments(plan: Plan, phase: int, accelerator: bool, kernels: frozenset[str],
             exports |= dict.fromkeys(ride)
         result.append(Segment(plan, steps, tuple(operands), tuple(carried), tuple(exports), accelerator and at % 2 == 1))
     return tuple(result)
-
-
-def _read_by(steps: tuple[Step, ...]) -> list[Ref]:
-    """The values whose data steps read, but for what `setup` reads."""
-    return [r for s in steps for i, r in enumerate(s.inputs) if not s.reads_on_host(i) and not s.reads_shape_only(i)]

@@ -17,7 +17,7 @@ from ..._core.calls import records
 from ..._core.context import HostContext, LowerContext
 from ..._core.errors import InputTypeError
 from ..._core.graph import DataNode
-from ..._core.operator import EagerOperator, HostOperator, NativeOperator, Operator, Setup
+from ..._core.operator import HostOperator, NativeOperator, Operator, Setup
 from ..._core.ragged import Ragged
 from ..._core.values import Spec, Value
 
@@ -129,19 +129,6 @@ def merge(if_true: Any, if_false: Any, predicate: DataNode) -> DataNode:
     return add(Merge(), if_true, if_false, predicate)
 
 
-class Fetch(EagerOperator):
-    """What a program made, on the host: ends the program there."""
-
-    name = "if"
-    sharding: None = None
-
-    def layout_of(self, i: int, ndim: int) -> str:
-        return ""
-
-    def call(self, ctx: HostContext, inputs: Sequence[Sequence[Any]], shards: Any) -> Sequence[Sequence[Any]]:
-        return inputs
-
-
 @records("_conditional.predicate")
 def predicate_of(x: DataNode) -> DataNode:
     """A value as one that `if` may ask: a number for each sample, on the host."""
@@ -180,4 +167,4 @@ def logical(x: Any, expression: str, side: str) -> DataNode:
 
 
 def _checked(x: DataNode, expression: str, side: str) -> DataNode:
-    return add(Logical(expression=expression, side=side), x if x.node.stage == "host" else add(Fetch(), x))
+    return add(Logical(expression=expression, side=side), x)
