@@ -108,6 +108,11 @@ class Operator:
         """What distinguishes this operator's programs from another's."""
         return self
 
+    @property
+    def has_host_form(self) -> bool:
+        """Whether `bind` gives a `HostOperator` where the stage is "host"."""
+        return isinstance(self, HostOperator)
+
     def is_on_device(self, asked: str, follows: bool) -> bool:
         """Whether its outputs are on the accelerator.
 

@@ -217,20 +217,54 @@ def bound(plan: Plan, where: Surroundings, kind: type[Operator] = Operator) -> P
     Errors name the operator and the user's line.
     """
     steps: dict[int, Step] = {}
+    hosted = _wanted_on_host(plan)
     for step in plan.steps:
-        makers = [steps[r.step] for r in step.needs]
         steps[step.id] = step
-        if step.phase < 0 and isinstance(step.op, kind) and all(m.known for m in makers):
-            steps[step.id] = _bound(step, makers, where, steps)
+        if step.phase < 0 and isinstance(step.op, kind) and all(steps[r.step].known for r in step.needs):
+            steps[step.id] = _bound(step, where, steps, step.id in hosted)
     same = all(a is b for a, b in zip(steps.values(), plan.steps, strict=True))
     return plan if same else dataclasses.replace(plan, steps=tuple(steps.values()))
 
 
-def _bound(step: Step, makers: Sequence[Step], where: Surroundings, steps: Mapping[int, Step]) -> Step:
-    node, op = step.node, step.op
-    makers, asked = makers[: len(step.inputs)], makers[len(step.inputs) :]
+def _wanted_on_host(plan: Plan) -> set[int]:
+    """The steps that can run on the host, and make what it needs, as far as that can be told before they are bound."""
+    needed: set[Ref] = set()
+    found: set[int] = set()
+    shown = {*plan.outputs, *plan.sinks}
+    for step in reversed(plan.steps):
+        op, outputs = step.op, [Ref(step.id, i) for i in range(step.op.num_outputs)]
+        if op.has_host_form and not needed.isdisjoint(outputs) and not (step.stage == "device" and not shown.isdisjoint(outputs)):
+            found.add(step.id)
+        if step.presence is not None:
+            needed.update(step.presence.predicates)
+        for i, r in enumerate(step.inputs):
+            reads = op.setup_reads(i) if isinstance(op, ProgramOperator) else isinstance(op, HostOperator) and op.run_reads(i)
+            if reads or step.id in found:
+                needed.add(r)
+    return found
+
+
+def _before_copies(ref: Ref, steps: Mapping[int, Step]) -> Ref:
+    """A value on the host that this one is a copy of; itself when there is none."""
+    copied = ref
+    while (m := steps[copied.step]).stage != "host":
+        if not m.op.is_identity(*(steps[r.step].specs[r.index] for r in m.inputs)):
+            return ref
+        copied = m.inputs[0]
+    return copied
+
+
+def _bound(step: Step, where: Surroundings, steps: Mapping[int, Step], wanted: bool) -> Step:
+    """A step, bound. `wanted`: the host needs what it makes, and it might run there."""
+    node, op, stage = step.node, step.op, step.stage
+    if wanted and stage != "host":
+        copied = tuple(_before_copies(r, steps) for r in step.inputs)
+        # What has more axes may be an image, and those belong into programs.
+        small = all(steps[r.step].specs[r.index].ndim <= 2 for r in copied)
+        if small and all(steps[r.step].stage == "host" for r in copied):
+            step, stage = dataclasses.replace(step, inputs=copied), "host"
+    makers, asked = ([steps[r.step] for r in refs] for refs in (step.inputs, step.needs[len(step.inputs) :]))
     inputs = tuple(m.specs[r.index] for m, r in zip(makers, step.inputs, strict=True))
-    stage = step.stage
     if stage == "cpu" and can_be_on_host(node) and all(m.stage == "host" and not isinstance(m.op, EagerOperator) for m in makers):
         stage = "host"  # an input was bound to a host operator
 
@@ -257,7 +291,7 @@ def _bound(step: Step, makers: Sequence[Step], where: Surroundings, steps: Mappi
             settings=where.settings,
             of_shards=of_shards,
             first_shape=first_shape,
-            literals=[m.op.literal for m in makers],
+            literals=[steps[_before_copies(r, steps).step].op.literal for r in step.inputs],
             on_host=all(m.stage == "host" for m in makers),
             in_branch=step.presence is not None,
         )
@@ -284,6 +318,9 @@ def _bound(step: Step, makers: Sequence[Step], where: Surroundings, steps: Mappi
     eager = isinstance(op, EagerOperator)
     on_host = eager or (isinstance(op, HostOperator) and not isinstance(op, ProgramOperator))
     made = Step(node, op, step.inputs, "host" if on_host else stage, 0, specs, step.presence)
+    read = tuple(_before_copies(r, steps) if made.needs_on_host(i) else r for i, r in enumerate(made.inputs))
+    if read != made.inputs:
+        made, makers = dataclasses.replace(made, inputs=read), [steps[r.step] for r in read]
     # What an eager function or the host needs of a program ends that: the step comes after it.
     waits = [eager or made.needs_on_host(i) for i in range(len(makers))] + [True] * len(asked)
     phases = (m.phase + (wait and m.stage != "host") for m, wait in zip((*makers, *asked), waits, strict=True))

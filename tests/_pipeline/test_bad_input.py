@@ -288,16 +288,6 @@ def test_wrong_input_type_names_operator_and_line():
         definition().build()
 
 
-def test_argument_made_in_the_program_names_both_operators(folder):
-    @pipeline_def(batch_size=2)
-    def definition():
-        images = fn.decoders.image(fn.readers.file(file_root=folder)[0])
-        return fn.rotate(images, angle=images[0, 0, 0])
-
-    with pytest.raises(OperatorError, match=r"rotate .*input 1 is read on the host"):
-        definition().build()
-
-
 def test_unknown_pipeline_arguments():
     with pytest.raises(TypeError, match="batchsize"):
         pipeline_def(batchsize=2)(lambda: 1)

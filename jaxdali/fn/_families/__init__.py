@@ -15,4 +15,5 @@ from .stencil import Stencil as Stencil
 from .warp import Warp as Warp
 from .window import Part as Part
 from .window import Window as Window
+from .window import WindowOnHost as WindowOnHost
 from .window import call_window as call_window

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax.numpy as jnp
@@ -11,9 +11,10 @@ import numpy as np
 
 from ..._core import ffi as _ffi
 from ..._core.arguments import Values
-from ..._core.context import HostContext, LowerContext
-from ..._core.operator import Setup, StageOperator
+from ..._core.context import BuildContext, HostContext, LowerContext
+from ..._core.operator import HostOperator, Operator, Setup, StageOperator
 from ..._core.values import Spec, Value
+from .._tensor.cast import convert
 from .layouts import image_layout
 
 
@@ -47,9 +48,19 @@ class Part:
 
 
 class Window(StageOperator):
-    """A strided window of each sample, with fill, scale and offset by channel; the output's layout may permute the input's."""
+    """A strided window of each sample, with fill, scale and offset by channel; the output's layout may permute the input's.
+
+    What operators on the host make arguments of, as boxes are, stays there.
+    """
 
     kernel = "window"
+
+    @property
+    def has_host_form(self) -> bool:
+        return True  # but for scale and offset, which are for images
+
+    def bind(self, ctx: BuildContext, *specs: Spec) -> Operator:
+        return WindowOnHost(window=self) if ctx.stage == "host" else self
 
     def part(self, ctx: HostContext, image: Value, a: Values) -> Part:
         """What is taken of each sample."""
@@ -81,6 +92,51 @@ class Window(StageOperator):
     def _permutation(self, image: Spec, out: Spec) -> list[int]:
         layout = self.layout(image)
         return [layout.index(letter) for letter in out.layout] if out.layout and layout else list(range(image.ndim))
+
+    def of_sample(self, x: np.ndarray, image: Spec, out: Spec, params: Mapping[str, np.ndarray]) -> np.ndarray:
+        """One sample with NumPy. `params`: of `setup`, those of the sample."""
+        extent, permutation = params["extent"].copy(), self._permutation(image, out)
+        if out.shape is not None:
+            extent[permutation] = out.shape  # also where the sample has failed, or is not there
+        at = [a + s * np.arange(n) for a, s, n in zip(params["start"].tolist(), params["step"].tolist(), extent.tolist())]
+        inside = [(i >= 0) & (i < n) for i, n in zip(at, x.shape)]
+        channel = self.layout(image).find("C")
+
+        def numbers(name: str) -> np.ndarray:
+            """A parameter by channel, as it broadcasts against the window."""
+            given = params[name]
+            if channel < 0:
+                return given[0]
+            return given[np.clip(at[channel], 0, len(given) - 1)].reshape(-1, *(1,) * (x.ndim - 1 - channel))
+
+        taken = x[np.ix_(*(i[k] for i, k in zip(at, inside)))]
+        fill = convert(np, np.asarray(numbers("fill") if "fill" in params else 0, np.float32), out.dtype)
+        result = np.empty([len(i) for i in at], out.dtype)
+        result[...] = fill
+        result[np.ix_(*inside)] = convert(np, taken, out.dtype)
+        return np.ascontiguousarray(result.transpose(permutation))
+
+
+class WindowOnHost(HostOperator):
+    """A window with NumPy, of few elements."""
+
+    window: Window
+
+    @property
+    def name(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return self.window.name
+
+    def infer(self, *specs: Spec) -> tuple[Spec, ...]:
+        return self.window.infer(*specs)
+
+    def run(self, ctx: HostContext, *values: Value) -> tuple[Any, ...]:
+        image, params = values[0], self.window.setup(ctx, *values).params
+        nothing = np.zeros(ctx.spec.shape if ctx.spec.shape is not None else (0,) * ctx.spec.ndim, ctx.spec.dtype)
+        samples = [
+            self.window.of_sample(image.sample(i), image.spec, ctx.spec, {n: p[i] for n, p in params.items()}) if here else nothing
+            for i, here in enumerate(ctx.present.tolist())
+        ]
+        return (np.stack(samples) if ctx.spec.shape is not None else samples,)
 
 
 def call_window(ctx: LowerContext, x: Any, start: Any, step: Any, extent: Any, **options: Any) -> tuple[Any, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, Literal, Unpack
+from typing import Literal, Unpack
 
 import numpy as np
 
@@ -11,12 +11,11 @@ from ..._core.context import BuildContext, HostContext
 from ..._core.declaration import DType
 from ..._core.errors import ArgumentError
 from ..._core.graph import DataNode
-from ..._core.operator import HostOperator, Operator, Setup
+from ..._core.operator import Operator, Setup
 from ..._core.operator_function import DTypeImageTypeHints, Input, OneOrMore, PerSample, operator_function
 from ..._core.values import Spec, Value
 from ..._cpu import Status
-from .._families import DEFAULT_LAYOUTS, spec_of
-from .._tensor.cast import convert
+from .._families import DEFAULT_LAYOUTS, WindowOnHost, spec_of
 from .._windows import Bounded, Policy, axes_of, converted, rounded
 
 _NAMED = ("start", "rel_start", "end", "rel_end", "shape", "rel_shape")
@@ -33,13 +32,14 @@ class Slice(Bounded):
     normalized_shape: bool
 
     def bind(self, ctx: BuildContext, *specs: Spec) -> Operator:
-        if ctx.stage != "cpu" or not ctx.on_host or specs[0].ndim != 1:
+        vectors = specs[0].ndim == 1 and ctx.on_host  # are no images, but what other operators' arguments are made of: stay on the host
+        if ctx.stage != "host" and not (ctx.stage == "cpu" and vectors):
             return self
         positional = len(specs) - len(self.args.inputs) == 3
         extent = ctx.literals[2] if positional and self.out_of_bounds_policy != "trim_to_shape" else None
-        if extent is None or extent.size != 1 or extent.dtype.kind not in "iu" or extent.item() < 0:
-            return _OfVectors(slice=self, extent=None)
-        return _OfVectors(slice=self, extent=int(extent.item()))
+        if not vectors or extent is None or extent.size != 1 or extent.dtype.kind not in "iu" or extent.item() < 0:
+            return WindowOnHost(window=self)
+        return _OfVectors(window=self, extent=int(extent.item()))
 
     def layout(self, image: Spec) -> str:
         return image.layout
@@ -101,31 +101,14 @@ class Slice(Bounded):
         return self.setup_of(ctx, image, self.bounded(ctx, image.shapes, start, np.maximum(stop - start, 0)))
 
 
-class _OfVectors(HostOperator):
-    """Vectors that the host has stay there: they are no images, but what other operators' arguments are made of."""
+class _OfVectors(WindowOnHost):
+    """Of vectors, of which the same number of elements is taken in all samples."""
 
-    slice: Slice
-    extent: int | None  # the same for all samples
-
-    @property
-    def name(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride]
-        return self.slice.name
+    extent: int
 
     def infer(self, *specs: Spec) -> tuple[Spec, ...]:
-        (spec,) = self.slice.infer(*specs)
-        return (spec if self.extent is None else dataclasses.replace(spec, shape=(self.extent,)),)
-
-    def run(self, ctx: HostContext, *values: Value) -> tuple[Any, ...]:
-        part = self.slice.setup(ctx, *values).params
-        samples = []
-        for i in range(ctx.N):
-            x = values[0].sample(i)
-            at = part["start"][i, 0] + np.arange(part["extent"][i, 0] if self.extent is None else self.extent)
-            inside = (at >= 0) & (at < len(x))  # all, where there is no fill
-            taken = convert(np, np.full(len(at), part["fill"][i, 0] if "fill" in part else 0), ctx.spec.dtype)
-            taken[inside] = convert(np, x[at[inside]], ctx.spec.dtype)
-            samples.append(taken)
-        return (np.stack(samples) if ctx.spec.shape is not None else samples,)
+        (spec,) = self.window.infer(*specs)
+        return (dataclasses.replace(spec, shape=(self.extent,)),)
 
 
 @operator_function(Slice)

@@ -1,0 +1,231 @@
+"""What a program makes and the host needs: that program ends there, and another begins behind it."""
+
+import logging
+
+import numpy as np
+import pytest
+import shardings
+from images import encode, picture
+from pipelines import run
+
+from jaxdali import fn, pipeline_def, types
+from jaxdali.plugin.jax import data_iterator
+
+RNG = np.random.default_rng(0)
+IMAGES = [RNG.integers(0, 255, (10 + i, 12 - i, 3), dtype=np.uint8) for i in range(4)]
+BOXES = [np.sort(RNG.random((n, 2, 2)), axis=1).reshape(n, 4).astype(np.float32) for n in (3, 5, 2, 4)]
+SCALARS = np.array([0.5, 0.25, 1.0, 0.75], np.float32)
+
+
+def measured(pipe):
+    """The stages and operators of what was measured: {"launch": 2, "to host": 1}, say."""
+    stages = [row.stage for row in pipe.statistics() if row.calls]
+    return {stage: stages.count(stage) for stage in ("launch", "to host")}
+
+
+def outputs(define, **options):
+    """The samples of each output of the second batch, and what was measured."""
+    pipe = pipeline_def(define, batch_size=4, num_threads=2, device_id=None, seed=1, enable_statistics=True, **options)()
+    pipe.run()
+    found = [[np.asarray(x) for x in output.as_cpu()] for output in pipe.run()]
+    rows = measured(pipe)
+    pipe.close()
+    return found, rows
+
+
+def given(samples, layout=None):
+    return fn.external_source(lambda: list(samples), layout=layout)
+
+
+def with_mean(images):
+    """What `brightness=mean(image) / 128` makes of images."""
+    return [np.clip(np.round(x * (x.mean() / 128)), 0, 255) for x in images]
+
+
+def test_argument_from_images(caplog):
+    def define():
+        images = given(IMAGES, "HWC")
+        return fn.brightness_contrast(images, brightness=fn.reductions.mean(fn.flip(images)) / 128.0), fn.flip(images)
+
+    with caplog.at_level(logging.WARNING):
+        (bright, flipped), rows = outputs(define)
+    for got, expected in zip(bright, with_mean(IMAGES), strict=True):
+        np.testing.assert_allclose(got, expected, atol=1)
+    for got, image in zip(flipped, IMAGES, strict=True):
+        np.testing.assert_array_equal(got, image[:, ::-1])
+    assert rows == {"launch": 2, "to host": 1}
+    (record,) = [r for r in caplog.records if "brightness_contrast" in r.getMessage()]  # once, not in each batch
+    assert f"{__file__}:" in record.getMessage()
+
+
+def test_box_of_a_padded_label_and_slices_there():
+    """The foreground crop of 3-D training: label and image are padded, and cut where the label has an object."""
+    labels = []
+    for i in range(4):
+        label = np.zeros((5 + i, 6, 7, 1), np.uint8)
+        label[1 : 3 + i, 2:4, 3:6] = 1
+        labels.append(label)
+    volumes = [RNG.random(x.shape).astype(np.float32) for x in labels]
+
+    def define():
+        image, label = (fn.pad(given(x, "DHWC"), axes=[0, 1, 2], shape=[10, 9, 8]) for x in (volumes, labels))
+        start, stop = fn.segmentation.random_object_bbox(label, foreground_prob=1.0, background=0, format="start_end", ignore_class=True)
+        cut = [fn.slice(x, start[:3], stop[:3] - start[:3], axes=[0, 1, 2]) for x in (image, label)]
+        return start, stop, *cut
+
+    (start, stop, image, label), rows = outputs(define)
+    for i in range(4):
+        assert (start[i].tolist(), stop[i].tolist()) == ([1, 2, 3, 0], [3 + i, 4, 6, 1])
+        np.testing.assert_array_equal(image[i], volumes[i][1 : 3 + i, 2:4, 3:6])
+        np.testing.assert_array_equal(label[i], 1)
+    assert rows == {"launch": 2, "to host": 1}
+
+
+def test_boxes_stay_on_the_host():
+    """Boxes that are transposed, cut, padded and mirrored before a crop of detection training need no program."""
+
+    def define():
+        boxes = fn.transpose(fn.transpose(given(BOXES), perm=[1, 0]), perm=[1, 0])
+        boxes = fn.pad(fn.slice(boxes, 0, 2, axes=[0]), axes=[0], shape=[3], fill_value=0.5)
+        boxes = fn.bb_flip(boxes.gpu(), ltrb=True)
+        whole = {"thresholds": [0.0], "scaling": [1.0, 1.0], "aspect_ratio": [1.0, 1.0]}
+        cropped = fn.random_bbox_crop(boxes, bbox_layout="xyXY", allow_no_crop=False, **whole)[2]
+        coded, _ = fn.box_encoder(boxes, given([np.arange(3, dtype=np.int32)] * 4), anchors=[0.0, 0.0, 1.0, 1.0], criteria=0.0)
+        return cropped, coded
+
+    (cropped, coded), rows = outputs(define)
+    for got, code, given_box in zip(cropped, coded, BOXES, strict=True):
+        left, top, right, bottom = np.vstack([given_box[:2], np.full((1, 4), 0.5, np.float32)]).T
+        np.testing.assert_allclose(got, np.stack([1 - right, top, 1 - left, bottom], axis=1), rtol=1e-6)
+        assert code.shape == (1, 4)
+    assert rows == {"launch": 0, "to host": 0}
+
+
+@pytest.mark.parametrize(
+    "window",
+    [
+        lambda x: fn.transpose(x, perm=[1, 0]),
+        lambda x: fn.pad(x, axes=[0], align=4, fill_value=7.6),
+        lambda x: fn.slice(x, start=[-1, 1], shape=[3, 5], axes=[0, 1], out_of_bounds_policy="pad", fill_values=3),
+        lambda x: fn.slice(x, rel_start=[0.5, 0.0], rel_shape=[0.5, 0.5], axes=[0, 1], dtype=types.FLOAT),
+    ],
+)
+@pytest.mark.parametrize("dtype", [np.int32, np.float32, np.uint8])
+def test_small_window_on_the_host_is_that_of_the_kernel(window, dtype):
+    data = [RNG.integers(0, 100, (n, 4)).astype(dtype) for n in (3, 5, 2, 4)]
+    kernel = run(window, data, on_device=True)[0]
+
+    def define():
+        x = window(given(data))
+        return x, fn.random.choice(1, p=fn.reshape(x, shape=[-1])[:1] * 0.0 + 1.0)  # needs it on the host
+
+    (host, _), rows = outputs(define)
+    assert rows == {"launch": 0, "to host": 0}
+    for a, b in zip(kernel, host, strict=True):
+        np.testing.assert_array_equal(np.asarray(a), b)
+        assert np.asarray(a).dtype == b.dtype
+
+
+def test_copies_are_looked_through():
+    """As in NVIDIA's notebook on warps: what was moved to the accelerator is read where it came from."""
+
+    def define():
+        images = given(IMAGES, "HWC").gpu()
+        matrix = fn.transforms.rotation(angle=30.0)
+        size = fn.constant(fdata=[8.0, 9.0])
+        return fn.warp_affine(images, matrix.gpu(), size=size.gpu().cpu()), fn.warp_affine(images, matrix=matrix, size=size)
+
+    (moved, direct), rows = outputs(define)
+    for a, b in zip(moved, direct, strict=True):
+        assert a.shape == (8, 9, 3)
+        np.testing.assert_array_equal(a, b)
+    assert rows == {"launch": 1, "to host": 0}
+
+
+@pytest.mark.parametrize("of_what", ["an image", "a function", "a vector"])
+def test_numbers_of_axes_that_the_first_batch_tells(of_what):
+    """How many numbers a shape has says how many axes the output has."""
+    vectors = [np.array([2, n], np.int32) for n in (3, 4, 5, 6)]
+
+    def define():
+        if of_what == "an image":
+            shape = fn.cast(fn.slice(given(IMAGES), [0, 0, 0], [1, 1, 2], axes=[0, 1, 2])[0][0] * 0, dtype=types.INT32) + fn.constant(
+                idata=[2, 3]
+            )
+        elif of_what == "a function":
+            shape = fn.python_function(given(vectors), function=lambda a: a)
+        else:
+            shape = fn.transpose(given(vectors))
+        drawn = fn.random.uniform(shape=shape)
+        return drawn, fn.reshape(drawn, shape=shape[::-1] if of_what == "a vector" else shape), shape
+
+    (drawn, shaped, shapes), _ = outputs(define)
+    for a, b, shape in zip(drawn, shaped, shapes, strict=True):
+        assert list(a.shape) == shape.tolist()
+        assert b.shape == (a.shape[::-1] if of_what == "a vector" else a.shape)
+
+
+def test_in_branches():
+    """A predicate of an image, and an argument that a program makes for the samples of a branch alone."""
+
+    def define():
+        images = given(IMAGES, "HWC")
+        if fn.reductions.mean(fn.flip(images)) * given(SCALARS) > 70.0:
+            made = fn.brightness_contrast(images, brightness=fn.reductions.mean(fn.flip(images)) / 128.0)
+        else:
+            made = fn.flip(images)
+        return made
+
+    (made,), _ = outputs(define, enable_conditionals=True)
+    takes = [x.mean() * s > 70 for x, s in zip(IMAGES, SCALARS, strict=True)]
+    assert set(takes) == {True, False}
+    for got, image, bright, taken in zip(made, IMAGES, with_mean(IMAGES), takes, strict=True):
+        np.testing.assert_allclose(got, bright if taken else image[:, ::-1], atol=1 if taken else 0)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "c").mkdir()
+    for i in range(16):
+        (tmp_path / "c" / f"{i:02}.jpg").write_bytes(encode(picture(16 + i, 20, seed=i), "jpeg", quality=95))
+    return tmp_path
+
+
+def definition(folder, num_shards=1, shard_id=0, on_error="raise"):
+    jpegs, _ = fn.readers.file(file_root=str(folder), name="reader", num_shards=num_shards, shard_id=shard_id, random_shuffle=True)
+    images = fn.decoders.image(jpegs, on_error=on_error, replace_shape=[8, 8, 3] if on_error == "replace" else None)
+    bright = fn.brightness_contrast(images, brightness=fn.reductions.mean(images) / 128.0)
+    return fn.resize(bright, size=[8, 8]), fn.resize(images, size=[8, 8]), fn.reductions.mean(images), fn.random.uniform()
+
+
+NAMES = ["bright", "small", "mean", "number"]
+
+
+@pytest.mark.parametrize("shards", [1, 4])
+def test_on_several_devices_and_resumed(folder, shards):
+    factory = data_iterator(definition, output_map=NAMES, reader_name="reader", sharding=shardings.of_batch(shards), auto_reset=True)
+    with factory(folder, batch_size=8, seed=3, num_threads=2) as iterator:
+        next(iterator)
+        state = iterator.get_state()
+        batches = [next(iterator)]
+    with factory(folder, batch_size=8, seed=3, num_threads=2) as iterator:
+        iterator.set_state(state)
+        for before in batches:
+            again = next(iterator)
+            for name in NAMES:
+                np.testing.assert_array_equal(again[name], before[name])
+    for batch in batches:
+        for bright, small, mean in zip(*(np.asarray(batch[n]).astype(np.float64) for n in NAMES[:3]), strict=True):
+            np.testing.assert_allclose(bright.mean(), np.clip(small * (mean / 128), 0, 255).mean(), atol=2)
+
+
+def test_bad_samples_are_replaced_before_the_host_sees_them(folder):
+    bad = folder / "c" / "03.jpg"
+    bad.write_bytes(bad.read_bytes()[:200])
+    pipe = pipeline_def(definition, batch_size=16, num_threads=2, device_id=None, seed=1)(folder, on_error="replace")
+    bright, _, means, _ = pipe.run()
+    zeros = [i for i, m in enumerate(means.as_array()) if m == 0]
+    assert len(zeros) == 1
+    assert len(pipe.bad_samples()) == 1
+    assert np.asarray(bright[zeros[0]]).max() == 0
+    pipe.close()
