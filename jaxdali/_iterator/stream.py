@@ -242,8 +242,9 @@ class BatchStream:
                 for executor, runner, places in zip(self.executors, self.lease.runners, checkpoint.shard_places(self.executors))
                 for record in checkpoint.records_of(executor, runner.state, places)
             ]
-            state = {"version": checkpoint.STATE_VERSION, "iterator": self._position(), "pipelines": records}
-        return json.loads(json.dumps(state))  # a copy
+            position, records = json.loads(json.dumps((self._position(), records)))  # a copy
+        signed = checkpoint.signed
+        return {"version": checkpoint.STATE_VERSION, "iterator": signed(position), "pipelines": [signed(r) for r in records]}
 
     def _position(self) -> dict[str, Any]:
         return {

@@ -4,6 +4,9 @@ A pipeline's *record* is a dict: seed, batch_size, epoch, iteration, its shard `
 its fingerprint (what the cursor's meaning depends on) and cursor. Random numbers are functions of these. An iterator's state
 holds a record for each of its pipelines, and where it stands in its epoch. All shards advance in lockstep, so that the state of
 one process tells that of all.
+
+A checkpoint has a checksum of all else that is in it, and so has each part of an iterator's state, which others write to a disk: one wrong
+bit in a seed would give other data, and nobody would notice. Then their form is checked, as somebody may have made them by hand.
 """
 
 from __future__ import annotations
@@ -18,28 +21,28 @@ from .._data.epoch import EpochCounter, EpochPlan
 from .._data.source import Saved
 from .._run.executor import Executor
 from .._run.reading import STATE_VERSION
+from .checks import check_digest, check_iterator, check_record, check_source, check_version, signed, unsigned
 
 FORMAT = "jaxdali checkpoint"
 
 
 def to_bytes(record: Mapping[str, Any], iterator: Mapping[str, Any] | None) -> bytes:
     """A pipeline's checkpoint; equal states give equal bytes."""
-    whole = {"format": FORMAT, "version": STATE_VERSION, "iterator": iterator, "pipeline": record}
-    return json.dumps(whole, sort_keys=True, separators=(",", ":")).encode()
+    whole = {"format": FORMAT, "version": STATE_VERSION, "iterator": iterator and unsigned(iterator), "pipeline": unsigned(record)}
+    return json.dumps(signed(whole), sort_keys=True, separators=(",", ":")).encode()
 
 
-def from_bytes(data: Any) -> tuple[dict[str, Any], dict[str, Any] | None]:
-    """(a pipeline's record, where its iterator stood). RuntimeError when these bytes are no checkpoint."""
+def from_bytes(data: Any, name: str = "") -> tuple[dict[str, Any], dict[str, Any] | None]:
+    """(a pipeline's record, where its iterator stood). RuntimeError, which begins with `name`, when these bytes are no checkpoint."""
     if not isinstance(data, (bytes, bytearray, str)):
         raise TypeError(f"a checkpoint must be bytes, as checkpoint() and checkpoints() return them, got {type(data).__name__}")
-    with _reading():
+    with _reading(name):
         whole = json.loads(data)
-        if whole["format"] != FORMAT:
-            raise KeyError("format")
-        _check_version(whole["version"])
-        record = whole["pipeline"]
-        int(record["seed"])
-        return record, whole["iterator"]
+        if not isinstance(whole, dict) or whole.get("format") != FORMAT:
+            raise ValueError(f'it has no "format": "{FORMAT}"')
+        check_version(whole.get("version"))
+        check_digest(whole, "it")
+        return check_record(whole.get("pipeline"), "pipeline"), check_iterator(whole.get("iterator"))
 
 
 def for_pipelines(checkpoints: Sequence[bytes] | None, pipelines: int, num_shards: int) -> list[bytes | None]:
@@ -54,9 +57,9 @@ def for_pipelines(checkpoints: Sequence[bytes] | None, pipelines: int, num_shard
     """
     if not checkpoints:
         return [None] * pipelines
+    records = [from_bytes(c, f"checkpoints[{i}]: ")[0] for i, c in enumerate(checkpoints)]
     if len(checkpoints) == pipelines:
         return list(checkpoints)
-    records = [from_bytes(c)[0] for c in checkpoints]
     if any(r["shard"][1] == num_shards for r in records):
         raise RuntimeError(f"there are {len(checkpoints)} checkpoints, but {pipelines} pipelines in this process; pass one for each")
     _one([r["seed"] for r in records], "seeds")
@@ -101,6 +104,8 @@ def state_of(executor: Executor, records: Sequence[Mapping[str, Any]], places: S
         cursors = {}
         for name, source in sources.items():
             saved = [Saved(**r["sources"][name]) for r in records]
+            for s in saved:
+                check_source(s, source, f"sources.{name}")
             try:
                 cursors[name] = {"cursors": source.resume(saved, same)}
             except ValueError as e:
@@ -133,9 +138,17 @@ class Epochs:
 def parts_of(state: Mapping[str, Any]) -> tuple[list[dict[str, Any]], dict[str, Any] | None]:
     """(the pipelines' records, where the iterator stood) of what an iterator's get_state returned."""
     with _reading():
-        _check_version(state["version"])
+        if not isinstance(state, Mapping):
+            raise TypeError(f"get_state() returns a dictionary, this is a {type(state).__name__}")
         whole = json.loads(json.dumps(state))
-        return [whole["pipelines"][i] for i in range(max(1, len(whole["pipelines"])))], whole["iterator"]
+        check_version(whole.get("version"))
+        pipelines = whole.get("pipelines")
+        if not isinstance(pipelines, list) or not pipelines:
+            raise ValueError("pipelines is not a list of one or more")
+        check_digest(whole.get("iterator"), "iterator")
+        for i, r in enumerate(pipelines):
+            check_digest(r, f"pipelines[{i}]")
+        return [check_record(r, f"pipelines[{i}]") for i, r in enumerate(pipelines)], check_iterator(whole.get("iterator"))
 
 
 def shard_places(executors: Sequence[Executor]) -> list[list[tuple[int, int]]]:
@@ -177,6 +190,8 @@ def resume(
         if here != there:
             different = [f"{k} is {here[k]!r} here and {there[k]!r} in the checkpoint" for k in here if here[k] != there[k]]
             raise RuntimeError(f"the checkpoint is of another iterator: {'; '.join(different)}")
+        if counter is not None and iterator["counter"] is None:
+            raise ValueError("iterator.counter is missing")
         if counter is None or plan is None or len(iterator["counter"]["ahead"]) == len(plan.sizes):
             states = _states(executors, records)
             if counter is not None:
@@ -238,17 +253,13 @@ def _skipped(executor: Executor, record: Mapping[str, Any], batches: int) -> dic
 
 
 @contextmanager
-def _reading() -> Iterator[None]:
-    """Anything but what a checkpoint has to look like is a RuntimeError that says so."""
+def _reading(name: str = "") -> Iterator[None]:
+    """Anything but what a checkpoint has to look like is a RuntimeError that says so, and begins with `name`."""
     try:
         yield
-    except (ValueError, KeyError, TypeError, IndexError, AttributeError, UnicodeDecodeError) as e:
-        raise RuntimeError(f"this is not a checkpoint of jaxdali, or it is damaged: {type(e).__name__}: {e}") from e
-
-
-def _check_version(version: Any):
-    if version != STATE_VERSION:
-        raise RuntimeError(f"the checkpoint has version {version!r}, this jaxdali reads version {STATE_VERSION}")
+    except (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, StopIteration, RecursionError) as e:
+        what = str(e) if type(e) is ValueError else f"{type(e).__name__}: {e}"
+        raise RuntimeError(f"{name}this is not a checkpoint of jaxdali, or it is damaged: {what}") from e
 
 
 def _one(values: Sequence[Any], what: str) -> Any:

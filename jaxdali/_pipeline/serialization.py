@@ -41,6 +41,7 @@ from .._data.storage import Storage
 from ..fn import _augmentation as _augmentation  # the same
 from ..fn._tensor.subscript import NewAxis
 from ..tfrecord import Feature, FeatureType
+from .checks import CHECKSUM, digest, signed
 
 FORMAT = "jaxdali pipeline"
 VERSION = 3
@@ -65,7 +66,7 @@ def dump(graph: Graph, arguments: Mapping[str, Any]) -> bytes:
         "calls": [_encode_call(call, graph, places) for call in calls],
         "outputs": [list(places[made[id(x.node)], x.index]) for x in graph.outputs],
     }
-    return (_text(tree) + "\n").encode()
+    return (_text(signed(tree)) + "\n").encode()
 
 
 def load(text: bytes | str) -> tuple[Graph, dict[str, Any]]:
@@ -101,7 +102,13 @@ def load(text: bytes | str) -> tuple[Graph, dict[str, Any]]:
             _restore(item, outputs, graph)
         if len({n.name for n in graph.nodes}) < len(graph.nodes):
             raise ValueError("two operators have one name")
-        return graph, {str(k): _decode(v, ()) for k, v in tree["arguments"].items()}
+        arguments = {str(k): _decode(v, ()) for k, v in tree["arguments"].items()}
+        # Last, as what else is wrong says more. Files of before have none.
+        if unknown := tree.keys() - {"format", "version", "arguments", "calls", "outputs", CHECKSUM}:
+            raise ValueError(f"it has an entry {min(unknown)!r}, which is unknown")
+        if tree.get(CHECKSUM, found := digest(tree)) != found:
+            raise ValueError(f"its checksum is {tree[CHECKSUM]}, that of what it holds is {found}: it was changed since it was written")
+        return graph, arguments
     except Exception as e:  # whatever a damaged file makes the functions say
         reason = f"{e.args[0]!r} is missing or unknown" if isinstance(e, KeyError) else str(e)
         raise RuntimeError(f"the serialized pipeline is damaged, or from a jaxdali with other functions: {reason}") from e

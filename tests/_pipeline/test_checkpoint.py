@@ -1,7 +1,9 @@
 """Checkpoints: what goes on from one is what the iterator it was taken of gives, bit for bit."""
 
+import contextlib
 import copy
 import json
+import re
 
 import numpy as np
 import pytest
@@ -9,6 +11,8 @@ import shardings
 from pipelines import step
 
 from jaxdali import fn, pipeline_def
+from jaxdali._pipeline.checkpoint import from_bytes, parts_of
+from jaxdali._pipeline.checks import signed
 from jaxdali.plugin.base_iterator import LastBatchPolicy
 from jaxdali.plugin.jax import DALIGenericIterator, data_iterator, peekable_data_iterator
 
@@ -435,3 +439,83 @@ def test_what_differs_is_named(files):
             pytest.raises(RuntimeError, match=r"the sources \['reader'\], this pipeline \['__external_source_0"),
         ):
             other.set_state(alone.get_state())
+
+
+def result_of(f, x):
+    """(what it returns, None), or (None, the text of its error)."""
+    try:
+        return f(x), None
+    except RuntimeError as e:
+        return None, str(e)
+
+
+def flips(data, bits):
+    """The bytes with each of their bits flipped in turn, or with a byte replaced, or cut."""
+    for i in range(len(data)):
+        for bit in bits:
+            yield i, data[:i] + bytes([data[i] ^ 1 << bit]) + data[i + 1 :]
+    for i in range(0, len(data), 7):
+        yield i, data[:i]
+        yield i, data[:i] + b"0" + data[i + 1 :]
+        yield i, data[:i] + data[i + 1 :]
+
+
+def test_a_changed_bit_is_noticed(files):
+    """Each damaged checkpoint is an error that says so, or the same checkpoint."""
+    with make(files, random_shuffle=True)() as it:
+        for _ in range(3):
+            step(it)
+        (data,), state = it.checkpoints(), it.get_state()
+    whole = from_bytes(data)
+    for i, damaged in flips(data, range(8)):
+        found, error = result_of(from_bytes, damaged)
+        assert found == whole if error is None else "checkpoint" in error, i
+    for i, damaged in flips(json.dumps(state).encode(), range(0, 8, 3)):
+        with contextlib.suppress(ValueError):  # of the JSON: whoever wrote it says so
+            found, error = result_of(parts_of, json.loads(damaged))
+            assert found == parts_of(state) if error is None else "checkpoint" in error, i
+
+
+def mutations(x):
+    """The value with something else in each of its places, or without that."""
+    others = [None, -1, 1 << 80, "x", [], {}, True, 1.5]
+    for key in x if isinstance(x, dict) else range(len(x)) if isinstance(x, list) else ():
+        for other in others:
+            y = copy.deepcopy(x)
+            y[key] = other
+            yield y
+        y = copy.deepcopy(x)
+        del y[key]
+        yield y
+        for inside in mutations(x[key]):
+            y = copy.deepcopy(x)
+            y[key] = inside
+            yield y
+
+
+def test_states_of_another_form_say_so(files):
+    """With a right checksum: made by hand. Either they are a checkpoint, or the error names it."""
+    errors = 0
+    with make(files, random_shuffle=True)() as it:
+        step(it)
+        state = it.get_state()
+        plain = {"iterator": dict(state["iterator"]), "pipelines": [dict(r) for r in state["pipelines"]]}
+        for part in (plain["iterator"], *plain["pipelines"]):
+            del part["checksum"]
+        for changed in mutations(plain):
+            with contextlib.suppress(Exception):  # of those that have no parts
+                changed["iterator"] = signed(changed["iterator"])
+                changed["pipelines"] = [signed(r) for r in changed["pipelines"]]
+            _, error = result_of(it.set_state, {"version": 1, **changed})
+            errors += error is not None
+            assert error is None or ("checkpoint" in error and not re.search("(Key|Attribute|Index|Type)Error", error)), error
+    assert errors > 100
+
+
+def test_which_checkpoint_is_damaged(files):
+    with make(files, 2)() as it:
+        first, second = it.checkpoints()
+    with pytest.raises(RuntimeError, match=r"checkpoints\[1\]: this is not a checkpoint.* damaged: the checksum of it is"):
+        make(files, 2)(checkpoints=[first, second.replace(b'"offset":0', b'"offset":8')])
+    with pytest.raises(RuntimeError, match=r"checkpoints\[0\]: .*checksum of it is missing"):
+        make(files, 2)(checkpoints=[json.dumps({k: v for k, v in json.loads(first).items() if k != "checksum"}).encode(), second])

@@ -299,3 +299,31 @@ def test_a_storage_is_written_without_credentials(folder):
     assert b'"read_ahead": 7' in text
     with pytest.raises(ValueError, match=r"argument storage: the options of a Storage, which may be credentials"):
         pipeline(Storage(options={"secret": "x"})).serialize()
+
+
+def test_a_changed_byte_is_noticed():
+    """Each damaged text is an error that says what it is, or the same pipeline."""
+
+    def define():
+        return fn.crop(types.Constant(np.ones((4, 5, 3), np.uint8)), crop=(2, 3), crop_pos_x=fn.random.uniform(range=(0.25, 0.75)))
+
+    text = pipeline_def(define)(batch_size=1, seed=7).serialize()
+    same = 0
+    for i in range(len(text)):
+        for damaged in (text[:i] + bytes([text[i] ^ 1 << i % 7]) + text[i + 1 :], text[:i] + text[i + 1 :], text[:i]):
+            try:
+                again = Pipeline.deserialize(damaged).serialize()
+            except RuntimeError as e:
+                again, error = None, str(e)
+                if "serialized pipeline" not in error:
+                    raise
+            same += again == text
+            assert again in (None, text)
+    assert same < len(text)  # white space
+
+    tree = json.loads(text)
+    del tree["checksum"]
+    assert Pipeline.deserialize(json.dumps(tree)).serialize() == text  # as files of before have none
+    tree["calls"][-1]["random"] = []
+    with pytest.raises(RuntimeError, match="serialized pipeline is damaged"):
+        Pipeline.deserialize(json.dumps({**tree, "checksum": "0"}))
