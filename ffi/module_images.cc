@@ -89,6 +89,7 @@ int64_t PlanJpegWorkspace(Rows tables, int64_t shards, int subsequence_bits) {
 
 DType TypeOf(const AnyArray& a) {
   const auto [code, bits] = std::pair(a.dtype().code, a.dtype().bits);
+  if (code == static_cast<uint8_t>(nb::dlpack::dtype_code::Bfloat) && bits == 16) return DType::kBF16;
   const int wide = bits == 8 ? 0 : bits == 16 ? 1 : bits == 32 ? 2 : 3;
   if (code == static_cast<uint8_t>(nb::dlpack::dtype_code::Float) && wide > 0)
     return std::array{DType::kF16, DType::kF32, DType::kF64}[wide - 1];

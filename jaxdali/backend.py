@@ -54,7 +54,7 @@ class _Tensor:
 
     @property
     def dtype(self) -> DALIDataType:
-        """The element type; `NO_TYPE` for bfloat16, which DALI lacks. ``dtype()`` is the name of NumPy's type."""
+        """The element type. ``dtype()`` is the name of NumPy's type."""
         return dali_type_of(self._array.dtype)
 
     def layout(self) -> str:
@@ -137,11 +137,15 @@ class TensorCPU(_Tensor):
 
     @property
     def __array_interface__(self) -> dict:
+        if dali_type_of(self._array.dtype) == DALIDataType.BFLOAT16:  # it would say "two bytes", and NumPy then does not ask `__array__`
+            raise AttributeError("the array interface has no type bfloat16")
         return self._array.__array_interface__
 
     def __dlpack__(self, **kwargs: Any) -> Any:
         # DLPack can't say that memory is read-only, and NumPy refuses to export such arrays: those are copied.
         array = self._array if self._array.flags.writeable else self._array.copy()
+        if self.dtype == DALIDataType.BFLOAT16:  # which NumPy can't export, either
+            array = jax.device_put(array, jax.local_devices(backend="cpu")[0])
         return array.__dlpack__(**kwargs)
 
     def __dlpack_device__(self) -> tuple[int, int]:
@@ -268,7 +272,7 @@ class _TensorList:
 
     @property
     def dtype(self) -> DALIDataType:
-        """The element type; `NO_TYPE` for bfloat16, which DALI lacks. ``dtype()`` is the name of NumPy's type."""
+        """The element type. ``dtype()`` is the name of NumPy's type."""
         return dali_type_of(self._dtype)
 
     def layout(self) -> str:

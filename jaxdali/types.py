@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING as _TYPE_CHECKING
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 from . import _cpu
@@ -24,7 +25,7 @@ class _Enum(enum.IntEnum):
 
 
 class DALIDataType(_Enum):
-    """Element types."""
+    """Element types. BFLOAT16 is not in DALI."""
 
     UINT8 = 0
     UINT16 = 1
@@ -46,6 +47,7 @@ class DALIDataType(_Enum):
     TENSOR_LAYOUT = 23
     PYTHON_OBJECT = 24
     NO_TYPE = -1
+    BFLOAT16 = 1008  # not in DALI, whose numbers end far below
 
     def __call__(self) -> str:
         """The name of NumPy's type, e.g. ``"float32"``, so that DALI's older ``tensor.dtype()`` works, too."""
@@ -82,6 +84,7 @@ INT16 = DALIDataType.INT16
 INT32 = DALIDataType.INT32
 INT64 = DALIDataType.INT64
 FLOAT16 = DALIDataType.FLOAT16
+BFLOAT16 = DALIDataType.BFLOAT16
 FLOAT = DALIDataType.FLOAT
 FLOAT64 = DALIDataType.FLOAT64
 BOOL = DALIDataType.BOOL
@@ -124,6 +127,7 @@ _TO_NUMPY: dict[DALIDataType, type] = {
     FLOAT: np.float32,
     FLOAT64: np.float64,
     BOOL: np.bool_,
+    BFLOAT16: ml_dtypes.bfloat16,
 }
 _FROM_NUMPY = {np.dtype(n): d for d, n in _TO_NUMPY.items()}
 
@@ -139,9 +143,9 @@ def to_numpy_type(dali_type: DALIDataType) -> type:
 def to_dali_type(framework_type: Any) -> DALIDataType:
     """The `DALIDataType` of a NumPy, JAX or PyTorch dtype, or of its name.
 
-    As in DALI, the name ``"float"`` (and Python's ``float``) means 32 bits. Raises TypeError for types DALI lacks.
+    As in DALI, the name ``"float"`` (and Python's ``float``) means 32 bits. Raises TypeError for types that there are not.
     """
-    return _FROM_NUMPY[_checked(framework_type, strict=True)]
+    return _FROM_NUMPY[numpy_dtype(framework_type)]
 
 
 def numpy_dtype(x: Any) -> np.dtype:
@@ -153,10 +157,6 @@ def numpy_dtype(x: Any) -> np.dtype:
     Raises:
       TypeError: it is none of these, or not a numeric type.
     """
-    return _checked(x, strict=False)
-
-
-def _checked(x: Any, strict: bool) -> np.dtype:
     if isinstance(x, DALIDataType):
         return np.dtype(to_numpy_type(x))
     python = {bool: np.bool_, int: np.int32, float: np.float32, "int": np.int32, "float": np.float32, "half": np.float16}
@@ -169,15 +169,24 @@ def _checked(x: Any, strict: bool) -> np.dtype:
         dtype = np.dtype(x) if x is not None and not isinstance(x, (int, float)) else None
     except TypeError:
         dtype = None
-    bfloat16 = dtype is not None and dtype.name == "bfloat16" and not strict
-    if dtype is None or (dtype not in _FROM_NUMPY and not bfloat16):
+    if dtype is None or dtype not in _FROM_NUMPY:
         raise TypeError(f"expected a numeric type such as types.FLOAT or np.float32, got {x!r}")
     return dtype
 
 
 def dali_type_of(dtype: Any) -> DALIDataType:
-    """Like `to_dali_type`, but `NO_TYPE` for what DALI lacks (bfloat16)."""
+    """Like `to_dali_type`, but `NO_TYPE` for other types."""
     return _FROM_NUMPY.get(np.dtype(dtype), NO_TYPE)
+
+
+def is_float(dtype: np.dtype) -> bool:
+    """Whether it is float16, float32, float64 or bfloat16 (whose kind, as it comes from ml_dtypes, is "V")."""
+    return dtype.kind == "f" or dtype == ml_dtypes.bfloat16
+
+
+def is_number(dtype: np.dtype) -> bool:
+    """Whether it is a type of integers or floats."""
+    return dtype.kind in "iu" or is_float(dtype)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -240,6 +249,9 @@ class ScalarConstant:
     def float16(self) -> ScalarConstant:
         return self._as(FLOAT16)
 
+    def bfloat16(self) -> ScalarConstant:
+        return self._as(BFLOAT16)
+
     def float32(self) -> ScalarConstant:
         return self._as(FLOAT)
 
@@ -274,12 +286,12 @@ class ScalarConstant:
 
 
 def _python_number(value: Any, dtype: DALIDataType) -> Any:
-    kind = numpy_dtype(dtype).kind
-    if kind == "b":
+    kind = numpy_dtype(dtype)
+    if kind == np.bool_:
         return True if value else False
-    if kind == "f":
+    if is_float(kind):
         return float(value)
-    number, limits = int(value), np.iinfo(numpy_dtype(dtype))
+    number, limits = int(value), np.iinfo(kind)
     if not limits.min <= number <= limits.max:
         raise ValueError(f"the constant {value} is outside the range of {dtype.name}: {limits.min} ... {limits.max}")
     return number
@@ -367,7 +379,7 @@ if not _TYPE_CHECKING:
     __all__, __dir__, __getattr__ = _names.index(
         __name__,
         globals(),
-        "ANY_DATA BGR BOOL BatchInfo Constant DALIDataType DALIImageType DALIInterpType DATA_TYPE FEATURE FLOAT FLOAT16 "
+        "ANY_DATA BFLOAT16 BGR BOOL BatchInfo Constant DALIDataType DALIImageType DALIInterpType DATA_TYPE FEATURE FLOAT FLOAT16 "
         "FLOAT64 GRAY IMAGE_TYPE INT16 INT32 INT64 INT8 INTERP_CUBIC INTERP_GAUSSIAN INTERP_LANCZOS3 INTERP_LINEAR "
         "INTERP_NN INTERP_TRIANGULAR INTERP_TYPE NCHW NFCHW NFHWC NHWC NO_TYPE PYTHON_OBJECT RGB STRING SampleInfo "
         "ScalarConstant TENSOR_LAYOUT TensorLayout UINT16 UINT32 UINT64 UINT8 YCbCr to_dali_type to_numpy_type",

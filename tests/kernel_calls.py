@@ -12,6 +12,7 @@ from jaxdali import _cpu
 from jaxdali._core import ffi as _ffi
 from jaxdali._core.ragged import Ragged, pack, plan_offsets
 from jaxdali._core.values import Spec
+from jaxdali.types import is_float
 
 INTERNAL = _cpu.Status.INTERNAL
 
@@ -92,6 +93,6 @@ def assert_agree(case: Case, got: tuple[list[np.ndarray], np.ndarray], want: tup
             np.testing.assert_array_equal(a, b, err_msg=case.note)
         else:
             largest = float(np.abs(b.astype(np.float64)).max())
-            atol = 1e-5 * largest if case.dtype.kind == "f" else max(1, 1e-6 * largest)
-            rtol = 2**-10 if case.dtype == np.float16 else 0  # the last bit
+            atol = 1e-5 * largest if is_float(case.dtype) else max(1, 1e-6 * largest)
+            rtol = {"float16": 2**-10, "bfloat16": 2**-7}.get(case.dtype.name, 0)  # the last bit
             np.testing.assert_allclose(a.astype(np.float64), b.astype(np.float64), rtol=rtol, atol=atol, err_msg=case.note)

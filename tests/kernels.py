@@ -7,15 +7,17 @@ import jax
 import numpy as np
 from images import picture
 from kernel_calls import INTERNAL, Case, assert_agree, run
+from ml_dtypes import bfloat16
 
 from jaxdali import _cpu
 from jaxdali._core.ragged import ALIGNMENT, plan_offsets
 from jaxdali._cpu import Border, Interp, Points, Reduction, StencilReduction
+from jaxdali.types import is_float
 
 
 def noise(rng: np.random.Generator, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
     dtype = np.dtype(dtype)
-    if dtype.kind == "f":
+    if is_float(dtype):
         return (rng.standard_normal(shape) * 100).astype(dtype)
     if dtype.kind == "b":
         return rng.integers(0, 2, shape).astype(bool)
@@ -28,8 +30,11 @@ def extents(rng: np.random.Generator, n: int, most: int) -> tuple[int, ...]:
 
 def warp_cases(rng: np.random.Generator) -> Iterator[Case]:
     f32 = np.float32
-    for in_type, out_type in [(t, o) for t in (np.uint8, np.int16, np.int32, np.float16, f32) for o in dict.fromkeys((t, f32))] + [
+    for in_type, out_type in [
+        (t, o) for t in (np.uint8, np.int16, np.int32, np.float16, bfloat16, f32) for o in dict.fromkeys((t, f32))
+    ] + [
         (f32, np.float16),
+        (f32, bfloat16),
         (f32, np.uint8),
         (f32, np.int16),
         (f32, np.int32),
@@ -63,7 +68,7 @@ def remap_cases(rng: np.random.Generator) -> Iterator[Case]:
     """Points of each kind; those of waves and spheres where no pixel is nearest by a hair."""
     for number in range(150):
         points, sampling, border = number % len(Points), int(rng.integers(Interp.CUBIC + 1)), int(rng.integers(len(Border)))
-        types = (np.uint8, np.uint16, np.int16, np.float16, np.float32, *[np.int32] * (sampling == Interp.NN))
+        types = (np.uint8, np.uint16, np.int16, np.float16, bfloat16, np.float32, *[np.int32] * (sampling == Interp.NN))
         dtype, channels, first = types[int(rng.integers(len(types)))], int(rng.integers(1, 5)), int(rng.integers(2))
         planar, shared = bool(rng.integers(2)), bool(rng.integers(2))
         samples, shapes, numbers, maps = [], [], [], []
@@ -101,8 +106,10 @@ def remap_cases(rng: np.random.Generator) -> Iterator[Case]:
 
 def resize_cases(rng: np.random.Generator) -> Iterator[Case]:
     yield from large_resize_cases(rng)
-    for in_type in (np.uint8, np.int16, np.uint16, np.float16, np.float32):
-        for out_type in dict.fromkeys((in_type, np.float32)):
+    for in_type in (np.uint8, np.int16, np.uint16, np.float16, bfloat16, np.float32):
+        for out_type in dict.fromkeys(
+            (in_type, np.float32, bfloat16, np.float32 if in_type is np.uint16 else np.float16)
+        ):  # too large for it
             for interp in map(int, Interp):
                 for axes, first, rank in [(2, 0, 3), (1, 1, 3), (2, 1, 3), (3, 0, 4)]:
                     samples, shapes, roi = [], [], []
@@ -157,7 +164,7 @@ def large_resize_cases(rng: np.random.Generator) -> Iterator[Case]:
 
 def window_cases(rng: np.random.Generator) -> Iterator[Case]:
     none = np.zeros((5, 0), np.float32)
-    for dtype in (np.uint8, np.float16, np.int32, np.float64, np.bool_):
+    for dtype in (np.uint8, np.float16, bfloat16, np.int32, np.float64, np.bool_):
         for ndim in (1, 2, 3, 5):
             samples, shapes, params = [], [], []
             for _ in range(5):
@@ -189,7 +196,7 @@ def window_cases(rng: np.random.Generator) -> Iterator[Case]:
 
 def computed_window_cases(rng: np.random.Generator) -> Iterator[Case]:
     """Windows with fill, scale and offset, permutations, and other types of results."""
-    types = (np.uint8, np.int8, np.int16, np.int32, np.float16, np.float32, np.float64, np.bool_)
+    types = (np.uint8, np.int8, np.int16, np.int32, np.float16, bfloat16, np.float32, np.float64, np.bool_)
     for number in range(120):
         source, result = (np.dtype(t) for t in rng.choice(np.array(types), 2))
         ndim = int(rng.integers(1, 6))
@@ -221,7 +228,7 @@ def computed_window_cases(rng: np.random.Generator) -> Iterator[Case]:
 def planes_of_pixels_cases(rng: np.random.Generator) -> Iterator[Case]:
     """Images of three channels, mirrored or not, partly outside, as planes and as pixels: what the CPU does sixteen pixels at a time."""
     for number in range(48):
-        result = np.dtype((np.uint8, np.float32, np.float16)[number % 3])
+        result = np.dtype((np.uint8, np.float32, np.float16, bfloat16)[(number + number // 4) % 4])
         frames, back = number % 4 == 0, number % 2
         samples, start, extent = [], [], []
         for _ in range(3):
@@ -289,6 +296,8 @@ def color_cases(rng: np.random.Generator) -> Iterator[Case]:
         (np.uint8, np.uint8),
         (np.uint8, np.float32),
         (np.float32, np.float16),
+        (np.uint8, bfloat16),
+        (bfloat16, np.float32),
         (np.int16, np.int8),
         (np.int32, np.float32),
     ]:
@@ -306,6 +315,7 @@ def filter_cases(rng: np.random.Generator) -> Iterator[Case]:
         (np.float32, np.float32),
         (np.int16, np.int16),
         (np.float16, np.float16),
+        (bfloat16, bfloat16),
     ]:
         for first, axes, rank in [(0, 1, 1), (0, 2, 3), (1, 2, 3), (0, 3, 4), (1, 2, 4)]:
             samples = [noise(rng, extents(rng, rank, 50 if rank < 4 else 9), source) for _ in range(4)]
@@ -340,7 +350,13 @@ def equalize_cases(rng: np.random.Generator) -> Iterator[Case]:
 
 
 def stencil_cases(rng: np.random.Generator) -> Iterator[Case]:
-    for source, result in [(np.uint8, np.uint8), (np.int16, np.float32), (np.float32, np.float32), (np.float16, np.float16)]:
+    for source, result in [
+        (np.uint8, np.uint8),
+        (np.int16, np.float32),
+        (np.float32, np.float32),
+        (np.float16, np.float16),
+        (bfloat16, bfloat16),
+    ]:
         for reduction in map(int, StencilReduction):
             for border, (first, axes, rank) in zip(map(int, Border), [(0, 2, 3), (1, 2, 3), (0, 3, 4), (0, 2, 2), (1, 2, 4)], strict=True):
                 samples = [noise(rng, extents(rng, rank, 40 if rank < 4 else 7), source) for _ in range(4)]
@@ -364,7 +380,7 @@ def jpeg_distortion_cases(rng: np.random.Generator) -> Iterator[Case]:
 
 
 def reduce_cases(rng: np.random.Generator) -> Iterator[Case]:
-    for source in (np.uint8, np.int32, np.float16, np.float32, np.bool_):
+    for source in (np.uint8, np.int32, np.float16, bfloat16, np.float32, np.bool_):
         for axes in [(), (0,), (0, 1), (1,), (2,), (0, 2), (0, 1, 2)]:
             for reduction in map(int, Reduction):
                 samples = [noise(rng, extents(rng, 3, 40), source) for _ in range(4)]

@@ -29,12 +29,12 @@ def test_public_modules_show_users_names_alone():
     assert {"cast", "resize", "random", "readers"} <= set(dir(fn))
 
 
-# Names of DALI 2.4's modules, all that users see of ours; what stands for `Enum`, `List` and the like there is left out.
+# Names of DALI 2.4's modules, and BFLOAT16, all that users see of ours; what stands for `Enum`, `List` and the like there is left out.
 DALI = {
-    "types": "ANY_DATA BGR BOOL BatchInfo Constant DALIDataType DALIImageType DALIInterpType DATA_TYPE FEATURE FLOAT FLOAT16 FLOAT64 GRAY "
-    "IMAGE_TYPE INT16 INT32 INT64 INT8 INTERP_CUBIC INTERP_GAUSSIAN INTERP_LANCZOS3 INTERP_LINEAR INTERP_NN INTERP_TRIANGULAR INTERP_TYPE "
-    "NCHW NFCHW NFHWC NHWC NO_TYPE PYTHON_OBJECT RGB STRING SampleInfo ScalarConstant TENSOR_LAYOUT TensorLayout UINT16 UINT32 UINT64 "
-    "UINT8 YCbCr to_dali_type to_numpy_type",
+    "types": "ANY_DATA BFLOAT16 BGR BOOL BatchInfo Constant DALIDataType DALIImageType DALIInterpType DATA_TYPE FEATURE FLOAT FLOAT16 "
+    "FLOAT64 GRAY IMAGE_TYPE INT16 INT32 INT64 INT8 INTERP_CUBIC INTERP_GAUSSIAN INTERP_LANCZOS3 INTERP_LINEAR INTERP_NN "
+    "INTERP_TRIANGULAR INTERP_TYPE NCHW NFCHW NFHWC NHWC NO_TYPE PYTHON_OBJECT RGB STRING SampleInfo ScalarConstant TENSOR_LAYOUT "
+    "TensorLayout UINT16 UINT32 UINT64 UINT8 YCbCr to_dali_type to_numpy_type",
     "math": "abs acos acosh asin asinh atan atan2 atanh cbrt ceil clamp cos cosh exp fabs floor fpow log log10 log2 max min pow rsqrt sin "
     "sinh sqrt tan tanh",
     "backend": "TensorCPU TensorGPU TensorListCPU TensorListGPU",

@@ -12,7 +12,7 @@ namespace jaxdali {
 // Elements between possible starts of samples.
 inline constexpr int64_t kAlignment = 64;
 
-enum class DType : int32_t { kU8, kU16, kU32, kU64, kI8, kI16, kI32, kI64, kF16, kF32, kF64, kBool };
+enum class DType : int32_t { kU8, kU16, kU32, kU64, kI8, kI16, kI32, kI64, kF16, kF32, kF64, kBool, kBF16 };
 
 JAXDALI_HD inline constexpr int64_t SizeOf(DType t) {
   switch (t) {
@@ -23,6 +23,7 @@ JAXDALI_HD inline constexpr int64_t SizeOf(DType t) {
     case DType::kU16:
     case DType::kI16:
     case DType::kF16:
+    case DType::kBF16:
       return 2;
     case DType::kU32:
     case DType::kI32:

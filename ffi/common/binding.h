@@ -60,6 +60,9 @@ inline bool ToDType(ffi::DataType t, DType* out) {
     case ffi::F16:
       *out = DType::kF16;
       return true;
+    case ffi::BF16:
+      *out = DType::kBF16;
+      return true;
     case ffi::F32:
       *out = DType::kF32;
       return true;

@@ -19,8 +19,8 @@ JAXDALI_HD inline Out ConvertTo(V v) {
   static_assert(std::is_floating_point_v<V>);
   if constexpr (std::is_floating_point_v<Out>) {
     return static_cast<Out>(v);
-  } else if constexpr (std::is_same_v<Out, Half>) {
-    return Half(static_cast<float>(v));
+  } else if constexpr (kIsSmallFloat<Out>) {
+    return Out(static_cast<float>(v));
   } else if constexpr (std::is_same_v<Out, bool>) {
     return !(v > V(-0.5) && v < V(0.5));
   } else if constexpr (sizeof(Out) <= 2) {  // without branches: loops over it become vectors
@@ -80,6 +80,8 @@ JAXDALI_HD inline auto WithType(DType type, F f) {
       return f(int64_t{});
     case DType::kF16:
       return f(Half{});
+    case DType::kBF16:
+      return f(BFloat16{});
     case DType::kF32:
       return f(float{});
     case DType::kBool:
@@ -97,7 +99,7 @@ template <class V>
 JAXDALI_HD inline V LoadElement(DType type, const void* from, int64_t i) {
   return WithType(type, [&](auto t) -> V {
     using T = decltype(t);
-    if constexpr (std::is_same_v<T, Half>)
+    if constexpr (kIsSmallFloat<T>)
       return static_cast<V>(static_cast<float>(static_cast<const T*>(from)[i]));
     else
       return static_cast<V>(static_cast<const T*>(from)[i]);

@@ -1,9 +1,11 @@
-// IEEE 754 half precision, the same on the CPU and in CUDA kernels. Only storage: arithmetic is float's.
+// Floats of 16 bits, IEEE 754 half precision and bfloat16, the same on the CPU and in CUDA kernels. Only storage:
+// arithmetic is float's.
 #ifndef JAXDALI_FFI_COMMON_HALF_H_
 #define JAXDALI_FFI_COMMON_HALF_H_
 
 #include <cstdint>
 #include <cstring>
+#include <type_traits>
 
 #include "ffi/common/hd.h"
 
@@ -73,6 +75,29 @@ struct Half {
 };
 
 static_assert(sizeof(Half) == 2);
+
+// The upper half of a float.
+struct BFloat16 {
+  uint16_t bits;
+
+  BFloat16() = default;
+  // Rounds to nearest even; what is too large becomes infinite. All NaNs of a sign become one, as in ml_dtypes.
+  JAXDALI_HD explicit BFloat16(float v) : bits(Round(AsBits(v))) {}
+
+  JAXDALI_HD explicit operator float() const { return AsFloat(static_cast<uint32_t>(bits) << 16); }
+
+ private:
+  JAXDALI_HD static uint16_t Round(uint32_t u) {
+    if ((u & 0x7FFFFFFF) > 0x7F800000) return static_cast<uint16_t>((u >> 16 & 0x8000) | 0x7FC0);
+    return static_cast<uint16_t>((u + 0x7FFF + (u >> 16 & 1)) >> 16);
+  }
+};
+
+static_assert(sizeof(BFloat16) == 2);
+
+// Whether T is one of the two.
+template <class T>
+inline constexpr bool kIsSmallFloat = std::is_same_v<T, Half> || std::is_same_v<T, BFloat16>;
 
 }  // namespace jaxdali
 

@@ -7,7 +7,7 @@ namespace {
 
 template <class T, class V>
 JAXDALI_INLINE V Number(T v) {
-  if constexpr (std::is_same_v<T, Half>)
+  if constexpr (kIsSmallFloat<T>)
     return static_cast<V>(static_cast<float>(v));
   else
     return static_cast<V>(v);
@@ -86,19 +86,16 @@ struct Simd {
     int64_t i = 0;
     if constexpr (std::is_same_v<T, uint8_t> && std::is_same_v<V, float>) {
       if (step == 3 || step == -3) i = LoadThirds(from, step, n, to);
-    } else if constexpr (std::is_same_v<T, Half> && std::is_same_v<V, float>) {
+    } else if constexpr (kIsSmallFloat<T> && std::is_same_v<V, float>) {
       if (step == 1)
-        for (; i + 8 <= n; i += 8)
-          _mm256_storeu_ps(to + i, _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from + i))));
+        for (; i + 8 <= n; i += 8) _mm256_storeu_ps(to + i, LoadFloats(from + i));
     }
     jaxdali::Load(from + i * step, step, n - i, to + i);
   }
   JAXDALI_SIMD static void Store(const V* from, int64_t n, T* to) {
     int64_t i = 0;
-    if constexpr (std::is_same_v<T, Half> && std::is_same_v<V, float>) {
-      for (; i + 8 <= n; i += 8)
-        _mm_storeu_si128(reinterpret_cast<__m128i*>(to + i),
-                         _mm256_cvtps_ph(_mm256_loadu_ps(from + i), _MM_FROUND_TO_NEAREST_INT));
+    if constexpr (kIsSmallFloat<T> && std::is_same_v<V, float>) {
+      for (; i + 8 <= n; i += 8) StoreFloats(_mm256_loadu_ps(from + i), to + i);
     } else if constexpr (std::is_integral_v<T> && !std::is_same_v<T, bool> && sizeof(T) <= 2 &&
                          std::is_same_v<V, float>) {
       for (; i + 8 <= n; i += 8) StoreEight(from + i, to + i);

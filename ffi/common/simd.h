@@ -4,6 +4,7 @@
 #ifndef JAXDALI_FFI_COMMON_SIMD_H_
 #define JAXDALI_FFI_COMMON_SIMD_H_
 
+#include "ffi/common/half.h"
 #include "ffi/common/vectors.h"
 
 #if defined(__x86_64__)
@@ -32,5 +33,36 @@ inline constexpr bool kHasSimd = true;
 }  // namespace jaxdali
 
 #endif
+
+#if defined(JAXDALI_SIMD)
+
+namespace jaxdali {
+
+// Eight floats of 16 bits, from and to floats: the numbers of `Half` and `BFloat16`.
+JAXDALI_SIMD JAXDALI_INLINE __m256 LoadFloats(const Half* from) {
+  return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from)));
+}
+JAXDALI_SIMD JAXDALI_INLINE __m256 LoadFloats(const BFloat16* from) {
+  const __m256i upper = _mm256_cvtepu16_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from)));
+  return _mm256_castsi256_ps(_mm256_slli_epi32(upper, 16));
+}
+JAXDALI_SIMD JAXDALI_INLINE void StoreFloats(__m256 v, Half* to) {
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(to), _mm256_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT));
+}
+JAXDALI_SIMD JAXDALI_INLINE void StoreFloats(__m256 v, BFloat16* to) {
+  const __m256i bits = _mm256_castps_si256(v), upper = _mm256_srli_epi32(bits, 16);
+  const __m256i odd = _mm256_and_si256(upper, _mm256_set1_epi32(1));
+  const __m256i sum = _mm256_add_epi32(_mm256_add_epi32(bits, _mm256_set1_epi32(0x7FFF)), odd);
+  const __m256i nan = _mm256_or_si256(_mm256_and_si256(upper, _mm256_set1_epi32(0x8000)), _mm256_set1_epi32(0x7FC0));
+  const __m256i is_number = _mm256_castps_si256(_mm256_cmp_ps(v, v, _CMP_ORD_Q));
+  const __m256i rounded =
+      _mm256_or_si256(_mm256_and_si256(is_number, _mm256_srli_epi32(sum, 16)), _mm256_andnot_si256(is_number, nan));
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(to),
+                   _mm_packus_epi32(_mm256_castsi256_si128(rounded), _mm256_extracti128_si256(rounded, 1)));
+}
+
+}  // namespace jaxdali
+
+#endif  // JAXDALI_SIMD
 
 #endif  // JAXDALI_FFI_COMMON_SIMD_H_

@@ -65,8 +65,8 @@ JAXDALI_HD inline float ElementOf(uint32_t word, int i) {
   static_assert(sizeof(T) <= 4);
   if constexpr (std::is_same_v<T, float>) {
     return AsFloat(word);
-  } else if constexpr (std::is_same_v<T, Half>) {
-    Half h;
+  } else if constexpr (kIsSmallFloat<T>) {
+    T h;
     h.bits = static_cast<uint16_t>(word >> (16 * i));
     return static_cast<float>(h);
   } else {
@@ -78,7 +78,7 @@ template <class T>
 JAXDALI_HD inline uint32_t BitsOf(T v) {
   if constexpr (std::is_same_v<T, float>)
     return AsBits(v);
-  else if constexpr (std::is_same_v<T, Half>)
+  else if constexpr (kIsSmallFloat<T>)
     return v.bits;
   else
     return static_cast<std::make_unsigned_t<T>>(v);

@@ -29,8 +29,8 @@ JAXDALI_HD inline D Scale(S v) {
     return static_cast<uint16_t>(v * 257);
   } else if constexpr (std::is_same_v<S, uint16_t> && std::is_same_v<D, uint8_t>) {
     return static_cast<uint8_t>((v * 255u + 32895u) >> 16);  // = round(v * 255 / 65535), for all v
-  } else if constexpr (std::is_same_v<D, Half>) {
-    return Half(static_cast<float>(v) / static_cast<float>(FullIntensity<S>()));
+  } else if constexpr (kIsSmallFloat<D>) {
+    return D(static_cast<float>(v) / static_cast<float>(FullIntensity<S>()));
   } else if constexpr (std::is_floating_point_v<D>) {
     return static_cast<D>(v) / static_cast<D>(FullIntensity<S>());
   } else {

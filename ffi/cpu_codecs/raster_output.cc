@@ -91,6 +91,8 @@ void RasterOutput::PlaceRows(int64_t y, int n, const S* rows, int64_t pitch) {
       return PlaceAs<S, int32_t>(y, n, rows, pitch);
     case DType::kF16:
       return PlaceAs<S, Half>(y, n, rows, pitch);
+    case DType::kBF16:
+      return PlaceAs<S, BFloat16>(y, n, rows, pitch);
     case DType::kF32:
       return PlaceAs<S, float>(y, n, rows, pitch);
     case DType::kF64:

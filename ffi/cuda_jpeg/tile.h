@@ -166,6 +166,8 @@ JAXDALI_HD inline void StoreTile(const Tile& t, const uint8_t* rows, int32_t row
       return StoreScaled<int32_t>(t, rows, row_bytes, warp, warps, lane, lanes);
     case DType::kF16:
       return StoreScaled<Half>(t, rows, row_bytes, warp, warps, lane, lanes);
+    case DType::kBF16:
+      return StoreScaled<BFloat16>(t, rows, row_bytes, warp, warps, lane, lanes);
     case DType::kF32:
       return StoreScaled<float>(t, rows, row_bytes, warp, warps, lane, lanes);
     case DType::kF64:

@@ -5,7 +5,9 @@ namespace jaxdali {
 namespace {
 
 void TryColor(Random& random) {
-  const DType type = kAllTypes[random(4)], result = random(2) ? kAllTypes[random(3)] : DType::kF16;
+  const DType type = kAllTypes[random(4)], result = random(2)   ? kAllTypes[random(3)]
+                                                    : random(2) ? DType::kBF16
+                                                                : DType::kF16;
   const int n = 1 + random(4), in_channels = 1 + random(4), out_channels = 1 + random(4);
   Shapes in, out;
   std::vector<float> matrix;

@@ -83,6 +83,9 @@ struct Memory {
     } else if (batch.dtype == DType::kF16) {
       const Half v(static_cast<float>(random.Uniform(-300, 300)));
       std::memcpy(at, &v, sizeof v);
+    } else if (batch.dtype == DType::kBF16) {
+      const BFloat16 v(static_cast<float>(random.Uniform(-300, 300)));
+      std::memcpy(at, &v, sizeof v);
     } else {
       for (int64_t b = 0; b < SizeOf(batch.dtype); b++) at[b] = static_cast<uint8_t>(random(256));
     }
@@ -104,6 +107,8 @@ inline double Value(const Batch& b, int64_t i) {
       return as(int32_t{});
     case DType::kF16:
       return as(Half{});
+    case DType::kBF16:
+      return as(BFloat16{});
     case DType::kF32:
       return as(float{});
     default:
@@ -134,8 +139,8 @@ inline void Compare(const char* kernel, const Batch& got, const Batch& want, con
       const double v = Value(want, want.start(i) + e);
       if (std::isfinite(v) && std::fabs(v) > largest) largest = std::fabs(v);
     }
-    const double bits = want.dtype == DType::kF16 ? 1e-3 : 1e-5;
-    const bool is_float = want.dtype == DType::kF32 || want.dtype == DType::kF16;
+    const double bits = want.dtype == DType::kF16 ? 1e-3 : want.dtype == DType::kBF16 ? 8e-3 : 1e-5;
+    const bool is_float = want.dtype == DType::kF32 || want.dtype == DType::kF16 || want.dtype == DType::kBF16;
     const double tolerance = exact ? 0 : is_float ? bits * largest : std::max(1.0, 1e-6 * largest);
     for (int64_t e = 0; e < want.size(i); e++) {
       const double a = Value(got, got.start(i) + e), b = Value(want, want.start(i) + e);

@@ -8,10 +8,11 @@ namespace {
 double Quarter(Random& random, int most) { return (random(8 * most) - 4 * most) / 4.0 + 0.125; }
 
 void TryRemap(Random& random) {
-  constexpr DType kTypes[] = {DType::kU8, DType::kU16, DType::kI16, DType::kF16, DType::kF32, DType::kI32};
+  constexpr DType kTypes[] = {DType::kU8,   DType::kU16, DType::kI16, DType::kF16,
+                              DType::kBF16, DType::kF32, DType::kI32};
   const Points points = static_cast<Points>(random(6));
   const Interp sampling = static_cast<Interp>(random(3));
-  const DType type = kTypes[random(sampling == Interp::kNN ? 6 : 5)];
+  const DType type = kTypes[random(sampling == Interp::kNN ? 7 : 6)];
   const int n = 1 + random(4), first = random(2), ndim = first + 2 + random(2);
   const bool dense = random(3) == 0, is_given = points == Points::kGiven, per_channel = ndim == first + 3 && random(2);
   const int channels = 1 + random(4), fills = per_channel ? channels : 1;

@@ -5,8 +5,8 @@ namespace jaxdali {
 namespace {
 
 void TryResize(Random& random) {
-  constexpr DType kTypes[] = {DType::kU8, DType::kI16, DType::kU16, DType::kF16, DType::kF32};
-  const DType type = kTypes[random(5)], out_type = random(2) ? type : DType::kF32;
+  constexpr DType kTypes[] = {DType::kU8, DType::kI16, DType::kU16, DType::kF16, DType::kBF16, DType::kF32};
+  const DType type = kTypes[random(6)], out_type = random(2) ? type : kTypes[3 + random(3)];
   const int axes = 1 + random(3), first = random(2), rank = first + axes + random(2), n = 1 + random(4);
   const bool dense = random(3) == 0;
   Shapes in, out;

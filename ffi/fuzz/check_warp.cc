@@ -5,8 +5,8 @@ namespace jaxdali {
 namespace {
 
 void TryWarp(Random& random) {
-  constexpr DType kTypes[] = {DType::kU8, DType::kI16, DType::kI32, DType::kF16, DType::kF32};
-  DType type = kTypes[random(2) ? 0 : random(5)], out_type = random(2) ? type : DType::kF32;
+  constexpr DType kTypes[] = {DType::kU8, DType::kI16, DType::kI32, DType::kF16, DType::kBF16, DType::kF32};
+  DType type = kTypes[random(2) ? 0 : random(6)], out_type = random(2) ? type : DType::kF32;
   if (random(4) == 0) {
     out_type = type;
     type = DType::kF32;

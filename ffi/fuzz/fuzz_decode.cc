@@ -33,7 +33,7 @@ int main(int argc, char** argv) {
 
   // A mutation that makes a small file claim a gigantic image says nothing about memory errors and costs seconds.
   constexpr int64_t kMaxPixels = 1 << 20;
-  constexpr DType kTypes[] = {DType::kU8, DType::kU16, DType::kF32, DType::kI16, DType::kF16};
+  constexpr DType kTypes[] = {DType::kU8, DType::kU16, DType::kF32, DType::kI16, DType::kF16, DType::kBF16};
   std::map<std::string, int> outcome;
   int decoded = 0, too_big = 0;
   for (int k = 0; k < mutations; k++) {

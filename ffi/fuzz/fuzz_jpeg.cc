@@ -203,11 +203,12 @@ class Fuzzer {
   }
 
   Settings ChooseSettings(bool usual) {
-    constexpr DType kTypes[] = {DType::kU8, DType::kU8, DType::kU16, DType::kF32, DType::kI16, DType::kF16};
+    constexpr DType kTypes[] = {DType::kU8,  DType::kU8,  DType::kU16, DType::kF32,
+                                DType::kI16, DType::kF16, DType::kBF16};
     constexpr int kBits[] = {128, 512, 1024, 2048, 0};
     const int bits = kBits[mutate_.below(5)];
     if (usual) return {ImageType::kRgb, true, DType::kU8, bits};
-    return {static_cast<ImageType>(mutate_.below(5)), mutate_.below(3) != 0, kTypes[mutate_.below(6)], bits};
+    return {static_cast<ImageType>(mutate_.below(5)), mutate_.below(3) != 0, kTypes[mutate_.below(7)], bits};
   }
 
   void Report(const std::string& name, int status, const ImageInfo& i, const Settings& s) {

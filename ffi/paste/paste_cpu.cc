@@ -14,7 +14,7 @@ void CopyRow(const From* from, int64_t n, To* to) {
   } else {
     using V = std::conditional_t<sizeof(From) <= 2 || std::is_same_v<From, float>, float, double>;
     for (int64_t i = 0; i < n; i++) {
-      if constexpr (std::is_same_v<From, Half>)
+      if constexpr (kIsSmallFloat<From>)
         to[i] = ConvertTo<To>(static_cast<float>(from[i]));
       else
         to[i] = ConvertTo<To>(static_cast<V>(from[i]));

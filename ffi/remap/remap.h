@@ -281,8 +281,8 @@ struct RemapBatch {
 
 // Whether there is a kernel for the element type.
 inline bool RemapType(DType t, Interp sampling) {
-  return t == DType::kU8 || t == DType::kU16 || t == DType::kI16 || t == DType::kF16 || t == DType::kF32 ||
-         (t == DType::kI32 && sampling == Interp::kNN);
+  return t == DType::kU8 || t == DType::kU16 || t == DType::kI16 || t == DType::kF16 || t == DType::kBF16 ||
+         t == DType::kF32 || (t == DType::kI32 && sampling == Interp::kNN);
 }
 
 // f(T{}, std::integral_constant<Interp, ...>{}) of the types above.
@@ -307,6 +307,8 @@ JAXDALI_HD inline auto WithSampling(DType type, Interp sampling, F f) {
       return of(int16_t{});
     case DType::kF16:
       return of(Half{});
+    case DType::kBF16:
+      return of(BFloat16{});
     case DType::kF32:
       return of(float{});
     default:

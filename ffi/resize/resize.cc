@@ -13,8 +13,7 @@ ffi::Error SetUp(ResizeBatch* b, F32 roi, I32 filters, int32_t first_axis, int32
   b->antialias = antialias;
   if (b->in.ndim != b->out.ndim || num_axes < 1 || num_axes > 3 || first_axis < 0 || first_axis + num_axes > b->in.ndim)
     return ffi::Error::InvalidArgument("resize: axes");
-  if (b->out.dtype != b->in.dtype && b->out.dtype != DType::kF32)
-    return ffi::Error::InvalidArgument("resize: output type");
+  if (!ResizeTypes(b->in.dtype, b->out.dtype)) return ffi::Error::InvalidArgument("resize: element types");
   if (!HasRows(roi, *b, 2 * num_axes) || !HasRows(filters, *b, 2))
     return ffi::Error::InvalidArgument("resize: size of roi or filters");
   return ffi::Error::Success();

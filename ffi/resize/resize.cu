@@ -233,7 +233,7 @@ struct ResizeTiles : ResizeBatch {
         if constexpr (std::is_same_v<In, Out>)
           return v;
         else
-          return static_cast<Out>(v);
+          return ConvertTo<Out>(static_cast<float>(v));
       });
     });
   }
@@ -258,8 +258,16 @@ const char* LaunchTypes(const ResizeBatch& b, const Samples& samples, void* stre
 
 template <class In>
 const char* LaunchFrom(const ResizeBatch& b, const Samples& samples, void* stream) {
-  return b.out.dtype == DType::kF32 ? LaunchTypes<In, float>(b, samples, stream)
-                                    : LaunchTypes<In, In>(b, samples, stream);
+  switch (b.out.dtype) {
+    case DType::kF32:
+      return LaunchTypes<In, float>(b, samples, stream);
+    case DType::kF16:
+      return LaunchTypes<In, Half>(b, samples, stream);
+    case DType::kBF16:
+      return LaunchTypes<In, BFloat16>(b, samples, stream);
+    default:
+      return LaunchTypes<In, In>(b, samples, stream);
+  }
 }
 
 }  // namespace
@@ -274,6 +282,8 @@ const char* LaunchResize(const ResizeBatch& b, const Samples& samples, void* str
       return LaunchFrom<uint16_t>(b, samples, stream);
     case DType::kF16:
       return LaunchFrom<Half>(b, samples, stream);
+    case DType::kBF16:
+      return LaunchFrom<BFloat16>(b, samples, stream);
     case DType::kF32:
       return LaunchFrom<float>(b, samples, stream);
     default:

@@ -264,9 +264,14 @@ Status ResizeSome(const ResizeJob& job, const ResizePart& part);
 // then is undefined.
 bool ResizeRows(const ResizeJob& job, const ResizePart& part, const std::function<bool(uint8_t*)>& next);
 
+// Whether there is a kernel from one element type to the other: to the same, or to any float of at most 32 bits.
+inline bool ResizeTypes(DType in, DType out) {
+  return out == in || out == DType::kF32 || out == DType::kF16 || out == DType::kBF16;
+}
+
 // A batch, as the custom call gets it.
 struct ResizeBatch {
-  Batch in, out;           // the output's type is the input's or kF32
+  Batch in, out;           // see ResizeTypes
   const float* roi;        // [n, num_axes, 2]: source interval; first > second: mirrored
   const int32_t* filters;  // [n, 2]: when shrinking, when enlarging (Interp)
   int first_axis, num_axes;

@@ -114,7 +114,8 @@ JAXDALI_SIMD_FMA inline __m256 Load8(const int16_t* p) { return _mm256_cvtepi32_
 JAXDALI_SIMD_FMA inline __m256 Load8(const uint16_t* p) {
   return _mm256_cvtepi32_ps(_mm256_cvtepu16_epi32(Load128(p)));
 }
-JAXDALI_SIMD_FMA inline __m256 Load8(const Half* p) { return _mm256_cvtph_ps(Load128(p)); }
+JAXDALI_SIMD_FMA inline __m256 Load8(const Half* p) { return LoadFloats(p); }
+JAXDALI_SIMD_FMA inline __m256 Load8(const BFloat16* p) { return LoadFloats(p); }
 JAXDALI_SIMD_FMA inline __m256 Load8(const float* p) { return _mm256_loadu_ps(p); }
 
 // Compilers turn the conversions of WeighSomeRows into scalar code.
@@ -149,9 +150,8 @@ struct Simd {
   template <class Out>
   JAXDALI_SIMD_FMA static void Convert(const float* in, int64_t n, Out* out) {
     int64_t i = 0;
-    if constexpr (std::is_same_v<Out, Half>)
-      for (; i + 8 <= n; i += 8)
-        _mm_storeu_si128(reinterpret_cast<__m128i*>(out + i), _mm256_cvtps_ph(_mm256_loadu_ps(in + i), 0));
+    if constexpr (kIsSmallFloat<Out>)
+      for (; i + 8 <= n; i += 8) StoreFloats(_mm256_loadu_ps(in + i), out + i);
     ConvertImpl(in + i, n - i, out + i);
   }
 };
@@ -175,6 +175,15 @@ T* AtLeast(std::vector<T>& v, int64_t n) {
   return v.data();
 }
 
+// An element as one of the output's type, which is the same or a float.
+template <class Out, class In>
+JAXDALI_INLINE Out Same(In v) {
+  if constexpr (std::is_same_v<In, Out>)
+    return v;
+  else
+    return ConvertTo<Out>(static_cast<float>(v));
+}
+
 template <class In, class Out>
 void CopyNearest(const In* in, const Taps& y, const Taps& x, int64_t row_size, int64_t c, Out* out) {
   const int64_t out_row = x.n * c;
@@ -185,13 +194,13 @@ void CopyNearest(const In* in, const Taps& y, const Taps& x, int64_t row_size, i
     }
     const In* row = in + y.first[o] * row_size;
     if (c == 1) {
-      for (int64_t i = 0; i < x.n; i++) out[i] = static_cast<Out>(row[x.first[i]]);
+      for (int64_t i = 0; i < x.n; i++) out[i] = Same<Out>(row[x.first[i]]);
     } else if (c == 3) {
       for (int64_t i = 0; i < x.n; i++)
-        for (int b = 0; b < 3; b++) out[i * 3 + b] = static_cast<Out>(row[x.first[i] * int64_t{3} + b]);
+        for (int b = 0; b < 3; b++) out[i * 3 + b] = Same<Out>(row[x.first[i] * int64_t{3} + b]);
     } else {
       for (int64_t i = 0; i < x.n; i++)
-        for (int64_t b = 0; b < c; b++) out[i * c + b] = static_cast<Out>(row[x.first[i] * c + b]);
+        for (int64_t b = 0; b < c; b++) out[i * c + b] = Same<Out>(row[x.first[i] * c + b]);
     }
   }
 }
@@ -317,6 +326,10 @@ template <class In>
 void ResizeTo(const ResizeJob& job, const int64_t* held, bool nearest, Scratch& s) {
   if (job.out_type == DType::kF32)
     ResizeSample<In, float>(job, held, nearest, s);
+  else if (job.out_type == DType::kF16)
+    ResizeSample<In, Half>(job, held, nearest, s);
+  else if (job.out_type == DType::kBF16)
+    ResizeSample<In, BFloat16>(job, held, nearest, s);
   else
     ResizeSample<In, In>(job, held, nearest, s);
 }
@@ -357,6 +370,9 @@ Status ResizeTyped(const ResizeJob& job, const int64_t* held, bool nearest, Scra
     case DType::kF16:
       ResizeTo<Half>(job, held, nearest, s);
       return kOk;
+    case DType::kBF16:
+      ResizeTo<BFloat16>(job, held, nearest, s);
+      return kOk;
     case DType::kF32:
       ResizeTo<float>(job, held, nearest, s);
       return kOk;
@@ -393,7 +409,7 @@ Status SourceOf(const ResizeJob& job, ResizePart* part) {
 
 Status ResizeSome(const ResizeJob& job, const ResizePart& part) {
   Scratch& s = ScratchOfThread();
-  if (job.out_type != job.in_type && job.out_type != DType::kF32) return kInternal;
+  if (!ResizeTypes(job.in_type, job.out_type)) return kInternal;
   int64_t size = job.outer * job.inner, held[3];
   for (int a = 0; a < job.num_axes; a++) size *= part.made[a].size(), held[a] = part.held[a].size();
   if (size == 0) return kOk;

@@ -160,6 +160,8 @@ const char* LaunchWarp(const WarpBatch& b, const Samples& samples, void* stream)
       return LaunchFrom<int32_t>(b, samples, stream);
     case DType::kF16:
       return LaunchFrom<Half>(b, samples, stream);
+    case DType::kBF16:
+      return LaunchFrom<BFloat16>(b, samples, stream);
     default:
       break;
   }
@@ -172,6 +174,8 @@ const char* LaunchWarp(const WarpBatch& b, const Samples& samples, void* stream)
       return LaunchTypes<float, int32_t>(b, samples, stream);
     case DType::kF16:
       return LaunchTypes<float, Half>(b, samples, stream);
+    case DType::kBF16:
+      return LaunchTypes<float, BFloat16>(b, samples, stream);
     default:
       return LaunchTypes<float, float>(b, samples, stream);
   }

@@ -63,7 +63,8 @@ JAXDALI_HD inline void RowStart(const WarpArgs& a, int64_t y, int64_t z, int64_t
 // Whether there is a kernel from one element type to the other.
 inline bool WarpTypes(DType in, DType out) {
   auto known = [](DType t) {
-    return t == DType::kU8 || t == DType::kI16 || t == DType::kI32 || t == DType::kF16 || t == DType::kF32;
+    return t == DType::kU8 || t == DType::kI16 || t == DType::kI32 || t == DType::kF16 || t == DType::kBF16 ||
+           t == DType::kF32;
   };
   return known(in) && known(out) && (in == out || in == DType::kF32 || out == DType::kF32);
 }

@@ -288,6 +288,8 @@ Kernel KernelFor(DType in, DType out) {
       return out == in ? Dispatch<int32_t, int32_t> : out == DType::kF32 ? Dispatch<int32_t, float> : nullptr;
     case DType::kF16:
       return out == in ? Dispatch<Half, Half> : out == DType::kF32 ? Dispatch<Half, float> : nullptr;
+    case DType::kBF16:
+      return out == in ? Dispatch<BFloat16, BFloat16> : out == DType::kF32 ? Dispatch<BFloat16, float> : nullptr;
     case DType::kF32:
       switch (out) {
         case DType::kU8:
@@ -298,6 +300,8 @@ Kernel KernelFor(DType in, DType out) {
           return Dispatch<float, int32_t>;
         case DType::kF16:
           return Dispatch<float, Half>;
+        case DType::kBF16:
+          return Dispatch<float, BFloat16>;
         case DType::kF32:
           return Dispatch<float, float>;
         default:

@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import jax
 import numpy as np
 
-from ..types import NO_TYPE, DALIDataType, ScalarConstant, dali_type_of, numpy_dtype
+from ..types import NO_TYPE, DALIDataType, ScalarConstant, dali_type_of, is_number, numpy_dtype
 
 
 @dataclasses.dataclass(frozen=True)
@@ -124,7 +124,7 @@ def _number(x: Any) -> bool | int | float:
     if isinstance(x, (str, bytes, list, tuple, dict)) or not hasattr(x, "__array__"):
         raise TypeError
     a = np.asarray(x)
-    if a.size != 1 or (a.dtype.kind not in "biuf" and a.dtype.name != "bfloat16"):
+    if a.size != 1 or not (a.dtype == np.bool_ or is_number(a.dtype)):
         raise TypeError
     return a.reshape(()).item()
 
@@ -155,7 +155,7 @@ def _tensor(x: Any) -> np.ndarray:
         array = np.asarray(x)
     except ValueError:  # nested lists of unequal lengths
         raise TypeError from None
-    if array.dtype.kind not in "biuf":
+    if not (array.dtype == np.bool_ or is_number(array.dtype)):
         raise TypeError
     return array.astype(np.float32)
 

@@ -27,7 +27,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from .. import fn as fn  # whose functions a text may call
@@ -338,11 +337,11 @@ def _decode(x: Any, made: Made) -> Any:
 
 
 def _is_numeric(dtype: np.dtype) -> bool:
-    return dtype.kind in "biuf" or dtype.name == "bfloat16"
+    return dtype == np.bool_ or types.is_number(dtype)
 
 
 def _dtype(name: str) -> np.dtype:
-    dtype = np.dtype(jnp.bfloat16) if name == "bfloat16" else np.dtype(name)
+    dtype = np.dtype(name)
     if not _is_numeric(dtype):
         raise ValueError(f"{name!r} is not a type of numbers")
     return dtype

@@ -24,8 +24,10 @@ def rounded(x: np.ndarray) -> np.ndarray:
 
 def converted(image: Spec, dtype: np.dtype | None) -> np.dtype:
     """The element type of a window, by the argument `dtype`. Raises ValueError for one that is not made."""
-    if dtype not in (None, image.dtype) and dtype.name not in ("uint8", "float16", "float32"):
-        raise ValueError(f"argument dtype must be the input's type, UINT8, FLOAT16 or FLOAT; got {dtype}, the input is {image.dtype}")
+    if dtype not in (None, image.dtype) and dtype.name not in ("uint8", "float16", "bfloat16", "float32"):
+        raise ValueError(
+            f"argument dtype must be the input's type, UINT8, FLOAT16, BFLOAT16 or FLOAT; got {dtype}, the input is {image.dtype}"
+        )
     return dtype or image.dtype
 
 

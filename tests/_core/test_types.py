@@ -149,9 +149,3 @@ def test_accelerator_list():
     ragged = TensorListGPU([jnp.ones((2,)), jnp.ones((3,))])
     assert ragged.shape() == [(2,), (3,)]
     assert [x.tolist() for x in map(np.asarray, ragged.as_cpu())] == [[1, 1], [1, 1, 1]]
-
-
-def test_bfloat16_has_no_dali_type():
-    batch = TensorListCPU(jnp.ones((2, 2), jnp.bfloat16))
-    assert batch.dtype == types.NO_TYPE
-    assert "bfloat16" in repr(batch)

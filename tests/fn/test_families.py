@@ -137,7 +137,9 @@ def test_types_of_windows():
         assert np.asarray(padded[0]).ravel().tolist() == [2, 4]
     (padded,) = run(lambda x: fn.pad(x, shape=[3], fill_value=-2.6), [np.ones(2, np.int16)])
     assert np.asarray(padded[0]).tolist() == [1, 1, -2]
-    with pytest.raises(ValueError, match="dtype must be the input's type, UINT8, FLOAT16 or FLOAT; got int32, the input is int64"):
+    with pytest.raises(
+        ValueError, match="dtype must be the input's type, UINT8, FLOAT16, BFLOAT16 or FLOAT; got int32, the input is int64"
+    ):
         run(lambda x: fn.slice(x, start=[0], shape=[1], axes=[0], dtype=types.INT32), wide)
 
 

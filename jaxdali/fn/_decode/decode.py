@@ -30,7 +30,7 @@ from .cache import CacheOptions, CacheUse, digest
 from .foreign import known_as
 
 OUTPUT_TYPES = tuple(types.DALIImageType)
-DTYPES = tuple(np.dtype(t) for t in (np.uint8, np.int8, np.uint16, np.int16, np.uint32, np.int32, np.float16, np.float32, np.float64))
+DTYPES = tuple(map(np.dtype, ("uint8", "int8", "uint16", "int16", "uint32", "int32", "float16", "bfloat16", "float32", "float64")))
 
 
 def parse_headers(encoded: Packed) -> np.ndarray:

@@ -24,7 +24,7 @@ class Remap(NativeOperator):
     kernel = "remap"
     points: ClassVar[Points]
     layouts: ClassVar[tuple[str, ...]] = ("HWC", "FHWC")
-    types: ClassVar[tuple[str, ...]] = ("uint8", "int16", "uint16", "float16", "float32")
+    types: ClassVar[tuple[str, ...]] = ("uint8", "int16", "uint16", "float16", "bfloat16", "float32")
 
     @property
     def interpolation(self) -> types.DALIInterpType:

@@ -81,4 +81,4 @@ class Stencil(NativeOperator):
         return (y,), status
 
 
-_STENCIL_TYPES = ("uint8", "int8", "uint16", "int16", "float16", "float32")
+_STENCIL_TYPES = ("uint8", "int8", "uint16", "int16", "float16", "bfloat16", "float32")

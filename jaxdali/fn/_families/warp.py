@@ -87,4 +87,4 @@ def _as_pixel(x: float, kinds: tuple[np.dtype, ...]) -> np.float32:
     return pixel[0]
 
 
-_WARP_TYPES = ("uint8", "int16", "int32", "float16", "float32")
+_WARP_TYPES = ("uint8", "int16", "int32", "float16", "bfloat16", "float32")

@@ -86,7 +86,7 @@ def crop_mirror_normalize(
     crop_pos_y: Annotated[PerSample[float], Range(0, 1)] = 0.5,
     crop_pos_z: Annotated[PerSample[float], Range(0, 1)] = 0.5,
     crop_w: PerSample[float] | None = None,
-    dtype: Annotated[DType, OneOf("float32", "float16", "uint8", "int8")] = types.FLOAT,
+    dtype: Annotated[DType, OneOf("float32", "float16", "bfloat16", "uint8", "int8")] = types.FLOAT,
     fill_values: OneOrMore[float] = 0.0,
     mean: PerSample[OneOrMore[float]] = 0.0,
     mirror: PerSample[int] = 0,
@@ -110,7 +110,7 @@ def crop_mirror_normalize(
       crop: extents of the window in pixels, (H, W) or (D, H, W); fractions are cut. Default: the whole image. May be per sample.
       crop_d, crop_h, crop_w: the same, one by one; `crop_h` and `crop_w` go together. May be per sample.
       crop_pos_x, crop_pos_y, crop_pos_z: where the window is, from 0 (left, top, front) to 1. May be per sample.
-      dtype: FLOAT, FLOAT16, UINT8 or INT8; integers are rounded and saturate.
+      dtype: FLOAT, FLOAT16, BFLOAT16 (not in DALI), UINT8 or INT8; integers are rounded and saturate.
       fill_values: of what is outside, with the policy "pad": one number, or one per channel; of integers the fraction is cut.
       out_of_bounds_policy: what becomes of a window that reaches outside: "error": the sample fails; "pad": with `fill_values`;
         "trim_to_shape": it is cut to the image.

@@ -62,7 +62,7 @@ def sphere(
     """Bulges images as if they were on a ball: a pixel at distance r from the centre shows what is at r * r / (longer side / 2).
 
     Args:
-      input: HWC or (not in DALI) FHWC; uint8, float32 or (not in DALI) int16, uint16, float16; any number of channels.
+      input: HWC or (not in DALI) FHWC; uint8, float32 or (not in DALI) int16, uint16, float16, bfloat16; any number of channels.
       fill_value: of what is outside the image, rounded and clipped to the element type.
       interp_type: INTERP_NN or INTERP_LINEAR.
       mask: 0: the image stays as it is. May be per sample.
@@ -119,7 +119,7 @@ def water(
     corners of pixels, so that INTERP_LINEAR moves the image by half a pixel.
 
     Args:
-      input: HWC or (not in DALI) FHWC; uint8, float32 or (not in DALI) int16, uint16, float16; any number of channels.
+      input: HWC or (not in DALI) FHWC; uint8, float32 or (not in DALI) int16, uint16, float16, bfloat16; any number of channels.
       ampl_x, ampl_y: how far the waves move pixels along x and y, in pixels.
       fill_value: of what is outside the image, rounded and clipped to the element type.
       freq_x, freq_y: of the waves, in radians per pixel. Default: pi / 64.
@@ -175,7 +175,7 @@ def jitter(
     In DALI it is an operator of the GPU alone.
 
     Args:
-      input: HWC or (not in DALI) FHWC; uint8, float32 or (not in DALI) int16, uint16, float16; any number of channels.
+      input: HWC or (not in DALI) FHWC; uint8, float32 or (not in DALI) int16, uint16, float16, bfloat16; any number of channels.
       fill_value: without effect, as in DALI: pixels of the edge stand for those outside.
       interp_type: INTERP_NN or INTERP_LINEAR; the same, as in DALI: pixels move by whole numbers.
       mask: 0: the image stays as it is. May be per sample.

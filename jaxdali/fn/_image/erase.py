@@ -16,6 +16,7 @@ from ..._core.operator_function import Hints, Input, OneOrMore, PerSample, opera
 from ..._core.ragged import ALIGNMENT, Ragged
 from ..._core.values import Spec, Value
 from ..._cpu import Status
+from ...types import is_number
 from .._elementwise import samples_of_blocks
 from .._families import DEFAULT_LAYOUTS
 from .._tensor.cast import convert
@@ -44,7 +45,7 @@ class Erase(HostOperator, ProgramOperator):
         return axes_of(layout, x.ndim, self.axis_names, None if self.axes is None else np.atleast_1d(self.axes).tolist())
 
     def infer(self, x: Spec, *arguments: Spec) -> tuple[Spec, ...]:
-        if x.dtype.kind not in "iuf":
+        if not is_number(x.dtype):
             raise ValueError(f"the input must be numbers, got {x.dtype}")
         if self.normalized is not None and (self.normalized_anchor is not None or self.normalized_shape is not None):
             raise ArgumentError("give either normalized or normalized_anchor and normalized_shape")

@@ -19,6 +19,7 @@ from ..._core.operator_function import Hints, Input, ListOf, OneOrMore, PerFrame
 from ..._core.ragged import ALIGNMENT, Ragged
 from ..._core.values import Spec, Value
 from ..._cpu import Status
+from ...types import is_number
 from .._families import image_layout, spec_of
 
 _PAIRS = ("in_anchors", "shapes", "out_anchors")  # each also with _rel
@@ -53,7 +54,7 @@ class MultiPaste(NativeOperator):
         for i, x in enumerate(images):
             if (x.dtype, image_layout(x, (layout,))) != (images[0].dtype, layout):
                 raise ArgumentError(f"the inputs must have one type: input 0 is {images[0].dtype}, input {i} is {x.dtype}")
-        if images[0].dtype.kind not in "iuf" or dtype.kind not in "iuf":
+        if not (is_number(images[0].dtype) and is_number(dtype)):
             raise ValueError(f"the inputs and the output must be numbers, got {images[0].dtype} to {dtype}")
         first = layout.index("H")
         known = [{x.extent(d) for x in images} for d in range(images[0].ndim)]

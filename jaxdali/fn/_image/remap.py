@@ -88,7 +88,7 @@ def remap(
     In DALI it is an operator of the GPU alone, by NPP.
 
     Args:
-      input: HWC or FHWC; uint8, int16, uint16, float32 or (not in DALI) float16; any number of channels (in DALI 1 or 3).
+      input: HWC or FHWC; uint8, int16, uint16, float32 or (not in DALI) float16, bfloat16; any number of channels (in DALI 1 or 3).
       mapx: x of the points, in pixels, float32: HW or HWC with one channel, as large as the result; for sequences also FHW or FHWC, with
         a map for each frame.
       mapy: y of the points, of the same shape.

@@ -24,7 +24,8 @@ from ..._core.values import Spec, Value
 from ..._cpu import Status
 
 LAYOUTS = ("HWC", "CHW", "FHWC", "FCHW", "CFHW", "DHWC", "CDHW", "FDHWC", "FCDHW", "CFDHW")
-INPUT_TYPES = tuple(np.dtype(t) for t in (np.uint8, np.int16, np.uint16, np.float16, np.float32))
+INPUT_TYPES = tuple(map(np.dtype, ("uint8", "int16", "uint16", "float16", "bfloat16", "float32")))
+FLOATS = INPUT_TYPES[3:]  # which results of all of them may have
 MIN_INTERVAL = 1e-3  # a narrower ROI is widened to this many pixels
 MAX_EXTENT = 1 << 24  # float32 positions resolve no more
 
@@ -126,10 +127,10 @@ class Resampling(StageOperator):
             what = "fn.decoders.image makes images of files" if image.ndim == 1 else "external_source takes a layout"
             raise ValueError(f"the input must have one of the layouts {', '.join(self.layouts)}, got {got}; {what}")
         if image.dtype not in INPUT_TYPES:
-            raise TypeError(f"the input must be uint8, int16, uint16, float16 or float32, got {image.dtype}; fn.cast converts it")
+            raise TypeError(f"the input must be uint8, int16, uint16, float16, bfloat16 or float32, got {image.dtype}; fn.cast converts it")
         dtype = image.dtype if self.dtype is None else self.dtype
-        if dtype not in (image.dtype, np.dtype(np.float32)):
-            raise TypeError(f"dtype must be the input's ({image.dtype}) or FLOAT, got {dtype}")
+        if dtype not in (image.dtype, *FLOATS):
+            raise TypeError(f"dtype must be the input's ({image.dtype}), FLOAT, FLOAT16 or BFLOAT16, got {dtype}")
         return layout, dtype
 
     def resampled(self, image: Spec) -> tuple[int, int]:
@@ -342,11 +343,12 @@ def resize(
     along the other also work with regions and mirroring.
 
     Args:
-      input: uint8, int16, uint16, float32 or (not in DALI) float16, with layout HWC, CHW, FHWC, FCHW, CFHW, DHWC, CDHW, FDHWC,
+      input: uint8, int16, uint16, float32 or (not in DALI) float16, bfloat16, with layout HWC, CHW, FHWC, FCHW, CFHW, DHWC, CDHW, FDHWC,
         FCDHW or CFDHW; without a layout, 3-D samples are HWC and 4-D ones FHWC.
       antialias: widen the filter when an axis shrinks. `INTERP_NN` never is. `INTERP_TRIANGULAR` is `INTERP_LINEAR`.
       device: "cpu", "gpu", or None: where the input is.
-      dtype: of the output, the input's (default) or `types.FLOAT`. Integers are rounded half away from zero and saturated.
+      dtype: of the output, the input's (default), FLOAT, or (not in DALI) FLOAT16 or BFLOAT16. Integers are rounded half away from zero
+        and saturated.
       interp_type: * filter, one of `types.DALIInterpType`.
       mag_filter: * filter of the axes that don't shrink; default `interp_type`.
       max_size: * limit of the output extents, one number or one per axis; 0: none.

@@ -168,7 +168,7 @@ def rotate(
     may have any numeric type.
 
     Args:
-      input: HWC, FHWC, DHWC or FDHWC; uint8, int16, int32, float32 or (not in DALI) float16; any number
+      input: HWC, FHWC, DHWC or FDHWC; uint8, int16, int32, float32 or (not in DALI) float16, bfloat16; any number
         of channels. Data without a layout count as HWC, FHWC or FDHWC by their rank.
       angle: degrees. Images: counter-clockwise as seen on screen. Volumes: positive about `axis`. Also per sample or frame.
       axis: only for volumes, and required there: the vector (x, y, z) to rotate about, of any length. Also per sample or frame.

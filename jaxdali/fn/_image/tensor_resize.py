@@ -19,7 +19,7 @@ from ..._core.values import Spec, Value
 from ..._cpu import Status
 from .._families import spec_of
 from .._windows import axes_of
-from .resize import INPUT_TYPES, MAX_EXTENT, Resampling, ResizeHints, plan, rounded
+from .resize import FLOATS, INPUT_TYPES, MAX_EXTENT, Resampling, ResizeHints, plan, rounded
 
 _ROUNDINGS: dict[str, Callable[[np.ndarray], np.ndarray]] = {"round": rounded, "truncate": np.trunc, "ceil": np.ceil}
 
@@ -72,9 +72,10 @@ class TensorResize(Resampling):
 
     def infer(self, image: Spec, *arguments: Spec) -> tuple[Spec, ...]:
         dtype = self.dtype or image.dtype
-        if image.dtype not in INPUT_TYPES or dtype not in (image.dtype, np.dtype(np.float32)):
+        if image.dtype not in INPUT_TYPES or dtype not in (image.dtype, *FLOATS):
             raise TypeError(
-                f"the input must be uint8, int16, uint16, float16 or float32, the output the same or FLOAT; got {image.dtype} to {dtype}"
+                "the input must be uint8, int16, uint16, float16, bfloat16 or float32, the output the same, FLOAT, FLOAT16 or BFLOAT16; "
+                f"got {image.dtype} to {dtype}"
             )
         if image.ndim < 1:
             raise ValueError("the input must have axes, got 0-D data")
@@ -165,7 +166,7 @@ def tensor_resize(
     that of the axes meant; DALI mixes it up where these are only some.
 
     Args:
-      input: uint8, int16, uint16, float32 or (not in DALI) float16.
+      input: uint8, int16, uint16, float32 or (not in DALI) float16, bfloat16.
       alignment: the point of the region, from its start (0) to its end (1), that keeps its place where an extent was rounded; one number
         or one per axis. May be per sample.
       antialias, dtype, interp_type, mag_filter, min_filter: as of `resize`.

@@ -110,8 +110,8 @@ def warp_affine(
     2e-4 of the values' range for wider types.
 
     Args:
-      input: HWC, FHWC, DHWC or FDHWC; uint8, int16, int32, float32 or (not in DALI) float16; any number of channels. Data without a
-        layout count as HWC, FHWC or FDHWC by their rank.
+      input: HWC, FHWC, DHWC or FDHWC; uint8, int16, int32, float32 or (not in DALI) float16, bfloat16; any number of channels. Data
+        without a layout count as HWC, FHWC or FDHWC by their rank.
       matrix_input: the matrix as an input, ``[D, D+1]`` per sample or frame; in place of the argument `matrix`.
       dtype: element type of the result: the input's (default) or FLOAT; from float32 any of the types above.
       fill_value: value of what is outside the image. Default: the nearest pixel of the edge is repeated.

@@ -98,8 +98,8 @@ def warp_perspective(
     extents is one pixel.
 
     Args:
-      input: HWC, FHWC, CHW, FCHW or HW; uint8, int16, uint16, float32 or (not in DALI) float16; any number of channels. Data without a
-        layout count as HW, HWC or FHWC by their rank.
+      input: HWC, FHWC, CHW, FCHW or HW; uint8, int16, uint16, float32 or (not in DALI) float16, bfloat16; any number of channels. Data
+        without a layout count as HW, HWC or FHWC by their rank.
       matrix_input: the matrix as an input, ``[3, 3]`` per sample or frame, a host value; in place of the argument `matrix`.
       border_mode: what is outside of the image: "constant": the fill value; "replicate": the nearest pixel; "reflect": the image
         mirrored at its edge; "reflect_101": at the centre of the pixels there; "wrap": the image again.

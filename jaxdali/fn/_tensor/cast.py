@@ -11,6 +11,7 @@ from ..._core.declaration import DType
 from ..._core.graph import DataNode
 from ..._core.operator_function import Hints, Input, operator_function
 from ..._core.values import Spec
+from ...types import is_float
 from .._elementwise import Elementwise
 
 
@@ -22,12 +23,14 @@ def convert(xp: Any, x: Any, dtype: np.dtype) -> Any:
     """
     if x.dtype == dtype:
         return x
-    if dtype == np.bool_ and x.dtype.kind in "fV":
+    if dtype == np.bool_ and is_float(x.dtype):
         return ~(xp.abs(x) < xp.asarray(0.5, x.dtype))
     if dtype == np.bool_:
         return x != xp.zeros((), x.dtype)
     if x.dtype == np.bool_ or dtype.kind not in "iu":
         with np.errstate(all="ignore"):
+            if dtype.name == "bfloat16":  # rounded once, and by NumPy as in programs: all that is wider comes by way of float32
+                x = x.astype(np.float32)
             return x.astype(dtype)
     limits = np.iinfo(dtype)
     if x.dtype.kind in "iu":
@@ -84,8 +87,8 @@ def cast(
     Args:
       input: any tensor.
       dtype: the type, e.g. ``types.FLOAT`` or ``np.float32``. To an integer type: rounds half away from zero and saturates
-        (NaN: 0, or the minimum for INT32 and INT64). To BOOL: whether it rounds to nonzero. To FLOAT16: what is too large
-        becomes infinite.
+        (NaN: 0, or the minimum for INT32 and INT64). To BOOL: whether it rounds to nonzero. To FLOAT16 and BFLOAT16 (not in
+        DALI): what is too large becomes infinite; BFLOAT16 is the float32 number, rounded to the nearest, halves to even.
       device: "cpu", "gpu" or None: where the input is.
       name: of the node.
 

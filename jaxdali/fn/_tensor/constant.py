@@ -62,7 +62,7 @@ class StackScalars(HostOperator):
         for x in self.constants:
             if x is not None:
                 dtypes.append(narrowed(x).dtype)
-        kind = np.float32 if any(d.kind == "f" for d in dtypes) else np.int64
+        kind = np.float32 if any(map(types.is_float, dtypes)) else np.int64
         dtype = np.float64 if np.dtype(np.float64) in dtypes else kind
         return (Spec(np.dtype(dtype), 1, (len(self.constants),)),)
 
@@ -94,11 +94,8 @@ def narrowed(x: Any) -> np.ndarray:
     if isinstance(x, np.integer):
         return np.asarray(x)
     array = np.asarray(x)
-    if array.dtype == object or array.dtype.kind not in "biuf":
-        # jax's bfloat16 has kind "V"; it is the only such type that counts as a number
-        if array.dtype.name != "bfloat16":
-            raise TypeError(f"expected a number, a list of numbers or an array, got {type(x).__name__}")
-        return array
+    if not (array.dtype == np.bool_ or types.is_number(array.dtype)):
+        raise TypeError(f"expected a number, a list of numbers or an array, got {type(x).__name__}")
     if array.dtype == np.float64:
         return array.astype(np.float32)
     if array.dtype in (np.int64, np.uint64):

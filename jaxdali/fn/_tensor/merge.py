@@ -7,7 +7,6 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -84,17 +83,12 @@ class Merge(HostOperator, NativeOperator):
 
     def lower(self, ctx: LowerContext, *arrays: Any) -> Any:
         spec, out = ctx.spec, ctx.out[0]
-        bits = np.dtype(np.uint16) if spec.dtype.name == "bfloat16" else spec.dtype  # which no kernel knows
-        data = jnp.zeros((0,), bits)
+        data = jnp.zeros((0,), spec.dtype)
         status = jnp.zeros((ctx.B,), jnp.int32)
         for k, i in enumerate(_leaves(self.tree)):
             here = dataclasses.replace(ctx, control=ctx.control.at[1:].multiply((ctx.params["place"] == k).astype(jnp.int32)))
-            x = arrays[i]
-            if bits != spec.dtype:
-                x = jax.tree.map(lambda a: jax.lax.bitcast_convert_type(a, bits) if a.dtype == spec.dtype else a, x)
-            y, code = _ffi.call("merge", here, x, dataclasses.replace(spec, dtype=bits), out, data, into=data if k else None)
+            y, code = _ffi.call("merge", here, arrays[i], spec, out, data, into=data if k else None)
             data, status = (y.data if isinstance(y, Ragged) else y), status + code
-        data = jax.lax.bitcast_convert_type(data, spec.dtype) if bits != spec.dtype else data
         return (data if out is None else Ragged(data, out.offsets, out.shapes),), status
 
 

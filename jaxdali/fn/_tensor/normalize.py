@@ -24,7 +24,7 @@ from ..reductions._reduction import Reduction, Variance
 from .cast import convert
 from .copy import fit, shapes_of
 
-_TYPES = ("uint8", "int8", "uint16", "int16", "uint32", "int32", "float32")
+_TYPES = ("uint8", "int8", "uint16", "int16", "uint32", "int32", "float16", "bfloat16", "float32")
 
 
 class _Total(Reduction):
@@ -296,13 +296,13 @@ def normalize(
     `epsilon` is an error, not a division by 0.
 
     Args:
-      input: any tensor of integers of at most 32 bits or float32.
+      input: any tensor of integers of at most 32 bits, float32 or (not in DALI) float16 and bfloat16.
       axes: the axes that mean and stddev are computed over, by number. Default: those of extent 1 of a given tensor `mean` or `stddev`,
         else all.
       axis_names: the same, by letter of the layout.
       batch: mean and stddev are of all samples of a batch (of each shard's), which may differ in the reduced axes only.
       ddof: what is subtracted from the number of elements in the divisor of the variance.
-      dtype: element type of the result: values are rounded and saturate.
+      dtype: element type of the result, one of the same: integers are rounded and saturate.
       epsilon: added to the variance.
       mean: a number, or a float32 tensor of the input's shape with extent 1 in the reduced axes: an array, or a DataNode with one per
         sample (not with `batch`); if its shape is not known when the pipeline is built, axes must be given.

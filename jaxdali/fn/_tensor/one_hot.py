@@ -48,7 +48,7 @@ class OneHot(HostOperator, ProgramOperator):
         return self
 
     def infer(self, x: Spec) -> tuple[Spec, ...]:
-        if x.dtype.kind not in "iuf" or self.dtype == np.bool_:
+        if not types.is_number(x.dtype) or self.dtype == np.bool_:
             raise ArgumentError(f"takes numbers and gives numbers, got {x.dtype} to {self.dtype}")
         if self.axis_name is not None and len(self.axis_name) != 1:
             raise ArgumentError(f"axis_name must be one letter, got {self.axis_name!r}")

@@ -11,6 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from ...types import is_float
+
 BOOL = np.dtype(np.bool_)
 FLOAT = np.dtype(np.float32)
 
@@ -18,11 +20,6 @@ FLOAT = np.dtype(np.float32)
 def promote(dtypes: Sequence[np.dtype]) -> np.dtype:
     """DALI's common type: float over integer over bool, the wider of two; of mixed signedness a signed one that holds both, or int64."""
     return functools.reduce(_promote, dtypes)
-
-
-def is_float(dtype: np.dtype) -> bool:
-    """float16, float32, float64 or bfloat16 (whose kind, as it comes from ml_dtypes, is "V")."""
-    return dtype.kind in "fV"
 
 
 def _promote(a: np.dtype, b: np.dtype) -> np.dtype:

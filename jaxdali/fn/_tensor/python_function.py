@@ -16,6 +16,7 @@ from ..._core.graph import DataNode
 from ..._core.operator import Operator, SampleOperator
 from ..._core.operator_function import Hints, Input, operator_function
 from ..._core.values import Spec, Value
+from ...types import is_number
 
 
 class PythonFunction(SampleOperator):
@@ -63,7 +64,7 @@ class PythonFunction(SampleOperator):
     def returned(self, x: Any) -> np.ndarray:
         """The array that the function returned."""
         array = np.asarray(x)
-        if x is None or array.dtype.kind not in "biuf":
+        if x is None or not (array.dtype == np.bool_ or is_number(array.dtype)):
             raise TypeError(f"the function must return arrays of numbers, got {type(x).__name__}")
         return array
 

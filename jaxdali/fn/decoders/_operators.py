@@ -90,7 +90,7 @@ def image(
       output_type: RGB, BGR, GRAY, YCbCr (ITU-R BT.601, studio range) or ANY_DATA: the channels of the file (gray 1, gray with
         alpha 2, colour 3, colour with alpha 4; palettes and CMYK are colour). Alpha is dropped unless ANY_DATA is asked for.
         GRAY of a YCbCr JPEG is its Y plane; of anything else 0.299 R + 0.587 G + 0.114 B.
-      dtype: UINT8, INT8, UINT16, INT16, UINT32, INT32, FLOAT16, FLOAT or FLOAT64. Values are scaled to the full range of the
+      dtype: UINT8, INT8, UINT16, INT16, UINT32, INT32, FLOAT16, BFLOAT16, FLOAT or FLOAT64. Values are scaled to the full range of the
         type: 255 becomes 65535 in UINT16, 1.0 in FLOAT. 16-bit files keep their precision.
       adjust_orientation: apply the EXIF orientation. False: the raster as it is stored.
       use_fast_idct: JPEG: the fast integer IDCT, up to 6 levels off, instead of the accurate one. Without effect where a GPU's kernels

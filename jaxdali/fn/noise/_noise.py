@@ -13,6 +13,7 @@ from ..._core.context import HostContext, LowerContext
 from ..._core.operator import ProgramOperator, Setup
 from ..._core.ragged import ALIGNMENT, Ragged
 from ..._core.values import Spec, Value
+from ...types import is_number
 from .._elementwise import samples_of_blocks
 from .._tensor.copy import fit, shapes_of
 from ..random._draw import uniforms
@@ -43,7 +44,7 @@ class Noise(ProgramOperator):
         return index
 
     def infer(self, x: Spec, *arguments: Spec) -> tuple[Spec, ...]:
-        if x.dtype.kind not in "iuf":
+        if not is_number(x.dtype):
             raise TypeError(f"the input must be of integers or floats, got {x.dtype}")
         return (x,)
 

@@ -13,6 +13,7 @@ from ..._core.declaration import Range
 from ..._core.graph import DataNode
 from ..._core.operator_function import Input, PerSample, SeededHints, operator_function
 from ..._core.values import Spec, Value
+from ...types import is_float
 from .._tensor.cast import convert
 from ._noise import Noise, uniform
 
@@ -35,7 +36,7 @@ class SaltAndPepper(Noise):
     def numbers(self, ctx: HostContext, values: Sequence[Value]) -> Mapping[str, np.ndarray]:
         a, image = self.arguments(ctx, values), values[0]
         dtype, axis = image.spec.dtype, self.channel(image.spec)
-        lowest, highest = (-1, 1) if dtype.kind == "f" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
+        lowest, highest = (-1, 1) if is_float(dtype) else (np.iinfo(dtype).min, np.iinfo(dtype).max)
 
         def value(name: str, default: float) -> np.ndarray:
             given = a.get(name)

@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from ... import types
 from ..._core.context import BuildContext, HostContext
 from ..._core.errors import ArgumentError
 from ..._core.operator import HostOperator, Operator
@@ -135,10 +136,10 @@ class Uniform(Distribution):
         bounds = np.broadcast_to(np.array([-1.0, 1.0]), (ctx.N, 2)) if bounds is None else bounds
         for i in np.flatnonzero(~(bounds[:, 0] < bounds[:, 1]) & ctx.present):
             ctx.fail(int(i), Status.ARGUMENT, f"argument range must be (low, high) with low < high, got {tuple(bounds[i].tolist())}")
-        bounds = self._each(bounds if self.dtype.kind == "f" else np.trunc(bounds), sizes)
+        bounds = self._each(bounds if types.is_float(self.dtype) else np.trunc(bounds), sizes)
         low, high = bounds[:, 0], bounds[:, 1]
         x = convert(np, low + (high - low) * u, self.dtype)
-        if self.dtype.kind == "f":  # rounding may reach the upper bound, which is not part of the range
+        if types.is_float(self.dtype):  # rounding may reach the upper bound, which is not part of the range
             top = high.astype(self.dtype)
             top = np.where(top.astype(np.float64) >= high, np.nextafter(top, np.asarray(-np.inf, self.dtype)), top)
             x = np.minimum(x, top)

@@ -17,7 +17,7 @@ from ..._core.operator_function import Input, ListOf, OneOrMore, PerSample, Seed
 from .._tensor.constant import narrowed
 from ._distributions import Beta, Choice, CoinFlip, Distribution, Normal, Uniform, is_distribution
 
-_NUMBERS = ("uint8", "int8", "uint16", "int16", "uint32", "int32", "uint64", "int64", "float16", "float32", "float64")
+_NUMBERS = ("uint8", "int8", "uint16", "int16", "uint32", "int32", "uint64", "int64", "float16", "bfloat16", "float32", "float64")
 
 
 def _add(kind: type[Distribution], shape_like: Any, arguments: Mapping[str, Any], *, seed: int, dtype: Any, **node: Any) -> DataNode:

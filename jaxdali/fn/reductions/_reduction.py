@@ -15,6 +15,7 @@ from ..._core.operator import HostOperator, NativeOperator, Setup
 from ..._core.ragged import ALIGNMENT, Ragged
 from ..._core.values import Spec, Value
 from ..._cpu import Reduction as Kind
+from ...types import is_number
 from .._families import samples_of_blocks, spec_of
 from .._tensor.cast import convert
 from .._tensor.copy import fit
@@ -51,7 +52,7 @@ class Reduction(HostOperator, NativeOperator):
         return tuple(axes_of(x.layout, x.ndim, self.axis_names, axes))
 
     def infer(self, x: Spec, *center: Spec) -> tuple[Spec, ...]:
-        if x.dtype.kind not in "iuf":
+        if not is_number(x.dtype):
             raise TypeError(f"the input must be numbers, got {x.dtype}")
         axes = self._axes(x)
         extents = [1 if d in axes else x.extent(d) for d in range(x.ndim) if self.keep_dims or d not in axes]

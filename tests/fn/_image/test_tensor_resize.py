@@ -82,7 +82,7 @@ def test_errors():
         ({"scales": [2], "axes": [0], "axis_names": "F"}, "give either axes or axis_names"),
         ({"scales": [2], "axes": [0], "mode": "not_larger"}, "mode 'not_larger' needs sizes"),
         ({"scales": [2], "axes": [0], "roi_start": [1]}, "roi_start and roi_end must be given together"),
-        ({"scales": [2], "axes": [0], "dtype": types.INT16}, ".*the output the same or FLOAT; got uint8 to int16"),
+        ({"scales": [2], "axes": [0], "dtype": types.INT16}, ".*the output the same, FLOAT, FLOAT16 or BFLOAT16; got uint8 to int16"),
     ]:
         with pytest.raises((ValueError, TypeError), match=f"^tensor_resize.*: {message}"):
             run(lambda a, arguments=arguments: fn.tensor_resize(a, **arguments), [np.zeros((2, 4, 5, 3), np.uint8)], layouts=["FHWC"])
