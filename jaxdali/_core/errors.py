@@ -89,7 +89,8 @@ class DifferentShapes(OperatorError):
             where,
             f"the samples of {which} differ in shape ({shapes}), so they can't become one jax.Array; make them uniform: images with "
             "fn.resize(..., size=...), other arrays with fn.pad(x, axes=[0], shape=[N]), which gives all batches one shape "
-            "(without shape= each batch gets that of its longest sample, and a jitted function compiles for each anew)",
+            "(without shape= each batch gets that of its longest sample, and a jitted function compiles for each anew); a JAX iterator "
+            f"pads them with ragged={{{key or 'name'!r}: N}}, or lists them with ragged={{{key or 'name'!r}: None}}",
         )
         self.shapes = shapes
         self.output = output

@@ -6,7 +6,7 @@ import functools
 import sys
 import threading
 import weakref
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from jax.sharding import Sharding
@@ -14,6 +14,7 @@ from jax.sharding import Sharding
 from .._data.epoch import EpochCounter
 from .._run.closing import close_aside, close_together
 from .._run.executor import Executor, Finish
+from .._run.outputs import RaggedForm
 from .._run.prefetch import Prefetch
 from .._run.sharding import Shards
 from .._run.synchronous import Synchronous
@@ -188,6 +189,7 @@ def lease(
     finish: Sequence[Finish] | None = None,
     listed: Collection[int] = (),
     names: Sequence[str] = (),
+    ragged: Mapping[int, RaggedForm] | None = None,
 ) -> Lease:
     """Takes pipelines over from their user, and makes what runs them; or from the iterator before, with what ran them then.
 
@@ -197,7 +199,7 @@ def lease(
       key: the caller's class and all its arguments on which what it makes depends: an iterator that differs in them can't go on.
       sharding: of the outputs, in their order; those beyond lie as the first. For one place.
       stacked, padded, reader, x64: see `Executor`.
-      finish: for each place, what makes of the plan and its arrays what the iterator gives; listed, names: see `Executor`.
+      finish: for each place, what makes of the plan and its arrays what the iterator gives; listed, names, ragged: see `Executor`.
 
     Raises:
       ValueError: the pipelines differ in batch_size or enable_checkpointing.
@@ -239,6 +241,7 @@ def lease(
                 finish=f,
                 listed=listed,
                 names=names,
+                ragged=ragged,
             )
             executors.append(executor)
             for i, p in enumerate(group):

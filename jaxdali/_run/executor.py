@@ -15,7 +15,7 @@ from .._core import ffi as _ffi
 from .._core.errors import DifferentShapes, OperatorError
 from .._core.graph import Graph, check_same_structure
 from .._core.operator import EagerOperator, NativeOperator, SourceOperator
-from .._core.ragged import DeviceSamples, Packed
+from .._core.ragged import Packed
 from .._core.redaction import redacted, shown_error
 from .._core.settings import own_settings
 from .._core.values import Value
@@ -23,7 +23,7 @@ from .._data.source import SampleIds, Source
 from . import repair
 from .launch import Launcher
 from .meter import Statistics, cache_rows, storage_rows
-from .outputs import Outputs
+from .outputs import Outputs, RaggedForm
 from .plan import Plan, Ref
 from .reading import Reader
 from .sharding import Shards
@@ -59,6 +59,7 @@ class Executor:
         that batch's error.
       listed: numbers of the outputs that it gets as their samples, which may differ in shape; of one graph without a sharding.
       names: what an iterator calls the outputs, for messages.
+      ragged: the form of those outputs, by number, whose samples may differ in shape.
 
     Attributes:
       graph: that of the first shard.
@@ -88,6 +89,7 @@ class Executor:
         finish: Finish | None = None,
         listed: Collection[int] = (),
         names: Sequence[str] = (),
+        ragged: Mapping[int, RaggedForm] | None = None,
         sources: Mapping[int, Source] | None = None,
         setups: Sequence[Callable[[], None]] = (),
     ):
@@ -99,6 +101,7 @@ class Executor:
         self._finish: Finish = finish or (lambda plan, arrays: arrays)
         self._listed = frozenset(listed)
         self._names = tuple(names)
+        self._ragged = dict(ragged or {})
         if sharding is None or isinstance(sharding, Sharding):
             sharding = [sharding] * len(self.graph.outputs)
         self._shardings = tuple(sharding)
@@ -230,12 +233,14 @@ class Executor:
         self._count(values)
         return Batch(values, work.after, ids, names, [*work.unread, *work.replaced])
 
-    def _array(self, i: int, ref: Ref, sharding: Sharding | None, work: Work) -> jax.Array | DeviceSamples:
+    def _array(self, i: int, ref: Ref, sharding: Sharding | None, work: Work) -> Any:
         """Output `i` of an iterator."""
         step = self.plan.maker(ref)
         if i in self._listed:
             return self._outputs.samples(ref, step, work)
         try:
+            if (form := self._ragged.get(i)) is not None:
+                return self._outputs.ragged(ref, step, sharding, form, self._names[i], work)
             return self._outputs.array(ref, step, sharding, work)
         except DifferentShapes as e:
             raise DifferentShapes(e.operator, e.where, e.shapes, i, self._names[i] if i < len(self._names) else "") from None
@@ -284,5 +289,7 @@ class Executor:
 
 
 def _nbytes(output: Any) -> int:
+    if isinstance(output, (list, tuple)):  # of a ragged output
+        return sum(x.nbytes for x in output)
     data: Any = output.data if isinstance(output, Value) else output
     return int(data.data.nbytes if isinstance(data, Packed) else data.nbytes)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from typing import Any
 
@@ -9,13 +10,29 @@ import jax
 import numpy as np
 from jax.sharding import Sharding
 
-from .._core.errors import DifferentShapes
+from .._core.errors import DifferentShapes, SampleError
 from .._core.ragged import ALIGNMENT, DeviceSamples, Packed, Ragged, is_on_accelerator, plan_offsets
 from .._core.values import Value, narrow
+from ..types import is_float
 from .plan import Ref, Step
 from .sharding import Shards, assemble, cpu_device
 from .work import EagerArrays, Work
 from .workplace import Workplace
+
+
+@dataclasses.dataclass(frozen=True)
+class RaggedForm:
+    """How an iterator gives an output whose samples differ in shape.
+
+    Attributes:
+      limits: the extents of the leading axes that samples are padded to; None: they are not, a list of arrays is given.
+      fill: what they are padded with.
+      lengths: the sharding of the lengths; None: as the output without one.
+    """
+
+    limits: tuple[int, ...] | None
+    fill: float = 0
+    lengths: Sharding | None = None
 
 
 class Outputs:
@@ -75,6 +92,10 @@ class Outputs:
             if step.specs[ref.index].shape is None and ref not in self._shapes:
                 raise step.node.error("no sample of the first batch could be read, so the shape of this output is not known yet")
             parts = [_filled(p, here) for p, here in zip(parts, work.present.reshape(-1, self._B), strict=True)]
+        return self._placed(parts, step, sharding)
+
+    def _placed(self, parts: list[Any], step: Step, sharding: Sharding | None) -> jax.Array:
+        """One array of the local shards' ``[samples, ...]``."""
         if len({p.shape[0] for p in parts}) > 1:
             raise step.node.error(f"the shards have different numbers of samples in this batch: {[p.shape[0] for p in parts]}")
         if self.stacked:
@@ -101,6 +122,95 @@ class Outputs:
             return self.array(ref, step, None, work)
         there = range(len(value)) if work.present is None else np.flatnonzero(work.present).tolist()
         return DeviceSamples(jax.device_put(flat, device), offsets, value.shapes).of(there)
+
+    def ragged(self, ref: Ref, step: Step, sharding: Sharding | None, form: RaggedForm, name: str, work: Work) -> Any:
+        """An output of an iterator whose samples may differ in shape, as `form` says; `name`: of the output, for messages.
+
+        Returns:
+          Without limits a list of the samples of all local shards, each on its shard's device. With limits: the samples, padded
+          ``[N, *limits, ...]``, and their lengths, i32 ``[N]``, or ``[N, limits]`` of several limits. Compiles nothing.
+
+        Raises:
+          SampleError: a sample is longer than its limit.
+          DifferentShapes: the samples differ in extents that have no limit.
+        """
+        spec = work.values[ref].spec
+        dtype = spec.dtype if self._x64 else narrow(spec.dtype)
+        rows = self._rows(ref, step, work)
+        if form.limits is None:
+            on_host = step.stage == "host" and self._shards.accelerator and sharding is None
+            devices = [cpu_device()] if on_host else self._shards.primaries
+            empty = np.zeros((0,) * spec.ndim, dtype)  # in the place of samples that are missing
+            return [
+                jax.device_put(np.array(found.get(b, empty), dtype), device)
+                for found, device in zip(rows, devices, strict=True)
+                for b in (range(self._B) if self._padded else found)
+            ]
+        k = len(form.limits)
+        if k > spec.ndim:
+            raise step.node.error(f"ragged[{name!r}] has {k} limits, but the samples of this output have {spec.ndim} axes")
+        for s, found in enumerate(rows):
+            for b, x in found.items():
+                self._check_limits(x.shape, form.limits, name, step, work, s * self._B + b)
+        others = {x.shape[k:] for found in rows for x in found.values() if x.size} or {
+            x.shape[k:] for found in rows for x in found.values()
+        }
+        if len(others) > 1:
+            shapes = np.array([x.shape for found in rows for x in found.values() if x.size])
+            raise DifferentShapes(step.op.name, step.node.where, _describe(shapes))
+        rest = next(iter(others), self._shapes.get(ref, (0,) * spec.ndim)[k:])
+        if any(x.size for found in rows for x in found.values()):
+            self._shapes[ref] = (*form.limits, *rest)
+        elif ref in self._shapes:  # empty samples may say nothing of their other extents
+            rest = self._shapes[ref][k:]
+        fill = self._fill(form.fill, dtype, name, step)
+        parts, lengths = [], []
+        for found in rows:
+            places = list(range(self._B)) if self._padded or len(found) == self._B else list(found)
+            part = self._pool.empty((len(places), *form.limits, *rest), dtype)
+            part[...] = fill
+            length = np.zeros((len(places), k), np.int32)
+            for row, b in enumerate(places):
+                if (x := found.get(b)) is not None:
+                    length[row] = x.shape[:k]
+                    if x.size:
+                        part[(row, *map(slice, x.shape[:k]))] = x
+            parts.append(part)
+            lengths.append(length[:, 0] if k == 1 else length)
+        return self._placed(parts, step, sharding), self._placed(lengths, step, form.lengths)
+
+    def _rows(self, ref: Ref, step: Step, work: Work) -> list[dict[int, np.ndarray]]:
+        """Of each local shard the samples that are there, by their places."""
+        value, result = work.values[ref], work.results.get(ref)
+        present = np.ones(len(value), bool) if work.present is None else work.present
+        here = [np.flatnonzero(p).tolist() for p in present.reshape(-1, self._B)]
+        if isinstance(result, (EagerArrays, jax.Array)) or (result is None and isinstance(value.data, np.ndarray)):
+            parts = self.parts(ref, step, work, work.present if work.short else None, narrowed=not self._x64)
+            return [dict(zip(places, np.asarray(part), strict=True)) for places, part in zip(here, parts, strict=True)]
+        host = self.host_value(ref, work)
+        return [{b: host.sample(s * self._B + b) for b in places} for s, places in enumerate(here)]
+
+    def _check_limits(self, shape: tuple[int, ...], limits: tuple[int, ...], name: str, step: Step, work: Work, i: int):
+        for axis, (n, limit) in enumerate(zip(shape, limits)):
+            if n > limit:
+                source = work.path_of(step.node, i)
+                which = f"sample {i} of the batch" + (f", {source}" if source else "")
+                raise SampleError(
+                    step.op.name,
+                    step.node.where,
+                    which,
+                    f"its shape in the output {name!r} is {tuple(shape)}: {n} elements along axis {axis} are more than the limit {limit}; "
+                    f"raise the limit, ragged={{{name!r}: ...}}, or cut it before: fn.slice(x, 0, {limit}, axes=[{axis}], "
+                    'out_of_bounds_policy="trim_to_shape")',
+                )
+
+    def _fill(self, fill: float, dtype: np.dtype, name: str, step: Step) -> np.ndarray:
+        limits = None if dtype == np.bool_ or is_float(dtype) else np.iinfo(dtype)
+        if (limits is not None and not (fill == int(fill) and limits.min <= fill <= limits.max)) or (
+            dtype == np.bool_ and fill not in (0, 1)
+        ):
+            raise step.node.error(f"the output {name!r}, of type {dtype}, can't be padded with {fill}, its ragged_fill")
+        return np.asarray(fill).astype(dtype)
 
     def parts(self, ref: Ref, step: Step, work: Work, among: np.ndarray | None, *, narrowed: bool) -> list[Any]:
         """A value that `step` makes, of some samples: dense, ``[samples, ...]`` for each local shard, NumPy or on its device.

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+import operator
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
@@ -11,6 +12,7 @@ import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec, Sharding
 
 from ..._iterator.options import IteratorOptions, LastBatchPolicy
+from ..._run.outputs import RaggedForm
 from ..._run.sharding import Shards, assemble
 
 
@@ -20,11 +22,14 @@ class JaxOptions(IteratorOptions):
 
     sharding: Sharding | Mapping[str, Sharding] | None = None
     mask_name: str | None = None
+    ragged: Mapping[str, int | Sequence[int] | None] | None = None
+    ragged_fill: float | Mapping[str, float] = 0
 
     def __post_init__(self):
         super().__post_init__()
         self._check("mask_name")
         self._check_sharding()
+        self._check_ragged()
         partial = self.last_batch_policy is LastBatchPolicy.PARTIAL
         if partial and self.mask_name is None:
             raise ValueError(
@@ -48,6 +53,43 @@ class JaxOptions(IteratorOptions):
             for name, s in given.items():
                 if not isinstance(s, Sharding):
                     raise TypeError(f"sharding[{name!r}] must be a jax.sharding.Sharding, got {type(s).__name__}")
+
+    def _check_ragged(self):
+        """Replaces the limits by tuples, and what fills them by a dict."""
+        given = {} if self.ragged is None else self.ragged
+        if not isinstance(given, Mapping):
+            raise TypeError(f"ragged must be a dict from names in output_map to limits, or to None, got {type(given).__name__}")
+        limits: dict[str, tuple[int, ...] | None] = {}
+        for name, x in given.items():
+            if name not in self.output_map:
+                raise ValueError(f"ragged[{name!r}]: there is no such name in output_map, {self.output_map}")
+            try:
+                each: Any = x if isinstance(x, (tuple, list)) else (x,)
+                limits[name] = None if x is None else tuple(map(operator.index, each))
+            except TypeError:
+                raise TypeError(f"ragged[{name!r}] must be a whole number, a tuple of them, or None, got {x!r}") from None
+            if limits[name] is not None and not (limits[name] and all(n > 0 for n in limits[name] or ())):
+                raise ValueError(f"ragged[{name!r}] must be positive, got {x!r}")
+        fill = self.ragged_fill if isinstance(self.ragged_fill, Mapping) else {n: self.ragged_fill for n in limits if limits[n] is not None}
+        for name, x in fill.items():
+            if limits.get(name) is None:
+                raise ValueError(f"ragged_fill[{name!r}]: ragged has no limit of this name, {given}")
+            if isinstance(x, bool) or not isinstance(x, (int, float, np.integer, np.floating)):
+                raise TypeError(f"ragged_fill must be a number, or a dict of one for each name, got {x!r}")
+        self._set("ragged", limits)
+        self._set("ragged_fill", dict(fill))
+
+    @property
+    def ragged_forms(self) -> dict[int, RaggedForm]:
+        """Of the outputs, by number, whose samples may differ in shape; for an executor that gives arrays on the shardings."""
+        assert isinstance(self.ragged, Mapping) and isinstance(self.ragged_fill, Mapping)
+        forms = {}
+        for i, (name, sharding) in enumerate(zip(self.output_map, self.shardings, strict=True)):
+            if name in self.ragged:
+                limits: Any = self.ragged[name]
+                lengths = None if sharding is None else of_batch_axis(sharding)
+                forms[i] = RaggedForm(limits, self.ragged_fill.get(name, 0), lengths)
+        return forms
 
     @property
     def shardings(self) -> list[Any]:

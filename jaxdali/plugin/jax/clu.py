@@ -41,14 +41,14 @@ def _array_spec() -> Callable[..., Any]:
 class DALIGenericPeekableIterator(DALIGenericIterator):
     """A `DALIGenericIterator` that shows its next batch without taking it. Thread-safe.
 
-    Shape and type of the outputs must not change from batch to batch: ValueError.
+    Shape and type of the outputs must not change from batch to batch: ValueError. Those of an output that is a list (`ragged`) may.
 
     Takes the arguments of `DALIGenericIterator`.
     """
 
     def _start(self, *args: Any, **kwargs: Any):
-        self._peeked: dict[str, jax.Array] | None = None
-        self._expected: dict[str, tuple[Any, tuple[int, ...]]] | None = None
+        self._peeked: dict[str, Any] | None = None
+        self._expected: dict[str, Any] | None = None
         self._last_valid: tuple[int, ...] | None = None
         super()._start(*args, **kwargs)
 
@@ -56,7 +56,7 @@ class DALIGenericPeekableIterator(DALIGenericIterator):
         with self._stream.turn:
             return self if self._peeked is not None else super().__iter__()
 
-    def __next__(self) -> dict[str, jax.Array]:
+    def __next__(self) -> dict[str, Any]:
         with self._stream.turn:
             batches, self._last_valid = self._stream.take()
             batch, self._peeked = self._peeked, None
@@ -79,7 +79,7 @@ class DALIGenericPeekableIterator(DALIGenericIterator):
             self._peeked = None
             self._last_valid = None
 
-    def peek(self) -> dict[str, jax.Array]:
+    def peek(self) -> dict[str, Any]:
         """The batch that the next ``next()`` gives, with the same arrays: donating one takes it from that batch, too.
 
         Raises:
@@ -90,9 +90,9 @@ class DALIGenericPeekableIterator(DALIGenericIterator):
                 self._peeked = self._checked(self._form(*self._stream.look()))
             return dict(self._peeked)
 
-    def peek_async(self) -> Future[dict[str, jax.Array]]:
+    def peek_async(self) -> Future[dict[str, Any]]:
         """A future of `peek`. A ``next()`` before it is done may come first."""
-        future: Future[dict[str, jax.Array]] = Future()
+        future: Future[dict[str, Any]] = Future()
 
         def work():
             if future.set_running_or_notify_cancel():
@@ -106,12 +106,15 @@ class DALIGenericPeekableIterator(DALIGenericIterator):
 
     @property
     def element_spec(self) -> dict[str, Any]:
-        """Type and shape of each entry: ``{name: ArraySpec(dtype, shape)}``, CLU's class where clu is installed. Peeks if need be."""
+        """Type and shape of each entry: ``{name: ArraySpec(dtype, shape)}``, CLU's class where clu is installed. Peeks if need be.
+
+        Of ragged outputs a tuple of two, or a list of one for each sample of the first batch.
+        """
         with self._stream.turn:
             if self._expected is None:
                 self.peek()
             assert self._expected is not None
-            return {name: _array_spec()(dtype=dtype, shape=shape) for name, (dtype, shape) in self._expected.items()}
+            return jax.tree.map(lambda x: _array_spec()(dtype=x.dtype, shape=x.shape), self._expected)
 
     @property
     def is_nonpadding(self) -> jax.Array:
@@ -122,17 +125,21 @@ class DALIGenericPeekableIterator(DALIGenericIterator):
         with self._stream.turn:
             return self._mask([], self._last_valid)
 
-    def _checked(self, batch: dict[str, jax.Array]) -> dict[str, jax.Array]:
-        found = {name: (x.dtype, x.shape) for name, x in batch.items()}
+    def _checked(self, batch: dict[str, Any]) -> dict[str, Any]:
+        found = {name: jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape, a.dtype), x) for name, x in batch.items()}
         if self._expected is None:
             self._expected = found
         for name, expected in self._expected.items():
-            if found[name] != expected:
+            if not isinstance(expected, list) and found[name] != expected:
                 raise ValueError(
                     f"a peekable iterator's outputs must keep their type and shape, but {name!r} changed from "
-                    f"{expected[0]}{list(expected[1])} to {found[name][0]}{list(found[name][1])}"
+                    f"{_described(expected)} to {_described(found[name])}"
                 )
         return batch
+
+
+def _described(specs: Any) -> str:
+    return ", ".join(f"{x.dtype}{list(x.shape)}" for x in jax.tree.leaves(specs))
 
 
 @_names.named
@@ -149,6 +156,8 @@ def peekable_data_iterator(
     devices: Sequence[jax.Device] | None = None,
     mask_name: str | None = None,
     *,
+    ragged: Mapping[str, int | Sequence[int] | None] | None = None,
+    ragged_fill: float | Mapping[str, float] = 0,
     checkpoints: Sequence[bytes] | None = None,
     enable_conditionals: bool = False,
 ) -> Any:
@@ -157,7 +166,7 @@ def peekable_data_iterator(
     Args:
       pipeline_fn: the definition.
       output_map, size, reader_name, auto_reset, last_batch_padded, last_batch_policy, prepare_first_batch, sharding, devices, mask_name,
-        checkpoints, enable_conditionals: see `data_iterator`.
+        ragged, ragged_fill, checkpoints, enable_conditionals: see `data_iterator`.
     """
     return iterator_factory(
         DALIGenericPeekableIterator,
@@ -172,6 +181,8 @@ def peekable_data_iterator(
             prepare_first_batch,
             sharding,
             mask_name,
+            ragged,
+            ragged_fill,
         ),
         devices,
         checkpoints,

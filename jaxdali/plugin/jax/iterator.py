@@ -56,6 +56,14 @@ class DALIGenericIterator(BaseIterator):
         places is unspecified; the reader starts each epoch at the start of a shard, as with ``pad_last_batch=True``.
         A source of batches may end with a smaller one; of one of samples (``batch=False``) an incomplete batch is dropped, as in DALI.
 
+      ragged: not in DALI: of outputs whose samples differ in shape, by name, what a batch has of them.
+        ``ragged={"boxes": None}``: a list of `jax.Array`, one for each sample of this process, in order, of any shapes, on the devices of
+        their shards. ``ragged={"boxes": 100}``: ``(boxes, lengths)``, of shapes ``(N, 100, ...)`` and ``(N,)`` (i32), on `sharding` as
+        other outputs are; all batches have these shapes, so that a jitted function compiles once. A longer sample is a `SampleError`.
+        The other extents must agree. Of several ragged extents: ``ragged={"masks": (64, 512)}``, the limits of the first axes; the
+        lengths are ``(N, 2)``. Where `mask_name` says that a sample is missing, its length is 0, and in a list it is an empty array.
+      ragged_fill: what samples are padded with, a number, or a dict of one for each name; it must be one of the output's type.
+
     Raises:
       ValueError, TypeError: see the arguments.
       IndexError: `output_map` has more names than the pipeline has outputs.
@@ -77,6 +85,8 @@ class DALIGenericIterator(BaseIterator):
         prepare_first_batch: bool = True,
         sharding: Sharding | Mapping[str, Sharding] | None = None,
         mask_name: str | None = None,
+        ragged: Mapping[str, int | Sequence[int] | None] | None = None,
+        ragged_fill: float | Mapping[str, float] = 0,
     ):
         pipelines = list_of(pipelines)
         options = JaxOptions(
@@ -89,6 +99,8 @@ class DALIGenericIterator(BaseIterator):
             prepare_first_batch,
             sharding,
             mask_name,
+            ragged,
+            ragged_fill,
         )
         if sharding is None:
             self._begin(pipelines, own_places(pipelines), options)
@@ -117,9 +129,13 @@ class DALIGenericIterator(BaseIterator):
         self._stacked = stacked
         self._shardings = options.shardings
         self._batch_sharding = None if options.any_sharding is None else of_batch_axis(options.any_sharding)
-        self._element_spec: dict[str, jax.ShapeDtypeStruct] | None = None
+        self._element_spec: dict[str, Any] | None = None
         self._seen: dict[tuple[tuple[int, ...], ...], int] | None = {}  # shapes of the outputs; None: nobody needs to know them any more
         masked = options.mask_name is not None
+        forms = options.ragged_forms
+        self._watched = [(i, name) for i, name in enumerate(options.output_map) if i not in forms]
+        if len(places) > 1:  # what their executors make is put on the sharding afterwards
+            forms = {i: dataclasses.replace(form, lengths=None) for i, form in forms.items()}
         how: dict[str, Any] = {}
         if len(places) == 1:
             if options.any_sharding is not None:
@@ -129,10 +145,12 @@ class DALIGenericIterator(BaseIterator):
                 full = (len(pipelines), pipelines[0].batch_size)
                 how["finish"] = [lambda plan, arrays: (*arrays, where.put(np.ones(full, bool)))]
         key, names = (type(self), options.lasting, stacked), list(options.output_map)
-        taken = lease(pipelines, places, key=key, stacked=stacked, padded=masked, reader=options.reader_name, names=names, **how)
+        taken = lease(
+            pipelines, places, key=key, stacked=stacked, padded=masked, reader=options.reader_name, names=names, ragged=forms, **how
+        )
         self._start(taken, options, padded=masked)
 
-    def __next__(self) -> dict[str, jax.Array]:
+    def __next__(self) -> dict[str, Any]:
         return self._form(*self._stream.take())
 
     @property
@@ -148,6 +166,8 @@ class DALIGenericIterator(BaseIterator):
     def element_spec(self) -> dict[str, Any]:
         """Shape, dtype and sharding of each entry of a batch: ``{name: jax.ShapeDtypeStruct}``, as of the next batch when first asked.
 
+        Of ragged outputs a tuple of two, or a list of one for each sample of that batch.
+
         Looks at that batch without taking it. Raises RuntimeError at the end of the data.
         """
         if self._element_spec is None:
@@ -157,7 +177,7 @@ class DALIGenericIterator(BaseIterator):
                 raise RuntimeError("the data are at their end: ask for element_spec before that, or after reset()") from None
         return dict(self._element_spec)
 
-    def _form(self, batches: list[Batch], valid: tuple[int, ...] | None) -> dict[str, jax.Array]:
+    def _form(self, batches: list[Batch], valid: tuple[int, ...] | None) -> dict[str, Any]:
         """The dict that the user gets."""
         if self._mask_name is None:
             self._stream.check_full(batches, " (or pass mask_name, with last_batch_policy=PARTIAL)")
@@ -167,7 +187,7 @@ class DALIGenericIterator(BaseIterator):
             with own_settings():
                 outputs = [self._combined(x, s) for x, s in zip(zip(*(b.outputs for b in batches)), self._shardings)]
         result = dict(zip(self.output_map, outputs))
-        if self._seen is not None and (shapes := tuple([x.shape for x in result.values()])) not in self._seen:
+        if self._seen is not None and (shapes := tuple([result[n].shape for _, n in self._watched])) not in self._seen:
             self._watch(shapes)
         if self._mask_name is not None:
             result[self._mask_name] = self._mask(batches, valid)
@@ -180,8 +200,8 @@ class DALIGenericIterator(BaseIterator):
         if len(self._seen) < 3:
             return
         behind = len(self._batch_shape)
-        for i, name in enumerate(self.output_map):
-            found = list(dict.fromkeys(of_batch[i][behind:] for of_batch in self._seen))
+        for k, (i, name) in enumerate(self._watched):
+            found = list(dict.fromkeys(of_batch[k][behind:] for of_batch in self._seen))
             if len(found) > 2:
                 self._seen = None
                 node = self._stream.executors[0].graph.outputs[i].node
@@ -209,8 +229,13 @@ class DALIGenericIterator(BaseIterator):
                 return self._combined(list(rows), self._batch_sharding)
             return OverBatch(self._stream.executors[0].shards, self._batch_sharding, self._stacked).put(rows)
 
-    def _combined(self, parts: Sequence[Any], sharding: Sharding | None) -> jax.Array:
-        """The outputs of separate pipelines as one array."""
+    def _combined(self, parts: Sequence[Any], sharding: Sharding | None) -> Any:
+        """The outputs of separate pipelines as one array; ragged ones as one list, or as samples and lengths."""
+        if isinstance(parts[0], list):
+            return [x for part in parts for x in part]
+        if isinstance(parts[0], tuple):
+            samples, lengths = zip(*parts)
+            return self._combined(samples, sharding), self._combined(lengths, self._batch_sharding)
         if len({(p.shape, p.dtype) for p in parts}) > 1:
             raise ValueError(f"the pipelines' outputs differ: {[f'{p.dtype}{list(p.shape)}' for p in parts]}")
         if sharding is not None:
@@ -235,8 +260,8 @@ def _check_names(names: Iterable[str], outputs: int):
         warn(f"output_map has {len(names)} of the pipeline's {outputs} outputs, {names}: the others are left out of the batches")
 
 
-def _specs(batch: dict[str, jax.Array]) -> dict[str, jax.ShapeDtypeStruct]:
-    return {name: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=x.sharding) for name, x in batch.items()}
+def _specs(batch: dict[str, Any]) -> dict[str, Any]:
+    return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=x.sharding), batch)
 
 
 # --- data_iterator --------------------------------------------------------------------------------------------------
@@ -256,6 +281,8 @@ def data_iterator(
     devices: Sequence[jax.Device] | None = None,
     mask_name: str | None = None,
     *,
+    ragged: Mapping[str, int | Sequence[int] | None] | None = None,
+    ragged_fill: float | Mapping[str, float] = 0,
     checkpoints: Sequence[bytes] | None = None,
     enable_conditionals: bool = False,
 ) -> Any:
@@ -276,12 +303,21 @@ def data_iterator(
       ...     batch["images"].shape
       (8, 256, 256, 3)
 
+      Objects of an image, of which each has another number, padded to 100 with their number:
+
+      >>> @data_iterator(output_map=["images", "boxes"], reader_name="coco", ragged={"boxes": 100})
+      ... def detection():
+      ...     jpegs, boxes, labels = fn.readers.coco(file_root="photos", annotations_file="instances.json", name="coco")
+      ...     return fn.resize(fn.decoders.image(jpegs), size=(256, 256)), boxes
+      >>> for batch in detection(batch_size=8):
+      ...     boxes, lengths = batch["boxes"]  # (8, 100, 4) and (8,)
+
     Args:
       pipeline_fn: the definition.
       output_map, size, reader_name, auto_reset, last_batch_padded, last_batch_policy, prepare_first_batch: see `DALIGenericIterator`.
       sharding: of the outputs, one for all or a dict of one for each. Excludes `devices`.
       devices: one shard for each; the outputs have the shape ``(devices, batch per device, ...)``, as `jax.pmap` takes it.
-      mask_name: see `DALIGenericIterator`.
+      mask_name, ragged, ragged_fill: see `DALIGenericIterator`.
       checkpoints: what the method of that name of an iterator returned: the new one goes on from there. Given here or, as in DALI, to
         the result. That needs ``enable_checkpointing=True``. None or []: it starts anew.
       enable_conditionals: see `pipeline_def`. Beyond DALI, where it is an argument of that alone.
@@ -303,6 +339,8 @@ def data_iterator(
             prepare_first_batch,
             sharding,
             mask_name,
+            ragged,
+            ragged_fill,
         ),
         devices,
         checkpoints,
