@@ -23,14 +23,19 @@ def field(number: int, x: int | bytes) -> bytes:
     return varint(number << 3) + varint(x) if isinstance(x, int) else varint(number << 3 | 2) + varint(len(x)) + x
 
 
-def chunk(records: Sequence[bytes], zstd: bool = False) -> bytes:
+def chunk(records: Sequence[bytes], zstd: bool = False, compression: str = "") -> bytes:
     """A chunk of records: header, sizes, values."""
+    zstd = zstd or compression == "zstd"
     parts = [b"".join(varint(len(r)) for r in records), b"".join(records)]
     if zstd:
         import zstandard
 
         parts = [varint(len(p)) + zstandard.ZstdCompressor().compress(p) for p in parts]
-    data = (b"z" if zstd else b"\0") + varint(len(parts[0])) + b"".join(parts)
+    elif compression:
+        import pyarrow as pa
+
+        parts = [varint(len(p)) + pa.compress(p, codec=compression, asbytes=True) for p in parts]
+    data = (b"z" if zstd else compression[:1].encode() or b"\0") + varint(len(parts[0])) + b"".join(parts)
     return header(data, ord("r"), len(records), sum(map(len, records))) + data
 
 
@@ -67,7 +72,7 @@ class Blocks:
         self.data += bytes(-len(self.data) % BLOCK)
 
 
-def array_record(path: pathlib.Path, records: Sequence[bytes], group: int = 1, zstd: bool = False):
+def array_record(path: pathlib.Path, records: Sequence[bytes], group: int = 1, zstd: bool = False, compression: str = ""):
     """An ArrayRecord file, with `group` records in a chunk."""
     out = Blocks()
     out.add(header(b"", ord("s")))
@@ -75,10 +80,10 @@ def array_record(path: pathlib.Path, records: Sequence[bytes], group: int = 1, z
     entries = []
     for g in groups:
         n = sum(map(len, g))
-        entries.append(field(1, out.add(chunk(g, zstd))) + (field(2, n) if n else b"") + field(3, len(g)))
-    options = f"group_size:{group},transpose:false,{'zstd:3' if zstd else 'uncompressed'}".encode()
+        entries.append(field(1, out.add(chunk(g, zstd, compression))) + (field(2, n) if n else b"") + field(3, len(g)))
+    options = f"group_size:{group},transpose:false,{'zstd:3' if zstd else compression or 'uncompressed'}".encode()
     metadata = field(1, field(1, 1) + field(2, len(groups)) + field(3, len(records)) + field(4, options))
-    footer = out.add(chunk([metadata, *entries], zstd))
+    footer = out.add(chunk([metadata, *entries], zstd, compression))
     out.fill()
     out.add(chunk([field(1, footer) + field(2, 0x71930E704FDAE05E)]))
     out.fill()

@@ -45,10 +45,10 @@ void SetSize(ImageInfo* h, int64_t height, int64_t width, int channels, int dept
   h->depth = depth;
   if (height <= 0 || width <= 0) return Fail(h, kCorrupt);
   // In this order: the product of two 32-bit numbers fits into 64 bits, that of three does not.
+  h->height = static_cast<int32_t>(std::min(height, kMaxElements));
+  h->width = static_cast<int32_t>(std::min(width, kMaxElements));
   if (height > kMaxElements || width > kMaxElements || height * width > kMaxElements / channels)
     return Fail(h, kTooLarge);
-  h->height = static_cast<int32_t>(height);
-  h->width = static_cast<int32_t>(width);
 }
 
 // The orientation in an EXIF block (a TIFF structure of its own). Damaged metadata never make an image undecodable: 1.
@@ -361,9 +361,9 @@ ImageInfo ParseHeader(const uint8_t* data, int64_t size) {
   } else {
     h.status = kUnknownFormat;
   }
-  if (h.status != kOk) h.height = h.width = 0;
-  h.region_h = h.height;
-  h.region_w = h.width;
+  if (h.status != kOk && h.status != kTooLarge) h.height = h.width = 0;  // of these the message tells the size
+  h.region_h = h.status == kOk ? h.height : 0;
+  h.region_w = h.status == kOk ? h.width : 0;
   return h;
 }
 

@@ -78,6 +78,8 @@ std::string CheckTarMember(RecordBytes* record) {
   if (p == nullptr) return record->error() ? Why(record->error()) : "it is too short for a header";
   if (!SumIsRight(p))
     return "no member of the archive begins there: the index is of another file, or the file is damaged";
+  if (p[156] == 'S' || Text(p, 100).find("GNUSparseFile.") != std::string_view::npos)
+    return "it is a sparse file, which is not read: write the archive without --sparse";
   const int64_t size = Number(p + 124, 12), expected = record->size() - kTarBlock;
   if (size == expected || expected >= int64_t{1} << 33) return {};  // sizes of more than 11 digits stand elsewhere
   return "its header says " + std::to_string(size) + " bytes, the index " + std::to_string(expected) +
@@ -88,6 +90,7 @@ struct TarReader::Extended {
   std::string name;
   int64_t size = -1;
   bool sparse = false;
+  std::string sparse_name;  // where the other one is of how it is stored
 };
 
 bool TarReader::Fail(std::string why) {
@@ -125,6 +128,7 @@ bool TarReader::Pax(int64_t offset, int64_t size, Extended* extended) {
       if (extended->size < 0) return Fail(" is damaged at " + std::to_string(offset) + ": a size can't be parsed");
     } else if (key.substr(0, 11) == "GNU.sparse.") {
       extended->sparse = true;
+      if (key == "GNU.sparse.name") extended->sparse_name = value.substr(0, value.find('\0'));
     }
     left.remove_prefix(static_cast<size_t>(length));
   }
@@ -170,8 +174,11 @@ bool TarReader::Next(TarMember* member) {
     } else if (type == 'x' || type == 'X') {
       if (!Pax(data, size, &extended)) return false;
     } else if (!is_header) {
+      if (type == 'S' || extended.sparse)
+        return Fail(": " + (extended.sparse_name.empty() ? name : extended.sparse_name) + " at index " +
+                    std::to_string(begin) + " is a sparse file, which is not read: write the archive without --sparse");
       const bool folder = type == '\0' && !name.empty() && name.back() == '/';  // as before POSIX
-      if ((type == '0' || type == '\0' || type == '7') && !extended.sparse && !folder) {
+      if ((type == '0' || type == '\0' || type == '7') && !folder) {
         *member = {std::move(name), data, size};
         return true;
       }

@@ -26,8 +26,8 @@ struct TarMember {
   int64_t offset = 0, size = 0;
 };
 
-// Goes through an archive: ustar, GNU's long names, PAX headers. Sparse files, and what is no regular file, are left
-// out.
+// Goes through an archive: ustar, GNU's long names, PAX headers. What is no regular file is left out; a sparse file is
+// an error, as nothing else would say that it is missing.
 class TarReader {
  public:
   // bytes: of the archive, from its begin on.

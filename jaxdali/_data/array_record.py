@@ -20,6 +20,7 @@ from .._core.ragged import Packed
 from .._cpu import CHUNK_HEADER, ChunkError
 from .files import Files
 from .ranges import Ranges, narrowed
+from .storage import Storage
 
 BLOCK, BLOCK_HEADER = 1 << 16, 24
 _INSIDE = BLOCK - BLOCK_HEADER
@@ -31,6 +32,9 @@ _WRONG = {
     ChunkError.OTHER_CHUNK: "there is no chunk of one record of this size: the file's table, or the file, is damaged",
     ChunkError.DATA_HASH: "its checksum is wrong",
 }
+_WHOLE = {ord("b"): "Brotli", ord("s"): "Snappy"}  # what decompresses these is not given parts
+_SNAPPY_EXPANSION = 64  # times at most: an element of 2 bytes stands for 64 or fewer
+_DEFAULTS = Storage()
 _AT_ONCE = 1 << 16  # numbers of a table that are parsed at once
 _PART = 1 << 22  # bytes of it that are read at once,
 _PLAUSIBLE = 100  # how much larger what is decompressed is thought to be: for that the memory is made at once
@@ -118,17 +122,17 @@ def joined(data: bytes, start: int) -> bytes:
     return b"".join(parts)
 
 
-def records_of(chunk: bytes) -> list[memoryview]:
+def records_of(chunk: bytes, settings: Storage = _DEFAULTS) -> list[memoryview]:
     """The records of a chunk, given from its header on.
 
     Raises:
-      ValueError: it is damaged, or of a kind that is not read.
+      ValueError: it is damaged, of a kind that is not read, or larger than `settings` allow.
     """
-    sizes, values = _sizes_and_values(chunk)
+    sizes, values = _sizes_and_values(chunk, settings)
     return [values[end - n : end] for end, n in zip(np.cumsum(sizes).tolist(), sizes.tolist())]
 
 
-def only_record_of(chunk: memoryview) -> memoryview:
+def only_record_of(chunk: memoryview, settings: Storage) -> memoryview:
     """The record of a chunk that has one: what `records_of` returns, in less time."""
     if len(chunk) < CHUNK_HEADER + 2:
         raise ValueError(f"a chunk of {len(chunk)} bytes has no record")
@@ -136,7 +140,7 @@ def only_record_of(chunk: memoryview) -> memoryview:
     if kind != ord("r") | 1 << 8:
         raise ValueError(f"a chunk of one record was expected, its kind is {kind}")
     length, at = _varint(data, 1)
-    record = _plain(data[0], data[at + length :])
+    record = _plain(data[0], data[at + length :], settings)
     if len(record) != decoded:
         raise ValueError(f"a chunk's record has {len(record)} bytes, {decoded} were expected")
     return record
@@ -161,7 +165,7 @@ def _checked_header(chunk: bytes | memoryview) -> tuple[int, int, int, int]:
     return size, data_check, kind, decoded
 
 
-def _sizes_and_values(chunk: bytes) -> tuple[np.ndarray, memoryview]:
+def _sizes_and_values(chunk: bytes, settings: Storage) -> tuple[np.ndarray, memoryview]:
     if len(chunk) < CHUNK_HEADER:
         raise ValueError(f"a chunk of {len(chunk)} bytes has no header")
     data, kind, decoded = _checked_data(memoryview(chunk))
@@ -171,8 +175,8 @@ def _sizes_and_values(chunk: bytes) -> tuple[np.ndarray, memoryview]:
     length, at = _varint(data, 1)
     if length > len(data) - at:
         raise ValueError(f"the sizes of a chunk's records would take {length} of its {len(data)} bytes")
-    sizes = _varints(_plain(data[0], data[at : at + length]))
-    values = _plain(data[0], data[at + length :])
+    sizes = _varints(_plain(data[0], data[at : at + length], settings))
+    values = _plain(data[0], data[at + length :], settings)
     if len(sizes) != number or int(sizes.sum()) != len(values) or len(values) != decoded:
         raise ValueError(f"a chunk of {number} records and {decoded} bytes has {len(sizes)} records and {len(values)} bytes")
     return sizes, values
@@ -208,7 +212,7 @@ def chunk_table(files: Files, i: int, digest: Any) -> ChunkTable:
     size = files.sizes[i]
     if size < BLOCK or size % BLOCK:
         raise ValueError(f"it has {size} bytes: it is no ArrayRecord file, or cut off (these are multiples of {BLOCK} bytes)")
-    (postscript, *_) = records_of(_logical_bytes(files, i, logical(size - BLOCK), _INSIDE))
+    (postscript, *_) = records_of(_logical_bytes(files, i, logical(size - BLOCK), _INSIDE), files.store.settings)
     fields = dict(_fields(postscript))
     if fields.get(2) != _MAGIC:
         raise ValueError("it is no ArrayRecord file: there is no postscript in its last 64 KB")
@@ -278,13 +282,18 @@ def _sizes_and_parts(files: Files, i: int, start: int, end: int) -> tuple[np.nda
         raise ValueError(f"a chunk of {size} bytes is cut off after {end - start - CHUNK_HEADER}")
     if kind & 255 != ord("r"):
         raise ValueError(f"a chunk is of the kind {chr(kind & 255)!r}, which is not read")
+    if why := files.store.settings.too_large(decoded):
+        raise ValueError(f"the table of its chunks: {why}")
     head = head[CHUNK_HEADER : CHUNK_HEADER + size]
+    if head[0] in _WHOLE:  # these are not decompressed in parts
+        sizes, values = _sizes_and_values(_logical_bytes(files, i, start, CHUNK_HEADER + size), files.store.settings)
+        return sizes, iter([values.tobytes()])
     length, at = _varint(head, 1)
     if length > size - at:
         raise ValueError(f"the sizes of a chunk's records would take {length} of its {size} bytes")
     begin = start + CHUNK_HEADER
     packed = _logical_bytes(files, i, begin + at, length)
-    sizes = _varints(_plain(head[0], memoryview(packed)))
+    sizes = _varints(_plain(head[0], memoryview(packed), files.store.settings))
     if len(sizes) != kind >> 8 or int(sizes.sum()) != decoded:
         raise ValueError(f"a chunk of {kind >> 8} records and {decoded} bytes has {len(sizes)} records of {int(sizes.sum())} bytes")
     hash = _cpu.HighwayHash()
@@ -334,8 +343,7 @@ def _varints(data: Any) -> np.ndarray:
 def _zstandard(compression: int) -> Any:
     """The package. ValueError where `compression` is another one than zstd."""
     if compression != ord("z"):
-        name = {ord("b"): "Brotli", ord("s"): "Snappy"}.get(compression, f"method {compression}")
-        raise ValueError(f"a chunk is compressed by {name}; zstd and none are read")
+        raise ValueError(f"a chunk is compressed by method {compression}; zstd, Brotli, Snappy and none are read")
     try:
         import zstandard
     except ImportError as e:
@@ -343,12 +351,38 @@ def _zstandard(compression: int) -> Any:
     return zstandard
 
 
-def _plain(compression: int, data: memoryview) -> memoryview:
+def _unpacked(compression: int, packed: memoryview, size: int) -> memoryview:
+    """What Brotli or Snappy made of `size` bytes."""
+    name = _WHOLE[compression]
+    try:
+        import pyarrow as pa
+    except ImportError as e:
+        raise ImportError(f'{name} of ArrayRecord files needs pyarrow: pip install "jaxdali[parquet]"') from e
+    try:
+        if name == "Brotli":
+            with pa.CompressedInputStream(pa.BufferReader(pa.py_buffer(packed)), "brotli") as stream:
+                found = memoryview(stream.read_buffer(size + 1)) if packed else packed
+        else:
+            if (stated := _varint(packed, 0)[0]) != size or size > _SNAPPY_EXPANSION * len(packed):
+                raise ValueError(f"a chunk has {size} bytes, Snappy's header says {stated}")
+            found = memoryview(pa.decompress(pa.py_buffer(packed), size, codec="snappy"))
+    except (pa.ArrowException, OSError) as e:
+        raise ValueError(f"a chunk can't be decompressed: {e}") from e
+    if len(found) != size:
+        raise ValueError(f"a chunk has {size} bytes, {name} made of it {len(found)}{' or more' * (len(found) > size)}")
+    return found
+
+
+def _plain(compression: int, data: memoryview, settings: Storage) -> memoryview:
     if compression == 0:
         return data
-    zstandard = _zstandard(compression)
     size, at = _varint(data, 0)
     packed = data[at:]
+    if why := settings.too_large(size):
+        raise ValueError(f"its chunk is too large: {why}")
+    if compression in _WHOLE:
+        return _unpacked(compression, packed, size)
+    zstandard = _zstandard(compression)
     _threads.zstd = decompressor = getattr(_threads, "zstd", None) or zstandard.ZstdDecompressor()
     try:
         if (stated := zstandard.frame_content_size(packed)) not in (-1, size):

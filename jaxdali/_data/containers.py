@@ -217,19 +217,30 @@ class Parts:
 
     def __init__(self, parts: Sequence[Extents]):
         self._parts, of = parts, parts[0]
-        self._remote = of.files.remote
+        self._remote, self._settings = of.files.remote, of.store.settings
         self._files = of.files.table, of.stamps, of.bounds
         self._tables, self._checked = [x.table for x in parts], [x.checked for x in parts]
 
     def scan(self, batch: _cpu.RecordBatch, index: np.ndarray, pool: int, stack: contextlib.ExitStack):
         """Finds records in their files; a file that is another one than when the list was made is an error of its records."""
+        large = dict[int, str]()
+        _, stamps, bounds = self._files
+        in_file = stamps[2 * (np.searchsorted(bounds, index, "right") - 1)]  # of what is not, another error says so
+        for table in self._tables:
+            sizes = table[index, 1]
+            over = np.flatnonzero((sizes > self._settings.max_record_bytes) & (sizes <= in_file)).tolist()
+            large |= {k: self._settings.too_large(int(sizes[k])) for k in over}
         if not self._remote:
             batch.scan_files(*self._files, index, self._tables, self._checked, pool)
+            for k, why in large.items():
+                batch.fail(k, f"{self._parts[0].name(int(index[k]))}: {why}")
             return
-        found, lost = [], {}
+        found, lost = [], large
         for k, i in enumerate(index.tolist()):
             for part in self._parts:
                 found.append(b"")
+                if k in large:
+                    continue
                 try:
                     found[-1] = part.fetched(i)
                 except OSError as e:

@@ -73,8 +73,14 @@ class Ranges:
         """File and place, for messages."""
         return f"{self.files.path(int(self.file[i]))}, {self.size[i]} bytes from {self._place(i)[0]} on"
 
+    def oversized(self, index: np.ndarray) -> bool:
+        """Whether one of these is larger than a record may be: `read` refuses it then, `read_batch` must not be called."""
+        return bool((self.size[index] > self.store.settings.max_record_bytes).any())
+
     def read(self, i: int) -> bytes:
-        """One range. Raises OSError, whose `filename` is the file's path."""
+        """One range. Raises OSError, whose `filename` is the file's path; ValueError where it is larger than a record may be."""
+        if why := self.store.settings.too_large(int(self.size[i])):
+            raise ValueError(f"{self.name(i)}: {why}")
         return self.store.read(*self._range(i))
 
     def ahead(self, index: np.ndarray, now: int) -> None:

@@ -111,6 +111,12 @@ class Storage:
         shown["options"] = dict.fromkeys(self.options, HIDDEN)
         return redacted(f"Storage({', '.join(f'{name}={value!r}' for name, value in shown.items())})")
 
+    def too_large(self, size: int) -> str:
+        """Why a record of so many bytes is not read; empty: it is."""
+        if size <= self.max_record_bytes:
+            return ""
+        return f"it would take {size} bytes, Storage(max_record_bytes={self.max_record_bytes}) allows no more"
+
     def open(self) -> Store:
         """The storage, to be read from."""
         return Store(self)

@@ -376,3 +376,33 @@ def test_sizes_that_no_memory_holds(define, text):
         pipe.set_outputs(define(x))
     with pytest.raises((RuntimeError, ValueError), match=text):
         pipe.run()
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "size"),
+    [
+        ("png", b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR" + (60000).to_bytes(4) * 2 + b"\x08\2\0\0\0" + bytes(40), "60000 x 60000 pixels"),
+        (
+            "png",
+            b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR" + (9000).to_bytes(4) * 2 + b"\x08\2\0\0\0" + bytes(40),
+            "9000 x 9000 pixels, which its bytes",
+        ),
+        (
+            "jpg",
+            b"\xff\xd8\xff\xc0\0\x11\x08" + (60000).to_bytes(2) * 2 + b"\3\1\x11\0\2\x11\0\3\x11\0" + bytes(40),
+            "60000 x 60000 pixels",
+        ),
+        ("bmp", b"BM" + bytes(12) + b"\x28\0\0\0" + (60000).to_bytes(4, "little") * 2 + b"\1\0\x18\0" + bytes(60), "60000 x 60000 pixels"),
+        ("ppm", b"P6 60000 60000 255\n" + bytes(40), "60000 x 60000 pixels"),
+        ("pbm", b"P4 3000000000 4\n" + bytes(40), "more than 2147483647 pixels"),
+    ],
+)
+def test_headers_beyond_any_limit_say_their_figures(tmp_path, name, data, size):
+    (tmp_path / f"x.{name}").write_bytes(data)
+
+    @pipeline_def(batch_size=1, num_threads=1, device_id=None)
+    def pipeline():
+        return fn.decoders.image(fn.readers.file(files=[str(tmp_path / f"x.{name}")])[0])
+
+    with pytest.raises(SampleError, match=rf"x\.{name}: .*the image is too large: .*{size}.*max_pixels is \d+"):
+        pipeline().run()

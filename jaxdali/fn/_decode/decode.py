@@ -266,16 +266,24 @@ class ImageHeaders(HostOperator):
 
     def _refuse_large(self, info: np.ndarray) -> dict[int, str]:
         """Sets the status of images of too many pixels, and says why."""
-        large = info[:, Info.HEIGHT].astype(np.int64) * info[:, Info.WIDTH] > self.max_pixels
-        if not large.any():
+        pixels = info[:, Info.HEIGHT].astype(np.int64) * info[:, Info.WIDTH]
+        large = pixels > self.max_pixels
+        refused = info[:, Info.STATUS] == Status.TOO_LARGE  # by the limits of what can be decoded, see image_header.h
+        if not (large | refused).any():
             return {}
         large &= info[:, Info.STATUS] == 0
         info[large, Info.STATUS] = Status.TOO_LARGE
-        size = info[:, [Info.WIDTH, Info.HEIGHT]]
-        return {
-            int(i): f"the image is too large: {size[i, 0]} x {size[i, 1]} pixels, max_pixels is {self.max_pixels}"
-            for i in np.flatnonzero(large)
-        }
+        reasons = {}
+        for i in np.flatnonzero(large | refused).tolist():
+            size, more = f"{info[i, Info.WIDTH]} x {info[i, Info.HEIGHT]} pixels", ""
+            if not pixels[i]:
+                size = f"its header promises more than {np.iinfo(np.int32).max} pixels"
+            elif refused[i] and pixels[i] <= self.max_pixels:
+                channels = max(int(info[i, Info.CHANNELS]), 1)
+                fits = pixels[i] * channels <= np.iinfo(np.int32).max
+                more = ", which its bytes can't hold" if fits else f" of {channels} channels, more than {np.iinfo(np.int32).max} elements"
+            reasons[i] = f"the image is too large: {size}{more}, max_pixels is {self.max_pixels}"
+        return reasons
 
     def choose_regions(self, ctx: HostContext, info: np.ndarray, values: Sequence[Value]) -> dict[int, str]:
         """Writes into `info` which region to decode of each image: by default the whole.

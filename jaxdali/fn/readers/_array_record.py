@@ -92,7 +92,7 @@ class _ArrayRecords(Records):
 
     def _records_of(self, chunk: int, data: Any) -> list[memoryview]:
         try:
-            records = records_of(data)
+            records = records_of(data, self._ranges.store.settings)
             if len(records) != (1 if self._first is None else self._first[chunk + 1] - self._first[chunk]):
                 raise ValueError(f"a chunk has {len(records)} records, the file's table says another number")
         except ValueError as e:
@@ -110,14 +110,34 @@ class _ArrayRecords(Records):
 
     @classmethod
     def read_batch(cls, ctx: HostContext, parts: Sequence[tuple[_ArrayRecords, np.ndarray]], threads: Any) -> tuple[Any, ...]:
+        large = [r._ranges for r, index in parts if r._first is None and r._ranges.oversized(index)]
+        if any(ranges.size.min() > ranges.store.settings.max_record_bytes for ranges in large):
+            return super().read_batch(ctx, parts, threads)  # of which no record can be read
         if all(records._direct for records, _ in parts):
+            parts = cls._without_large(ctx, parts)
             return (BlockedRanges.read_batch(ctx, [(records._ranges, index) for records, index in parts]),)
-        if any(records._first is not None or records._ranges.files.remote for records, _ in parts):
+        if large or any(records._first is not None or records._ranges.files.remote for records, _ in parts):
             return super().read_batch(ctx, parts, threads)
         rows: list[Any] = []
         for records, index in parts:
             rows += records._decoded_rows(ctx, index, len(rows), threads)
         return (rows,)
+
+    @staticmethod
+    def _without_large(ctx: HostContext, parts: Sequence[tuple[_ArrayRecords, np.ndarray]]) -> list[tuple[_ArrayRecords, np.ndarray]]:
+        """Fails records that are larger than a record may be; instead of these the smallest ones are read."""
+        found, first = [], 0
+        for records, index in parts:
+            ranges, settings = records._ranges, records._ranges.store.settings
+            if ranges.oversized(index):
+                over = ranges.size[index] > settings.max_record_bytes
+                for k in np.flatnonzero(over).tolist():
+                    why = settings.too_large(int(ranges.size[index[k]]))
+                    ctx.fail(first + k, Status.RECORD, f"{ranges.name(int(index[k]))}: {why}")
+                index = np.where(over, int(ranges.size.argmin()), index)
+            found.append((records, index))
+            first += len(index)
+        return found
 
     def _decoded_rows(self, ctx: HostContext, index: np.ndarray, first: int, threads: Any) -> list[np.ndarray]:
         """Records that are a chunk each, and compressed: read natively, then decoded. `first`: of the first one in the batch."""
@@ -128,11 +148,13 @@ class _ArrayRecords(Records):
         for k, reason in failed.items():
             ctx.fail(first + k, Status.RECORD, reason)
 
+        settings = self._ranges.store.settings
+
         def decode(k: int) -> np.ndarray:
             if k in failed:
                 return np.zeros(0, np.uint8)
             try:
-                return np.frombuffer(only_record_of(packed[k].data), np.uint8)
+                return np.frombuffer(only_record_of(packed[k].data, settings), np.uint8)
             except ValueError as e:
                 ctx.fail(first + k, Status.RECORD, f"{self._ranges.name(int(index[k]))}: {e}")
                 return np.zeros(0, np.uint8)

@@ -31,7 +31,7 @@ def spec_of(name: str, kind: Any) -> Spec:
         kind = kind.value_type
     if t.is_struct(kind) and kind.get_field_index("bytes") >= 0:  # an image or sound as Hugging Face's datasets write it
         kind = kind.field("bytes").type
-    if t.is_binary(kind) or t.is_large_binary(kind) or t.is_string(kind) or t.is_large_string(kind):
+    if _is_bytes(kind):
         return Spec(np.dtype(np.uint8), 1, None)
     if t.is_boolean(kind) or t.is_integer(kind) or t.is_floating(kind):
         return Spec(np.dtype(kind.to_pandas_dtype()), 0, ())
@@ -74,14 +74,64 @@ class Column:
         return self.values[i] if self.offsets is None else self.values[self.offsets[i] : self.offsets[i + 1]]
 
 
-def column_of(column: Any, fetch: Callable[[str], bytes]) -> Column:
-    """The rows of pyarrow's column. `fetch` gets a file that an image names instead of holding it."""
+def _is_bytes(kind: Any) -> bool:
+    """Whether it is a type of texts or bytes."""
+    t = import_pyarrow().types
+    return t.is_binary(kind) or t.is_large_binary(kind) or t.is_string(kind) or t.is_large_string(kind) or _is_view(kind)
+
+
+def _without_views(column: Any) -> Any:
+    """Texts and bytes one after another, where they were views of buffers."""
+    pa = import_pyarrow()
+    return column.cast(pa.large_string() if str(column.type) == "string_view" else pa.large_binary()) if _is_view(column.type) else column
+
+
+def _is_view(kind: Any) -> bool:
+    """Whether it is Arrow's ``string_view`` or ``binary_view``, which polars writes."""
+    return str(kind) in ("string_view", "binary_view")
+
+
+def _lengths(column: Any) -> np.ndarray:
+    """``[rows]``, bytes of each row of texts or bytes."""
+    if not _is_view(column.type):
+        import pyarrow.compute
+
+        return pyarrow.compute.call_function("binary_length", [column]).fill_null(0).to_numpy(zero_copy_only=False)
+    if not len(column):
+        return np.zeros(0, np.int32)
+    views = np.frombuffer(column.buffers()[1], np.int32).reshape(-1, 4)[column.offset : column.offset + len(column)]
+    return np.where(_valid(column), views[:, 0], 0)  # pyarrow has no function for these
+
+
+def _size_of(column: Any) -> int:
+    """Bytes that a column takes as it is read: of what stands once for many rows, in each of these."""
+    if import_pyarrow().types.is_struct(column.type):
+        return sum(_size_of(column.field(k)) for k in range(column.type.num_fields))
+    if import_pyarrow().types.is_dictionary(column.type) and _is_bytes(column.dictionary.type):
+        counts = np.bincount(column.indices.drop_null().to_numpy(), minlength=len(column.dictionary))
+        return int(counts @ _lengths(column.dictionary).astype(np.int64))
+    return int(_lengths(column).sum(dtype=np.int64)) if _is_view(column.type) else column.nbytes
+
+
+def column_of(column: Any, fetch: Callable[[str], bytes], too_large: Callable[[int], str] = lambda size: "") -> Column:
+    """The rows of pyarrow's column.
+
+    Args:
+      fetch: gets a file that an image names instead of holding it.
+      too_large: says why so many bytes are too many; empty: they are not. ValueError then.
+    """
     pa = import_pyarrow()
     t = pa.types
+    chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
+    if why := too_large(sum(map(_size_of, chunks))):
+        raise ValueError(f"its group of rows is too large: {why}")
     if isinstance(column, pa.ChunkedArray):
-        column = column.chunk(0) if column.num_chunks == 1 else pa.concat_arrays(column.chunks)
+        column = chunks[0] if len(chunks) == 1 else pa.concat_arrays(chunks)
     if t.is_dictionary(column.type):
+        if _is_view(column.dictionary.type):
+            column = pa.DictionaryArray.from_arrays(column.indices, _without_views(column.dictionary))
         column = column.dictionary_decode()
+    column = _without_views(column)
     if t.is_struct(column.type):
         where = column.field("path") if column.type.get_field_index("path") >= 0 else None
 
@@ -94,7 +144,7 @@ def column_of(column: Any, fetch: Callable[[str], bytes]) -> Column:
         valid = _valid(column.field("bytes")) & _valid(column)
         return dataclasses.replace(inside, valid=None if valid.all() else valid, other=beside)
     valid = None if not column.null_count else _valid(column)
-    if t.is_binary(column.type) or t.is_string(column.type) or t.is_large_binary(column.type) or t.is_large_string(column.type):
+    if _is_bytes(column.type):
         offsets = _buffer(column, 1, np.int64 if str(column.type).startswith("large") else np.int32, column.offset, len(column) + 1)
         data = column.buffers()[2]
         return Column(np.frombuffer(data, np.uint8) if data is not None else np.zeros(0, np.uint8), offsets, valid)

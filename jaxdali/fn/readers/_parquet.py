@@ -111,8 +111,8 @@ class _Table:
                 found.append((begin, column.total_compressed_size))
         return found
 
-    def read(self, group: int, columns: Sequence[str], fetched: dict[int, bytes]) -> Any:
-        """A group's columns. pyarrow.ArrowException where they can't be read."""
+    def read(self, group: int, columns: Sequence[str], fetched: dict[int, bytes], settings: Storage) -> Any:
+        """A group's columns. pyarrow.ArrowException where they can't be read, ValueError where they are larger than `settings` allow."""
         if self._file is None:
             batch = self._batches[group].select(list(columns))
             batch.validate(full=True)  # offsets and indices are as they lie in the file: pyarrow would follow them anywhere
@@ -121,10 +121,31 @@ class _Table:
             if self._span is not None:
                 self._span.fetched = fetched
             try:
-                return self._file.read_row_group(group, columns=list(columns), use_threads=False)
+                return self._read_group(group, list(columns), settings)
             finally:
                 if self._span is not None:
                     self._span.fetched = {}
+
+    def _read_group(self, group: int, columns: list[str], settings: Storage) -> Any:
+        metadata = self._file.metadata.row_group(group)
+        parts = [c for k in range(metadata.num_columns) if (c := metadata.column(k)).path_in_schema.split(".")[0] in columns]
+        width = {"BOOLEAN": 1, "INT32": 4, "FLOAT": 4}  # bytes that a value takes at least, also where it is null
+        size = sum(max(c.total_uncompressed_size, c.num_values * width.get(c.physical_type, 8)) for c in parts)
+        if why := settings.too_large(size):
+            raise ValueError(f"its group of rows is too large: {why}")
+        # A value of a dictionary may stand for all rows: then few bytes become many. A row has no more bytes than the pages have.
+        repeated = [c.total_uncompressed_size for c in parts if "RLE_DICTIONARY" in c.encodings or "PLAIN_DICTIONARY" in c.encodings]
+        deltas = [c.total_uncompressed_size for c in parts if "DELTA_BYTE_ARRAY" in c.encodings]  # values begin as the one before
+        at_once = settings.max_record_bytes // max(*repeated, *deltas, 1, 1)
+        if at_once >= metadata.num_rows:
+            return self._file.read_row_group(group, columns=columns, use_threads=False)
+        batches, found = [], 0
+        for batch in self._file.iter_batches(max(at_once, 1), row_groups=[group], columns=columns, use_threads=False):
+            batches.append(batch)
+            found += batch.nbytes
+            if why := settings.too_large(found):
+                raise ValueError(f"its group of rows is too large: {why}")
+        return import_pyarrow().Table.from_batches(batches, self._file.schema_arrow.empty_table().select(columns).schema)
 
 
 class _Rows(Records):
@@ -198,8 +219,9 @@ class _Rows(Records):
                     return self._decoded[group][1]
             file, g = self._groups[group]
             fetched = {r.start: self._files.store.read(*r) for r in self._ranges(group)}
-            table = self._tables[file].read(g, self._columns, fetched)
-            columns = [column_of(table.column(c), lambda name: self._beside(file, name)) for c in self._columns]
+            settings = self._files.store.settings
+            table = self._tables[file].read(g, self._columns, fetched, settings)
+            columns = [column_of(table.column(c), lambda name: self._beside(file, name), settings.too_large) for c in self._columns]
             with self._lock:
                 self._decoded[group] = sum(c.nbytes for c in columns), columns
                 while len(self._decoded) > 1 and sum(n for n, _ in self._decoded.values()) > _KEPT_BYTES:

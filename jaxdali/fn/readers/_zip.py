@@ -120,6 +120,8 @@ class _Members(Records):
         return f"{self._ranges.files.path(int(self._ranges.file[i]))}/{self._names[i]}"
 
     def read(self, i: int) -> tuple[np.ndarray, np.ndarray]:
+        if why := self._ranges.store.settings.too_large(max(self._info[i][0], self._info[i][2])):
+            raise ValueError(f"{self.name(i)}: {why}")
         try:
             return np.frombuffer(self._member(i, self._ranges.read(i)), np.uint8), self._labels[i : i + 1]
         except (ValueError, zlib.error) as e:
@@ -144,7 +146,7 @@ class _Members(Records):
 
     @classmethod
     def read_batch(cls, ctx: HostContext, parts: Sequence[tuple[_Members, np.ndarray]], threads: Any) -> tuple[Any, ...]:
-        if any(m._ranges.files.remote or not m._begun[index].all() for m, index in parts):
+        if any(m._ranges.files.remote or not m._begun[index].all() or m._content.oversized(index) for m, index in parts):
             return super().read_batch(ctx, parts, threads)
         packed = Ranges.read_batch(ctx, [(m._content, index) for m, index in parts])
         return packed, np.concatenate([m._labels[index] for m, index in parts])[:, None]

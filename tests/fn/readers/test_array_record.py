@@ -3,6 +3,7 @@
 import base64
 import hashlib
 import json
+import sys
 import tracemalloc
 import zlib
 
@@ -11,8 +12,8 @@ import places
 import pytest
 import riegeli
 
-from jaxdali import SampleError, _cpu, fn, pipeline_def
-from jaxdali._data.array_record import chunk_table, joined, logical, physical, records_of
+from jaxdali import SampleError, Storage, _cpu, fn, pipeline_def
+from jaxdali._data.array_record import _plain, chunk_table, joined, logical, physical, records_of
 from jaxdali._data.files import Files
 
 FILES = {k: zlib.decompress(base64.b64decode(v)) for k, v in json.loads((places.ROOT / "tests/data/array_record.json").read_text()).items()}
@@ -30,9 +31,11 @@ def read(path, n, batch_size=None, **kwargs):
     return [np.asarray(x).tobytes() for x in found], [x.source_info() for x in found]
 
 
-@pytest.mark.parametrize("options", [o for o in FILES if "brotli" not in o and "transpose" not in o])
+@pytest.mark.parametrize("options", [o for o in FILES if "transpose" not in o])
 def test_what_the_package_wrote_is_read(tmp_path, options):
-    if "uncompressed" not in options:
+    if "brotli" in options:
+        pytest.importorskip("pyarrow")
+    elif "uncompressed" not in options:
         pytest.importorskip("zstandard")
     path = tmp_path / "x.array_record"
     path.write_bytes(FILES[options])
@@ -44,12 +47,71 @@ def test_what_the_package_wrote_is_read(tmp_path, options):
     assert sorted(shuffled) == sorted(2 * RECORDS)
 
 
-@pytest.mark.parametrize(("options", "text"), [("brotli", "compressed by Brotli; zstd and none are read"), ("transpose", "transpose:true")])
-def test_what_is_not_read_is_said(tmp_path, options, text):
+def test_what_is_not_read_is_said(tmp_path):
     path = tmp_path / "x.array_record"
-    path.write_bytes(next(data for o, data in FILES.items() if options in o))
-    with pytest.raises((RuntimeError, SampleError), match=f"x.array_record.*{text}"):
+    path.write_bytes(next(data for o, data in FILES.items() if "transpose" in o))
+    with pytest.raises((RuntimeError, SampleError), match=r"x.array_record.*transpose:true"):
         read(path, 4)
+
+
+@pytest.mark.parametrize("options", [o for o in FILES if "brotli" in o])
+def test_the_extra_that_reads_brotli_is_named(tmp_path, options, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    path = tmp_path / "x.array_record"
+    path.write_bytes(FILES[options])
+    with pytest.raises(ImportError, match=r"Brotli of ArrayRecord files needs pyarrow: pip install \"jaxdali\[parquet\]\""):
+        read(path, 4)
+
+
+def test_snappy(tmp_path):
+    pytest.importorskip("pyarrow")
+    path = tmp_path / "x.array_record"
+    for group in (1, 7):
+        riegeli.array_record(path, RECORDS, group, compression="snappy")
+        assert read(path, len(RECORDS))[0] == RECORDS
+
+
+@pytest.mark.parametrize("compression", ["brotli", "snappy"])
+def test_chunks_that_lie_about_their_size(compression):
+    pa = pytest.importorskip("pyarrow")
+    packed = pa.compress(bytes(5000), codec=compression, asbytes=True)
+    for said in (4999, 5001, 1, 1 << 29, 1 << 40):
+        with pytest.raises(ValueError, match=r"chunk.*(has|can't be decompressed|too large)"):
+            _unpacked_or_refused(compression, packed, said)
+    for cut in range(len(packed)):
+        with pytest.raises(ValueError, match=r"chunk|a number is damaged"):
+            _unpacked_or_refused(compression, packed[:cut], 5000)
+    assert _unpacked_or_refused(compression, packed, 5000) == bytes(5000)
+
+
+def _unpacked_or_refused(compression, packed, size):
+    return bytes(_plain(ord(compression[0]), memoryview(riegeli.varint(size) + packed), Storage()))
+
+
+@pytest.mark.parametrize("compression", ["", "zstd", "brotli", "snappy"])
+@pytest.mark.parametrize("group", [1, 4])
+def test_records_that_are_too_large(tmp_path, compression, group):
+    if compression:
+        pytest.importorskip("zstandard" if compression == "zstd" else "pyarrow")
+    path = tmp_path / "x.array_record"
+    records = [b"a", b"b", b"c", b"d", bytes(200_000), b"f", b"g", b"h"]
+    riegeli.array_record(path, records, group, compression=compression)
+    storage = Storage(max_record_bytes=100_000)
+    assert read(path, 4, storage=storage)[0] == records[:4]
+    with pytest.raises(SampleError, match=r"x.array_record.*20\d\d\d\d bytes, Storage\(max_record_bytes=100000\) allows no more"):
+        read(path, 8, storage=storage)
+    assert read(path, 8)[0] == records
+
+
+def test_a_bomb_is_refused_before_it_is_decompressed(tmp_path):
+    pytest.importorskip("zstandard")
+    path = tmp_path / "x.array_record"
+    riegeli.array_record(path, [bytes(64 << 20)], compression="zstd")
+    tracemalloc.start()
+    with pytest.raises(SampleError, match="max_record_bytes=1000000"):
+        read(path, 1, storage=Storage(max_record_bytes=1_000_000))
+    assert tracemalloc.get_traced_memory()[1] < 30 << 20
+    tracemalloc.stop()
 
 
 def test_positions():

@@ -5,7 +5,7 @@ import contextlib
 import numpy as np
 import pytest
 
-from jaxdali import SampleError, fn, pipeline_def
+from jaxdali import SampleError, Storage, fn, pipeline_def
 from jaxdali.fn.readers import _parquet
 from jaxdali.fn.readers._columns import column_of
 
@@ -33,6 +33,8 @@ COLUMNS = {
     "large": pa.array([b"1", b"22", b"", b"4", b"5"], pa.large_binary()),
     "category": pa.array(["x", "y", "x", "x", "y"]).dictionary_encode(),
     "list": pa.array([[1], [], [2, 3], [4], [5, 6, 7]], pa.list_(pa.int32())),
+    "string_view": pa.array(["", "a", "ä", "b" * 1000, "of 13 letters"], pa.string_view()),
+    "binary_view": pa.array([b"1", b"22", b"", b"4" * 100, b"5"], pa.binary_view()),
     "three": pa.array([[i, i + 0.5, -i] for i in range(5)], pa.list_(pa.float32(), 3)),
     "bits": pa.array([[True], [], [False, True], [True], [False]], pa.list_(pa.bool_())),
 }
@@ -50,12 +52,14 @@ def expected(column):
 def test_types(tmp_path, form):
     table, path = pa.table(COLUMNS), str(tmp_path / "x")
     if form == "parquet":
+        table = table.drop_columns(["string_view", "binary_view"])  # pyarrow writes none of these
         pq.write_table(table, path, row_group_size=2)
     else:
         with pa.OSFile(path, "wb") as f, {"file": pa.ipc.new_file, "stream": pa.ipc.new_stream}[form](f, table.schema) as writer:
             writer.write_table(table, max_chunksize=2)
-    outputs = read(5, list(COLUMNS), path)
-    for (name, column), output in zip(COLUMNS.items(), outputs):
+    outputs = read(5, table.column_names, path)
+    for name, output in zip(table.column_names, outputs):
+        column = COLUMNS[name]
         for x, y in zip(output, expected(column), strict=True):
             assert x.dtype == y.dtype, name
             assert x.shape == y.shape
@@ -188,3 +192,67 @@ def test_checksums_of_pages_are_checked(tmp_path):
 
     with pytest.raises(SampleError, match=r"x.parquet, row 0: .*CRC"):
         pipeline().run()
+
+
+VIEWS = pa.array([b"x" * 1000] * 3, pa.binary_view())
+IMAGE = pa.struct([("bytes", pa.binary_view()), ("path", pa.string_view())])
+
+
+def test_views_in_images_dictionaries_and_parts(tmp_path):
+    """As polars writes them by default: null ones, in structs, as dictionaries, and of arrays that begin in the middle."""
+    (tmp_path / "beside").write_bytes(b"beside")
+    views = pa.array([None, "short", "longer than twelve letters"] * 2, pa.string_view())
+    columns = {
+        "image": pa.array([{"bytes": b"1" * 50, "path": None}, {"bytes": None, "path": "beside"}], IMAGE),
+        "sliced": views.slice(1, 2),
+        "category": pa.DictionaryArray.from_arrays(pa.array([2, 1]), views),
+    }
+    table, path = pa.table(columns), str(tmp_path / "x.arrow")
+    with pa.OSFile(path, "wb") as f, pa.ipc.new_file(f, table.schema) as writer:
+        writer.write_table(table)
+    found = [[x.tobytes() for x in output] for output in read(2, list(columns), path)]
+    assert found == [[b"1" * 50, b"beside"], [b"short", b"longer than twelve letters"], [b"longer than twelve letters", b"short"]]
+
+
+@pytest.mark.parametrize(
+    ("form", "column"),
+    [
+        ("zstd", pa.array([bytes(1000)] * 100)),
+        ("none", pa.array([bytes(1000)] * 100)),  # one value in a dictionary
+        ("none", pa.array([{"bytes": bytes(1000), "path": None}] * 100, pa.struct([("bytes", pa.binary()), ("path", pa.string())]))),
+        ("none", pa.array([None] * 20_000, pa.int64())),
+        ("delta", pa.array([bytes(1000)] * 100)),
+        ("arrow", pa.array(["x" * 1000] * 100)),
+        ("arrow", pa.DictionaryArray.from_arrays(pa.array([0] * 100), pa.array(["x" * 1000]))),
+        ("arrow", pa.DictionaryArray.from_arrays(pa.array([0] * 100), VIEWS)),
+        ("arrow", pa.array(np.zeros(20_000))),
+    ],
+)
+def test_groups_that_are_too_large(tmp_path, form, column):
+    path, table = (
+        str(tmp_path / "x"),
+        pa.table({"small": pa.array(np.arange(len(column)) % 100, pa.int8()), "x": column}),
+    )
+    if form == "arrow":
+        with pa.OSFile(path, "wb") as f, pa.ipc.new_file(f, table.schema) as writer:
+            writer.write_table(table)
+    elif form == "delta":
+        pq.write_table(table, path, use_dictionary=False, column_encoding={"x": "DELTA_BYTE_ARRAY", "small": "PLAIN"}, compression="none")
+    else:
+        pq.write_table(table, path, compression=form)
+    storage = Storage(max_record_bytes=90_000)
+    assert read(2, ["small"], path, storage=storage)[0][1] == 1
+    with pytest.raises(SampleError, match=r"row 0: .*its group of rows is too large: .*Storage\(max_record_bytes=90000\) allows no more"):
+        read(2, ["x"], path, storage=storage)
+
+
+def test_groups_are_read_in_parts_where_they_might_be_too_large(tmp_path):
+    """Whether at once or in parts: the same rows."""
+    path, column = str(tmp_path / "x"), [bytes([i % 7]) * (i * 13 % 900) for i in range(100)]
+    pq.write_table(pa.table({"x": column, "y": [str(i) for i in range(100)], "z": pa.array([[i, i] for i in range(100)])}), path)
+    size = sum(map(len, column))
+    for storage in (Storage(), Storage(max_record_bytes=2 * size)):
+        x, y, z = read(100, ["x", "y", "z"], path, storage=storage)
+        assert [v.tobytes() for v in x] == column
+        assert [v.tobytes() for v in y] == [str(i).encode() for i in range(100)]
+        assert [v.tolist() for v in z] == [[i, i] for i in range(100)]

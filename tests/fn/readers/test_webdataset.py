@@ -26,6 +26,48 @@ def archive(tmp_path):
     return tmp_path
 
 
+def sparse_header(name, size, kind, pax=None):
+    """Blocks of a sparse member of 512 bytes of data, as GNU tar writes them."""
+    info = tarfile.TarInfo(name)
+    info.size = 512
+    if pax is not None:
+        info.pax_headers = pax
+        return info.tobuf(tarfile.PAX_FORMAT) + bytes(512)
+    header = bytearray(info.tobuf(tarfile.GNU_FORMAT))
+    header[156:157] = kind
+    header[386:410] = b"%011o\0%011o\0" % (size - 512, 512)
+    header[483:495] = b"%011o\0" % size
+    header[148:156] = b" " * 8
+    header[148:156] = b"%06o\0 " % sum(header)
+    return bytes(header) + bytes(512)
+
+
+@pytest.mark.parametrize(
+    ("kind", "pax"),
+    [
+        (b"S", None),
+        (b"0", {"GNU.sparse.size": "100000", "GNU.sparse.numblocks": "1", "GNU.sparse.offset": "0", "GNU.sparse.numbytes": "512"}),
+        (b"0", {"GNU.sparse.size": "100000", "GNU.sparse.name": "1.jpg", "GNU.sparse.map": "0,512"}),
+        (b"0", {"GNU.sparse.major": "1", "GNU.sparse.minor": "0", "GNU.sparse.name": "1.jpg", "GNU.sparse.realsize": "100000"}),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:.*there is no index")
+def test_sparse_members_are_refused_by_name(tmp_path, kind, pax):
+    c.write_tar(tmp_path / "x.tar", [("0.cls", b"0"), ("0.jpg", b"first")])
+    whole = (tmp_path / "x.tar").read_bytes().rstrip(b"\0")
+    whole += bytes(-len(whole) % 512)
+    stored = "GNUSparseFile.0/1.jpg" if pax and "GNU.sparse.name" in pax else "1.jpg"
+    (tmp_path / "x.tar").write_bytes(whole + sparse_header(stored, 100_000, kind, pax) + bytes(1024))
+    with pytest.raises(RuntimeError, match=r"x\.tar: 1\.jpg at index \d+ is a sparse file, which is not read: .*--sparse"):
+        labels(lambda: fn.readers.webdataset(paths=tmp_path / "x.tar", ext=["cls", "jpg"])[0])
+    assert index.main([str(tmp_path / "x.tar")]) != 0
+    # An index that another program made says nothing of it.
+    at = (tmp_path / "x.tar").read_bytes().rindex(stored.encode()) + 512
+    (tmp_path / "x.tar.idx").write_text(f"v1.2 1\ncls 512 1 0.cls jpg {at} 512 1.jpg\n")
+    if kind == b"S" or stored != "1.jpg":
+        assert "sparse file, which is not read" in str(labels(web(tmp_path))[1])
+
+
 def test_damaged_archives(archive, capsys):
     assert labels(web(archive), 3)[0] == [[0], [1], [2]]
     lines = (archive / "x.tar.idx").read_text().splitlines()

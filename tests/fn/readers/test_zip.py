@@ -5,7 +5,21 @@ import zipfile
 import numpy as np
 import pytest
 
-from jaxdali import SampleError, fn, pipeline_def
+from jaxdali import SampleError, Storage, fn, pipeline_def
+
+
+def test_members_that_are_too_large(tmp_path):
+    path = tmp_path / "x.zip"
+    with zipfile.ZipFile(path, "w") as z:
+        for name, how in (("a.jpg", zipfile.ZIP_STORED), ("b.jpg", zipfile.ZIP_DEFLATED)):
+            z.writestr(name, b"small", how)
+            z.writestr("large " + name, bytes(100_000), how)
+    storage = Storage(max_record_bytes=10_000)
+    for name in ("a.jpg", "b.jpg"):
+        assert len(read(1, path=path, file_filter=name, storage=storage)) == 1
+        with pytest.raises(SampleError, match=rf"large {name}: .*100000 bytes, Storage\(max_record_bytes=10000\)"):
+            read(1, path=path, file_filter="large " + name, storage=storage)
+        assert len(read(1, path=path, file_filter="large " + name)[0][1]) == 100_000
 
 
 @pytest.fixture
