@@ -65,6 +65,14 @@ def make_array_record(folder: pathlib.Path, n: int) -> dict[str, Any]:
     return {"path": [f"{folder}/0.array_record", f"{folder}/[12].array_record"]}
 
 
+def make_tokens(folder: pathlib.Path, n: int) -> dict[str, Any]:
+    """Records of which no two fit into a sequence."""
+    for k, part in enumerate(parts(n)):
+        records = [f"record {i} ".encode().ljust(10 + i % 7, b".") for i in part]
+        riegeli.array_record(folder / f"{k}.array_record", records, zstd=k == 2)
+    return {"path": f"{folder}/*.array_record", "length": 18, "dtype": np.uint8}
+
+
 def make_parquet(folder: pathlib.Path, n: int) -> dict[str, Any]:
     pa = pytest.importorskip("pyarrow")
     parquet = pytest.importorskip("pyarrow.parquet")
@@ -154,6 +162,7 @@ MAKERS = {
     "numpy": Maker(make_numpy),
     "parquet": Maker(make_parquet),
     "tfrecord": Maker(make_tfrecord),
+    "tokens": Maker(make_tokens),
     "webdataset": Maker(make_webdataset),
     "zip": Maker(make_zip),
 }

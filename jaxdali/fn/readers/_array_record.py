@@ -50,6 +50,7 @@ class _ArrayRecords(Records):
         counts = _joined([t.records for t in tables])
         self._direct = all(t.plain for t in tables) and bool((counts == 1).all()) and not files.remote
         self._first = None  # record of each chunk, where they have several
+        self._sizes = _joined([t.size for t in tables]) if (counts == 1).all() else None  # of the records
         if self._direct:
             for t in tables:
                 t.start += record_begin(t.size)
@@ -73,6 +74,19 @@ class _ArrayRecords(Records):
     def _ranges(self) -> BlockedRanges:
         assert isinstance(self.stored, BlockedRanges)
         return self.stored
+
+    def sizes(self) -> np.ndarray:
+        """Bytes of all records, ``i64[N]``: by the tables where these tell them; else all records are read.
+
+        Raises:
+          RuntimeError: one can't be read.
+        """
+        if self._sizes is not None:
+            return self._sizes.astype(np.int64)
+        try:
+            return np.array([len(self.read(i)[0]) for i in range(len(self))], np.int64)
+        except (OSError, ValueError) as e:
+            raise RuntimeError(str(e)) from e
 
     def _chunk(self, i: Any) -> Any:
         """The chunk that a record, or each of several, is in."""

@@ -94,6 +94,7 @@ GONE = {  # files that go away once the list is made
 FLIPPED = {  # (file, bytes, how far before them one byte is another before the list is made)
     "array_record": ("*.array_record", b"record 5 ", 0), "mxnet": ("2.rec", payload(7), 25), "tfrecord": ("[02]", b" 1 record 1 ", 0),
     "webdataset": ("?.tar", b"ustar", 200), "zip": ("0.zip", b"record 1 ", 0),
+    "tokens": ("[01].array_record", b"record 1 ", 0),
 }  # fmt: skip
 
 

@@ -1,0 +1,302 @@
+"""readers.tokens: sequences of one length, packed of token records."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Annotated, ClassVar, Literal, Unpack
+
+import numpy as np
+
+from ... import types
+from ..._core.context import HostContext
+from ..._core.declaration import DType, OneOf, Range
+from ..._core.errors import ArgumentError
+from ..._core.graph import DataNode
+from ..._core.operator_function import operator_function
+from ..._core.values import Spec
+from ..._cpu import Status
+from ..._data.files import Paths
+from ..._data.listed import OnError, Reader, ReaderHints, Records
+from ..._data.shuffle import Draw, list_order
+from ..._data.storage import Storage
+from ._array_record import ReadArrayRecord
+
+Packing = Literal["first_fit", "sequential", "concatenate"]
+
+_OPEN = 64  # sequences that "first_fit" fills at the same time
+
+
+@dataclasses.dataclass(frozen=True)
+class Pieces:
+    """What sequences consist of.
+
+    Attributes:
+      record, begin, size: ``i64[pieces]``: tokens ``begin .. begin + size - 1`` of a record, one sequence after another.
+      first: ``i64[sequences + 1]``, the first piece of each, and the one behind the last.
+    """
+
+    record: np.ndarray
+    begin: np.ndarray
+    size: np.ndarray
+    first: np.ndarray
+
+
+def pack(sizes: np.ndarray, order: np.ndarray, length: int, packing: Packing) -> Pieces:
+    """Distributes records among sequences of `length` tokens. Pure integers: the same for the same arguments.
+
+    Args:
+      sizes: ``i64[records]``, tokens of each; those of 0 are left out.
+      order: ``i64[records]``, in which they are taken.
+      length: of a sequence. Longer records are cut into pieces of this length, and what is left.
+      packing: "concatenate": all tokens one after another, cut wherever a sequence is full. "sequential": a piece that does not fit begins
+        the next sequence. "first_fit": it goes to the first of 64 open sequences that has room for it; where none has, the fullest one
+        is closed. Sequences come in the order in which they are closed.
+    """
+    order = order[sizes[order] > 0]
+    sizes = sizes[order].astype(np.int64)
+    if packing == "concatenate":
+        ends = np.cumsum(sizes)
+        total = int(ends[-1]) if len(ends) else 0
+        cuts = np.union1d(np.concatenate([[0], ends[:-1]]) if len(ends) else ends, np.arange(0, total, length))
+        of = np.searchsorted(ends, cuts, "right")
+        first = np.append(np.searchsorted(cuts, np.arange(0, total, length)), len(cuts))
+        return Pieces(order[of], cuts - (ends[of] - sizes[of]), np.diff(np.append(cuts, total)), first)
+    counts = -(-sizes // length)
+    of = np.repeat(np.arange(len(sizes)), counts)
+    begin = (np.arange(len(of)) - np.repeat(np.cumsum(counts) - counts, counts)) * length
+    size = np.minimum(sizes[of] - begin, length)
+    which = _sequential(size, length) if packing == "sequential" else _first_fit(size, length)
+    sorted_by = np.argsort(which, kind="stable")
+    found = np.bincount(which)
+    return Pieces(order[of][sorted_by], begin[sorted_by], size[sorted_by], np.append(0, np.cumsum(found)))
+
+
+def _sequential(sizes: np.ndarray, length: int) -> np.ndarray:
+    """The sequence of each piece."""
+    which, number, used = np.empty(len(sizes), np.int64), 0, 0
+    for i, n in enumerate(sizes.tolist()):
+        if used + n > length:
+            number, used = number + 1, 0
+        used += n
+        which[i] = number
+    return which
+
+
+def _first_fit(sizes: np.ndarray, length: int) -> np.ndarray:
+    """The sequence of each piece, numbered in the order in which they are closed."""
+    which, closed = np.empty(len(sizes), np.int64), list[int]()
+    room, number = np.full(_OPEN, length, np.int64), np.arange(_OPEN)
+    following = _OPEN
+    for i, n in enumerate(sizes.tolist()):
+        fits = room >= n
+        k = int(fits.argmax())
+        if not fits[k]:  # the new one is the last of those that are open
+            k = int(room.argmin())
+            closed.append(int(number[k]))
+            room[k:-1], number[k:-1] = room[k + 1 :].copy(), number[k + 1 :].copy()
+            k = _OPEN - 1
+            room[k], number[k] = length, following
+            following += 1
+        room[k] -= n
+        which[i] = number[k]
+    closed += number[room < length].tolist()
+    place = np.zeros(following, np.int64)
+    place[closed] = np.arange(len(closed))
+    return place[which]
+
+
+class _Sequences(Records):
+    """The sequences, as a list like any other: shuffling, shards, padding and checkpoints are those of all readers."""
+
+    def __init__(self, op: ReadTokens):
+        self._records = ReadArrayRecord(path=op.path, storage=op.storage).open()
+        self._dtype, self._length, self._pad = op.dtype, op.length, op.pad_id
+        sizes = self._records.sizes()
+        wrong = np.flatnonzero(sizes % op.dtype.itemsize)
+        if len(wrong):
+            i = int(wrong[0])
+            raise RuntimeError(
+                f"{self._records.name(i)}: its {sizes[i]} bytes are not a whole number of tokens of type {op.dtype}, "
+                f"which have {op.dtype.itemsize} bytes each"
+            )
+        sizes = sizes // op.dtype.itemsize
+        order = np.arange(len(sizes)) if op.packing_seed is None else list_order(len(sizes), op.packing_seed, Draw.LIST, 0)
+        self._pieces = pack(sizes, order, op.length, op.packing)
+        if not len(self):
+            raise RuntimeError("all records are empty")
+        self.specs = (Spec(np.dtype(np.int32), 1, (op.length,)),) * 3
+        how = f"{op.packing} of {op.dtype} to {op.length}, pad_id {op.pad_id}, packing_seed {op.packing_seed}"
+        self.digest = f"{self._records.digest}, {how}"
+
+    def __len__(self) -> int:
+        return len(self._pieces.first) - 1
+
+    def _of(self, i: int) -> slice:
+        return slice(int(self._pieces.first[i]), int(self._pieces.first[i + 1]))
+
+    def name(self, i: int) -> str:
+        here = self._pieces.record[self._of(i)]
+        return self._records.name(int(here[0])) + (f" and {len(here) - 1} more" if len(here) > 1 else "")
+
+    @property
+    def read_ahead(self) -> int:
+        return self._records.read_ahead
+
+    def ahead(self, index: np.ndarray, now: int) -> None:
+        records, of = self._read_for(index)
+        self._records.ahead(records, int((of < now).sum()))
+
+    def counts(self) -> Mapping[str, int]:
+        return self._records.counts()
+
+    def close(self) -> None:
+        self._records.close()
+
+    def _read_for(self, index: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The records that sequences are made of, and for each of them which of the sequences it is for."""
+        pieces = [self._pieces.record[self._of(i)] for i in index.tolist()]
+        return np.concatenate([np.zeros(0, np.int64), *pieces]), np.repeat(np.arange(len(index)), list(map(len, pieces)))
+
+    @classmethod
+    def read_batch(
+        cls, ctx: HostContext, parts: Sequence[tuple[_Sequences, np.ndarray]], threads: ThreadPoolExecutor
+    ) -> tuple[np.ndarray, ...]:
+        made = []
+        first = 0
+        for sequences, index in parts:
+            made.append(sequences._made(ctx, index, first, threads))
+            first += len(index)
+        return tuple(map(np.concatenate, zip(*made))) if len(made) > 1 else made[0]
+
+    def _made(self, ctx: HostContext, index: np.ndarray, first: int, threads: ThreadPoolExecutor) -> tuple[np.ndarray, ...]:
+        """Sequences of a batch. `first`: the place of the first one in it."""
+        records, of = self._read_for(index)
+        failed = set[int]()
+
+        def fail(i: int, code: int, reason: str = ""):
+            sequence = int(of[i])
+            if sequence not in failed:
+                failed.add(sequence)
+                ctx.fail(first + sequence, code, reason)
+
+        inner = dataclasses.replace(ctx, fail=fail, S=1, B=len(records), N=len(records), empty=lambda n, dtype, _: np.empty((1, n), dtype))
+        (rows,) = self._records.read_batch(inner, [(self._records, records)], threads)
+        tokens = np.full((len(index), self._length), self._pad, np.int32)
+        segments, positions = np.zeros((2, len(index), self._length), np.int32)
+        for k in range(len(index)):
+            at, here = 0, self._of(int(index[k]))
+            row = int(np.searchsorted(of, k))
+            for number in range(here.stop - here.start if k not in failed else 0):
+                begin, n = int(self._pieces.begin[here.start + number]), int(self._pieces.size[here.start + number])
+                found = np.ascontiguousarray(rows[row + number]).view(self._dtype)[begin : begin + n]
+                if self._dtype.itemsize > 2 and n and (found.min() < 0 or found.max() > np.iinfo(np.int32).max):
+                    reason = f"{self._records.name(int(records[row + number]))}: its tokens do not fit into int32 without a sign"
+                    ctx.fail(first + k, Status.RECORD, reason)
+                    break
+                tokens[k, at : at + n] = found
+                segments[k, at : at + n] = number + 1
+                positions[k, at : at + n] = np.arange(n)
+                at += n
+        return tokens, segments, positions
+
+
+class ReadTokens(Reader):
+    """`readers.tokens`; the fields are its arguments."""
+
+    name: ClassVar[str] = "readers.tokens"
+
+    path: Paths
+    length: int
+    dtype: np.dtype
+    packing: Packing
+    packing_seed: int | None
+    pad_id: int
+
+    def __post_init__(self):
+        super().__post_init__()
+        if not -(2**31) <= self.pad_id < 2**31:
+            raise ArgumentError(f"pad_id must be an int32, got {self.pad_id}")
+
+    @property
+    def num_outputs(self) -> int:
+        return 3
+
+    def open(self) -> _Sequences:
+        return _Sequences(self)
+
+
+@operator_function(ReadTokens)
+def tokens(
+    *,
+    path: Paths,
+    length: Annotated[int, Range(1)],
+    dtype: Annotated[DType, OneOf("uint8", "uint16", "int32", "uint32", "int64")] = types.INT32,
+    packing: Packing = "first_fit",
+    packing_seed: Annotated[int, Range(0)] | None = None,
+    pad_id: int = 0,
+    random_shuffle: bool = False,
+    initial_fill: Annotated[int, Range(1)] = 1024,
+    shuffle_after_epoch: bool = False,
+    shuffle_after_epoch_seed: int | None = None,
+    shuffle: Literal["global"] | None = None,
+    num_shards: Annotated[int, Range(1)] = 1,
+    shard_id: Annotated[int, Range(0)] = 0,
+    stick_to_shard: bool = False,
+    pad_last_batch: bool = False,
+    storage: Storage | None = None,
+    seed: int = -1,
+    on_error: OnError = "raise",
+    device: Literal["cpu"] | None = None,
+    name: str | None = None,
+    **hints: Unpack[ReaderHints],
+) -> tuple[DataNode, ...]:
+    """Reads token records of ArrayRecord files, several of which are packed into each sequence of one length. Beyond DALI.
+
+    Which records stand together is decided when the pipeline is built, and is the same in all epochs; sequences are then shuffled, split
+    into shards, resumed and redistributed as the samples of any other reader. Only the sizes of records are needed for that: they are in
+    the tables of files written with ``group_size:1``; other files are read once as a whole when the pipeline is built.
+
+    To pad single records instead, and compile for few shapes: ``fn.pad(x, axes=[0], align=[128])`` of `readers.array_record`'s records
+    gives batches lengths that are multiples of 128; an iterator's ``ragged={"tokens": 1024}`` gives all of them one.
+
+    Args:
+      path: of the files, which are read one after another; patterns (``*``, ``?``, ``[``) stand for the files that match, in byte order.
+      length: tokens of a sequence. A longer record is cut into pieces of this length and a rest, each a segment of its own.
+      dtype: type of the tokens in the records, little-endian: UINT8, UINT16, INT32, UINT32 or INT64. All become INT32.
+      packing: "first_fit": a record goes to the first of 64 sequences being filled that has room for it. "sequential": records stay in
+        order, and one that does not fit begins the next sequence. "concatenate": all tokens one after another, cut where a sequence is
+        full, so that only the last one is padded; the parts of a record are segments of their own, whose positions begin at 0.
+      packing_seed: records are shuffled by it before they are packed; None: they are taken in order.
+      pad_id: what stands behind the last token of a sequence.
+      random_shuffle: shuffle the list before it is split into shards, and each epoch of a shard in a new order.
+      initial_fill: places of the buffer that this order is drawn with: small ones shuffle only locally, 1 not at all.
+      shuffle_after_epoch: shuffle the list anew before each epoch, alike for all shards, and read the same part of it.
+      shuffle_after_epoch_seed: another seed for this than the fixed one.
+      shuffle: "global": the same by `seed`, which must be one for all shards: the order of each epoch is a new permutation of the whole
+        list.
+      num_shards: parts that the list is split into: part i of S begins at entry ``floor(i*N/S)``.
+      shard_id: the part to read, ``0 .. num_shards - 1``.
+      stick_to_shard: read this part in every epoch, not the next one.
+      pad_last_batch: repeat a shard's last sample until all shards are equally long and the last batch is full.
+      storage: how URLs are read: `jaxdali.Storage`.
+      seed: seed of the shuffling; negative: the pipeline's.
+      on_error: what becomes of a sequence with a record that can't be read: "raise": its batch fails. "replace": a later one of the list
+        takes its place. "skip": its batch goes without it. The last two are reported by `Pipeline.bad_samples`.
+      device: "cpu" or None.
+      name: of the reader, for ``reader_name`` and error messages.
+
+    Returns:
+      tokens, their segments and their positions, each ``int32[length]``. Segments count from 1 in each sequence, and are 0 where there is
+      padding; positions count from 0 in each segment. MaxText, T5X and Grain call them ``tokens``, ``tokens_segment_ids`` and
+      ``tokens_positions``. Attention is within a segment: ``segments[:, :, None] == segments[:, None, :]``, and causal.
+
+    Raises:
+      ValueError, TypeError: arguments that contradict each other or are out of range.
+      RuntimeError: at build, a file that can't be read, or a record that is no whole number of tokens.
+
+    Example:
+      >>> tokens, segments, positions = fn.readers.tokens(path="gs://bucket/train-*.array_record", length=2048, dtype=types.UINT16)
+    """
+    ...

@@ -1,0 +1,207 @@
+"""readers.tokens: packing, against definitions of its own; resuming, shards and errors."""
+
+import collections
+
+import jax
+import numpy as np
+import pytest
+import riegeli
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+import jaxdali
+from jaxdali import fn, pipeline_def, types
+from jaxdali.fn.readers._tokens import pack
+from jaxdali.plugin.base_iterator import LastBatchPolicy
+from jaxdali.plugin.jax import data_iterator
+
+rng = np.random.default_rng(0)
+LENGTH = 16
+SIZES = [int(n) for n in rng.choice([0, 1, 3, 5, 8, 11, 16, 17, 40], 90)]
+DOCUMENTS = [np.arange(n) + 100 * (i + 1) for i, n in enumerate(SIZES)]
+
+
+def first_fit(pieces, length, bins=64):
+    """Lists instead of arrays: the first open sequence with room; without one the fullest is closed, the first of several."""
+    opened, closed = [], []
+    for piece in pieces:
+        place = next((b for b in opened if sum(map(len, b)) + len(piece) <= length), None)
+        if place is None:
+            if len(opened) == bins:
+                fullest = max(opened, key=lambda b: sum(map(len, b)))
+                closed.append(opened.pop(next(i for i, b in enumerate(opened) if b is fullest)))
+            opened.append(place := [])
+        place.append(piece)
+    return closed + opened
+
+
+def expected(packing, documents, length=LENGTH):
+    """Sequences, as lists of segments."""
+    if packing == "concatenate":
+        flat = [(i, x) for i, d in enumerate(documents) for x in d.tolist()]
+        made = [flat[k : k + length] for k in range(0, len(flat), length)]
+        return [[[x for i, x in s if i == j] for j in dict.fromkeys(i for i, _ in s)] for s in made]
+    pieces = [d[k : k + length].tolist() for d in documents for k in range(0, len(d), length)]
+    if packing == "first_fit":
+        return first_fit(pieces, length)
+    made = [[]]
+    for piece in pieces:
+        if sum(map(len, made[-1])) + len(piece) > length:
+            made.append([])
+        made[-1].append(piece)
+    return made
+
+
+def rows(segments, length=LENGTH, pad=0):
+    """Tokens, segments and positions of a sequence."""
+    tokens = [x for s in segments for x in s]
+    ids = [k + 1 for k, s in enumerate(segments) for _ in s]
+    places = [p for s in segments for p in range(len(s))]
+    empty = length - len(tokens)
+    return tokens + [pad] * empty, ids + [0] * empty, places + [0] * empty
+
+
+def write(folder, dtype=np.int32, documents=DOCUMENTS, **how):
+    half = len(documents) // 2
+    for name, part in (("a", documents[:half]), ("b", documents[half:])):
+        riegeli.array_record(folder / f"{name}.array_record", [d.astype(dtype).tobytes() for d in part], **how)
+    return f"{folder}/*.array_record"
+
+
+def read(path, batches, batch_size=3, threads=1, **arguments):
+    @pipeline_def(batch_size=batch_size, num_threads=threads, device_id=None)
+    def define():
+        return tuple(fn.readers.tokens(path=path, **{"length": LENGTH, **arguments}))
+
+    pipe = define()
+    return [tuple(x.as_array() for x in pipe.run()) for _ in range(batches)]
+
+
+@pytest.mark.parametrize("how", [{}, {"group": 3}, {"group": 4, "zstd": True}, {"zstd": True}], ids=str)
+@pytest.mark.parametrize("packing", ["first_fit", "sequential", "concatenate"])
+def test_packing(tmp_path, packing, how):
+    if how.get("zstd"):
+        pytest.importorskip("zstandard")
+    want = expected(packing, DOCUMENTS)
+    for threads in (1, 3):
+        found = read(write(tmp_path, **how), -(-len(want) // 3), threads=threads, packing=packing, pad_id=-7)
+        got = [np.concatenate([b[k] for b in found])[: len(want)] for k in range(3)]
+        for k in range(3):
+            np.testing.assert_array_equal(got[k], [rows(s, pad=-7)[k] for s in want])
+
+
+@pytest.mark.parametrize("packing", ["first_fit", "sequential", "concatenate"])
+@pytest.mark.parametrize("length", [1, 7, 64, 1000])
+def test_pack_has_each_token_once(packing, length):
+    sizes = rng.integers(0, 150, 700)
+    documents = [np.arange(n) + 1000 * i for i, n in enumerate(sizes.tolist())]
+    pieces = pack(sizes, np.arange(len(sizes)), length, packing)
+    made = [
+        [documents[pieces.record[p]][pieces.begin[p] : pieces.begin[p] + pieces.size[p]].tolist() for p in range(a, b)]
+        for a, b in zip(pieces.first[:-1].tolist(), pieces.first[1:].tolist(), strict=True)
+    ]
+    assert made == expected(packing, documents, length)
+    assert sorted(x for s in made for piece in s for x in piece) == np.concatenate(documents).tolist()
+    assert all(0 < sum(map(len, s)) <= length for s in made)
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "uint16", "int32", "uint32", "int64"])
+def test_types(tmp_path, dtype):
+    documents = [np.arange(1, n) for n in (5, 9, 3, 4)]
+    found = read(write(tmp_path, dtype, documents), 1, 1, dtype=dtype, packing="concatenate", length=12)
+    np.testing.assert_array_equal(found[0][0][0], np.concatenate(documents)[:12])
+    assert {x.dtype for x in found[0]} == {np.dtype(np.int32)}
+
+
+def test_packing_seed(tmp_path):
+    path = write(tmp_path)
+    one, same, two, none = (np.concatenate([b[0] for b in read(path, 20, packing_seed=s)]) for s in (1, 1, 2, None))
+    np.testing.assert_array_equal(one, same)
+    assert len({x.tobytes() for x in (one, two, none)}) == 3
+
+
+def make(path, shards=1, batch_size=4, **options):
+    mesh = NamedSharding(Mesh(np.array(jax.devices()[:shards]), ("data",)), PartitionSpec("data"))
+    names = ["tokens", "tokens_segment_ids", "tokens_positions"]
+
+    @data_iterator(output_map=names, reader_name="tokens", sharding=mesh, **options)
+    def define(num_shards=1, shard_id=0):
+        shard = {"num_shards": num_shards, "shard_id": shard_id}
+        return tuple(fn.readers.tokens(path=path, length=LENGTH, name="tokens", shuffle="global", pad_last_batch=True, **shard))
+
+    return define(batch_size=batch_size, num_threads=1, seed=5, enable_checkpointing=True)
+
+
+@pytest.mark.parametrize("then", [1, 2, 4])
+def test_going_on_in_mid_epoch(tmp_path, then):
+    """With as many shards the same batches; with another number what is left of the epoch, each sequence once."""
+    path = write(tmp_path)
+    options = {"last_batch_policy": LastBatchPolicy.PARTIAL, "mask_name": "mask"}
+    it = make(path, 2, **options)
+    taken = [next(it) for _ in range(3)]
+    checkpoints = it.checkpoints()
+    again = make(path, then, checkpoints=checkpoints, **options)
+    rest = list(again)
+    if then == 2:
+        for a, b in zip(list(it), rest, strict=True):
+            for name in a:
+                np.testing.assert_array_equal(a[name], b[name])
+    seen = collections.Counter(
+        tuple(row)
+        for b in [*taken, *rest]
+        for row, valid in zip(np.asarray(b["tokens"]).tolist(), np.asarray(b["mask"]), strict=True)
+        if valid
+    )
+    assert seen == collections.Counter(tuple(rows(s)[0]) for s in expected("first_fit", DOCUMENTS))
+
+
+def test_a_checkpoint_of_other_packing_is_refused(tmp_path):
+    path = write(tmp_path)
+
+    def pipe(length, **checkpoint):
+        @pipeline_def(batch_size=2, num_threads=1, device_id=None, enable_checkpointing=True)
+        def define():
+            return tuple(fn.readers.tokens(path=path, length=length))
+
+        return define(**checkpoint)
+
+    first = pipe(16)
+    first.run()
+    with pytest.raises(RuntimeError, match=r"can.t go on from this checkpoint: files is .*first_fit of int32 to 8.* and .*to 16"):
+        pipe(8, checkpoint=first.checkpoint()).run()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ({"length": 0}, ValueError, "length must be"),
+        ({"dtype": types.FLOAT}, TypeError, "dtype must be one of"),
+        ({"packing": "best"}, ValueError, "packing must be one of 'first_fit', 'sequential', 'concatenate'"),
+        (
+            {"dtype": types.INT64},
+            RuntimeError,
+            r"a\.array_record, record \d+: its \d+ bytes are not a whole number of tokens of type int64",
+        ),
+    ],
+)
+def test_arguments(tmp_path, arguments, error, message):
+    with pytest.raises(error, match=message):
+        read(write(tmp_path, documents=[np.arange(3), np.arange(5)]), 1, **arguments)
+
+
+def test_tokens_that_do_not_fit(tmp_path):
+    path = write(tmp_path, np.uint32, [np.array([1, 2]), np.array([3, 2**31])])
+    with pytest.raises(jaxdali.SampleError, match=r"b\.array_record, record 0: its tokens do not fit into int32"):
+        read(path, 1, 1, dtype=types.UINT32)
+
+
+def test_lengths_of_padded_records_are_few(tmp_path):
+    """The recipe for batches without packing."""
+    path = write(tmp_path, documents=[d for d in DOCUMENTS if len(d)])
+
+    @data_iterator(output_map=["x"], reader_name="r")
+    def define():
+        tokens = fn.reinterpret(fn.readers.array_record(path=path, name="r"), dtype=types.INT32)
+        return fn.pad(tokens, axes=[0], align=[24])
+
+    lengths = {b["x"].shape[1] for b in define(batch_size=2, num_threads=1)}
+    assert lengths == {24, 48}
