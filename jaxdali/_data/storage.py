@@ -441,11 +441,16 @@ class _Threads:
         """``f(x, ended)`` in one of the threads; `ended` is set when it is not needed any more."""
         future: Future[Any] = Future()
         with self._lock:
+            if len(self._threads) < min(self._open + 1, self._most):
+                thread = threading.Thread(target=self._work, name="jaxdali-storage", daemon=True)
+                try:
+                    thread.start()
+                    self._threads.append(thread)
+                except (RuntimeError, MemoryError):  # there is no memory for more: those that there are have more to do
+                    if not self._threads:
+                        raise
             self._open += 1
             self._todo.put((future, f, x))
-            if len(self._threads) < min(self._open, self._most):
-                self._threads.append(threading.Thread(target=self._work, name="jaxdali-storage", daemon=True))
-                self._threads[-1].start()
         return future
 
     def _work(self):

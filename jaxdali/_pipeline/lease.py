@@ -12,7 +12,7 @@ from typing import Any
 from jax.sharding import Sharding
 
 from .._data.epoch import EpochCounter
-from .._run.closing import close_aside, close_together
+from .._run.closing import close_collected, close_together
 from .._run.executor import Executor, Finish
 from .._run.outputs import RaggedForm
 from .._run.prefetch import Prefetch
@@ -140,7 +140,7 @@ class Lease:
         if before is not None:
             before._finalizer.detach()
         self.user, self.released = weakref.ref(iterator), False
-        return weakref.finalize(iterator, close_aside, self._park)
+        return weakref.finalize(iterator, close_collected, self._park)
 
     def _park(self):
         if threading.main_thread().is_alive() and self.pipelines:

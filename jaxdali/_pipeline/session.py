@@ -11,7 +11,7 @@ import jax
 
 from .._core.graph import DataNode, Graph
 from .._data.source import Source
-from .._run.closing import close_aside
+from .._run.closing import close_aside, close_collected
 from .._run.executor import Executor
 from .._run.sharding import Shards
 from ..backend import TensorListCPU, TensorListGPU
@@ -82,7 +82,7 @@ class Session:
             executor.close()
             raise
         self._schedule = Schedule(executor, start, settings.depth, pipelined=settings.exec_pipelined, by_user=by_user)
-        self._finalizer = weakref.finalize(self, close_aside, functools.partial(self._schedule.close, collected=True))
+        self._finalizer = weakref.finalize(self, close_collected, functools.partial(self._schedule.close, collected=True))
 
     def claim(self) -> dict[int, Source]:
         """Leaves the pipeline to an iterator, with the sources that `build` has opened."""

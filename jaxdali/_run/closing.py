@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import atexit
+import functools
+import signal
 import threading
 import time
 import weakref
@@ -13,6 +15,7 @@ from .executor import Executor
 from .prefetch import Prefetch, close_all
 from .synchronous import Synchronous
 
+_AGAIN = 0.25  # seconds after which an interrupt is sent again: the finalizer has returned then, and JAX's own at the end of a collection
 _closing: weakref.WeakSet[threading.Thread] = weakref.WeakSet()
 
 
@@ -24,7 +27,7 @@ def close_together(runners: Sequence[Prefetch | Synchronous], executors: Sequenc
             r.close(collected)
         when_idle(runners, executors)
 
-    close_aside(close)
+    (close_collected if collected else close_aside)(close)
 
 
 def when_idle(runners: Sequence[Prefetch | Synchronous], executors: Sequence[Executor]):
@@ -54,13 +57,28 @@ def close_aside(close: Callable[[], None]):
         close()
 
 
+def close_collected(close: Callable[[], None]):
+    """`close_aside` for finalizers, whose exceptions Python prints and forgets: an interrupt comes again when they are over."""
+    try:
+        close_aside(close)
+    except KeyboardInterrupt:
+        _start(functools.partial(_close_and_interrupt, close), daemon=False)
+
+
+def _close_and_interrupt(close: Callable[[], None]):
+    time.sleep(_AGAIN)
+    if not ending.exiting():
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)  # which also wakes it where it waits
+    close()
+
+
 def _start(close: Callable[[], None], *, daemon: bool):
     thread = threading.Thread(target=close, name="jaxdali-close", daemon=daemon)
     try:
         thread.start()
-    except RuntimeError:  # from Python 3.12 on functions of atexit can start none; what is left ends with the process
-        if not ending.exiting():
-            raise
+    except (RuntimeError, MemoryError):
+        # From Python 3.12 on functions of atexit can start none, and with too little memory nobody can. What is left ends with the
+        # process; an error here would hide the one for which this is closed.
         return
     if daemon:
         _closing.add(thread)

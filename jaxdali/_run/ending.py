@@ -50,7 +50,8 @@ def wait_for(threads: Sequence[threading.Thread], place: Workplace, *, collected
 def join(threads: Sequence[threading.Thread], deadline: float):
     """Waits until then for threads."""
     for t in threads:
-        t.join(max(0.0, deadline - time.monotonic()))
+        if t.ident is not None:  # one that could not be started can't be waited for
+            t.join(max(0.0, deadline - time.monotonic()))
 
 
 def exiting() -> bool:

@@ -74,13 +74,16 @@ class Prefetch:
             self._work.put(work)
 
     def _start(self):
-        self._threads = [
-            threading.Thread(target=self._produce_all, name="jaxdali-produce", daemon=True),
-            threading.Thread(target=self._check, name="jaxdali-check", daemon=True),
-        ]
-        for t in self._threads:
-            t.start()
         _live.add(self)
+        try:
+            for work, name in ((self._produce_all, "jaxdali-produce"), (self._check, "jaxdali-check")):
+                thread = threading.Thread(target=work, name=name, daemon=True)
+                thread.start()
+                self._threads.append(thread)
+        except BaseException:  # there is no memory for it, say: one alone would wait for the other for ever
+            self._stop = True
+            self._wake()
+            raise
 
     def get(self) -> Batch:
         """The next batch. Raises what making it raised; StopIteration at the end of the data, again and again until `restart`."""

@@ -25,8 +25,12 @@ class Workers:
         self._number = number
         self._copies: dict[int, tuple[Any, list[Callable[[Any], Any]]]] = {}  # by the id of a callable, which is kept with them
         self._last: dict[int, tuple[int, list[_Call]]] = {}  # of a shared callable: the epoch, and the calls that may still run
-        for i in range(number):
-            threading.Thread(target=_work, args=(self._tasks, settings, i), name="jaxdali-source", daemon=True).start()
+        try:
+            for i in range(number):
+                threading.Thread(target=_work, args=(self._tasks, settings, i), name="jaxdali-source", daemon=True).start()
+        except BaseException:  # there is no memory for more of them, say
+            self.close()
+            raise
 
     def map(self, function: Callable[[Any], Any], arguments: Sequence[Any]) -> list[Callable[[], Any]]:
         """Has the function called with each `SampleInfo`. Returns functions that wait for a result, and return or raise it."""

@@ -1,0 +1,124 @@
+"""Interrupts that come while garbage is collected, and threads that can't be started."""
+
+import signal
+import threading
+import time
+
+import numpy as np
+import pytest
+
+from jaxdali import Pipeline, Storage, fn, pipeline_def, types
+from jaxdali._data.storage import Store
+from jaxdali.plugin.jax import data_iterator
+
+
+def slow(release):
+    def source():
+        release.wait(20)
+        return [np.zeros(2, np.uint8)]
+
+    return source
+
+
+def source_node(release):
+    return fn.external_source(source=slow(release), parallel=True, dtype=types.UINT8, ndim=1)
+
+
+def made_by_iterator(release):
+    define = data_iterator(
+        lambda: fn.external_source(source=slow(release), parallel=True, dtype=types.UINT8, ndim=1), ["x"], prepare_first_batch=False
+    )
+    return define(batch_size=1, num_threads=1, prefetch_queue_depth=1)
+
+
+def made_by_pipeline(release):
+    pipe = pipeline_def(lambda: source_node(release))(batch_size=1, num_threads=1, device_id=None)
+    pipe.build()
+    return pipe
+
+
+def begin(x):
+    if isinstance(x, Pipeline):
+        x.schedule_run()
+    else:
+        iter(x)
+        x._stream.lease.runners[0].ask()
+
+
+def collect_and_wait(held):
+    held.clear()
+    time.sleep(10)
+
+
+@pytest.mark.parametrize("make", [made_by_iterator, made_by_pipeline])
+def test_an_interrupt_of_a_finalizer_is_not_lost(make):
+    """Python prints what a finalizer raises, and goes on as if nothing had been; so the user would have to press Ctrl-C again."""
+    release = threading.Event()
+    x = make(release)
+    begin(x)
+    time.sleep(0.2)  # the source is called
+    timer = threading.Timer(0.3, signal.pthread_kill, (threading.main_thread().ident, signal.SIGINT))
+    timer.start()
+    start = time.monotonic()
+    try:
+        held = [x]
+        del x
+        with pytest.raises(KeyboardInterrupt):
+            collect_and_wait(held)
+    finally:
+        release.set()
+        timer.join()
+    assert time.monotonic() - start < 5
+    until = time.monotonic() + 10
+    while [t for t in threading.enumerate() if t.name in ("jaxdali-close", "jaxdali-produce")] and time.monotonic() < until:
+        time.sleep(0.01)
+
+
+@pytest.fixture
+def no_threads(monkeypatch):
+    """Lets so many threads be started, and no more."""
+    start, left = threading.Thread.start, [0]
+
+    def limited(thread):
+        if thread.name.startswith("jaxdali-"):
+            if not left[0]:
+                raise RuntimeError("can't start new thread")
+            left[0] -= 1
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", limited)
+    return left
+
+
+@pytest.mark.parametrize("started", [0, 1])
+def test_a_thread_that_can_not_be_started_is_the_error(no_threads, started):
+    no_threads[0] = started
+    define = data_iterator(lambda: fn.random.uniform(shape=[2]), ["x"], prepare_first_batch=False)
+    it = define(batch_size=1, num_threads=1)
+    with pytest.raises(RuntimeError, match="can't start new thread"):
+        next(it)
+    with pytest.raises(RuntimeError, match="closed"):
+        next(it)  # and it does not wait for ever
+    it.close()
+
+    no_threads[0] = started
+    pipe = pipeline_def(lambda: fn.random.uniform(shape=[2]))(batch_size=1, num_threads=1, device_id=None)
+    with pytest.raises(RuntimeError, match="can't start new thread"):
+        pipe.run()
+    pipe.close()
+    no_threads[0] = 100
+
+
+@pytest.mark.parametrize("started", [0, 1])
+def test_requests_are_made_by_the_threads_that_there_are(no_threads, started):
+    fsspec = pytest.importorskip("fsspec")
+    for i in range(4):
+        fsspec.filesystem("memory").pipe_file(f"/few/{i}", b"%d" % i)
+    no_threads[0] = started
+    store = Store(Storage())
+    if started:
+        assert [store.read(f"memory://few/{i}") for i in range(4)] == [b"0", b"1", b"2", b"3"]
+    else:
+        with pytest.raises(RuntimeError, match="can't start new thread"):
+            store.read("memory://few/0")
+    store.close()
