@@ -3,6 +3,7 @@
 import importlib.util
 import os
 import re
+import struct
 import subprocess
 import sys
 
@@ -11,6 +12,8 @@ import numpy as np
 import places
 import pytest
 from PIL import Image
+
+from jaxdali import _cpu, fn, pipeline_def
 
 
 def test_getting_started(tmp_path):
@@ -122,3 +125,57 @@ def test_mixup(tmp_path):
     assert f"add up to {[[1.0] * 6] * 2}" in run.stdout
     with Image.open(tmp_path / "picture.png") as image:
         assert np.asarray(image.convert("RGB")).std() > 30
+
+
+@pytest.fixture
+def language_model(monkeypatch):
+    for package in ("flax", "optax"):
+        pytest.importorskip(package)
+    monkeypatch.syspath_prepend(str(places.EXAMPLES))
+    return load("language_model")
+
+
+def test_language_model(language_model, tmp_path):
+    """It learns; and what a document's tokens are predicted to be depends on nothing else in its sequence."""
+    path = language_model.make_dataset(tmp_path, documents=200)
+    with jax.numpy_dtype_promotion("standard"):
+        result = language_model.train(path, epochs=3, length=64)
+        assert np.mean(result.losses[-5:]) < 0.5 * result.losses[0]
+        assert result.filled > 0.8
+        segments, positions = np.array([[1] * 20 + [2] * 30 + [0] * 14]), np.array([[*range(20), *range(30), *[0] * 14]])
+        tokens = np.random.default_rng(0).integers(0, 256, (1, 64))
+        other = np.where(segments == 1, 7, tokens)
+        first, second = (np.asarray(result.model(x, segments, positions)) for x in (tokens, other))
+        np.testing.assert_array_equal(first[0, 20:50], second[0, 20:50])
+        assert np.abs(first[0, :20] - second[0, :20]).max() > 0.1
+        alone = np.asarray(result.model(tokens[:, 20:50], segments[:, 20:50], positions[:, 20:50]))
+        np.testing.assert_allclose(first[:, 20:50], alone, atol=1e-4)
+
+
+def test_array_record_writer(tmp_path):
+    """Its files are read, over the ends of blocks; its checksums are those of the native function; chunks are where the headers say."""
+    writer = load("array_record_writer")
+    rng = np.random.default_rng(0)
+    for n in (*range(70), 1000):
+        data = rng.bytes(n)
+        assert writer._highway_hash(data) == _cpu.highway_hash(np.frombuffer(data, np.uint8)), n
+    for sizes in ([0, 1, 5], [], [40_000] * 5, [65_536 - 24 - 40 - n for n in (0, 40, 41, 44, 45, 46)], [70_000, 3, 1], [200_000]):
+        records = [rng.bytes(n) for n in sizes]
+        path = writer.write_array_record(tmp_path / "x.array_record", records)
+        data = path.read_bytes()
+        assert len(data) % 65_536 == 0
+        for block in range(0, len(data), 65_536):
+            checksum, back, ahead = struct.unpack_from("<QQQ", data, block)
+            assert checksum == writer._highway_hash(data[block + 8 : block + 24])
+            begin = block - back + (24 if (block - back) % 65_536 == 0 else 0)
+            assert ahead > 0
+            header = data[begin : begin + 40] if begin % 65_536 <= 65_536 - 40 else b""
+            assert not header or struct.unpack_from("<Q", header)[0] == writer._highway_hash(header[8:40])
+        if records:
+
+            @pipeline_def(batch_size=len(records), num_threads=1, device_id=None)
+            def define(path=str(path)):
+                return fn.readers.array_record(path=path)
+
+            (out,) = define().run()
+            assert [np.asarray(x).tobytes() for x in out] == records

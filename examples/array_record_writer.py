@@ -1,0 +1,145 @@
+"""Writes small ArrayRecord files in plain Python, where the package array_record is not to be had. For large data use that: it is faster.
+
+A file is one of Riegeli's: chunks with headers, in blocks of 64 KiB that begin with headers of their own, checksums by HighwayHash.
+"""
+
+import pathlib
+import struct
+from collections.abc import Sequence
+
+_BLOCK = 1 << 16
+_MAGIC = 0x71930E704FDAE05E  # of ArrayRecord's last chunk
+_64 = (1 << 64) - 1
+_KEY = (0x2F696C6567656952, 0x0A7364726F636572) * 2  # "Riegeli/records\n"
+_MUL0 = (0xDBE6D5D5FE4CCE2F, 0xA4093822299F31D0, 0x13198A2E03707344, 0x243F6A8885A308D3)
+_MUL1 = (0x3BD39E10CB0EF593, 0xC0ACF169B5F18A8C, 0xBE5466CF34E90C6C, 0x452821E638D01377)
+_ZIPPER = (3, 12, 2, 5, 14, 1, 15, 0, 11, 4, 10, 13, 9, 6, 8, 7)
+
+
+def write_array_record(path: pathlib.Path, records: Sequence[bytes]) -> pathlib.Path:
+    """Writes a file of these records, as with the options ``group_size:1,uncompressed``; returns its path."""
+    file = _File()
+    file.add(_chunk(b"", ord("s"), 0, 0))
+    entries = []
+    for record in records:
+        size = _field(2, len(record)) if record else b""
+        entries.append(_field(1, file.add(_chunk_of([record]))) + size + _field(3, 1))
+    options = b"group_size:1,transpose:false,uncompressed"
+    metadata = _field(1, _field(1, 1) + _field(2, len(records)) + _field(3, len(records)) + _field(4, options))
+    table = file.add(_chunk_of([metadata, *entries]))
+    file.pad()
+    file.add(_chunk_of([_field(1, table) + _field(2, _MAGIC)]))
+    file.pad()
+    path.write_bytes(file.finished())
+    return path
+
+
+class _File:
+    """Chunks, cut into blocks."""
+
+    def __init__(self):
+        self._data = bytearray()
+        self._chunks: list[tuple[int, int]] = []  # where each begins and ends
+
+    def add(self, chunk: bytes) -> int:
+        """Where it begins."""
+        begin = len(self._data)
+        while chunk:
+            if len(self._data) % _BLOCK == 0:
+                self._data += bytes(24)
+            room = _BLOCK - len(self._data) % _BLOCK
+            self._data += chunk[:room]
+            chunk = chunk[room:]
+        self._chunks.append((begin, len(self._data)))
+        return begin
+
+    def pad(self):
+        """Fills the block with a chunk of zeros, or what is left of it where no header of a chunk has room."""
+        room = -len(self._data) % _BLOCK
+        if room >= 40:
+            self.add(_chunk(bytes(room - 40), ord("p"), 0, 0))
+        elif room:
+            self.add(_chunk(bytes(room + _BLOCK - 24 - 40), ord("p"), 0, 0))
+
+    def finished(self) -> bytes:
+        """With the headers of blocks: how far it is to the beginning and the end of the chunk that lies there."""
+        at = iter(self._chunks)
+        begin, end = next(at)
+        for block in range(0, len(self._data), _BLOCK):
+            while end <= block:
+                begin, end = next(at)
+            distances = struct.pack("<QQ", block - begin, end - block)
+            self._data[block : block + 24] = struct.pack("<Q", _highway_hash(distances)) + distances
+        return bytes(self._data)
+
+
+def _chunk_of(records: Sequence[bytes]) -> bytes:
+    """Their sizes and what they hold."""
+    sizes, values = b"".join(_varint(len(r)) for r in records), b"".join(records)
+    return _chunk(b"\0" + _varint(len(sizes)) + sizes + values, ord("r"), len(records), len(values))
+
+
+def _chunk(data: bytes, kind: int, records: int, decoded: int) -> bytes:
+    """Data behind a header with checksums."""
+    header = struct.pack("<QQQQ", len(data), _highway_hash(data), kind | records << 8, decoded)
+    return struct.pack("<Q", _highway_hash(header)) + header + data
+
+
+def _field(number: int, x: int | bytes) -> bytes:
+    """Of a protocol buffer."""
+    return _varint(number << 3) + _varint(x) if isinstance(x, int) else _varint(number << 3 | 2) + _varint(len(x)) + x
+
+
+def _varint(x: int) -> bytes:
+    out = bytearray()
+    while x > 127:
+        out.append(x & 127 | 128)
+        x >>= 7
+    return bytes([*out, x])
+
+
+def _highway_hash(data: bytes) -> int:
+    """HighwayHash of 64 bits (Alakuijala, Cox, Wassenberg, 2016)."""
+    mul0: list[int] = list(_MUL0)
+    mul1: list[int] = list(_MUL1)
+    v0 = [m ^ k for m, k in zip(mul0, _KEY, strict=True)]
+    v1 = [m ^ _halves_swapped(k) for m, k in zip(mul1, _KEY, strict=True)]
+
+    def add_zipped(source: list[int], target: list[int]):
+        for pair in (0, 2):
+            both = struct.pack("<QQ", source[pair], source[pair + 1])
+            for k, word in enumerate(struct.unpack("<QQ", bytes(both[i] for i in _ZIPPER))):
+                target[pair + k] = target[pair + k] + word & _64
+
+    def update(lanes: Sequence[int]):
+        for i in range(4):
+            v1[i] = v1[i] + mul0[i] + lanes[i] & _64
+            mul0[i] ^= (v1[i] & 0xFFFFFFFF) * (v0[i] >> 32)
+            v0[i] = v0[i] + mul1[i] & _64
+            mul1[i] ^= (v0[i] & 0xFFFFFFFF) * (v1[i] >> 32)
+        add_zipped(v1, v0)
+        add_zipped(v0, v1)
+
+    whole = len(data) // 32 * 32
+    for i in range(0, whole, 32):
+        update(struct.unpack_from("<4Q", data, i))
+    if rest := data[whole:]:
+        n = len(rest)
+        for i in range(4):
+            v0[i] = v0[i] + (n << 32 | n) & _64
+            low, high = ((x << n | x >> (32 - n)) & 0xFFFFFFFF for x in (v1[i] & 0xFFFFFFFF, v1[i] >> 32))
+            v1[i] = high << 32 | low
+        packet = bytearray(rest[: n & ~3]) + bytes(32 - (n & ~3))
+        if n & 16:
+            packet[28:] = rest[-4:]
+        elif n & 3:
+            last = rest[n & ~3 :]
+            packet[16:19] = bytes([last[0], last[len(last) >> 1], last[-1]])
+        update(struct.unpack("<4Q", packet))
+    for _ in range(4):
+        update([_halves_swapped(v0[i]) for i in (2, 3, 0, 1)])
+    return v0[0] + v1[0] + mul0[0] + mul1[0] & _64
+
+
+def _halves_swapped(x: int) -> int:
+    return (x << 32 | x >> 32) & _64
