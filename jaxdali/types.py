@@ -167,7 +167,7 @@ def numpy_dtype(x: Any) -> np.dtype:
         if isinstance(x, (type, str)) and x in python:
             return np.dtype(python[x])
         dtype = np.dtype(x) if x is not None and not isinstance(x, (int, float)) else None
-    except TypeError:
+    except (TypeError, UnicodeError):  # the latter for a name that is no text at all
         dtype = None
     if dtype is None or dtype not in _FROM_NUMPY:
         raise TypeError(f"expected a numeric type such as types.FLOAT or np.float32, got {x!r}")

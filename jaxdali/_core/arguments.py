@@ -170,7 +170,11 @@ class Values:
 
     def _static(self, name: str) -> np.ndarray:
         a = self._declared[name]
-        x = _repeated(self._arguments.get(name), self.samples, a.kinds[0].dtype or float)
+        given = self._arguments.get(name)
+        try:
+            x = _repeated(given, self.samples, a.kinds[0].dtype or float)
+        except OverflowError:
+            raise ArgumentError(f"argument {name} must fit into 64 bits, got {given!r}") from None
         return x if a.many else x[:, 0]
 
     def _input(self, name: str) -> Value:

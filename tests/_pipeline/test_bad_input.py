@@ -406,3 +406,23 @@ def test_headers_beyond_any_limit_say_their_figures(tmp_path, name, data, size):
 
     with pytest.raises(SampleError, match=rf"x\.{name}: .*the image is too large: .*{size}.*max_pixels is \d+"):
         pipeline().run()
+
+
+@pytest.mark.parametrize(
+    "window",
+    [
+        lambda x: fn.decoders.image_slice(x, start=1e30),
+        lambda x: fn.decoders.image_slice(x, start=[1e30, 0], shape=[2, 2], axes=[0, 1]),
+        lambda x: fn.slice(types.Constant(np.zeros((4, 4, 3), np.uint8)), start=[-1e30, 0], shape=[2, 2], axes=[0, 1]),
+    ],
+)
+def test_numbers_beyond_64_bits_name_their_argument(window):
+    pipe = pipeline_def(lambda: window(fn.external_source(source=lambda: [np.zeros(4, np.uint8)])))(batch_size=1, num_threads=1)
+    with pytest.raises(RuntimeError, match=r"argument start must fit into 64 bits, got .*10000000000000000"):
+        pipe.run()
+
+
+@pytest.mark.parametrize("name", ["é\ud800", "\ud800", ["float32", "\udcff"], "junk"])
+def test_names_that_are_no_text_are_no_types(name):
+    with pytest.raises(TypeError, match="expected a numeric type such as"):
+        pipeline_def(lambda: fn.random.coin_flip())(batch_size=1, num_threads=1, device_id=None, output_dtype=name)
