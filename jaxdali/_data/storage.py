@@ -19,6 +19,7 @@ import errno
 import functools
 import glob
 import inspect
+import io
 import os
 import queue
 import random
@@ -405,6 +406,54 @@ def _opens_others(protocol: str) -> bool:
         return False
     found = {name for kind in kinds if "__init__" in vars(kind) for name in inspect.signature(kind.__init__).parameters}
     return not {"fo", "target_protocol", "target_options"}.isdisjoint(found)
+
+
+class StoreFile(io.RawIOBase):
+    """A file of a store, for libraries that read by position.
+
+    Args:
+      size: of the file, in bytes.
+
+    Attributes:
+      fetched: bytes of it that need not be asked for, by their place.
+    """
+
+    def __init__(self, store: Store, path: str, size: int):
+        self._store, self._path, self._size, self._at = store, path, size, 0
+        self.fetched: dict[int, bytes] = {}
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        self._at = offset + {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._size}[whence]
+        return self._at
+
+    def tell(self) -> int:
+        return self._at
+
+    def size(self) -> int:
+        return self._size
+
+    def readinto(self, buffer: Any) -> int:
+        data = self.read(len(buffer))
+        buffer[: len(data)] = data
+        return len(data)
+
+    def read(self, size: int | None = -1) -> bytes:
+        left = max(self._size - self._at, 0)
+        size = left if size is None or size < 0 else min(size, left)
+        for begin, data in self.fetched.items():
+            if begin <= self._at and self._at + size <= begin + len(data):
+                found = data[self._at - begin : self._at - begin + size]
+                break
+        else:
+            found = self._store.read(self._path, self._at, size) if size > 0 else b""
+        self._at += len(found)
+        return found
 
 
 def _short(got: int, size: int, start: int) -> str:

@@ -242,7 +242,8 @@ def array_record(
       RuntimeError: at build, a file that can't be read or is none of ArrayRecord's. A record that can't be read fails when its batch runs.
 
     The checksums of a chunk are checked whenever it is decoded; those of a record that is read without a detour when it is read first.
-    Files written with ``transpose:true``, or compressed by Brotli or Snappy, are refused.
+    Files written with ``transpose:true`` are refused. Those compressed by zstd need ``jaxdali[array_record]``, by Brotli or Snappy
+    ``jaxdali[parquet]``.
 
     Example:
       >>> records = fn.readers.array_record(path="gs://bucket/train-*.array_record", shuffle="global")

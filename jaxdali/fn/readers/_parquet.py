@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import collections
-import io
 import os
 import threading
 from collections.abc import Mapping, Sequence
@@ -19,45 +18,10 @@ from ..._core.operator_function import operator_function
 from ..._data.files import Files, Paths, as_list
 from ..._data.listed import OnError, Reader, ReaderHints, Records
 from ..._data.named_in_data import check_name, normal
-from ..._data.storage import Range, Storage, Store, is_url, join, plain
+from ..._data.storage import Range, Storage, StoreFile, is_url, join, plain
 from ._columns import Column, column_of, import_pyarrow, joined, spec_of
 
 _KEPT_BYTES = 512 << 20  # of the decoded row groups that a list of files keeps
-
-
-class _Span(io.RawIOBase):
-    """A file in a store, for pyarrow: reads by position, from what was fetched where it was."""
-
-    def __init__(self, store: Store, path: str, size: int):
-        self._store, self._path, self._size, self._at = store, path, size, 0
-        self.fetched: dict[int, bytes] = {}  # by their place
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        self._at = offset + {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._size}[whence]
-        return self._at
-
-    def tell(self) -> int:
-        return self._at
-
-    def size(self) -> int:
-        return self._size
-
-    def read(self, size: int = -1) -> bytes:
-        size = self._size - self._at if size is None or size < 0 else min(size, self._size - self._at)
-        for begin, data in self.fetched.items():
-            if begin <= self._at and self._at + size <= begin + len(data):
-                found = data[self._at - begin : self._at - begin + size]
-                break
-        else:
-            found = self._store.read(self._path, self._at, size) if size > 0 else b""
-        self._at += len(found)
-        return found
 
 
 class _Table:
@@ -72,7 +36,7 @@ class _Table:
         self._stamp = self._stamped()
         self._file: Any = None
         if files.store.read(path, 0, min(4, size)) == b"PAR1":
-            self._span = _Span(files.store, path, size) if is_url(path) else None
+            self._span = StoreFile(files.store, path, size) if is_url(path) else None
             self._file = pa.parquet.ParquetFile(self._span or path, memory_map=self._span is None, page_checksum_verification=True)
             self.schema = self._file.schema_arrow
             self.rows = [self._file.metadata.row_group(g).num_rows for g in range(self._file.num_row_groups)]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import zipfile
 import zlib
 from collections.abc import Sequence
@@ -18,46 +17,17 @@ from ..._core.values import Spec
 from ..._data.files import Files, Paths, as_list, matcher
 from ..._data.listed import OnError, Reader, ReaderHints, Records
 from ..._data.ranges import Ranges
-from ..._data.storage import Storage, Store
+from ..._data.storage import Storage, Store, StoreFile
 
 _LOCAL_HEADER = 30  # bytes, without name and extra field
 _MOST_TRAILER = (1 << 16) + 22 + 20 + 56  # of an archive's end: comment, end records
 
 
-class _StoredFile(io.RawIOBase):
-    """A file of a store, for `zipfile`: the end of it is fetched at once, where the table of contents is."""
-
-    def __init__(self, store: Store, path: str, size: int):
-        self._store, self._path, self._size, self._at = store, path, size, 0
-        self._begin = max(size - _MOST_TRAILER, 0)
-        self._end = store.read(path, self._begin, size - self._begin)
-
-    def seekable(self) -> bool:
-        return True
-
-    def readable(self) -> bool:
-        return True
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        self._at = offset + {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._size}[whence]
-        return self._at
-
-    def tell(self) -> int:
-        return self._at
-
-    def readinto(self, buffer: Any) -> int:
-        data = self.read(len(buffer))
-        buffer[: len(data)] = data
-        return len(data)
-
-    def read(self, size: int = -1) -> bytes:
-        size = max(self._size - self._at, 0) if size < 0 else min(size, max(self._size - self._at, 0))
-        if self._at >= self._begin:
-            data = self._end[self._at - self._begin : self._at - self._begin + size]
-        else:
-            data = self._store.read(self._path, self._at, size)
-        self._at += len(data)
-        return data
+def _opened(store: Store, path: str, size: int) -> StoreFile:
+    """An archive, for `zipfile`: the end of it is fetched at once, where the table of contents is."""
+    file, begin = StoreFile(store, path, size), max(size - _MOST_TRAILER, 0)
+    file.fetched[begin] = store.read(path, begin, size - begin)
+    return file
 
 
 class _Members(Records):
@@ -75,7 +45,7 @@ class _Members(Records):
         for i in range(len(files)):
             path = files.path(i)
             try:
-                with zipfile.ZipFile(_StoredFile(files.store, path, files.sizes[i])) as archive:  # pyright: ignore[reportArgumentType]
+                with zipfile.ZipFile(_opened(files.store, path, files.sizes[i])) as archive:  # pyright: ignore[reportArgumentType]
                     members, end = archive.infolist(), archive.start_dir
             except (zipfile.BadZipFile, OSError, NotImplementedError, ValueError) as e:
                 raise RuntimeError(f"{path}: {e}") from e
