@@ -209,6 +209,35 @@ def test_pytorch_takes_tensors():
     assert x.tolist() == [1, 2.5, -3]
 
 
+def test_pytorch_gives_and_takes_it():
+    torch = pytest.importorskip("torch")
+    from jaxdali.plugin.pytorch import DALIGenericIterator as TorchIterator
+
+    given = torch.arange(24, dtype=torch.float32).reshape(4, 2, 3).to(torch.bfloat16)
+    for source in (lambda: given, lambda: list(given)):
+
+        @pipeline_def(batch_size=4, num_threads=1, device_id=None)
+        def define(source=source):
+            x = fn.external_source(source, batch=True)
+            return x, fn.crop_mirror_normalize(fn.reshape(x, layout="HW"), dtype=types.BFLOAT16, output_layout="HW", std=2.0, mean=0.0)
+
+        ((batch,),) = [next(TorchIterator(define(), ["x", "half"]))]
+        assert batch["x"].dtype == batch["half"].dtype == torch.bfloat16
+        assert torch.equal(batch["x"], given)
+        assert torch.equal(batch["half"], given / 2)
+
+
+def test_fractions_may_be_of_it():
+    """Where a float is a fraction and an integer is not."""
+
+    def define(x):
+        anchor, shape = (fn.cast(fn.constant(fdata=[a, a]), dtype=types.BFLOAT16) for a in (0.25, 0.5))
+        return fn.slice(x, anchor, shape, axes=(0, 1))
+
+    (out,) = run(define, [np.arange(64, dtype=np.uint8).reshape(8, 8)] * 2)
+    np.testing.assert_array_equal(out.as_array()[0], np.arange(64).reshape(8, 8)[2:6, 2:6])
+
+
 @pytest.mark.parametrize(
     ("define", "message"),
     [

@@ -18,6 +18,7 @@ from ..._core.errors import ArgumentError
 from ..._core.graph import DataNode
 from ..._core.values import Spec, Value
 from ..._cpu import Info, Status
+from ...types import is_float, is_number
 from ..random._draw import uniforms
 from .decode import DecodeImage, ImageHeaders
 
@@ -141,8 +142,8 @@ class SliceHeaders(_RegionHeaders):
 
     def infer(self, encoded: Spec, *arguments: Spec) -> tuple[Spec, ...]:
         if self.normalized is not None:
-            kinds = [a.dtype.kind for a in arguments[:2]]
-            if not (set(kinds) <= set("iu") or set(kinds) == {"f"}):
+            floats = {is_float(a.dtype) for a in arguments[:2]}
+            if len(floats) > 1 or not all(is_number(a.dtype) for a in arguments[:2]):
                 raise TypeError(
                     f"anchor and shape must both be integers or both be floats, got {arguments[0].dtype} and {arguments[1].dtype}"
                 )
@@ -183,7 +184,7 @@ class SliceHeaders(_RegionHeaders):
         for name, x in (("anchor", anchor), ("shape", shape)):
             if x.shape[1] != extent.shape[1]:
                 raise ArgumentError(f"{name} must have a number for each of the {extent.shape[1]} axes, got {x.shape[1]}")
-        if values[1].spec.dtype.kind != "f":
+        if not is_float(values[1].spec.dtype):
             return anchor, anchor + shape
         anchor, shape = _single(anchor), _single(shape)
         if all(self.normalized):

@@ -15,6 +15,7 @@ from ..._core.operator import Operator, Setup
 from ..._core.operator_function import DTypeImageTypeHints, Input, OneOrMore, PerSample, operator_function
 from ..._core.values import Spec, Value
 from ..._cpu import Status
+from ...types import is_float
 from .._families import DEFAULT_LAYOUTS, WindowOnHost, spec_of
 from .._windows import Bounded, Policy, axes_of, converted, rounded
 
@@ -76,7 +77,7 @@ class Slice(Bounded):
         extent = image.shapes[:, axes].astype(np.float64)
         if len(values) - len(self.args.inputs) == 3:
             anchor, shape = (v.dense(n, ctx.present).reshape(ctx.N, -1) for v, n in zip(values[1:3], ("anchor", "shape"), strict=True))
-            relative = [x.dtype.kind == "f" and flag for x, flag in ((anchor, self.normalized_anchor), (shape, self.normalized_shape))]
+            relative = [is_float(x.dtype) and flag for x, flag in ((anchor, self.normalized_anchor), (shape, self.normalized_shape))]
             begin = anchor.astype(np.float64) * (extent if relative[0] else 1)
             size = shape.astype(np.float64) * (extent if relative[1] else 1)
             end = begin + size

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import jax.dlpack
 import numpy as np
 
 from ..._core.context import HostContext
@@ -24,6 +25,8 @@ def as_array(x: Any, copy: bool) -> np.ndarray:
             x = x.as_cpu()
         if hasattr(x, "__jax_array__"):
             x = x.__jax_array__()
+        if str(getattr(x, "dtype", "")) == "torch.bfloat16":  # which NumPy has only by ml_dtypes, and PyTorch does not know that
+            x = np.asarray(jax.dlpack.from_dlpack(x.detach().cpu().contiguous()))
         if hasattr(x, "__array__") or hasattr(x, "__array_interface__"):
             a = np.array(x, copy=copy or None)
         elif hasattr(x, "__dlpack__"):

@@ -15,6 +15,7 @@ from ..._core.operator import HostOperator
 from ..._core.operator_function import Input, PerSample, SeededHints, operator_function
 from ..._core.values import Spec, Value
 from ..._cpu import Status
+from ...types import is_number
 from ..random._draw import uniforms
 
 
@@ -26,7 +27,7 @@ class RandomMaskPixel(HostOperator):
     seed: int
 
     def infer(self, mask: Spec, *arguments: Spec) -> tuple[Spec, ...]:
-        if mask.dtype.kind not in "biuf" or not mask.ndim:
+        if not (mask.dtype == np.bool_ or is_number(mask.dtype)) or not mask.ndim:
             raise ArgumentError(f"the input must be masks of numbers with at least one axis, got {mask.ndim}-D {mask.dtype}")
         return (Spec(np.dtype(np.int64), 1, (mask.ndim,)),)
 
