@@ -151,6 +151,25 @@ def make_nemo_asr(folder: pathlib.Path, n: int) -> dict[str, Any]:
     return {"manifest_filepaths": str(folder / "manifest.json")}
 
 
+class Items:
+    """A data set in Python, of which some files may be missing."""
+
+    def __init__(self, folder: str, n: int):
+        self.folder, self.n = folder, n
+
+    def __len__(self) -> int:
+        return self.n
+
+    def __getitem__(self, i: int) -> tuple[bytes, int]:
+        return pathlib.Path(self.folder, f"{i:03}.bin").read_bytes(), i
+
+
+def make_source(folder: pathlib.Path, n: int) -> dict[str, Any]:
+    for i in range(n):
+        (folder / f"{i:03}.bin").write_bytes(payload(i))
+    return {"dataset": Items(str(folder), n)}
+
+
 MAKERS = {
     "array_record": Maker(make_array_record),
     "caffe": Maker(make_caffe, urls=False),
@@ -161,6 +180,7 @@ MAKERS = {
     "nemo_asr": Maker(make_nemo_asr, urls=False),
     "numpy": Maker(make_numpy),
     "parquet": Maker(make_parquet),
+    "source": Maker(make_source, urls=False),
     "tfrecord": Maker(make_tfrecord),
     "tokens": Maker(make_tokens),
     "webdataset": Maker(make_webdataset),
@@ -202,6 +222,8 @@ def replaced(x: Any, old: str, new: str) -> Any:
         return {k: replaced(v, old, new) for k, v in x.items()}
     if isinstance(x, (list, tuple)):
         return [replaced(e, old, new) for e in x]
+    if isinstance(x, Items):
+        return Items(replaced(x.folder, old, new).removeprefix("file://"), x.n)
     return new + x.removeprefix(old) if isinstance(x, str) and x.startswith(old) else x
 
 

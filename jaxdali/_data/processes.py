@@ -1,0 +1,257 @@
+"""Processes that read items of a user's data set, for work that holds the interpreter's lock."""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import errno
+import mmap
+import multiprocessing
+import multiprocessing.connection
+import os
+import pickle
+import runpy
+import secrets
+import signal
+import tempfile
+import threading
+import weakref
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from . import source_worker
+
+_AHEAD = 3  # requests that a process has at once: the one it works at, and the next ones
+
+
+class Row:
+    """What was read of an item: `keys` and `arrays` as of `source_worker.leaves`, or an `error`."""
+
+    def __init__(self, keys: Any, arrays: Sequence[np.ndarray], error: str = ""):
+        self.keys, self.arrays, self.error = keys, arrays, error
+
+
+class Processes:
+    """A pool of processes, each with a copy of a data set. Which of them reads an item changes nothing.
+
+    They are started with the first request, by `spawn`: threads and JAX forbid `fork`. Arrays come through shared memory, in files that
+    this process unlinks when it has mapped them. For one thread at a time, but `close`.
+
+    Args:
+      dataset: is pickled once.
+      number: of processes.
+      what: the data set, in messages.
+    """
+
+    def __init__(self, dataset: Any, number: int, what: str):
+        self._dataset, self._number, self._what = dataset, number, what
+        self._workers: list[_Worker] = []
+        self._waiting: collections.deque[list[int]] = collections.deque()  # requests that no process has yet
+        self._asked: set[int] = set()  # items in `_waiting`, or that a process has
+        self._rows: dict[int, Row] = {}  # items that were read and not taken
+        self._closing = threading.Event()
+        self._finalizer: weakref.finalize | None = None
+
+    def ahead(self, items: Iterable[int], each: int):
+        """Asks for items that are taken soon, in this order, `each` at a time; lets go of what was read and is not among them."""
+        self._reopen()
+        wanted = dict.fromkeys(items)
+        self._waiting.clear()
+        self._asked = {i for w in self._workers for _, request in w.requests for i in request}
+        self._rows = {i: row for i, row in self._rows.items() if i in wanted}
+        new = [i for i in wanted if i not in self._asked and i not in self._rows]
+        self._waiting.extend(new[k : k + each] for k in range(0, len(new), each))
+        self._asked.update(new)
+        self._hand_out()
+
+    def take(self, items: Sequence[int]) -> list[Row]:
+        """What was read of items, in their order.
+
+        Raises:
+          RuntimeError: a process ended, or could not start.
+          OSError: the pool was closed meanwhile.
+        """
+        self._reopen()
+        missing = {i for i in items if i not in self._rows}
+        new = [i for i in missing if i not in self._asked]
+        if new:
+            each = max(1, -(-len(new) // (2 * self._number)))
+            self._waiting.extendleft(reversed([new[k : k + each] for k in range(0, len(new), each)]))
+            self._asked.update(new)
+        while missing := {i for i in missing if i not in self._rows}:
+            self._hand_out()
+            self._receive()
+        return [self._rows[i] for i in items]
+
+    def close(self):
+        """Ends the processes. The pool may be used again."""
+        self._closing.set()
+        if self._finalizer is not None:
+            self._finalizer()
+
+    def _reopen(self):
+        if self._closing.is_set():
+            self._forget()
+            self._closing.clear()
+
+    # --- requests -----------------------------------------------------------------------------------------------
+
+    def _hand_out(self):
+        self._check_open()
+        self._start()
+        while self._waiting:
+            worker = min(self._workers, key=lambda w: len(w.requests))
+            if len(worker.requests) >= _AHEAD:
+                return
+            try:
+                worker.request(self._waiting[0])
+            except OSError:
+                self._ended(worker)
+            self._waiting.popleft()
+
+    def _start(self):
+        if self._workers:
+            return
+        try:
+            data = pickle.dumps(self._dataset)
+        except Exception as e:
+            raise RuntimeError(
+                f"num_workers={self._number} needs {self._what} to be pickled for its processes, and it can't be: {type(e).__name__}: {e}"
+            ) from e
+        workers: list[_Worker] = []
+        self._finalizer = weakref.finalize(self, _end, workers)
+        try:
+            for _ in range(self._number):
+                workers.append(_Worker())
+            for worker in workers:
+                worker.begin(data)
+        except OSError:
+            dead = next((w for w in workers if not w.process.is_alive()), None)
+            if dead is None:
+                raise
+            self._workers = workers
+            self._ended(dead)
+        self._workers = workers
+
+    def _receive(self):
+        """Waits for an answer of any process, or its end."""
+        busy = [w for w in self._workers if w.requests or not w.ready]
+        connections = {w.connection: w for w in busy}
+        ends = {w.process.sentinel: w for w in self._workers}
+        for x in multiprocessing.connection.wait([*connections, *ends]):
+            self._check_open()
+            if isinstance(x, int):
+                self._ended(ends[x])
+            worker = connections[x]
+            try:
+                kind, rows = worker.connection.recv()
+            except (EOFError, OSError):
+                self._ended(worker)
+                raise AssertionError from None
+            if kind == "failed":
+                self._fail(f"{self._what} can't be loaded in a process of its own:\n{rows}")
+            elif kind == "ready":
+                worker.ready = True
+            else:
+                path, items = worker.requests.popleft()
+                self._asked.difference_update(items)
+                self._rows.update(zip(items, _rows(path, kind, rows), strict=True))
+
+    def _ended(self, worker: _Worker):
+        """Raises for a process that ended by itself."""
+        worker.process.join(5)
+        code = worker.process.exitcode
+        self._check_open()
+        if code is not None and code < 0:
+            name = signal.Signals(-code).name if -code in {*signal.Signals} else f"signal {-code}"
+            how = f"by {name}" + (": it may have needed more memory than there is" if name == "SIGKILL" else "")
+        else:
+            how = f"with exit code {code}"
+        if worker.ready:
+            items = worker.requests[0][1] if worker.requests else []
+            doing = (
+                f"while it read item {items[0]}" + (f" or one of the {len(items) - 1} after it" if len(items) > 1 else "") if items else ""
+            )
+        else:
+            doing = (
+                "before it was ready; its error is above. A script that is run directly must do its work under "
+                '`if __name__ == "__main__":`, as each process imports it'
+            )
+        self._fail(f"a process that reads {self._what} (num_workers={self._number}) ended {how} {doing}".rstrip())
+
+    def _fail(self, text: str):
+        self.close()
+        self._forget()
+        raise RuntimeError(text)
+
+    def _check_open(self):
+        if self._closing.is_set():
+            raise OSError(errno.ECANCELED, "the reader was closed")
+
+    def _forget(self):
+        self._workers = []
+        self._waiting.clear()
+        self._asked.clear()
+        self._rows.clear()
+
+
+class _Worker:
+    """One process; `requests` are those that it has not answered: (path for its arrays, items)."""
+
+    def __init__(self):
+        context = multiprocessing.get_context("spawn")
+        self.connection, theirs = context.Pipe()
+        self.requests: collections.deque[tuple[str, list[int]]] = collections.deque()
+        self.ready = False
+        # By its path, so that the process does not import this package, and JAX with it.
+        run = {"init_globals": {"connection": theirs}, "run_name": "jaxdali source worker"}
+        self.process = context.Process(
+            target=runpy.run_path, args=(source_worker.__file__,), kwargs=run, daemon=True, name="jaxdali-source-worker"
+        )
+        self.process.start()
+        theirs.close()  # so that its end is seen here
+
+    def begin(self, data: bytes):
+        self.connection.send_bytes(data)
+
+    def request(self, items: list[int]):
+        path = os.path.join(_folder(), f"jaxdali-{os.getpid()}-{secrets.token_hex(8)}")
+        self.requests.append((path, items))
+        self.connection.send((path, items))
+
+
+def _folder() -> str:
+    return "/dev/shm" if os.access("/dev/shm", os.W_OK) else tempfile.gettempdir()
+
+
+def _rows(path: str, kind: str, rows: Sequence[Any]) -> list[Row]:
+    """What a process answered."""
+    if kind == "rows":
+        return [Row(None, (), row) if isinstance(row, str) else Row(*row) for row in rows]
+    with open(path, "rb") as f:
+        os.unlink(path)
+        data = mmap.mmap(f.fileno(), 0, access=mmap.ACCESS_COPY)  # lives as long as arrays in it do
+    found = []
+    for row in rows:
+        if isinstance(row, str):
+            found.append(Row(None, (), row))
+        else:
+            keys, places = row
+            found.append(Row(keys, [np.frombuffer(data, d, int(np.prod(s)), at).reshape(s) for d, s, at in places]))
+    return found
+
+
+def _end(workers: list[_Worker]):
+    """Ends processes, and what they left in shared memory."""
+    for worker in workers:
+        worker.process.terminate()
+    for worker in workers:
+        worker.process.join(5)
+        if worker.process.exitcode is None:
+            worker.process.kill()
+            worker.process.join()
+        for path, _ in worker.requests:
+            with contextlib.suppress(OSError):
+                os.unlink(path)

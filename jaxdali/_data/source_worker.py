@@ -1,0 +1,116 @@
+"""The process that reads items of a user's data set, and the form in which they travel.
+
+This file imports nothing of the package: a process that runs it by its path (see `processes.py`) needs NumPy alone, not JAX.
+"""
+
+import os
+import pickle
+import signal
+import traceback
+
+import numpy as np
+
+SHARED = 1 << 14  # bytes from which arrays go through shared memory instead of the pipe
+ALIGNMENT = 64
+
+
+def leaves(item):
+    """An item as (keys, arrays): keys are those of a dictionary, the length of a tuple, or None for a single value.
+
+    Raises:
+      TypeError: a value is no array, number, text or bytes.
+    """
+    if isinstance(item, dict):
+        return tuple(item), [_array(x, f"key {k!r}") for k, x in item.items()]
+    if isinstance(item, tuple):
+        return len(item), [_array(x, f"value {k}") for k, x in enumerate(item)]
+    return None, [_array(item, "it")]
+
+
+def _array(x, what):
+    if isinstance(x, str):
+        x = x.encode()
+    if isinstance(x, (bytes, bytearray, memoryview)):
+        return np.frombuffer(x, np.uint8)
+    try:
+        array = np.asarray(x)
+    except ValueError as e:  # lists of different lengths
+        raise TypeError(f"{what} is no array: {e}") from None
+    if array.dtype.kind in "SU" and array.ndim == 0:
+        return _array(array.item(), what)
+    if array.dtype.kind not in "biufV" or array.dtype.names is not None:
+        raise TypeError(f"{what} must be an array, a number, a text or bytes, got {type(x).__name__} of dtype {array.dtype}")
+    if not array.dtype.isnative:
+        array = array.astype(array.dtype.newbyteorder("="))
+    return array
+
+
+def read(dataset, i):
+    """(keys, arrays) of an item; or the text of what it raised, with the traceback below the data set's method."""
+    try:
+        return leaves(dataset[i])
+    except Exception as e:
+        frames = traceback.extract_tb(e.__traceback__)
+        while frames and frames[0].filename == __file__:
+            del frames[0]
+        where = "".join(traceback.format_list(frames)).rstrip()
+        return f"{type(e).__name__}: {e}" + (f"\nTraceback (most recent call last):\n{where}" if where else "")
+
+
+def main(connection):
+    """Reads what is asked for until the connection ends: (path of a file, items) -> (what was read of each, whether it is in the file)."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which ends this process
+    written = None
+    try:
+        try:
+            dataset = pickle.loads(connection.recv_bytes())
+        except Exception:
+            connection.send(("failed", traceback.format_exc()))
+            return
+        connection.send(("ready", None))
+        while True:
+            path, items = connection.recv()
+            rows = [read(dataset, i) for i in items]
+            found = [a for row in rows if not isinstance(row, str) for a in row[1]]
+            if sum(a.nbytes for a in found) >= SHARED:
+                written = path
+                try:
+                    connection.send(("file", _written(path, rows)))
+                    continue
+                except OSError as e:
+                    if isinstance(e, (BrokenPipeError, ConnectionError)):
+                        raise
+                    _remove(path)  # the shared memory is full
+            connection.send(("rows", rows))
+    except (EOFError, BrokenPipeError, ConnectionError):  # the parent has ended, or wants no more
+        _remove(written)
+
+
+def _written(path, rows):
+    """Writes the arrays; returns the rows with (dtype, shape, place) for each."""
+    described, place = [], 0
+    with open(path, "xb") as f:
+        for row in rows:
+            if isinstance(row, str):
+                described.append(row)
+                continue
+            keys, arrays = row
+            places = []
+            for a in arrays:
+                place += f.write(b"\0" * (-place % ALIGNMENT))
+                places.append((a.dtype, a.shape, place))
+                place += f.write(np.ascontiguousarray(a).reshape(-1).view(np.uint8).data)
+            described.append((keys, places))
+    return described
+
+
+def _remove(path):
+    if path is not None:
+        try:
+            os.unlink(path)
+        except OSError:
+            pass
+
+
+if __name__ == "jaxdali source worker":
+    main(connection)  # noqa: F821  # pyright: ignore[reportUndefinedVariable]  given by the process that starts this one

@@ -1,0 +1,268 @@
+"""readers.source: the items of data sets in Python, read here or by processes."""
+
+import collections
+import gc
+import glob
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+from jaxdali import SampleError, fn, pipeline_def
+from jaxdali.plugin.base_iterator import LastBatchPolicy
+from jaxdali.plugin.jax import data_iterator
+
+PARTIAL = LastBatchPolicy.PARTIAL
+
+
+class Squares:
+    """Items of different sizes, small and large; some fail."""
+
+    def __init__(self, n=40, bad=(), wait=0.0, large=False):
+        self.n, self.bad, self.wait, self.large = n, bad, wait, large
+
+    def __len__(self):
+        return self.n
+
+    def __getitem__(self, i):
+        time.sleep(self.wait)
+        if i in self.bad:
+            return self._fail(i)
+        return {"image": np.full((1 + i % 3, 200 if self.large else 2, 3), i, np.uint8), "label": i * i, "text": f"number {i}"}
+
+    def _fail(self, i):
+        raise LookupError(f"nothing at {i}")
+
+
+class Ends:
+    def __len__(self):
+        return 8
+
+    def __getitem__(self, i):
+        if i == 5:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return np.int32(i)
+
+
+def pipeline(dataset, batch_size=4, **arguments):
+    @pipeline_def(batch_size=batch_size, num_threads=2, prefetch_queue_depth=1, seed=5)
+    def definition():
+        x = fn.readers.source(dataset, name="reader", **arguments)
+        return tuple(x.values()) if isinstance(x, dict) else x
+
+    return definition()
+
+
+def rows(batch):
+    return [tuple(np.asarray(x).tolist() for x in row) for row in zip(*batch)]
+
+
+def left_over():
+    return glob.glob(f"/dev/shm/jaxdali-{os.getpid()}-*")
+
+
+@pytest.mark.parametrize("large", [False, True])
+@pytest.mark.parametrize("order", [{}, {"shuffle": "global"}, {"random_shuffle": True}])
+def test_processes_change_nothing(order, large):
+    found = []
+    for workers in (0, 1, 3):
+        pipe = pipeline(Squares(large=large), num_workers=workers, **order)
+        found.append([rows(pipe.run()) for _ in range(12)])
+        pipe.close()
+    assert found[0] == found[1] == found[2]
+    counts = collections.Counter(label for batch in found[0][:10] for _, label, _ in batch)
+    assert counts == dict.fromkeys((i * i for i in range(40)), 1)
+    image, label, text = found[0][0][0]
+    i = int(label**0.5)
+    assert np.array_equal(image, np.full((1 + i % 3, 200 if large else 2, 3), i))
+    assert bytes(text) == b"number %d" % i
+    assert not left_over()
+
+
+def test_forms_of_items():
+    torch = pytest.importorskip("torch")
+    items = [(np.float16([i, 2]), True, 0.5, b"\x00x", "ä", [1, 2, i], torch.full((2,), i)) for i in range(4)]
+    pipe = pipeline(items)
+    batch = pipe.run()
+    expected = zip(
+        *[[a, b, c, np.frombuffer(d, np.uint8), np.frombuffer(e.encode(), np.uint8), f, g.numpy()] for a, b, c, d, e, f, g in items]
+    )
+    for got, column in zip(batch, expected):
+        for x, y in zip(got, column):
+            np.testing.assert_array_equal(np.asarray(x), y)
+            assert np.asarray(x).dtype == np.asarray(y).dtype
+    assert pipe.reader_meta("reader")["epoch_size"] == 4
+    pipe.close()
+    single = pipeline(list(range(8)))
+    assert np.asarray(single.run()[0].as_array()).tolist() == [0, 1, 2, 3]
+    single.close()
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_an_item_that_fails(workers):
+    pipe = pipeline(Squares(bad=(6,)), num_workers=workers)
+    pipe.run()
+    with pytest.raises(SampleError, match=r"(?s)readers\.source.*Squares\[6\]: LookupError: nothing at 6.*test_source\.py.*in _fail"):
+        pipe.run()
+    assert [label for _, label, _ in rows(pipe.run())] == [64, 81, 100, 121]
+    pipe.close()
+    pipe = pipeline(Squares(bad=(6,)), num_workers=workers, on_error="skip")
+    assert [label for _ in range(2) for _, label, _ in rows(pipe.run())] == [0, 1, 4, 9, 16, 25, 49]
+    assert [(b.file, b.count) for b in pipe.bad_samples()] == [("Squares[6]", 1)]
+    pipe.close()
+
+
+@pytest.mark.parametrize(
+    ("items", "text"),
+    [
+        ([{"a": 1}, {"b": 1}], r"list\[1\]: it has the keys \('b',\), the first item has the keys \('a',\)"),
+        ([(1, 2), (1,)], r"list\[1\]: it has 1 values, the first item has 2 values"),
+        ([{"a": 1}, {"a": 1.5}], r"list\[1\]: key 'a' is 0-D float64, that of the first item is 0-D int64"),
+        ([{"a": [1]}, {"a": [[1]]}], r"list\[1\]: key 'a' is 2-D int64"),
+        ([1, None], r"list\[1\]: TypeError: it must be an array, a number, a text or bytes, got NoneType"),
+    ],
+)
+def test_items_that_are_not_alike(items, text):
+    pipe = pipeline(items, batch_size=2)
+    with pytest.raises(SampleError, match=text):
+        pipe.run()
+    pipe.close()
+
+
+def test_wrong_arguments():
+    for dataset, arguments, text in (
+        (3, {}, "needs __len__ and __getitem__, which a int does not have"),
+        ([], {}, "is empty"),
+        ([1], {"layout": "HW"}, "describes 2 dimensions, the value has 0"),
+        ([np.zeros((2, 3))], {"shape": (2, 4)}, r"shape \(2, 4\) does not fit"),
+        ([(1, 2)], {"layout": "H"}, "the items have 2 values: layout must be a list of 2"),
+        ([{"a": 1}], {"layout": {"b": "H"}}, r"layout has the keys \['b'\]"),
+        ([1, 2], {"weights": [1.0]}, "weights is for a sequence of data sets"),
+        ([object()], {}, "item 0 .*can't be read: TypeError"),
+    ):
+        with pytest.raises((ValueError, TypeError, RuntimeError), match=rf"readers\.source.*{text}"):
+            pipeline(dataset, **arguments).run()
+    pipe = pipeline([lambda: 1, 2][1:] * 4, num_workers=1)
+    pipe.close()
+
+
+def test_shape_and_layout_reach_the_program():
+    pipe = pipeline([np.full((4, 6, 3), i, np.uint8) for i in range(4)], layout="HWC", shape=(None, None, 3))
+    (out,) = pipe.run()
+    assert (out.layout(), out.as_array().shape) == ("HWC", (4, 4, 6, 3))
+    pipe.close()
+
+
+def test_weights_mix_data_sets():
+    pipe = pipeline([list(range(6)), list(range(100, 112))], weights=(1, 1), batch_size=8)
+    found = [int(np.asarray(x)) for _ in range(3) for x in pipe.run()[0]]
+    assert sorted(x for x in found if x >= 100) == list(range(100, 112))
+    assert sum(x < 100 for x in found) == 12
+    pipe.close()
+
+
+def test_what_can_not_be_pickled():
+    data = Squares()
+    data.f = lambda: 1  # pyright: ignore[reportAttributeAccessIssue]
+    pipe = pipeline(data, num_workers=2)
+    with pytest.raises(RuntimeError, match=r"(?s)num_workers=2 needs the data set Squares to be pickled.*readers\.source"):
+        pipe.run()
+    pipe.close()
+
+
+def test_a_process_that_is_killed_is_named():
+    pipe = pipeline(Ends(), num_workers=2, batch_size=2)
+    begun = time.monotonic()
+    with pytest.raises(
+        RuntimeError, match=r"a process that reads the data set Ends \(num_workers=2\) ended by SIGKILL.*while it read item"
+    ):
+        _ = [pipe.run() for _ in range(4)]
+    assert time.monotonic() - begun < 30
+    pipe.close()
+    assert not left_over()
+
+
+def test_shards_resume_and_masks():
+    @data_iterator(output_map=["x"], reader_name="reader", last_batch_policy=PARTIAL, mask_name="mask")
+    def iterator(num_shards=1, shard_id=0):
+        return fn.readers.source(list(range(21)), num_workers=1, name="reader", shuffle="global", num_shards=num_shards, shard_id=shard_id)
+
+    def taken(it, n=100):
+        found = []
+        for _, batch in zip(range(n), it):
+            found += np.ravel(batch["x"])[np.ravel(batch["mask"])].tolist()
+        return found
+
+    with iterator(batch_size=4, seed=3) as it:
+        whole = taken(it)
+    assert sorted(whole) == list(range(21))
+    with iterator(batch_size=4, seed=3) as it:
+        first = taken(it, 2)
+        state = it.get_state()
+    with iterator(batch_size=4, seed=3) as it:
+        it.set_state(state)
+        assert first + taken(it) == whole
+
+
+SCRIPT = """
+import sys, time
+import numpy as np
+from jaxdali import fn, pipeline_def
+sys.path.insert(0, {folder!r})
+from items import Items
+
+if __name__ == "__main__":
+    @pipeline_def(batch_size=4, num_threads=1)
+    def definition():
+        return fn.readers.source(Items(), num_workers=2)
+
+    pipe = definition()
+    print(np.asarray(pipe.run()[0].as_array()).sum())
+"""
+ITEMS = """
+import sys
+import numpy as np
+
+class Items:
+    def __len__(self):
+        return 64
+    def __getitem__(self, i):
+        return np.full(50_000, "jax" in sys.modules)  # whether the process has imported JAX
+"""
+
+
+@pytest.mark.parametrize("as_file", [False, True])
+def test_processes_import_no_jax_and_end_with_the_script(tmp_path, as_file):
+    (tmp_path / "items.py").write_text(ITEMS)
+    script = SCRIPT.format(folder=str(tmp_path))
+    if as_file:  # whose imports, JAX's too, each process repeats
+        (tmp_path / "script.py").write_text(script)
+    command = [str(tmp_path / "script.py")] if as_file else ["-c", script]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(pathlib.Path(fn.__file__).parents[2]), str(tmp_path)])}
+    begun = time.monotonic()
+    done = subprocess.run([sys.executable, *command], capture_output=True, text=True, timeout=60, env=environment)
+    assert (done.returncode, done.stdout.strip(), done.stderr) == (0, "200000" if as_file else "0", "")
+    assert time.monotonic() - begun < 40
+    time.sleep(0.1)
+    running = [p for p in glob.glob("/proc/[0-9]*/cmdline") if str(tmp_path) in _text(p)]
+    assert running == []
+
+
+def _text(path):
+    try:
+        return pathlib.Path(path).read_bytes().decode("latin-1")
+    except OSError:
+        return ""
+
+
+def test_nothing_is_left_when_it_is_collected():
+    pipe = pipeline(Squares(large=True), num_workers=2)
+    pipe.run()
+    del pipe
+    gc.collect()
+    assert not left_over()
