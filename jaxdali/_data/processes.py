@@ -138,7 +138,7 @@ class Processes:
     def _receive(self):
         """Waits for an answer of any process, or its end."""
         busy = [w for w in self._workers if w.requests or not w.ready]
-        connections = {w.connection: w for w in busy}
+        connections: dict[Any, _Worker] = {w.connection: w for w in busy}
         ends = {w.process.sentinel: w for w in self._workers}
         for x in multiprocessing.connection.wait([*connections, *ends]):
             self._check_open()

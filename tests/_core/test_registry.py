@@ -73,7 +73,8 @@ def test_files_can_call_every_function():
 
 
 DECLARED = {n: f for n, f in FN.items() if "Deprecated name" not in (f.__doc__ or "")}
-UNTYPED = {"external_source.cuda_stream"}  # anything that stands for a stream in any framework
+# Anything that stands for a stream in any framework, for a data set, or goes by the keys of its items.
+UNTYPED = {"external_source.cuda_stream", "readers.source.dataset", "readers.source.layout", "readers.source.shape"}
 
 
 def example(a: Argument):
@@ -107,6 +108,7 @@ def needed(name: str) -> dict:
         "readers.coco": {"file_root": ".", "annotations_file": "."},
         "readers.file": {"file_root": "."},
         "readers.numpy": {"file_root": "."},
+        "readers.source": {"dataset": [0, 1]},
         "readers.tfrecord": {"features": {"label": tfrecord.FixedLenFeature([], tfrecord.int64, 0)}},
         "reinterpret": {"shape": [48]},
         "reshape": {"shape": [48]},

@@ -7,7 +7,7 @@ import inspect
 from collections.abc import Callable, Iterable, Sequence
 from typing import Annotated, Any, Literal, Unpack
 
-from ..._core.building import add
+from ..._core.building import add, warn
 from ..._core.declaration import INPUT, DType, Range
 from ..._core.errors import ArgumentError
 from ..._core.graph import DataNode
@@ -134,6 +134,11 @@ def external_source(
     if repeat_last and source is not None:
         raise ArgumentError(f"{NAME}: repeat_last is for data that are fed; it can't be used together with source")
     arguments = 0 if source is None else _how_called(source)
+    if arguments is None and hasattr(source, "__len__") and not (hasattr(source, "__iter__") or inspect.isgeneratorfunction(source)):
+        warn(
+            f"{NAME}: the source, a {type(source).__name__}, is a data set (it has __len__ and __getitem__), and is read from item 0 "
+            "until it raises IndexError: fn.readers.source(dataset) ends by its length, shuffles it, splits it into shards and resumes"
+        )
     if cycle is not None and arguments is not None:
         raise ArgumentError(f"{NAME}: cycle can only be used with an iterable source or a generator function")
     if modes[cycle] != "no" and inspect.isgenerator(source):

@@ -15,7 +15,7 @@ from ..._core.errors import ArgumentError
 from ..._core.graph import DataNode
 from ..._core.operator_function import operator_function
 from ..._core.values import Spec
-from ..._data.files import Files, Path, Paths, as_list, check_which, in_directories, matcher, names_in_list, read_lines, root_of
+from ..._data.files import Files, Path, as_list, check_which, in_directories, matcher, names_in_list, read_lines, root_of
 from ..._data.listed import OnError, Reader, ReaderHints, Records
 from ..._data.storage import Storage, Store
 
@@ -56,6 +56,47 @@ class LabelledFiles(Records):
         return packed, np.concatenate([records.labels[index] for records, index in parts])[:, None]
 
 
+class FileTuples(Records):
+    """Files that belong together (an image and its mask), each tuple with a label; all files of a batch are read by native threads.
+
+    Args:
+      files: those of the first tuple, then those of the second, ...; each: how many a tuple has.
+    """
+
+    def __init__(self, files: Files, each: int, labels: Any):
+        self.stored = self.files = files
+        self._each = each
+        self._labels = np.asarray(labels, np.int32)
+        self.specs = (Spec(np.dtype(np.uint8), 1, None),) * each + (Spec(np.dtype(np.int32), 1, (1,)),)
+        digest = files.digest.copy()
+        digest.update(self._labels.tobytes() + str(each).encode())
+        self.digest = digest.hexdigest()[:16]
+
+    def __len__(self) -> int:
+        return len(self._labels)
+
+    def name(self, i: int) -> str:
+        return self.files.name(i * self._each)
+
+    def full_name(self, i: int) -> str:
+        return self.files.path(i * self._each)
+
+    def ahead(self, index: np.ndarray, now: int) -> None:
+        self.files.ahead((index[:, None] * self._each + np.arange(self._each)).reshape(-1), now * self._each)
+
+    def read(self, i: int) -> tuple[np.ndarray, ...]:
+        found = [np.frombuffer(self.files.read(i * self._each + k), np.uint8) for k in range(self._each)]
+        return (*found, self._labels[i : i + 1])
+
+    @classmethod
+    def read_batch(cls, ctx: HostContext, parts: Sequence[tuple[FileTuples, np.ndarray]], threads: Any) -> tuple[Any, ...]:
+        if any(records.files.remote for records, _ in parts):
+            return super().read_batch(ctx, parts, threads)
+        each = parts[0][0]._each
+        columns = [Files.read_batch(ctx, [(records.files, index * each + k) for records, index in parts]) for k in range(each)]
+        return (*columns, np.concatenate([records._labels[index] for records, index in parts])[:, None])
+
+
 class ReadFile(Reader):
     """`readers.file`; the fields are its arguments."""
 
@@ -63,7 +104,7 @@ class ReadFile(Reader):
 
     file_root: Path | None
     file_list: Path | None
-    files: Paths | None
+    files: Path | tuple[Path, ...] | tuple[tuple[Path, ...], ...] | None
     labels: int | tuple[int, ...] | None
     file_filters: str | tuple[str, ...]
     dir_filters: str | tuple[str, ...] | None
@@ -82,11 +123,25 @@ class ReadFile(Reader):
             if filters == ():
                 raise ArgumentError(f"{name} is empty: nothing can match")
 
+        lengths = {len(x) if isinstance(x, tuple) else 0 for x in as_list(self.files) or ()}
+        if len(lengths) > 1 or lengths == {1}:
+            raise ArgumentError("files must be paths, or tuples of two and more paths that belong together, all of one length")
+
+    @property
+    def tuples(self) -> int:
+        """How many files belong together; 0: each stands alone."""
+        first = as_list(self.files)[0]
+        return len(first) if isinstance(first, tuple) else 0
+
     @property
     def num_outputs(self) -> int:
-        return 2
+        return 2 if not self.tuples else self.tuples + 1
 
-    def open(self) -> LabelledFiles:
+    def open(self) -> LabelledFiles | FileTuples:
+        if self.tuples:
+            names = [os.fsencode(f) for together in as_list(self.files) for f in together]
+            labels = range(len(as_list(self.files))) if self.labels is None else as_list(self.labels)
+            return FileTuples(Files(self.file_root or "", names, Store(self.storage)), self.tuples, labels)
         if self.files is not None:
             names = [os.fsencode(f) for f in as_list(self.files)]
             labels = range(len(names)) if self.labels is None else as_list(self.labels)
@@ -136,7 +191,7 @@ def file(
     *,
     file_root: Path | None = None,
     file_list: Path | None = None,
-    files: Paths | None = None,
+    files: Path | Sequence[Path] | Sequence[Sequence[Path]] | None = None,
     labels: int | Sequence[int] | None = None,
     file_filters: str | Sequence[str] = FILE_FILTERS,
     dir_filters: str | Sequence[str] | None = None,
@@ -167,7 +222,8 @@ def file(
         one, too), the files of each come in byte order; deeper levels are not entered. With `file_list` or `files`:
         where relative paths start.
       file_list: a text file with lines ``path label``; the paths are relative to `file_root` or else to its directory.
-      files: paths.
+      files: paths. Beyond DALI: tuples of paths that belong together, such as an image and its mask: ``[("a.jpg", "a.png"), ...]``. Each
+        file of a tuple is an output, and order, shards and errors are those of the tuples.
       labels: one integer per entry of `files`; without it they are numbered from 0.
       file_filters: glob patterns, one of which a file's name in a sub-directory must match.
       dir_filters: the same for the names of the sub-directories; only those that match are numbered.
@@ -191,8 +247,8 @@ def file(
       name: of the reader, for ``reader_name`` and error messages.
 
     Returns:
-      (contents ``uint8[bytes]``, label ``int32[1]``) of each file. Their source_info is the path relative to `file_root`, or as
-      given in `file_list` or `files`.
+      (contents ``uint8[bytes]``, label ``int32[1]``) of each file; of tuples the contents of each of their files, then the label.
+      Their source_info is the path (of a tuple the first) relative to `file_root`, or as given in `file_list` or `files`.
 
     Raises:
       ValueError, TypeError: arguments that contradict each other or are out of range.

@@ -79,9 +79,7 @@ class DataSet:
             by_key = dict(zip(keys, arrays))
             arrays = [by_key[k] for k in self.keys]
         elif keys != self.keys:
-            shown = {None: "one value"}
-            now, first = (shown.get(k, f"the keys {k}" if isinstance(k, tuple) else f"{k} values") for k in (keys, self.keys))
-            raise ValueError(f"it has {now}, the first item has {first}")
+            raise ValueError(f"it has {_form(keys)}, the first item has {_form(self.keys)}")
         for k, (a, spec) in enumerate(zip(arrays, self.specs)):
             if (a.dtype, a.ndim) != (spec.dtype, spec.ndim):
                 raise ValueError(
@@ -124,6 +122,13 @@ class Concatenated:
         self._parts, self._sizes = parts, sizes
 
     __getitem__ = DataSet.__getitem__
+
+
+def _form(keys: Any) -> str:
+    """What `source_worker.leaves` said of an item, in words."""
+    if keys is None:
+        return "one value"
+    return f"the keys {keys}" if isinstance(keys, tuple) else f"{keys} values"
 
 
 def _described(part: Any) -> str:
@@ -237,7 +242,7 @@ def source(
     dataset: Any,
     *,
     num_workers: Annotated[int, Range(0, 256)] = 0,
-    layout: Any = None,
+    layout: str | Sequence[str | None] | Mapping[str, str] | None = None,
     shape: Any = None,
     weights: float | Sequence[float] | None = None,
     random_shuffle: bool = False,

@@ -385,3 +385,15 @@ def test_several_outputs_that_are_fed_one_by_one():
 
 
 # --- what is known of the shape -------------------------------------------------------------------------------------
+
+
+def test_a_data_set_is_told_of_its_reader():
+    class Items:
+        def __len__(self):
+            return 2
+
+        def __getitem__(self, i):
+            return [np.zeros(2), np.ones(2)][i]
+
+    with pytest.warns(UserWarning, match=r"the source, a Items, is a data set .*fn\.readers\.source\(dataset\)"):
+        pipeline_def(lambda: fn.external_source(Items(), batch=False))(batch_size=2).build()

@@ -333,3 +333,39 @@ def test_unreadable_files_can_be_replaced_and_are_reported(tmp_path):
         (tmp_path / f"{i:03d}").unlink(missing_ok=True)
     with pytest.raises(SampleError, match=r"000: .*No such file.*no record that could replace it"):
         pipeline("replace").run()
+
+
+def test_files_that_belong_together(tmp_path):
+    """Image and mask stay together in every order, also where some can't be read, and over URLs."""
+    n = 11
+    for i in range(n):
+        (tmp_path / f"{i}.jpg").write_bytes(b"image %d" % i)
+        (tmp_path / f"{i}.png").write_bytes(b"mask %d" % i)
+    (tmp_path / "4.png").unlink()
+    pairs = [(f"{i}.jpg", f"{i}.png") for i in range(n)]
+
+    def rows(root=tmp_path, **kwargs):
+        @pipeline_def(batch_size=3, num_threads=2, seed=2)
+        def pipeline():
+            return fn.readers.file(file_root=str(root), files=pairs, **kwargs)
+
+        pipe, found = pipeline(), []
+        for _ in range(8):
+            found += [tuple(np.asarray(x).tobytes() for x in row) for row in zip(*pipe.run())]
+        pipe.close()
+        return found
+
+    for order in ({}, {"shuffle": "global"}, {"random_shuffle": True, "num_shards": 2, "shard_id": 1}):
+        found = rows(on_error="skip", **order)
+        assert all((a, b) == (b"image %d" % k, b"mask %d" % k) for a, b, c in found for k in np.frombuffer(c, np.int32))
+        assert b"image 4" not in [a for a, *_ in found]
+        assert len({a for a, *_ in found}) == n - 1
+    fsspec = pytest.importorskip("fsspec")
+    for name in os.listdir(tmp_path):
+        fsspec.filesystem("memory").pipe_file(f"/pairs/{name}", (tmp_path / name).read_bytes())
+    assert rows("memory://pairs", on_error="skip") == rows(on_error="skip")
+    with pytest.raises(SampleError, match=r"4\.png"):
+        rows()
+    for wrong in ([("a", "b"), "c"], [("a", "b"), ("c",)], [("a",)]):
+        with pytest.raises(ValueError, match="tuples of two and more paths that belong together, all of one length"):
+            fn.readers.file(files=wrong)
