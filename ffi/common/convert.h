@@ -58,6 +58,24 @@ JAXDALI_HD inline Out ConvertEvenTo(V v) {
   }
 }
 
+// A float as an element, as DALI has it of fill values: C's cast on x86. Integers: the fraction is cut, and what the
+// type can't hold wraps around; what the wider signed type that this goes through can't hold becomes that type's
+// minimum first.
+template <class Out>
+JAXDALI_HD inline Out CutTo(float v) {
+  if constexpr (!std::is_integral_v<Out> || std::is_same_v<Out, bool>) {
+    return ConvertTo<Out>(v);
+  } else if constexpr (std::is_same_v<Out, uint64_t>) {
+    constexpr float kHalf = 9223372036854775808.0f;  // 2^63
+    if (v >= kHalf) return v < 2 * kHalf ? static_cast<uint64_t>(v) : 0;
+    return static_cast<uint64_t>(CutTo<int64_t>(v));
+  } else {
+    using Wide = std::conditional_t<sizeof(Out) == 8 || std::is_same_v<Out, uint32_t>, int64_t, int32_t>;
+    constexpr float kLow = static_cast<float>(std::numeric_limits<Wide>::min());
+    return static_cast<Out>(v >= kLow && v < -kLow ? static_cast<Wide>(v) : std::numeric_limits<Wide>::min());
+  }
+}
+
 // f(T{}) with the C++ type of a DType.
 template <class F>
 JAXDALI_HD inline auto WithType(DType type, F f) {
@@ -108,6 +126,20 @@ JAXDALI_HD inline V LoadElement(DType type, const void* from, int64_t i) {
 template <class V>
 JAXDALI_HD inline void StoreElement(DType type, void* to, int64_t i, V v) {
   WithType(type, [&](auto t) { static_cast<decltype(t)*>(to)[i] = ConvertTo<decltype(t)>(v); });
+}
+// The same of a fill value.
+JAXDALI_HD inline void StoreFill(DType type, void* to, int64_t i, float v) {
+  WithType(type, [&](auto t) { static_cast<decltype(t)*>(to)[i] = CutTo<decltype(t)>(v); });
+}
+// A fill value of a type, among values that are converted to that later.
+template <class V>
+JAXDALI_HD inline V FillAs(DType type, float v) {
+  return WithType(type, [&](auto t) -> V {
+    if constexpr (std::is_integral_v<decltype(t)>)
+      return static_cast<V>(CutTo<decltype(t)>(v));
+    else
+      return static_cast<V>(v);
+  });
 }
 
 }  // namespace jaxdali

@@ -44,7 +44,7 @@ struct ComputedWindows : WindowBatch {
       if (d == a.channel) channel = a.Channel(q.rest);
     }
     if (!inside) {
-      StoreElement(a.out_type, a.out, i, a.Fill(channel));
+      StoreFill(a.out_type, a.out, i, a.Fill(channel));
     } else if (a.moves()) {
       Copy(a, from, i);
     } else {

@@ -130,7 +130,7 @@ void FillAround(const WindowArgs& a) {
   const int64_t element = SizeOf(a.out_type), inner = varies ? pattern / a.extent[a.channel] : 1;
   for (int64_t k = 0; k < (varies ? a.extent[a.channel] : 1); k++) {
     const float v = a.Fill(varies ? a.Channel(k) : 0);
-    for (int64_t i = 0; i < inner; i++) StoreRow(a.out_type, &v, 1, a.out, k * inner + i);
+    for (int64_t i = 0; i < inner; i++) StoreFill(a.out_type, a.out, k * inner + i, v);
   }
   for (int64_t done = pattern; done < total; done *= 2)
     std::memcpy(a.out + done * element, a.out, std::min(done, total - done) * element);
@@ -295,6 +295,7 @@ void Compute(const WindowArgs& a) {
     to += a.begin[d] * out_stride[d];
   }
   if (a.begin[row] >= a.end[row] || low >= high) return;
+  const V fill = a.fills == 1 ? FillAs<V>(a.out_type, a.fill[0]) : V{0};
   Odometer index(outer, extent);
   do {
     float one = 1, none = 0;
@@ -319,10 +320,13 @@ void Compute(const WindowArgs& a) {
         for (int64_t k = 0; k < n2; k++)
           if (k < low || k >= high)
             for (int64_t i = 0; i < n; i++)
-              values[i * n2 + k] = a.Fill(a.channel == last  ? a.Channel(k)
-                                          : a.channel == row ? a.Channel(w + i)
-                                          : a.channel >= 0   ? a.Channel(a.begin[a.channel] + index[a.channel])
-                                                             : 0);
+              values[i * n2 + k] =
+                  a.fills == 1
+                      ? fill
+                      : FillAs<V>(a.out_type, a.Fill(a.channel == last  ? a.Channel(k)
+                                                     : a.channel == row ? a.Channel(w + i)
+                                                     : a.channel >= 0 ? a.Channel(a.begin[a.channel] + index[a.channel])
+                                                                      : 0));
       if (values == buffer) StoreRow(a.out_type, values, n * n2, a.out, to + w * n2);
     }
   } while (index.Next([&](int d, int64_t by) {

@@ -116,13 +116,19 @@ class DTypeHints(Hints, total=False):
     output_dtype: DType | None
 
 
+class TypeHints(Hints, total=False):
+    """The same for those whose `dtype` had yet another name."""
+
+    type: DType | None
+
+
 class DTypeImageTypeHints(ImageTypeHints, DTypeHints, total=False):
     """For those of both kinds."""
 
 
 _ARGUMENTS = re.compile(r"^  (\w[\w, *]*):", re.MULTILINE)  # of a docstring
 _COMMON = {"device": 'device: "cpu", "gpu" or None: where the input is.', "name": "name: of the node."}
-_RENAMED = {"output_dtype": "dtype"}  # deprecated arguments, and what took their place
+_RENAMED = {"output_dtype": "dtype", "type": "dtype"}  # deprecated arguments, and what took their place
 _GIVEN_UP = {  # hints of which DALI warns, and why
     "seed": "the operator draws no random numbers",
     "image_type": "what the channels mean makes no difference",
@@ -262,11 +268,11 @@ class Declaration:
                 text = f"{self.name}: the argument {n} is deprecated and has no effect: {why}"
                 warn(text, DeprecationWarning)
         for old, new in _RENAMED.items():
-            if values.get(old) is not None:
+            if old in self.hints and values.get(old) is not None:
                 warn(f"{self.name}: the argument {old} is deprecated: it is {new} now", DeprecationWarning)
                 if new in named:
-                    raise ArgumentError(f"{self.name}: {old} is the deprecated name of {new}: give only one of them")
-                values[new] = values[old]
+                    raise ArgumentTypeError(f"{self.name}: {old} is the deprecated name of {new}: give only one of them")
+                values[new] = self.arguments[new].check(self.name, values[old])
         return tuple(inputs), values
 
     def _value(self, a: Argument, x: Any) -> Any:

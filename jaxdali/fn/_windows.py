@@ -57,14 +57,73 @@ class Bounded(Window):
         return part
 
 
+class ByAxis:
+    """Numbers that arguments or inputs have for some axes of each sample: those of `axes` or `axis_names`.
+
+    Attributes:
+      meant: ``bool[N, ndim]``, the axes that they are for.
+    """
+
+    def __init__(self, ctx: HostContext | None, shapes: np.ndarray, a: Values, axes: Sequence[int] | None):
+        """`axes`: those of all samples; None: each sample has its own in the argument `axes`, of which none means all.
+
+        `ctx` None: nothing comes per sample.
+        """
+        self._ctx, self._a = ctx, a
+        self.meant = np.zeros(shapes.shape, bool)
+        self._axes, self._each = axes, []
+        if axes is not None:
+            self.meant[:, axes] = True
+            return
+        assert ctx is not None
+        for i, given in enumerate(a.ragged("axes")):
+            try:
+                self._each.append(axes_of("", shapes.shape[1], None, given.astype(np.int64).tolist() or None))
+            except ArgumentError as e:
+                ctx.fail(i, Status.ARGUMENT, str(e))
+                self._each.append([])
+            self.meant[i, self._each[i]] = True
+
+    def argument(self, name: str) -> np.ndarray | None:
+        """An argument, one number per axis or one for all, as ``f64[N, ndim]``, NaN for the other axes; None: it is not given."""
+        if name not in self._a:
+            return None
+        if self._axes is None:
+            return self._spread(name, self._a.ragged(name))
+        numbers = self._a.vector(name, len(self._axes), one_for_all=True)
+        assert numbers is not None
+        return self._spread(name, numbers)
+
+    def input(self, name: str, value: Value) -> np.ndarray:
+        """The same of a host value with one number per axis."""
+        assert self._ctx is not None
+        if self._axes is not None:
+            return self._spread(name, value.dense(name, self._ctx.present).reshape(len(value), -1))
+        return self._spread(name, [value.sample(i).reshape(-1) for i in value.indices(self._ctx.present)])
+
+    def _spread(self, name: str, numbers: np.ndarray | Sequence[np.ndarray]) -> np.ndarray:
+        out = np.full(self.meant.shape, np.nan)
+        if isinstance(numbers, np.ndarray):
+            assert self._axes is not None
+            if numbers.shape[1] not in (1, len(self._axes)):
+                raise ArgumentError(f"{name} must have {len(self._axes)} numbers per sample, one per axis, got {numbers.shape[1]}")
+            out[:, self._axes] = numbers
+            return out
+        for i, (axes, x) in enumerate(zip(self._each, numbers, strict=True)):
+            if len(x) in (1, len(axes)):
+                out[i, axes] = x
+            elif self._ctx is not None and self._ctx.present[i]:
+                self._ctx.fail(i, Status.ARGUMENT, f"{name} must have a number for each of the axes {axes}, got {x.tolist()}")
+        return out
+
+
 class CropWindow(Bounded):
     """The window of the arguments `crop`, `crop_h`, `crop_w`, `crop_d`, `crop_pos_x`, `crop_pos_y`, `crop_pos_z` and `rounding`."""
 
     rounding: Literal["round", "truncate"]
 
-    def crop_axes(self, image: Spec) -> list[int]:
-        """The spatial axes, in the layout's order."""
-        return [d for d, letter in enumerate(self.layout(image)) if letter in SPATIAL]
+    def layout(self, image: Spec) -> str:
+        return "DHWC" if image.ndim == 4 and not image.layout else super().layout(image)  # as in DALI, but for other operators FHWC
 
     def crop_extents(self, image: Spec) -> list[int | None]:
         """The extents of the window that are known when the pipeline is built."""
@@ -76,7 +135,7 @@ class CropWindow(Bounded):
                 extents[d] = int(n[0])
         if not fixed or self.out_of_bounds_policy == "trim_to_shape":
             if not fixed or any(n in self.args for n in sizes):
-                for d in self.crop_axes(image):
+                for d in crop_axes(self.layout(image)).values():
                     extents[d] = None
         return extents
 
@@ -90,25 +149,32 @@ class CropWindow(Bounded):
         return self.bounded(ctx, image.shapes, start, extent)
 
 
+def crop_axes(layout: str) -> dict[str, int]:
+    """The axes that arguments of a window call D, H and W, in the layout's order: of sequences D is the frames, of images there is none."""
+    letters = {"F": "D", "H": "H", "W": "W"} if "D" not in layout else dict(zip(SPATIAL, SPATIAL))
+    return {letters[letter]: d for d, letter in enumerate(layout) if letter in letters}
+
+
 def crop_sizes(layout: str, a: Values) -> dict[int, np.ndarray]:
-    """The axes of which `crop` or `crop_h`, `crop_w` and `crop_d` give the extents, with these: ``i64[N]``, 0: all."""
-    axes = [d for d, letter in enumerate(layout) if letter in SPATIAL]
+    """The axes of which `crop` or `crop_h`, `crop_w` and `crop_d` give the extents, with these: ``i64[N]``, 0: all.
+
+    As in DALI, a number for an axis D that the layout has not is ignored, and of sequences it is for the frames.
+    """
+    axes = crop_axes(layout)
     named = {letter: a.get(f"crop_{letter.lower()}") for letter in SPATIAL}
     named = {letter: x for letter, x in named.items() if x is not None and np.any(x > 0)}
     if "crop" in a:
         if named:
             raise ArgumentError(f"give either crop or {', '.join(f'crop_{x.lower()}' for x in named)}, not both")
         size = a.crop.reshape(len(a.crop), -1)
-        if size.shape[1] not in (2, len(axes)):
-            raise ArgumentError(f"argument crop must be {len(axes)} numbers for layout {layout}, got {size.shape[1]}")
-        found = dict(zip(axes[-size.shape[1] :], size.T, strict=True))
+        if size.shape[1] not in (2, 3):
+            raise ArgumentError(f"argument crop must be 2 or 3 numbers, got {size.shape[1]}")
+        sizes = dict(zip("DHW"[-size.shape[1] :], size.T, strict=True))
     else:
         if named and not {"H", "W"} <= set(named):
             raise ArgumentError("crop_h and crop_w must be given together")
-        if "D" in named and "D" not in layout:
-            raise ArgumentError(f"crop_d needs a layout with the axis D, got {layout!r}")
-        found = {layout.index(letter): x for letter, x in named.items()}
-    return {d: x.astype(np.int64) for d, x in found.items()}  # as DALI, which cuts fractions
+        sizes = named
+    return {axes[letter]: x.astype(np.int64) for letter, x in sizes.items() if letter in axes}  # as DALI, which cuts fractions
 
 
 def crop_start(letter: str, free: np.ndarray, a: Values, rounding: str) -> np.ndarray:
@@ -117,7 +183,7 @@ def crop_start(letter: str, free: np.ndarray, a: Values, rounding: str) -> np.nd
     return rounded(place) if rounding == "round" else place.astype(np.int64)
 
 
-_POSITION = {"W": "x", "H": "y", "D": "z"}
+_POSITION = {"W": "x", "H": "y", "D": "z", "F": "z"}
 
 
 def axes_of(layout: str, ndim: int, axis_names: str | None, axes: Sequence[int] | None) -> list[int]:

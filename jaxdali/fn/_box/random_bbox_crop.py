@@ -106,8 +106,8 @@ class RandomBBoxCrop(HostOperator):
             if not wrong:
                 low = b[:, starts]
                 high = low + b[:, ends] if extents else b[:, ends]
-                if not ((low >= 0) & (low <= high) & (high <= 1 + (1e-6 if extents else 0))).all():
-                    wrong = f"boxes must lie in 0 ... 1, their ends behind their starts, got {b.tolist()}"
+                if not ((low >= 0) & (high <= 1 + (1e-6 if extents else 0))).all():  # ends may come before starts, as in DALI
+                    wrong = f"boxes must lie in 0 ... 1, got {b.tolist()}"
             if wrong:
                 ctx.fail(i, Status.INPUT, wrong)
                 continue
@@ -173,7 +173,7 @@ class RandomBBoxCrop(HostOperator):
         score = np.inf if suits[k] else worst[k] if valid[k] else -1.0
         if score > sample.best:
             sample.best, sample.start, sample.size, sample.kept = score, start[k], size[k], kept[k] | whole[k]
-            sample.anchor = place[k] if fixed else start[k]
+            sample.anchor, sample.whole = place[k] if fixed else start[k], bool(whole[k])
         return bool(suits[k])
 
     def _proportioned(self, size: np.ndarray, shape: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
@@ -228,7 +228,8 @@ class RandomBBoxCrop(HostOperator):
                 rows = np.flatnonzero(sample.kept).astype(np.int32)
                 anchor[i], size[i] = sample.anchor, sample.size if sample.crop_shape is None else sample.crop_shape
                 low, high = ((x[rows] - sample.start) / sample.size for x in (sample.low, sample.high))
-                low, high = np.clip(low, 0, 1), np.clip(high, 0, 1)
+                if not sample.whole:
+                    low, high = np.clip(low, 0, 1), np.clip(high, 0, 1)
                 out = np.zeros((len(rows), 2 * ndim), np.float32)
                 out[:, columns[0]], out[:, columns[1]] = low, high - low if columns[2] else high
             mapped.append(out)
@@ -249,7 +250,7 @@ class _Sample:
       low, high: starts and ends of the boxes, ``[n, ndim]``, x first.
       crop_shape, input_shape: as given, x first.
       start, size: of the window, relative to the image; anchor: its start as the result has it.
-      kept: the boxes that are kept.
+      kept: the boxes that are kept; whole: nothing is cropped.
       best: how well it suits.
     """
 
@@ -258,6 +259,7 @@ class _Sample:
     crop_shape: np.ndarray | None
     input_shape: np.ndarray | None
     best: float = -1.0
+    whole: bool = False
 
     def __post_init__(self):
         self.start = self.anchor = np.zeros(self.low.shape[1])

@@ -41,11 +41,10 @@ class RoiRandomCrop(HostOperator):
 
     def _axes(self, inputs: tuple[Spec, ...]) -> int:
         widths = {n: self.args.width(n, inputs) for n in ("crop_shape", "roi_start", "roi_end", "roi_shape", "in_shape") if n in self.args}
-        if self.of_data:
-            widths["the input"] = inputs[0].ndim
         axes = max([w for w in widths.values() if w is not None] + [1])
-        if any(w not in (1, axes, None) for w in widths.values()) or widths.get("the input", axes) != axes:
-            raise ArgumentError(f"crop_shape, the region and the input must have one number of axes, got {widths}")
+        have = inputs[0].ndim if self.of_data else axes
+        if any(w not in (1, axes, None) for w in widths.values()) or have < axes:
+            raise ArgumentError(f"crop_shape and the region must have one number of axes, at most the {have} of the input; got {widths}")
         return axes
 
     def infer(self, *inputs: Spec) -> tuple[Spec, ...]:
@@ -63,7 +62,7 @@ class RoiRandomCrop(HostOperator):
         last = vector("roi_end") if "roi_end" in a else first + vector("roi_shape")
         # From where the window still ends with the region to where it begins with it; or, if it is smaller, inside.
         low, high = np.minimum(first, last - crop), np.maximum(first, last - crop)
-        whole = inputs[0].shapes if self.of_data else vector("in_shape") if "in_shape" in a else None
+        whole = inputs[0].shapes[:, :axes] if self.of_data else vector("in_shape") if "in_shape" in a else None
         if whole is not None:
             wrong = (crop > whole) | (first < 0) | (last > whole)
             for i in np.flatnonzero(wrong.any(axis=1) & ctx.present):
@@ -95,7 +94,8 @@ def roi_random_crop(
     equally likely. Differs from DALI: a seed gives other numbers.
 
     Args:
-      input: data inside of which the window is to lie, of which only the shapes are looked at. May be left out.
+      input: data inside of which the window is to lie, of which only the shapes are looked at: of their first axes, where the others are
+        for fewer. May be left out.
       crop_shape: extents of the window, in elements; one number, or one per axis. May be per sample, as the others.
       roi_start: first indices of the region.
       roi_end, roi_shape: the one or the other: the indices after its last, or its extents.

@@ -13,7 +13,7 @@ from ..._core.context import HostContext, LowerContext
 from ..._core.operator import NativeOperator, Setup
 from ..._core.values import Spec, Value
 from ..._cpu import Status
-from .layouts import image_layout
+from .layouts import DEFAULT_LAYOUTS, image_layout
 
 
 class ColorMatrix(NativeOperator):
@@ -34,7 +34,7 @@ class ColorMatrix(NativeOperator):
                 f"the input must be of an integer or float type of at most 32 bits, and the output; got {image.dtype} to {dtype}"
             )
         if self.colors == 1:
-            return (dataclasses.replace(image, dtype=dtype),)
+            return (dataclasses.replace(image, dtype=dtype, layout=image.layout or DEFAULT_LAYOUTS.get(image.ndim, "")),)
         return self.pixels(image, dtype)
 
     def pixels(self, image: Spec, dtype: np.dtype) -> tuple[Spec, ...]:

@@ -26,14 +26,17 @@ class Separable(NativeOperator):
         raise NotImplementedError(self.name)
 
     def axes(self, image: Spec) -> tuple[int, int]:
-        """The first spatial axis, and how many there are."""
-        layout = image.layout or SPATIAL[-image.ndim :]  # without a layout all axes are spatial, as in DALI
-        spatial = [d for d, letter in enumerate(layout) if letter in SPATIAL]
-        if not 0 < image.ndim == len(layout) or not spatial or spatial != list(range(spatial[0], spatial[0] + len(spatial))):
+        """The first spatial axis, and how many there are: as in DALI all but leading F and C, and a C at the end."""
+        layout = image.layout or SPATIAL[-image.ndim :]  # without a layout all axes are spatial
+        inner = layout.lstrip("FC")
+        before, spatial = layout[: len(layout) - len(inner)], inner.removesuffix("C")
+        known = len(set(before)) == len(before) and not set(spatial) & set("FC")
+        if not 0 < image.ndim == len(layout) or not known or not 0 < len(spatial) <= 3:
             raise ValueError(
-                f"the input must have spatial axes, D, H or W, that are neighbours; got {image.ndim}-D data of layout {layout!r}"
+                "the input must have one to three spatial axes that are neighbours, with at most one axis F and one axis C before them, "
+                f"or C last; got {image.ndim}-D data of layout {layout!r}"
             )
-        return spatial[0], len(spatial)
+        return len(before), len(spatial)
 
     def infer(self, image: Spec, *arguments: Spec) -> tuple[Spec, ...]:
         self.axes(image)

@@ -14,7 +14,7 @@ from ..._core.arguments import Values
 from ..._core.context import BuildContext, HostContext, LowerContext
 from ..._core.operator import HostOperator, Operator, Setup, StageOperator
 from ..._core.values import Spec, Value
-from .._tensor.cast import convert
+from .._tensor.cast import convert, cut
 from .layouts import image_layout
 
 
@@ -24,7 +24,7 @@ class Part:
 
     Attributes:
       start, step, extent: ``i64[N, ndim]`` by axis of the input: first index, to the next, how many.
-      fill: ``[N, channels]``, of indices outside the input; None: these are an error of their sample.
+      fill: ``[N, channels]``, of indices outside the input, converted as by `cut`; None: these are an error of their sample.
       scale, offset: ``[N, channels]``; elements are ``scale * x + offset``.
     """
 
@@ -75,8 +75,6 @@ class Window(StageOperator):
 
     def setup_of(self, ctx: HostContext, image: Value, part: Part) -> Setup:
         """What `setup` returns."""
-        if part.fill is not None and ctx.spec.dtype.kind in "iu":
-            part.fill = np.trunc(part.fill)  # as DALI, which rounds elements but not these
         params = {n: getattr(part, n).astype(np.int32) for n in ("start", "step", "extent")}
         params |= {n: x.astype(np.float32) for n in ("fill", "scale", "offset") if (x := getattr(part, n)) is not None}
         return Setup((None if ctx.spec.shape is not None else self.shapes(image.spec, ctx.spec, part),), params)
@@ -110,7 +108,7 @@ class Window(StageOperator):
             return given[np.clip(at[channel], 0, len(given) - 1)].reshape(-1, *(1,) * (x.ndim - 1 - channel))
 
         taken = x[np.ix_(*(i[k] for i, k in zip(at, inside)))]
-        fill = convert(np, np.asarray(numbers("fill") if "fill" in params else 0, np.float32), out.dtype)
+        fill = cut(np.asarray(numbers("fill") if "fill" in params else 0, np.float32), out.dtype)
         result = np.empty([len(i) for i in at], out.dtype)
         result[...] = fill
         result[np.ix_(*inside)] = convert(np, taken, out.dtype)

@@ -79,7 +79,7 @@ def brightness_contrast(
       dtype: element type of the result: values are rounded and saturate. Default: the input's.
 
     Returns:
-      The input's shape and layout.
+      The input's shape and layout; without one images, sequences and volumes get theirs by rank: HWC, FHWC, FDHWC.
 
     Example:
       >>> fn.brightness_contrast(images, brightness=fn.random.uniform(range=(0.8, 1.2)), contrast=1.1)
@@ -108,7 +108,7 @@ def brightness(
       dtype: element type of the result: values are rounded and saturate. Default: the input's.
 
     Returns:
-      The input's shape and layout.
+      The input's shape and layout; without one images, sequences and volumes get theirs by rank: HWC, FHWC, FDHWC.
     """
     ...
 
@@ -134,6 +134,6 @@ def contrast(
       dtype: element type of the result: values are rounded and saturate. Default: the input's.
 
     Returns:
-      The input's shape and layout.
+      The input's shape and layout; without one images, sequences and volumes get theirs by rank: HWC, FHWC, FDHWC.
     """
     ...

@@ -81,6 +81,7 @@ def color_twist(
       hue: angle that the hue is turned by, in degrees. May be per sample or frame.
       saturation: factor of the saturation. May be per sample or frame.
       dtype: element type of the result: values are rounded and saturate. Default: the input's.
+      image_type: accepted as in DALI, and as there without effect: the channels are RGB.
 
     Returns:
       The input's shape and layout.
@@ -139,6 +140,7 @@ def hue(
       input: RGB images, HWC, FHWC, DHWC or FDHWC, of at most 32 bits an element.
       hue: angle that the hue is turned by, in degrees. May be per sample or frame.
       dtype: element type of the result: values are rounded and saturate. Default: the input's.
+      image_type: accepted as in DALI, and as there without effect: the channels are RGB.
 
     Returns:
       The input's shape and layout.
@@ -166,6 +168,7 @@ def saturation(
       input: RGB images, HWC, FHWC, DHWC or FDHWC, of at most 32 bits an element.
       saturation: factor of the saturation. May be per sample or frame.
       dtype: element type of the result: values are rounded and saturate. Default: the input's.
+      image_type: accepted as in DALI, and as there without effect: the channels are RGB.
 
     Returns:
       The input's shape and layout.

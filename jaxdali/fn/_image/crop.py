@@ -51,15 +51,15 @@ def crop(
 ) -> DataNode:
     """Cuts a window out of images, sequences or volumes.
 
-    Differs from DALI: a fill value outside of the element type's range saturates, DALI's wraps around in some types.
-
     Args:
-      input: any layout with the axes H and W, e.g. HWC, CHW, FHWC, DHWC; without one by rank HWC, FHWC, FDHWC. Any type.
+      input: any layout with the axes H and W, e.g. HWC, CHW, FHWC, DHWC; without one by rank HWC, DHWC, FDHWC. Any type.
       crop: extents of the window in pixels, (H, W) or (D, H, W); fractions are cut. Default: the whole image. May be per sample.
-      crop_d, crop_h, crop_w: the same, one by one; `crop_h` and `crop_w` go together. May be per sample.
+      crop_d, crop_h, crop_w: the same, one by one; `crop_h` and `crop_w` go together. D is the frames of sequences, and ignored of images.
+        May be per sample.
       crop_pos_x, crop_pos_y, crop_pos_z: where the window is, from 0 (left, top, front) to 1. May be per sample.
       dtype: element type of the result: values are rounded and saturate. Default: the input's.
-      fill_values: of what is outside, with the policy "pad": one number, or one per channel; of integers the fraction is cut.
+      fill_values: of what is outside, with the policy "pad": one number, or one per channel; of integers the fraction is cut, and what
+        the type can't hold wraps around, as in DALI.
       out_of_bounds_policy: what becomes of a window that reaches outside: "error": the sample fails; "pad": with `fill_values`;
         "trim_to_shape": it is cut to the image.
       rounding: how the window's place becomes a whole number: "round" (halves away from 0) or "truncate".

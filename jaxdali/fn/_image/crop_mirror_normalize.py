@@ -103,15 +103,15 @@ def crop_mirror_normalize(
 ) -> DataNode:
     """Cuts a window out, mirrors it, normalises the channels: ``scale * (x - mean) / std + shift``; and permutes the axes.
 
-    Differs from DALI: a fill value outside of the element type's range saturates, DALI's wraps around in some types.
-
     Args:
-      input: HWC, CHW, FHWC, FCHW, DHWC or another layout with the axes H and W; without one by rank HWC, FHWC, FDHWC.
+      input: HWC, CHW, FHWC, FCHW, DHWC or another layout with the axes H and W; without one by rank HWC, DHWC, FDHWC.
       crop: extents of the window in pixels, (H, W) or (D, H, W); fractions are cut. Default: the whole image. May be per sample.
-      crop_d, crop_h, crop_w: the same, one by one; `crop_h` and `crop_w` go together. May be per sample.
+      crop_d, crop_h, crop_w: the same, one by one; `crop_h` and `crop_w` go together. D is the frames of sequences, and ignored of images.
+        May be per sample.
       crop_pos_x, crop_pos_y, crop_pos_z: where the window is, from 0 (left, top, front) to 1. May be per sample.
       dtype: FLOAT, FLOAT16, BFLOAT16 (not in DALI), UINT8 or INT8; integers are rounded and saturate.
-      fill_values: of what is outside, with the policy "pad": one number, or one per channel; of integers the fraction is cut.
+      fill_values: of what is outside, with the policy "pad": one number, or one per channel; of integers the fraction is cut, and what
+        the type can't hold wraps around, as in DALI.
       out_of_bounds_policy: what becomes of a window that reaches outside: "error": the sample fails; "pad": with `fill_values`;
         "trim_to_shape": it is cut to the image.
         They are not normalised.

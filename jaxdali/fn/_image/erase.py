@@ -19,7 +19,7 @@ from ..._cpu import Status
 from ...types import is_number
 from .._elementwise import samples_of_blocks
 from .._families import DEFAULT_LAYOUTS
-from .._tensor.cast import convert
+from .._tensor.cast import cut
 from .._tensor.copy import fit, shapes_of
 from .._windows import axes_of
 
@@ -84,14 +84,14 @@ class Erase(HostOperator, ProgramOperator):
 
     def _fill(self, ctx: HostContext, x: Value, a: Values) -> np.ndarray:
         """What each sample is filled with, ``[N, numbers]``, one or one per channel, in the input's type."""
-        fill = np.trunc(a.fill_value) if x.spec.dtype.kind in "iu" else a.fill_value
+        fill = a.fill_value
         channels = self._layout(x.spec).find("C")
         if fill.shape[1] > 1:
             if channels < 0:
                 raise ArgumentError(f"fill_value of several numbers needs a layout with the axis C, got {x.spec.layout!r}")
             for i in np.flatnonzero((x.shapes[:, channels] != fill.shape[1]) & ctx.present):
                 ctx.fail(int(i), Status.ARGUMENT, f"fill_value must be 1 number or {x.shapes[i, channels]}, got {fill.shape[1]}")
-        return convert(np, fill, x.spec.dtype)
+        return cut(fill, x.spec.dtype)
 
     def run(self, ctx: HostContext, *values: Value) -> tuple[Any, ...]:
         x, a = values[0], self.arguments(ctx, values)
@@ -171,7 +171,7 @@ def erase(
     """Fills regions of tensors with a value.
 
     A region has along each axis the indices from ``floor(anchor)`` to below ``floor(anchor + shape)``, as far as the data has them; axes
-    that are not meant are taken whole. A fill value that the type can't hold saturates, unlike DALI's, which wraps.
+    that are not meant are taken whole.
 
     Args:
       input: any tensor of numbers.
@@ -180,7 +180,8 @@ def erase(
       axes: the axes meant, by number. Default: all but C.
       axis_names: the axes meant, by letter of the layout; goes before `axes`.
       centered_anchor: `anchor` is where regions have their centre.
-      fill_value: one number, or one per channel; of integers the fraction is cut. May be per sample.
+      fill_value: one number, or one per channel; of integers the fraction is cut, and what the type can't hold wraps around, as in DALI.
+        May be per sample.
       normalized: anchors and shapes are fractions of the extents.
       normalized_anchor, normalized_shape: the one or the other is.
       shape: extents of the regions, like `anchor`. Default: there are none. May be per sample.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Annotated, Literal, Unpack
 
 import numpy as np
@@ -11,7 +12,7 @@ from ..._core.declaration import Range
 from ..._core.graph import DataNode
 from ..._core.operator import Setup
 from ..._core.operator_function import Hints, Input, PerSample, operator_function
-from ..._core.values import Value
+from ..._core.values import Spec, Value
 from ..._cpu import Points
 from .._families import Remap
 
@@ -22,6 +23,10 @@ class GridMask(Remap):
     name = "grid_mask"
     points = Points.GRID
     types = (*Remap.types, "int32")
+
+    def infer(self, image: Spec, *arguments: Spec) -> tuple[Spec, ...]:
+        (spec,) = super().infer(image, *arguments)
+        return (dataclasses.replace(spec, layout=image.layout),)  # where there is none, too, as in DALI
 
     def setup(self, ctx: HostContext, *values: Value) -> Setup:
         a = self.arguments(ctx, values)

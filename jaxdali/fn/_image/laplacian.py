@@ -10,7 +10,7 @@ import numpy as np
 
 from ..._core.arguments import Values
 from ..._core.context import HostContext, LowerContext
-from ..._core.declaration import DType, OneOf, Range
+from ..._core.declaration import DType, Range
 from ..._core.errors import ArgumentError
 from ..._core.graph import DataNode
 from ..._core.operator_function import Hints, Input, OneOrMore, PerFrame, operator_function
@@ -19,7 +19,7 @@ from ..._cpu import Status
 from .._families import Separable
 from .._tensor.cast import convert
 
-_MOST = 23
+_MOST = 31
 
 
 class Laplacian(Separable):
@@ -84,7 +84,7 @@ def laplacian(
     input: Input,
     /,
     *,
-    dtype: Annotated[DType, OneOf(np.float32)] | None = None,
+    dtype: DType | None = None,
     normalized_kernel: bool = False,
     scale: PerFrame[OneOrMore[float]] = (1.0,),
     smoothing_size: PerFrame[OneOrMore[int]] | None = None,
@@ -104,9 +104,9 @@ def laplacian(
       dtype: element type of the result: the input's (default; integers are rounded and saturate) or FLOAT.
       normalized_kernel: divide each derivative by the sum of its windows' weights, ``2 ** (sum of window sizes - axes - 2)``.
       scale: factors of the derivatives, one or one per spatial axis. May be per sample or frame.
-      smoothing_size: odd lengths of the windows across the derivative's axis, 1 to 23, one or one per spatial axis; 1: no smoothing.
+      smoothing_size: odd lengths of the windows across the derivative's axis, 1 to 31, one or one per spatial axis; 1: no smoothing.
         Default: as long as the derivative's. May be per sample or frame.
-      window_size: odd lengths of the derivatives' windows, 3 to 23, one or one per spatial axis. May be per sample or frame.
+      window_size: odd lengths of the derivatives' windows, 3 to 31, one or one per spatial axis. May be per sample or frame.
 
     Returns:
       The input's shape and layout.

@@ -9,55 +9,58 @@ import numpy as np
 from ..._core.arguments import Values
 from ..._core.context import HostContext
 from ..._core.declaration import Range
+from ..._core.errors import ArgumentError
 from ..._core.graph import DataNode
 from ..._core.operator_function import Hints, Input, OneOrMore, PerSample, operator_function
 from ..._core.values import Spec, Value
 from .._families import DEFAULT_LAYOUTS, Part, Window, spec_of
-from .._windows import axes_of
+from .._windows import ByAxis, axes_of
 
 
 class Pad(Window):
     """Grows axes at their ends."""
 
     name = "pad"
-    axes: tuple[int, ...] | int | None
     axis_names: str | None
 
     def layout(self, image: Spec) -> str:
         return image.layout
 
-    def _axes(self, x: Spec) -> list[int]:
-        layout = x.layout or DEFAULT_LAYOUTS.get(x.ndim, "")
-        axes = None if self.axes is None or np.size(self.axes) == 0 else np.atleast_1d(self.axes).tolist()
-        return axes_of(layout, x.ndim, self.axis_names, axes)
+    def _axes(self, x: Spec) -> list[int] | None:
+        """The axes that grow; None: each sample's own."""
+        if "axes" in self.args and self.axis_names is not None:
+            raise ArgumentError("give either axes or axis_names")
+        if not self.args.is_static("axes"):
+            return None
+        axes = np.atleast_1d(self.args.get("axes")).tolist() if "axes" in self.args else []
+        return axes_of(x.layout or DEFAULT_LAYOUTS.get(x.ndim, ""), x.ndim, self.axis_names, axes or None)
 
     def infer(self, x: Spec, *arguments: Spec) -> tuple[Spec, ...]:
+        axes = self._axes(x)
+        if axes is None:
+            return (Spec(x.dtype, x.ndim, None, x.layout),)
         extents = [x.extent(d) for d in range(x.ndim)]
         fixed = self.args.is_static("shape") and self.args.is_static("align")
-        known = fixed and x.shape is not None and self._sizes(np.array([x.shape]), x, self.arguments(None, ()))
-        for d in self._axes(x):
-            extents[d] = int(known[d][0]) if known else None
+        known = fixed and x.shape is not None and self._extents(None, np.array([x.shape]), self.arguments(None, ()), axes)[0]
+        for d in axes:
+            extents[d] = int(known[d]) if known is not False else None
         return (spec_of(x.dtype, extents, x.layout),)
 
-    def _sizes(self, shapes: np.ndarray, x: Spec, a: Values) -> dict[int, np.ndarray]:
-        """The axes that are padded, with their new extents."""
-        axes = self._axes(x)
-        wanted, align = a.vector("shape", len(axes), one_for_all=True), a.vector("align", len(axes), one_for_all=True)
-        sizes = {}
-        for k, d in enumerate(axes):
-            size = np.broadcast_to(shapes[:, d].max(initial=0), len(shapes))
-            if wanted is not None:
-                size = np.where(wanted[:, k] > 0, np.maximum(shapes[:, d], wanted[:, k]), size)
-            if align is not None:
-                size = -(-size // align[:, k]) * align[:, k]
-            sizes[d] = size
-        return sizes
+    def _extents(self, ctx: HostContext | None, shapes: np.ndarray, a: Values, axes: list[int] | None) -> np.ndarray:
+        """The padded extents, ``i64[N, ndim]``, of samples of these."""
+        by_axis = ByAxis(ctx, shapes, a, axes)
+        extents = np.broadcast_to(shapes.max(axis=0, initial=0), shapes.shape)
+        if (wanted := by_axis.argument("shape")) is not None:
+            extents = np.where(wanted > 0, np.maximum(shapes, wanted), extents)
+        if (align := by_axis.argument("align")) is not None:
+            align = np.where(align > 0, align, 1)  # of other axes
+            extents = np.ceil(extents / align) * align
+        return np.where(by_axis.meant, extents, shapes).astype(np.int64)
 
     def part(self, ctx: HostContext, image: Value, a: Values) -> Part:
-        shapes = image.shapes[image.indices(ctx.present)]
         part = Part.whole(image.shapes)
-        for d, size in self._sizes(shapes, image.spec, a).items():
-            part.extent[:, d] = size
+        shapes = image.shapes[image.indices(ctx.present)]
+        part.extent = np.where(ctx.present[:, None], self._extents(ctx, shapes, a, self._axes(image.spec)), part.extent)
         part.fill = a.fill_value[:, None]
         return part
 
@@ -68,7 +71,7 @@ def pad(
     /,
     *,
     align: Annotated[PerSample[OneOrMore[int]] | None, Range(1)] = None,
-    axes: OneOrMore[int] | None = None,
+    axes: PerSample[OneOrMore[int]] | None = None,
     axis_names: str | None = None,
     fill_value: PerSample[float] = 0.0,
     shape: PerSample[OneOrMore[int]] | None = None,
@@ -83,9 +86,10 @@ def pad(
     Args:
       input: any tensor.
       align: extents become multiples of it, one number or one per axis. May be per sample.
-      axes: the axes meant, by number. Default: all.
+      axes: the axes meant, by number; none of them: all. Default: all. May be per sample.
       axis_names: the axes meant, by letter of the layout.
-      fill_value: of the new elements; of integers the fraction is cut. May be per sample.
+      fill_value: of the new elements; of integers the fraction is cut, and what the type can't hold wraps around, as in DALI: -1 of uint8
+        is 255. May be per sample.
       shape: least extents, one number or one per axis; an axis with 0 or less grows to the batch's largest. May be per sample.
 
     Returns:

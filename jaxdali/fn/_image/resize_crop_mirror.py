@@ -31,23 +31,29 @@ class ResizeCropMirror(Resize):
         if not all(map(self.args.is_static, _CROP)):
             return [None] * len(extents)
         sizes = list(super().static_sizes(layout, extents))
-        for d, n in crop_sizes(layout, self.arguments(None, ())).items():
-            sizes[d - spatial_axes(layout)[0]] = int(n[0]) or sizes[d - spatial_axes(layout)[0]]
+        for k, n in _window(layout, self.arguments(None, ())).items():
+            sizes[k] = int(n[0]) or sizes[k]
         return sizes
 
     def parts(self, ctx: HostContext, a: Values, sizes: np.ndarray, interval: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         layout = ctx.spec.layout
         first, count = spatial_axes(layout)
         start, extent = np.zeros_like(sizes), sizes.copy()
-        for d, n in crop_sizes(layout, a).items():
-            extent[:, d - first] = np.where(n > 0, n, sizes[:, d - first])
-            start[:, d - first] = crop_start(layout[d], sizes[:, d - first] - extent[:, d - first], a, self.rounding)
+        for k, n in _window(layout, a).items():
+            extent[:, k] = np.where(n > 0, n, sizes[:, k])
+            start[:, k] = crop_start(layout[first + k], sizes[:, k] - extent[:, k], a, self.rounding)
         step = (interval[..., 1] - interval[..., 0]) / sizes.astype(np.float32)  # in DALI's precision: nearest pixels depend on it
         low = interval[..., 0] + start.astype(np.float32) * step
         window = np.stack([low, low + extent.astype(np.float32) * step], axis=-1)
         bits = np.array(["WHD".index(layout[first + k]) for k in range(count)])
         mirrored = (a.mirror[:, None] >> bits) & 1 != 0
         return extent, np.where(mirrored[..., None], window[..., ::-1], window)
+
+
+def _window(layout: str, a: Values) -> dict[int, np.ndarray]:
+    """The spatial axes, from 0, that the window cuts, with its extents ``i64[N]``; frames are not cut, as in DALI."""
+    first, _ = spatial_axes(layout)
+    return {d - first: n for d, n in crop_sizes(layout, a).items() if d >= first}
 
 
 @operator_function(ResizeCropMirror)

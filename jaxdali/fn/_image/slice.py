@@ -17,7 +17,7 @@ from ..._core.values import Spec, Value
 from ..._cpu import Status
 from ...types import is_float
 from .._families import DEFAULT_LAYOUTS, WindowOnHost, spec_of
-from .._windows import Bounded, Policy, axes_of, converted, rounded
+from .._windows import Bounded, ByAxis, Policy, axes_of, converted, rounded
 
 _NAMED = ("start", "rel_start", "end", "rel_end", "shape", "rel_shape")
 
@@ -26,7 +26,6 @@ class Slice(Bounded):
     """Anchor and shape as inputs, or start, end and shape as arguments."""
 
     name = "slice"
-    axes: tuple[int, ...] | int | None
     axis_names: str | None
     dtype: np.dtype | None
     normalized_anchor: bool
@@ -36,7 +35,7 @@ class Slice(Bounded):
         vectors = specs[0].ndim == 1 and ctx.on_host  # are no images, but what other operators' arguments are made of: stay on the host
         if ctx.stage != "host" and not (ctx.stage == "cpu" and vectors):
             return self
-        positional = len(specs) - len(self.args.inputs) == 3
+        positional = len(specs) - len(self.args.inputs) == 3 and self.args.is_static("axes")
         extent = ctx.literals[2] if positional and self.out_of_bounds_policy != "trim_to_shape" else None
         if not vectors or extent is None or extent.size != 1 or extent.dtype.kind not in "iu" or extent.item() < 0:
             return WindowOnHost(window=self)
@@ -45,13 +44,16 @@ class Slice(Bounded):
     def layout(self, image: Spec) -> str:
         return image.layout
 
-    def _axes(self, image: Spec) -> list[int]:
-        names = self.axis_names
-        if self.axes is None and names is None:
-            names = "WH"
-        layout = image.layout or DEFAULT_LAYOUTS.get(image.ndim, "")
-        axes = None if self.axes is None else np.atleast_1d(self.axes).tolist()
-        return axes_of(layout, image.ndim, names if axes is None else None, axes)
+    def _axes(self, image: Spec) -> list[int] | None:
+        """The axes that are cut; None: each sample's own."""
+        if "axes" in self.args and self.axis_names is not None:
+            raise ArgumentError("give either axes or axis_names")
+        if not self.args.is_static("axes"):
+            return None
+        if "axes" in self.args:
+            return axes_of("", image.ndim, None, np.atleast_1d(self.args.get("axes")).tolist() or None)
+        layout = image.layout or {2: "HW", **DEFAULT_LAYOUTS}.get(image.ndim, "")
+        return axes_of(layout, image.ndim, "WH" if self.axis_names is None else self.axis_names, None)
 
     def infer(self, image: Spec, *arguments: Spec) -> tuple[Spec, ...]:
         positional = len(arguments) - len(self.args.inputs)
@@ -64,6 +66,8 @@ class Slice(Bounded):
                 raise ArgumentError(f"give only one of {', '.join(names)}")
         axes = self._axes(image)
         extents = [image.extent(d) for d in range(image.ndim)]
+        if axes is None:
+            return (Spec(converted(image, self.dtype), image.ndim, None, image.layout),)
         for k, d in enumerate(axes):
             extents[d] = None
             if "shape" in self.args and self.args.is_static("shape") and self.out_of_bounds_policy != "trim_to_shape":
@@ -73,30 +77,25 @@ class Slice(Bounded):
 
     def setup(self, ctx: HostContext, *values: Value) -> Setup:
         image, a = values[0], self.arguments(ctx, values)
-        axes = self._axes(image.spec)
-        extent = image.shapes[:, axes].astype(np.float64)
+        by_axis = ByAxis(ctx, image.shapes, a, self._axes(image.spec))
+        extent = image.shapes.astype(np.float64)
         if len(values) - len(self.args.inputs) == 3:
-            anchor, shape = (v.dense(n, ctx.present).reshape(ctx.N, -1) for v, n in zip(values[1:3], ("anchor", "shape"), strict=True))
-            relative = [is_float(x.dtype) and flag for x, flag in ((anchor, self.normalized_anchor), (shape, self.normalized_shape))]
-            begin = anchor.astype(np.float64) * (extent if relative[0] else 1)
-            size = shape.astype(np.float64) * (extent if relative[1] else 1)
+            relative = [is_float(v.spec.dtype) and flag for v, flag in zip(values[1:3], (self.normalized_anchor, self.normalized_shape))]
+            begin, size = (by_axis.input(n, v) for n, v in zip(("anchor", "shape"), values[1:3]))
+            begin, size = (x * extent if by_extent else x for x, by_extent in zip((begin, size), relative))
             end = begin + size
         else:
 
-            def value(name: str) -> np.ndarray | None:
-                return a.vector(name, len(axes), one_for_all=True)
-
             def either(name: str) -> np.ndarray | None:
-                x, part = value(name), value(f"rel_{name}")
+                x, part = by_axis.argument(name), by_axis.argument(f"rel_{name}")
                 return part * extent if part is not None else x
 
             begin = either("start")
             begin = np.zeros_like(extent) if begin is None else begin
             size, end = either("shape"), either("end")
             end = begin + size if size is not None else extent if end is None else end
-        start = np.zeros_like(image.shapes)
-        stop = image.shapes.copy()
-        start[:, axes], stop[:, axes] = rounded(begin), rounded(end)
+        known = by_axis.meant & ~np.isnan(begin) & ~np.isnan(end)
+        start, stop = rounded(np.where(known, begin, 0)), np.where(known, rounded(np.where(known, end, 0)), image.shapes)
         for i in np.flatnonzero((stop < start).any(axis=1) & ctx.present):
             ctx.fail(int(i), Status.ARGUMENT, f"the end must not be before the start, got {start[i].tolist()} ... {stop[i].tolist()}")
         return self.setup_of(ctx, image, self.bounded(ctx, image.shapes, start, np.maximum(stop - start, 0)))
@@ -119,7 +118,7 @@ def slice(
     shape_input: Input | None = None,
     /,
     *,
-    axes: OneOrMore[int] | None = None,
+    axes: PerSample[OneOrMore[int]] | None = None,
     axis_names: str | None = None,
     dtype: DType | None = None,
     end: PerSample[OneOrMore[int]] | None = None,
@@ -138,19 +137,18 @@ def slice(
 ) -> DataNode:
     """Cuts a window out of a tensor.
 
-    Differs from DALI: a fill value outside of the element type's range saturates, DALI's wraps around in some types.
-
     Args:
       data: any tensor.
       anchor, shape_input: start and extents of the window along the axes, one number per axis and sample: fractions of the extents when of
         a float type, else elements. In place of the arguments below.
-      axes: the axes meant, by number. Default: `axis_names`.
-      axis_names: the axes meant, by letter of the layout. Default: "WH" (x before y).
+      axes: the axes meant, by number; none of them: all. Default: `axis_names`. May be per sample.
+      axis_names: the axes meant, by letter of the layout, without which 2-D data count as HW. Default: "WH" (x before y).
       dtype: element type of the result: values are rounded and saturate. Default: the input's.
       start, end, shape: first index, the one after the last, extents; along each axis, or one number for all. May be per sample.
       rel_start, rel_end, rel_shape: the same as fractions of the extents; rounded when start and end are known. May be per sample.
       normalized_anchor, normalized_shape: whether floats of the inputs are fractions.
-      fill_values: of what is outside, with the policy "pad": one number, or one per channel; of integers the fraction is cut.
+      fill_values: of what is outside, with the policy "pad": one number, or one per channel; of integers the fraction is cut, and what
+        the type can't hold wraps around, as in DALI.
       out_of_bounds_policy: what becomes of a window that reaches outside: "error": the sample fails; "pad": with `fill_values`;
         "trim_to_shape": it is cut to the data.
 

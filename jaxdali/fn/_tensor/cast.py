@@ -54,6 +54,23 @@ def convert(xp: Any, x: Any, dtype: np.dtype) -> Any:
         return result
 
 
+def cut(x: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    """Fill values as `dtype`, by DALI's rule for these, which is C's cast on x86.
+
+    Of integers the fraction is cut, and what the type can't hold wraps around: 300 is 44 in uint8, -1 is 255. What the wider signed type
+    that this goes through can't hold becomes that type's minimum first. `CutTo` in ffi/common/convert.h is the same.
+    """
+    if dtype.kind not in "iu":
+        return convert(np, x, dtype)
+    whole = np.trunc(x.astype(np.float32).astype(np.float64))
+    wide = np.dtype(np.int64 if dtype.itemsize == 8 or dtype == np.uint32 else np.int32)
+    limit = -float(np.iinfo(wide).min)
+    held = np.where((whole >= -limit) & (whole < limit), whole, -limit).astype(wide).astype(dtype)
+    if dtype == np.uint64:  # x86 has a cast of its own for the upper half
+        held = np.where(whole >= limit, np.where(whole < 2 * limit, whole, 0).clip(0).astype(dtype), held)
+    return held
+
+
 class Cast(Elementwise):
     """Converts the elements; shapes and layout stay."""
 

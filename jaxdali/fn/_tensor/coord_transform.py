@@ -35,7 +35,7 @@ class CoordTransform(PointMap):
         rows = dims
         for name, columns in (("M", dims), ("MT", None if dims is None else dims + 1)):
             width = self.args.width(name, specs) if name in self.args else None
-            if width is not None and columns is not None and not (name == "M" and width == 1):
+            if width is not None and columns is not None and not _is_number(name, width, dims):
                 rows = _rows(name, width, columns)
             elif width is None and name in self.args:
                 rows = None
@@ -45,16 +45,21 @@ class CoordTransform(PointMap):
 
     def affine(self, a: Values, dims: int) -> tuple[np.ndarray, np.ndarray]:
         both = a.get("MT")
-        if both is not None:
+        if both is not None and not _is_number("MT", both.shape[1], dims):
             both = both.reshape(len(both), _rows("MT", both.shape[1], dims + 1), dims + 1)
             return both[:, :, :dims], both[:, :, dims]
-        m = a.get("M")
+        m = a.get("M") if both is None else both  # a number of MT is one of M
         if m is None or m.size == len(m):
             m = np.eye(dims) * (np.ones((a.samples, 1, 1)) if m is None else m.reshape(-1, 1, 1))
         else:
             m = m.reshape(len(m), _rows("M", m.shape[1], dims), dims)
         t = a.vector("T", m.shape[1], one_for_all=True)
         return m, np.zeros(m.shape[:2]) if t is None else t
+
+
+def _is_number(name: str, elements: int, dims: int | None) -> bool:
+    """Whether it stands for a multiple of the identity, and is not a matrix with one element."""
+    return elements == 1 and (name == "M" or dims != 0)
 
 
 def _rows(name: str, elements: int, columns: int) -> int:
@@ -82,7 +87,7 @@ def coord_transform(
       input: points ``[..., D]``, e.g. ``[K, 2]``; float32, or an integer type of at most 32 bits.
       M: a matrix ``[R, D]``, row by row, or one number: a multiple of the identity. Default: the identity. May be per sample or frame.
       T: an offset, R numbers or one for all. Default: 0. May be per sample or frame.
-      MT: both, ``[R, D+1]``, the offset as the last column: what `fn.transforms` gives. May be per sample or frame.
+      MT: both, ``[R, D+1]``, the offset as the last column: what `fn.transforms` gives; or one number, as of M. May be per sample or frame.
       dtype: FLOAT, or the input's type (rounded, saturated).
 
     Returns:

@@ -5,10 +5,13 @@ from __future__ import annotations
 from typing import Annotated, Literal, Unpack
 
 from ..._core.building import add
+from ..._core.context import BuildContext
 from ..._core.declaration import Range
 from ..._core.errors import ArgumentError
 from ..._core.graph import DataNode
+from ..._core.operator import Operator
 from ..._core.operator_function import Hints, Input, OneOrMore, operator_function
+from ..._core.values import Spec
 from .subscript import At, Subscript
 
 
@@ -16,6 +19,11 @@ class ElementExtract(Subscript):
     """An integer subscript, under the name that users know."""
 
     name = "element_extract"
+
+    def bind(self, ctx: BuildContext, *specs: Spec) -> Operator:
+        if specs[0].ndim < 2:
+            raise ArgumentError(f"the input must be sequences, of at least two dimensions, got {specs[0].ndim}-D data")
+        return super().bind(ctx, *specs)
 
 
 @operator_function("element_extract")
@@ -30,7 +38,7 @@ def element_extract(
 ) -> DataNode | list[DataNode]:
     """Takes elements of sequences: ``x[i]`` for each ``i``.
 
-    Differs from DALI: the first axis need not be F, and elements may be scalars.
+    Differs from DALI: the first axis need not be F.
 
     Args:
       input: sequences, e.g. FHWC.
@@ -42,7 +50,7 @@ def element_extract(
       A tensor without the first axis for each number; one by itself, several as a list.
 
     Raises:
-      ArgumentError: no number is given.
+      ArgumentError: no number is given, or the input has fewer than two dimensions.
       OperatorError: a sequence is too short.
 
     Example:

@@ -27,7 +27,7 @@ class ExpandDims(Reshaped):
             raise ArgumentError(f"an axis is given twice: axes={list(axes)}")
         for a in axes:
             if not 0 <= a < x.ndim + len(axes):
-                raise ArgumentError(f"axis {a} is not one of the {x.ndim + len(axes)} dimensions of the result")
+                raise ArgumentError(f"axes={list(axes)} has {a}, which is not one of the {x.ndim + len(axes)} dimensions of the result")
         if self.new_axis_names and len(self.new_axis_names) != len(axes):
             raise ArgumentError(f"new_axis_names={self.new_axis_names!r} must have a letter for each of the {len(axes)} axes")
         if self.new_axis_names and not x.layout and x.ndim:

@@ -45,7 +45,7 @@ class _Total(Reduction):
         return dataclasses.replace(self, axes=tuple(d for d, n in enumerate(given) if n == 1))
 
     def infer(self, x: Spec, *given: Spec) -> tuple[Spec, ...]:
-        if self.axes == () or self.axis_names == "":
+        if self.axes == ():  # but axis_names="", as in DALI: each element by itself
             raise ArgumentError("at least one axis must be reduced")
         return super().infer(x, *given)
 

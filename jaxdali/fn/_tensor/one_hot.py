@@ -18,7 +18,7 @@ from ..._core.ragged import ALIGNMENT, Ragged
 from ..._core.values import Spec, Value
 from ..._cpu import Status
 from .._families import samples_of_blocks, spec_of
-from .cast import convert
+from .cast import convert, cut
 
 
 class OneHot(HostOperator, ProgramOperator):
@@ -43,7 +43,7 @@ class OneHot(HostOperator, ProgramOperator):
         return self.axis is None and all(x.extent(d) == 1 for d in range(x.ndim))  # as in DALI, one element is a scalar without an axis
 
     def bind(self, ctx: BuildContext, x: Spec) -> Operator:
-        if self.axis is None and x.ndim == 1 and x.extent(0) is None and ctx.first_shape(0) == (1,):
+        if self.axis is None and x.ndim and x.shape is None and ctx.first_shape(0) == (1,) * x.ndim:
             return self.as_kind(_OfScalars)
         return self
 
@@ -55,18 +55,24 @@ class OneHot(HostOperator, ProgramOperator):
         if self._is_scalar(x):
             return (Spec(self.dtype, 1, (self.num_classes,), self.axis_name or ""),)
         place = self._place(x)
+        if self.axis_name and x.ndim and not x.layout:
+            raise ArgumentError(
+                f"axis_name={self.axis_name!r} needs an input with a layout, of which it becomes a letter; got {x.ndim}-D data"
+            )
         extents = [x.extent(d) for d in range(x.ndim)]
         extents.insert(place, self.num_classes)
-        layout = x.layout[:place] + self.axis_name + x.layout[place:] if self.axis_name and x.layout else ""
+        layout = x.layout[:place] + self.axis_name + x.layout[place:] if self.axis_name else ""
         return (spec_of(self.dtype, extents, layout),)
 
-    def _values(self, xp: Any) -> tuple[Any, Any]:
-        return tuple(convert(xp, xp.asarray(v, np.float32), self.dtype) for v in (self.on_value, self.off_value))  # pyright: ignore[reportReturnType]
+    @property
+    def _values(self) -> tuple[np.ndarray, np.ndarray]:
+        on, off = cut(np.array([self.on_value, self.off_value], np.float32), self.dtype)
+        return on, off
 
     def run(self, ctx: HostContext, x: Value) -> tuple[Any, ...]:
         place = 0 if self._is_scalar(x.spec) else self._place(x.spec)
         classes = np.arange(self.num_classes)
-        on, off = self._values(np)
+        on, off = self._values
 
         def encoded(sample: np.ndarray) -> np.ndarray:
             number = np.resize(sample, ()) if self._is_scalar(x.spec) else sample  # one that is no scalar has failed
@@ -82,7 +88,7 @@ class OneHot(HostOperator, ProgramOperator):
         return Setup((np.insert(x.shapes, self._place(x.spec), self.num_classes, axis=1),))
 
     def lower(self, ctx: LowerContext, x: Any) -> tuple[Any]:
-        on, off = self._values(jnp)
+        on, off = self._values
         scalar = self._is_scalar(ctx.inputs[0])
         if isinstance(x, Ragged) and scalar:
             x = jnp.take(x.data, x.offsets * ALIGNMENT)
@@ -104,7 +110,7 @@ class OneHot(HostOperator, ProgramOperator):
 
 
 class _OfScalars(OneHot):
-    """Of a source of vectors whose first sample has one element."""
+    """Of a source of tensors whose first sample has one element."""
 
     def _is_scalar(self, x: Spec) -> bool:
         return True
@@ -118,8 +124,9 @@ class _OfScalars(OneHot):
         return super().setup(ctx, x)
 
     def _check(self, ctx: HostContext, x: Value) -> None:
-        for i in np.flatnonzero((x.shapes[:, 0] != 1) & ctx.present):
-            reason = f"{x.shapes[i, 0]} elements, but the first sample had one, which counts as a scalar; axis=-1 takes any number"
+        elements = x.shapes.prod(axis=1)
+        for i in np.flatnonzero((elements != 1) & ctx.present):
+            reason = f"{elements[i]} elements, but the first sample had one, which counts as a scalar; axis=-1 takes any number"
             ctx.fail(int(i), Status.INPUT, reason)
 
 
@@ -143,10 +150,11 @@ def one_hot(
     Args:
       input: numbers of classes, of any shape. What is no class gives off values only.
       num_classes: how many there are.
-      on_value, off_value: of the class that it is, and of the others.
+      on_value, off_value: of the class that it is, and of the others; of integers the fraction is cut, and what the type can't hold wraps
+        around, as in DALI.
       axis: place of the classes' axis in the result, 0 ... the input's number of dimensions; -1: the last. Default: the last, but
-        what has one element in each sample (of a vector the first sample tells) counts as a scalar.
-      axis_name: its letter in the layout. Default: the result has no layout.
+        what has one element in each sample (the first sample tells) counts as a scalar.
+      axis_name: its letter in the layout. The input must have one, unless it is a scalar. Default: the result has no layout.
       dtype: element type of the result.
 
     Returns:

@@ -49,7 +49,7 @@ class PermuteBatch(HostOperator, ProgramOperator):
                     )
                 asked = asked[: len(here)]
             else:
-                asked = indices.reshape(ctx.N)[here]
+                asked = indices[here]
             wrong = (asked < 0) | (asked >= len(here))
             for k in np.flatnonzero(wrong):
                 ctx.fail(int(here[k]), Status.OUT_OF_RANGE, f"argument indices must be from 0 to {len(here) - 1}, got {asked[k]}")

@@ -26,14 +26,17 @@ class PointMap(HostOperator, ProgramOperator):
         return i > 0
 
     def run(self, ctx: HostContext, x: Value, *arguments: Value) -> tuple[Any, ...]:
-        m, t = self._matrices(ctx, x, arguments)
-        inputs = enumerate(x.indices(ctx.present))
-        points = [convert(np, x.sample(k).astype(np.float32) @ m[i].T + t[i], ctx.spec.dtype) for i, k in inputs]
+        m, t, rows = self._matrices(ctx, x, arguments)
+        points = []
+        for i, k in enumerate(x.indices(ctx.present)):
+            p = x.sample(k)
+            mapped = p.astype(np.float32) @ m[i].T + t[i] if p.size else np.zeros((*p.shape[:-1], rows), np.float32)
+            points.append(convert(np, mapped, ctx.spec.dtype))
         return (np.stack(points) if ctx.spec.shape is not None else points,)
 
     def setup(self, ctx: HostContext, x: Value, *arguments: Value) -> Setup:
-        m, t = self._matrices(ctx, x, arguments)
-        shapes = np.concatenate([x.shapes[:, :-1], np.full((ctx.N, 1), m.shape[1])], axis=1)
+        m, t, rows = self._matrices(ctx, x, arguments)
+        shapes = np.concatenate([x.shapes[:, :-1], np.full((ctx.N, 1), rows)], axis=1)
         return Setup((shapes if ctx.spec.shape is None else None,), {"m": m, "t": t})
 
     def lower(self, ctx: LowerContext, x: Any, *arguments: Any) -> tuple[Any, ...]:
@@ -55,17 +58,19 @@ class PointMap(HostOperator, ProgramOperator):
             y = y + m[sample, local % rows, d] * jnp.take(x.data, first + d, mode="clip").astype(np.float32)
         return (Ragged(convert(jnp, y, ctx.spec.dtype), out.offsets, out.shapes),)
 
-    def _matrices(self, ctx: HostContext, x: Value, arguments: tuple[Value, ...]) -> tuple[np.ndarray, np.ndarray]:
+    def _matrices(self, ctx: HostContext, x: Value, arguments: tuple[Value, ...]) -> tuple[np.ndarray, np.ndarray, int]:
+        """Matrices, offsets, and R: 0 where no sample has points, and it is not known, as in DALI."""
         dims = x.spec.extent(x.spec.ndim - 1)
         if dims is None:
-            found = np.unique(x.shapes[ctx.present, -1])
-            if not len(found):  # no sample is there
-                return np.zeros((ctx.N, 1, 1), np.float32), np.zeros((ctx.N, 1), np.float32)
+            found = np.unique(x.shapes[ctx.present & x.shapes.all(axis=1), -1])
+            if not len(found):  # no sample is there, or none has points
+                rows = ctx.spec.extent(x.spec.ndim - 1) or 0
+                return np.zeros((ctx.N, max(rows, 1), 1), np.float32), np.zeros((ctx.N, max(rows, 1)), np.float32), rows
             if len(found) != 1:
                 raise ValueError(f"the points must have one number of coordinates in a batch, got {found.tolist()}")
             dims = int(found[0])
         m, t = self.affine(self.arguments(ctx, arguments), dims)
-        return m.astype(np.float32), t.astype(np.float32)
+        return m.astype(np.float32), t.astype(np.float32), m.shape[1]
 
 
 def mapped(x: Spec, rows: int | None, dtype: np.dtype) -> tuple[Spec, ...]:

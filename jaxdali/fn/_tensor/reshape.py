@@ -58,7 +58,7 @@ class Reshape(Reshaped):
                 raise ArgumentError(
                     f"rel_shape has {rank} elements for {x.ndim} dimensions; src_dims says by which of these they are measured"
                 )
-        if "rel_shape" in self.args and self.src_dims is not None and rank > len(self.src_dims):
+        if "rel_shape" in self.args and self.src_dims is not None and rank != len(self.src_dims):
             raise ArgumentError(f"rel_shape has {rank} elements, src_dims {len(self.src_dims)}")
         dims = self._known(x, rank)
         layout = x.layout if self.layout is None and rank == x.ndim else self.layout or ""
@@ -115,6 +115,11 @@ class Reshape(Reshaped):
             raise ValueError("only one extent may be negative, i.e. what is left")
         if free.any():
             rest = np.where(free, 1, shapes).prod(axis=1)
+            for i in np.flatnonzero((rest == 0) & free.any(axis=1) & ctx.present):
+                wanted = shapes[i].tolist()
+                raise ValueError(
+                    f"what is left of sample {i}, of shape {tuple(x.shapes[i].tolist())}, can't be told: {wanted} has an extent 0"
+                )
             shapes = np.where(free, (volume // np.maximum(rest, 1))[:, None], shapes)
         same_volume(ctx, x, shapes)
         return shapes

@@ -12,7 +12,7 @@ from ..._core.context import HostContext
 from ..._core.declaration import DType, OneOf
 from ..._core.graph import DataNode
 from ..._core.operator import HostOperator
-from ..._core.operator_function import Hints, Input, operator_function
+from ..._core.operator_function import Input, TypeHints, operator_function
 from ..._core.values import Spec, Value
 from .cast import convert
 
@@ -41,7 +41,7 @@ def shapes(
     dtype: Annotated[DType, OneOf("int32", "uint32", "int64", "uint64", "float32", "float64")] = types.INT64,
     device: Literal["cpu", "gpu"] | None = None,
     name: str | None = None,
-    **hints: Unpack[Hints],
+    **hints: Unpack[TypeHints],
 ) -> DataNode:
     """The shape of each sample.
 

@@ -26,14 +26,11 @@ class Squeeze(Reshaped):
             raise ArgumentError("give either axes or axis_names")
         if self.axes is not None:
             axes = (self.axes,) if isinstance(self.axes, int) else self.axes
-            for a in axes:
-                if not 0 <= a < x.ndim:
-                    raise ArgumentError(f"axis {a} is not one of the {x.ndim} dimensions, 0 ... {x.ndim - 1}")
         else:
             assert self.axis_names is not None
             for letter in self.axis_names:
                 if letter not in x.layout:
-                    raise ArgumentError(f"axis {letter!r} is not in the layout {x.layout!r}")
+                    raise ArgumentError(f"axis_names={self.axis_names!r} has the axis {letter!r}, which is not in the layout {x.layout!r}")
             axes = tuple(x.layout.index(letter) for letter in self.axis_names)
         if len(set(axes)) < len(axes):
             raise ArgumentError(f"an axis is given twice: {self.axes if self.axes is not None else self.axis_names}")
@@ -41,8 +38,9 @@ class Squeeze(Reshaped):
 
     def infer(self, x: Spec) -> tuple[Spec, ...]:
         kept = self._kept(x)
+        sizes = [x.extent(d) for d in range(x.ndim)]
         for d in range(x.ndim):
-            if d not in kept and x.extent(d) not in (None, 1):
+            if d not in kept and x.extent(d) not in (None, 1) and None not in sizes and 0 not in sizes:
                 raise ArgumentError(f"axis {d} has extent {x.extent(d)}, only axes of extent 1 can be removed")
         dims = tuple(x.extent(d) for d in kept)
         shape = tuple(d for d in dims if d is not None)
@@ -54,7 +52,7 @@ class Squeeze(Reshaped):
     def shapes(self, ctx: HostContext, x: Value) -> np.ndarray:
         kept = self._kept(x.spec)
         removed = np.delete(x.shapes, kept, axis=1)
-        wrong = (removed != 1).any(axis=1) & ctx.present
+        wrong = (removed != 1).any(axis=1) & x.shapes.all(axis=1) & ctx.present  # what is empty has no elements to lose, as in DALI
         if wrong.any():
             i = int(wrong.argmax())
             raise ValueError(f"sample {i} has shape {tuple(x.shapes[i].tolist())}: only axes of extent 1 can be removed")
@@ -74,19 +72,17 @@ def squeeze(
 ) -> DataNode:
     """Removes axes of extent 1.
 
-    Differs from DALI: an axis that the input does not have is an error, not ignored.
-
     Args:
       data: any tensor.
-      axes: the axes' numbers, from 0; or
+      axes: the axes' numbers, from 0; one that the input does not have is ignored, as in DALI; or
       axis_names: their letters in the layout.
 
     Returns:
       A tensor of fewer dimensions; the layout loses the axes' letters.
 
     Raises:
-      ArgumentError: none or both of `axes` and `axis_names` are given, or there is no such axis.
-      OperatorError: an axis is longer.
+      ArgumentError: none or both of `axes` and `axis_names` are given, or the layout has no such axis.
+      OperatorError: an axis is longer, and the sample not empty.
 
     Example:
       >>> gray = fn.squeeze(images, axis_names="C")

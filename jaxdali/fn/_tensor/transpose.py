@@ -32,9 +32,10 @@ class Transpose(Window):
             raise ArgumentError(f"perm must have each of the axes 0 ... {image.ndim - 1} once, got {perm}")
         return perm
 
+    def is_identity(self, *specs: Spec) -> bool:
+        return specs[0].ndim == 0
+
     def infer(self, x: Spec, *arguments: Spec) -> tuple[Spec, ...]:
-        if x.ndim == 0:
-            raise ArgumentError("the input must have axes")
         perm = self._permutation(x, x)
         layout = self.output_layout
         if layout is None:
@@ -61,10 +62,8 @@ def transpose(
 ) -> DataNode:
     """Puts the axes of each sample in another order.
 
-    Differs from DALI: scalars are an error.
-
     Args:
-      input: any tensor of one or more dimensions.
+      input: any tensor; a number stays as it is.
       output_layout: of the result, whatever the input's is.
       perm: for each axis of the result the input's. Default: the reverse order.
       transpose_layout: the letters of the layout are permuted, too; else it stays as it is.

@@ -11,7 +11,7 @@ from ... import types
 from ..._core.arguments import Arguments
 from ..._core.building import add, is_node
 from ..._core.declaration import DType, Len, OneOf, Range
-from ..._core.errors import ArgumentError
+from ..._core.errors import ArgumentError, InputTypeError
 from ..._core.graph import DataNode
 from ..._core.operator_function import Input, ListOf, OneOrMore, PerSample, SeededHints, operator_function
 from .._tensor.constant import narrowed
@@ -208,7 +208,7 @@ def choice(
         elements = narrowed(a)
         if elements.ndim == 0:
             if elements.dtype.kind not in "iu":
-                raise TypeError(f"`a` must be an integer, a list or a DataNode, got {elements.item()!r}")
+                raise InputTypeError(f"`a` must be an integer, a list or a DataNode, got {elements.item()!r}")
             count, dtype = int(elements), elements.dtype
         available = len(elements) if count is None else count
         if available < 1:

@@ -31,7 +31,8 @@ def sum(
       data: any tensor of numbers; 64-bit integers beyond 2**53 are rounded.
       axes: the axes reduced, by number. Default: all.
       axis_names: the axes reduced, by letter of the layout.
-      dtype: element type of the result. Default: UINT64, INT64 or FLOAT, as the input is unsigned, signed or of floats.
+      dtype: element type of the result. Default: UINT64, INT64 or FLOAT, as the input is unsigned, signed or of floats. With an integer
+        type of fewer bits, sums wrap, as in DALI.
       keep_dims: reduced axes stay, with extent 1.
 
     Returns:

@@ -46,7 +46,9 @@ class Reduction(HostOperator, NativeOperator):
         return np.dtype(np.float32)
 
     def _axes(self, x: Spec) -> tuple[int, ...]:
-        if self.axes is not None and np.size(self.axes) == 0 and not self.axis_names:
+        if self.axes is not None and self.axis_names is not None:
+            raise ArgumentError("give either axes or axis_names")
+        if self.axis_names == "" or (self.axes is not None and np.size(self.axes) == 0):
             return ()
         axes = None if self.axes is None else np.atleast_1d(self.axes).tolist()
         return tuple(axes_of(x.layout, x.ndim, self.axis_names, axes))
@@ -60,6 +62,10 @@ class Reduction(HostOperator, NativeOperator):
         out = spec_of(self.result(x.dtype), extents, layout)
         if center and out.shape is not None and center[0].shape is not None and np.prod(center[0].shape) != np.prod(out.shape):
             raise ArgumentError(f"the mean must have the shape of the result {out.shape}, got {center[0].shape}")
+        if center and out.ndim and not center[0].ndim and out.shape is None:
+            raise ArgumentError(
+                f"the mean must have the shape of the {out.ndim}-D result, got a number: reduce all axes, or give a mean for each"
+            )
         return (out,)
 
     def run(self, ctx: HostContext, x: Value, *center: Value) -> tuple[Any, ...]:
@@ -125,6 +131,11 @@ class Sum(Reduction):
 
     def result(self, dtype: np.dtype) -> np.dtype:
         return self.dtype or np.dtype({"u": np.uint64, "i": np.int64}.get(dtype.kind, np.float32))
+
+    def finish(self, xp: Any, total: Any, count: Any) -> Any:
+        if self.dtype is None or self.dtype.kind not in "iu" or self.dtype.itemsize == 8:
+            return total
+        return convert(xp, total, np.dtype(np.int64)).astype(self.dtype)  # as DALI, which sums in this type
 
 
 class Mean(Reduction):

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Literal, Unpack
 
 import numpy as np
 
-from ..._core.context import HostContext
+from ..._core.context import BuildContext, HostContext
 from ..._core.errors import ArgumentError
 from ..._core.graph import DataNode
-from ..._core.operator import HostOperator
+from ..._core.operator import HostOperator, Operator
 from ..._core.operator_function import Hints, InputPerFrame, operator_function
 from ..._core.values import Spec, Value
 from ._transform import LAYOUT, check_transform, then
@@ -20,13 +21,22 @@ class Combine(HostOperator):
 
     name = "transforms.combine"
     reverse_order: bool
+    shape: tuple[int, ...] | None = None  # where no input's spec tells it, that of a source's first sample
+
+    def bind(self, ctx: BuildContext, *specs: Spec) -> Operator:
+        known = self.shape
+        for i, t in enumerate(specs):
+            first = ctx.first_shape(i) if t.shape is None else None
+            if first is not None and len(first) == 2 and first[1] == first[0] + 1:
+                known = first
+        return dataclasses.replace(self, shape=known)
 
     def infer(self, *inputs: Spec) -> tuple[Spec, ...]:
         if len(inputs) < 2:
             raise ArgumentError(f"needs at least two transforms, got {len(inputs)}")
         for t in inputs:
             check_transform(t)
-        known = {t.shape for t in inputs if t.shape is not None}
+        known = {t.shape for t in inputs if t.shape is not None} or ({self.shape} if self.shape is not None else set())
         if len(known) > 1:
             raise ArgumentError(f"the transforms have different numbers of dimensions: {sorted(s[0] for s in known)}")
         if known:
@@ -38,6 +48,8 @@ class Combine(HostOperator):
         out = matrices[0]
         for t in matrices[1:]:
             out = then(t, out) if self.reverse_order else then(out, t)
+        if ctx.spec.shape is not None and out.shape[1:] != ctx.spec.shape:
+            raise ArgumentError(f"the transforms are {out.shape[1]}-D in this batch, and {ctx.spec.shape[0]}-D in the first sample")
         out = out.astype(np.float32)
         return (out if ctx.spec.shape is not None else list(out),)
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Literal, Unpack
 
 import numpy as np
 
 from ..._core.arguments import Values
+from ..._core.context import BuildContext
 from ..._core.errors import ArgumentError
 from ..._core.graph import DataNode
+from ..._core.operator import Operator
 from ..._core.operator_function import Hints, InputPerFrame, OneOrMore, PerFrame, operator_function
 from ..._core.values import Spec
 from ._transform import Transform, known_width
@@ -19,6 +22,12 @@ class Scale(Transform):
 
     name = "transforms.scale"
     ndim: int | None
+
+    def bind(self, ctx: BuildContext, *specs: Spec) -> Operator:
+        op = super().bind(ctx, *specs)
+        assert isinstance(op, Scale)
+        ndim = op.of_input(ctx, specs)
+        return dataclasses.replace(op, ndim=ndim) if ndim is not None and op.args.width("scale", specs) == 1 else op
 
     def dimensions(self, specs: tuple[Spec, ...]) -> int:
         width = known_width(self.args.width("scale", specs), "scale")
@@ -53,7 +62,7 @@ def scale(
       input: another transform, ``f32[D, D+1]``, to combine with. May be per frame.
       scale: factors of the D coordinates. May be per sample or frame.
       center: the point that stays where it is. Default: the origin. May be per sample or frame.
-      ndim: D, where `scale` is one number for all coordinates.
+      ndim: D, where `scale` is one number for all coordinates and there is no input, whose it is then. Default: 1.
       reverse_order: with an input: the new transform is applied first. Default: the input is.
 
     Returns:

@@ -31,15 +31,22 @@ class Transform(HostOperator):
     def bind(self, ctx: BuildContext, *specs: Spec) -> Operator:
         return dataclasses.replace(self, args=self.args.measure(ctx, specs, *self.args.inputs))
 
+    def of_input(self, ctx: BuildContext, specs: tuple[Spec, ...]) -> int | None:
+        """The number of dimensions of the transform that comes as an input, where it is known."""
+        if len(specs) == len(self.args.inputs):
+            return None
+        return specs[0].extent(0) or (ctx.first_shape(0) or (None,))[0]
+
     def infer(self, *specs: Spec) -> tuple[Spec, ...]:
         ndim = self.dimensions(specs)
-        for name in ("center", "axis"):
-            if name in self.args:
-                self.args.check_width(name, ndim, specs)
+        if "axis" in self.args:
+            self.args.check_width("axis", ndim, specs)
+        if "center" in self.args:
+            self.args.check_width("center", ndim, specs, one_for_all=True)
         for t in specs[: len(specs) - len(self.args.inputs)]:
             check_transform(t)
-            if t.shape is not None and t.shape[0] != ndim:
-                raise ArgumentError(f"the input is a {t.shape[0]}-D transform, the arguments describe a {ndim}-D one")
+            if t.extent(0) not in (None, ndim):
+                raise ArgumentError(_differ(t.extent(0), ndim))
         return (Spec(np.dtype(np.float32), 2, (ndim, ndim + 1), LAYOUT),)
 
     def run(self, ctx: HostContext, *values: Value) -> tuple[np.ndarray]:
@@ -48,15 +55,22 @@ class Transform(HostOperator):
         ndim = ctx.spec.shape[0]
         new = self.matrix(a, ndim)
         if new.shape[2] == ndim:
-            center, turn = a.get("center"), new
+            center, turn = a.vector("center", ndim, one_for_all=True), new
             new = np.zeros((ctx.N, ndim, ndim + 1))
             new[:, :, :ndim] = turn
             if center is not None:
                 new[:, :, ndim] = center - np.einsum("nij,nj->ni", turn, center)
         for t in values[: len(values) - len(self.args.inputs)]:
             given = t.dense("the input", ctx.present).astype(np.float64)
+            check_transform(Spec(t.spec.dtype, 2, given.shape[1:]))
+            if given.shape[1] != ndim:
+                raise ArgumentError(_differ(given.shape[1], ndim))
             new = then(new, given) if self.reverse_order else then(given, new)
         return (new.astype(np.float32),)
+
+
+def _differ(given: int | None, ndim: int) -> str:
+    return f"the input is a {given}-D transform, the arguments describe a {ndim}-D one"
 
 
 def check_transform(t: Spec) -> None:

@@ -20,11 +20,11 @@ def test_regions_per_sample_of_another_number_each(samples, on_device):
     def define(x, anchor, shape):
         x = types.Constant(DENSE[0], layout="HWC") if samples is DENSE else x
         x = x.gpu() if on_device else x
-        return fn.erase(x, anchor=anchor, shape=shape, fill_value=(7.9, 300, -1))  # cut, and saturated
+        return fn.erase(x, anchor=anchor, shape=shape, fill_value=(7.9, 300, -1))  # cut, and wrapped around
 
     (got,) = run(define, samples, anchors, shapes, layouts=["HWC", "", ""])
     want = [x.copy() for x in samples]
-    want[0][1:5, 2:11] = want[0][4:, :2] = want[2][3:5, :1] = (7, 255, 0)
+    want[0][1:5, 2:11] = want[0][4:, :2] = want[2][3:5, :1] = (7, 44, 255)
     for g, w in zip(got, want, strict=True):
         np.testing.assert_array_equal(np.array(g), w)
 

@@ -61,8 +61,8 @@ def test_sizes_per_sample():
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
-        ({"window_size": 4}, "window_size must be odd and in 3 ... 23, got \\[4, 4\\]"),
-        ({"smoothing_size": [1, 25]}, "smoothing_size must be odd and in 1 ... 23, got \\[1, 25\\]"),
+        ({"window_size": 4}, "window_size must be odd and in 3 ... 31, got \\[4, 4\\]"),
+        ({"smoothing_size": [1, 33]}, "smoothing_size must be odd and in 1 ... 31, got \\[1, 33\\]"),
         ({"normalized_kernel": True, "scale": 2.0}, "scale must not be given with normalized_kernel=True"),
         ({"window_size": [3, 3, 3]}, "argument window_size must have 1 or 2 numbers"),
     ],

@@ -60,7 +60,7 @@ def test_one_hot():
             run(lambda x: fn.one_hot(x, num_classes=5), some, on_device=on_device)
     many = [rng.integers(0, 6, (n, 3)).astype(np.uint8) for n in (2, 40, 1)]
     for axis in (0, 1, 2, -1):
-        expected = [np.moveaxis(np.where(np.eye(8, 5, dtype=bool)[m], 3, -2).astype(np.int32), -1, axis) for m in many]
+        expected = [np.moveaxis(np.where(np.eye(8, 5, dtype=bool)[m], 2, -1).astype(np.int32), -1, axis) for m in many]
         check(lambda x, a=axis: fn.one_hot(x, num_classes=5, axis=a, on_value=2.6, off_value=-1.5, dtype=types.INT32), expected, many)
     expected = [np.eye(9, 2, dtype=np.float32)[m].transpose(0, 2, 1) for m in many]
     check(lambda x: fn.one_hot(x, num_classes=2, axis=1, axis_name="Z"), expected, many, layouts=("HW",), layout="HZW")

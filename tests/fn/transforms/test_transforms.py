@@ -70,7 +70,7 @@ def test_a_source_tells_the_dimensions(make, numbers):
 @pytest.mark.parametrize(
     ("define", "message"),
     [
-        (lambda: T.scale(scale=[2.0, 1.0], center=[1.0, 2.0, 3.0]), "center must have 2"),
+        (lambda: T.scale(scale=[2.0, 1.0], center=[1.0, 2.0, 3.0]), "center must have 1 or 2"),
         (lambda: T.scale(scale=[2.0, 1.0], ndim=3), "ndim=3, but scale has 2"),
         (lambda: T.shear(angles=[0.1, 0.2], shear=[0.1, 0.2]), "either shear or angles"),
         (lambda: T.shear(), "either shear or angles"),
