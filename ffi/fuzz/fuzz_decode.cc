@@ -51,7 +51,7 @@ int main(int argc, char** argv) {
       for (int type = 0; type < 5; type++) {
         const jaxdali::DecodeOptions options{static_cast<jaxdali::ImageType>(type), (k + type) % 3 != 0, type == 1};
         // RGB is the usual case and goes straight to the output; each other type also takes another element type.
-        const DType dtype = type == 0 ? DType::kU8 : kTypes[(k / 7 + type) % 5];
+        const DType dtype = type == 0 ? DType::kU8 : kTypes[(k / 7 + type) % 6];
         if (type == 2) {  // from here on a part of the image
           info.region_y = mutate.below(info.height);
           info.region_x = mutate.below(info.width);

@@ -95,6 +95,24 @@ def shared_function(sharding, files):
             out.append({name: parts(x) for name, x in batch.items()} | {"total": int(total)})
     return {"batches": out, "in the user's thread": threads == {True}}
 
+def ragged(sharding, files):
+    # Each process has lists of its own samples; padded ones and their lengths are global.
+    def define(num_shards=1, shard_id=0):
+        _, label = fn.readers.file(file_root=folder, files=files, name="reader", num_shards=num_shards, shard_id=shard_id)
+        many = fn.slice(fn.constant(idata=list(range(40))), 0, label, axes=[0])
+        return many, many
+
+    names = ["padded", "listed"]
+    make = data_iterator(define, names, reader_name="reader", sharding=sharding, ragged={"padded": 40, "listed": None})
+    with make(batch_size=16) as it:
+        batch = next(it)
+    boxes, lengths = batch["padded"]
+    assert not boxes.is_fully_addressable and not lengths.is_fully_addressable
+    assert boxes.shape == (16, 40) and lengths.shape == (16,)
+    total = jax.jit(jnp.sum, out_shardings=NamedSharding(sharding.mesh, P()))(boxes)
+    listed = [np.asarray(x).tolist() for x in batch["listed"]]
+    return {"boxes": parts(boxes), "lengths": parts(lengths), "listed": listed, "total": int(total)}
+
 files = [str(i) for i in range(32)]
 devices = np.array(jax.devices())
 flat = NamedSharding(Mesh(devices, ("batch",)), P("batch"))
@@ -109,6 +127,7 @@ print(json.dumps({
     "mask": run(flat, files[:19], 16, epochs=3, **mask),
     "saved": saved(flat, files),
     "function": shared_function(flat, files),
+    "ragged": ragged(flat, files),
     "in order": run(flat, files, 16, epochs=1, shuffle=False),
 }))
 """
@@ -235,3 +254,20 @@ def test_one_process_goes_on_from_the_state_of_either(seen, rank):
     for name in batch:
         wanted = sorted(seen[0]["saved"]["next"][name] + seen[1]["saved"]["next"][name])
         assert np.asarray(batch[name]).tolist() == [row for _, part in wanted for row in part]
+
+
+def test_ragged_outputs(seen):
+    """Shard i of 8 begins at file 4 i, whose number is the length of the sample."""
+    lengths = [4 * shard + k for shard in range(8) for k in range(2)]
+    found, listed = {}, []
+    for process in seen:
+        r = process["ragged"]
+        assert r["total"] == sum(sum(range(n)) for n in lengths)
+        found |= {first: (boxes, n) for (first, boxes), (_, n) in zip(r["boxes"], r["lengths"], strict=True)}
+        assert len(r["listed"]) == 8
+        listed += r["listed"]
+    assert listed == [list(range(n)) for n in lengths]
+    for first, (boxes, of_boxes) in found.items():
+        assert of_boxes == lengths[first : first + 2]
+        assert boxes == [list(range(n)) + [0] * (40 - n) for n in of_boxes]
+    assert len(found) == 8

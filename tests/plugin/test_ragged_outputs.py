@@ -10,6 +10,7 @@ import jaxdali
 from jaxdali import fn, types
 from jaxdali.plugin.base_iterator import LastBatchPolicy
 from jaxdali.plugin.jax import DALIGenericIterator, data_iterator, peekable_data_iterator
+from jaxdali.plugin.jax.fn import jax_function
 
 COUNT = 22
 LENGTHS = [(7 * i) % 12 for i in range(COUNT)]  # some are 0
@@ -309,3 +310,30 @@ def test_arguments(files, ragged, fill, error, message):
 def test_different_shapes_name_it(files):
     with pytest.raises(jaxdali.DifferentShapes, match=r"ragged={'boxes': N}, or lists them with ragged={'boxes': None}"):
         iterator(files)
+
+
+def test_of_functions_and_branches():
+    """An eager function's arrays, a value of branches, and one output twice."""
+
+    def doubled(x):
+        return jnp.asarray(2 * np.asarray(x))  # which can't be traced
+
+    @jaxdali.pipeline_def(batch_size=4, num_threads=1, device_id=None, enable_conditionals=True)
+    def define():
+        x = fn.external_source(lambda: [BOXES[i] for i in range(1, 5)], batch=True)
+        flag = fn.external_source(lambda: np.array([1, 0, 1, 0], np.bool_), batch=True)
+        y = x[:1] if flag else x + 1
+        dense = jax_function(doubled, preserve=True)(fn.pad(x, axes=[0], shape=[12]))
+        return x, y, dense, x
+
+    forms = {"x": 12, "y": 12, "dense": 14, "again": None}
+    batch = next(DALIGenericIterator(define(), ["x", "y", "dense", "again"], ragged=forms))
+    for k in range(4):
+        x = BOXES[k + 1]
+        y = x[:1] if k % 2 == 0 else x + 1
+        np.testing.assert_array_equal(batch["x"][0][k], padded(k + 1))
+        assert batch["y"][1][k] == len(y)
+        np.testing.assert_array_equal(batch["y"][0][k, : len(y)], y)
+        np.testing.assert_array_equal(batch["dense"][0][k], 2 * padded(k + 1, 14))
+        assert batch["dense"][1][k] == 12
+        np.testing.assert_array_equal(batch["again"][k], x)
