@@ -118,6 +118,20 @@ class ArgumentTypeError(TypeError, ArgumentError):
     __init__ = ArgumentError.__init__  # TypeError's would come first
 
 
+class UnexpectedArgumentError(ArgumentTypeError, KeyError):
+    """An argument that an operator has not: a TypeError as in Python, a KeyError as in DALI."""
+
+    __module__ = "jaxdali"
+
+    __str__ = ArgumentTypeError.__str__  # KeyError's would put quotes around the message
+
+
+class OutputsError(ArgumentTypeError, IndexError):
+    """A source does not return what its outputs need: a TypeError or an IndexError in DALI, by what it returns."""
+
+    __module__ = "jaxdali"
+
+
 class InputTypeError(TypeError, RuntimeError):
     """Inputs of types that an operator does not take: a TypeError as in Python, a RuntimeError as in DALI."""
 

@@ -67,7 +67,7 @@ from .arguments import Arguments, declared
 from .building import add, drawing_as, is_node, user_line, warn
 from .calls import functions, records
 from .declaration import INPUT, PER_FRAME, PER_SAMPLE, Argument, DType, arguments_of
-from .errors import ArgumentError, ArgumentTypeError
+from .errors import ArgumentError, ArgumentTypeError, UnexpectedArgumentError
 from .graph import DataNode
 from .language import language
 from .names import unexpected
@@ -244,7 +244,7 @@ class Declaration:
     def _checked(self, positional: tuple[Any, ...], named: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         for n in named:
             if n not in self.signature.parameters:
-                raise ArgumentTypeError(
+                raise UnexpectedArgumentError(
                     unexpected(self.name, n, (p.name for p in self.signature.parameters.values() if p.kind is p.KEYWORD_ONLY))
                 )
         bound = self.signature.bind_partial(*positional, **named)

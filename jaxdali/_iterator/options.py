@@ -79,6 +79,8 @@ class IteratorOptions:
         defaults = {f.name: f.default for f in dataclasses.fields(self)}
         for name in names:
             x = getattr(self, name)
+            if isinstance(x, (list, tuple, set, dict)) or getattr(x, "ndim", 0):
+                raise TypeError(f"iterator: argument {name} must be one value, got {x!r}")
             self._set(name, defaults[name] if x is None else checked("iterator", name, hints[name], x))
 
     def _set(self, name: str, x: Any):

@@ -41,14 +41,28 @@ def do_not_convert(function: Callable[..., Any]) -> Callable[..., Any]:
     """A decorator: in a pipeline with ``enable_conditionals=True`` the function runs as it is, and what it calls, too.
 
     For functions that can't be rewritten, or that ask for nothing that is a DataNode and take long.
+
+    Raises:
+      TypeError: it is no function.
+      ValueError: it is a pipeline definition.
     """
+    if not callable(function):
+        raise TypeError(f"do_not_convert marks functions, got {function!r}")
+    if getattr(function, "_is_pipeline_def", False):
+        raise ValueError("a pipeline definition must not be marked with @do_not_convert: it marks what a definition calls")
 
     @functools.wraps(function)
     def as_it_is(*args: Any, **kwargs: Any) -> Any:
         return function(*args, **kwargs)
 
+    as_it_is._is_kept = True  # pyright: ignore[reportAttributeAccessIssue]
     as_it_is.autograph_info__ = None  # pyright: ignore[reportAttributeAccessIssue]  how autograph marks what is converted
     return as_it_is
+
+
+def is_kept(f: Any) -> bool:
+    """Whether `do_not_convert` marks it."""
+    return getattr(f, "_is_kept", False)
 
 
 def converted(f: Any) -> Any:

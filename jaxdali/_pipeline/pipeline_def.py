@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from .._core.names import unexpected
+from .conditionals import is_kept
 from .pipeline import ARGUMENTS, Pipeline
 
 
@@ -42,6 +43,8 @@ def pipeline_def(fn: Callable[..., Any] | None = None, **pipeline_kwargs: Any) -
             raise TypeError(unexpected("pipeline_def", name, ARGUMENTS))
     if fn is None:
         return functools.partial(pipeline_def, **pipeline_kwargs)
+    if is_kept(fn):
+        raise ValueError(f"the pipeline definition {name_of(fn)} must not be marked with @do_not_convert: it marks what a definition calls")
 
     @functools.wraps(fn)
     def factory(*args: Any, **kwargs: Any) -> Pipeline:

@@ -56,7 +56,8 @@ class Settings:
     def __post_init__(self):
         self._convert(check.optional, "batch_size")
         self._convert(lambda name, x: check.or_auto(check.optional, name, x), "num_threads")
-        self._convert(check.not_negative, "device_id", "seed")
+        self._convert(check.not_negative, "device_id")
+        self._convert(lambda name, x: check.not_negative(name, int(x) if isinstance(x, bool) else x), "seed")  # True is 1, as in DALI
         self._convert(check.flag, "exec_pipelined", "exec_async", "set_affinity")
         self._convert(check.flag, "enable_checkpointing", "enable_memory_stats", "enable_statistics", "enable_conditionals", "fuse")
         self._convert(check.whole, "max_streams", "default_cuda_stream_priority", "py_num_workers")

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from .. import fn, types
-from .._core.errors import ArgumentError
+from .._core.errors import ArgumentError, ArgumentTypeError
 from .._core.graph import DataNode
 from .._pipeline.conditionals import either
 from ..fn._augmentation import taken
@@ -187,6 +187,8 @@ def apply_auto_augment(policy: Policy, data: DataNode, seed: int | None = None, 
       data, seed: see `auto_augment`.
       **kwargs: further arguments of the augmentations; each gets those that it takes.
     """
+    if not isinstance(policy, Policy):
+        raise ArgumentTypeError(f"apply_auto_augment: policy must be a Policy, got {policy!r}; auto_augment takes names of policies")
     if not policy.sub_policies:
         raise ArgumentError(f"apply_auto_augment: the policy {policy.name!r} is empty")
     found = tuple(policy.augmentations.values())

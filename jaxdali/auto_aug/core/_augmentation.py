@@ -179,6 +179,9 @@ class Augmentation:
             return None
         if magnitude_bin is None:
             raise ArgumentError(f"the augmentation {self.name} has magnitudes: pass magnitude_bin")
+        number = magnitude_bin.bin if isinstance(magnitude_bin, SignedBin) else magnitude_bin
+        if isinstance(number, int) and not 0 <= number < len(magnitudes):
+            raise ArgumentError(f"the augmentation {self.name} has the magnitude bins 0 to {len(magnitudes) - 1}, got {number}")
         if self.randomly_negate and not isinstance(magnitude_bin, SignedBin):
             warnings.warn(
                 f"the augmentation {self.name} draws a sign of its own; pass magnitude_bin=signed_bin(...), made before samples take their "
@@ -192,8 +195,6 @@ class Augmentation:
             place = magnitude_bin.bin if isinstance(magnitude_bin, SignedBin) else magnitude_bin
         table = self._table(magnitudes)
         if isinstance(place, int):
-            if not 0 <= place < len(table):
-                raise ArgumentError(f"the augmentation {self.name} has the magnitude bins 0 to {len(table) - 1}, got {place}")
             node = types.Constant(table[place], device="cpu")
         else:
             node = taken(table, place)

@@ -9,7 +9,7 @@ import numpy as np
 from ..._core.arguments import Values
 from ..._core.context import HostContext
 from ..._core.declaration import Range
-from ..._core.errors import ArgumentError
+from ..._core.errors import ArgumentError, InputTypeError
 from ..._core.graph import DataNode
 from ..._core.operator_function import Hints, Input, OneOrMore, PerSample, operator_function
 from ..._core.values import Spec, Value
@@ -28,6 +28,8 @@ class Paste(Window):
         return image_layout(image, ("HWC",))
 
     def infer(self, image: Spec, *arguments: Spec) -> tuple[Spec, ...]:
+        if image.dtype != np.uint8:
+            raise InputTypeError(f"the input must be uint8, got {image.dtype}; multi_paste takes other types")
         layout = self.layout(image)
         channels, fills = image.extent(2), np.size(self.fill_value)
         if self.n_channels is not None and fills not in (1, self.n_channels):
@@ -78,7 +80,7 @@ def paste(
     """Puts images on larger canvases.
 
     Args:
-      input: HWC, any type (in DALI uint8), any number of channels.
+      input: HWC, uint8, any number of channels.
       fill_value: of the canvas, one number or one per channel.
       ratio: extents of the canvas in units of the image's; fractions of a pixel are cut. May be per sample.
       min_canvas_size: least height and width of the canvas, in pixels. May be per sample.

@@ -31,9 +31,9 @@ def _how_called(source: Any) -> int | None:
         raise TypeError(f"{NAME}: source must be a callable, an iterable or a generator function, got {type(source).__name__}")
     parameters = list(inspect.signature(source).parameters.values())
     positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
-    if len(positional) > 1 or any(p.kind == p.VAR_POSITIONAL for p in parameters):
+    if len(positional) > 1 or len(positional) < len(parameters):  # as DALI, which takes no other kinds even where they need no value
         raise TypeError(
-            f"{NAME}: source must take no or one positional argument (a batch or sample index), got {inspect.signature(source)}"
+            f"{NAME}: source must take no or one positional argument (batch or sample index) and no others, got {inspect.signature(source)}"
         )
     return len(positional)
 

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ..._core.context import HostContext
-from ..._core.errors import ArgumentError
+from ..._core.errors import ArgumentError, OutputsError
 from ..._core.operator import SourceOperator
 from ..._core.settings import UserSettings
 from ..._core.values import Spec
@@ -241,7 +241,7 @@ class _PulledSource(_Base):
             got = type(item).__name__
             if is_array or isinstance(item, (tuple, list)):
                 got = f"an array of shape {np.shape(item)}" if is_array else f"{len(item)} items"
-            raise ArgumentError(f"{NAME}: with num_outputs={n} the source must return a tuple of {n} items, got {got}")
+            raise OutputsError(f"{NAME}: with num_outputs={n} the source must return a tuple of {n} items, got {got}")
         return [item[i] for i in range(n)]  # the rows of an array, too
 
     def _first(self):
