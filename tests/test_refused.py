@@ -95,3 +95,10 @@ def test_what_is_taken_as_in_dali():
     drawn = [_run(lambda: fn.random.uniform(), seed=seed) for seed in (True, 1)]
     np.testing.assert_array_equal(*drawn)
     assert [x.tolist() for x in _run(lambda: fn.random.choice(1, p=1.0))] == [0, 0]
+
+
+@pytest.mark.parametrize("region", [{"roi_start": [], "roi_axes": []}, {"roi_end": [], "roi_axes": [0]}, {"roi_shape": (), "roi_start": 1}])
+def test_empty_regions_of_numpy_files_are_none(tmp_path, region):
+    np.save(tmp_path / "a.npy", np.arange(6).reshape(2, 3))
+    got = _run(lambda: fn.readers.numpy(file_root=str(tmp_path), **region))
+    np.testing.assert_array_equal(got[0], np.arange(6).reshape(2, 3)[region.get("roi_start") or 0 :, region.get("roi_start") or 0 :])

@@ -328,7 +328,9 @@ def numpy(
     if use_o_direct and not dont_use_mmap:
         raise ArgumentError("use_o_direct=True needs dont_use_mmap=True")
     values = {"roi_start": roi_start, "rel_roi_start": rel_roi_start, "roi_end": roi_end, "rel_roi_end": rel_roi_end}
-    args, nodes = Arguments.of(values | {"roi_shape": roi_shape, "rel_roi_shape": rel_roi_shape}, is_node)
+    values |= {"roi_shape": roi_shape, "rel_roi_shape": rel_roi_shape}
+    # An empty list is as good as none, as in DALI.
+    args, nodes = Arguments.of({n: None if isinstance(x, tuple) and not x else x for n, x in values.items()}, is_node)
     for group in (REGION[:2], REGION[2:]):
         if len(both := [n for n in group if n in args]) > 1:
             raise ArgumentError(f"{' and '.join(both)} can't be given together; pass one of them")
