@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import itertools
 import re
 import sys
@@ -13,15 +14,19 @@ import types
 import warnings
 from typing import Any
 
+import jax
+import jax.extend.core
+
 from . import calls
 from .errors import in_package
-from .graph import Branch, DataNode, Node, check_reach
+from .graph import Branch, DataNode, Node, check_pipeline, check_reach
 from .language import language
 from .operator import Operator
 from .redaction import redacted
 
 _local = threading.local()
 _numbers = itertools.count()  # of all nodes that are made: their order
+_pipelines = itertools.count(1)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,10 +36,12 @@ class Scope:
     Attributes:
       owner: the pipeline.
       made: its nodes so far, in order.
+      number: of the pipeline, which its nodes remember.
     """
 
     owner: Any
     made: list[Node]
+    number: int = dataclasses.field(default_factory=_pipelines.__next__)
 
 
 @contextlib.contextmanager
@@ -143,6 +150,22 @@ def _users_frame() -> types.FrameType | None:
     return frame
 
 
+@functools.cache
+def _clean() -> Any:
+    """JAX's state where it traces nothing."""
+    with jax.ensure_compile_time_eval():
+        return jax.extend.core.get_opaque_trace_state(convention="jaxdali")
+
+
+def refuse_tracing(what: str):
+    """RuntimeError where JAX traces a function: `what` would be called once, and its batch a constant of what is compiled."""
+    if jax.extend.core.get_opaque_trace_state(convention="jaxdali") != _clean():
+        raise RuntimeError(
+            f"{what} at {user_line()} is called while JAX traces a function (under jit, vmap, grad, scan, ...): that happens once, and "
+            "the batch would become a constant of what is compiled. Take the batch outside, and pass it to the function as an argument"
+        )
+
+
 def warn(text: str, category: type[Warning] = UserWarning):
     """A warning at the user's line, and of the user's module: as of `warnings.warn`, filters go by it, and a line has it once."""
     module = (_users_frame() or sys._getframe()).f_globals
@@ -164,7 +187,7 @@ def add(op: Operator, *inputs: Any, device: str | None = None, name: str | None 
       A `DataNode`, or a list of them where the operator has several outputs.
 
     Raises:
-      OperatorError: an input was made in a branch of an `if` that is left.
+      OperatorError: an input was made in a branch of an `if` that is left, or in another pipeline.
     """
     if device not in (None, "cpu", "mixed", "gpu"):
         raise ValueError(f"{op.name}: device must be 'cpu', 'mixed' or 'gpu', got {device!r}")
@@ -175,11 +198,14 @@ def add(op: Operator, *inputs: Any, device: str | None = None, name: str | None 
     for i, x in enumerate(nodes if not op.joins else ()):
         check_reach(x, branch, f"as input {i} of {op.name}, at {where}")
     scope, number = current_scope(), next(_numbers)
+    for i, x in enumerate(nodes):
+        check_pipeline(x, scope.number if scope is not None else 0, f"as input {i} of {op.name}, at {where}")
     default = f"__{op.name}_{len(scope.made)}" if scope is not None else f"__{op.name}_detached_{number}"
     random_index = _draws_as(number) if op.random else -1
     node = Node(number, op, nodes, device or "", where, name or default, name is not None, random_index)
     node.call, node.branch = calls.current_call(), branch
     if scope is not None:
+        node.pipeline = scope.number
         scope.made.append(node)
     if op.num_outputs == 1:
         return DataNode(node, 0)

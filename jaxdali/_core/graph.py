@@ -51,6 +51,7 @@ class Node:
         is none.
       call: of a public function, that made it; None: it was made otherwise.
       branch: of which samples it is made; None: of all.
+      pipeline: number of the one in whose definition it was made; 0: in none, so that any may use it.
       stage: where it is to run: "host", or in a program on the "cpu" or the "device".
       on_device: whether the user asked for its outputs on the accelerator, here or upstream.
       source: the first source upstream of it, or itself.
@@ -69,6 +70,7 @@ class Node:
     random_index: int = -1
     call: Call | None = None
     branch: Branch | None = None
+    pipeline: int = 0
     stage: str = dataclasses.field(init=False)
     on_device: bool = dataclasses.field(init=False)
     source: Node | None = dataclasses.field(init=False)
@@ -151,7 +153,7 @@ class Graph:
         asked for their size, and for what is to be preserved.
 
         Raises:
-          OperatorError: two of them have one name.
+          OperatorError: two of them have one name, or one was made in another pipeline.
         """
         for x in outputs:
             check_reach(x, None, "as an output")
@@ -162,6 +164,9 @@ class Graph:
             node = todo.pop()
             found[node.id] = node
             todo += [x.node for x in read_by(node) if x.node.id not in found]
+        for number in found.keys() - own:
+            if found[number].pipeline:
+                raise found[number].error("it is made in the definition of another pipeline: call the operator in this definition, too")
         graph, draws = Graph(), dict[int, int]()
         branches: dict[Branch | None, Branch | None] = {None: None}  # of which the graph has copies, too
         for number in sorted(found):
@@ -232,6 +237,14 @@ def check_reach(x: DataNode, branch: Branch | None, how: str):
         raise x.node.error(
             f"it is made in a branch of the `if` at {made.where}, so not for all samples, but is used outside of it {how}: "
             "assign it to a variable that gets a value in all branches"
+        )
+
+
+def check_pipeline(x: DataNode, pipeline: int, how: str):
+    """Raises OperatorError for a value made in the definition of another pipeline."""
+    if x.node.pipeline and pipeline and x.node.pipeline != pipeline:
+        raise x.node.error(
+            f"it is made in the definition of another pipeline, but is used in this one {how}: call the operator in this definition, too"
         )
 
 

@@ -64,7 +64,7 @@ import numpy as np
 
 from ..types import DALIImageType
 from .arguments import Arguments, declared
-from .building import add, drawing_as, is_node, user_line, warn
+from .building import add, current_scope, drawing_as, is_node, user_line, warn
 from .calls import functions, records
 from .declaration import INPUT, PER_FRAME, PER_SAMPLE, Argument, DType, arguments_of
 from .errors import ArgumentError, ArgumentTypeError, UnexpectedArgumentError
@@ -137,6 +137,10 @@ _GIVEN_UP = {  # hints of which DALI warns, and why
     "split_stages": "there are no stages to split",
     "use_chunk_allocator": "there is no such allocator",
 }
+
+
+def _holds_node(x: Any) -> bool:
+    return is_node(x) or (isinstance(x, (list, tuple)) and any(map(_holds_node, x)))
 
 
 def operator_function(what: type[Operator] | str) -> Callable[[F], F]:
@@ -230,6 +234,11 @@ class Declaration:
 
     def _call(self, positional: tuple[Any, ...], named: dict[str, Any]) -> Any:
         inputs, values = self._checked(positional, named)
+        if current_scope() is None and self._kind is not None and inputs and not any(map(_holds_node, (*inputs, *values.values()))):
+            raise ArgumentError(
+                f"{self.name}: it is called with arrays, outside of a pipeline definition, where nothing evaluates it: call it in a "
+                "function with @pipeline_def, in which arrays are constants"
+            )
         sets = self._sets(inputs)
         if len(sets) == 1:
             return _as_list(self._add(sets[0], values))

@@ -56,6 +56,7 @@ class Source:
       in_caller: whether `read` must be called in the thread that takes the batches, under its JAX settings.
       workers: threads in which it may call a function of the user's at the same time, where the user wants that.
       walks: for readers, the way of each local shard through the list.
+      dropped: samples that the source gave at the end of its data and that fill no batch, so that nobody gets them.
     """
 
     walks: Sequence[Walk] = ()
@@ -63,6 +64,7 @@ class Source:
     fed: bool = False
     in_caller: bool = False
     workers: int = 1
+    dropped: int = 0
 
     def specs(self) -> tuple[Spec, ...]:
         """Specs of the outputs. May look at the first batch, which the next `read` then returns."""
@@ -139,6 +141,14 @@ class Source:
     def pad_rounds(self) -> None:
         """Has every round of a reader filled up to full batches, as with ``pad_last_batch=True``. Before anything is read."""
         raise RuntimeError("mask_name needs a reader that can pad its rounds; pass size instead of reader_name")
+
+    def give_rest(self) -> None:
+        """Has samples at the end of the data that fill no batch given as a short one. Before anything is read."""
+
+    @property
+    def why_empty(self) -> str:
+        """Why an epoch that has just ended had no data, and what to do about it; "" where the source is not to blame."""
+        return ""
 
     def counts(self) -> Mapping[str, int]:
         """What storage did so far, for `Pipeline.statistics`: see `Store.counts`."""

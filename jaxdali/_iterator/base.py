@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping
 from typing import Any, NoReturn
 
@@ -24,13 +23,14 @@ class BaseIterator:
     A subclass takes a `lease` of the pipelines, calls `_start`, and implements `__next__` with ``_stream.take``.
     """
 
+    _instead = "; a source of batches (batch=True) may end with a smaller one"
     _stream: BatchStream
     output_map: list[str]
 
     def _start(self, lease: Lease, options: IteratorOptions, *, padded: bool = False):
         """Starts to make batches, or goes on where the iterator before stopped; closes the lease when that fails."""
         self.output_map = list(options.output_map)
-        self._stream = BatchStream(lease, options, type(self).__name__)
+        self._stream = BatchStream(lease, options, type(self).__name__, self._instead)
         self._pipes = lease.pipelines  # they keep their lease
         lease.checkpoint_with(self.checkpoints)
         self._stream.begin(padded=padded)
@@ -60,11 +60,7 @@ class BaseIterator:
     # --- iteration ----------------------------------------------------------------------------------------------
 
     def __iter__(self):
-        stream = self._stream
-        if stream.given != stream.resumed:
-            self.reset()
-        elif stream.given:
-            stream.reset(logging.DEBUG)  # put into a state in the middle of an epoch, the loop takes the rest of that
+        self._stream.begin_loop()
         return self
 
     def __reduce__(self) -> NoReturn:
@@ -86,6 +82,10 @@ class BaseIterator:
     def __len__(self) -> int:
         """Batches in an epoch; 0 when only the data's end tells."""
         return self._stream.length or 0
+
+    def __bool__(self) -> bool:
+        """True, also where ``len`` is 0 as nobody knows it."""
+        return True
 
     @property
     def size(self) -> int:

@@ -47,10 +47,11 @@ class IteratorOptions:
     last_batch_padded: bool = False
     last_batch_policy: LastBatchPolicy = LastBatchPolicy.FILL
     prepare_first_batch: bool = True
+    repeat: bool = dataclasses.field(default=False, kw_only=True)
 
     def __post_init__(self):
         self._set("output_map", self._names())
-        self._check("size", "reader_name", "last_batch_padded", "prepare_first_batch")
+        self._check("size", "reader_name", "last_batch_padded", "prepare_first_batch", "repeat")
         self._set("auto_reset", _parse_auto_reset(self.auto_reset))
         if not isinstance(self.last_batch_policy, LastBatchPolicy):
             raise ValueError(f"last_batch_policy must be a LastBatchPolicy, got {self.last_batch_policy!r}")
@@ -89,7 +90,7 @@ class IteratorOptions:
     @property
     def lasting(self) -> Self:
         """All that iterators that take turns over the same pipelines must have in common."""
-        return dataclasses.replace(self, auto_reset=False, prepare_first_batch=True)
+        return dataclasses.replace(self, auto_reset=False, prepare_first_batch=True, repeat=False)
 
     @property
     def counted(self) -> bool:

@@ -7,10 +7,13 @@ import json
 import logging
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NoReturn
+from typing import Any
 
+from .._core.building import refuse_tracing, warn
 from .._core.errors import TooFewError
+from .._core.graph import Node
 from .._data.epoch import EpochCounter, EpochPlan
+from .._data.walk import shard_bounds
 from .._pipeline import checkpoint
 from .._pipeline.lease import Lease, num_outputs
 from .._pipeline.pipeline import Pipeline
@@ -34,9 +37,12 @@ class BatchStream:
       given: batches taken in this epoch.
       resumed: how many of them a state said that had been taken; 0: none.
       turn: who takes batches, or looks at them, holds it.
+
+    Args:
+      user: name of the iterator, and instead: how it gives the samples that fill no batch, for messages.
     """
 
-    def __init__(self, lease: Lease, options: IteratorOptions, user: str):
+    def __init__(self, lease: Lease, options: IteratorOptions, user: str, instead: str):
         self.lease = lease
         self.given = self.resumed = 0
         self.turn = Turn("iterator")
@@ -44,6 +50,8 @@ class BatchStream:
         self._options = options
         self._user = user  # for messages
         self._may_restart = False
+        self._endless_from = 0  # the number of the batch at which a loop over a reader is known to have no end; 0: none
+        self._instead = instead
         self._epochs = checkpoint.Epochs(options.last_batch_policy.name, options.size, options.reader_name, options.last_batch_padded)
         self._plan: EpochPlan | None = None
         self._finalizer: weakref.finalize | None = None
@@ -66,6 +74,8 @@ class BatchStream:
                         e.build()  # else it might call the user's source
                     if padded and options.reader_name is not None:
                         _pad_rounds(e, options.reader_name)
+                    for source in e.sources.values() if padded else ():
+                        source.give_rest()
                 lease.check_outputs()
                 names, outputs = list(options.output_map), num_outputs(lease.pipelines[0])
                 if len(names) > outputs:
@@ -157,10 +167,9 @@ class BatchStream:
 
     def take(self) -> tuple[list[Batch], tuple[int, ...] | None]:
         """The next batch of each executor, and how many of its first samples belong to this epoch, for each pipeline (None: all)."""
+        refuse_tracing(f"next() of {self._user}")
         with self.turn:
             self._check_turn()
-            if self._counter is not None and self._counter.is_over:
-                self._end()
             self._await()
             valid = self._count()  # a failure consumes its batch
             batches = self._runners.get()
@@ -169,9 +178,8 @@ class BatchStream:
 
     def look(self) -> tuple[list[Batch], tuple[int, ...] | None]:
         """What `take` gives or raises next, without taking it."""
+        refuse_tracing(f"peek() of {self._user}")
         with self.turn:
-            if self._counter is not None and self._counter.is_over:
-                self._end()
             self._await()
             return self._runners.peek(), self._counter.valid() if self._counter is not None else None
 
@@ -181,14 +189,20 @@ class BatchStream:
             return self._runners.peek()
 
     def _await(self):
-        """Waits for the next batch, or the end."""
+        """Waits for the next batch. Raises StopIteration at the end of an epoch; with `repeat` only of one that had no batch."""
+        while (self._counter is not None and self._counter.is_over) or not self._found():
+            self._end()
+
+    def _found(self) -> bool:
+        """Waits for the next batch; returns False when the data are at their end."""
         self._runners.ask()
         while not self._runners.wait():
             if not self._may_restart or self.given:
-                self._end()
+                return False
             # Where an epoch's end is counted, the data may end with it too, which shows only now.
             self._may_restart = False
             self._runners.restart()
+        return True
 
     def check_full(self, batches: Sequence[Batch], instead: str = ""):
         """Where the samples of an epoch are counted, batches must be full. `instead`: what the user may do."""
@@ -198,14 +212,64 @@ class BatchStream:
                 why = next((f"; not read: {b.ids.paths[i]}: {reason}" for i, reason in b.ids.unread.items()), "")
                 raise ValueError(f"a source gave {there}; where size or reader_name is given, batches must be full{instead}{why}")
 
+    def ends_with_data(self, batches: Sequence[Batch]) -> bool:
+        """Whether sources ended within these batches, of iterators that were given a `size`."""
+        short = any(b.ids.present is not None and not b.ids.present.all() for b in batches)
+        return self._options.size > 0 and short and not any(b.ids.unread for b in batches)
+
     def _count(self) -> tuple[int, ...] | None:
         self.given += 1
+        if self.given == self._endless_from:
+            self._warn_endless()
         return self._counter.advance() if self._counter is not None else None
 
-    def _end(self) -> NoReturn:
+    def _end(self):
+        """Ends the epoch: raises StopIteration, or with `repeat` begins the next one, if this one had a batch."""
+        empty = not self.given
+        for e in self.executors:
+            e.warn_at_end(self.epoch, empty=empty, instead=self._instead)
+        if self._options.repeat and not empty:
+            self._reset()
+            return
         if self._options.auto_reset:
             self.reset()
         raise StopIteration
+
+    # --- loops --------------------------------------------------------------------------------------------------
+
+    def begin_loop(self, level: int = logging.WARNING):
+        """A `for` loop begins: the next epoch, if this one is over; else it goes on with the rest, with a message of `level` in the log."""
+        with self.turn:
+            self._check_turn()
+            if self._options.repeat:
+                return
+            in_epoch = self._batches_of_reader()
+            self._endless_from = max(in_epoch, self.given) + 1 if in_epoch else 0
+            if self.given:  # put into a state in the middle of an epoch, a loop is meant to take the rest of that
+                self._reset(logging.DEBUG if self.given == self.resumed else level, in_loop=True)
+
+    def _only_reader(self) -> tuple[Node, Mapping[str, int]] | None:
+        """The reader of the pipeline, and what it says about its data, where there is one alone."""
+        executor = self.executors[0]
+        found = [(n, s.metas[0]) for n in executor.graph.nodes if (s := executor.sources.get(n.id)) is not None and s.metas]
+        return found[0] if len(found) == 1 else None
+
+    def _batches_of_reader(self) -> int:
+        """Batches after which all samples of the only reader were given, where nothing else says how long an epoch is; else 0."""
+        found = self._only_reader() if self._counter is None else None
+        if found is None:
+            return 0
+        return -(-_samples_of(found[1]) // self.executors[0].B)
+
+    def _warn_endless(self):
+        found = self._only_reader()
+        assert found is not None
+        node, meta = found
+        warn(
+            f"this loop has taken all {_samples_of(meta)} samples of {node.op.name} (created at {node.where}) and goes on without end, as "
+            f'nothing says how long an epoch is. To end it with the data, pass reader_name="{node.name}" to the iterator (or repeat=True '
+            "if it is to go on)"
+        )
 
     def reset(self, level: int = logging.WARNING):
         """Begins the next epoch. Only possible at the end of one: a request before is ignored, with a message of `level` in the log."""
@@ -213,7 +277,7 @@ class BatchStream:
             self._check_turn()
             self._reset(level)
 
-    def _reset(self, level: int = logging.WARNING):
+    def _reset(self, level: int = logging.WARNING, *, in_loop: bool = False):
         if self._counter is not None:
             if self._counter.can_reset:
                 for _ in range(self._counter.reset()):
@@ -221,16 +285,22 @@ class BatchStream:
             elif any(self._runners.at_end):  # the data ended before the epoch
                 self._counter = EpochCounter(self._counter.plan)
             else:
-                _log.log(level, "reset() of %s before the end of the epoch is ignored (a loop calls it, too)", self._user)
+                self._log_ignored(level, in_loop)
                 return
             self._runners.restart()
             self._may_restart = True
         elif all(self._runners.at_end):
             self._runners.restart()
         else:
-            _log.log(level, "reset() of %s before the end of the data is ignored", self._user)
+            self._log_ignored(level, in_loop)
             return
         self.given = self.resumed = 0
+
+    def _log_ignored(self, level: int, in_loop: bool):
+        """Says that an epoch goes on though a new one was asked for."""
+        of = f"{self.given} of {self.length}" if self.length is not None else str(self.given)
+        what = "this loop goes on" if in_loop else "reset() before the end of the epoch is ignored; it goes on"
+        _log.log(level, "%s: %s in the middle of epoch %d (%s batches were taken)", self._user, what, self.epoch, of)
 
     # --- state --------------------------------------------------------------------------------------------------
 
@@ -285,6 +355,12 @@ def _pad_rounds(executor: Executor, reader_name: str):
     for source in sources.values():
         if source.metas and source.metas == metas:
             source.pad_rounds()
+
+
+def _samples_of(meta: Mapping[str, int]) -> int:
+    """How many samples a reader's first round has."""
+    first, behind = shard_bounds(meta["epoch_size"], meta["number_of_shards"], meta["shard_id"])
+    return behind - first
 
 
 def _epoch_plan(pipelines: Sequence[Pipeline], options: IteratorOptions) -> EpochPlan:

@@ -20,6 +20,7 @@ class Definition(Configured):
     def __init__(self, settings: Settings):
         super().__init__(settings)
         self._made: list[Node] = []  # while it was current
+        self._number: int | None = None
         self._outputs: tuple[DataNode, ...] | None = None
         self._sinks: list[DataNode] = []
         self._collected: Graph | None = None
@@ -102,7 +103,9 @@ class Definition(Configured):
 
     @property
     def _scope(self) -> Scope:
-        return Scope(self, self._made)
+        scope = Scope(self, self._made) if self._number is None else Scope(self, self._made, self._number)
+        self._number = scope.number
+        return scope
 
     def _define(self, function: Callable[[], Any]):
         """Calls a definition, and sets the outputs that it returns."""

@@ -8,6 +8,7 @@ from typing import Any, NoReturn
 
 import jax
 
+from .._core.building import refuse_tracing
 from .._core.graph import DataNode
 from .._data.source import Source
 from .._run.meter import Statistics
@@ -74,6 +75,7 @@ class Runnable(Definition):
                 f"run({', '.join(f'{k}=...' for k in pipeline_inputs)}) needs prefetch_queue_depth=1 or exec_pipelined=False, got "
                 f"prefetch_queue_depth={self.prefetch_queue_depth}; or use feed_input"
             )
+        refuse_tracing("run()")
         self._session.check_use("run()")
         self.build()
         for name, data in pipeline_inputs.items():
@@ -96,6 +98,7 @@ class Runnable(Definition):
         Raises:
           StopIteration: nothing is scheduled, or the data are at their end.
         """
+        refuse_tracing("share_outputs()")
         self._session.check_use("schedule_run()")
         self.build()
         return self._session.take()

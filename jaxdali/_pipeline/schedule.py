@@ -41,6 +41,7 @@ class Schedule:
         self._setups = executor.reader.sets_up
         self._filled = False
         self._pending = 0
+        self._given = 0  # in this epoch
         self._closed = False
         self._turn = Turn("pipeline")
 
@@ -90,10 +91,14 @@ class Schedule:
                 raise StopIteration
             self._pending -= 1
             try:
-                return self._runner.get()
+                batch = self._runner.get()
             except StopIteration:
                 self._pending = 0
+                instead = "; with batch=True the last batch may be smaller"
+                self.executor.warn_at_end(self._runner.state["epoch"], empty=not self._given, instead=instead)
                 raise
+            self._given += 1
+            return batch
 
     @property
     def empty(self) -> bool:
@@ -107,7 +112,7 @@ class Schedule:
         if self._runner is not None and self._runner.at_end:
             self._runner.restart()
             self._filled = False
-            self._pending = 0
+            self._pending = self._given = 0
 
     def close(self, collected: bool = False):
         """Stops everything. `collected`: nobody uses it any more."""

@@ -12,6 +12,7 @@ import jax
 from jax.sharding import Sharding
 
 from .._core import ffi as _ffi
+from .._core.building import warn
 from .._core.errors import DifferentShapes, OperatorError
 from .._core.graph import Graph, check_same_structure
 from .._core.operator import EagerOperator, NativeOperator, SourceOperator
@@ -102,6 +103,7 @@ class Executor:
         self._listed = frozenset(listed)
         self._names = tuple(names)
         self._ragged = dict(ragged or {})
+        self._warned: set[tuple[int, bool]] = set()
         if sharding is None or isinstance(sharding, Sharding):
             sharding = [sharding] * len(self.graph.outputs)
         self._shardings = tuple(sharding)
@@ -265,6 +267,28 @@ class Executor:
         fetched = [storage_rows(name, source.counts()) for name, source in self.reader.named.items()]
         cached = [cache_rows(name, resource.counts()) for name, resource in self.place.resources.items()]
         return Statistics((*self.place.meter.statistics(), *(row for rows in (*fetched, *cached) for row in rows)))
+
+    def warn_at_end(self, epoch: int, *, empty: bool, instead: str = ""):
+        """Warns, once for each source, of what its user may have missed when an epoch ends.
+
+        Args:
+          epoch: its number.
+          empty: whether it had no batch: then of sources that are used up; else of samples that fill no batch.
+          instead: how to get those.
+        """
+        for node in self.graph.nodes:
+            source = self.sources.get(node.id)
+            if source is None or (node.id, empty) in self._warned:
+                continue
+            text = ""
+            if empty and source.why_empty:
+                text = f"gave no data for epoch {epoch}: {source.why_empty}"
+            elif source.dropped and not empty:
+                samples = "1 sample is" if source.dropped == 1 else f"{source.dropped} samples are"
+                text = f"{samples} dropped at the end of its data, as no batch of {self.B} is full with them{instead}"
+            if text:
+                self._warned.add((node.id, empty))
+                warn(f"{node.op.name} (created at {node.where}): {text}")
 
     def programs(self) -> int:
         """How many programs have run."""

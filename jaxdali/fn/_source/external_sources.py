@@ -213,6 +213,7 @@ class _PulledSource(_Base):
         self._initial: list[Any] | None = None
         self._expected = self.initial()  # the cursors where the sources are
         self._taken: collections.deque[_Taken] = collections.deque()  # for batches that were not committed
+        self._gives_rest = False
 
     def initial(self) -> list[Any]:
         if self._initial is None:  # before anything was read
@@ -278,7 +279,8 @@ class _PulledSource(_Base):
         all_taken = _Taken(list(cursors))
         self._taken.append(all_taken)
         for pull, cursor in zip(self._pulls, cursors):
-            rows, taken = [], []
+            rows: list[Any] = []
+            taken: list[tuple[Any, Any]] = []
             all_taken.items.append(taken)
             try:
                 for argument, item in self._asked(pull, [self._argument(cursor, i) for i in range(1 if self._op.batch else ctx.B)]):
@@ -286,10 +288,24 @@ class _PulledSource(_Base):
                     rows.append(row)
                     taken.append((argument, row[0] if self._op.outputs is None else row))
             except StopIteration:
-                all_taken.items.pop()  # the samples of an incomplete batch are dropped
-                raise
-            parts.append(rows[0] if self._op.batch else [check_alike(list(column)) for column in zip(*rows)])
+                if not self._gives_rest:
+                    all_taken.items.pop()  # the samples of an incomplete batch are dropped
+                    self.dropped = len(rows)
+                    raise
+                pull.over = True
+            columns = zip(*rows) if rows else ([],) * self._op.num_outputs
+            parts.append(rows[0] if self._op.batch else [check_alike(list(column)) for column in columns])
+        if all(pull.over for pull in self._pulls) and not any(len(part[0]) for part in parts):
+            all_taken.items.clear()
+            raise StopIteration
         return self._deliver(ctx, cursors, parts)
+
+    def give_rest(self) -> None:
+        self._gives_rest = not self._op.batch
+
+    @property
+    def why_empty(self) -> str:
+        return self._pulls[0].why_empty
 
     def _asked(self, pull: Pull, arguments: Sequence[Any]) -> list[tuple[Any, Callable[[], Any]]]:
         """Each argument, with a function that returns what the source gives for it. Samples by index are asked for by all workers."""
@@ -297,7 +313,7 @@ class _PulledSource(_Base):
         if not (self.in_caller or self._op.batch or self._op.arguments != 1 or self.workers == 1):
             if self._workers is None:
                 self._workers = Workers(self.workers, self._settings)
-            new = [i for i, a in enumerate(arguments) if not pull.keeps(a)]
+            new = [i for i, a in enumerate(arguments) if not (pull.over or pull.keeps(a))]
             for i, call in zip(new, self._workers.map(pull.feeder, [arguments[i] for i in new])):
                 calls[i] = call
         return list(zip(arguments, calls))
@@ -319,6 +335,8 @@ class _PulledSource(_Base):
     def after_end(self, cursors: Sequence[Any]) -> list[Any]:
         """What was taken for a batch that another source could not complete is not lost; but "raise" starts every epoch anew."""
         states: list[Any] = []
+        for pull in self._pulls:
+            pull.over = False
         if self._op.cycle == "raise":
             self._taken.clear()
             for pull in self._pulls:

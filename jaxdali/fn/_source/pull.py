@@ -28,6 +28,7 @@ class Pull:
         self._cycle = cycle
         self._iterator: Any = None
         self._ended = False
+        self.over = False  # it ended within a batch that was given: nothing more comes in this epoch
         self._kept: collections.deque[tuple[Any, Any]] = collections.deque()  # (argument, item), to be taken before new ones
 
     def peek(self, argument: Any) -> Any:
@@ -49,6 +50,8 @@ class Pull:
     def state(self) -> dict[str, Any] | None:
         """What a cursor has to say about the source, JSON-able; None: nothing is known about it."""
         state = {} if self._arguments is not None else {"open": self._iterator is not None and not self._ended, "ended": self._ended}
+        if self.over:
+            state["over"] = True
         target = self._stateful()
         if target is not None:
             try:
@@ -60,6 +63,7 @@ class Pull:
     def seek(self, state: dict[str, Any] | None) -> bool:
         """Takes the source where it was in this state. False: that can't be done."""
         fresh = not inspect.isgenerator(self.feeder)
+        self.over = state is not None and state.get("over", False)
         if self._arguments is None:
             own = self._iterator is not None and self._iterator is self.feeder  # its items come once: none that was looked at may be lost
             if fresh and not own:
@@ -96,6 +100,8 @@ class Pull:
             for_argument, item = self._kept.popleft()
             if self._arguments != 1 or for_argument == argument:  # the others have their own order
                 return item
+        if self.over:
+            raise StopIteration
         if self._arguments is not None:
             return self.feeder(argument) if self._arguments else self.feeder()
         if self._iterator is None:
@@ -113,6 +119,19 @@ class Pull:
             return next(self._iterator)  # without data, this ends the epoch instead of looping for ever
         self._ended = False
         return item
+
+    @property
+    def why_empty(self) -> str:
+        """Why it has no data at the start of an epoch."""
+        if self._arguments is not None:
+            return "it raises StopIteration when it is first called; after that it is called again, for the next epoch, and must give data"
+        again = 'cycle="raise" begins it again in each epoch'
+        if inspect.isgenerator(self.feeder):
+            return f"its generator is used up; pass the generator function instead: {again}"
+        of = type(self.feeder)
+        if of.__module__ in ("builtins", "itertools") and hasattr(of, "__next__"):
+            return f"its {of.__name__}, an iterator, is used up; pass what it iterates over instead: {again}"
+        return f"its {'generator function' if callable(self.feeder) else of.__name__} is used up; {again}"
 
     def _fresh(self) -> Any:
         source = self.feeder

@@ -135,7 +135,7 @@ def one_hot(
     input: Input,
     /,
     *,
-    num_classes: Annotated[int, Range(0)] = 0,
+    num_classes: Annotated[int, Range(1)],
     on_value: float = 1.0,
     off_value: float = 0.0,
     axis: int | None = None,
@@ -162,6 +162,8 @@ def one_hot(
 
     Raises:
       ArgumentError: no such place, or wrong types.
+
+    Differs from DALI: `num_classes` must be given; there the default is 0, which makes vectors without elements.
 
     Example:
       >>> labels = fn.one_hot(labels, num_classes=10)

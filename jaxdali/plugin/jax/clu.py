@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import importlib.util
+import logging
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
@@ -54,7 +55,8 @@ class DALIGenericPeekableIterator(DALIGenericIterator):
 
     def __iter__(self):
         with self._stream.turn:
-            return self if self._peeked is not None else super().__iter__()
+            self._stream.begin_loop(logging.WARNING if self._peeked is None else logging.DEBUG)
+        return self
 
     def __next__(self) -> dict[str, Any]:
         with self._stream.turn:
@@ -158,6 +160,7 @@ def peekable_data_iterator(
     *,
     ragged: Mapping[str, int | Sequence[int] | None] | None = None,
     ragged_fill: float | Mapping[str, float] = 0,
+    repeat: bool = False,
     checkpoints: Sequence[bytes] | None = None,
     enable_conditionals: bool = False,
 ) -> Any:
@@ -166,7 +169,7 @@ def peekable_data_iterator(
     Args:
       pipeline_fn: the definition.
       output_map, size, reader_name, auto_reset, last_batch_padded, last_batch_policy, prepare_first_batch, sharding, devices, mask_name,
-        ragged, ragged_fill, checkpoints, enable_conditionals: see `data_iterator`.
+        ragged, ragged_fill, repeat, checkpoints, enable_conditionals: see `data_iterator`.
     """
     return iterator_factory(
         DALIGenericPeekableIterator,
@@ -183,6 +186,7 @@ def peekable_data_iterator(
             mask_name,
             ragged,
             ragged_fill,
+            repeat=repeat,
         ),
         devices,
         checkpoints,

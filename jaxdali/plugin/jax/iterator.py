@@ -54,7 +54,11 @@ class DALIGenericIterator(BaseIterator):
         epoch is True once, over all shards and processes, which all take the same number of steps; but for those that a reader left out
         (``on_error="skip"``, which an iterator that knows its size takes with a mask alone). What stands in the other
         places is unspecified; the reader starts each epoch at the start of a shard, as with ``pad_last_batch=True``.
-        A source of batches may end with a smaller one; of one of samples (``batch=False``) an incomplete batch is dropped, as in DALI.
+        A source of batches may end with a smaller one, and of one of samples (``batch=False``) the incomplete batch at its end is
+        given, too; without `mask_name` that is dropped, as in DALI, and a warning says how many samples it had.
+      repeat: not in DALI. The iterator goes on for ever, for loops that count steps: where an epoch is over, ``next()`` begins the next
+        one, and StopIteration is never raised but for data that have come to an end for good. Masks and checkpoints are those of an
+        iterator whose user resets it; ``len`` and `size` are an epoch's.
 
       ragged: not in DALI: of outputs whose samples differ in shape, by name, what a batch has of them.
         ``ragged={"boxes": None}``: a list of `jax.Array`, one for each sample of this process, in order, of any shapes, on the devices of
@@ -72,6 +76,8 @@ class DALIGenericIterator(BaseIterator):
     Differs from DALI: an empty `output_map` is a ValueError, where DALI gives empty batches.
     """
 
+    _instead = "; pass last_batch_policy=LastBatchPolicy.PARTIAL and mask_name to get them"
+
     @_names.named
     def __init__(
         self,
@@ -87,6 +93,7 @@ class DALIGenericIterator(BaseIterator):
         mask_name: str | None = None,
         ragged: Mapping[str, int | Sequence[int] | None] | None = None,
         ragged_fill: float | Mapping[str, float] = 0,
+        repeat: bool = False,
     ):
         pipelines = list_of(pipelines)
         options = JaxOptions(
@@ -101,6 +108,7 @@ class DALIGenericIterator(BaseIterator):
             mask_name,
             ragged,
             ragged_fill,
+            repeat=repeat,
         )
         if sharding is None:
             self._begin(pipelines, own_places(pipelines), options)
@@ -222,6 +230,9 @@ class DALIGenericIterator(BaseIterator):
                 present = b.ids.present.reshape(-1, B)
                 rows[at : at + len(present)] &= present
             at += len(b.ids.epoch) // B
+        if self._stream.ends_with_data(batches):  # and not with the first pipelines' samples
+            there = np.concatenate([np.ones(len(b.ids.epoch), bool) if b.ids.present is None else b.ids.present for b in batches])
+            rows = there.reshape(-1, B) if there.sum() <= sum(valid or ()) else rows
         if len(batches) == 1 and rows.all():
             return batches[0].outputs[-1]
         with jax.transfer_guard("allow"):
@@ -283,6 +294,7 @@ def data_iterator(
     *,
     ragged: Mapping[str, int | Sequence[int] | None] | None = None,
     ragged_fill: float | Mapping[str, float] = 0,
+    repeat: bool = False,
     checkpoints: Sequence[bytes] | None = None,
     enable_conditionals: bool = False,
 ) -> Any:
@@ -317,7 +329,7 @@ def data_iterator(
       output_map, size, reader_name, auto_reset, last_batch_padded, last_batch_policy, prepare_first_batch: see `DALIGenericIterator`.
       sharding: of the outputs, one for all or a dict of one for each. Excludes `devices`.
       devices: one shard for each; the outputs have the shape ``(devices, batch per device, ...)``, as `jax.pmap` takes it.
-      mask_name, ragged, ragged_fill: see `DALIGenericIterator`.
+      mask_name, ragged, ragged_fill, repeat: see `DALIGenericIterator`.
       checkpoints: what the method of that name of an iterator returned: the new one goes on from there. Given here or, as in DALI, to
         the result. That needs ``enable_checkpointing=True``. None or []: it starts anew.
       enable_conditionals: see `pipeline_def`. Beyond DALI, where it is an argument of that alone.
@@ -341,6 +353,7 @@ def data_iterator(
             mask_name,
             ragged,
             ragged_fill,
+            repeat=repeat,
         ),
         devices,
         checkpoints,

@@ -95,6 +95,7 @@ class DALIGenericIterator(_TorchIterator):
       last_batch_policy: FILL, DROP or PARTIAL. With PARTIAL and `reader_name` each pipeline's last batch is cut to what its shard
         has left, maybe to nothing; with `size` pipelines behind the last sample are missing in the list.
       prepare_first_batch: make the first batch in the constructor, so that its errors are raised there.
+      repeat: not in DALI. The iterator goes on for ever: where an epoch is over, ``next()`` begins the next one.
 
     Raises:
       ValueError, TypeError: see the arguments.
@@ -120,9 +121,10 @@ class DALIGenericIterator(_TorchIterator):
         last_batch_padded: bool = False,
         last_batch_policy: LastBatchPolicy = LastBatchPolicy.FILL,
         prepare_first_batch: bool = True,
+        repeat: bool = False,
     ):
         policy = last_batch_policy if fill_last_batch is None else _policy_of(fill_last_batch)
-        options = IteratorOptions(output_map, size, reader_name, auto_reset, last_batch_padded, policy, prepare_first_batch)
+        options = IteratorOptions(output_map, size, reader_name, auto_reset, last_batch_padded, policy, prepare_first_batch, repeat=repeat)
         self._begin(pipelines, options, dynamic_shape)
 
     def __next__(self) -> list[dict[str, torch.Tensor]]:
@@ -144,9 +146,12 @@ class DALIClassificationIterator(DALIGenericIterator):
         last_batch_padded: bool = False,
         last_batch_policy: LastBatchPolicy = LastBatchPolicy.FILL,
         prepare_first_batch: bool = True,
+        repeat: bool = False,
     ):
         policy = last_batch_policy if fill_last_batch is None else _policy_of(fill_last_batch)
-        options = IteratorOptions(["data", "label"], size, reader_name, auto_reset, last_batch_padded, policy, prepare_first_batch)
+        options = IteratorOptions(
+            ["data", "label"], size, reader_name, auto_reset, last_batch_padded, policy, prepare_first_batch, repeat=repeat
+        )
         self._begin(pipelines, options, dynamic_shape)
 
 
@@ -163,9 +168,9 @@ class DALIRaggedIterator(_TorchIterator):
     All may be changed in place, and stay valid as long as they are kept.
 
     Args:
-      pipelines, output_map, size, reader_name, auto_reset, fill_last_batch, last_batch_padded, last_batch_policy, prepare_first_batch: see
-        `DALIGenericIterator`. A last batch that is cut is so in each form: a list has fewer tensors, a sparse tensor fewer rows, and
-        columns for the longest of those.
+      pipelines, output_map, size, reader_name, auto_reset, fill_last_batch, last_batch_padded, last_batch_policy, prepare_first_batch,
+        repeat: see `DALIGenericIterator`. A last batch that is cut is so in each form: a list has fewer tensors, a sparse tensor fewer
+        rows, and columns for the longest of those.
       output_types: a tag for each output. None: all are dense.
       dynamic_shape: whether the shape of a dense output's samples may change from batch to batch.
 
@@ -199,9 +204,10 @@ class DALIRaggedIterator(_TorchIterator):
         last_batch_padded: bool = False,
         last_batch_policy: LastBatchPolicy = LastBatchPolicy.FILL,
         prepare_first_batch: bool = True,
+        repeat: bool = False,
     ):
         policy = last_batch_policy if fill_last_batch is None else _policy_of(fill_last_batch)
-        options = IteratorOptions(output_map, size, reader_name, auto_reset, last_batch_padded, policy, prepare_first_batch)
+        options = IteratorOptions(output_map, size, reader_name, auto_reset, last_batch_padded, policy, prepare_first_batch, repeat=repeat)
         self._begin(pipelines, options, dynamic_shape, _checked_tags(output_types, list(options.output_map)))
 
     def __next__(self) -> list[dict[str, torch.Tensor | list[torch.Tensor]]]:

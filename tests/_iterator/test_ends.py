@@ -1,0 +1,334 @@
+"""Where data end: what is given, what is dropped, what is warned of, and iterators that go on for ever."""
+
+import functools
+import io
+import itertools
+import json
+import logging
+import operator
+import re
+import warnings
+
+import jax
+import numpy as np
+import pytest
+
+from jaxdali import fn, pipeline_def
+from jaxdali.plugin.base_iterator import LastBatchPolicy
+from jaxdali.plugin.jax import DALIGenericIterator, DALIGenericPeekableIterator, data_iterator
+
+HERE = re.escape(__file__)
+KINDS = [DALIGenericIterator, DALIGenericPeekableIterator]
+try:
+    from jaxdali.plugin import pytorch
+
+    KINDS.append(pytorch.DALIGenericIterator)
+except ImportError:
+    pass
+PARTIAL = {"last_batch_policy": LastBatchPolicy.PARTIAL, "mask_name": "m"}
+
+
+def pipe(define, batch_size=4, **arguments):
+    return pipeline_def(define)(batch_size=batch_size, device_id=None, **arguments)
+
+
+def numbers(batch):
+    batch = batch if isinstance(batch, dict) else batch[0]
+    x = np.asarray(batch["x"]).ravel()
+    return (x[np.asarray(batch["m"]).ravel()] if "m" in batch else x).tolist()
+
+
+def epoch(it):
+    return [x for batch in it for x in numbers(batch)]
+
+
+def samples(n, start=0):
+    return [np.array([i]) for i in range(start, start + n)]
+
+
+def quietly(action):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        return action()
+
+
+def one_warning(action):
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        result = action()
+    (warning,) = caught
+    assert warning.category is UserWarning
+    return str(warning.message), warning.filename, result
+
+
+# --- an epoch without data --------------------------------------------------------------------------------------------
+
+
+def generated():
+    yield from (np.array([[i]] * 4) for i in range(3))
+
+
+SOURCES = {
+    "list": (lambda: list(generated()), 'its list is used up; cycle="raise" begins it again'),
+    "generator": (generated, r"its generator is used up; pass the generator function instead: cycle=\"raise\" begins"),
+    "function": (lambda: generated, 'its generator function is used up; cycle="raise" begins'),
+    "iterator": (lambda: iter(list(generated())), r"its list_iterator, an iterator, is used up; pass what it iterates over instead"),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("source", SOURCES)
+@pytest.mark.parametrize("auto_reset", [True, False])
+def test_an_epoch_without_data_is_warned_of_once(kind, source, auto_reset):
+    make, why = SOURCES[source]
+    it = kind(pipe(lambda: fn.external_source(make())), ["x"], auto_reset=auto_reset)
+    assert quietly(lambda: len(list(it))) == 3
+    text, file, rest = one_warning(lambda: [len(list(it)) for _ in range(3)])
+    assert rest == [0, 0, 0]
+    assert re.match(rf"external_source \(created at {HERE}:\d+\): gave no data for epoch 1: {why}", text), text
+    assert file == __file__
+
+
+def test_a_pipeline_warns_too_and_cycle_raise_never():
+    p = pipe(lambda: fn.external_source(list(generated())))
+
+    def round_of(p):
+        n = 0
+        try:
+            while True:
+                p.run()
+                n += 1
+        except StopIteration:
+            p.reset()
+        return n
+
+    assert quietly(lambda: round_of(p)) == 3
+    text, _, n = one_warning(lambda: round_of(p))
+    assert (n, 'cycle="raise"' in text) == (0, True)
+    it = DALIGenericIterator(pipe(lambda: fn.external_source(list(generated()), cycle="raise")), ["x"])
+    assert quietly(lambda: [len(list(it)) for _ in range(3)]) == [3, 3, 3]
+
+
+# --- a loop without end -----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def folder(tmp_path):
+    for i in range(10):
+        (tmp_path / f"{i}.bin").write_bytes(bytes([i]))
+    return sorted(map(str, tmp_path.glob("*.bin")))
+
+
+def read(files, **arguments):
+    return fn.readers.file(files=files, labels=list(range(len(files))), **arguments)[1]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("name", [None, "train"])
+def test_a_loop_past_the_size_of_its_only_reader(folder, kind, name):
+    it = kind(pipe(lambda: read(folder, name=name)), ["x"])
+    assert (bool(it), len(it), operator.length_hint(it)) == (True, 0, 0)
+    quietly(lambda: [next(it) for _ in range(5)])  # no loop: nobody expects an end
+    quietly(lambda: list(itertools.islice(it, 0)))
+    it = kind(pipe(lambda: read(folder, name=name)), ["x"])
+    quietly(lambda: list(itertools.islice(it, 3)))
+    text, file, batches = one_warning(lambda: list(itertools.islice(it, 6)))
+    assert len(batches) == 6  # nothing ends that does not end in DALI
+    assert f'pass reader_name="{name or "__readers.file_0"}"' in text
+    assert re.match(rf"this loop has taken all 10 samples of readers.file \(created at {HERE}:\d+\)", text)
+    assert file == __file__
+    line = re.search(r'reader_name="([^"]*)"', text)[1]
+    ends = kind(pipe(lambda: read(folder, name=name)), ["x"], reader_name=line)
+    assert quietly(lambda: len(list(ends))) == len(ends) == 3
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_tqdm_shows_no_total_where_none_is_known(folder, kind):
+    tqdm = pytest.importorskip("tqdm").tqdm
+    it = kind(pipe(lambda: read(folder)), ["x"])
+    bar = tqdm(it, file=io.StringIO())
+    next(iter(bar))
+    assert not bar.total
+    assert "0/0" not in str(bar)
+    assert "%" not in str(bar)
+    bar = tqdm(kind(pipe(lambda: read(folder, name="r")), ["x"], reader_name="r"), file=io.StringIO())
+    assert bar.total == 3
+
+
+def test_a_loop_in_mid_epoch_says_so(folder, caplog):
+    it = DALIGenericIterator(pipe(lambda: read(folder, name="r")), ["x"], reader_name="r")
+    next(it)
+    with caplog.at_level(logging.WARNING):
+        assert len(list(it)) == 2
+    (record,) = caplog.records
+    assert record.getMessage() == "DALIGenericIterator: this loop goes on in the middle of epoch 0 (1 of 3 batches were taken)"
+
+
+# --- the last samples of sources of samples ---------------------------------------------------------------------------
+
+
+class ByIndex:
+    def __init__(self, n):
+        self.n = n
+
+    def __call__(self, info):
+        if info.idx_in_epoch >= self.n:
+            raise StopIteration
+        return np.array([info.idx_in_epoch])
+
+
+FEEDS = {
+    "list": lambda n: {"source": samples(n), "cycle": "raise"},
+    "generator function": lambda n: {"source": functools.partial(_each, n), "cycle": "raise"},
+    "callable": lambda n: {"source": ByIndex(n)},
+    "parallel": lambda n: {"source": ByIndex(n), "parallel": True},
+}
+
+
+def _each(n):
+    yield from samples(n)
+
+
+@pytest.mark.parametrize("feed", FEEDS)
+@pytest.mark.parametrize("n", [1, 8, 9, 37])
+@pytest.mark.parametrize("sized", [True, False])
+@pytest.mark.parametrize("kind", KINDS[:2])
+def test_with_a_mask_every_sample_is_given_once(feed, n, sized, kind):
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "size is given")
+        p = pipe(lambda: fn.external_source(batch=False, **FEEDS[feed](n)), batch_size=8, py_num_workers=2)
+        it = kind(p, ["x"], size=n if sized else -1, **PARTIAL)
+    assert quietly(lambda: [epoch(it) for _ in range(3)]) == [list(range(n))] * 3
+
+
+@pytest.mark.parametrize("counts", [(3, 4), (4, 4), (5, 8), (4, 2)])
+def test_shards_that_end_apart(counts):
+    sharding = jax.sharding.NamedSharding(jax.make_mesh((2,), ("x",), devices=jax.devices()[:2]), jax.sharding.PartitionSpec("x"))
+
+    @data_iterator(output_map=["x"], size=sum(counts), sharding=sharding, **PARTIAL)
+    def iterator(num_shards, shard_id):
+        return fn.external_source(samples(counts[shard_id], 100 * shard_id), batch=False, cycle="raise")
+
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "size is given")
+        it = iterator(batch_size=8)
+    for _ in range(2):
+        assert sorted(epoch(it)) == sorted([*range(counts[0]), *range(100, 100 + counts[1])])
+
+
+@pytest.mark.parametrize("feed", FEEDS)
+@pytest.mark.parametrize("taken", [1, 4, 5, 6])
+def test_a_checkpoint_around_the_short_batch(feed, taken):
+    def make():
+        return DALIGenericIterator(
+            pipe(lambda: fn.external_source(batch=False, **FEEDS[feed](37)), batch_size=8), ["x"], auto_reset=True, repeat=True, **PARTIAL
+        )
+
+    it = make()
+    for _ in range(taken):
+        next(it)
+    state = json.loads(json.dumps(it.get_state()))
+    expected = [numbers(next(it)) for _ in range(8)]
+    other = make()
+    if feed in ("callable", "parallel") or taken == 5:
+        other.set_state(state)
+        assert [numbers(next(other)) for _ in range(8)] == expected
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_without_a_mask_what_is_dropped_is_counted(kind):
+    it = kind(pipe(lambda: fn.external_source(samples(37), batch=False, cycle="raise"), batch_size=8), ["x"])
+    text, file, first = one_warning(lambda: epoch(it))
+    assert first == list(range(32))
+    assert re.match(rf"external_source \(created at {HERE}:\d+\): 5 samples are dropped at the end of its data, as no batch of 8", text)
+    assert ("mask_name" in text) == (kind in KINDS[:2])
+    assert file == __file__
+    assert quietly(lambda: epoch(it)) == list(range(32))  # said once
+    whole = kind(pipe(lambda: fn.external_source(samples(32), batch=False, cycle="raise"), batch_size=8), ["x"])
+    assert quietly(lambda: [epoch(whole) for _ in range(2)]) == [list(range(32))] * 2
+
+
+# --- repeat -----------------------------------------------------------------------------------------------------------
+
+POLICIES = {
+    "FILL": {},
+    "DROP": {"last_batch_policy": LastBatchPolicy.DROP},
+    "masked": PARTIAL,
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("source", ["reader", "samples"])
+def test_repeat_gives_epoch_after_epoch(folder, kind, policy, source):
+    if policy == "masked" and kind not in KINDS[:2]:
+        pytest.skip("masks are for JAX")
+
+    def make(**more):
+        if source == "reader":
+            return kind(
+                pipe(lambda: read(folder, name="r", random_shuffle=True), seed=3), ["x"], reader_name="r", **POLICIES[policy], **more
+            )
+        return kind(pipe(lambda: fn.external_source(samples(8), batch=False, cycle="raise")), ["x"], **POLICIES[policy], **more)
+
+    plain, endless = make(), make(repeat=True)
+    expected = [numbers(batch) for _ in range(3) for batch in plain]
+    assert quietly(lambda: [numbers(next(endless)) for _ in expected]) == expected
+    assert len(endless) == len(plain)
+
+    middle = make(repeat=True)  # a state of it is one of any other
+    for _ in range(len(expected) // 2):
+        next(middle)
+    state = json.loads(json.dumps(middle.get_state()))
+    if source == "reader":
+        for repeat in (True, False):
+            resumed = make(repeat=repeat)
+            resumed.set_state(state)
+            found = [numbers(b) for b in itertools.islice(resumed, len(expected))]
+            rest = expected[len(expected) // 2 :]
+            assert found[: len(rest)] == rest[: len(found)]
+            assert (len(found) == len(expected)) == repeat
+
+
+def test_repeat_ends_where_the_data_are_used_up():
+    it = DALIGenericIterator(pipe(lambda: fn.external_source(list(generated()))), ["x"], repeat=True)
+    text, _, batches = one_warning(lambda: list(it))
+    assert (len(batches), "used up" in text) == (3, True)
+
+
+def test_repeat_of_peeks(folder):
+    it = DALIGenericPeekableIterator(pipe(lambda: read(folder, name="r")), ["x"], reader_name="r", repeat=True)
+    for _ in range(8):
+        peeked = numbers(it.peek())
+        assert numbers(next(it)) == peeked
+
+
+# --- while JAX traces -------------------------------------------------------------------------------------------------
+
+TRACES = {
+    "jit": lambda f: jax.jit(lambda: f())(),
+    "vmap": lambda f: jax.vmap(lambda x: x + f())(np.ones(3)),
+    "grad": lambda f: jax.grad(lambda x: x * f())(1.0),
+    "scan": lambda f: jax.lax.scan(lambda c, _: (c + f(), 0), 0.0, None, length=3),
+    "eval_shape": lambda f: jax.eval_shape(f),
+}
+
+
+@pytest.mark.parametrize("trace", TRACES)
+def test_a_batch_can_not_be_taken_while_jax_traces(folder, trace):
+    it = DALIGenericPeekableIterator(pipe(lambda: read(folder, name="r")), ["x"], reader_name="r")
+    p = pipe(lambda: read(folder))
+    for take, what in (
+        (lambda: next(it), "next"),
+        (lambda: it.next(), "next"),
+        (lambda: it.peek(), "peek"),
+        (p.run, "run"),
+        (p.outputs, "share_outputs"),
+    ):
+        with pytest.raises(RuntimeError, match=rf"{what}\(\).* at {HERE}:\d+ is called while JAX traces a function"):
+            TRACES[trace](lambda take=take: take()["x"].sum())
+    assert len(list(it)) == 3  # nothing was lost
+    it.reset()
+    assert jax.jit(lambda x: x.sum())(next(it)["x"]) == 14
+    seen = jax.jit(lambda: jax.pure_callback(lambda: np.float32(np.asarray(next(it)["x"]).sum()), jax.ShapeDtypeStruct((), np.float32)))
+    assert seen() == 30  # a callback runs, and is not traced
