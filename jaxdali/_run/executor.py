@@ -281,7 +281,7 @@ class Executor:
             if source is None or (node.id, empty) in self._warned:
                 continue
             text = ""
-            if empty and source.why_empty:
+            if empty and epoch and source.why_empty:
                 text = f"gave no data for epoch {epoch}: {source.why_empty}"
             elif source.dropped and not empty:
                 samples = "1 sample is" if source.dropped == 1 else f"{source.dropped} samples are"
