@@ -38,7 +38,9 @@ class PermuteBatch(HostOperator, ProgramOperator):
     def _places(self, ctx: HostContext, values: tuple[Value, ...]) -> np.ndarray:
         """For each sample the place among the N of the one that it becomes, ``i64[N]``; of those that aren't there their own."""
         places = np.arange(ctx.N)
-        indices = self.arguments(ctx, values).indices
+        arguments = self.arguments(ctx, values)
+        indices = arguments.indices if self.args.is_static("indices") else arguments.vector("indices", 1)
+        assert indices is not None
         for shard in range(ctx.S):
             here = ctx.batch_of(shard)
             if self.args.is_static("indices"):
@@ -49,7 +51,7 @@ class PermuteBatch(HostOperator, ProgramOperator):
                     )
                 asked = asked[: len(here)]
             else:
-                asked = indices[here]
+                asked = indices[here, 0]
             wrong = (asked < 0) | (asked >= len(here))
             for k in np.flatnonzero(wrong):
                 ctx.fail(int(here[k]), Status.OUT_OF_RANGE, f"argument indices must be from 0 to {len(here) - 1}, got {asked[k]}")

@@ -108,3 +108,8 @@ def test_short_batches():
     pipe.close()
     assert sorted(mixed.tolist()) == x.tolist()
     np.testing.assert_array_equal(given, x[[2, 2, 1]])
+
+
+def test_indices_without_a_number_are_named():
+    with pytest.raises((ValueError, RuntimeError), match=r"permute_batch.*argument indices must have 1 number per sample, got 0"):
+        run(lambda x, i: fn.permute_batch(x, indices=i), [np.zeros(2), np.zeros(2)], [np.zeros(0, np.int32)] * 2)
