@@ -23,6 +23,11 @@ def import_pyarrow() -> Any:
     return pyarrow
 
 
+def _dtype(kind: Any) -> np.dtype:
+    """The dtype of numbers: `to_pandas_dtype` tells it, too, but needs pandas in older versions of pyarrow."""
+    return import_pyarrow().array([], kind).to_numpy(zero_copy_only=False).dtype
+
+
 def spec_of(name: str, kind: Any) -> Spec:
     """Of a column. RuntimeError where its type is none of those that are read."""
     pa = import_pyarrow()
@@ -34,13 +39,13 @@ def spec_of(name: str, kind: Any) -> Spec:
     if _is_bytes(kind):
         return Spec(np.dtype(np.uint8), 1, None)
     if t.is_boolean(kind) or t.is_integer(kind) or t.is_floating(kind):
-        return Spec(np.dtype(kind.to_pandas_dtype()), 0, ())
+        return Spec(_dtype(kind), 0, ())
     if t.is_list(kind) or t.is_large_list(kind) or t.is_fixed_size_list(kind):
         of = kind.value_type
         if t.is_fixed_size_list(kind) and kind.list_size < 0:
             raise RuntimeError(f"{name} is of type {kind}, which is damaged")
         if t.is_boolean(of) or t.is_integer(of) or t.is_floating(of):
-            dtype = np.dtype(of.to_pandas_dtype())
+            dtype = _dtype(of)
             return Spec(dtype, 1, (kind.list_size,) if t.is_fixed_size_list(kind) else None)
     raise RuntimeError(f"{name} is of type {kind}; numbers, texts, bytes, lists of numbers, and images (bytes, path) are read")
 
