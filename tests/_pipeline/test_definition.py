@@ -1,15 +1,18 @@
 """Definitions: when they are called, nodes made outside of them, one node in several pipelines. Values are those of DALI 2.4."""
 
+import contextlib
 import pickle
+import re
 
 import jax
 import numpy as np
 import pytest
 
 import jaxdali
-from jaxdali import OperatorError, Pipeline, fn, pipeline_def, types
+from jaxdali import ArgumentError, OperatorError, Pipeline, fn, pipeline_def, types
 from jaxdali.plugin.jax import DALIGenericIterator, data_iterator
 
+HERE = re.escape(__file__)
 ARGUMENTS = {"batch_size": 2, "num_threads": 1}
 
 
@@ -94,16 +97,35 @@ def test_one_node_in_two_pipelines():
         z = fn.external_source(source)
         inside.set_outputs(z)
     other = Pipeline(**ARGUMENTS)
-    with other:
-        other.set_outputs(z + 1)  # made in another definition
-    assert (first(inside), first(other)) == ([[1, 2]], [[2, 3]])
+    with (
+        other,
+        pytest.raises(OperatorError, match=rf"{HERE}:\d+\): it is made in the definition of another pipeline.* input 0 of arithmetic"),
+    ):
+        z + 1
+    other.set_outputs(z)
+    with pytest.raises(OperatorError, match=rf"{HERE}:\d+\): it is made in the definition of another pipeline"):
+        other.build()
+    assert first(inside) == [[1, 2]]
+
+
+def test_an_operator_on_arrays_alone_needs_a_definition():
+    image = np.zeros((4, 4, 3), np.uint8)
+    for call in (lambda: fn.resize(image, size=(2, 2)), lambda: fn.flip(np.zeros(3)), lambda: fn.cat(image, image)):
+        with pytest.raises(ArgumentError, match=rf"called with arrays, outside of a pipeline definition.*{HERE}:\d+"):
+            call()
+    assert first(pipeline_def(lambda: fn.cast(np.ones(2), dtype=types.INT32))(**ARGUMENTS)) == [[1, 1]]
+
+
+def test_one_hot_needs_the_number_of_classes():
+    with pytest.raises(ArgumentError, match="one_hot: argument num_classes is required"):
+        pipeline_def(lambda: fn.one_hot(np.int32(1)))(**ARGUMENTS).build()
 
 
 def test_random_numbers_depend_on_the_pipeline_alone():
     """What was made before, and where, makes no difference."""
 
     def draw(pipe, inside):
-        with pipe if inside else Pipeline():
+        with pipe if inside else contextlib.nullcontext():
             x, y = fn.random.uniform(range=[0, 1]), fn.random.uniform(range=[0, 1])
         pipe.set_outputs(x, y)
         return first(pipe)
@@ -131,15 +153,13 @@ def test_detached_nodes_have_names_that_checkpoints_can_rely_on():
 
 
 def test_feeding_detached_nodes():
-    """By the node and by its name, also where another pipeline's node has that name."""
-    with Pipeline(**ARGUMENTS):
-        foreign = fn.external_source()
+    """By the node and by its name."""
+    foreign = fn.external_source()
     detached = fn.external_source()
     pipe = Pipeline(**ARGUMENTS)
     with pipe:
         own = fn.external_source()
         pipe.set_outputs(foreign, detached, own)
-    assert foreign.name == own.name
     for value, node in ((1, foreign), (2, detached), (3, own)):
         pipe.feed_input(node, np.full(2, value, np.int32))
     assert first(pipe) == [1, 2, 3]

@@ -38,6 +38,7 @@ def generator():
 A, B, C = ([i] * 3 for i in range(3))
 
 
+@pytest.mark.filterwarnings("ignore:.*gave no data for epoch")
 @pytest.mark.parametrize(
     ("source", "cycle", "want"),
     [
@@ -84,6 +85,7 @@ def test_callables():
     assert run(functools.partial(lambda a, i: np.full(3, a + i), 1), 2) == [B, C]
 
 
+@pytest.mark.filterwarnings("ignore:.*(gave no data for epoch|dropped at the end of its data)")
 def test_samples():
     def sample(i):
         if i.idx_in_epoch >= 7:
