@@ -19,7 +19,7 @@ import jax.extend.core
 
 from . import calls
 from .errors import in_package
-from .graph import Branch, DataNode, Node, check_pipeline, check_reach
+from .graph import Branch, DataNode, Node, branch_by, check_pipeline, check_reach
 from .language import language
 from .operator import Operator
 from .redaction import redacted
@@ -195,6 +195,7 @@ def add(op: Operator, *inputs: Any, device: str | None = None, name: str | None 
     # What depends on nothing is made for all samples; one can't tell it from what DALI makes.
     branch = current_branch() if op.of_batch or any(isinstance(x, DataNode) for x in inputs) else None
     where = user_line()
+    branch = branch_by([x for i, x in enumerate(nodes) if i not in op.joins], branch)
     for i, x in enumerate(nodes if not op.joins else ()):
         check_reach(x, branch, f"as input {i} of {op.name}, at {where}")
     scope, number = current_scope(), next(_numbers)

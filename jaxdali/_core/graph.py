@@ -20,12 +20,14 @@ class Branch:
       taken: whether it is for those of which that is true, or for the others.
       outer: the branch in which it was asked; None: in none.
       where: the user's line.
+      by_inputs: it is no place in the user's code: what is made of values in it is in it, too (`fn._conditional.split`).
     """
 
     predicate: DataNode
     taken: bool
     outer: Branch | None
     where: str
+    by_inputs: bool = False
 
     @property
     def path(self) -> tuple[Branch, ...]:
@@ -52,6 +54,7 @@ class Node:
       call: of a public function, that made it; None: it was made otherwise.
       branch: of which samples it is made; None: of all.
       pipeline: number of the one in whose definition it was made; 0: in none, so that any may use it.
+      splits: both branches by one of its outputs, where that is what `fn._conditional.split` asks: by output, and branch around.
       stage: where it is to run: "host", or in a program on the "cpu" or the "device".
       on_device: whether the user asked for its outputs on the accelerator, here or upstream.
       source: the first source upstream of it, or itself.
@@ -71,6 +74,7 @@ class Node:
     call: Call | None = None
     branch: Branch | None = None
     pipeline: int = 0
+    splits: dict[tuple[int, Branch | None], tuple[Branch, Branch]] = dataclasses.field(default_factory=dict)
     stage: str = dataclasses.field(init=False)
     on_device: bool = dataclasses.field(init=False)
     source: Node | None = dataclasses.field(init=False)
@@ -228,6 +232,15 @@ class Graph:
 def read_by(node: Node) -> list[DataNode]:
     """What a node can't be made without: its inputs, and what was asked on the way to it."""
     return [*node.inputs, *(b.predicate for b in (node.branch.path if node.branch is not None else ()))]
+
+
+def branch_by(inputs: Sequence[DataNode], branch: Branch | None) -> Branch | None:
+    """The branch of what is made in `branch` of these: the innermost that goes by inputs."""
+    for x in inputs:
+        made = x.node.branch
+        if made is not None and made.by_inputs and (branch is None or branch in made.path):
+            branch = made
+    return branch
 
 
 def check_reach(x: DataNode, branch: Branch | None, how: str):

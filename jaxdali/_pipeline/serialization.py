@@ -183,6 +183,8 @@ def _encode_call(call: Call, graph: Graph, places: Places) -> dict[str, Any]:
 def _when(call: Call, places: Places) -> dict[str, Any]:
     """In which branches a call was made, the outermost first: what was asked there, and whether it was to be true."""
     branch = next((x.node.branch for x in call.outputs if x.node.branch is not None), None)
+    while branch is not None and branch.by_inputs:  # found again from its inputs
+        branch = branch.outer
     return {} if branch is None else {"when": [[_reference(b.predicate, places), b.taken] for b in branch.path]}
 
 

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING as _TYPE_CHECKING
 
 from .._core import names as _names
 from .._core.language import set_language as _set_language
+from . import _conditional as _conditional
 from . import _language
 from . import decoders as decoders
 from . import experimental as experimental

@@ -1,0 +1,110 @@
+"""`fn._conditional`: what an `if` on DataNodes is rewritten to in DALI, for those who write it themselves."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, Unpack
+
+from .._core.building import add, as_node, current_branch, inside, user_line
+from .._core.calls import records
+from .._core.errors import ArgumentError
+from .._core.graph import Branch, DataNode, branch_by, check_reach
+from .._core.operator_function import Hints, Input, PerSample, operator_function
+from ._tensor.copy import Copy
+from ._tensor.merge import logical, predicate_of
+from ._tensor.merge import merge as _merge
+
+
+def _branches(predicate: DataNode, *inputs: DataNode) -> tuple[Branch, Branch]:
+    """Of the samples for which a predicate is not 0, and of the others: the same for all that is split by it."""
+    outer = branch_by((predicate, *inputs), current_branch())
+    splits = predicate.node.splits
+    if (predicate.index, outer) not in splits:
+        asked, where = predicate_of(predicate), user_line()
+        yes, no = (Branch(asked, taken, outer, where, by_inputs=True) for taken in (True, False))
+        splits[predicate.index, outer] = (yes, no)
+    return splits[predicate.index, outer]
+
+
+@operator_function("_conditional.split")
+def split(
+    input: Input,
+    /,
+    *,
+    predicate: PerSample[float],
+    _if_stmt: bool = False,
+    device: Literal["cpu", "gpu"] | None = None,
+    name: str | None = None,
+    **hints: Unpack[Hints],
+) -> list[DataNode]:
+    """The samples for which something is true, and the others; `merge` makes one value again of what becomes of both.
+
+    What is made of one part is made for its samples alone, as in a branch of an `if`. Values that were split by the same predicate go
+    together; with values of all samples an operator takes the part's. Differs from DALI: a part can't be an output of the pipeline.
+
+    Args:
+      input: any tensor.
+      predicate: a number for each sample: which are not 0.
+      _if_stmt: without effect: in DALI it says how errors name the predicate.
+
+    Returns:
+      Two DataNodes: of the samples for which the predicate is not 0, and of the others.
+    """
+    node = as_node(input, "_conditional.split")
+    parts: list[DataNode] = []
+    for branch in _branches(as_node(predicate, "_conditional.split"), node):
+        with inside(branch):
+            parts.append(add(Copy(), node, device=device or node.device, name=None if parts else name))
+    return parts
+
+
+def merge(if_true: Any, if_false: Any, /, *, predicate: Any, device: Literal["cpu", "gpu"] | None = None, **hints: Unpack[Hints]) -> Any:
+    """One value of all samples, of what became of both parts of a `split`.
+
+    Args:
+      if_true: of the samples for which the predicate is not 0. A list of DataNodes gives a list.
+      if_false: of the others.
+      predicate: what the parts were split by.
+      device: "cpu", "gpu" or None: where the result is.
+      **hints: to DALI's executor, without effect here.
+
+    Raises:
+      ValueError: lists of different lengths.
+      OperatorError: a value is of other samples.
+    """
+    if not isinstance(if_true, list) and not isinstance(if_false, list):
+        return _of_both(if_true, if_false, predicate, device)
+    n = len(if_true) if isinstance(if_true, list) else len(if_false)
+    sides = [x if isinstance(x, list) else [x] * n for x in (if_true, if_false)]
+    if len(sides[0]) != len(sides[1]):
+        raise ArgumentError(f"_conditional.merge: lists of inputs must be equally long, got lengths {len(sides[0])}, {len(sides[1])}")
+    return [_of_both(a, b, predicate, device) for a, b in zip(*sides, strict=True)]
+
+
+@records("_conditional.of_both")
+def _of_both(if_true: Any, if_false: Any, predicate: Any, device: str | None) -> DataNode:
+    asked = as_node(predicate, "_conditional.merge")
+    yes, no = _branches(asked)
+    a, b = as_node(if_true, "_conditional.merge"), as_node(if_false, "_conditional.merge")
+    check_reach(a, yes, "as what _conditional.merge takes where its predicate is true")
+    check_reach(b, no, "as what _conditional.merge takes where its predicate is false")
+    merged = _merge(a, b, yes.predicate)
+    return merged if device is None else add(Copy(), merged, device=device)
+
+
+def not_(input: Any, /, **hints: Unpack[Hints]) -> DataNode:
+    """What `not` gives of a number for each sample: a truth value. Hints are without effect."""
+    return logical(input, "not", "right")
+
+
+def validate_logical(input: Any, /, *, expression_name: str, expression_side: str, **hints: Unpack[Hints]) -> DataNode:
+    """A truth value for each sample, unchanged; anything else is an error that names the expression.
+
+    Args:
+      input: what is checked.
+      expression_name: "and" or "or".
+      expression_side: "left" or "right".
+      **hints: to DALI's executor, without effect here.
+    """
+    if expression_name not in ("and", "or") or expression_side not in ("left", "right"):
+        raise ArgumentError(f"validate_logical: of 'and' or 'or' the 'left' or 'right' side, got {expression_name!r}, {expression_side!r}")
+    return logical(input, expression_name, expression_side)
