@@ -109,6 +109,7 @@ YCbCr = DALIImageType.YCbCr
 ANY_DATA = DALIImageType.ANY_DATA
 
 TensorLayout = str  # layouts are plain strings such as "HWC"
+CPU_ONLY_DEVICE_ID = -99999  # as a device_id it stands for None, as all negative ones do
 NHWC = "HWC"  # DALI's aliases; the batch axis is not part of a layout
 NCHW = "CHW"
 NFHWC = "FHWC"
@@ -337,6 +338,15 @@ def Constant(
     return _language().array_node(array, layout=layout or "", device=device, name=name)
 
 
+def ConstantNode(device: str, value: Any, dtype: DALIDataType | None, shape: Sequence[int] | None, layout: str | None) -> Any:
+    """A constant as a `DataNode`, always: `Constant` with its arguments in DALI's other order.
+
+    Args:
+      device, value, dtype, shape, layout: those of `Constant`.
+    """
+    return Constant(value, dtype, shape, layout, device)
+
+
 def _converted(value: Any, dtype: np.dtype) -> np.ndarray:
     array = np.asarray(value)
     if dtype.kind in "iu" and array.size and array.dtype.kind in "iu":
@@ -379,8 +389,9 @@ if not _TYPE_CHECKING:
     __all__, __dir__, __getattr__ = _names.index(
         __name__,
         globals(),
-        "ANY_DATA BFLOAT16 BGR BOOL BatchInfo Constant DALIDataType DALIImageType DALIInterpType DATA_TYPE FEATURE FLOAT FLOAT16 "
-        "FLOAT64 GRAY IMAGE_TYPE INT16 INT32 INT64 INT8 INTERP_CUBIC INTERP_GAUSSIAN INTERP_LANCZOS3 INTERP_LINEAR "
-        "INTERP_NN INTERP_TRIANGULAR INTERP_TYPE NCHW NFCHW NFHWC NHWC NO_TYPE PYTHON_OBJECT RGB STRING SampleInfo "
-        "ScalarConstant TENSOR_LAYOUT TensorLayout UINT16 UINT32 UINT64 UINT8 YCbCr to_dali_type to_numpy_type",
+        "ANY_DATA BFLOAT16 BGR BOOL BatchInfo CPU_ONLY_DEVICE_ID Constant ConstantNode DALIDataType DALIImageType DALIInterpType "
+        "DATA_TYPE FEATURE FLOAT FLOAT16 FLOAT64 GRAY IMAGE_TYPE INT16 INT32 INT64 INT8 INTERP_CUBIC INTERP_GAUSSIAN "
+        "INTERP_LANCZOS3 INTERP_LINEAR INTERP_NN INTERP_TRIANGULAR INTERP_TYPE NCHW NFCHW NFHWC NHWC NO_TYPE PYTHON_OBJECT RGB "
+        "STRING SampleInfo ScalarConstant TENSOR_LAYOUT TensorLayout UINT16 UINT32 UINT64 UINT8 YCbCr to_dali_type "
+        "to_numpy_type",
     )

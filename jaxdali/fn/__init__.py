@@ -35,6 +35,7 @@ from ._deprecated import nemo_asr_reader as nemo_asr_reader
 from ._deprecated import normal_distribution as normal_distribution
 from ._deprecated import numpy_reader as numpy_reader
 from ._deprecated import tfrecord_reader as tfrecord_reader
+from ._deprecated import transform_translation as transform_translation
 from ._deprecated import uniform as uniform
 from ._image.brightness_contrast import brightness as brightness
 from ._image.brightness_contrast import brightness_contrast as brightness_contrast
@@ -80,6 +81,7 @@ from ._tensor.constant import constant as constant
 from ._tensor.coord_flip import coord_flip as coord_flip
 from ._tensor.coord_transform import coord_transform as coord_transform
 from ._tensor.copy import copy as copy
+from ._tensor.dl_tensor_python_function import dl_tensor_python_function as dl_tensor_python_function
 from ._tensor.element_extract import element_extract as element_extract
 from ._tensor.expand_dims import expand_dims as expand_dims
 from ._tensor.full import full as full

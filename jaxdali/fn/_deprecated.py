@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
-from . import decoders, random, readers
+from . import decoders, random, readers, transforms
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -25,6 +25,18 @@ def renamed(old: str, new: str, function: F) -> F:
     return cast(F, deprecated)
 
 
+def alias(name: str, of: str, function: F) -> F:
+    """The function `of` under another `name` that DALI has for it, too."""
+
+    @functools.wraps(function)
+    def same(*inputs: Any, **arguments: Any) -> Any:
+        return function(*inputs, **arguments)
+
+    same.__name__ = same.__qualname__ = name.rpartition(".")[2]
+    same.__doc__ = f"Another name of `fn.{of}`.\n\n{function.__doc__}"
+    return cast(F, same)
+
+
 coco_reader = renamed("coco_reader", "readers.coco", readers.coco)
 coin_flip = renamed("coin_flip", "random.coin_flip", random.coin_flip)
 caffe2_reader = renamed("caffe2_reader", "readers.caffe2", readers.caffe2)
@@ -39,4 +51,5 @@ nemo_asr_reader = renamed("nemo_asr_reader", "readers.nemo_asr", readers.nemo_as
 normal_distribution = renamed("normal_distribution", "random.normal", random.normal)
 numpy_reader = renamed("numpy_reader", "readers.numpy", readers.numpy)
 tfrecord_reader = renamed("tfrecord_reader", "readers.tfrecord", readers.tfrecord)
+transform_translation = renamed("transform_translation", "transforms.translation", transforms.translation)
 uniform = renamed("uniform", "random.uniform", random.uniform)

@@ -11,7 +11,17 @@ from typing import Any, ClassVar
 from .._core.names import DALI_OPERATORS, did_you_mean, instead, unexpected
 
 # Words of functions' names that DALI's classes do not write as a capital and small letters.
-_WORDS = {"bbox": "BBox", "coco": "COCO", "mfcc": "MFCC", "mxnet": "MXNet", "rms": "RMS", "roi": "ROI", "tfrecord": "TFRecord"}
+_WORDS = {
+    "bbox": "BBox",
+    "coco": "COCO",
+    "dl": "DL",
+    "mfcc": "MFCC",
+    "mxnet": "MXNet",
+    "rms": "RMS",
+    "roi": "ROI",
+    "ssd": "SSD",
+    "tfrecord": "TFRecord",
+}
 
 
 def class_name(function: str) -> str:
@@ -133,7 +143,9 @@ def _module_of(functions: types.ModuleType, name: str) -> types.ModuleType:
 
 
 def _class_of(function: Callable[..., Any], name: str, module: str) -> type[Operator]:
-    base = {"ExternalSource": ExternalSource, "PythonFunction": PythonFunction}.get(name, Operator)
+    base = {"ExternalSource": ExternalSource, "PythonFunction": PythonFunction, "DLTensorPythonFunction": PythonFunction}.get(
+        name, Operator
+    )
     parameters = inspect.signature(function).parameters.values()
     signature = inspect.Signature([p for p in parameters if p.kind is p.KEYWORD_ONLY or base is ExternalSource])
     attributes = {"function": staticmethod(function), "__doc__": function.__doc__, "__module__": module, "__signature__": signature}

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from pipelines import run
 
-from jaxdali import OperatorError, ops, pipeline_def
+from jaxdali import OperatorError, ops, pipeline_def, types
 
 torch = pytest.importorskip("torch")
 
@@ -22,7 +22,9 @@ def samples(out):
 
 def test_names():
     shown = "DALIClassificationIterator DALIGenericIterator DALIRaggedIterator LastBatchPolicy TorchPythonFunction feed_ndarray fn"
-    assert dir(pytorch) == shown.split()
+    assert dir(pytorch) == [*shown.split(), "to_torch_type", "torch_utils"]
+    assert pytorch.to_torch_type[types.FLOAT16] == torch.float16
+    assert dir(pytorch.torch_utils) == ["feed_ndarray", "to_torch_type"]
     assert dir(pytorch.fn) == ["torch_python_function"]
 
 
@@ -117,8 +119,20 @@ def test_errors():
     ):
         with pytest.raises(OperatorError, match=f"^torch_python_function .*test_torch_function.py.*{message}"):
             run(lambda x, f=function, m=more: torch_python_function(x, function=f, **m), RAGGED)
-    with pytest.raises(ValueError, match=r"^torch_python_function: argument device must be 'cpu', got 'gpu'"):
-        torch_python_function(function=len, device="gpu")
     with pytest.raises(TypeError, match=r"^plugin\.pytorch\.TorchPythonFunction: .* 'num_output'; did you mean 'num_outputs'"):
         TorchPythonFunction(len, num_output=2)
     assert isinstance(TorchPythonFunction(len), ops.PythonFunction.__base__)
+
+
+@pytest.mark.parametrize("way", [torch_python_function, lambda *x, **k: TorchPythonFunction(**k)(*x)])
+def test_results_on_the_accelerator(way):
+    """The function is the host's all the same."""
+
+    @pipeline_def(batch_size=1, num_threads=1)
+    def define():
+        one = way(function=lambda: torch.full((3,), 7), device="gpu")
+        two = way(one, function=lambda x: (x + 1, x.cpu() * 2), num_outputs=2, device="gpu")
+        assert [x.device for x in (one, *two)] == ["gpu"] * 3
+        return tuple(two)
+
+    assert [np.asarray(x[0]).tolist() for x in define().run()] == [[8] * 3, [14] * 3]

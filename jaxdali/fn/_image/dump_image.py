@@ -7,6 +7,7 @@ from typing import Literal, Unpack
 
 import numpy as np
 
+from ..._core.building import add
 from ..._core.context import HostContext
 from ..._core.graph import DataNode
 from ..._core.operator import SampleOperator
@@ -41,14 +42,14 @@ class DumpImage(SampleOperator):
         return [samples]
 
 
-@operator_function(DumpImage)
+@operator_function("dump_image")
 def dump_image(
     input: Input,
     /,
     *,
     suffix: str = "",
     input_layout: Literal["HWC"] = "HWC",
-    device: Literal["cpu"] | None = None,
+    device: Literal["cpu", "gpu"] | None = None,
     name: str | None = None,
     **hints: Unpack[Hints],
 ) -> DataNode:
@@ -60,10 +61,10 @@ def dump_image(
       input: uint8 images, HWC of 1 or 3 channels.
       suffix: part of the files' names.
       input_layout: "HWC".
-      device: "cpu" or None.
+      device: "gpu" puts the result on the accelerator. Default: the host, which writes the files in any case.
 
     Returns:
-      The images: a host value.
+      The images.
 
     Raises:
       OperatorError: no such images, or a file can't be written.
@@ -71,4 +72,5 @@ def dump_image(
     Example:
       >>> images = fn.dump_image(images, suffix="before")
     """
-    ...
+    result = add(DumpImage(suffix=suffix, input_layout=input_layout), input, name=name)
+    return result.gpu() if device == "gpu" else result

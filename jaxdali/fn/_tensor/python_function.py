@@ -99,6 +99,13 @@ class PythonFunction(SampleOperator):
         return x
 
 
+def moved(outputs: Any, device: str | None) -> Any:
+    """What a function made on the host, on the accelerator where `device` is "gpu": one DataNode or a list."""
+    if device != "gpu":
+        return outputs
+    return [x.gpu() for x in outputs] if isinstance(outputs, list) else outputs.gpu()
+
+
 @operator_function("python_function")
 def python_function(
     *inputs: Input,

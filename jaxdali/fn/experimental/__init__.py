@@ -5,10 +5,12 @@ from typing import TYPE_CHECKING as _TYPE_CHECKING
 from ..._core import names as _names
 from .._image.remap import remap as remap
 from .._image.warp_perspective import warp_perspective as warp_perspective
+from . import decoders as decoders
 from ._deprecated import equalize as equalize
 from ._deprecated import filter as filter
 from ._deprecated import inflate as inflate
 from ._deprecated import peek_image_shape as peek_image_shape
+from ._deprecated import resize as resize
 from ._deprecated import tensor_resize as tensor_resize
 from ._median_blur import median_blur as median_blur
 from ._morphology import dilate as dilate

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from .._decode.peek_image_shape import peek_image_shape as _peek_image_shape
-from .._deprecated import renamed
+from .._deprecated import alias, renamed
 from .._image.equalize import equalize as _equalize
 from .._image.filter import filter as _filter
+from .._image.resize import resize as _resize
 from .._image.tensor_resize import tensor_resize as _tensor_resize
 from ..decoders import inflate as _inflate
 
@@ -13,4 +14,5 @@ equalize = renamed("experimental.equalize", "equalize", _equalize)
 filter = renamed("experimental.filter", "filter", _filter)
 inflate = renamed("experimental.inflate", "decoders.inflate", _inflate)
 peek_image_shape = renamed("experimental.peek_image_shape", "peek_image_shape", _peek_image_shape)
+resize = alias("experimental.resize", "resize", _resize)
 tensor_resize = renamed("experimental.tensor_resize", "tensor_resize", _tensor_resize)

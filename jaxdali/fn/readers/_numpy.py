@@ -262,7 +262,7 @@ def numpy(
     storage: Storage | None = None,
     seed: int = -1,
     on_error: OnError = "raise",
-    device: Literal["cpu"] | None = None,
+    device: Literal["cpu", "gpu"] | None = None,
     name: str | None = None,
     **hints: Unpack[NumpyHints],
 ) -> DataNode:
@@ -306,7 +306,7 @@ def numpy(
       seed: seed of `random_shuffle`; negative: the pipeline's.
       on_error: what becomes of a file that can't be read: "raise": its batch fails. "replace": a later one of the list takes its place.
         "skip": its batch goes without it. The last two are reported by `Pipeline.bad_samples`. Beyond DALI.
-      device: "cpu" or None; ``.gpu()`` moves the result.
+      device: "gpu" moves the result to the accelerator; the files are read by the host in any case.
       name: of the reader, for ``reader_name`` and error messages.
 
     Returns:
@@ -358,4 +358,5 @@ def numpy(
         on_error=on_error,
     )
     arrays = add(op, device="cpu", name=name)
-    return add(CutRegion(region=region, args=args), arrays, *nodes) if nodes else arrays
+    result = add(CutRegion(region=region, args=args), arrays, *nodes) if nodes else arrays
+    return result.gpu() if device == "gpu" else result

@@ -17,6 +17,7 @@ from ._iterator import DALIGenericIterator as DALIGenericIterator
 from ._iterator import DALIRaggedIterator as DALIRaggedIterator
 from ._iterator import feed_ndarray as feed_ndarray
 from ._torch_function import TorchPythonFunction as TorchPythonFunction
+from .torch_utils import to_torch_type as to_torch_type
 
 if not _TYPE_CHECKING:
     __all__, __dir__, __getattr__ = _names.index(__name__, globals())

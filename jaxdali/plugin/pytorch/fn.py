@@ -14,7 +14,7 @@ from ..._core.building import add
 from ..._core.declaration import Range
 from ..._core.graph import DataNode
 from ..._core.operator_function import Hints, Input, operator_function
-from ...fn._tensor.python_function import PythonFunction
+from ...fn._tensor.python_function import PythonFunction, moved
 
 
 class _TorchFunction(PythonFunction):
@@ -36,14 +36,14 @@ def torch_python_function(
     num_outputs: Annotated[int, Range(0)] = 1,
     batch_processing: bool = False,
     output_layouts: str | Sequence[str] | None = None,
-    device: Literal["cpu"] | None = None,
+    device: Literal["cpu", "gpu"] | None = None,
     name: str | None = None,
     **hints: Unpack[Hints],
 ) -> DataNode | list[DataNode]:
     """Calls a Python function with PyTorch tensors, on the host, for each batch. It is called even if nobody needs its outputs.
 
     It is `fn.python_function` with tensors for arrays: see there. Differs from DALI: inputs may be on the accelerator, but the tensors are
-    on the host, and so is what becomes of those that the function returns, also of CUDA tensors: ``.gpu()`` moves it. The function may
+    on the host, also with ``device="gpu"``, and so is what becomes of those that the function returns, also of CUDA tensors. It may
     keep and change its tensors. There need be no GPU, nor a PyTorch for one.
 
     Args:
@@ -53,10 +53,10 @@ def torch_python_function(
       num_outputs: how many outputs the function has; with 0 what it returns is not looked at.
       batch_processing: call the function once for each batch of a shard instead, with a list of tensors per input; it returns lists.
       output_layouts: a layout for each of the first outputs, or one for all.
-      device: "cpu" or None.
+      device: "gpu" puts the results on the accelerator. Default: the host.
 
     Returns:
-      A host value per output: several as a list, none as an empty one.
+      A value per output: several as a list, none as an empty one.
 
     Raises:
       OperatorError: the function raised, or returned something else; or PyTorch has no such type. The batch fails.
@@ -65,7 +65,7 @@ def torch_python_function(
       >>> noisy = torch_python_function(images, function=lambda image: image + 9 * torch.randn(image.shape))
     """
     op = _TorchFunction.of(function, num_outputs, batch_processing, output_layouts)
-    return add(op, *inputs, device=device, name=name)
+    return moved(add(op, *inputs, name=name), device)
 
 
 if not _TYPE_CHECKING:

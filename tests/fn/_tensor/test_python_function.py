@@ -8,7 +8,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from PIL import Image
 from pipelines import run
 
-from jaxdali import OperatorError, fn, pipeline_def
+from jaxdali import OperatorError, fn, ops, pipeline_def
 from jaxdali.plugin.jax import data_iterator
 
 RAGGED = [np.arange(2 * n, dtype=np.uint8).reshape(n, 2) for n in (3, 70, 1)]
@@ -144,3 +144,48 @@ def test_dump_image(tmp_path, monkeypatch, on_device):
         np.testing.assert_array_equal(np.asarray(Image.open(tmp_path / f"{i}-a-0.ppm")).reshape(image.shape), image)
     with pytest.raises(OperatorError, match=r"^dump_image .*uint8 images HWC of 1 or 3 channels, got uint8 of shape \(3, 2\)"):
         run(lambda x: fn.dump_image(x), RAGGED)
+
+
+def test_dump_image_of_the_accelerator(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (out,) = run(lambda x: fn.dump_image(x, device="gpu"), [np.full((2, 3, 1), 9, np.uint8)], on_device=True, layouts=("HWC",))
+    assert np.asarray(out[0]).max() == 9
+    assert [p.name for p in tmp_path.iterdir()] == ["0--0.ppm"]
+
+
+def array_of(capsule):
+    class Given:
+        __dlpack__ = staticmethod(lambda **_: capsule)
+        __dlpack_device__ = staticmethod(lambda: (1, 0))
+
+    return np.from_dlpack(Given())
+
+
+@pytest.mark.parametrize("on_device", [False, True])
+@pytest.mark.parametrize("batch", [False, True])
+def test_capsules(batch, on_device):
+    """As given, as made, and anything with __dlpack__ may be returned."""
+
+    def each(x):
+        a = array_of(x)
+        return (a * 2.0).__dlpack__(), a[::-1].copy()
+
+    def all_of(xs):
+        return tuple(zip(*map(each, xs), strict=True))
+
+    function = all_of if batch else each
+    a, b, c = run(
+        lambda x: (
+            *fn.dl_tensor_python_function(x, function=function, num_outputs=2, batch_processing=batch, output_layouts="HW"),
+            ops.DLTensorPythonFunction(lambda x: x)(x),
+        ),
+        RAGGED,
+        on_device=on_device,
+    )
+    assert (a.layout(), b.layout()) == ("HW", "HW")
+    for x, doubled, turned, same in zip(RAGGED, samples(a), samples(b), samples(c), strict=True):
+        np.testing.assert_array_equal(doubled, x * 2.0, strict=True)
+        np.testing.assert_array_equal(turned, x[::-1], strict=True)
+        np.testing.assert_array_equal(same, x, strict=True)
+    with pytest.raises(OperatorError, match="must return DLPack capsules, or what gives one"):
+        run(lambda x: fn.dl_tensor_python_function(x, function=lambda x: 3), RAGGED)

@@ -211,7 +211,7 @@ def test_a_bad_file_is_named(write, why, tmp_path):
         ({"files": "x", "file_list": "y"}, ValueError, "together"),
         ({"file_root": "/nowhere"}, RuntimeError, "/nowhere: No such file"),
         ({"file_filter": "*.zip"}, RuntimeError, r"match file_filter '\*.zip'"),
-        ({"device": "gpu"}, ValueError, "device"),
+        ({"device": "mixed"}, ValueError, "device"),
         ({"roi_start": 0, "rel_roi_start": 0}, ValueError, "roi_start and rel_roi_start"),
         ({"roi_end": 1, "rel_roi_shape": 0.5}, ValueError, "roi_end and rel_roi_shape"),
         ({"roi_shape": [1, -1]}, ValueError, "roi_shape must be a whole number at least 0"),
@@ -227,3 +227,20 @@ def test_a_bad_file_is_named(write, why, tmp_path):
 def test_wrong_arguments(kwargs, error, why, root):
     with pytest.raises(error, match=f"^readers.numpy.*{why}"):
         read(**({"file_root": root} if not {"files", "file_list"} & set(kwargs) and kwargs else {}) | kwargs)
+
+
+@pytest.mark.parametrize("region", [{}, {"roi_shape": [2]}])
+def test_arrays_on_the_accelerator(tmp_path, region):
+    """The host reads them in any case; the reader is found by its name."""
+    np.save(tmp_path / "x.npy", np.arange(4))
+
+    @pipeline_def(batch_size=1, num_threads=1)
+    def define():
+        start = {"roi_start": fn.constant(idata=[0])} if region else {}
+        x = fn.readers.numpy(files=tmp_path / "x.npy", device="gpu", name="reader", **region, **start)
+        assert x.device == "gpu"
+        return x
+
+    pipe = define()
+    assert np.asarray(pipe.run()[0][0]).tolist() == ([0, 1] if region else [0, 1, 2, 3])
+    assert pipe.epoch_size("reader") == 1
