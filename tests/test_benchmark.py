@@ -11,6 +11,8 @@ from jaxdali.benchmark import _measure, _report
 from jaxdali.benchmark.__main__ import main
 from jaxdali.benchmark._definitions import find_images, imagenet_train, of_user
 
+pytestmark = pytest.mark.filterwarnings("ignore:.*gave no data for epoch")  # the benchmark says so itself
+
 QUICK = ["--seconds", "0.01", "--rounds", "1", "--threads", "1,2", "--batch-sizes", "2,3"]
 
 
