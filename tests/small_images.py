@@ -4,6 +4,7 @@ import numpy as np
 from images import encode
 
 from jaxdali import fn, pipeline_def
+from jaxdali._pipeline.pipeline import parts_of
 
 SMALL = np.random.default_rng(0).integers(0, 255, (4, 8, 9, 3), np.uint8)
 
@@ -27,4 +28,6 @@ def run(define, n=2, **options):
 
 def is_inline(pipe):
     text = pipe.lower().as_text()  # of a decoder and a resize, one call in a program on the CPU
-    return pipe._session.executor.programs() == 1 and ("custom_call @jaxdali_chain" in text or "custom_call @jaxdali_resize" in text)
+    return parts_of(pipe).session.executor.programs() == 1 and (
+        "custom_call @jaxdali_chain" in text or "custom_call @jaxdali_resize" in text
+    )

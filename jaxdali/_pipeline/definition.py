@@ -3,136 +3,111 @@
 from __future__ import annotations
 
 import contextlib
+import weakref
 from collections.abc import Callable, Sequence
-from typing import Any, Self
+from typing import Any
 
-from .._core.building import Scope, as_node, building, current_scope, user_line
+from .._core.building import Scope, as_node, building, user_line
 from .._core.graph import DataNode, Graph, Node
-from ..types import DALIDataType, dali_type_of
 from . import arguments as check
 from .conditionals import converted
-from .settings import Configured, Settings
+from .settings import Settings
 
 
-class Definition(Configured):
-    """The graph that a user's code describes, and how it describes it."""
+class Definition:
+    """The graph that a user's code describes, and how it describes it.
 
-    def __init__(self, settings: Settings):
-        super().__init__(settings)
-        self._made: list[Node] = []  # while it was current
-        self._number: int | None = None
+    Args:
+      pipeline: whose definition it is. It is not held.
+      settings: its arguments.
+    """
+
+    def __init__(self, pipeline: Any, settings: Settings):
+        self._pipeline = weakref.ref(pipeline)
+        self._settings = settings
+        self._made: list[Node] = []  # while the pipeline was current
+        self._number: int | None = None  # of the scope, one for all times that it is entered
         self._outputs: tuple[DataNode, ...] | None = None
         self._sinks: list[DataNode] = []
-        self._collected: Graph | None = None
+        self._graph: Graph | None = None
         self._contexts: list[contextlib.AbstractContextManager[None]] = []
 
     @property
-    def num_outputs(self) -> int:
-        """How many outputs the definition has."""
-        return len(self._graph.outputs)
+    def graph(self) -> Graph:
+        """What was defined. From its first use on it stays as it is."""
+        if self._graph is None:
+            if self._outputs is None:
+                self.define(self._owner().define_graph)
+            self._graph = self.so_far
+            assert self._graph is not None
+        return self._graph
 
-    def output_dtype(self) -> list[DALIDataType | None]:
-        """The type that each output must have, as the argument of this name says; None: any."""
-        each = check.per_output(self._graph, "output_dtype", self._settings.output_dtype)
-        return [None if x is None else dali_type_of(x) for x in each]
+    @graph.setter
+    def graph(self, graph: Graph):
+        self._graph = graph
 
-    def output_ndim(self) -> list[int | None]:
-        """The number of dimensions that each output must have, as the argument of this name says; None: any."""
-        return list(check.per_output(self._graph, "output_ndim", self._settings.output_ndim))
+    @property
+    def so_far(self) -> Graph | None:
+        """The graph, which may still get other outputs; None: there are none."""
+        if self._graph is not None or self._outputs is None:
+            return self._graph
+        return Graph.collect(self._made, self._outputs, self._sinks)
 
-    def output_layout(self) -> list[str | None]:
-        """The layout that each output must have, as the argument of this name says; None: any. Not in DALI."""
-        return list(check.per_output(self._graph, "output_layout", self._settings.output_layout))
+    @property
+    def begun(self) -> bool:
+        """Whether there are outputs, or a graph."""
+        return self._graph is not None or self._outputs is not None
 
-    def define_graph(self) -> Any:
-        """Overridden by subclasses: creates operators and returns the outputs, one DataNode or several."""
-        raise NotImplementedError(
-            f"{type(self).__name__} defines no graph: override define_graph, use @pipeline_def, or call set_outputs inside `with pipeline:`"
-        )
-
-    def set_outputs(self, *outputs: DataNode | Any):
-        """Sets the outputs, in place of those it had: DataNodes, wherever they were made, and numbers or arrays, which become constants.
-
-        Raises:
-          TypeError: an output is none of these; a list of DataNodes must be spread: ``set_outputs(*nodes)``.
-          RuntimeError: the pipeline is built already.
-        """
+    def set_outputs(self, outputs: Sequence[Any]):
+        """As `Pipeline.set_outputs`."""
         self._check_open("set_outputs")
-        with building(self._scope):
+        with building(self._scope()):
             self._outputs = _as_outputs(outputs)
 
     def add_sink(self, edge: DataNode):
-        """Keeps an operator that no output depends on, and runs it with each batch."""
+        """As `Pipeline.add_sink`."""
         self._check_open("add_sink")
         if not isinstance(edge, DataNode):
             raise TypeError(f"add_sink takes a DataNode, got {type(edge).__name__}")
         self._sinks.append(edge)
 
-    def _check_open(self, what: str):
-        if self._collected is not None:
-            raise RuntimeError(f"{what} comes too late: the pipeline is built already")
-
-    @staticmethod
-    def current() -> Definition | None:
-        """The pipeline that is being defined in this thread: inside a definition, and inside ``with pipeline:``; else None."""
-        scope = current_scope()
-        return scope.owner if scope is not None else None
-
-    @staticmethod
-    def push_current(pipeline: Definition):
-        """Begins what ``with pipeline:`` does."""
-        pipeline.__enter__()
-
-    @staticmethod
-    def pop_current():
-        """Ends what `push_current` began. RuntimeError when there is no current pipeline."""
-        pipeline = Definition.current()
-        if pipeline is None:
-            raise RuntimeError("pop_current: there is no current pipeline")
-        pipeline.__exit__(None, None, None)
-
-    def __enter__(self) -> Self:
+    def enter(self):
+        """Makes the pipeline the current one."""
         self._check_open("`with pipeline:`")
-        context = building(self._scope)
+        context = building(self._scope())
         context.__enter__()
         self._contexts.append(context)
-        return self
 
-    def __exit__(self, *exc: Any):
+    def leave(self, *exc: Any):
+        """Ends what `enter` began."""
         self._contexts.pop().__exit__(*exc)
 
-    @property
-    def _scope(self) -> Scope:
-        scope = Scope(self, self._made) if self._number is None else Scope(self, self._made, self._number)
-        self._number = scope.number
-        return scope
-
-    def _define(self, function: Callable[[], Any]):
-        """Calls a definition, and sets the outputs that it returns."""
+    def define(self, function: Callable[[], Any]):
+        """Calls the user's definition, and sets the outputs that it returns."""
         if self._settings.enable_conditionals:
             function = converted(function)
-        self._device  # noqa: B018  no such device: say so before the user's function runs
+        check.local_device(self._settings.device_id)  # no such device: say so before the user's function runs
         where = user_line()
-        with building(self._scope):
+        with building(self._scope()):
             outputs = function()
             if outputs is None:
                 raise NotImplementedError(f"the pipeline definition used at {where} returns None: it must return its outputs")
             self._outputs = _as_outputs(outputs if isinstance(outputs, (tuple, list)) else (outputs,))
 
-    @property
-    def _graph(self) -> Graph:
-        """What was defined. From its first use on it stays as it is."""
-        if self._collected is None:
-            if self._outputs is None:
-                self._define(self.define_graph)
-            assert self._outputs is not None
-            self._collected = Graph.collect(self._made, self._outputs, self._sinks)
-        return self._collected
+    def _owner(self) -> Any:
+        pipeline = self._pipeline()
+        assert pipeline is not None
+        return pipeline
 
-    def _check_arguments(self):
-        self._settings.check_to_run()
-        for name, wanted in self._settings.outputs.items():
-            check.per_output(self._graph, name, wanted)
+    def _scope(self) -> Scope:
+        number = () if self._number is None else (self._number,)
+        scope = Scope(self._owner(), self._made, *number)
+        self._number = scope.number
+        return scope
+
+    def _check_open(self, what: str):
+        if self._graph is not None:
+            raise RuntimeError(f"{what} comes too late: the pipeline is built already")
 
 
 def _as_outputs(outputs: Sequence[Any]) -> tuple[DataNode, ...]:

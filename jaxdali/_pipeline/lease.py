@@ -18,7 +18,7 @@ from .._run.outputs import RaggedForm
 from .._run.prefetch import Prefetch
 from .._run.sharding import Shards
 from .._run.synchronous import Synchronous
-from .pipeline import Pipeline
+from .pipeline import Pipeline, parts_of
 
 
 class Lease:
@@ -46,7 +46,7 @@ class Lease:
         self.released = False
         self._closed = False
         for p in pipelines:
-            p._session.lease = self
+            parts_of(p).session.lease = self
 
     @staticmethod
     def of(pipelines: Sequence[Pipeline], key: Any) -> Lease | None:
@@ -55,7 +55,7 @@ class Lease:
         Raises:
           RuntimeError: another iterator uses them, or was closed, or had other arguments.
         """
-        leases = [p._session.lease for p in pipelines]
+        leases = [parts_of(p).session.lease for p in pipelines]
         lease = leases[0]
         if not any(leases):
             return None
@@ -81,12 +81,12 @@ class Lease:
     @property
     def depth(self) -> int:
         """Batches to make ahead."""
-        return self.pipelines[0]._settings.depth
+        return parts_of(self.pipelines[0]).settings.depth
 
     @property
     def enable_checkpointing(self) -> bool:
         """Whether the pipelines were made for checkpoints."""
-        return self.pipelines[0]._settings.enable_checkpointing
+        return parts_of(self.pipelines[0]).settings.enable_checkpointing
 
     @property
     def states(self) -> list[dict[str, Any]]:
@@ -100,7 +100,7 @@ class Lease:
         Raises:
           RuntimeError: only some have one, or they are of different moments.
         """
-        restored = [p._session.start for p in self.pipelines]
+        restored = [parts_of(p).session.start for p in self.pipelines]
         if not any(restored):
             return None
         if not all(restored):
@@ -113,21 +113,22 @@ class Lease:
     def check_outputs(self):
         """That the outputs are as the pipelines' arguments say; pipelines of one executor share its graph."""
         for p, _ in zip(self.pipelines, self.executors):
-            p._session.check_outputs()
+            parts_of(p).session.check_outputs()
 
     def reseed(self, states: Sequence[dict[str, Any]]):
         """Takes over the seeds of executors' states."""
         for executor, state in zip(self.executors, states, strict=True):
             executor.reseed(state["seed"])
         for p in self.pipelines:
-            assert p._session.executor is not None
-            p._seed = p._session.executor.place.seed
+            parts = parts_of(p)
+            assert parts.session.executor is not None
+            parts.seed = parts.session.executor.place.seed
 
     def checkpoint_with(self, method: Callable[[], list[bytes]]):
         """Has `Pipeline.checkpoint` ask this bound method, which it doesn't keep alive, for those of all pipelines."""
         weak = weakref.WeakMethod(method)
         for i, p in enumerate(self.pipelines):
-            p._session.checkpoint_of_iterator = functools.partial(_call, weak, i)
+            parts_of(p).session.checkpoint_of_iterator = functools.partial(_call, weak, i)
 
     @property
     def at_end(self) -> bool:
@@ -162,18 +163,18 @@ class Lease:
 
 def own_places(pipelines: Sequence[Pipeline]) -> list[Shards]:
     """Each pipeline on its own device."""
-    return [Shards.single(p._device) for p in pipelines]
+    return [Shards.single(parts_of(p).device) for p in pipelines]
 
 
 def reads_the_same(pipeline: Pipeline, other: Pipeline, reader: str) -> bool:
     """Whether the reader of this name is one call with the same arguments in both."""
-    first, second = ([n.op for n in p._graph.nodes if n.name == reader] for p in (pipeline, other))
+    first, second = ([n.op for n in parts_of(p).graph.nodes if n.name == reader] for p in (pipeline, other))
     return bool(first) and first == second
 
 
 def num_outputs(pipeline: Pipeline) -> int:
     """How many outputs its definition returns."""
-    return len(pipeline._graph.outputs)
+    return len(parts_of(pipeline).graph.outputs)
 
 
 def lease(
@@ -211,7 +212,7 @@ def lease(
     sizes = [p.batch_size for p in pipelines]
     if len(set(sizes)) > 1:
         raise ValueError(f"the pipelines must have one batch size, got {sizes}")
-    enabled = [p._settings.enable_checkpointing for p in pipelines]
+    enabled = [parts_of(p).settings.enable_checkpointing for p in pipelines]
     if len(set(enabled)) > 1:
         raise ValueError(f"enable_checkpointing must be the same for all pipelines, got {enabled}")
     groups = [pipelines] if len(places) == 1 else [[p] for p in pipelines]
@@ -219,18 +220,18 @@ def lease(
     try:
         for group, place, f in zip(groups, places, finish or [None] * len(places), strict=True):
             first = group[0]
-            sources = [p._claim() for p in group]
+            sources = [parts_of(p).claim() for p in group]
             executor = Executor(
-                [p._graph for p in group],
-                setups=[f for p in group for f in p._setups()],
+                [parts_of(p).graph for p in group],
+                setups=[f for p in group for f in parts_of(p).setups],
                 sources=sources[0] if len(sources) == 1 else None,
                 shards=place,
                 batch_size=first.batch_size,
                 num_threads=first.num_threads,
                 num_workers=first.py_num_workers,
-                statistics=first.enable_statistics,
-                fuse=first.fuse,
-                tuned=first._settings.tuned,
+                statistics=parts_of(first).settings.enable_statistics,
+                fuse=parts_of(first).settings.fuse,
+                tuned=parts_of(first).settings.tuned,
                 seed=first.seed,
                 as_arrays=True,
                 sharding=None if sharding is None else _for_each(sharding, num_outputs(first)),
@@ -245,7 +246,7 @@ def lease(
             )
             executors.append(executor)
             for i, p in enumerate(group):
-                p._session.run_by(executor, i, p._graph)
+                parts_of(p).session.run_by(executor, i, parts_of(p).graph)
     except BaseException:
         for e in executors:
             e.close()

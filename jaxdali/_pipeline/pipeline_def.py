@@ -9,7 +9,7 @@ from typing import Any
 
 from .._core.names import unexpected
 from .conditionals import is_kept
-from .pipeline import ARGUMENTS, Pipeline
+from .pipeline import ARGUMENTS, Pipeline, parts_of
 
 
 def pipeline_def(fn: Callable[..., Any] | None = None, **pipeline_kwargs: Any) -> Any:
@@ -50,7 +50,7 @@ def pipeline_def(fn: Callable[..., Any] | None = None, **pipeline_kwargs: Any) -
     def factory(*args: Any, **kwargs: Any) -> Pipeline:
         of_pipeline, of_function = split_arguments(fn, kwargs)
         pipeline = Pipeline(**{**pipeline_kwargs, **of_pipeline})
-        pipeline._define(functools.partial(fn, *args, **of_function))
+        parts_of(pipeline).definition.define(functools.partial(fn, *args, **of_function))
         return pipeline
 
     factory._is_pipeline_def = True  # pyright: ignore[reportAttributeAccessIssue]

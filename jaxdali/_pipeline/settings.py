@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import os
-import secrets
 from collections.abc import Callable
 from typing import Any
-
-import jax
 
 from . import arguments as check
 from .arguments import OperatorConcurrency, StreamPolicy
@@ -122,118 +118,3 @@ class Settings:
             raise ValueError(f"prefetch_queue_depth={depth} needs exec_async=True; pass a number instead")
         if isinstance(depth, dict) and self.exec_dynamic:
             raise RuntimeError(f"prefetch_queue_depth={depth} and exec_dynamic=True exclude each other; pass a number instead")
-
-
-class Configured:
-    """What has the arguments of a pipeline as its properties."""
-
-    def __init__(self, settings: Settings):
-        self._settings = settings
-        self._seed: int = settings.seed if settings.seed is not None else secrets.randbits(31)
-
-    @property
-    def batch_size(self) -> int:
-        """Samples per batch; -1 when it was not given."""
-        given = self._settings.batch_size
-        return -1 if given is None else given
-
-    @property
-    def max_batch_size(self) -> int:
-        """The same as `batch_size`."""
-        return self.batch_size
-
-    @property
-    def num_threads(self) -> int:
-        """CPU threads of the native operators; those to begin with, where they are tuned."""
-        return self._settings.threads
-
-    @property
-    def device_id(self) -> int | None:
-        """Place of the device in ``jax.local_devices()``; None: the first."""
-        return self._settings.device_id
-
-    @property
-    def seed(self) -> int:
-        """The seed, given or drawn."""
-        return self._seed
-
-    @property
-    def exec_pipelined(self) -> bool:
-        """Whether batches are made ahead."""
-        return self._settings.exec_pipelined
-
-    @property
-    def exec_async(self) -> bool:
-        """As given; without effect."""
-        return self._settings.exec_async
-
-    @property
-    def prefetch_queue_depth(self) -> int | dict[str, int] | str:
-        """Batches made ahead, as given: a number, a dict or "auto"."""
-        return self._settings.prefetch_queue_depth
-
-    @property
-    def set_affinity(self) -> bool:
-        """As given; without effect."""
-        return self._settings.set_affinity
-
-    @property
-    def max_streams(self) -> int:
-        """As given, -1: no limit; without effect."""
-        return self._settings.max_streams
-
-    @property
-    def default_cuda_stream_priority(self) -> int:
-        """As given; without effect."""
-        return self._settings.default_cuda_stream_priority
-
-    @property
-    def exec_dynamic(self) -> bool | None:
-        """As given; else True where DALI's default would be that; without effect."""
-        given = self._settings.exec_dynamic
-        return given if given is not None else (self.exec_pipelined and self.exec_async and not self.exec_separated) or None
-
-    @property
-    def exec_separated(self) -> bool:
-        """Whether `prefetch_queue_depth` is a dict."""
-        return isinstance(self.prefetch_queue_depth, dict)
-
-    @property
-    def stream_policy(self) -> check.StreamPolicy | None:
-        """As given; without effect."""
-        return self._settings.stream_policy
-
-    @property
-    def concurrency(self) -> check.OperatorConcurrency | None:
-        """As given; without effect."""
-        return self._settings.concurrency
-
-    @property
-    def enable_statistics(self) -> bool:
-        """Whether `Pipeline.statistics` may be called."""
-        return self._settings.enable_statistics
-
-    @property
-    def fuse(self) -> bool:
-        """Whether operators on the CPU that work image by image may be one native call."""
-        return self._settings.fuse
-
-    @property
-    def enable_memory_stats(self) -> bool:
-        """As given; without effect."""
-        return self._settings.enable_memory_stats
-
-    @property
-    def py_num_workers(self) -> int:
-        """Threads for sources with ``parallel=True``."""
-        return self._settings.py_num_workers
-
-    @property
-    def py_start_method(self) -> str:
-        """As given; without effect: the workers are threads."""
-        return self._settings.py_start_method
-
-    @functools.cached_property
-    def _device(self) -> jax.Device:
-        """The device of "mixed" and "gpu" operators, and of the outputs."""
-        return check.local_device(self.device_id)

@@ -12,7 +12,7 @@ import jax
 import numpy as np
 
 from ..backend import TensorListCPU, TensorListGPU
-from .runnable import Runnable
+from .pipeline import Pipeline
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -121,7 +121,7 @@ def _check(batch: Any):
     """TypeError for what is no batch, with how to get one of it."""
     if _is_list(batch) or isinstance(batch, (Mapping, list, tuple)) or hasattr(batch, "__array__"):
         return
-    if isinstance(batch, Runnable):
+    if isinstance(batch, Pipeline):
         how = ": jaxdali.show(pipeline.run()) shows its next batch"
     elif isinstance(batch, Iterator):
         how = ": jaxdali.show(next(iterator)) shows its next batch"

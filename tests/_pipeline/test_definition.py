@@ -1,6 +1,7 @@
 """Definitions: when they are called, nodes made outside of them, one node in several pipelines. Values are those of DALI 2.4."""
 
 import contextlib
+import pathlib
 import pickle
 import re
 
@@ -10,6 +11,7 @@ import pytest
 
 import jaxdali
 from jaxdali import ArgumentError, OperatorError, Pipeline, fn, pipeline_def, types
+from jaxdali._pipeline import pipeline as pipeline_module
 from jaxdali.plugin.jax import DALIGenericIterator, data_iterator
 
 HERE = re.escape(__file__)
@@ -373,3 +375,28 @@ def test_properties(tmp_path):
     assert outputs[3].shape() == [(0,), (0,)]
     with pytest.raises(ValueError, match="key"):
         data.property("text")
+
+
+def test_subclasses_may_use_any_name_of_their_own():
+    """Every private name of the library's classes, and the public ones that DALI's Pipeline does not have."""
+    sources = pathlib.Path(pipeline_module.__file__).parent.glob("*.py")
+    private = {name for p in sources for name in re.findall(r"\bself\.(_(?!_)\w+)", p.read_text())}
+    names = sorted(private | {"_device", "_graph", "_session", "_settings", "_seed", "_define", "_claim", "fuse", "enable_statistics"})
+    assert "_setups" in names
+
+    class Own(Pipeline):
+        def __init__(self):
+            super().__init__(batch_size=2, num_threads=1, device_id=None, seed=5, enable_statistics=True)
+            for name in names:
+                setattr(self, name, name)
+
+        def define_graph(self):
+            return fn.external_source(lambda: np.arange(2, dtype=np.int32), name="x") + 1
+
+    pipe = Own()
+    assert "seed=5" in repr(pipe)
+    pipe.build()
+    assert pipe.run()[0].as_array().tolist() == [1, 2]
+    assert pipe.statistics()
+    assert [getattr(pipe, name) for name in names] == names
+    assert np.asarray(next(DALIGenericIterator(Own(), ["y"]))["y"]).tolist() == [1, 2]

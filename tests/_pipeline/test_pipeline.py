@@ -13,6 +13,7 @@ import pytest
 from pipelines import counter, numbers, values
 
 from jaxdali import Pipeline, fn, pipeline_def, types
+from jaxdali._pipeline.pipeline import parts_of
 from jaxdali.plugin.jax import DALIGenericIterator
 
 
@@ -265,10 +266,10 @@ def test_device_id_is_the_place_among_the_local_devices():
     for device_id in (0, 5):
         pipe = on_device(device_id=device_id)
         pipe.run()
-        assert pipe._device == jax.devices()[device_id]
+        assert parts_of(pipe).device == jax.devices()[device_id]
         assert pipe.lower().compile().input_shardings[0][0].device_set == {jax.devices()[device_id]}
     with jax.default_device(jax.devices()[3]):
-        assert on_device()._device == jax.devices()[3]
+        assert parts_of(on_device()).device == jax.devices()[3]
 
 
 def test_seed_decides_random_numbers():

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from jaxdali import types
-from jaxdali._pipeline.settings import Configured, Settings
+from jaxdali import Pipeline, types
+from jaxdali._pipeline.settings import Settings
 
 
 def test_settings_are_converted_once():
@@ -26,5 +26,5 @@ def test_what_may_be_missing_until_a_pipeline_runs():
 
 
 def test_each_draws_a_seed_of_its_own():
-    assert Configured(Settings()).seed != Configured(Settings()).seed
-    assert Configured(Settings(seed=3)).seed == 3
+    assert Pipeline().seed != Pipeline().seed
+    assert Pipeline(seed=3).seed == 3

@@ -11,6 +11,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from small_images import SMALL, images, is_inline, run
 
 from jaxdali import fn, pipeline_def, types
+from jaxdali._pipeline.pipeline import parts_of
 from jaxdali.plugin.jax import DALIGenericIterator, data_iterator
 from jaxdali.plugin.jax.fn import jax_function
 
@@ -90,7 +91,7 @@ def test_eager_results_go_on_into_later_programs():
     for got, want in zip(batches, inline):
         for g, w in zip(got, want):
             np.testing.assert_array_equal(g, w)
-    assert pipe._session.executor.programs() == 3
+    assert parts_of(pipe).session.executor.programs() == 3
     pipe.close()
     other.close()
 

@@ -9,6 +9,7 @@ from images import decode, decode_pipeline, encode, picture, png
 
 import jaxdali
 from jaxdali import fn, types
+from jaxdali._pipeline.pipeline import parts_of
 from jaxdali.fn._decode.region import random_windows
 from jaxdali.plugin.jax import data_iterator
 
@@ -259,7 +260,7 @@ def test_known_sizes_are_static():
     def shapes(make):
         pipeline = decode_pipeline([coordinates(97, 131)], make)
         pipeline.run()
-        (spec,) = pipeline._session.executor.plan.output_specs
+        (spec,) = parts_of(pipeline).session.executor.plan.output_specs
         return spec.shape, spec.dims
 
     assert shapes(lambda x: crop(x, crop=(40, 50))) == ((40, 50, 3), None)
