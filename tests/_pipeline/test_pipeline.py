@@ -326,7 +326,7 @@ next(it)
         ({"enable_checkpointing": 2}, "enable_checkpointing must be True or False, got 2"),
         ({"num_threads": 1.5}, "num_threads must be a whole number, got 1.5"),
         ({"batch_size": float("inf")}, "batch_size must be a whole number, got inf"),
-        ({"seed": True}, "seed must be a whole number, got True"),
+        ({"seed": 1.5}, "seed must be a whole number, got 1.5"),
     ],
 )
 def test_arguments_are_checked_by_name(arguments, text):
