@@ -10,7 +10,7 @@ from jaxdali.plugin.jax import DALIGenericIterator
 
 
 def _run(define, **arguments):
-    pipeline = Pipeline(batch_size=2, num_threads=1, device_id=None, **{"seed": 1, **arguments})
+    pipeline = Pipeline(num_threads=1, device_id=None, **{"batch_size": 2, "seed": 1, **arguments})
     with pipeline:
         pipeline.set_outputs(define())
     pipeline.build()
@@ -102,3 +102,18 @@ def test_empty_regions_of_numpy_files_are_none(tmp_path, region):
     np.save(tmp_path / "a.npy", np.arange(6).reshape(2, 3))
     got = _run(lambda: fn.readers.numpy(file_root=str(tmp_path), **region))
     np.testing.assert_array_equal(got[0], np.arange(6).reshape(2, 3)[region.get("roi_start") or 0 :, region.get("roi_start") or 0 :])
+
+
+def _shapes_of(operator, **arguments):
+    samples = [np.zeros((0, 7, 3), np.uint8), np.ones((4, 7, 3), np.uint8), np.zeros((4, 0, 3), np.uint8)]
+
+    def define():
+        return operator(fn.external_source(source=lambda: samples, layout="HWC"), **arguments)
+
+    return [x.shape for x in _run(define, batch_size=3)]
+
+
+def test_resizing_empty_samples():  # as DALI does
+    assert _shapes_of(fn.resize, resize_shorter=3) == [(0, 3, 3), (3, 5, 3), (3, 0, 3)]
+    assert _shapes_of(fn.resize, size=[2, 3], mode="not_larger") == [(0, 3, 3), (2, 3, 3), (2, 0, 3)]
+    assert _shapes_of(fn.tensor_resize, sizes=[2, 3], axes=[0, 1]) == [(0, 3, 3), (2, 3, 3), (2, 0, 3)]

@@ -63,6 +63,8 @@ def plan(
     Returns:
       (``i64[N, axes]`` output extents, ``f32[N, axes, 2]`` source intervals, mirrored where the first is larger).
     """
+    empty = extents == 0  # stays so; as in DALI such an axis has no part in what becomes of the others
+    request = np.where(empty, 0, request)
     if roi is None and max_size is None and mode in ("default", "stretch") and (request == np.floor(request)).all() and request.all():
         # Nothing to work out: the usual case, in a function that runs for every batch.
         interval, mirrored = np.zeros((*extents.shape, 2), np.float32), request < 0
@@ -99,12 +101,12 @@ def plan(
         common = bound.min(axis=1, keepdims=True) if smaller else bound.max(axis=1, keepdims=True)
         target = source * np.minimum(common, (limit / source).min(axis=1, keepdims=True))
     target = np.where(given.any(axis=1, keepdims=True), target, source).astype(single).astype(np.float64)
-    sizes = np.maximum(rounding(target), 1)
+    sizes = np.where(empty, 0, np.maximum(rounding(target), 1))
     # An unset axis keeps the sign of its zero: a reversed ROI mirrors it, but only where all axes are scaled alike (as in DALI).
     mirrored = request < 0 if mode in ("default", "stretch") else np.signbit(request)
     first, last = np.where(mirrored, high, low), np.where(mirrored, low, high)
     if subpixel_scale:
-        factor = np.minimum(np.divide(sizes, target, where=target > 0, out=np.full_like(sizes, np.inf)), 10)
+        factor = np.minimum(np.divide(np.maximum(sizes, 1), target, where=target > 0, out=np.full_like(sizes, np.inf)), 10)
         fixed = first * (1 - alignment) + last * alignment
         first, last = (np.where(sizes == target, x, fixed + (x - fixed) * factor) for x in (first, last))
     interval = np.stack([first, last], axis=-1).astype(single)
@@ -211,7 +213,7 @@ class Resize(Resampling):
         enough |= mode in ("default", "stretch") and bool((request != 0).all())
         if not enough:
             return [None] * count
-        return self._planned(np.array([[n or 1 for n in extents]]), self.arguments(None, ()))[1][0].tolist()
+        return self._planned(np.array([[1 if n is None else n for n in extents]]), self.arguments(None, ()))[1][0].tolist()
 
     def _planned(self, extents: np.ndarray, a: Values) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """What is asked for, output extents and source intervals."""
@@ -339,7 +341,7 @@ def resize(
     rounded, and `subpixel_scale` keeps the scale exact. A negative size mirrors the axis.
 
     Differs from DALI: `INTERP_NN` may take the other of two neighbours where a point lies on their border along the depth; `resize_z` on
-    images without depth, and empty inputs, are errors; a region may lie outside the image; `INTERP_NN` along one axis and another filter
+    images without depth, and empty inputs where `size` gives all samples one shape, are errors; a region may lie outside the image; `INTERP_NN` along one axis and another filter
     along the other also work with regions and mirroring.
 
     Args:

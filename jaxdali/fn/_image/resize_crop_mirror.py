@@ -42,7 +42,9 @@ class ResizeCropMirror(Resize):
         for k, n in _window(layout, a).items():
             extent[:, k] = np.where(n > 0, n, sizes[:, k])
             start[:, k] = crop_start(layout[first + k], sizes[:, k] - extent[:, k], a, self.rounding)
-        step = (interval[..., 1] - interval[..., 0]) / sizes.astype(np.float32)  # in DALI's precision: nearest pixels depend on it
+        step = (interval[..., 1] - interval[..., 0]) / np.maximum(sizes, 1).astype(
+            np.float32
+        )  # in DALI's precision: nearest pixels depend on it
         low = interval[..., 0] + start.astype(np.float32) * step
         window = np.stack([low, low + extent.astype(np.float32) * step], axis=-1)
         bits = np.array(["WHD".index(layout[first + k]) for k in range(count)])

@@ -290,7 +290,7 @@ def test_bad_input():
         resize([noise(8, 8)], "HW", size=10)
     with pytest.raises(ValueError, match=r"got 1-D samples without a layout; fn\.decoders\.image makes images of files"):
         resize([noise(8)], "", size=10)
-    for image, size in ((noise(0, 8, 3), 10), (noise(8, 8, 3), 1e9), (noise(8, 8, 3), np.nan)):
+    for image, size in ((noise(8, 8, 3), 1e9), (noise(8, 8, 3), np.nan)):
         with pytest.raises(jaxdali.SampleError):
             run(lambda x, s: fn.resize(x, size=s), [image], [np.array(size, np.float32)], layouts=["HWC", ""])
 
