@@ -51,12 +51,12 @@ class Squeeze(Reshaped):
 
     def shapes(self, ctx: HostContext, x: Value) -> np.ndarray:
         kept = self._kept(x.spec)
-        removed = np.delete(x.shapes, kept, axis=1)
-        wrong = (removed != 1).any(axis=1) & x.shapes.all(axis=1) & ctx.present  # what is empty has no elements to lose, as in DALI
+        shapes = x.shapes[:, kept]
+        wrong = (shapes.prod(axis=1) != x.shapes.prod(axis=1)) & ctx.present  # what stays empty loses no elements, as in DALI
         if wrong.any():
             i = int(wrong.argmax())
             raise ValueError(f"sample {i} has shape {tuple(x.shapes[i].tolist())}: only axes of extent 1 can be removed")
-        return x.shapes[:, kept]
+        return shapes
 
 
 @operator_function(Squeeze)
