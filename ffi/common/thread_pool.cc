@@ -1,5 +1,7 @@
 #include "ffi/common/thread_pool.h"
 
+#include <pthread.h>
+
 #include <algorithm>
 #include <atomic>
 #include <condition_variable>
@@ -45,6 +47,9 @@ struct ThreadPool::State {
   std::vector<std::thread> workers;
 
   void Loop() {
+#ifdef __linux__
+    pthread_setname_np(pthread_self(), "jaxdali-kernels");  // 15 characters at most
+#endif
     for (;;) {
       std::shared_ptr<Job> job;
       {

@@ -16,6 +16,7 @@ from .._core.errors import ArgumentError
 from .._core.operator import SourceOperator
 from .._core.operator_function import SeededHints
 from .._core.redaction import redacted
+from .._core.threads import show_name
 from .._core.values import Spec
 from .._cpu import Status
 from .files import Files, as_list
@@ -322,7 +323,7 @@ class ListSource(Source):
     def _read_batch(self, ctx: HostContext, index: np.ndarray) -> tuple[Any, ...]:
         first = self._records[0]
         parts = [(first, index)] if self._one_list else list(zip(self._records, index.reshape(-1, ctx.B)))
-        self._threads = self._threads or ThreadPoolExecutor(ctx.num_threads, "jaxdali-reader")
+        self._threads = self._threads or ThreadPoolExecutor(ctx.num_threads, "jaxdali-reader", show_name)
         return first.read_batch(ctx, parts, self._threads)
 
     def _replaced(self, ctx: HostContext, index: np.ndarray, failed: dict[int, tuple[int, str]]):

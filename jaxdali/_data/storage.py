@@ -34,6 +34,7 @@ from typing import Any, NamedTuple
 
 from .._core.errors import ArgumentError
 from .._core.redaction import HIDDEN, keep_secret, redacted
+from .._core.threads import Thread
 from .disk_cache import DiskCache
 
 Path = str | os.PathLike[str]
@@ -491,7 +492,7 @@ class _Threads:
         future: Future[Any] = Future()
         with self._lock:
             if len(self._threads) < min(self._open + 1, self._most):
-                thread = threading.Thread(target=self._work, name="jaxdali-storage", daemon=True)
+                thread = Thread(target=self._work, name="jaxdali-storage", daemon=True)
                 try:
                     thread.start()
                     self._threads.append(thread)

@@ -10,6 +10,7 @@ import time
 import weakref
 from collections.abc import Callable, Sequence
 
+from .._core.threads import Thread
 from . import ending
 from .executor import Executor
 from .prefetch import Prefetch, close_all
@@ -73,7 +74,7 @@ def _close_and_interrupt(close: Callable[[], None]):
 
 
 def _start(close: Callable[[], None], *, daemon: bool):
-    thread = threading.Thread(target=close, name="jaxdali-close", daemon=daemon)
+    thread = Thread(target=close, name="jaxdali-close", daemon=daemon)
     try:
         thread.start()
     except (RuntimeError, MemoryError):

@@ -10,6 +10,7 @@ import weakref
 from typing import Any
 
 from .._core.settings import own_settings
+from .._core.threads import Thread
 from . import ending
 from .executor import Executor
 from .turn import Turn, opened
@@ -77,7 +78,7 @@ class Prefetch:
         _live.add(self)
         try:
             for work, name in ((self._produce_all, "jaxdali-produce"), (self._check, "jaxdali-check")):
-                thread = threading.Thread(target=work, name=name, daemon=True)
+                thread = Thread(target=work, name=name, daemon=True)
                 thread.start()
                 self._threads.append(thread)
         except BaseException:  # there is no memory for it, say: one alone would wait for the other for ever

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from ..._core.ffi import STATUS
+from ..._core.threads import show_name
 from ..._cpu import Format, Info, Status
 
 _PILLOW_FORMAT = {
@@ -36,7 +37,7 @@ class DecodeError(Exception):
 
 @functools.lru_cache(maxsize=8)
 def _threads(num_threads: int) -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(num_threads, thread_name_prefix="jaxdali-pillow")
+    return ThreadPoolExecutor(num_threads, "jaxdali-pillow", show_name)
 
 
 def decode_all(images: Sequence[tuple[np.ndarray, np.ndarray]], num_threads: int) -> list[np.ndarray | DecodeError]:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..._core.settings import UserSettings
+from ..._core.threads import Thread
 
 
 class Workers:
@@ -27,7 +28,7 @@ class Workers:
         self._last: dict[int, tuple[int, list[_Call]]] = {}  # of a shared callable: the epoch, and the calls that may still run
         try:
             for i in range(number):
-                threading.Thread(target=_work, args=(self._tasks, settings, i), name="jaxdali-source", daemon=True).start()
+                Thread(target=_work, args=(self._tasks, settings, i), name="jaxdali-source", daemon=True).start()
         except BaseException:  # there is no memory for more of them, say
             self.close()
             raise

@@ -6,7 +6,6 @@ import dataclasses
 import functools
 import importlib.util
 import logging
-import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from typing import TYPE_CHECKING as _TYPE_CHECKING
@@ -16,6 +15,7 @@ import jax
 from jax.sharding import Sharding
 
 from ..._core import names as _names
+from ..._core.threads import Thread
 from ..._iterator.options import LastBatchPolicy
 from ._placement import JaxOptions
 from .iterator import DALIGenericIterator, iterator_factory
@@ -103,7 +103,7 @@ class DALIGenericPeekableIterator(DALIGenericIterator):
                 except BaseException as e:
                     future.set_exception(e)
 
-        threading.Thread(target=work, name="jaxdali-peek", daemon=True).start()
+        Thread(target=work, name="jaxdali-peek", daemon=True).start()
         return future
 
     @property
