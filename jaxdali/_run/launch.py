@@ -196,7 +196,7 @@ class Launcher:
         label, capacities = f"{at}: {segment.name}", room.capacities
         # What crosses to an accelerator is cut to what is needed, and so is working memory there; results keep their capacity.
         cut = {k: rounded_up(n) for k, n in room.needs.items()} if segment.on_device else capacities
-        with place.meter.stage("launch", segment.name, label):
+        with place.meter.stage("launch", segment.names, label):
             operands = Operands(place.S, place.B, place.pool)
             for presence in segment.presences:
                 operands.control(place.pool_id, work.among(presence))

@@ -84,6 +84,14 @@ def cache_rows(step: str, counts: Mapping[str, int]) -> list[Measured]:
     return [Measured("cache", step, samples=counts["hits"], bytes=counts["bytes"]), Measured("miss", step, samples=counts["misses"])]
 
 
+_OF_ONE = ("read", "host", "setup", "to host")  # stages of single operators
+
+
+def called(operator: str, name: str) -> str:
+    """The name that the user gave a step, or else its operator's; given names do not begin with two underscores."""
+    return operator if name.startswith("__") else name
+
+
 class Meter:
     """Names the stages in JAX's profiles, and measures them where that is wanted.
 
@@ -97,8 +105,8 @@ class Meter:
         self._lock = threading.Lock()
 
     def stage(self, stage: str, operators: str, step: str) -> contextlib.AbstractContextManager[object]:
-        """While active, `stage` runs for a step; in profiles it is called by its `operators`."""
-        annotation = self.annotation(stage, operators)
+        """While active, `stage` runs for a step; in profiles it is called by its `operators`, or by the name that the user gave it."""
+        annotation = self.annotation(stage, called(operators, step) if stage in _OF_ONE else operators)
         return self._timed(annotation, stage, step) if self.enabled else annotation
 
     def annotation(self, stage: str, operators: str) -> TraceAnnotation:

@@ -6,6 +6,7 @@ import dataclasses
 import functools
 
 from .._core.operator import NativeOperator
+from .meter import called
 from .plan import Plan, Presence, Ref, Step
 
 
@@ -41,7 +42,13 @@ class Segment:
 
     @functools.cached_property
     def name(self) -> str:
+        """Its operators."""
         return " ".join(s.op.name for s in self.steps)
+
+    @functools.cached_property
+    def names(self) -> str:
+        """The same, with the names that the user gave, for profiles."""
+        return " ".join(called(s.op.name, s.name) for s in self.steps)
 
     @functools.cached_property
     def key(self) -> tuple:

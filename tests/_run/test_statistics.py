@@ -1,5 +1,8 @@
 """What the stages of a pipeline cost, as its meter says."""
 
+import gzip
+
+import jax
 import numpy as np
 import pytest
 
@@ -69,3 +72,22 @@ def test_repr_is_a_table():
         "read    reader       1.500    500.000      3       24  2.500",
         "launch  0: resize    0.003      1.000      3        0  0.000",
     ]
+
+
+def test_names_that_the_user_gave(tmp_path):
+    """In the table, and in JAX's profile."""
+
+    @pipeline_def(batch_size=2, num_threads=1, enable_statistics=True, prefetch_queue_depth=1)
+    def definition():
+        images = fn.external_source(lambda: [np.zeros((30, 30, 3), np.uint8)] * 2, name="camera")
+        return fn.resize(fn.rotate(images, angle=10.0, name="my_rotate"), size=(4, 4))
+
+    pipe = definition()
+    with jax.profiler.trace(str(tmp_path), create_perfetto_trace=True):
+        pipe.run()
+    steps = {(m.stage, m.step) for m in pipe.statistics()}
+    assert {("read", "camera"), ("setup", "my_rotate"), ("launch", "0: rotate resize")} <= steps
+    (trace,) = tmp_path.rglob("perfetto_trace.json.gz")
+    text = gzip.decompress(trace.read_bytes()).decode()
+    assert all(name in text for name in ("jaxdali read camera", "jaxdali setup my_rotate", "jaxdali launch my_rotate resize"))
+    pipe.close()
