@@ -5,13 +5,18 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable
-from typing import Any
+from typing import Any, overload
 
 from .._core.names import unexpected
 from .conditionals import is_kept
+from .factory import Decorator, Factory, P
 from .pipeline import ARGUMENTS, Pipeline, parts_of
 
 
+@overload
+def pipeline_def(fn: Callable[P, Any], **pipeline_kwargs: Any) -> Factory[P, Pipeline]: ...
+@overload
+def pipeline_def(fn: None = None, **pipeline_kwargs: Any) -> Decorator[Pipeline]: ...
 def pipeline_def(fn: Callable[..., Any] | None = None, **pipeline_kwargs: Any) -> Any:
     """Turns a function that creates operators and returns outputs into a factory of pipelines.
 

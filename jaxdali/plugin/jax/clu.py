@@ -9,7 +9,7 @@ import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from typing import TYPE_CHECKING as _TYPE_CHECKING
-from typing import Any
+from typing import Any, overload
 
 import jax
 from jax.sharding import Sharding
@@ -17,6 +17,7 @@ from jax.sharding import Sharding
 from ..._core import names as _names
 from ..._core.threads import Thread
 from ..._iterator.options import LastBatchPolicy
+from ..._pipeline.factory import Decorator, Factory, P
 from ._placement import JaxOptions
 from .iterator import DALIGenericIterator, iterator_factory
 
@@ -144,6 +145,14 @@ def _described(specs: Any) -> str:
     return ", ".join(f"{x.dtype}{list(x.shape)}" for x in jax.tree.leaves(specs))
 
 
+@overload
+def peekable_data_iterator(
+    pipeline_fn: Callable[P, Any], output_map: Iterable[str] = ..., *args: Any, **options: Any
+) -> Factory[P, DALIGenericPeekableIterator]: ...
+@overload
+def peekable_data_iterator(
+    pipeline_fn: None = None, output_map: Iterable[str] = ..., *args: Any, **options: Any
+) -> Decorator[DALIGenericPeekableIterator]: ...
 @_names.named
 def peekable_data_iterator(
     pipeline_fn: Callable[..., Any] | None = None,

@@ -9,7 +9,7 @@ import secrets
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING as _TYPE_CHECKING
-from typing import Any
+from typing import Any, overload
 
 import jax
 import numpy as np
@@ -23,6 +23,7 @@ from ..._iterator.base import BaseIterator
 from ..._iterator.options import LastBatchPolicy, list_of
 from ..._pipeline.arguments import whole
 from ..._pipeline.checkpoint import for_pipelines
+from ..._pipeline.factory import Decorator, Factory, P
 from ..._pipeline.lease import lease, num_outputs, own_places, reads_the_same
 from ..._pipeline.pipeline import Pipeline
 from ..._pipeline.pipeline_def import name_of, pipeline_def, split_arguments
@@ -278,6 +279,14 @@ def _specs(batch: dict[str, Any]) -> dict[str, Any]:
 # --- data_iterator --------------------------------------------------------------------------------------------------
 
 
+@overload
+def data_iterator(
+    pipeline_fn: Callable[P, Any], output_map: Iterable[str] = ..., *args: Any, **options: Any
+) -> Factory[P, DALIGenericIterator]: ...
+@overload
+def data_iterator(
+    pipeline_fn: None = None, output_map: Iterable[str] = ..., *args: Any, **options: Any
+) -> Decorator[DALIGenericIterator]: ...
 @_names.named
 def data_iterator(
     pipeline_fn: Callable[..., Any] | None = None,
