@@ -229,7 +229,7 @@ Data Archive() {
   return TarPart("folder/", '5', {}) + TarPart("folder/first.jpg", '0', Data(700, 1)) +
          TarPart("././@LongLink", 'L', Text("folder/first.and.a.long.name")) +
          TarPart("folder/first", '0', Data(3, 2)) + TarPart("pax", 'x', Data(pax.begin(), pax.end())) +
-         TarPart("second", '0', Data(600, 3)) + TarPart("folder/sparse.jpg", 'S', Data(9, 4)) +
+         TarPart("second", '0', Data(600, 3)) + TarPart("folder/link.jpg", '2', Data(0)) +
          TarPart(".hidden.jpg", '0', Data(1, 5)) + TarPart("folder/third.jpg", '\0', {}) + Data(2 * kTarBlock);
 }
 
