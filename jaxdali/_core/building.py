@@ -81,6 +81,10 @@ def _is_ours(frame: types.FrameType) -> bool:
     return package == "malt" or (file == "<string>" and package == __name__.partition(".")[0]) or in_package(file)
 
 
+def _is_of_jax(e: Exception) -> bool:
+    return any(f.f_globals.get("__name__", "").partition(".")[0] == "jax" for f, _ in traceback.walk_tb(e.__traceback__))
+
+
 def _add_line(e: Exception):
     """Adds operator and the user's line to the message of an exception that a call of an operator raised."""
     line, called = "", None  # the innermost one outside this package, and the frame inside that it went to
@@ -93,6 +97,12 @@ def _add_line(e: Exception):
         e.args = (
             f"{e}: it stands for a batch that does not exist yet; an operator with several outputs gives a list of DataNodes, "
             f"any other a single one (at {line})",
+        )
+        return
+    if type(e) is TypeError and line and re.search(r"(got|of type|Value) [^,]*DataNode", str(e)) and _is_of_jax(e):
+        e.args = (
+            "functions of JAX take arrays, but a DataNode stands for a batch that does not exist yet: use operators "
+            f"(fn.reductions.mean, fn.stack, jaxdali.math.clamp, ...), or do it in a jax_function (at {line}): {e}",
         )
         return
     # The call itself may be wrong, which Python finds before the operator runs.

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from .calls import Call
 from .errors import OperatorError, says_all
 from .expressions import Expression
+from .names import did_you_mean
 from .operator import HostOperator, Operator, ProgramOperator, SourceOperator
 
 
@@ -94,6 +95,26 @@ class Node:
         return self.error(str(e) if says_all(e) else f"{type(e).__name__}: {e}")
 
 
+_RANK = ": the number of dimensions is known when the pipeline runs; x.shape() is a value of the pipeline"
+_INSTEAD_OF_ATTRIBUTE = {
+    "dtype": ": types are known when the pipeline runs; fn.cast and fn.cast_like set them (and x.shape is a method)",
+    "astype": ": use fn.cast(x, dtype=...)",
+    "ndim": _RANK,
+    "size": _RANK,
+    "T": ": use fn.transpose(x, perm=...)",
+    "transpose": ": use fn.transpose(x, perm=...)",
+    "reshape": ": use fn.reshape(x, shape=...)",
+    **{name: f": use fn.reductions.{name}(x)" for name in ("max", "mean", "min", "sum")},
+}
+
+
+def _no_value(function: str) -> str:
+    return (
+        f"{function}() of a DataNode: it stands for a batch that does not exist yet, so it has no value here: use operators "
+        "(fn.cast, arithmetic on DataNodes, ...), or do it in a jax_function"
+    )
+
+
 class DataNode(Expression):
     """A value of a pipeline definition: the output of an operator. Carries no data."""
 
@@ -126,6 +147,19 @@ class DataNode(Expression):
             "pipeline with enable_conditionals=True (but not `while`, `assert`, or `break` in an `if`); "
             "or use &, |, == and arithmetic on DataNodes"
         )
+
+    def __int__(self):
+        raise TypeError(_no_value("int"))
+
+    def __float__(self):
+        raise TypeError(_no_value("float"))
+
+    def __complex__(self):
+        raise TypeError(_no_value("complex"))
+
+    def __getattr__(self, name: str):
+        how = "" if name.startswith("_") else _INSTEAD_OF_ATTRIBUTE.get(name) or did_you_mean(name, dir(type(self)))
+        raise AttributeError(f"a DataNode has no attribute {name!r}{how}", name=name)  # without an object Python adds no suggestion
 
     # Python must not iterate by subscripts, without end. A method that raises would make every node a `collections.abc.Iterable`, by which
     # users tell one output from several. What Python says instead gets the reason in `building`.

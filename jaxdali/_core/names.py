@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import difflib
 import functools
+import importlib
+import importlib.util
 import inspect
 import re
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from types import ModuleType
-from typing import Any, NoReturn, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -59,11 +61,26 @@ _INSTEAD = {
     **{f"ops.nvJPEGDecoder{part}": f'use ops.decoders.{image}(device="mixed")' for part, image in _IMAGE.items()},
 }
 
+# Names that are asked of `jaxdali` or `jaxdali.fn` but are in another public module, and that module.
+_ELSEWHERE = {
+    **dict.fromkeys("DALIGenericIterator DALIGenericPeekableIterator data_iterator peekable_data_iterator".split(), "plugin.jax"),
+    "jax_function": "plugin.jax.fn",
+    "LastBatchPolicy": "plugin.base_iterator",
+    **dict.fromkeys(
+        "auto_contrast color identity invert posterize sharpness shear_x shear_y solarize solarize_add translate_x translate_x_no_shape "
+        "translate_y translate_y_no_shape".split(),
+        "auto_aug.augmentations",
+    ),
+    **dict.fromkeys("auto_augment auto_augment_image_net".split(), "auto_aug.auto_augment"),
+    "rand_augment": "auto_aug.rand_augment",
+    "trivial_augment_wide": "auto_aug.trivial_augment",
+}
+
 
 def index(
     module: str, contents: Mapping[str, Any], names: str = ""
-) -> tuple[list[str], Callable[[], list[str]], Callable[[str], NoReturn]]:
-    """``__all__``, ``__dir__`` and ``__getattr__`` of a public module.
+) -> tuple[list[str], Callable[[], list[str]], Callable[[str], ModuleType]]:
+    """``__all__``, ``__dir__`` and ``__getattr__`` of a public module. The last imports a public submodule when it is first asked for.
 
     Args:
       module: its name.
@@ -74,10 +91,17 @@ def index(
     def show() -> list[str]:
         return sorted(names.split() or (name for name in contents if not name.startswith("_")))  # submodules are imported later, too
 
-    def missing(name: str) -> NoReturn:
+    def missing(name: str) -> ModuleType:
         if name.startswith("_"):
-            raise AttributeError(f"module {module!r} has no attribute {name!r}")
-        raise AttributeError(instead(module, name) or _missing(module, name))
+            raise AttributeError(f"module {module!r} has no attribute {name!r}", name=name)
+        hinted = instead(module, name)
+        if not hinted and "__path__" in contents and importlib.util.find_spec(f"{module}.{name}"):
+            try:
+                return importlib.import_module(f"{module}.{name}")
+            except ImportError as e:  # so that `hasattr` says no where an optional package is missing
+                raise AttributeError(f"{module}.{name} can't be imported: {e}", name=name) from e
+        # With a name but no object, Python does not add a suggestion of its own.
+        raise AttributeError(hinted or _missing(module, name), name=name)
 
     return show(), show, missing
 
@@ -122,6 +146,8 @@ def instead(module: str, name: str) -> str:
 
 
 def _missing(module: str, name: str) -> str:
+    if module in ("jaxdali", "jaxdali.fn") and name in _ELSEWHERE:
+        return f"module {module!r} has no attribute {name!r}: from jaxdali.{_ELSEWHERE[name]} import {name}"
     _, is_fn, place = module.partition("jaxdali.fn")
     if not is_fn:
         return f"module {module!r} has no attribute {name!r}" + did_you_mean(name, dir(sys.modules[module]))

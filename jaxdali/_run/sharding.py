@@ -126,4 +126,7 @@ def cpu_device() -> jax.Device:
     try:
         return jax.local_devices(backend="cpu")[0]
     except RuntimeError as e:
-        raise RuntimeError("jaxdali needs JAX's CPU backend beside the accelerator's: set JAX_PLATFORMS=cuda,cpu") from e
+        backend = jax.default_backend()  # "gpu" is CUDA or ROCm
+        raise RuntimeError(
+            f"jaxdali needs JAX's CPU backend beside the accelerator's: set JAX_PLATFORMS={'cuda' if backend == 'gpu' else backend},cpu"
+        ) from e

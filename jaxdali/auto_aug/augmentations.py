@@ -6,11 +6,12 @@ Each is called with the data, a magnitude bin and the number of bins. `Augmentat
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from .. import fn
+from .._core import names as _names
 from .._core.graph import DataNode
 from ..fn import _augmentation as _operators
 from .core import augmentation
@@ -167,3 +168,13 @@ def auto_contrast(data: DataNode, _: None) -> DataNode:
 def identity(data: DataNode, _: None) -> DataNode:
     """Changes nothing."""
     return data
+
+
+if not TYPE_CHECKING:
+    __all__, __dir__, __getattr__ = _names.index(
+        __name__,
+        globals(),
+        "auto_contrast brightness color contrast equalize identity invert poster_mask_uint8 posterize rotate sharpness "
+        "sharpness_kernel sharpness_kernel_shifted shear_x shear_y shift_enhance_range solarize solarize_add solarize_add_shift "
+        "translate_x translate_x_no_shape translate_y translate_y_no_shape warp_x_param warp_y_param",
+    )

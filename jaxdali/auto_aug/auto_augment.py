@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from .. import fn, types
+from .._core import names as _names
 from .._core.errors import ArgumentError, ArgumentTypeError
 from .._core.graph import DataNode
 from .._pipeline.conditionals import either
@@ -268,3 +269,12 @@ def _policy(name: str, rows: Sequence[str], translations: Sequence[Augmentation]
         return named[augmentation], float(probability), int(magnitude[0]) if magnitude else None
 
     return Policy(name, 11, [[entry(text) for text in row.split(";")] for row in rows])
+
+
+if not TYPE_CHECKING:
+    __all__, __dir__, __getattr__ = _names.index(
+        __name__,
+        globals(),
+        "apply_auto_augment auto_augment auto_augment_image_net get_image_net_policy get_reduced_cifar10_policy "
+        "get_reduced_image_net_policy get_svhn_policy",
+    )

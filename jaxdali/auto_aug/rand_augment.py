@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .. import fn, types
+from .._core import names as _names
 from .._core.errors import ArgumentError
 from .._core.graph import DataNode
 from . import _suites
@@ -143,3 +144,9 @@ def _geometric(use_shape: bool, most_abs: _suites.Extent, most_rel: _suites.Exte
         a.shear_y.augmentation((0, 0.3), True),
         a.rotate.augmentation((0, 30), True),
     ]
+
+
+if not TYPE_CHECKING:
+    __all__, __dir__, __getattr__ = _names.index(
+        __name__, globals(), "apply_rand_augment get_rand_augment_non_monotonic_suite get_rand_augment_suite rand_augment"
+    )

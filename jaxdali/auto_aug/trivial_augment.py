@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .. import fn, types
+from .._core import names as _names
 from .._core.errors import ArgumentError
 from .._core.graph import DataNode
 from . import _suites
@@ -97,3 +98,9 @@ def get_trivial_augment_wide_suite(
         a.auto_contrast,
         a.identity,
     ]
+
+
+if not TYPE_CHECKING:
+    __all__, __dir__, __getattr__ = _names.index(
+        __name__, globals(), "apply_trivial_augment get_trivial_augment_wide_suite trivial_augment_wide"
+    )

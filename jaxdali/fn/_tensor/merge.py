@@ -51,7 +51,10 @@ class Merge(HostOperator, NativeOperator):
         first = values[0]
         for what, of in (("types", lambda s: s.dtype), ("numbers of dimensions", lambda s: s.ndim), ("layouts", lambda s: s.layout)):
             if len(found := {of(s): None for s in values}) > 1:
-                raise InputTypeError(f"its branches give a variable values of different {what}: {', '.join(repr(str(x)) for x in found)}")
+                how = "; fn.cast_like makes one of the other's type" if what == "types" else ""
+                raise InputTypeError(
+                    f"its branches give a variable values of different {what}: {', '.join(repr(str(x)) for x in found)}{how}"
+                )
         extents = tuple(first.extent(d) if len({s.extent(d) for s in values}) == 1 else None for d in range(first.ndim))
         known = tuple(n for n in extents if n is not None)
         if len(known) == first.ndim and all(s.shape is not None for s in values):

@@ -1,0 +1,112 @@
+"""What messages say to do instead, where something is not there or does not work."""
+
+import subprocess
+import sys
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxdali import fn, pipeline_def, types
+from jaxdali._run import sharding
+from jaxdali.auto_aug import augmentations, auto_augment, core, rand_augment, trivial_augment
+
+
+def built(f, **arguments):
+    return pipeline_def(f)(batch_size=2, num_threads=1, device_id=None, **arguments)
+
+
+@pytest.mark.parametrize(
+    ("use", "error", "says"),
+    [
+        (lambda x: x.dtype, AttributeError, r"when the pipeline runs; fn\.cast .*x\.shape is a method"),
+        (lambda x: x.astype("int32"), AttributeError, r"use fn\.cast\("),
+        (lambda x: x.devise, AttributeError, r"'devise'; did you mean 'device'\?"),
+        (int, TypeError, r"^int\(\) of a DataNode: .* batch that does not exist yet"),
+        (float, TypeError, r"^float\(\) of a DataNode: .* batch that does not exist yet"),
+        (complex, TypeError, r"^complex\(\) of a DataNode: .* batch that does not exist yet"),
+        (jnp.flip, TypeError, "functions of JAX take arrays, but a DataNode"),
+        (jnp.mean, TypeError, "functions of JAX take arrays, but a DataNode"),
+        (jnp.asarray, TypeError, "functions of JAX take arrays, but a DataNode"),
+        (lambda x: jnp.stack([x, x]), TypeError, "functions of JAX take arrays, but a DataNode"),
+        (lambda x: jnp.add(1, x), TypeError, "functions of JAX take arrays, but a DataNode"),
+    ],
+)
+def test_of_a_node(use, error, says):
+    with pytest.raises(error, match=says):
+        built(lambda: use(fn.random.uniform())).build()
+
+
+def test_arrays_of_jax_are_operands():
+    (out,) = built(lambda: jnp.ones(3, jnp.float32) + fn.constant(fdata=[2.0])).run()
+    np.testing.assert_array_equal(np.asarray(out[0]), [3, 3, 3])
+
+
+def test_a_branch_of_another_type():
+    def define():
+        x = fn.constant(idata=[1], dtype=types.UINT8)
+        if fn.random.coin_flip(dtype=types.BOOL):
+            x = fn.cast(x, dtype=types.INT32)
+        return x
+
+    with pytest.raises(TypeError, match=r"different types: 'int32', 'uint8'; fn\.cast_like"):
+        built(define, enable_conditionals=True).run()
+
+
+SUBMODULES = """
+import sys, jaxdali
+assert not any(m.startswith(("jaxdali.plugin", "jaxdali.auto_aug", "jaxdali.benchmark")) for m in sys.modules)
+assert jaxdali.plugin.jax.data_iterator and jaxdali.auto_aug.augmentations.solarize and jaxdali.extend and jaxdali.port
+assert not hasattr(jaxdali, "plugins") and not hasattr(jaxdali.plugin, "mxnet")
+types = jaxdali.types
+{}
+"""
+
+
+def run(last):
+    return subprocess.run([sys.executable, "-c", SUBMODULES.format(last)], capture_output=True, text=True)
+
+
+def test_submodules_are_imported_when_asked_for_and_suggestions_come_once():
+    """In a process of its own: the traceback that Python prints has Python's suggestions, too."""
+    done = run("types.FLAOT16")
+    assert done.stderr.splitlines()[-1] == ("AttributeError: module 'jaxdali.types' has no attribute 'FLAOT16'; did you mean 'FLOAT16'?"), (
+        done.stderr
+    )
+
+
+@pytest.mark.parametrize(
+    ("module", "name", "line"),
+    [
+        ("", "data_iterator", "from jaxdali.plugin.jax import data_iterator"),
+        ("", "LastBatchPolicy", "from jaxdali.plugin.base_iterator import LastBatchPolicy"),
+        ("", "jax_function", "from jaxdali.plugin.jax.fn import jax_function"),
+        (".fn", "rand_augment", "from jaxdali.auto_aug.rand_augment import rand_augment"),
+        (".fn", "trivial_augment_wide", "from jaxdali.auto_aug.trivial_augment import trivial_augment_wide"),
+        *((".fn", name, f"from jaxdali.auto_aug.augmentations import {name}") for name in vars(augmentations)
+          if isinstance(vars(augmentations)[name], core.Augmentation) and not hasattr(fn, name)),
+    ],
+)  # fmt: skip
+def test_what_is_in_another_module(module, name, line):
+    with pytest.raises(AttributeError) as e:
+        exec(f"import jaxdali; jaxdali{module}.{name}")
+    assert str(e.value).endswith(f": {line}")
+    exec(line)  # it is what one writes
+
+
+@pytest.mark.parametrize("module", [augmentations, auto_augment, rand_augment, trivial_augment, core])
+def test_modules_of_auto_aug_show_users_names_alone(module):
+    of_package = {n for n, x in vars(module).items() if getattr(x, "__module__", "").startswith(module.__name__) and n[0] != "_"}
+    augmentations_here = {n for n, x in vars(module).items() if isinstance(x, core.Augmentation)}
+    assert set(dir(module)) - {"decorator", "policy"} == of_package | augmentations_here
+    assert module.__all__ == dir(module)
+
+
+def test_without_the_cpu_backend(monkeypatch):
+    def devices(backend):
+        raise RuntimeError("Unknown backend cpu")
+
+    monkeypatch.setattr(sharding.jax, "local_devices", devices)
+    monkeypatch.setattr(sharding.jax, "default_backend", lambda: "tpu")
+    with pytest.raises(RuntimeError, match="JAX_PLATFORMS=tpu,cpu"):
+        sharding.cpu_device()
