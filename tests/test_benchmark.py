@@ -8,7 +8,7 @@ import pytest
 
 from jaxdali._run.meter import Measured
 from jaxdali.benchmark import _measure, _report
-from jaxdali.benchmark.__main__ import main
+from jaxdali.benchmark.__main__ import _arguments, main
 from jaxdali.benchmark._definitions import find_images, imagenet_train, of_user
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*gave no data for epoch")  # the benchmark says so itself
@@ -39,6 +39,22 @@ def test_a_folder_of_any_depth(tmp_path, capsys):
     assert {("read", "reader"), ("program", "resize"), ("program", "decoders.image_random_crop")} <= {tuple(r[:2]) for r in rows}
     assert rows[-2] == ["Not", "decoded:", "1", "files,", str(tmp_path / "broken.png")]
     assert (tmp_path / "speed.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_plot_shows_all_points(tmp_path, monkeypatch):
+    """The two panels have one axis, on which the best point of either has room; without a name the file has a default one."""
+    figure = pytest.importorskip("matplotlib.figure").Figure
+    monkeypatch.chdir(tmp_path)
+    path = _arguments([".", "--plot"])[1].plot
+    drawn = []
+    save = figure.savefig
+    monkeypatch.setattr(figure, "savefig", lambda self, *args, **kwargs: (drawn.append(self), save(self, *args, **kwargs)))
+    by_threads, by_batch = [a_run(1, speed=100.0), a_run(2, speed=150.0)], [a_run(2, 4, 150.0), a_run(2, 8, 900.0)]
+    _report.plot(path, by_threads, by_batch, by_batch[1], [_measure.Cost("read", "reader", 0.1, "storage")], "title")
+    assert (tmp_path / "benchmark.png").read_bytes().startswith(b"\x89PNG")
+    for axes in drawn[0].axes[:2]:
+        assert axes.get_ylim()[0] == 0
+        assert axes.get_ylim()[1] > 900
 
 
 def test_a_pipeline_of_ones_own(tmp_path, capsys):

@@ -218,7 +218,7 @@ def add(op: Operator, *inputs: Any, device: str | None = None, name: str | None 
     if scope is not None:
         node.pipeline = scope.number
         scope.made.append(node)
-    if op.num_outputs == 1:
+    if op.num_outputs == 1 and not op.gives_list:
         return DataNode(node, 0)
     return [DataNode(node, i) for i in range(op.num_outputs)]
 

@@ -93,7 +93,9 @@ class Argument:
     def error(self, owner: str, x: Any, kind: type[Exception] = ArgumentError) -> Exception:
         """That `x` was given."""
         got = reprlib.repr(x) if isinstance(x, (bool, int, float, str, bytes, list, tuple, dict, enum.Enum)) else _short(x)
-        return kind(f"{owner}: argument {self.name} must be {self.expected}, got {got}")
+        gpu = self.name == "device" and isinstance(x, str) and "'gpu'" in self.expected
+        how = "; 'gpu' is the accelerator that JAX has, a TPU, too" if gpu else ""
+        return kind(f"{owner}: argument {self.name} must be {self.expected}, got {got}{how}")
 
     def check(self, owner: str, x: Any) -> Any:
         """The value as the function gets it: None becomes the default, a list a tuple, a type a `np.dtype`.

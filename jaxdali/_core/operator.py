@@ -94,6 +94,11 @@ class Operator:
         return 1
 
     @property
+    def gives_list(self) -> bool:
+        """Whether the user gets a list of a single output, too."""
+        return False
+
+    @property
     def joins(self) -> Sequence[int]:
         """The inputs that were made in the branches of an `if`, of which it gives one for each sample: all of one type."""
         return ()

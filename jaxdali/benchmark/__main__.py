@@ -50,7 +50,14 @@ def _arguments(given: Sequence[str] | None) -> tuple[argparse.ArgumentParser, ar
     parser.add_argument("--seconds", type=float, default=2.0, help="of each measurement; default: 2")
     parser.add_argument("--rounds", type=int, default=2, help="of measurements, of which the fastest count; default: 2")
     parser.add_argument("--step-ms", type=float, default=0.0, help="time of a training step, which is waited for after each batch")
-    parser.add_argument("--plot", metavar="FILE.png", type=pathlib.Path, help="draw the results, too (needs matplotlib)")
+    parser.add_argument(
+        "--plot",
+        metavar="FILE.png",
+        type=pathlib.Path,
+        nargs="?",
+        const=pathlib.Path("benchmark.png"),
+        help="draw the results, too, into this file, or benchmark.png (needs matplotlib)",
+    )
     args = parser.parse_args(given)
     if args.seconds <= 0 or args.rounds < 1 or args.step_ms < 0:
         parser.error("--seconds and --rounds must be positive, --step-ms not negative")

@@ -103,11 +103,11 @@ def plot(path: pathlib.Path, by_threads: Sequence[Run], by_batch: Sequence[Run],
     first = by_threads[0]
     left.plot(threads, [first.images_per_second * t / first.num_threads for t in threads], "--", color="gray", label="in proportion")
     left.set(xlabel=f"num_threads (batch_size={first.batch_size})", ylabel="images/s", xticks=threads)
-    left.set_ylim(bottom=0)
     left.legend(loc="lower right")
     sizes = [str(r.batch_size) for r in by_batch]
     middle.sharey(left)
     middle.plot(sizes, [r.images_per_second for r in by_batch], "o-")
+    left.set_ylim(bottom=0)  # of both: only now, because it ends the fitting of the axis to what is drawn
     middle.set(xlabel=f"batch_size (num_threads={by_batch[0].num_threads})")
     shown = list(_shown(spent))
     names = [f"{operator} ({stage})" if stage else operator for stage, operator, *_ in shown]

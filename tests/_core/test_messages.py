@@ -1,5 +1,6 @@
 """What messages say to do instead, where something is not there or does not work."""
 
+import re
 import subprocess
 import sys
 
@@ -110,3 +111,47 @@ def test_without_the_cpu_backend(monkeypatch):
     monkeypatch.setattr(sharding.jax, "default_backend", lambda: "tpu")
     with pytest.raises(RuntimeError, match="JAX_PLATFORMS=tpu,cpu"):
         sharding.cpu_device()
+
+
+def image(*shape, layout=None):
+    return fn.external_source([np.zeros((2, *shape), np.uint8)] * 2, layout=layout)
+
+
+@pytest.mark.parametrize("operator", [lambda x: fn.resize(x, size=(3, 3, 3)), lambda x: fn.rotate(x, angle=3.0, axis=(0, 0, 1))])
+def test_a_volume_without_channels(operator):
+    says = r"got layout 'DHW'; (fn\.expand_dims\(x, axes=\[3\], new_axis_names=\"C\"\))"
+    with pytest.raises(ValueError, match=says) as e:
+        built(lambda: operator(image(4, 4, 4, layout="DHW"))).run()
+    x = re.search(says, str(e.value))[1]  # pyright: ignore[reportOptionalSubscript]
+    (out,) = built(lambda: operator(eval(x, {"fn": fn, "x": image(4, 4, 4, layout="DHW")}))).run()
+    assert out.layout() == "DHWC"
+
+
+def test_other_layouts_than_those_without_channels():
+    with pytest.raises(ValueError, match="got layout 'WHC'; external_source takes a layout"):
+        built(lambda: fn.resize(image(4, 4, 3, layout="WHC"), size=(3, 3))).run()
+
+
+@pytest.mark.parametrize(
+    "operator", [lambda: fn.resize(image(4, 4, 3), size=(3, 3), device="tpu"), lambda: fn.random.uniform(device="tpu")]
+)
+def test_another_device(operator):
+    with pytest.raises(ValueError, match="got 'tpu'; 'gpu' is the accelerator that JAX has"):
+        built(operator).build()
+
+
+@pytest.mark.parametrize("arguments", [{}, {"batch": False}, {"num_outputs": 2}, {"num_outputs": 2, "batch": False}])
+def test_a_source_of_dicts(arguments):
+    def source():
+        while True:
+            yield {"image": np.zeros((2, 3)), "label": np.zeros(2)}
+
+    with pytest.raises((RuntimeError, ValueError), match=r"got a dict: return a tuple of arrays, with num_outputs=2"):
+        built(lambda: tuple(x) if isinstance(x := fn.external_source(source(), **arguments), list) else x).run()
+
+
+def test_a_fed_dict():
+    pipe = built(lambda: fn.external_source(name="x"))
+    pipe.build()
+    with pytest.raises(ValueError, match=r"got a dict: .*feed each array by itself"):
+        pipe.feed_input("x", {"image": np.zeros((2, 3))})

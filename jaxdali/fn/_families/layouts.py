@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
@@ -26,7 +26,13 @@ def image_layout(spec: Spec, among: Sequence[str] = ()) -> str:
         return layout
     got = f"layout {spec.layout!r}" if spec.layout else f"{spec.ndim}-D data without a layout"
     known = f"layout {', '.join(among)}" if among else "a layout with the axes H and W"
-    raise ValueError(f"the input must have {known} or none (3-D: HWC, 4-D: FHWC, 5-D: FDHWC), got {got}")
+    raise ValueError(f"the input must have {known} or none (3-D: HWC, 4-D: FHWC, 5-D: FDHWC), got {got}{channels_missing(layout, among)}")
+
+
+def channels_missing(layout: str, known: Iterable[str]) -> str:
+    """How a message about a layout ends that would be known if it had channels; "" otherwise."""
+    added = f'; fn.expand_dims(x, axes=[{len(layout)}], new_axis_names="C") adds the axis of channels'
+    return added if layout and f"{layout}C" in known else ""
 
 
 def spec_of(dtype: np.dtype, extents: Sequence[int | None], layout: str) -> Spec:

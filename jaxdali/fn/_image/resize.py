@@ -22,6 +22,7 @@ from ..._core.operator_function import Hints, ImageTypeHints, Input, OneOrMore, 
 from ..._core.ragged import Ragged
 from ..._core.values import Spec, Value
 from ..._cpu import Status
+from .._families.layouts import channels_missing
 
 LAYOUTS = ("HWC", "CHW", "FHWC", "FCHW", "CFHW", "DHWC", "CDHW", "FDHWC", "FCDHW", "CFDHW")
 INPUT_TYPES = tuple(map(np.dtype, ("uint8", "int16", "uint16", "float16", "bfloat16", "float32")))
@@ -126,7 +127,9 @@ class Resampling(StageOperator):
         layout = image.layout or {3: "HWC", 4: "FHWC"}.get(image.ndim, "")
         if layout not in self.layouts:
             got = f"layout {layout!r}" if layout else f"{image.ndim}-D samples without a layout"
-            what = "fn.decoders.image makes images of files" if image.ndim == 1 else "external_source takes a layout"
+            what = channels_missing(layout, self.layouts).removeprefix("; ") or (
+                "fn.decoders.image makes images of files" if image.ndim == 1 else "external_source takes a layout"
+            )
             raise ValueError(f"the input must have one of the layouts {', '.join(self.layouts)}, got {got}; {what}")
         if image.dtype not in INPUT_TYPES:
             raise TypeError(f"the input must be uint8, int16, uint16, float16, bfloat16 or float32, got {image.dtype}; fn.cast converts it")

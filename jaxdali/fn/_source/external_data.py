@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax.dlpack
@@ -18,8 +18,15 @@ NAME = "external_source"
 _OF_BYTES = "a file's bytes become one by np.frombuffer(data, np.uint8), a text by np.frombuffer(text.encode(), np.uint8)"
 
 
+def check_no_dict(x: Any):
+    """Raises ArgumentError for a dict, whose items would be its keys."""
+    if isinstance(x, Mapping):
+        raise ArgumentError(f"{NAME}: got a dict: return a tuple of arrays, with num_outputs={len(x)} (to feed, feed each array by itself)")
+
+
 def as_array(x: Any, copy: bool) -> np.ndarray:
     """One array of whatever kind as a NumPy array of a type that a pipeline can hold."""
+    check_no_dict(x)
     try:
         if hasattr(x, "as_cpu"):
             x = x.as_cpu()
@@ -51,6 +58,7 @@ def as_array(x: Any, copy: bool) -> np.ndarray:
 
 def as_batch(x: Any, copy: bool) -> np.ndarray | list[np.ndarray]:
     """A batch: an array ``[n, ...]``, or a list of arrays of one dtype and rank."""
+    check_no_dict(x)
     is_array = any(hasattr(x, a) for a in ("__array__", "__array_interface__", "__dlpack__", "__jax_array__"))
     if is_array:
         a = as_array(x, copy)

@@ -19,7 +19,7 @@ from ..._core.settings import UserSettings
 from ..._core.values import Spec
 from ..._data.source import SampleIds, Saved, Source
 from ...types import BatchInfo, SampleInfo
-from .external_data import NAME, as_array, as_batch, check_alike, kind_of, layout_of, packed, shapes_of
+from .external_data import NAME, as_array, as_batch, check_alike, check_no_dict, kind_of, layout_of, packed, shapes_of
 from .pull import Pull
 from .workers import Workers
 
@@ -237,6 +237,7 @@ class _PulledSource(_Base):
         n = self._op.outputs
         if n is None:
             return (item,)
+        check_no_dict(item)
         is_array = hasattr(item, "__array__") and hasattr(item, "__getitem__") and getattr(item, "ndim", 0) > 0
         if not (isinstance(item, (tuple, list)) or is_array) or len(item) != n:
             got = type(item).__name__

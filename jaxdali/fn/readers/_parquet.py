@@ -251,6 +251,10 @@ class ReadParquet(Reader):
     def num_outputs(self) -> int:
         return len(as_list(self.columns))
 
+    @property
+    def gives_list(self) -> bool:
+        return not isinstance(self.columns, str)
+
     def open(self) -> _Rows:
         return _Rows(self)
 
@@ -308,7 +312,8 @@ def parquet(
       name: of the reader, for ``reader_name`` and error messages.
 
     Returns:
-      One output for each column: a number of the column's type, shape (); ``uint8[bytes]`` of texts, bytes and images; a vector of a list.
+      One output for each column, in a list where `columns` is one, also of a single name: a number of the column's type, shape ();
+      ``uint8[bytes]`` of texts, bytes and images; a vector of a list.
       Their source_info is the file's path and the number of the row in it.
 
     Raises:

@@ -256,3 +256,20 @@ def test_groups_are_read_in_parts_where_they_might_be_too_large(tmp_path):
         assert [v.tobytes() for v in x] == column
         assert [v.tobytes() for v in y] == [str(i).encode() for i in range(100)]
         assert [v.tolist() for v in z] == [[i, i] for i in range(100)]
+
+
+@pytest.mark.parametrize("columns", [["x"], ("x",), ["x", "y"], "x"])
+def test_names_in_a_list_give_a_list(tmp_path, columns):
+    pq.write_table(pa.table({"x": [1, 2], "y": [3, 4]}), tmp_path / "t.parquet")
+
+    @pipeline_def(batch_size=2, num_threads=1, device_id=None)
+    def pipeline():
+        nodes = fn.readers.parquet(path=str(tmp_path / "t.parquet"), columns=columns)
+        if columns == "x":
+            return nodes
+        assert len(nodes) == len(columns)
+        return tuple(nodes)
+
+    with contextlib.closing(pipeline()) as pipe:
+        for out, expected in zip(pipe.run(), ([1, 2], [3, 4])):
+            np.testing.assert_array_equal(np.ravel(out.as_array()), expected)
