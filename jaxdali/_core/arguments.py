@@ -89,11 +89,11 @@ class Arguments:
         found = tuple((n, math.prod(shape)) for n, shape in first.items() if shape is not None)
         return dataclasses.replace(self, measured=found) if found else self
 
-    def check_width(self, name: str, width: int, specs: Sequence[Spec], *, one_for_all: bool = False) -> None:
-        """ArgumentError when a given argument is known already not to be what `Values.vector` takes."""
+    def check_width(self, name: str, width: int, specs: Sequence[Spec], *, one_for_all: bool = False, why: str = "") -> None:
+        """ArgumentError when a given argument is known already not to be what `Values.vector` takes. `why`: how its message ends."""
         got = self.width(name, specs) if name in self else None
         if got not in (None, width) and not (one_for_all and got == 1):
-            raise ArgumentError(_wrong_width(name, width, one_for_all, got))
+            raise ArgumentError(_wrong_width(name, width, one_for_all, got) + why)
 
 
 NO_ARGUMENTS = Arguments()

@@ -127,6 +127,14 @@ def test_a_volume_without_channels(operator):
     assert out.layout() == "DHWC"
 
 
+def test_a_layout_that_is_assumed():
+    says = r"1 or 2 numbers per sample, got 3"
+    with pytest.raises(ValueError, match=says + r"; the input has no layout, so HWC is assumed: fn\.reshape\(x, layout="):
+        built(lambda: fn.resize(image(4, 4, 4), size=(3, 3, 3))).run()
+    with pytest.raises(ValueError, match=says + r"(?!.*assumed)"):
+        built(lambda: fn.resize(image(4, 4, 4, layout="HWC"), size=(3, 3, 3))).run()
+
+
 def test_other_layouts_than_those_without_channels():
     with pytest.raises(ValueError, match="got layout 'WHC'; external_source takes a layout"):
         built(lambda: fn.resize(image(4, 4, 3, layout="WHC"), size=(3, 3))).run()

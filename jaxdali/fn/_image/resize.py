@@ -195,8 +195,9 @@ class Resize(Resampling):
         first, count = spatial_axes(layout)
         if count < 3 and "resize_z" in self.args:
             raise ValueError(f"resize_z needs a layout with a depth axis, got {layout!r}")
+        why = "" if image.layout else f'; the input has no layout, so {layout} is assumed: fn.reshape(x, layout="...") gives it another'
         for name in ("size", "max_size", "roi_start", "roi_end"):
-            self.args.check_width(name, count, arguments, one_for_all=True)
+            self.args.check_width(name, count, arguments, one_for_all=True, why=why)
         sizes = self.static_sizes(layout, [image.extent(first + a) for a in range(count)])
         dims = [image.extent(i) for i in range(image.ndim)]
         dims[first : first + count] = sizes
