@@ -69,7 +69,9 @@ def simple_pipeline():
     return images, labels
 
 
-iterator_fn = data_iterator(simple_pipeline, output_map=["images", "labels"], reader_name="image_reader")
+iterator_fn = data_iterator(  # pyright: ignore[reportAssignmentType]  a second function of this name, as in the tutorial
+    simple_pipeline, output_map=["images", "labels"], reader_name="image_reader"
+)
 iterator = iterator_fn(batch_size=1)
 
 output = next(iterator)
