@@ -88,8 +88,8 @@ _OF_ONE = ("read", "host", "setup", "to host")  # stages of single operators
 
 
 def called(operator: str, name: str) -> str:
-    """The name that the user gave a step, or else its operator's; given names do not begin with two underscores."""
-    return operator if name.startswith("__") else name
+    """A step in profiles: its operator, and the name that the user gave it, which does not begin with two underscores."""
+    return operator if name.startswith("__") else f"{operator} ({name})"
 
 
 class Meter:

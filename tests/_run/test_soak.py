@@ -61,9 +61,9 @@ def test_two_hundred_short_epochs_with_early_breaks(files, num_shards):
                 gc.collect()
                 used = resident()
         gc.collect()
-        assert threading.active_count() == threads
+        assert threading.active_count() <= threads
         assert resident() - used < 20_000_000  # an epoch's images have 1.4 MB as read
-    assert threading.active_count() == threads - 2
+    assert threading.active_count() <= threads - 2
 
 
 def test_closed_and_dropped_iterators_leave_no_threads(files):
@@ -79,7 +79,7 @@ def test_closed_and_dropped_iterators_leave_no_threads(files):
         break
     del second
     gc.collect()
-    assert threading.active_count() == before
+    assert threading.active_count() <= before
 
 
 def test_an_iterator_dropped_by_an_exception_leaves_no_threads(files):
@@ -92,7 +92,7 @@ def test_an_iterator_dropped_by_an_exception_leaves_no_threads(files):
     with pytest.raises(ArithmeticError):
         train()
     gc.collect()
-    assert threading.active_count() == before
+    assert threading.active_count() <= before
 
 
 @pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt, SystemExit])

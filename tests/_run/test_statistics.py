@@ -89,5 +89,5 @@ def test_names_that_the_user_gave(tmp_path):
     assert {("read", "camera"), ("setup", "my_rotate"), ("launch", "0: rotate resize")} <= steps
     (trace,) = tmp_path.rglob("perfetto_trace.json.gz")
     text = gzip.decompress(trace.read_bytes()).decode()
-    assert all(name in text for name in ("jaxdali read camera", "jaxdali setup my_rotate", "jaxdali launch my_rotate resize"))
+    assert all(name in text for name in ("read external_source (camera)", "setup rotate (my_rotate)", "launch rotate (my_rotate) resize"))
     pipe.close()
