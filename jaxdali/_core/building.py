@@ -160,16 +160,25 @@ def _users_frame() -> types.FrameType | None:
     return frame
 
 
+def _trace_state() -> Any:
+    """What JAX traces now, to be compared; jax 0.9 has the function in another module."""
+    found = getattr(jax.extend.core, "get_opaque_trace_state", None) or jax.core.get_opaque_trace_state
+    return found(convention="jaxdali")
+
+
 @functools.cache
 def _clean() -> Any:
-    """JAX's state where it traces nothing."""
-    with jax.ensure_compile_time_eval():
-        return jax.extend.core.get_opaque_trace_state(convention="jaxdali")
+    """JAX's state where it traces nothing: in a thread of its own, as the first caller may be a function that is traced."""
+    found: list[Any] = []
+    thread = threading.Thread(target=lambda: found.append(_trace_state()))
+    thread.start()
+    thread.join()
+    return found[0]
 
 
 def refuse_tracing(what: str):
     """RuntimeError where JAX traces a function: `what` would be called once, and its batch a constant of what is compiled."""
-    if jax.extend.core.get_opaque_trace_state(convention="jaxdali") != _clean():
+    if _trace_state() != _clean():
         raise RuntimeError(
             f"{what} at {user_line()} is called while JAX traces a function (under jit, vmap, grad, scan, ...): that happens once, and "
             "the batch would become a constant of what is compiled. Take the batch outside, and pass it to the function as an argument"
