@@ -315,7 +315,7 @@ class _PulledSource(_Base):
             if self._workers is None:
                 self._workers = Workers(self.workers, self._settings)
             new = [i for i, a in enumerate(arguments) if not (pull.over or pull.keeps(a))]
-            for i, call in zip(new, self._workers.map(pull.feeder, [arguments[i] for i in new])):
+            for i, call in zip(new, self._workers.map(pull.feeder, [arguments[i] for i in new], len(arguments))):
                 calls[i] = call
         return list(zip(arguments, calls))
 

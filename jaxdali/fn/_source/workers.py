@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import copy
 import queue
 import threading
@@ -16,34 +17,41 @@ class Workers:
     """A pool of threads, which run under a user's JAX settings. They are daemons: one that never returns does not keep the process.
 
     As in DALI, whose workers are processes, each thread has its own copy of a callable object, so that state which one call leaves for
-    the next (an order that is drawn anew when the epoch changes) is never seen half changed. Functions have no copies, nor has an object
-    that can't be copied or whose state is asked for: these are shared. Their first call of an epoch runs alone, when all calls of the
-    epoch before are over.
+    the next (an order that is drawn anew when the epoch changes) is never seen half changed. Each copy gets the same places of every
+    batch: it sees every epoch, so copies that each draw the next order from the one before draw the same. Functions have no copies, nor
+    has an object that can't be copied or whose state is asked for: these are shared, and called by whichever thread is free. Their first
+    call of an epoch runs alone, when all calls of the epoch before are over.
     """
 
     def __init__(self, number: int, settings: UserSettings):
-        self._tasks: queue.SimpleQueue[_Call | None] = queue.SimpleQueue()
-        self._number = number
+        self._tasks: list[queue.SimpleQueue[collections.deque[_Call] | None]] = [queue.SimpleQueue() for _ in range(number)]
         self._copies: dict[int, tuple[Any, list[Callable[[Any], Any]]]] = {}  # by the id of a callable, which is kept with them
         self._last: dict[int, tuple[int, list[_Call]]] = {}  # of a shared callable: the epoch, and the calls that may still run
         try:
-            for i in range(number):
-                Thread(target=_work, args=(self._tasks, settings, i), name="jaxdali-source", daemon=True).start()
+            for tasks in self._tasks:
+                Thread(target=_work, args=(tasks, settings), name="jaxdali-source", daemon=True).start()
         except BaseException:  # there is no memory for more of them, say
             self.close()
             raise
 
-    def map(self, function: Callable[[Any], Any], arguments: Sequence[Any]) -> list[Callable[[], Any]]:
-        """Has the function called with each `SampleInfo`. Returns functions that wait for a result, and return or raise it."""
+    def map(self, function: Callable[[Any], Any], arguments: Sequence[Any], batch_size: int) -> list[Callable[[], Any]]:
+        """Has the function called with each `SampleInfo` of a batch. Returns functions that wait for a result, and return or raise it."""
+        number = len(self._tasks)
         if id(function) not in self._copies:
-            self._copies[id(function)] = function, _copies(function, self._number)
+            self._copies[id(function)] = function, _copies(function, number)
         copies = self._copies[id(function)][1]
-        calls = [_Call(copies, a) for a in arguments]
-        alone = self._begins_epoch(function, calls) if copies[0] is function else False
-        for i, call in enumerate(calls):
-            self._tasks.put(call)
-            if alone and i == 0:
-                call.done.wait()
+        if copies[0] is not function:
+            calls = [_Call(copies[a.idx_in_batch * number // batch_size], a) for a in arguments]
+            for copied, tasks in zip(copies, self._tasks, strict=True):
+                tasks.put(collections.deque(c for c in calls if c.function is copied))
+            return [call.result for call in calls]
+        calls = [_Call(function, a) for a in arguments]
+        waiting = collections.deque(calls)
+        if self._begins_epoch(function, calls):
+            self._tasks[0].put(collections.deque([waiting.popleft()]))
+            calls[0].done.wait()
+        for tasks in self._tasks:
+            tasks.put(waiting)
         return [call.result for call in calls]
 
     def _begins_epoch(self, function: Callable[[Any], Any], calls: list[_Call]) -> bool:
@@ -61,8 +69,8 @@ class Workers:
 
     def close(self):
         """The threads end after the calls they are in."""
-        for _ in range(self._number):
-            self._tasks.put(None)
+        for tasks in self._tasks:
+            tasks.put(None)
 
 
 def _copies(function: Callable[[Any], Any], number: int) -> list[Callable[[Any], Any]]:
@@ -77,16 +85,16 @@ def _copies(function: Callable[[Any], Any], number: int) -> list[Callable[[Any],
 
 
 class _Call:
-    def __init__(self, functions: Sequence[Callable[[Any], Any]], argument: Any):
-        self._functions = functions  # of the threads
+    def __init__(self, function: Callable[[Any], Any], argument: Any):
+        self.function = function
         self.argument = argument
         self.done = threading.Event()
         self._value: Any = None
         self._error: BaseException | None = None
 
-    def run(self, thread: int):
+    def run(self):
         try:
-            self._value = self._functions[thread](self.argument)
+            self._value = self.function(self.argument)
         except BaseException as e:
             self._error = e
         self.done.set()
@@ -98,7 +106,12 @@ class _Call:
         return self._value
 
 
-def _work(tasks: queue.SimpleQueue[_Call | None], settings: UserSettings, number: int):
+def _work(tasks: queue.SimpleQueue[collections.deque[_Call] | None], settings: UserSettings):
     with settings.contexts():
-        while (call := tasks.get()) is not None:
-            call.run(number)
+        while (calls := tasks.get()) is not None:
+            while calls:
+                try:
+                    call = calls.popleft()
+                except IndexError:  # another thread took it
+                    break
+                call.run()

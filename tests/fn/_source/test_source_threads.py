@@ -188,6 +188,36 @@ def function(info):
     return _SHARED(info)
 
 
+class Shuffles(Permutes):
+    """Each order is made of the one before: a copy that misses an epoch is out of step for ever."""
+
+    def __init__(self):
+        super().__init__()
+        self.random = np.random.default_rng(7)
+
+    def __call__(self, info):
+        if info.iteration >= self.batches:
+            raise StopIteration
+        if self.epoch != info.epoch_idx:
+            self.epoch = info.epoch_idx
+            self.random.shuffle(self.order)
+        return np.int32(self.order[info.idx_in_epoch])
+
+
+@pytest.mark.parametrize("workers", [2, 3, 4, 9])
+def test_copies_of_a_source_stay_in_step(workers):
+    random, order = np.random.default_rng(7), np.arange(23)
+    definition = pipeline_def(lambda: fn.external_source(Shuffles(), batch=False, parallel=True))
+    pipe = definition(batch_size=4, num_threads=1, py_num_workers=workers)
+    for epoch in range(12):
+        random.shuffle(order)
+        assert np.ravel([pipe.run()[0].as_array() for _ in range(5)]).tolist() == order[:20].tolist(), epoch
+        with pytest.raises(StopIteration):
+            pipe.run()
+        pipe.reset()
+    pipe.close()
+
+
 @pytest.mark.parametrize("source", [Permutes(), Locked(), OnlyAMethod().sample, functools.partial(Permutes()), function])
 def test_workers_and_a_source_with_state(source):
     pipe = pipeline_def(lambda: fn.external_source(source, batch=False, parallel=True))(batch_size=4, num_threads=1, py_num_workers=4)
