@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import collections
-import contextlib
 import errno
+import math
 import mmap
 import multiprocessing
 import multiprocessing.connection
-import os
 import pickle
 import runpy
-import secrets
 import signal
-import tempfile
 import threading
 import weakref
 from collections.abc import Iterable, Sequence
+from multiprocessing import reduction
 from typing import Any
 
 import numpy as np
@@ -36,8 +34,8 @@ class Row:
 class Processes:
     """A pool of processes, each with a copy of a data set. Which of them reads an item changes nothing.
 
-    They are started with the first request, by `spawn`: threads and JAX forbid `fork`. Arrays come through shared memory, in files that
-    this process unlinks when it has mapped them. For one thread at a time, but `close`.
+    They are started with the first request, by `spawn`: threads and JAX forbid `fork`. Arrays come through shared memory without a name,
+    of which nothing stays however the processes end. For one thread at a time, but `close`.
 
     Args:
       dataset: is pickled once.
@@ -59,7 +57,7 @@ class Processes:
         self._reopen()
         wanted = dict.fromkeys(items)
         self._waiting.clear()
-        self._asked = {i for w in self._workers for _, request in w.requests for i in request}
+        self._asked = {i for w in self._workers for request in w.requests for i in request}
         self._rows = {i: row for i, row in self._rows.items() if i in wanted}
         new = [i for i in wanted if i not in self._asked and i not in self._rows]
         self._waiting.extend(new[k : k + each] for k in range(0, len(new), each))
@@ -147,6 +145,8 @@ class Processes:
             worker = connections[x]
             try:
                 kind, rows = worker.connection.recv()
+                if kind == "file":
+                    rows = _mapped(reduction.recv_handle(worker.connection), rows)
             except (EOFError, OSError):
                 self._ended(worker)
                 raise AssertionError from None
@@ -155,9 +155,9 @@ class Processes:
             elif kind == "ready":
                 worker.ready = True
             else:
-                path, items = worker.requests.popleft()
+                items = worker.requests.popleft()
                 self._asked.difference_update(items)
-                self._rows.update(zip(items, _rows(path, kind, rows), strict=True))
+                self._rows.update(zip(items, (Row(None, (), x) if isinstance(x, str) else Row(*x) for x in rows), strict=True))
 
     def _ended(self, worker: _Worker):
         """Raises for a process that ended by itself."""
@@ -170,7 +170,7 @@ class Processes:
         else:
             how = f"with exit code {code}"
         if worker.ready:
-            items = worker.requests[0][1] if worker.requests else []
+            items = worker.requests[0] if worker.requests else []
             doing = (
                 f"while it read item {items[0]}" + (f" or one of the {len(items) - 1} after it" if len(items) > 1 else "") if items else ""
             )
@@ -198,12 +198,12 @@ class Processes:
 
 
 class _Worker:
-    """One process; `requests` are those that it has not answered: (path for its arrays, items)."""
+    """One process; `requests` are those that it has not answered, each a list of items."""
 
     def __init__(self):
         context = multiprocessing.get_context("spawn")
         self.connection, theirs = context.Pipe()
-        self.requests: collections.deque[tuple[str, list[int]]] = collections.deque()
+        self.requests: collections.deque[list[int]] = collections.deque()
         self.ready = False
         # By its path, so that the process does not import this package, and JAX with it.
         run = {"init_globals": {"connection": theirs}, "run_name": "jaxdali source worker"}
@@ -217,34 +217,23 @@ class _Worker:
         self.connection.send_bytes(data)
 
     def request(self, items: list[int]):
-        path = os.path.join(_folder(), f"jaxdali-{os.getpid()}-{secrets.token_hex(8)}")
-        self.requests.append((path, items))
-        self.connection.send((path, items))
+        self.requests.append(items)
+        self.connection.send(items)
 
 
-def _folder() -> str:
-    return "/dev/shm" if os.access("/dev/shm", os.W_OK) else tempfile.gettempdir()
-
-
-def _rows(path: str, kind: str, rows: Sequence[Any]) -> list[Row]:
-    """What a process answered."""
-    if kind == "rows":
-        return [Row(None, (), row) if isinstance(row, str) else Row(*row) for row in rows]
-    with open(path, "rb") as f:
-        os.unlink(path)
+def _mapped(descriptor: int, rows: Sequence[Any]) -> list[Any]:
+    """What a process answered, with the arrays that are in a file."""
+    with open(descriptor, "rb") as f:
         data = mmap.mmap(f.fileno(), 0, access=mmap.ACCESS_COPY)  # lives as long as arrays in it do
-    found = []
-    for row in rows:
-        if isinstance(row, str):
-            found.append(Row(None, (), row))
-        else:
-            keys, places = row
-            found.append(Row(keys, [np.frombuffer(data, d, int(np.prod(s)), at).reshape(s) for d, s, at in places]))
-    return found
+
+    def arrays(places: Sequence[Any]) -> list[np.ndarray]:
+        return [np.frombuffer(data, d, math.prod(s), at).reshape(s) for d, s, at in places]
+
+    return [row if isinstance(row, str) else (row[0], arrays(row[1])) for row in rows]
 
 
 def _end(workers: list[_Worker]):
-    """Ends processes, and what they left in shared memory."""
+    """Ends processes."""
     for worker in workers:
         worker.process.terminate()
     for worker in workers:
@@ -252,6 +241,3 @@ def _end(workers: list[_Worker]):
         if worker.process.exitcode is None:
             worker.process.kill()
             worker.process.join()
-        for path, _ in worker.requests:
-            with contextlib.suppress(OSError):
-                os.unlink(path)

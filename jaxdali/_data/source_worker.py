@@ -3,10 +3,13 @@
 This file imports nothing of the package: a process that runs it by its path (see `processes.py`) needs NumPy alone, not JAX.
 """
 
+import collections.abc
+import contextlib
 import os
 import pickle
 import signal
 import traceback
+from multiprocessing import reduction
 
 import numpy as np
 
@@ -20,7 +23,7 @@ def leaves(item):
     Raises:
       TypeError: a value is no array, number, text or bytes.
     """
-    if isinstance(item, dict):
+    if isinstance(item, collections.abc.Mapping):
         return tuple(item), [_array(x, f"key {k!r}") for k, x in item.items()]
     if isinstance(item, tuple):
         return len(item), [_array(x, f"value {k}") for k, x in enumerate(item)]
@@ -58,9 +61,11 @@ def read(dataset, i):
 
 
 def main(connection):
-    """Reads what is asked for until the connection ends: (path of a file, items) -> (what was read of each, whether it is in the file)."""
+    """Reads what is asked for until the connection ends: a list of items -> (how, what was read of each).
+
+    Large arrays come in a file that has no name, whose descriptor follows the answer: however a process ends, nothing of it stays.
+    """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which ends this process
-    written = None
     try:
         try:
             dataset = pickle.loads(connection.recv_bytes())
@@ -69,27 +74,28 @@ def main(connection):
             return
         connection.send(("ready", None))
         while True:
-            path, items = connection.recv()
-            rows = [read(dataset, i) for i in items]
+            rows = [read(dataset, i) for i in connection.recv()]
             found = [a for row in rows if not isinstance(row, str) for a in row[1]]
-            if sum(a.nbytes for a in found) >= SHARED:
-                written = path
-                try:
-                    connection.send(("file", _written(path, rows)))
-                    continue
-                except OSError as e:
-                    if isinstance(e, (BrokenPipeError, ConnectionError)):
-                        raise
-                    _remove(path)  # the shared memory is full
-            connection.send(("rows", rows))
+            written = _written(rows) if sum(a.nbytes for a in found) >= SHARED else None
+            if written is None:
+                connection.send(("rows", rows))
+                continue
+            file, described = written
+            with file:
+                connection.send(("file", described))
+                reduction.send_handle(connection, file.fileno(), os.getppid())
     except (EOFError, BrokenPipeError, ConnectionError):  # the parent has ended, or wants no more
-        _remove(written)
+        pass
 
 
-def _written(path, rows):
-    """Writes the arrays; returns the rows with (dtype, shape, place) for each."""
+def _written(rows):
+    """A file with the arrays, and the rows with (dtype, shape, place) for each; None where memory does not hold it."""
     described, place = [], 0
-    with open(path, "xb") as f:
+    try:
+        file = os.fdopen(os.memfd_create("jaxdali"), "wb")
+    except OSError:
+        return None
+    try:
         for row in rows:
             if isinstance(row, str):
                 described.append(row)
@@ -97,19 +103,16 @@ def _written(path, rows):
             keys, arrays = row
             places = []
             for a in arrays:
-                place += f.write(b"\0" * (-place % ALIGNMENT))
+                place += file.write(b"\0" * (-place % ALIGNMENT))
                 places.append((a.dtype, a.shape, place))
-                place += f.write(np.ascontiguousarray(a).reshape(-1).view(np.uint8).data)
+                place += file.write(np.ascontiguousarray(a).reshape(-1).view(np.uint8).data)
             described.append((keys, places))
-    return described
-
-
-def _remove(path):
-    if path is not None:
-        try:
-            os.unlink(path)
-        except OSError:
-            pass
+        file.flush()
+    except OSError:
+        with contextlib.suppress(OSError):  # what is not written yet is tried again
+            file.close()
+        return None
+    return file, described
 
 
 if __name__ == "jaxdali source worker":

@@ -33,7 +33,7 @@ class Squares:
         time.sleep(self.wait)
         if i in self.bad:
             return self._fail(i)
-        return {"image": np.full((1 + i % 3, 200 if self.large else 2, 3), i, np.uint8), "label": i * i, "text": f"number {i}"}
+        return {"image": np.full((1 + i % 3, 6000 if self.large else 2, 3), i, np.uint8), "label": i * i, "text": f"number {i}"}
 
     def _fail(self, i):
         raise LookupError(f"nothing at {i}")
@@ -63,7 +63,10 @@ def rows(batch):
 
 
 def left_over():
-    return glob.glob(f"/dev/shm/jaxdali-{os.getpid()}-*")
+    """Shared memory that this process still maps, or has open."""
+    gc.collect()
+    open_files = [os.readlink(f) for f in glob.glob("/proc/self/fd/*") if os.path.lexists(f)]
+    return [x for x in [*pathlib.Path("/proc/self/maps").read_text().splitlines(), *open_files] if "memfd:jaxdali" in x]
 
 
 @pytest.mark.parametrize("large", [False, True])
@@ -79,8 +82,9 @@ def test_processes_change_nothing(order, large):
     assert counts == dict.fromkeys((i * i for i in range(40)), 1)
     image, label, text = found[0][0][0]
     i = int(label**0.5)
-    assert np.array_equal(image, np.full((1 + i % 3, 200 if large else 2, 3), i))
+    assert np.array_equal(image, np.full((1 + i % 3, 6000 if large else 2, 3), i))
     assert bytes(text) == b"number %d" % i
+    del pipe
     assert not left_over()
 
 
@@ -98,6 +102,9 @@ def test_forms_of_items():
             assert np.asarray(x).dtype == np.asarray(y).dtype
     assert pipe.reader_meta("reader")["epoch_size"] == 4
     pipe.close()
+    mapping = pipeline([collections.UserDict(a=i, b=b"x") for i in range(4)])
+    assert np.asarray(mapping.run()[0].as_array()).tolist() == [0, 1, 2, 3]
+    mapping.close()
     single = pipeline(list(range(8)))
     assert np.asarray(single.run()[0].as_array()).tolist() == [0, 1, 2, 3]
     single.close()
@@ -263,6 +270,40 @@ def _text(path):
 def test_nothing_is_left_when_it_is_collected():
     pipe = pipeline(Squares(large=True), num_workers=2)
     pipe.run()
+    assert left_over()  # what is read ahead
     del pipe
-    gc.collect()
     assert not left_over()
+
+
+ENDLESS = """
+import numpy as np
+from jaxdali import fn, pipeline_def
+from items import Items
+
+@pipeline_def(batch_size=4, num_threads=1)
+def definition():
+    return fn.readers.source(Items(), num_workers=2)
+
+pipe = definition()
+while True:
+    pipe.run()
+    print("a batch", flush=True)
+"""
+
+
+@pytest.mark.parametrize("by", [signal.SIGTERM, signal.SIGKILL])
+def test_a_killed_script_leaves_nothing(tmp_path, by):
+    (tmp_path / "items.py").write_text(ITEMS)
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(pathlib.Path(fn.__file__).parents[2]), str(tmp_path)])}
+    before = {*os.listdir("/dev/shm")}
+    with subprocess.Popen([sys.executable, "-c", ENDLESS], stdout=subprocess.PIPE, env=environment) as script:
+        assert script.stdout is not None
+        assert script.stdout.readline() == b"a batch\n"
+        children = [c for t in glob.glob(f"/proc/{script.pid}/task/*/children") for c in pathlib.Path(t).read_text().split()]
+        assert children
+        script.send_signal(by)
+    limit = time.monotonic() + 20
+    while (running := [c for c in children if os.path.exists(f"/proc/{c}")]) and time.monotonic() < limit:
+        time.sleep(0.05)
+    assert not running
+    assert not [name for name in {*os.listdir("/dev/shm")} - before if name.startswith(f"jaxdali-{script.pid}")]
