@@ -48,11 +48,13 @@ class Records:
       bounds: ``i64[containers + 1]``, the first record of each container, and the one behind the last; empty where there are none: then
         `weights` are not taken.
       stored: where the records' bytes are: record i is file, or range, i of this. None: the list gets at its data by itself.
+      ends_reads: whether `close` may be called while another thread reads, which it ends.
     """
 
     specs: tuple[Spec, ...]
     digest: str
     stored: Stored | None = None
+    ends_reads: bool = False
     bounds: np.ndarray = np.zeros(0, np.int64)
 
     def __len__(self) -> int:
@@ -261,6 +263,7 @@ class ListSource(Source):
         self._own_seed = orders[0].seed
         self.walks = [order.walk(len(r), seed, r.bounds.tolist()) for r, order in zip(records, orders, strict=True)]
         self.metas = tuple(w.meta() for w in self.walks)
+        self.ends_reads = any(r.ends_reads for r in records)
         self._one_list = all(r is first for r in records)
         self._read_ahead = max(r.read_ahead for r in records)
         self._threads: ThreadPoolExecutor | None = None

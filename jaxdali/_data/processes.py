@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import collections
+import contextlib
 import errno
 import math
 import mmap
 import multiprocessing
 import multiprocessing.connection
+import os
 import pickle
 import runpy
 import signal
+import socket
 import threading
+import time
 import weakref
 from collections.abc import Iterable, Sequence
 from multiprocessing import reduction
@@ -22,6 +26,7 @@ import numpy as np
 from . import source_worker
 
 _AHEAD = 3  # requests that a process has at once: the one it works at, and the next ones
+_GRACE = 0.5  # seconds that a process has to end by itself
 
 
 class Row:
@@ -220,6 +225,11 @@ class _Worker:
         self.requests.append(items)
         self.connection.send(items)
 
+    def hang_up(self):
+        """The process reads the end of its requests. Another thread may be waiting for its answers: it is woken."""
+        with contextlib.suppress(OSError), socket.socket(fileno=os.dup(self.connection.fileno())) as connection:
+            connection.shutdown(socket.SHUT_RDWR)
+
 
 def _mapped(descriptor: int, rows: Sequence[Any]) -> list[Any]:
     """What a process answered, with the arrays that are in a file."""
@@ -233,9 +243,14 @@ def _mapped(descriptor: int, rows: Sequence[Any]) -> list[Any]:
 
 
 def _end(workers: list[_Worker]):
-    """Ends processes."""
+    """Ends processes: those that read no item, or finish it soon, by themselves, so that what their modules hold is given back."""
     for worker in workers:
-        worker.process.terminate()
+        worker.hang_up()
+    limit = time.monotonic() + _GRACE
+    for worker in workers:
+        worker.process.join(max(0.0, limit - time.monotonic()))
+        if worker.process.exitcode is None:
+            worker.process.terminate()
     for worker in workers:
         worker.process.join(5)
         if worker.process.exitcode is None:

@@ -53,6 +53,7 @@ class Source:
     Attributes:
       metas: for readers, one dict per local shard, as `Pipeline.reader_meta` returns it; empty for other sources.
       fed: whether the data come from `feed`.
+      ends_reads: whether `close` may be called while another thread is in `read`, which it ends.
       in_caller: whether `read` must be called in the thread that takes the batches, under its JAX settings.
       workers: threads in which it may call a function of the user's at the same time, where the user wants that.
       walks: for readers, the way of each local shard through the list.
@@ -62,6 +63,7 @@ class Source:
     walks: Sequence[Walk] = ()
     metas: tuple[dict[str, int], ...] = ()
     fed: bool = False
+    ends_reads: bool = False
     in_caller: bool = False
     workers: int = 1
     dropped: int = 0

@@ -47,7 +47,7 @@ class Prefetch:
         self._work: queue.SimpleQueue[Work | None] = queue.SimpleQueue()  # asked for, not yet read
         self._unread: Work | None = None  # taken from there when the thread was parked
         self._at_end_parked = False
-        self._stop = False
+        self._stop = self._closing = False
         self._depth = depth
         self._tuner = executor.tuner(depth)
         self._slots = threading.Semaphore(depth + 1)
@@ -130,6 +130,8 @@ class Prefetch:
                     if self._stop:
                         raise RuntimeError("the iterator is closed")
                     self._ready.wait()
+        if self._closing and self._finished[0][0] == "error":  # that of a source which was closed while it was read
+            raise RuntimeError("the iterator is closed")
         return self._finished[0]
 
     @property
@@ -166,8 +168,9 @@ class Prefetch:
         if os.getpid() != self._turn.process:
             return
         with self._closed:
+            self._closing = True
             for source in self._executor.sources.values():
-                if source.fed:
+                if source.ends_reads:
                     source.close()  # a thread may wait for data there
             self._wake()
             if not (collected and stopped) or ending.exiting():

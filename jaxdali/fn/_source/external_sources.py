@@ -370,6 +370,7 @@ class _FedSource(_Base):
     """Hands out what `feed` was given, in order."""
 
     fed = True
+    ends_reads = True
 
     def __init__(self, ops: Sequence[ExternalSource]):
         super().__init__(ops)

@@ -168,6 +168,7 @@ class _Items(Records):
             dataset = data.parts[0] if len(data.parts) == 1 else Concatenated(data.parts, data.sizes)
             self._processes = Processes(dataset, num_workers, data.what)
         self._num_workers = num_workers
+        self.ends_reads = num_workers > 0
 
     def __len__(self) -> int:
         return len(self._data)

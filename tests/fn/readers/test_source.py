@@ -1,13 +1,16 @@
 """readers.source: the items of data sets in Python, read here or by processes."""
 
+import atexit
 import collections
 import gc
 import glob
+import multiprocessing
 import os
 import pathlib
 import signal
 import subprocess
 import sys
+import threading
 import time
 
 import numpy as np
@@ -258,6 +261,59 @@ def test_processes_import_no_jax_and_end_with_the_script(tmp_path, as_file):
     time.sleep(0.1)
     running = [p for p in glob.glob("/proc/[0-9]*/cmdline") if str(tmp_path) in _text(p)]
     assert running == []
+
+
+class Exits:
+    """Its processes note that they ended by themselves: what modules register for the end of a process runs."""
+
+    def __init__(self, folder):
+        self.folder = folder
+
+    def __len__(self):
+        return 4
+
+    def __getitem__(self, i):
+        if multiprocessing.parent_process() is not None:
+            atexit.register((self.folder / f"{os.getpid()}").touch)
+        return i
+
+
+def test_closed_processes_end_by_themselves(tmp_path):
+    pipe = pipeline(Exits(tmp_path), num_workers=2, batch_size=2)
+    pipe.run()
+    begun = time.monotonic()
+    pipe.close()
+    assert time.monotonic() - begun < 10
+    assert list(tmp_path.iterdir())
+
+
+class Waits(Squares):
+    def __getitem__(self, i):
+        if multiprocessing.parent_process() is not None:
+            time.sleep(100)
+        return i
+
+
+def test_close_does_not_wait_for_an_item(caplog):
+    pipe = pipeline(Waits(), num_workers=2)
+    pipe.build()
+    ended = []
+
+    def run():
+        with pytest.raises(RuntimeError, match="closed"):
+            pipe.run()
+        ended.append(True)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    while len(multiprocessing.active_children()) < 2:
+        time.sleep(0.05)
+    time.sleep(1)
+    begun = time.monotonic()
+    pipe.close()
+    assert time.monotonic() - begun < 4
+    thread.join(10)
+    assert (ended, caplog.messages, multiprocessing.active_children()) == ([True], [], [])
 
 
 def _text(path):
