@@ -139,10 +139,6 @@ _GIVEN_UP = {  # hints of which DALI warns, and why
 }
 
 
-def _holds_node(x: Any) -> bool:
-    return is_node(x) or (isinstance(x, (list, tuple)) and any(map(_holds_node, x)))
-
-
 def operator_function(what: type[Operator] | str) -> Callable[[F], F]:
     """Makes an operator of a signature; see above.
 
@@ -234,7 +230,7 @@ class Declaration:
 
     def _call(self, positional: tuple[Any, ...], named: dict[str, Any]) -> Any:
         inputs, values = self._checked(positional, named)
-        if current_scope() is None and self._kind is not None and inputs and not any(map(_holds_node, (*inputs, *values.values()))):
+        if current_scope() is None and self._kind is not None and inputs and not any(map(_holds_nodes, (*inputs, *values.values()))):
             raise ArgumentError(
                 f"{self.name}: it is called with arrays, outside of a pipeline definition, where nothing evaluates it: call it in a "
                 "function with @pipeline_def, in which arrays are constants"

@@ -29,6 +29,9 @@ _AHEAD = 3  # requests that a process has at once: the one it works at, and the 
 _GRACE = 0.5  # seconds that a process has to end by itself
 
 
+Item = tuple[int, int]
+
+
 class Row:
     """What was read of an item: `keys` and `arrays` as of `source_worker.leaves`, or an `error`."""
 
@@ -37,27 +40,29 @@ class Row:
 
 
 class Processes:
-    """A pool of processes, each with a copy of a data set. Which of them reads an item changes nothing.
+    """A pool of processes, each with a copy of data sets. Which of them reads an item changes nothing.
+
+    An item is (number of the data set, index in it).
 
     They are started with the first request, by `spawn`: threads and JAX forbid `fork`. Arrays come through shared memory without a name,
     of which nothing stays however the processes end. For one thread at a time, but `close`.
 
     Args:
-      dataset: is pickled once.
+      datasets: are pickled once.
       number: of processes.
-      what: the data set, in messages.
+      what: the data sets, in messages.
     """
 
-    def __init__(self, dataset: Any, number: int, what: str):
-        self._dataset, self._number, self._what = dataset, number, what
+    def __init__(self, datasets: Sequence[Any], number: int, what: str):
+        self._datasets, self._number, self._what = datasets, number, what
         self._workers: list[_Worker] = []
-        self._waiting: collections.deque[list[int]] = collections.deque()  # requests that no process has yet
-        self._asked: set[int] = set()  # items in `_waiting`, or that a process has
-        self._rows: dict[int, Row] = {}  # items that were read and not taken
+        self._waiting: collections.deque[list[Item]] = collections.deque()  # requests that no process has yet
+        self._asked: set[Item] = set()  # items in `_waiting`, or that a process has
+        self._rows: dict[Item, Row] = {}  # items that were read and not taken
         self._closing = threading.Event()
         self._finalizer: weakref.finalize | None = None
 
-    def ahead(self, items: Iterable[int], each: int):
+    def ahead(self, items: Iterable[Item], each: int):
         """Asks for items that are taken soon, in this order, `each` at a time; lets go of what was read and is not among them."""
         self._reopen()
         wanted = dict.fromkeys(items)
@@ -69,7 +74,7 @@ class Processes:
         self._asked.update(new)
         self._hand_out()
 
-    def take(self, items: Sequence[int]) -> list[Row]:
+    def take(self, items: Sequence[Item]) -> list[Row]:
         """What was read of items, in their order.
 
         Raises:
@@ -118,7 +123,7 @@ class Processes:
         if self._workers:
             return
         try:
-            data = pickle.dumps(self._dataset)
+            data = pickle.dumps(self._datasets)
         except Exception as e:
             raise RuntimeError(
                 f"num_workers={self._number} needs {self._what} to be pickled for its processes, and it can't be: {type(e).__name__}: {e}"
@@ -176,9 +181,9 @@ class Processes:
             how = f"with exit code {code}"
         if worker.ready:
             items = worker.requests[0] if worker.requests else []
-            doing = (
-                f"while it read item {items[0]}" + (f" or one of the {len(items) - 1} after it" if len(items) > 1 else "") if items else ""
-            )
+            doing = f"while it read item {items[0][1]}" if items else ""
+            if len(items) > 1:
+                doing += f" or one of the {len(items) - 1} after it"
         else:
             doing = (
                 "before it was ready; its error is above. A script that is run directly must do its work under "
@@ -208,7 +213,7 @@ class _Worker:
     def __init__(self):
         context = multiprocessing.get_context("spawn")
         self.connection, theirs = context.Pipe()
-        self.requests: collections.deque[list[int]] = collections.deque()
+        self.requests: collections.deque[list[Item]] = collections.deque()
         self.ready = False
         # By its path, so that the process does not import this package, and JAX with it.
         run = {"init_globals": {"connection": theirs}, "run_name": "jaxdali source worker"}
@@ -221,7 +226,7 @@ class _Worker:
     def begin(self, data: bytes):
         self.connection.send_bytes(data)
 
-    def request(self, items: list[int]):
+    def request(self, items: list[Item]):
         self.requests.append(items)
         self.connection.send(items)
 

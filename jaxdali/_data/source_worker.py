@@ -48,10 +48,11 @@ def _array(x, what):
     return array
 
 
-def read(dataset, i):
-    """(keys, arrays) of an item; or the text of what it raised, with the traceback below the data set's method."""
+def read(datasets, item):
+    """(keys, arrays) of an item, which is (number of the data set, index in it); or what it raised, with the traceback from there on."""
     try:
-        return leaves(dataset[i])
+        which, i = item
+        return leaves(datasets[which][i])
     except Exception as e:
         frames = traceback.extract_tb(e.__traceback__)
         while frames and frames[0].filename == __file__:
@@ -68,13 +69,13 @@ def main(connection):
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which ends this process
     try:
         try:
-            dataset = pickle.loads(connection.recv_bytes())
+            datasets = pickle.loads(connection.recv_bytes())
         except Exception:
             connection.send(("failed", traceback.format_exc()))
             return
         connection.send(("ready", None))
         while True:
-            rows = [read(dataset, i) for i in connection.recv()]
+            rows = [read(datasets, item) for item in connection.recv()]
             found = [a for row in rows if not isinstance(row, str) for a in row[1]]
             written = _written(rows) if sum(a.nbytes for a in found) >= SHARED else None
             if written is None:

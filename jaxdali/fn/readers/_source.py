@@ -21,7 +21,7 @@ from ..._cpu import Status
 from ..._data import source_worker
 from ..._data.files import as_list
 from ..._data.listed import OnError, Reader, ReaderHints, Records
-from ..._data.processes import Processes, Row
+from ..._data.processes import Item, Processes, Row
 
 NAME = "readers.source"
 
@@ -30,20 +30,22 @@ class DataSet:
     """A user's data set, or several that are mixed; one and the same object for all shards that were given the same.
 
     Attributes:
+      bounds: the first record of each data set, and the one behind the last.
       keys: of its items, as `source_worker.leaves` tells them; specs: of their values.
     """
 
     def __init__(self, parts: Sequence[Any], layouts: Any, shapes: Any):
         self.parts = tuple(parts)
-        self.sizes = []
+        sizes = [0]
         for part in self.parts:
             if not (hasattr(part, "__len__") and hasattr(part, "__getitem__")):
                 raise ArgumentTypeError(f"{NAME}: a data set needs __len__ and __getitem__, which a {type(part).__name__} does not have")
-            self.sizes.append(len(part))
-            if not self.sizes[-1]:
+            sizes.append(len(part))
+            if not sizes[-1]:
                 raise ArgumentError(f"{NAME}: {_described(part)} is empty")
+        self.bounds = np.cumsum(sizes)
         self.what = ", ".join(map(_described, self.parts))
-        found = source_worker.read(self.parts[0], 0)
+        found = source_worker.read(self.parts, (0, 0))
         if isinstance(found, str):
             raise RuntimeError(f"{NAME}: item 0 of {self.what} can't be read: {found}")
         self.keys, arrays = found
@@ -97,31 +99,17 @@ class DataSet:
         return hash(tuple(map(id, self.parts)))
 
     def __len__(self) -> int:
-        return sum(self.sizes)
+        return int(self.bounds[-1])
 
-    def __getitem__(self, i: int) -> Any:
-        for part, size in zip(self.parts, self.sizes):
-            if i < size:
-                return part[i]
-            i -= size
-        raise IndexError(i)
+    def item(self, i: int) -> Item:
+        """Which data set record i is of, and its index there."""
+        which = int(np.searchsorted(self.bounds, i, "right")) - 1
+        return which, i - int(self.bounds[which])
 
     def name(self, i: int) -> str:
-        """Item i, for source_info and messages."""
-        for part, size in zip(self.parts, self.sizes):
-            if i < size:
-                return f"{type(part).__name__}[{i}]"
-            i -= size
-        raise IndexError(i)
-
-
-class Concatenated:
-    """The items of data sets one after another: what the processes read."""
-
-    def __init__(self, parts: Sequence[Any], sizes: Sequence[int]):
-        self._parts, self._sizes = parts, sizes
-
-    __getitem__ = DataSet.__getitem__
+        """Record i, for source_info and messages."""
+        which, index = self.item(i)
+        return f"{type(self.parts[which]).__name__}[{index}]"
 
 
 def _form(keys: Any) -> str:
@@ -158,15 +146,11 @@ class _Items(Records):
         self._data = data
         self.specs = data.specs
         if mixed:
-            self.bounds = np.cumsum([0, *data.sizes])
-        kinds = [(type(p).__module__, type(p).__qualname__, n) for p, n in zip(data.parts, data.sizes)]
+            self.bounds = data.bounds
+        kinds = [(type(p).__module__, type(p).__qualname__, n) for p, n in zip(data.parts, np.diff(data.bounds).tolist())]
         self.digest = f"{kinds}, {[(s.dtype.name, s.ndim) for s in data.specs]}"
         self._settings = UserSettings()
-        self._each = 1  # items that a process is asked for at once
-        self._processes = None
-        if num_workers:
-            dataset = data.parts[0] if len(data.parts) == 1 else Concatenated(data.parts, data.sizes)
-            self._processes = Processes(dataset, num_workers, data.what)
+        self._processes = Processes(data.parts, num_workers, data.what) if num_workers else None
         self._num_workers = num_workers
         self.ends_reads = num_workers > 0
 
@@ -182,14 +166,15 @@ class _Items(Records):
 
     def ahead(self, index: np.ndarray, now: int) -> None:
         if self._processes is not None:
-            self._each = max(1, min(16, now // (4 * self._num_workers)))
-            self._processes.ahead(index.tolist(), self._each)
+            each = max(1, min(16, now // (4 * self._num_workers)))  # so that all processes get some of a batch
+            self._processes.ahead(map(self._data.item, index.tolist()), each)
 
     def _rows(self, index: Sequence[int]) -> list[Row]:
+        items = [self._data.item(i) for i in index]
         if self._processes is not None:
-            return self._processes.take(index)
+            return self._processes.take(items)
         with self._settings.contexts():
-            found = [source_worker.read(self._data, i) for i in index]
+            found = [source_worker.read(self._data.parts, item) for item in items]
         return [Row(None, (), x) if isinstance(x, str) else Row(*x) for x in found]
 
     def _checked(self, i: int, row: Row) -> list[np.ndarray]:

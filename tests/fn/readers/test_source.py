@@ -168,8 +168,9 @@ def test_shape_and_layout_reach_the_program():
     pipe.close()
 
 
-def test_weights_mix_data_sets():
-    pipe = pipeline([list(range(6)), list(range(100, 112))], weights=(1, 1), batch_size=8)
+@pytest.mark.parametrize("workers", [0, 2])
+def test_weights_mix_data_sets(workers):
+    pipe = pipeline([list(range(6)), list(range(100, 112))], weights=(1, 1), batch_size=8, num_workers=workers)
     found = [int(np.asarray(x)) for _ in range(3) for x in pipe.run()[0]]
     assert sorted(x for x in found if x >= 100) == list(range(100, 112))
     assert sum(x < 100 for x in found) == 12
