@@ -1,6 +1,5 @@
 """readers.source: the items of data sets in Python, read here or by processes."""
 
-import atexit
 import collections
 import gc
 import glob
@@ -15,41 +14,13 @@ import time
 
 import numpy as np
 import pytest
+from map_style import Ends, Exits, Squares, Waits
 
 from jaxdali import SampleError, fn, pipeline_def
 from jaxdali.plugin.base_iterator import LastBatchPolicy
 from jaxdali.plugin.jax import data_iterator
 
 PARTIAL = LastBatchPolicy.PARTIAL
-
-
-class Squares:
-    """Items of different sizes, small and large; some fail."""
-
-    def __init__(self, n=40, bad=(), wait=0.0, large=False):
-        self.n, self.bad, self.wait, self.large = n, bad, wait, large
-
-    def __len__(self):
-        return self.n
-
-    def __getitem__(self, i):
-        time.sleep(self.wait)
-        if i in self.bad:
-            return self._fail(i)
-        return {"image": np.full((1 + i % 3, 6000 if self.large else 2, 3), i, np.uint8), "label": i * i, "text": f"number {i}"}
-
-    def _fail(self, i):
-        raise LookupError(f"nothing at {i}")
-
-
-class Ends:
-    def __len__(self):
-        return 8
-
-    def __getitem__(self, i):
-        if i == 5:
-            os.kill(os.getpid(), signal.SIGKILL)
-        return np.int32(i)
 
 
 def pipeline(dataset, batch_size=4, **arguments):
@@ -117,7 +88,7 @@ def test_forms_of_items():
 def test_an_item_that_fails(workers):
     pipe = pipeline(Squares(bad=(6,)), num_workers=workers)
     pipe.run()
-    with pytest.raises(SampleError, match=r"(?s)readers\.source.*Squares\[6\]: LookupError: nothing at 6.*test_source\.py.*in _fail"):
+    with pytest.raises(SampleError, match=r"(?s)readers\.source.*Squares\[6\]: LookupError: nothing at 6.*map_style\.py.*in _fail"):
         pipe.run()
     assert [label for _, label, _ in rows(pipe.run())] == [64, 81, 100, 121]
     pipe.close()
@@ -264,21 +235,6 @@ def test_processes_import_no_jax_and_end_with_the_script(tmp_path, as_file):
     assert running == []
 
 
-class Exits:
-    """Its processes note that they ended by themselves: what modules register for the end of a process runs."""
-
-    def __init__(self, folder):
-        self.folder = folder
-
-    def __len__(self):
-        return 4
-
-    def __getitem__(self, i):
-        if multiprocessing.parent_process() is not None:
-            atexit.register((self.folder / f"{os.getpid()}").touch)
-        return i
-
-
 def test_closed_processes_end_by_themselves(tmp_path):
     pipe = pipeline(Exits(tmp_path), num_workers=2, batch_size=2)
     pipe.run()
@@ -286,13 +242,6 @@ def test_closed_processes_end_by_themselves(tmp_path):
     pipe.close()
     assert time.monotonic() - begun < 10
     assert list(tmp_path.iterdir())
-
-
-class Waits(Squares):
-    def __getitem__(self, i):
-        if multiprocessing.parent_process() is not None:
-            time.sleep(100)
-        return i
 
 
 def test_close_does_not_wait_for_an_item(caplog):
