@@ -39,6 +39,12 @@ JAXDALI_SIMD_FMA void WeighSimd(const float* const* from, int64_t i, const float
     _mm256_storeu_ps(out + i + 16, c);
     _mm256_storeu_ps(out + i + 24, d);
   }
+  for (; i + 8 <= n; i += 8) {
+    __m256 sum = _mm256_setzero_ps();
+    for (int k = 0; k < taps; k++)
+      sum = _mm256_fmadd_ps(_mm256_loadu_ps(from[k] + i), _mm256_broadcast_ss(weights + k), sum);
+    _mm256_storeu_ps(out + i, sum);
+  }
   for (; i < n; i++) {
     float sum = 0;
     for (int k = 0; k < taps; k++) sum = std::fma(from[k][i], weights[k], sum);
