@@ -1,14 +1,12 @@
-"""What a DALI script uses that jaxdali has not: ``python -m jaxdali.port FILE_OR_FOLDER ...``
+"""What a script uses of DALI, found by reading it: nothing of it runs.
 
-Reads Python files and notebooks, and runs nothing of them. A name works when it is found in this package; keyword arguments are
-compared with the signature here. What a script does with the objects it gets (attributes of batches, say) is not followed.
+A name works when it is found in this package; keyword arguments are compared with the signature here. What a script does with the
+objects it gets (attributes of batches, say) is not followed.
 """
 
 from __future__ import annotations
 
-import argparse
 import ast
-import collections
 import contextlib
 import dataclasses
 import functools
@@ -18,17 +16,12 @@ import inspect
 import json
 import os
 import pathlib
-import shutil
-import signal
-import sys
 import types
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import jaxdali
-
-from ._core.names import hint
 
 DALI = "nvidia.dali"
 _SKIPPED = {".git", ".venv", "__pycache__", "node_modules", "site-packages"}
@@ -352,84 +345,3 @@ def _python(cell: str) -> str:
         lines = [""] * len(lines)
     magic = [line.lstrip().startswith(("%", "!", "?")) for line in lines]
     return "\n".join(line[: len(line) - len(line.lstrip())] + "pass" if m else line for line, m in zip(lines, magic)) + "\n"
-
-
-# --- report ---------------------------------------------------------------------------------------------------------
-
-
-def summary(uses: Sequence[Use]) -> str:
-    """How much of it works, in a sentence."""
-    names = {u.name: u.works for u in uses if not u.name.endswith("=)")}
-    arguments = {u.name for u in uses if u.name.endswith("=)")}
-    text = f"{sum(names.values())} of {len(names)} names work"
-    return text + (f"; {len(arguments)} argument{'s are' if len(arguments) > 1 else ' is'} unknown" if arguments else "")
-
-
-def by_line(uses: Sequence[Use]) -> Iterator[str]:
-    """A row for each use of what is missing, for one file."""
-    missing = list(dict.fromkeys((u.line, u.name) for u in uses if not u.works))
-    width = max((len(line) for line, _ in missing), default=0)
-    for line, name in missing:
-        yield f"  {line:>{width}}  {name}" + (f": {how}" if (how := hint(name)) else "")
-
-
-def by_name(uses: Sequence[Use], columns: int) -> Iterator[str]:
-    """A row for each thing that is missing, the one that most files use first, and where it is used."""
-    places: dict[str, dict[str, list[str]]] = collections.defaultdict(lambda: collections.defaultdict(list))
-    for u in uses:
-        if not u.works and u.line not in places[u.name][u.file]:
-            places[u.name][u.file].append(u.line)
-    width = max((len(name) for name in places), default=0)
-    if places:
-        yield f"{'not here':<{width}}  files  lines  where"
-    for name, files in sorted(places.items(), key=lambda item: (-len(item[1]), item[0])):
-        spots = [f"{file}:{line}" for file, lines in files.items() for line in lines]
-        head = f"{name:<{width}}  {len(files):>5}  {len(spots):>5}  "
-        shown = 1
-        while shown < len(spots) and len(head) + len(", ".join(spots[: shown + 1])) + len(" and 999 more") <= columns:
-            shown += 1
-        rest = len(spots) - shown
-        yield head + ", ".join(spots[:shown]) + (f" and {rest} more" if rest else "")
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Prints the report. Returns 0 where nothing is missing, else 1."""
-    parser = argparse.ArgumentParser(
-        "python -m jaxdali.port", description="What scripts use of NVIDIA DALI that is not in jaxdali; runs nothing."
-    )
-    parser.add_argument("path", nargs="+", help="a Python file, a notebook, or a folder of them")
-    parser.add_argument("--lines", action="store_true", help="each use of what is missing as FILE:LINE: NAME")
-    args = parser.parse_args(arguments)
-    uses: list[Use] = []
-    unread = []
-    files = list(find(args.path))
-    for path in files:
-        try:
-            uses += read(path)
-        except SyntaxError as e:
-            unread.append(f"{path}:{e.lineno}: {e.msg}")
-        except (OSError, ValueError, KeyError, TypeError) as e:
-            unread.append(f"{path}: {e}")
-    using = list(dict.fromkeys(u.file for u in uses))
-    bad = {u.file for u in uses if not u.works}
-    if args.lines:
-        rows = dict.fromkeys(f"{u.file}:{u.line}: {u.name}" for u in uses if not u.works)
-    elif len(files) == 1:
-        rows = [f"{using[0]}: not here" if using else ""] + list(by_line(uses)) if bad else []
-    else:
-        rows = list(by_name(uses, shutil.get_terminal_size((140, 24)).columns))
-    print(*rows, sep="\n", end="\n\n" if rows and not args.lines else "")
-    for text in unread:
-        print(f"can't be read: {text}")
-    if not args.lines and (using or not unread):
-        if not using:
-            print("It does not use DALI." if len(files) == 1 else f"None of {len(files)} files uses DALI.")
-        else:
-            of = f"{len(using)} of {len(files)} files use DALI, {len(using) - len(bad)} of them only what is here. "
-            print(f"{of if len(files) > 1 else ''}{summary(uses)}.")
-    return int(bool(bad or unread))
-
-
-if __name__ == "__main__":
-    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # who reads may stop, as `head` does
-    sys.exit(main())

@@ -1,0 +1,10 @@
+"""``python -m jaxdali.port``."""
+
+import signal
+import sys
+
+from ._command import main
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # who reads may stop, as `head` does
+    sys.exit(main())

@@ -1,0 +1,70 @@
+"""Runs programs in which `nvidia.dali` is another name of jaxdali."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.abc
+import importlib.machinery
+import importlib.util
+import os
+import pathlib
+import sys
+import types
+from collections.abc import Mapping, Sequence
+from typing import Any, NoReturn
+
+from .._core.names import hint
+
+DALI = "nvidia.dali"
+VERSION = "2.4.0"  # of DALI, whose names are here: scripts compare it
+FOLDER = pathlib.Path(__file__).with_name("_path")
+
+
+def environment(inherited: Mapping[str, str]) -> dict[str, str]:
+    """The environment of a process in which, and in whose children, `nvidia.dali` is jaxdali."""
+    path = [str(FOLDER), *filter(None, [inherited.get("PYTHONPATH")])]
+    return {**inherited, "PYTHONPATH": os.pathsep.join(path)}
+
+
+def run(program: Sequence[str]) -> NoReturn:
+    """Becomes ``python SCRIPT args...``, or ``python -m MODULE args...``, so that all is as there, but for `nvidia.dali`."""
+    options = sys.orig_argv[1 : sys.orig_argv.index("-m")] if "-m" in sys.orig_argv else []
+    if sys.flags.ignore_environment:
+        sys.exit("python -m jaxdali.port --run: Python's options -E and -I can't be used with it, as they ignore PYTHONPATH")
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os.execve(sys.executable, [sys.executable, *options, *program], environment(os.environ))
+
+
+class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    """Finds the modules of `nvidia.dali`: they are those of this package, not copies of them."""
+
+    def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> importlib.machinery.ModuleSpec | None:
+        if not fullname.startswith(f"{DALI}."):
+            return None
+        name = fullname.removeprefix(f"{DALI}.")
+        if f"jaxdali.{name}" not in sys.modules and not hint(name) and importlib.util.find_spec(f"jaxdali.{name}") is None:
+            return None
+        return importlib.machinery.ModuleSpec(fullname, self)
+
+    def create_module(self, spec: importlib.machinery.ModuleSpec) -> types.ModuleType:
+        name = spec.name.removeprefix(f"{DALI}.")
+        try:
+            module = importlib.import_module(f"jaxdali.{name}")
+        except ModuleNotFoundError as e:
+            if (e.name or "").startswith("jaxdali.") and hint(name):
+                raise ModuleNotFoundError(f"{spec.name} is not in jaxdali: {hint(name)}", name=spec.name) from None
+            raise
+        spec.loader_state = module.__spec__
+        return module
+
+    def exec_module(self, module: types.ModuleType):
+        state = module.__spec__
+        if state is not None and state.loader is self:
+            module.__spec__ = state.loader_state  # importing it by another name changes nothing
+
+
+def install():
+    """Makes the modules of `nvidia.dali` those of this package, in this process."""
+    if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
+        sys.meta_path.insert(0, _Finder())

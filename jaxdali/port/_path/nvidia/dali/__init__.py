@@ -1,0 +1,26 @@
+"""`nvidia.dali` as another name of jaxdali, for programs that find this folder first: `jaxdali.port` puts it there."""
+
+import pathlib
+import sys
+from typing import Any
+
+try:
+    import jaxdali
+except ModuleNotFoundError:  # this process has another search path than the one that was started first
+    sys.path.append(str(pathlib.Path(__file__).parents[5]))
+    import jaxdali
+
+from jaxdali.port import _alias
+
+__version__ = _alias.VERSION
+__all__ = list(jaxdali.__all__)  # pyright: ignore[reportUnsupportedDunderAll]
+
+_alias.install()
+
+
+def __getattr__(name: str) -> Any:
+    return getattr(jaxdali, name)
+
+
+def __dir__() -> list[str]:
+    return dir(jaxdali)
