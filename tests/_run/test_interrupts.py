@@ -12,6 +12,14 @@ from jaxdali._data.storage import Store
 from jaxdali.plugin.jax import data_iterator
 
 
+@pytest.fixture(autouse=True)
+def interrupts():
+    """SIGINT raises KeyboardInterrupt: a shell starts what it runs in the background with the signal ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 def slow(release):
     def source():
         release.wait(20)
