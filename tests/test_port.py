@@ -5,9 +5,12 @@ import json
 import subprocess
 import sys
 
+import numpy as np
 import pytest
+from images import encode, picture
 
 from jaxdali import port
+from jaxdali._pipeline.pipeline import parts_of
 
 SCRIPT = """\
 import nvidia.dali as dali
@@ -101,6 +104,96 @@ def test_ways_to_name(script, missing, tmp_path, capsys):
     code, out = run(capsys, path, "--lines")
     assert [line.removeprefix(f"{path}:") for line in out] == missing
     assert code == bool(missing)
+
+
+@pytest.mark.parametrize(
+    ("script", "missing"),
+    [
+        ("import importlib\nd = importlib.import_module('nvidia.dali')\nd.fn.tomorrow(1)\nd.fn.resize(1, sise=1)", [3, 4]),
+        ("from importlib import import_module as im\nfn = import_module('nvidia.dali.fn')\nfn.tomorrow()", [3]),
+        ("d = __import__('nvidia.dali', fromlist=['fn'])\nd.fn.tomorrow()\nn = __import__('nvidia.dali')\nn.dali.fn.x()", [2]),
+        ("fn = lazy_import('nvidia.dali.fn')\nfn.tomorrow()", [2]),
+        ("def get():\n  from nvidia.dali import fn as F\n  return F\nget().tomorrow()\nx = get()\nx.later()", [4, 6]),
+        ("def get():\n  try:\n    import nvidia.dali as d\n  except E:\n    class d:\n      fn = 3\n  return d\nget().fn.tomorrow()", [8]),
+        ("try:\n  from nvidia.dali import fn\nexcept ImportError:\n  fn = None\nfn.tomorrow()", [5]),
+        ("if x:\n  from nvidia.dali import fn\nelse:\n  fn = None\nfn.tomorrow()", [5]),
+        ("class A:\n  def f(self):\n    self.fn.tomorrow()\n  def __init__(self):\n    from nvidia.dali import fn\n    self.fn = fn", []),
+        ("class A:\n  def __init__(self):\n    from nvidia.dali import fn\n    self.fn = fn\n  def f(self):\n    self.fn.tomorrow()", [6]),
+        ("from nvidia import dali\nclass A:\n  fn = dali.fn\n  def f(self):\n    self.fn.tomorrow()", [5]),
+        ("from nvidia.dali import fn, types\nm = {'fn': fn, 'types': types}\nm['fn'].tomorrow(m['types'].PURPLE)", [3, 3]),
+        ("from nvidia.dali import fn\nm = {}\nm['fn'] = fn\nc.fn = fn\nm['fn'].tomorrow()\nc.fn.later()", [5, 6]),
+        ("from types import SimpleNamespace as N\nfrom nvidia.dali import fn\nn = N(fn=fn)\nm = dict(f=fn)\nm['f'].later()", [5]),
+        ("from nvidia import dali\nfn, t = dali.fn, dali.types\nfn.resize(1, dtype=t.PURPLE)\nf = getattr(fn, 'tomorrow')\nf()", [3, 5]),
+        ("def f():\n  fn.tomorrow()\ndef g():\n  global fn\n  from nvidia.dali import fn\ng()", []),
+        ("def g():\n  global fn\n  from nvidia.dali import fn\ndef f():\n  fn.tomorrow()", [5]),
+        ("def f():\n  fn.tomorrow()\nfrom nvidia.dali import fn", [2]),
+        ("from nvidia.dali import fn\ndef f(of, x):\n  return of.tomorrow(x)\nf(fn, 1)\nf(of=fn, x=2)", [3]),
+        ("from nvidia.dali import fn\ndef f(x, of=fn):\n  return of.tomorrow(x)", [3]),
+        ("from nvidia.dali import fn\nfn.resize(1, **{'size': 1, 'sise': 2})", [2]),
+        ("from .mine import fn as F, make, own\nF.tomorrow()\nmake().later()\nown.resize()\nown(batch_size=1, bath=2)", [2, 3, 5]),
+        ("import mine\nmine.fn.tomorrow()\nfrom mine import *\nfn.later()", [2, 4]),
+    ],
+)
+def test_ways_around_names(script, missing, tmp_path, capsys):
+    """Names that get to their use through functions, attributes, collections, and other files."""
+    (tmp_path / "mine.py").write_text(
+        "from nvidia.dali import fn, pipeline_def\ndef make():\n  return fn\n@pipeline_def\ndef own(path):\n  pass\n"
+    )
+    path = tmp_path / "script.py"
+    path.write_text(f"{script}\n# dali")
+    code, out = run(capsys, path, "--lines")
+    assert [int(line.removeprefix(f"{path}:").partition(":")[0]) for line in out] == missing
+    assert code == bool(missing)
+
+
+def test_what_is_not_seen(tmp_path, capsys):
+    """Where the names that are used are out of sight, the place is told, and why."""
+    path = tmp_path / "script.py"
+    path.write_text(
+        "import importlib\nfrom nvidia.dali import fn, ops\nfrom other.tools import dali_reader\n"
+        "f = getattr(fn, name)\nimportlib.import_module('nvidia.dali.' + name)\nexec('import nvidia.dali')\n"
+        "helper(fn)\nfn.resize(1, **options)\nvars(fn)[name]\nprint(fn)\ngetattr(x, name)\n"
+    )
+    code, out = run(capsys, path)
+    assert code == 0
+    assert out[0] == "not seen"
+    assert [int(line.split()[0]) for line in out[1:8]] == [3, 4, 5, 6, 7, 8, 9]
+    for line, words in zip(
+        out[1:8], ("dali_reader of other.tools", "getattr", "import_module", "exec", "helper", "**options", "dictionary")
+    ):
+        assert words in line
+    assert out[8:] == ["", "1 of 1 names work."]
+    path.write_text("from other import try_import_dali\ndali = try_import_dali()\ndali.fn.resize(1)")
+    code, out = run(capsys, path)
+    assert (code, out[-1]) == (0, "It does not use DALI, as far as that is seen.")
+
+
+def test_the_wrong_side(tmp_path, capsys):
+    """What the host needs and a program makes is told: what the plan of the pipeline says when it is built, too."""
+    path = tmp_path / "script.py"
+    path.write_text(
+        "from nvidia.dali import fn, ops, pipeline_def\n"
+        "@pipeline_def(batch_size=2, num_threads=1, device_id=None)\n"
+        "def define():\n"
+        "    image = fn.decoders.image(fn.external_source(lambda: images), device='mixed')\n"
+        "    small = fn.resize(image, size=[8, 8])\n"
+        "    image = fn.brightness(small, brightness=fn.reductions.mean(small) / 128)\n"
+        "    box = ops.segmentation.RandomObjectBBox()(small.gpu())[0]\n"
+        "    angle = fn.random.uniform(range=(-1, 1))\n"
+        "    matrix = fn.transforms.rotation(angle=angle)\n"
+        "    return fn.rotate(image, angle=angle), box, fn.warp_affine(image, matrix=matrix), fn.flip(small, horizontal=1)\n"
+    )
+    code, out = run(capsys, path)
+    assert (code, out[0], out[3]) == (0, "slower than need be", "")
+    assert out[1].startswith("  6  on the host, brightness needs for brightness= what reductions.mean (line 6) makes in the ")
+    assert out[2].startswith("  7  on the host, segmentation.random_object_bbox needs what resize (line 5) makes in the ")
+    script = {"images": [np.frombuffer(encode(picture(20, 30), "JPEG"), np.uint8)] * 2}
+    exec(compile(path.read_text().replace("nvidia.dali", "jaxdali"), path, "exec"), script)
+    pipeline = script["define"]()
+    pipeline.build()
+    plan = parts_of(pipeline).session.executor.plan
+    assert {step.node.op.name for step in plan.steps if plan.fetched(step)} == {"brightness", "segmentation.random_object_bbox"}
+    pipeline.close()
 
 
 def test_values_that_are_refused(tmp_path, capsys):

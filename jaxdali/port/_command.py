@@ -5,10 +5,10 @@ from __future__ import annotations
 import argparse
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from . import _alias, _report
-from ._reading import Use, find, read
+from ._reading import Remark, Use, find, read
 
 _DESCRIPTION = """\
 Moves scripts from NVIDIA DALI to jaxdali.
@@ -16,6 +16,8 @@ Moves scripts from NVIDIA DALI to jaxdali.
   python -m jaxdali.port FILE_OR_FOLDER ...   what they use of DALI that is not here: reads them, and runs nothing
   python -m jaxdali.port --run SCRIPT ...     runs `python SCRIPT ...`, in which nvidia.dali is jaxdali
 """
+_UNSEEN = "not seen"
+_SLOW = "slower than need be"
 _STATUSES = """\
 exit status: 0 where nothing is missing, else 1; 2 for wrong arguments; with --run that of the script.
 """
@@ -52,30 +54,48 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _names(paths: Sequence[str], each_line: bool) -> int:
     uses: list[Use] = []
+    unseen: list[Remark] = []
+    hints: list[Remark] = []
     unread = []
     files = list(find(paths))
     for path in files:
         try:
-            uses += read(path)
+            reading = read(path)
         except SyntaxError as e:
             unread.append(f"{path}:{e.lineno}: {e.msg}")
+            continue
         except (OSError, ValueError, KeyError, TypeError) as e:
             unread.append(f"{path}: {e}")
+            continue
+        uses += reading.uses
+        unseen += reading.unseen
+        hints += reading.hints
     using = list(dict.fromkeys(u.file for u in uses))
     bad = {u.file for u in uses if not u.works}
     if each_line:
-        rows = dict.fromkeys(f"{u.file}:{u.line}: {u.name}" for u in uses if not u.works)
+        print(*dict.fromkeys(f"{u.file}:{u.line}: {u.name}" for u in uses if not u.works), sep="\n", end="\n" if bad else "")
     elif len(files) == 1:
-        rows = [f"{using[0]}: not here" if using else ""] + list(_report.by_line(uses)) if bad else []
+        _print([f"{using[0]}: not here", *_report.by_line(uses)] if bad else [])
+        _print(_report.remarks_by_line(_SLOW, hints))
+        _print(_report.remarks_by_line(_UNSEEN, unseen))
     else:
-        rows = list(_report.by_name(uses, shutil.get_terminal_size((140, 24)).columns))
-    print(*rows, sep="\n", end="\n\n" if rows and not each_line else "")
+        columns = shutil.get_terminal_size((140, 24)).columns
+        _print(_report.by_name(uses, columns))
+        _print(_report.by_text(_SLOW, hints, columns))
+        _print(_report.by_text(_UNSEEN, unseen, columns))
     for text in unread:
         print(f"can't be read: {text}")
     if not each_line and (using or not unread):
         if not using:
-            print("It does not use DALI." if len(files) == 1 else f"None of {len(files)} files uses DALI.")
+            none = "It does not use DALI" if len(files) == 1 else f"None of {len(files)} files uses DALI"
+            print(none + (", as far as that is seen." if unseen else "."))
         else:
             of = f"{len(using)} of {len(files)} files use DALI, {len(using) - len(bad)} of them only what is here. "
             print(f"{of if len(files) > 1 else ''}{_report.summary(uses)}.")
     return int(bool(bad or unread))
+
+
+def _print(rows: Iterable[str]):
+    """A paragraph, if there is anything in it."""
+    rows = list(rows)
+    print(*rows, sep="\n", end="\n\n" if rows else "")

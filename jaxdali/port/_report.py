@@ -6,7 +6,7 @@ import collections
 from collections.abc import Iterator, Sequence
 
 from .._core.names import hint
-from ._reading import Use
+from ._reading import Remark, Use
 
 
 def summary(uses: Sequence[Use]) -> str:
@@ -27,18 +27,40 @@ def by_line(uses: Sequence[Use]) -> Iterator[str]:
 
 def by_name(uses: Sequence[Use], columns: int) -> Iterator[str]:
     """A row for each thing that is missing, the one that most files use first, and where it is used."""
+    return _table("not here", [(u.name, u.file, u.line) for u in uses if not u.works], columns)
+
+
+def by_text(title: str, remarks: Sequence[Remark], columns: int) -> Iterator[str]:
+    """The same for remarks."""
+    return _table(title, [(r.text, r.file, r.line) for r in remarks], columns)
+
+
+def remarks_by_line(title: str, remarks: Sequence[Remark]) -> Iterator[str]:
+    """A row for each remark, for one file."""
+    if remarks:
+        yield title
+    width = max((len(r.line) for r in remarks), default=0)
+    for r in remarks:
+        yield f"  {r.line:>{width}}  {r.text}"
+
+
+def _table(title: str, found: Sequence[tuple[str, str, str]], columns: int) -> Iterator[str]:
     places: dict[str, dict[str, list[str]]] = collections.defaultdict(lambda: collections.defaultdict(list))
-    for u in uses:
-        if not u.works and u.line not in places[u.name][u.file]:
-            places[u.name][u.file].append(u.line)
-    width = max((len(name) for name in places), default=0)
+    for name, file, line in found:
+        if line not in places[name][file]:
+            places[name][file].append(line)
+    width = max((len(name) for name in (*places, title)), default=0)
+    if width > columns // 2:  # texts, not names: the places stand below
+        width = 0
     if places:
-        yield f"{'not here':<{width}}  files  lines  where"
+        yield f"{title:<{width}}  files  lines  where" if width else title
     for name, files in sorted(places.items(), key=lambda item: (-len(item[1]), item[0])):
         spots = [f"{file}:{line}" for file, lines in files.items() for line in lines]
-        head = f"{name:<{width}}  {len(files):>5}  {len(spots):>5}  "
+        head = f"{name:<{width}}  {len(files):>5}  {len(spots):>5}  " if width else "    "
         shown = 1
         while shown < len(spots) and len(head) + len(", ".join(spots[: shown + 1])) + len(" and 999 more") <= columns:
             shown += 1
         rest = len(spots) - shown
+        if not width:
+            yield f"  {name}"
         yield head + ", ".join(spots[:shown]) + (f" and {rest} more" if rest else "")
