@@ -4,6 +4,9 @@
 # it with -DJAXDALI_BUNDLED_CODECS=ON, is built from source as static, position-independent libraries: the archive is
 # downloaded and checked against its SHA256, or taken from a local file on machines without a network
 # (-DJAXDALI_JPEG_TARBALL=..., -DJAXDALI_PNG_TARBALL=..., -DJAXDALI_ZLIB_TARBALL=...; any version's own archive will do).
+# They are compiled with the options of hardening.cmake, as the modules are.
+include("${CMAKE_CURRENT_LIST_DIR}/hardening.cmake")
+
 option(JAXDALI_BUNDLED_CODECS "Build libjpeg-turbo, libpng and zlib from source even if the system has them" OFF)
 set(JAXDALI_JPEG_TARBALL "" CACHE FILEPATH "Local source archive of libjpeg-turbo, instead of a download")
 set(JAXDALI_PNG_TARBALL "" CACHE FILEPATH "Local source archive of libpng, instead of a download")
@@ -52,6 +55,7 @@ endif()
 function(jaxdali_codec name tarball url sha256 library)
   include(ExternalProject)
   set(prefix "${CMAKE_BINARY_DIR}/codecs/${name}")
+  list(JOIN JAXDALI_HARDENING " " hardening)
   if(tarball)
     get_filename_component(tarball "${tarball}" ABSOLUTE)
     set(source URL "${tarball}")
@@ -74,7 +78,7 @@ function(jaxdali_codec name tarball url sha256 library)
       -DCMAKE_INSTALL_LIBDIR:PATH=${prefix}/lib  # absolute: libjpeg-turbo takes a relative one from its build folder
       -DCMAKE_BUILD_TYPE=Release
       -DCMAKE_C_COMPILER=${CMAKE_C_COMPILER}
-      -DCMAKE_C_FLAGS=${CMAKE_C_FLAGS}
+      "-DCMAKE_C_FLAGS=${CMAKE_C_FLAGS} ${hardening}"
       -DCMAKE_POSITION_INDEPENDENT_CODE=ON
       -DCMAKE_POLICY_VERSION_MINIMUM=3.5
       ${ARGN}

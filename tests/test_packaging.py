@@ -3,6 +3,7 @@
 import tomllib
 
 import places
+from packaging.requirements import Requirement
 
 PROJECT = tomllib.loads((places.ROOT / "pyproject.toml").read_text())
 
@@ -20,3 +21,10 @@ def test_dependencies_have_lower_bounds():
     extras = PROJECT["project"]["optional-dependencies"].values()
     for d in [*PROJECT["project"]["dependencies"], *(d for needed in extras for d in needed)]:
         assert ">=" in d or d.startswith("jaxdali["), d
+
+
+def test_the_lower_bound_of_malt_has_conditionals():
+    """With 2.15.2 and gast 0.7 an `if` on a DataNode stays as it is, and is an error."""
+    (malt,) = (Requirement(d) for d in PROJECT["project"]["dependencies"] if d.startswith("diastatic-malt"))
+    assert "2.15.2" not in malt.specifier
+    assert "2.15.3" in malt.specifier
