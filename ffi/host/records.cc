@@ -179,7 +179,8 @@ void RecordBatch::ScanFiles(const FileTable& table, const int64_t* stamps, const
   };
   std::map<int64_t, File> files;  // each is opened once a batch: so that what changed or went away is seen
   const int all = static_cast<int>(parts_.size());
-  const bool parsed = layout_.format != RecordFormat::kBytes && layout_.format != RecordFormat::kTarMember;
+  const bool is_tar = layout_.format == RecordFormat::kTarMember;
+  const bool parsed = layout_.format != RecordFormat::kBytes && !is_tar;
   const auto small = [&](int r) {  // is held; so are those whose file does not stay open
     const Part& s = parts_[static_cast<size_t>(r)];
     return s.file >= 0 || (parsed && s.place.size <= kSmall);
@@ -216,6 +217,8 @@ void RecordBatch::ScanFiles(const FileTable& table, const int64_t* stamps, const
     } else if (s.place.offset < 0 || s.place.size < 0 || s.place.size > end - s.place.offset) {
       s.error = "it lies outside of the file, which has " + std::to_string(end) +
                 " bytes: the index is of another file, or the file is truncated";
+      if (is_tar && file->is_open)  // an index may have the size of the file that was archived
+        if (std::string why = CheckSparse(file->fd, s.place.offset); !why.empty()) s.error = std::move(why);
     }
     const Part* before = r > 0 && good(r) && small(r) && good(r - 1) && small(r - 1) ? &s - 1 : nullptr;
     const bool goes_on = before != nullptr && s.file < 0 && s.place.fd == before->place.fd &&
@@ -250,17 +253,21 @@ void RecordBatch::ScanFiles(const FileTable& table, const int64_t* stamps, const
       for (int r = first; r <= last; r++) {
         Part& s = parts_[static_cast<size_t>(r)];
         if (!s.error.empty() || Absent(layout_, s.place.size)) continue;
+        // Of the list: other threads and batches may have the same record.
+        uint8_t* const checked = parts[static_cast<size_t>(r % layout_.parts)].checked + index[r / layout_.parts];
+        const bool was_checked = __atomic_load_n(checked, __ATOMIC_RELAXED);
+        if (is_tar && !was_checked && s.file < 0) s.error = CheckSparse(s.place.fd, s.place.offset);
+        if (!s.error.empty()) continue;
         if (small(r)) {
           const int fd = s.file >= 0 ? open_checked(s.file, &s.error) : s.place.fd;
+          if (is_tar && !was_checked && s.file >= 0 && s.error.empty()) s.error = CheckSparse(fd, s.place.offset);
           if (s.error.empty() && !together)
             if (int e = ReadAt(fd, s.place.offset, places[r], s.place.size)) s.error = Why(e);
           if (s.file >= 0 && fd >= 0) close(fd);
           if (!s.error.empty()) continue;
           s.place.data = places[r];
         }
-        // Of the list: other threads and batches may have the same record.
-        uint8_t* const checked = parts[static_cast<size_t>(r % layout_.parts)].checked + index[r / layout_.parts];
-        Parse(r, job, __atomic_load_n(checked, __ATOMIC_RELAXED), &window);
+        Parse(r, job, was_checked, &window);
         __atomic_store_n(checked, static_cast<uint8_t>(s.error.empty()), __ATOMIC_RELAXED);
       }
     }

@@ -10,10 +10,13 @@
 #include <cstring>
 #include <limits>
 
+#include "ffi/host/files.h"
+
 namespace jaxdali {
 namespace {
 
 constexpr int64_t kMost = std::numeric_limits<int64_t>::max() / 2;  // of a size or an offset
+constexpr char kSparse[] = "is a sparse file, which is not read: write the archive without --sparse";
 
 // Up to the first zero.
 std::string_view Text(const uint8_t* p, size_t n) {
@@ -71,6 +74,11 @@ std::vector<std::pair<std::string, int>> Pairs(const std::vector<std::vector<std
   return found;
 }
 
+// Whether a member's header by itself says that it is a sparse file: GNU's old form, PAX 0.1 and 1.0.
+bool SaysSparse(const uint8_t* p) {
+  return p[156] == 'S' || Text(p, 100).find("GNUSparseFile.") != std::string_view::npos;
+}
+
 }  // namespace
 
 std::string CheckTarMember(RecordBytes* record) {
@@ -78,12 +86,35 @@ std::string CheckTarMember(RecordBytes* record) {
   if (p == nullptr) return record->error() ? Why(record->error()) : "it is too short for a header";
   if (!SumIsRight(p))
     return "no member of the archive begins there: the index is of another file, or the file is damaged";
-  if (p[156] == 'S' || Text(p, 100).find("GNUSparseFile.") != std::string_view::npos)
-    return "it is a sparse file, which is not read: write the archive without --sparse";
+  if (SaysSparse(p)) return std::string("it ") + kSparse;
   const int64_t size = Number(p + 124, 12), expected = record->size() - kTarBlock;
   if (size == expected || expected >= int64_t{1} << 33) return {};  // sizes of more than 11 digits stand elsewhere
   return "its header says " + std::to_string(size) + " bytes, the index " + std::to_string(expected) +
-         ": the index is of another file, or the file is damaged";
+         ": the index is of another file, the file is damaged, or it is a sparse file";
+}
+
+std::string CheckSparse(int fd, int64_t offset) {
+  constexpr int64_t kMostBlocks = RecordBytes::kWindow / kTarBlock;  // of a PAX header
+  uint8_t blocks[2 * kTarBlock];
+  const int64_t before = offset >= kTarBlock ? kTarBlock : 0;
+  if (offset < 0 || ReadAt(fd, offset - before, blocks, before + kTarBlock) != 0) return {};
+  if (!SumIsRight(blocks + before)) return {};
+  if (SaysSparse(blocks + before)) return std::string("it ") + kSparse;
+  // PAX 0.0 says it in a PAX header alone. That ends with a line feed and zeros, which few members do.
+  int64_t end = before;
+  while (end > 0 && blocks[end - 1] == 0) end--;
+  if (end == 0 || blocks[end - 1] != '\n') return {};
+  for (int64_t n = 1, at = offset - 2 * kTarBlock; n <= kMostBlocks && at >= 0; n++, at -= kTarBlock) {
+    if (ReadAt(fd, at, blocks, kTarBlock) != 0) return {};
+    const int64_t size = Number(blocks + 124, 12);
+    if ((blocks[156] != 'x' && blocks[156] != 'X') || (size + kTarBlock - 1) / kTarBlock != n || !SumIsRight(blocks))
+      continue;
+    RecordBytes::Window window;
+    RecordBytes bytes({nullptr, fd, at, (n + 2) * kTarBlock}, &window);
+    TarReader reader(&bytes);
+    return reader.PaxSaysSparse() ? std::string("it ") + kSparse : std::string();
+  }
+  return {};
 }
 
 struct TarReader::Extended {
@@ -135,6 +166,12 @@ bool TarReader::Pax(int64_t offset, int64_t size, Extended* extended) {
   return true;
 }
 
+bool TarReader::PaxSaysSparse() {
+  const uint8_t* p = bytes_.Peek(0, kTarBlock);
+  Extended extended;
+  return p != nullptr && Pax(kTarBlock, Number(p + 124, 12), &extended) && extended.sparse;
+}
+
 bool TarReader::Next(TarMember* member) {
   if (!error_.empty()) return false;
   for (Extended extended;;) {
@@ -176,7 +213,7 @@ bool TarReader::Next(TarMember* member) {
     } else if (!is_header) {
       if (type == 'S' || extended.sparse)
         return Fail(": " + (extended.sparse_name.empty() ? name : extended.sparse_name) + " at index " +
-                    std::to_string(begin) + " is a sparse file, which is not read: write the archive without --sparse");
+                    std::to_string(begin) + " " + kSparse);
       const bool folder = type == '\0' && !name.empty() && name.back() == '/';  // as before POSIX
       if ((type == '0' || type == '\0' || type == '7') && !folder) {
         *member = {std::move(name), data, size};

@@ -20,6 +20,11 @@ inline constexpr int64_t kTarBlock = 512;  // bytes of a header; what is behind 
 // empty text.
 std::string CheckTarMember(RecordBytes* record);
 
+// What is wrong with a member whose header is at this offset of an open file, if it is a sparse one, whose bytes are
+// not those of the file that was archived; or an empty text. Its PAX header is looked for before it: an index need not
+// say.
+std::string CheckSparse(int fd, int64_t offset);
+
 // A regular file in an archive, and where its bytes are.
 struct TarMember {
   std::string name;
@@ -36,6 +41,7 @@ class TarReader {
   // The next member; false: there is none, or `error`.
   bool Next(TarMember* member);
   const std::string& error() const { return error_; }
+  bool PaxSaysSparse();  // of the PAX header that the bytes begin with
 
  private:
   struct Extended;  // what headers of their own say of the next member

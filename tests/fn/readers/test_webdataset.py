@@ -47,6 +47,7 @@ def sparse_header(name, size, kind, pax=None):
     [
         (b"S", None),
         (b"0", {"GNU.sparse.size": "100000", "GNU.sparse.numblocks": "1", "GNU.sparse.offset": "0", "GNU.sparse.numbytes": "512"}),
+        (b"0", {"GNU.sparse.size": "100000", "GNU.sparse.numblocks": "1000", **{f"GNU.sparse.offset{i}": "0" for i in range(1000)}}),
         (b"0", {"GNU.sparse.size": "100000", "GNU.sparse.name": "1.jpg", "GNU.sparse.map": "0,512"}),
         (b"0", {"GNU.sparse.major": "1", "GNU.sparse.minor": "0", "GNU.sparse.name": "1.jpg", "GNU.sparse.realsize": "100000"}),
     ],
@@ -61,11 +62,23 @@ def test_sparse_members_are_refused_by_name(tmp_path, kind, pax):
     with pytest.raises(RuntimeError, match=r"x\.tar: 1\.jpg at index \d+ is a sparse file, which is not read: .*--sparse"):
         labels(lambda: fn.readers.webdataset(paths=tmp_path / "x.tar", ext=["cls", "jpg"])[0])
     assert index.main([str(tmp_path / "x.tar")]) != 0
-    # An index that another program made says nothing of it.
-    at = (tmp_path / "x.tar").read_bytes().rindex(stored.encode()) + 512
-    (tmp_path / "x.tar.idx").write_text(f"v1.2 1\ncls 512 1 0.cls jpg {at} 512 1.jpg\n")
-    if kind == b"S" or stored != "1.jpg":
+    # An index that another program made says nothing of it: it has the size in the archive, or that of the file, like wds2idx.
+    at = (tmp_path / "x.tar").read_bytes().rindex(stored.encode() + b"\0") + 512
+    for size, behind in ((512, 0), (100_000, 0), (100_000, 200_000)):
+        (tmp_path / "x.tar.idx").write_text(f"v1.2 1\ncls 512 1 0.cls jpg {at} {size} 1.jpg\n")
+        os.truncate(tmp_path / "x.tar", at + 1536 + behind)
         assert "sparse file, which is not read" in str(labels(web(tmp_path))[1])
+
+
+def test_other_pax_headers_are_no_sparse_members(tmp_path):
+    """Python's tarfile writes one for each time with a fraction, WebDataset's writer too."""
+    with tarfile.open(tmp_path / "x.tar", "w", format=tarfile.PAX_FORMAT) as f:
+        for name in ("0.cls", "0.jpg"):
+            info = tarfile.TarInfo(name)
+            info.size, info.mtime = 3, 1.5
+            f.addfile(info, io.BytesIO(b"12\n"))
+    assert index.main([str(tmp_path / "x.tar")]) == 0
+    assert labels(web(tmp_path)) == ([[49, 50, 10]], [], [])
 
 
 def test_damaged_archives(archive, capsys):
