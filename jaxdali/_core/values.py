@@ -19,6 +19,7 @@ class Spec:
       shape: the shape all samples have, or None: ragged.
       layout: one letter per axis, e.g. ``"HWC"``; ``""`` when unknown.
       dims: of a ragged value, the extents that are known all the same (None: varies), or None: nothing is known.
+      keys: whether the samples are the data of JAX's random keys, ``uint32[2]`` each, which functions of JAX get as keys.
     """
 
     dtype: np.dtype
@@ -26,12 +27,15 @@ class Spec:
     shape: tuple[int, ...] | None
     layout: str = ""
     dims: tuple[int | None, ...] | None = None
+    keys: bool = False
 
     def __post_init__(self):
         object.__setattr__(self, "dtype", np.dtype(self.dtype))
         assert self.shape is None or len(self.shape) == self.ndim, self
         assert self.layout == "" or len(self.layout) == self.ndim, self
         assert self.dims is None or len(self.dims) == self.ndim, self
+        if self.keys and (self.dtype != np.uint32 or self.shape != (2,)):  # what was made of keys, by a cast for instance
+            object.__setattr__(self, "keys", False)
 
     def extent(self, axis: int) -> int | None:
         """The extent all samples have along `axis`; None: it varies or is unknown."""

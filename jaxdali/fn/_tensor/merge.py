@@ -58,7 +58,7 @@ class Merge(HostOperator, NativeOperator):
         extents = tuple(first.extent(d) if len({s.extent(d) for s in values}) == 1 else None for d in range(first.ndim))
         known = tuple(n for n in extents if n is not None)
         if len(known) == first.ndim and all(s.shape is not None for s in values):
-            return (first,)
+            return (dataclasses.replace(first, keys=all(s.keys for s in values)),)
         return (dataclasses.replace(first, shape=None, dims=extents if known else None),)
 
     def compute(self, N: int, *specs: Spec) -> Callable[..., np.ndarray] | None:

@@ -6,6 +6,7 @@ from ..._core import names as _names
 from ._operators import beta as beta
 from ._operators import choice as choice
 from ._operators import coin_flip as coin_flip
+from ._operators import key as key
 from ._operators import normal as normal
 from ._operators import uniform as uniform
 

@@ -22,7 +22,7 @@ from ..._core.ragged import Packed, plan_offsets
 from ..._core.values import Spec, Value
 from ..._cpu import Status
 from .._tensor.cast import convert
-from ._draw import draw
+from ._draw import draw, uniforms
 
 
 class Random(HostOperator):
@@ -180,6 +180,21 @@ class Normal(Distribution):
         a = self.arguments(ctx, values)
         mean, stddev = self._each(a.mean, sizes), self._each(a.stddev, sizes)
         return convert(np, mean + stddev * u, self.dtype)
+
+
+class Key(HostOperator):
+    """Random keys of JAX's generator threefry2x32, as their data."""
+
+    name: ClassVar[str] = "random.key"
+    random: ClassVar[bool] = True
+
+    seed: int
+
+    def infer(self) -> tuple[Spec, ...]:
+        return (Spec(np.dtype(np.uint32), 1, (2,), keys=True),)
+
+    def run(self, ctx: HostContext):
+        return ((uniforms(ctx, self.seed, 2) * 2**32).astype(np.uint32),)  # of 53 random bits the upper 32
 
 
 class Choice(Random):

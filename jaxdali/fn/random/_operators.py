@@ -15,7 +15,7 @@ from ..._core.errors import ArgumentError, InputTypeError
 from ..._core.graph import DataNode
 from ..._core.operator_function import Input, ListOf, OneOrMore, PerSample, SeededHints, operator_function
 from .._tensor.constant import narrowed
-from ._distributions import Beta, Choice, CoinFlip, Distribution, Normal, Uniform, is_distribution
+from ._distributions import Beta, Choice, CoinFlip, Distribution, Key, Normal, Uniform, is_distribution
 
 _NUMBERS = ("uint8", "int8", "uint16", "int16", "uint32", "int32", "uint64", "int64", "float16", "bfloat16", "float32", "float64")
 
@@ -219,3 +219,37 @@ def choice(
     op = Choice(like=_has_shape(args, shape_like), seed=seed, args=args, count=count, dtype=dtype)
     inputs = (() if shape_like is None else (shape_like,)) + (() if count is not None else (a,))
     return add(op, *inputs, *nodes, device=device, name=name)
+
+
+@operator_function("random.key")
+def key(
+    *,
+    seed: int = -1,
+    device: Literal["cpu", "gpu"] | None = None,
+    name: str | None = None,
+    **hints: Unpack[SeededHints],
+) -> DataNode:
+    """A JAX random key for each sample, for random functions of your own. Beyond DALI.
+
+    A `jax_function` gets the keys of a batch as typed keys, ``key<fry>[batch]``, as `jax.random.split` gives them: with `jax.vmap`, each
+    sample has its own. As other random numbers, the key of a sample depends on the pipeline's seed, the operator's number among the random
+    ones, and the sample's epoch and position alone; not on batch size, number of shards, or device. It comes again after resuming.
+
+    Everywhere else, as an output of the pipeline for instance, a key is its data: ``uint32[2]`` per sample, an ordinary array that can be
+    sharded, stored and given to `jax.jit`. ``jax.random.wrap_key_data(batch["key"], impl="threefry2x32")`` makes keys of it there.
+
+    Args:
+      seed: fixes the keys, whatever the pipeline's seed and the operator's place; negative: not given.
+      device: "gpu": the result is moved to the accelerator. The keys are the same.
+      name: of the node.
+
+    Returns:
+      Data of keys of the generator threefry2x32, ``uint32[2]`` per sample.
+
+    Example:
+      >>> @jax_function
+      ... def add_noise(images, keys):
+      ...     return jax.vmap(lambda image, key: image + jax.random.normal(key, image.shape))(images, keys)
+      >>> noisy = add_noise(images, fn.random.key())
+    """
+    return add(Key(seed=seed), device=device, name=name)

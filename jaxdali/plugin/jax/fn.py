@@ -58,7 +58,8 @@ def jax_function(
       ...     return images[:, :, ::-1]
 
     Args:
-      function: the function. 64-bit inputs come as 32-bit ones unless the user has x64 on.
+      function: the function. 64-bit inputs come as 32-bit ones unless the user has x64 on; what `fn.random.key` makes comes as typed
+        random keys, one per sample.
       num_outputs: how many arrays it returns. 0: it is called for its effect, and eagerly.
       output_layouts: a layout for each output, or one for all. Default: that of the input of the same number, if it has as many dimensions.
       sharding: the function sees global arrays on this sharding, of all shards, and runs as a program of its own. Where that has
@@ -212,7 +213,7 @@ class TraceableFunction(_Function, ProgramOperator):
         if any(s.shape is None for s in specs):
             return eager(self.jit)  # compiled for each shape there is, between two programs
         B, x64 = ctx.B, ctx.settings.x64
-        arguments = [jax.ShapeDtypeStruct((B, *(s.shape or ())), s.dtype if x64 else narrow(s.dtype)) for s in specs]
+        arguments = [_as_given(s, jax.ShapeDtypeStruct((B, *(s.shape or ())), s.dtype if x64 else narrow(s.dtype))) for s in specs]
         try:
             with ctx.settings.contexts():
                 traced = _traces(functions, arguments, lambda r: self.flatten(r, B), self.jit)
@@ -264,7 +265,7 @@ class TracedFunction(ProgramOperator):
         return self.given
 
     def lower(self, ctx: LowerContext, *arrays: Any) -> tuple[Any, ...]:
-        inputs = [a if self.x64 else a.astype(narrow(a.dtype)) for a in arrays]
+        inputs = [_as_given(s, a if self.x64 else a.astype(narrow(a.dtype))) for s, a in zip(ctx.inputs, arrays, strict=True)]
         return tuple(function_of(self.jaxpr)(*inputs))
 
 
@@ -303,7 +304,7 @@ class EagerFunction(_Function, EagerOperator):
             per_shard: dict[int, tuple[Any, ...]] = {}
             for s, device in enumerate(shards.primaries):
                 if present[s] or not any(present):
-                    arguments = [jax.device_put(x[s], device) for x in inputs]
+                    arguments = [_as_given(spec, jax.device_put(x[s], device)) for spec, x in zip(self.inputs, inputs, strict=True)]
                     per_shard[s] = self.calls(s, arguments, lambda r, n=present[s]: self.flatten(r, n))
         some = next(iter(per_shard.values()))
         empty = tuple(np.zeros((0, *x.shape[1:]), x.dtype) for x in some)
@@ -313,11 +314,19 @@ class EagerFunction(_Function, EagerOperator):
         """Calls it once, with global arrays of all shards."""
         assert self.calls is not None
         samples = shards.num * ctx.B
-        arguments = [assemble(x, shards, batch) for x in inputs]
+        arguments = [_as_given(spec, assemble(x, shards, batch)) for spec, x in zip(self.inputs, inputs, strict=True)]
         outputs = self.calls(0, arguments, lambda r: self.flatten(r, samples))
         if isinstance(batch, NamedSharding):  # other axes than the batch's are gathered
             batch = NamedSharding(batch.mesh, PartitionSpec(*batch.spec[:1]))
         return [by_shard(jax.device_put(x, batch), shards) for x in outputs]
+
+
+def _as_given(spec: Spec, x: Any) -> Any:
+    """A batch, or its shape and type, as a function of the user's gets it: the data of random keys as keys."""
+    if not spec.keys:
+        return x
+    wrap = functools.partial(jax.random.wrap_key_data, impl="threefry2x32")
+    return jax.eval_shape(wrap, x) if isinstance(x, jax.ShapeDtypeStruct) else wrap(x)
 
 
 def _functions(ops: Sequence[Operator]) -> list[Callable[..., Any]]:
