@@ -90,6 +90,7 @@ class EpochCounter:
         self._round = 0
         self._given = 0
         self._before = 0  # samples of this epoch that were taken with another batch size and fill no batch of this one
+        self._lacking = 0  # places of this epoch's batches that were empty, as the sources of some shards ended before those of others
         self._ended = False  # the epoch before was over, under another number of shards, and `reset` is still to come
         self._ahead = np.zeros(len(plan.sizes), np.int64)  # per pipeline of all processes, by the shard it began with
         self._shards = np.array(plan.sizes, np.int64)
@@ -104,7 +105,7 @@ class EpochCounter:
         if self.plan.policy == "DROP":  # the first shard that can't fill another batch ends the epoch
             self._batches = (int(sizes.min()) - self._before) // self.plan.unit
         else:
-            self._batches = -(-int(left.max()) // self.plan.unit)
+            self._batches = -(-(int(left.max()) + self._lacking) // self.plan.unit)
 
     def _sizes(self) -> np.ndarray:
         """Samples of the shard that each pipeline reads in this epoch."""
@@ -146,13 +147,16 @@ class EpochCounter:
         if plan.size is None:
             left = [self._left[i] - taken for i in plan.shard_ids]
         else:
-            left = [self._left[0] - taken - plan.batch_size * i for i in range(len(plan.shard_ids))]
+            left = [self._left[0] + self._lacking - taken - plan.batch_size * i for i in range(len(plan.shard_ids))]
         return tuple(min(max(n, 0), plan.batch_size) for n in left)
 
-    def advance(self) -> tuple[int, ...]:
-        """Counts one batch; returns its `valid`."""
+    def advance(self, lacking: int = 0) -> tuple[int, ...]:
+        """Counts one batch, in which so many places were `lacking` a sample, of an epoch of a given size; returns its `valid`."""
         valid = self.valid()
         self._given += 1
+        if lacking and self.plan.size is not None:
+            self._lacking += lacking
+            self._start()
         return valid
 
     def reset(self) -> int:
@@ -170,7 +174,7 @@ class EpochCounter:
         elif plan.policy == "FILL" and not plan.padded:
             self._ahead += self._taken - self._sizes()
         self._round += 1
-        self._given = self._before = 0
+        self._given = self._before = self._lacking = 0
         while self._ahead.any() and (self._sizes() <= self._ahead).all():  # a whole epoch was read ahead: shards smaller than a batch
             self._ahead -= self._sizes()
             self._round += 1
@@ -191,6 +195,8 @@ class EpochCounter:
             state["parts"] = {str(k): v.tolist() for k, v in self._parts.items()}
         if self._ended:
             state["ended"] = True
+        if self._lacking:
+            state["lacking"] = self._lacking
         return state
 
     def set_state(self, state: Mapping[str, Any]) -> None:
@@ -202,6 +208,7 @@ class EpochCounter:
         self._ahead = np.array(state["ahead"], np.int64)
         self._parts = {int(k): np.array(v, np.int64) for k, v in state.get("parts", {}).items()}
         self._ended = bool(state.get("ended", False))
+        self._lacking = int(state.get("lacking", 0))
         self._start()
 
     def settle(self) -> int:

@@ -57,7 +57,8 @@ class Source:
       in_caller: whether `read` must be called in the thread that takes the batches, under its JAX settings.
       workers: threads in which it may call a function of the user's at the same time, where the user wants that.
       walks: for readers, the way of each local shard through the list.
-      dropped: samples that the source gave at the end of its data and that fill no batch, so that nobody gets them.
+      dropped: samples at the end of the data that fill no batch, or that other shards have beyond the end of one, so that nobody gets them.
+      drops_more: whether there may be more of these than it counted.
     """
 
     walks: Sequence[Walk] = ()
@@ -67,6 +68,7 @@ class Source:
     in_caller: bool = False
     workers: int = 1
     dropped: int = 0
+    drops_more: bool = False
 
     def specs(self) -> tuple[Spec, ...]:
         """Specs of the outputs. May look at the first batch, which the next `read` then returns."""

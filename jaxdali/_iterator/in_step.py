@@ -3,8 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 from collections.abc import Sequence
+from typing import Any
 
+import jax
+import numpy as np
+
+from .._core.settings import own_settings
+from .._run.executor import Executor
 from .._run.prefetch import Prefetch
 from .._run.synchronous import Synchronous
 from .._run.work import Batch
@@ -13,12 +20,18 @@ from .._run.work import Batch
 class InStep:
     """Runners whose batches are taken together: the n-th of one with the n-th of all others, whatever becomes of them.
 
+    Attributes:
+      apart: whether those whose data have ended give batches without samples until the data of all have.
+
     Args:
       runners: one for each executor; who made the list may put others into it.
+      executors: theirs, for `apart`.
     """
 
-    def __init__(self, runners: Sequence[Prefetch | Synchronous]):
+    def __init__(self, runners: Sequence[Prefetch | Synchronous], executors: Sequence[Executor] = ()):
+        self.apart = False
         self._runners = runners
+        self._executors = executors
 
     def ask(self):
         """Asks the sources that the caller's thread must read, of every one first, so that their pipelines work at the same time."""
@@ -27,15 +40,17 @@ class InStep:
 
     def wait(self) -> bool:
         """Waits until the next batch, or its error, is there for every one; False: the data are at their end. Takes nothing."""
-        return all(r.wait() for r in self._runners)
+        ready = [r.wait() for r in self._runners]
+        return any(ready) if self.apart else all(ready)
 
     def get(self) -> list[Batch]:
         """Takes a batch of each, also when one fails."""
-        batches: list[Batch] = []
+        batches: list[Batch | None] = []
         error: BaseException | None = None
-        for r in self._runners:
+        ended = self._ended
+        for r, at_end in zip(self._runners, ended):
             try:
-                batches.append(r.get())
+                batches.append(None if at_end else r.get())
             except BaseException as e:
                 error = error or e
         if error is not None:
@@ -43,7 +58,20 @@ class InStep:
                 raise error
             finally:
                 del error  # it refers to this frame
-        return batches
+        return self._filled(batches)
+
+    @property
+    def _ended(self) -> list[bool]:
+        """Which give batches without samples now."""
+        ended = self.at_end if self.apart else [False] * len(self._runners)
+        return [False] * len(ended) if all(ended) else ended
+
+    def _filled(self, batches: Sequence[Batch | None]) -> list[Batch]:
+        """With batches without samples in the place of None: copies of another's, whose samples are not there."""
+        found = [b for b in batches if b is not None]
+        if len(found) < len(batches):
+            found = [b or _without_samples(found[0], e, r.state) for b, e, r in zip(batches, self._executors, self._runners)]
+        return found
 
     def drop(self):
         """Takes a batch of each that nobody gets; what was wrong with it concerns nobody either."""
@@ -53,7 +81,7 @@ class InStep:
 
     def peek(self) -> list[Batch]:
         """The batches that `get` takes or raises next."""
-        return [r.peek() for r in self._runners]
+        return self._filled([None if at_end else r.peek() for r, at_end in zip(self._runners, self._ended)])
 
     @property
     def at_end(self) -> list[bool]:
@@ -71,3 +99,22 @@ class InStep:
             r.close()
         for r in self._runners:
             r.join()
+
+
+def _without_samples(like: Batch, executor: Executor, state: dict) -> Batch:
+    """A batch of an executor whose shapes and types are those of another's batch, and of which no sample is there."""
+    with own_settings():
+        outputs = tuple(_absent(x, executor.shards.primaries[0]) for x in like.outputs)
+    n = len(like.ids.epoch)
+    ids = dataclasses.replace(like.ids, names=[""] * n, paths=[""] * n, present=np.zeros(n, bool), unread={})
+    return Batch(outputs, state, ids, ())
+
+
+def _absent(output: Any, device: jax.Device) -> Any:
+    """An output on another device: of no length where it has lengths, or is a list."""
+    if isinstance(output, list):
+        return [jax.device_put(np.zeros((0,) * x.ndim, x.dtype), device) for x in output]
+    if isinstance(output, tuple):
+        samples, lengths = output
+        return jax.device_put(samples, device), jax.device_put(np.zeros(lengths.shape, lengths.dtype), device)
+    return jax.device_put(output, device)

@@ -9,10 +9,13 @@ import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from .._core.building import refuse_tracing, warn
 from .._core.errors import TooFewError
 from .._core.graph import Node
 from .._data.epoch import EpochCounter, EpochPlan
+from .._data.source import SampleIds
 from .._data.walk import shard_bounds
 from .._pipeline import checkpoint
 from .._pipeline.lease import Lease, num_outputs
@@ -46,7 +49,7 @@ class BatchStream:
         self.lease = lease
         self.given = self.resumed = 0
         self.turn = Turn("iterator")
-        self._runners = InStep(lease.runners)
+        self._runners = InStep(lease.runners, lease.executors)
         self._options = options
         self._user = user  # for messages
         self._may_restart = False
@@ -64,6 +67,7 @@ class BatchStream:
         With `padded`, the reader and the readers that go with it start each epoch at the start of a shard.
         """
         options, lease = self._options, self.lease
+        self._runners.apart = padded and options.size > 0
         restored = None
         try:
             if lease.runners:
@@ -106,7 +110,7 @@ class BatchStream:
         try:
             if not may_be_at_end and self._counter is not None and self._counter.is_over:
                 raise StopIteration
-            if not may_be_at_end or self._runners.wait():
+            if self._runners.wait() or not may_be_at_end:
                 self._runners.peek()
         except StopIteration:
             self.close()
@@ -171,8 +175,12 @@ class BatchStream:
         with self.turn:
             self._check_turn()
             self._await()
-            valid = self._count()  # a failure consumes its batch
-            batches = self._runners.get()
+            lacking = 0
+            try:
+                batches = self._runners.get()
+                lacking = self._lacking(batches)
+            finally:  # a failure consumes its batch
+                valid = self._count(lacking)
             self.lease.check_outputs()
             return batches, valid
 
@@ -196,7 +204,7 @@ class BatchStream:
     def _found(self) -> bool:
         """Waits for the next batch; returns False when the data are at their end."""
         self._runners.ask()
-        while not self._runners.wait():
+        while not self._runners.wait() or (self._may_restart and not self.given and any(self._runners.at_end)):
             if not self._may_restart or self.given:
                 return False
             # Where an epoch's end is counted, the data may end with it too, which shows only now.
@@ -212,16 +220,20 @@ class BatchStream:
                 why = next((f"; not read: {b.ids.paths[i]}: {reason}" for i, reason in b.ids.unread.items()), "")
                 raise ValueError(f"a source gave {there}; where size or reader_name is given, batches must be full{instead}{why}")
 
-    def ends_with_data(self, batches: Sequence[Batch]) -> bool:
-        """Whether sources ended within these batches, of iterators that were given a `size`."""
-        short = any(b.ids.present is not None and not b.ids.present.all() for b in batches)
-        return self._options.size > 0 and short and not any(b.ids.unread for b in batches)
+    @property
+    def counts_samples(self) -> bool:
+        """Whether an epoch has as many samples as its `size` says, however many of them each batch has."""
+        return self._runners.apart
 
-    def _count(self) -> tuple[int, ...] | None:
+    def _lacking(self, batches: Sequence[Batch]) -> int:
+        """How many places of batches have no sample as the data of their shards have ended, where samples are counted by a `size`."""
+        return sum(int((~given_by_sources(b.ids)).sum()) for b in batches) if self._runners.apart else 0
+
+    def _count(self, lacking: int) -> tuple[int, ...] | None:
         self.given += 1
         if self.given == self._endless_from:
             self._warn_endless()
-        return self._counter.advance() if self._counter is not None else None
+        return self._counter.advance(lacking) if self._counter is not None else None
 
     def _end(self):
         """Ends the epoch: raises StopIteration, or with `repeat` begins the next one, if this one had a batch."""
@@ -346,6 +358,13 @@ class BatchStream:
         self._may_restart = position["may_restart"] if position is not None else False
         self.lease.reseed(starts)
         return starts
+
+
+def given_by_sources(ids: SampleIds) -> np.ndarray:
+    """Which places of a batch have a sample, or had one that could not be read; ``bool[N]``."""
+    there = np.ones(len(ids.epoch), bool) if ids.present is None else ids.present.copy()
+    there[list(ids.unread)] = True
+    return there
 
 
 def _pad_rounds(executor: Executor, reader_name: str):

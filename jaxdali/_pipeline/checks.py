@@ -75,6 +75,8 @@ def check_iterator(x: Any) -> dict[str, Any] | None:
         parts = _dictionary(counter.get("parts", {}), "iterator.counter.parts")
         if not _integers(counter.get("ahead")) or not all(k.isdecimal() and _integers(v) for k, v in parts.items()):
             raise ValueError("iterator.counter.ahead and .parts are not lists of whole numbers")
+        if "lacking" in counter:
+            _integer(counter, "iterator.counter", "lacking", 0)
         if not isinstance(counter.get("ended", False), bool):
             raise ValueError(f"iterator.counter.ended is {counter['ended']!r}")
     return x

@@ -285,6 +285,7 @@ class Executor:
                 text = f"gave no data for epoch {epoch}: {source.why_empty}"
             elif source.dropped and not empty:
                 samples = "1 sample is" if source.dropped == 1 else f"{source.dropped} samples are"
+                samples = f"at least {samples}" if source.drops_more else samples
                 text = f"{samples} dropped at the end of its data, as no batch of {self.B} is full with them{instead}"
             if text:
                 self._warned.add((node.id, empty))

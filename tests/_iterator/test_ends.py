@@ -13,7 +13,7 @@ import jax
 import numpy as np
 import pytest
 
-from jaxdali import fn, pipeline_def
+from jaxdali import fn, pipeline_def, types
 from jaxdali.plugin.base_iterator import LastBatchPolicy
 from jaxdali.plugin.jax import DALIGenericIterator, DALIGenericPeekableIterator, data_iterator
 
@@ -168,13 +168,13 @@ def test_a_loop_in_mid_epoch_says_so(folder, caplog):
 
 
 class ByIndex:
-    def __init__(self, n):
-        self.n = n
+    def __init__(self, n, start=0):
+        self.n, self.start = n, start
 
     def __call__(self, info):
         if info.idx_in_epoch >= self.n:
             raise StopIteration
-        return np.array([info.idx_in_epoch])
+        return np.array([self.start + info.idx_in_epoch])
 
 
 FEEDS = {
@@ -201,19 +201,87 @@ def test_with_a_mask_every_sample_is_given_once(feed, n, sized, kind):
     assert quietly(lambda: [epoch(it) for _ in range(3)]) == [list(range(n))] * 3
 
 
-@pytest.mark.parametrize("counts", [(3, 4), (4, 4), (5, 8), (4, 2)])
-def test_shards_that_end_apart(counts):
-    sharding = jax.sharding.NamedSharding(jax.make_mesh((2,), ("x",), devices=jax.devices()[:2]), jax.sharding.PartitionSpec("x"))
+def in_batches(n, start, batch_size):
+    """Batches of a shard's samples, the last one short."""
+    x = np.arange(start, start + n)[:, None]
+    return [x[i : i + batch_size] for i in range(0, n, batch_size)]
 
-    @data_iterator(output_map=["x"], size=sum(counts), sharding=sharding, **PARTIAL)
-    def iterator(num_shards, shard_id):
-        return fn.external_source(samples(counts[shard_id], 100 * shard_id), batch=False, cycle="raise")
+
+def shards_of_lengths(counts, B, kind, feed, **arguments):
+    """An iterator over a source for each shard, and all of its samples in order."""
+    S = len(counts)
+
+    def define(num_shards, shard_id):
+        n, start = counts[shard_id], 100 * shard_id
+        if feed == "by index":
+            return fn.external_source(ByIndex(n, start), batch=False, dtype=types.INT64, ndim=1)
+        source = in_batches(n, start, B) if feed == "batches" else samples(n, start)
+        return fn.external_source(source, batch=feed == "batches", dtype=types.INT64, ndim=1, cycle="raise")
 
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "size is given")
-        it = iterator(batch_size=8)
-    for _ in range(2):
-        assert sorted(epoch(it)) == sorted([*range(counts[0]), *range(100, 100 + counts[1])])
+        if kind == "sharded":
+            mesh = jax.make_mesh((S,), ("x",), devices=jax.devices()[:S])
+            sharding = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("x"))
+            it = data_iterator(define, ["x"], sharding=sharding, **arguments)(batch_size=B * S)
+        else:
+            it = DALIGenericIterator([pipe(lambda i=i: define(S, i), batch_size=B) for i in range(S)], ["x"], **arguments)
+    return it, sorted(100 * s + i for s in range(S) for i in range(counts[s]))
+
+
+COUNTS = [(3, 4), (4, 4), (5, 8), (4, 2), (1, 12), (12, 1), (0, 7), (9, 0), (2, 17, 5), (17, 1, 1), (1, 1, 17), (8, 8, 8), (16, 4, 1, 9)]
+
+
+@pytest.mark.parametrize("kind", ["sharded", "pipelines"])
+@pytest.mark.parametrize("feed", ["samples", "batches", "by index"])
+@pytest.mark.parametrize("counts", COUNTS)
+def test_shards_that_end_apart(counts, feed, kind):
+    for B in (1, 4, 5):
+        it, expected = shards_of_lengths(counts, B, kind, feed, size=sum(counts), **PARTIAL)
+        for _ in range(3):
+            assert sorted(epoch(it)) == expected
+            it.reset()
+        it.close()
+
+
+@pytest.mark.parametrize("kind", ["sharded", "pipelines"])
+@pytest.mark.parametrize("counts", [(1, 12), (2, 17, 5), (8, 3)])
+def test_checkpoints_of_shards_that_end_apart(counts, kind):
+    """What is left of an epoch depends on how many samples each step had, which the state knows."""
+
+    def make():
+        return shards_of_lengths(counts, 4, kind, "by index", size=sum(counts), auto_reset=True, repeat=True, **PARTIAL)[0]
+
+    it, steps = make(), -(-max(counts) // 4)
+    states, found = [], []
+    for _ in range(2 * steps):
+        states.append(json.loads(json.dumps(it.get_state())))
+        found.append(numbers(next(it)))
+    assert sum(map(len, found)) == 2 * sum(counts)
+    for step, state in enumerate(states):
+        other = make()
+        other.set_state(state)
+        assert [numbers(next(other)) for _ in found[step:]] == found[step:]
+        other.close()
+
+
+@pytest.mark.parametrize(
+    ("feed", "counts", "at_least"),
+    [
+        ("samples", (4, 7), ""),
+        ("samples", (7, 4), ""),
+        ("samples", (4, 15), ""),
+        ("samples", (15, 4), ""),
+        ("samples", (6, 5, 15), ""),
+        ("batches", (4, 8), "at least "),
+        ("batches", (8, 4), ""),
+    ],
+)
+def test_without_a_mask_what_other_shards_have_is_counted_too(feed, counts, at_least):
+    it, expected = shards_of_lengths(counts, 4, "sharded", feed, size=sum(counts))
+    text, _, found = one_warning(lambda: epoch(it))
+    dropped = len(expected) - len(found)
+    assert f": {at_least}{dropped} samples are dropped" in text
 
 
 @pytest.mark.parametrize("feed", FEEDS)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import collections
+import contextlib
 import dataclasses
 import functools
 import logging
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Sized
 from typing import Any, ClassVar
 
 import numpy as np
@@ -291,18 +292,40 @@ class _PulledSource(_Base):
             except StopIteration:
                 if not self._gives_rest:
                     all_taken.items.pop()  # the samples of an incomplete batch are dropped
-                    self.dropped = len(rows)
+                    self._count_dropped(ctx, cursors, parts, rows)
                     raise
                 pull.over = True
             columns = zip(*rows) if rows else ([],) * self._op.num_outputs
-            parts.append(rows[0] if self._op.batch else [check_alike(list(column)) for column in columns])
+            parts.append(rows[0] if self._op.batch and rows else [check_alike(list(column)) for column in columns])
         if all(pull.over for pull in self._pulls) and not any(len(part[0]) for part in parts):
             all_taken.items.clear()
             raise StopIteration
         return self._deliver(ctx, cursors, parts)
 
+    def _count_dropped(self, ctx: HostContext, cursors: Sequence[Any], parts: Sequence[Sequence[Any]], rows: Sequence[Any]):
+        """Counts what nobody gets, as the source of one shard can't complete a batch.
+
+        Args:
+          parts: what the shards before it gave for that batch; rows: samples that it gave itself.
+        """
+        self.dropped, self.drops_more = len(rows) + sum(len(part[0]) for part in parts), False
+        for k, (pull, cursor) in enumerate(zip(self._pulls, cursors)):
+            if k == len(parts) or self._op.arguments is not None:  # a function is asked for nothing but what is wanted
+                continue
+            if not self._op.batch and isinstance(pull.feeder, Sized):
+                given = cursor["sample"] + (len(parts[k][0]) if k < len(parts) else 0)
+                self.dropped += max(len(pull.feeder) - given, 0)
+                continue
+            more = []
+            with contextlib.suppress(StopIteration):
+                for _ in range(1 if self._op.batch else ctx.B):
+                    more.append((None, pull.take(None)))
+            pull.put_back(more)
+            self.dropped += sum(len(self._outputs(x)[0]) for _, x in more) if self._op.batch else len(more)
+            self.drops_more = self.drops_more or len(more) == (1 if self._op.batch else ctx.B)
+
     def give_rest(self) -> None:
-        self._gives_rest = not self._op.batch
+        self._gives_rest = True
 
     @property
     def why_empty(self) -> str:

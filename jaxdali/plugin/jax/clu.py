@@ -16,6 +16,7 @@ from jax.sharding import Sharding
 
 from ..._core import names as _names
 from ..._core.threads import Thread
+from ..._data.source import SampleIds
 from ..._iterator.options import LastBatchPolicy
 from ..._pipeline.factory import Decorator, Factory, P
 from ._placement import JaxOptions
@@ -51,7 +52,7 @@ class DALIGenericPeekableIterator(DALIGenericIterator):
     def _start(self, *args: Any, **kwargs: Any):
         self._peeked: dict[str, Any] | None = None
         self._expected: dict[str, Any] | None = None
-        self._last_valid: tuple[int, ...] | None = None
+        self._last: tuple[Sequence[SampleIds], tuple[int, ...] | None] = (), None
         super()._start(*args, **kwargs)
 
     def __iter__(self):
@@ -61,9 +62,10 @@ class DALIGenericPeekableIterator(DALIGenericIterator):
 
     def __next__(self) -> dict[str, Any]:
         with self._stream.turn:
-            batches, self._last_valid = self._stream.take()
+            batches, valid = self._stream.take()
+            self._last = [b.ids for b in batches], valid
             batch, self._peeked = self._peeked, None
-            return self._checked(self._form(batches, self._last_valid)) if batch is None else batch
+            return self._checked(self._form(batches, valid)) if batch is None else batch
 
     def reset(self):
         """Begins the next epoch; see `DALIGenericIterator`."""
@@ -80,7 +82,7 @@ class DALIGenericPeekableIterator(DALIGenericIterator):
         with self._stream.turn:
             super().set_state(state)
             self._peeked = None
-            self._last_valid = None
+            self._last = (), None
 
     def peek(self) -> dict[str, Any]:
         """The batch that the next ``next()`` gives, with the same arrays: donating one takes it from that batch, too.
@@ -126,7 +128,7 @@ class DALIGenericPeekableIterator(DALIGenericIterator):
         False for samples that repeat a shard's last one, or come from the next epoch.
         """
         with self._stream.turn:
-            return self._mask([], self._last_valid)
+            return self._mask(*self._last)
 
     def _checked(self, batch: dict[str, Any]) -> dict[str, Any]:
         found = {name: jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape, a.dtype), x) for name, x in batch.items()}

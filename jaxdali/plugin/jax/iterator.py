@@ -19,8 +19,10 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec, Sharding
 from ..._core import names as _names
 from ..._core.building import user_line, warn
 from ..._core.settings import own_settings
+from ..._data.source import SampleIds
 from ..._iterator.base import BaseIterator
 from ..._iterator.options import LastBatchPolicy, list_of
+from ..._iterator.stream import given_by_sources
 from ..._pipeline.arguments import whole
 from ..._pipeline.checkpoint import for_pipelines
 from ..._pipeline.factory import Decorator, Factory, P
@@ -57,6 +59,8 @@ class DALIGenericIterator(BaseIterator):
         places is unspecified; the reader starts each epoch at the start of a shard, as with ``pad_last_batch=True``.
         A source of batches may end with a smaller one, and of one of samples (``batch=False``) the incomplete batch at its end is
         given, too; without `mask_name` that is dropped, as in DALI, and a warning says how many samples it had.
+        With `size`, sources of shards may end apart: an epoch has as many steps as the longest of them needs (`len` is that of equally
+        long ones), and where one has ended, its places are False. In several processes each must have one as long.
       repeat: not in DALI. The iterator goes on for ever, for loops that count steps: where an epoch is over, ``next()`` begins the next
         one, and StopIteration is never raised but for data that have come to an end for good. Masks and checkpoints are those of an
         iterator whose user resets it; ``len`` and `size` are an epoch's.
@@ -199,7 +203,7 @@ class DALIGenericIterator(BaseIterator):
         if self._seen is not None and (shapes := tuple([result[n].shape for _, n in self._watched])) not in self._seen:
             self._watch(shapes)
         if self._mask_name is not None:
-            result[self._mask_name] = self._mask(batches, valid)
+            result[self._mask_name] = self._mask([b.ids for b in batches], valid, batches[0].outputs[-1] if len(batches) == 1 else None)
         return result
 
     def _watch(self, shapes: tuple[tuple[int, ...], ...]):
@@ -221,21 +225,17 @@ class DALIGenericIterator(BaseIterator):
                 )
                 return
 
-    def _mask(self, batches: list[Batch], valid: tuple[int, ...] | None) -> jax.Array:
-        """Over the batch axis, on the outputs' sharding: which samples belong to the epoch."""
+    def _mask(self, ids: Sequence[SampleIds], valid: tuple[int, ...] | None, full: jax.Array | None = None) -> jax.Array:
+        """Over the batch axis, on the outputs' sharding: which samples belong to the epoch. `full`: that of a batch without gaps."""
         B = self.batch_size
         rows = np.arange(B) < (np.full((len(self.pipelines), 1), B) if valid is None else np.array(valid)[:, None])
-        at = 0
-        for b in batches:
-            if b.ids.present is not None:
-                present = b.ids.present.reshape(-1, B)
-                rows[at : at + len(present)] &= present
-            at += len(b.ids.epoch) // B
-        if self._stream.ends_with_data(batches):  # and not with the first pipelines' samples
-            there = np.concatenate([np.ones(len(b.ids.epoch), bool) if b.ids.present is None else b.ids.present for b in batches])
-            rows = there.reshape(-1, B) if there.sum() <= sum(valid or ()) else rows
-        if len(batches) == 1 and rows.all():
-            return batches[0].outputs[-1]
+        if ids and self._stream.counts_samples and valid is not None:  # the first ones that are there, of whatever pipeline
+            given = np.concatenate([given_by_sources(i) for i in ids])
+            rows = (given & (np.cumsum(given) <= sum(valid))).reshape(-1, B)
+        if any(i.present is not None for i in ids):
+            rows &= np.concatenate([np.ones(len(i.epoch), bool) if i.present is None else i.present for i in ids]).reshape(-1, B)
+        if full is not None and rows.all():
+            return full
         with jax.transfer_guard("allow"):
             if len(self._stream.executors) > 1:
                 return self._combined(list(rows), self._batch_sharding)
