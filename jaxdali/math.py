@@ -1,4 +1,4 @@
-"""Mathematical functions of DataNodes, element by element, under DALI's names.
+"""Mathematical functions of DataNodes, element by element, under DALI's names. Those of a `jaxdali.dynamic.Batch` are evaluated at once.
 
 Operands are DataNodes, numbers or arrays, at least one a DataNode; they are broadcast as NumPy does. Functions documented as
 "floating point" convert integers to float32 first (float64 stays); the others keep the common type of their operands.
@@ -14,155 +14,162 @@ from typing import TYPE_CHECKING as _TYPE_CHECKING
 from typing import Any
 
 from ._core import names as _names
+from ._core.expressions import Arithmetic, evaluated
 from ._core.graph import DataNode
-from .fn._tensor.arithmetic import pointwise
+from .fn._tensor import arithmetic as _arithmetic
 
 # DALI's names shadow built-ins here, on purpose: abs, min, max, pow.
 
 
+def _pointwise(function: str, *operands: Any) -> Any:
+    if any(isinstance(x, Arithmetic) and not isinstance(x, DataNode) for x in operands):
+        return evaluated(function, *operands)
+    return _arithmetic.pointwise(function, *operands)
+
+
 def sqrt(input: Any) -> DataNode:
     """Square root; floating point."""
-    return pointwise("sqrt", input)
+    return _pointwise("sqrt", input)
 
 
 def rsqrt(input: Any) -> DataNode:
     """1 / square root; floating point."""
-    return pointwise("rsqrt", input)
+    return _pointwise("rsqrt", input)
 
 
 def cbrt(input: Any) -> DataNode:
     """Cube root; floating point."""
-    return pointwise("cbrt", input)
+    return _pointwise("cbrt", input)
 
 
 def exp(input: Any) -> DataNode:
     """e to the power of the input; floating point."""
-    return pointwise("exp", input)
+    return _pointwise("exp", input)
 
 
 def log(input: Any) -> DataNode:
     """Natural logarithm; floating point."""
-    return pointwise("log", input)
+    return _pointwise("log", input)
 
 
 def log2(input: Any) -> DataNode:
     """Logarithm to base 2; floating point."""
-    return pointwise("log2", input)
+    return _pointwise("log2", input)
 
 
 def log10(input: Any) -> DataNode:
     """Logarithm to base 10; floating point."""
-    return pointwise("log10", input)
+    return _pointwise("log10", input)
 
 
 def abs(input: Any) -> DataNode:
     """Absolute value; keeps the type."""
-    return pointwise("abs", input)
+    return _pointwise("abs", input)
 
 
 def fabs(input: Any) -> DataNode:
     """Absolute value; floating point."""
-    return pointwise("fabs", input)
+    return _pointwise("fabs", input)
 
 
 def floor(input: Any) -> DataNode:
     """The largest whole number not above the input; floating point."""
-    return pointwise("floor", input)
+    return _pointwise("floor", input)
 
 
 def ceil(input: Any) -> DataNode:
     """The smallest whole number not below the input; floating point."""
-    return pointwise("ceil", input)
+    return _pointwise("ceil", input)
 
 
 def sin(input: Any) -> DataNode:
     """Sine of radians; floating point."""
-    return pointwise("sin", input)
+    return _pointwise("sin", input)
 
 
 def cos(input: Any) -> DataNode:
     """Cosine of radians; floating point."""
-    return pointwise("cos", input)
+    return _pointwise("cos", input)
 
 
 def tan(input: Any) -> DataNode:
     """Tangent of radians; floating point."""
-    return pointwise("tan", input)
+    return _pointwise("tan", input)
 
 
 def asin(input: Any) -> DataNode:
     """Arcsine, in radians; floating point."""
-    return pointwise("asin", input)
+    return _pointwise("asin", input)
 
 
 def acos(input: Any) -> DataNode:
     """Arccosine, in radians; floating point."""
-    return pointwise("acos", input)
+    return _pointwise("acos", input)
 
 
 def atan(input: Any) -> DataNode:
     """Arctangent, in radians; floating point."""
-    return pointwise("atan", input)
+    return _pointwise("atan", input)
 
 
 def sinh(input: Any) -> DataNode:
     """Hyperbolic sine; floating point."""
-    return pointwise("sinh", input)
+    return _pointwise("sinh", input)
 
 
 def cosh(input: Any) -> DataNode:
     """Hyperbolic cosine; floating point."""
-    return pointwise("cosh", input)
+    return _pointwise("cosh", input)
 
 
 def tanh(input: Any) -> DataNode:
     """Hyperbolic tangent; floating point."""
-    return pointwise("tanh", input)
+    return _pointwise("tanh", input)
 
 
 def asinh(input: Any) -> DataNode:
     """Inverse hyperbolic sine; floating point."""
-    return pointwise("asinh", input)
+    return _pointwise("asinh", input)
 
 
 def acosh(input: Any) -> DataNode:
     """Inverse hyperbolic cosine; floating point."""
-    return pointwise("acosh", input)
+    return _pointwise("acosh", input)
 
 
 def atanh(input: Any) -> DataNode:
     """Inverse hyperbolic tangent; floating point."""
-    return pointwise("atanh", input)
+    return _pointwise("atanh", input)
 
 
 def atan2(y: Any, x: Any) -> DataNode:
     """The angle of the point (x, y), in radians; floating point."""
-    return pointwise("atan2", y, x)
+    return _pointwise("atan2", y, x)
 
 
 def pow(base: Any, exponent: Any) -> DataNode:
     """`base` to the power of `exponent`; of integers an integer, which wraps around."""
-    return pointwise("pow", base, exponent)
+    return _pointwise("pow", base, exponent)
 
 
 def fpow(base: Any, exponent: Any) -> DataNode:
     """`base` to the power of `exponent`; floating point."""
-    return pointwise("fpow", base, exponent)
+    return _pointwise("fpow", base, exponent)
 
 
 def min(left: Any, right: Any) -> DataNode:
     """The smaller of two; the common type."""
-    return pointwise("min", left, right)
+    return _pointwise("min", left, right)
 
 
 def max(left: Any, right: Any) -> DataNode:
     """The larger of two; the common type."""
-    return pointwise("max", left, right)
+    return _pointwise("max", left, right)
 
 
 def clamp(value: Any, lo: Any, hi: Any) -> DataNode:
     """`value` limited to the range from `lo` to `hi`; the common type of all three."""
-    return pointwise("clamp", value, lo, hi)
+    return _pointwise("clamp", value, lo, hi)
 
 
 if not _TYPE_CHECKING:

@@ -46,6 +46,7 @@ BELOW = {  # of each package those that it may import
     "_iterator": {"_core", "_data", "_run", "_pipeline"},
     "auto_aug": {"_core", "fn", "_pipeline"},
     "plugin": {"_core", "_data", "fn", "_run", "_pipeline", "_iterator"},
+    "dynamic": {"_core", "_data", "fn", "_run", "_pipeline"},
     "benchmark": {"_core", "fn", "_run", "_pipeline"},
 }
 

@@ -8,118 +8,135 @@ from ..types import DALIDataType
 from .language import language
 
 
-def _pointwise(function: str, *operands: Any) -> Any:
-    return language().pointwise(function, *operands)
+def evaluated(function: str, *operands: Any) -> Any:
+    """A pointwise function, by what the operands are; NotImplemented when one can't be any."""
+    first = next(x for x in operands if isinstance(x, Arithmetic))
+    return first._pointwise(function, *operands)
 
 
-class Expression:
-    """What Python's operators do on a `DataNode`. The type rules are those of DALI; see `jaxdali.fn._tensor.arithmetic`."""
+class Arithmetic:
+    """Python's operators, with DALI's type rules; see `jaxdali.fn._tensor.arithmetic`."""
 
     __slots__ = ()
     __array_ufunc__ = None  # NumPy leaves `array * node` to this class
     __hash__ = object.__hash__  # by identity: == makes a node
 
+    @staticmethod
+    def _pointwise(function: str, *operands: Any) -> Any:
+        """A pointwise function; NotImplemented when an operand is none."""
+        raise NotImplementedError(function)
+
     def __neg__(self) -> Self:
-        return _pointwise("minus", self)
+        return evaluated("minus", self)
 
     def __abs__(self) -> Self:
-        return _pointwise("abs", self)
+        return evaluated("abs", self)
 
     def __pos__(self) -> Self:
-        return _pointwise("plus", self)
+        return evaluated("plus", self)
 
     def __invert__(self) -> Self:
-        return _pointwise("bitnot", self)
+        return evaluated("bitnot", self)
 
     def __add__(self, other: Any) -> Self:
-        return _pointwise("add", self, other)
+        return evaluated("add", self, other)
 
     def __radd__(self, other: Any) -> Self:
-        return _pointwise("add", other, self)
+        return evaluated("add", other, self)
 
     def __sub__(self, other: Any) -> Self:
-        return _pointwise("sub", self, other)
+        return evaluated("sub", self, other)
 
     def __rsub__(self, other: Any) -> Self:
-        return _pointwise("sub", other, self)
+        return evaluated("sub", other, self)
 
     def __mul__(self, other: Any) -> Self:
-        return _pointwise("mul", self, other)
+        return evaluated("mul", self, other)
 
     def __rmul__(self, other: Any) -> Self:
-        return _pointwise("mul", other, self)
+        return evaluated("mul", other, self)
 
     def __truediv__(self, other: Any) -> Self:
-        return _pointwise("fdiv", self, other)
+        return evaluated("fdiv", self, other)
 
     def __rtruediv__(self, other: Any) -> Self:
-        return _pointwise("fdiv", other, self)
+        return evaluated("fdiv", other, self)
 
     def __floordiv__(self, other: Any) -> Self:
-        return _pointwise("div", self, other)
+        return evaluated("div", self, other)
 
     def __rfloordiv__(self, other: Any) -> Self:
-        return _pointwise("div", other, self)
+        return evaluated("div", other, self)
 
     def __mod__(self, other: Any) -> Self:
-        return _pointwise("mod", self, other)
+        return evaluated("mod", self, other)
 
     def __rmod__(self, other: Any) -> Self:
-        return _pointwise("mod", other, self)
+        return evaluated("mod", other, self)
 
     def __pow__(self, other: Any) -> Self:
-        return _pointwise("pow", self, other)
+        return evaluated("pow", self, other)
 
     def __rpow__(self, other: Any) -> Self:
-        return _pointwise("pow", other, self)
+        return evaluated("pow", other, self)
 
     def __and__(self, other: Any) -> Self:
-        return _pointwise("bitand", self, other)
+        return evaluated("bitand", self, other)
 
     def __rand__(self, other: Any) -> Self:
-        return _pointwise("bitand", other, self)
+        return evaluated("bitand", other, self)
 
     def __or__(self, other: Any) -> Self:
-        return _pointwise("bitor", self, other)
+        return evaluated("bitor", self, other)
 
     def __ror__(self, other: Any) -> Self:
-        return _pointwise("bitor", other, self)
+        return evaluated("bitor", other, self)
 
     def __xor__(self, other: Any) -> Self:
-        return _pointwise("bitxor", self, other)
+        return evaluated("bitxor", self, other)
 
     def __rxor__(self, other: Any) -> Self:
-        return _pointwise("bitxor", other, self)
+        return evaluated("bitxor", other, self)
 
     def __lshift__(self, other: Any) -> Self:
-        return _pointwise("shl", self, other)
+        return evaluated("shl", self, other)
 
     def __rlshift__(self, other: Any) -> Self:
-        return _pointwise("shl", other, self)
+        return evaluated("shl", other, self)
 
     def __rshift__(self, other: Any) -> Self:
-        return _pointwise("shr", self, other)
+        return evaluated("shr", self, other)
 
     def __rrshift__(self, other: Any) -> Self:
-        return _pointwise("shr", other, self)
+        return evaluated("shr", other, self)
 
     def __eq__(self, other: Any) -> Self:  # pyright: ignore[reportIncompatibleMethodOverride]
-        return _pointwise("eq", self, other)
+        return evaluated("eq", self, other)
 
     def __ne__(self, other: Any) -> Self:  # pyright: ignore[reportIncompatibleMethodOverride]
-        return _pointwise("ne", self, other)
+        return evaluated("ne", self, other)
 
     def __lt__(self, other: Any) -> Self:
-        return _pointwise("lt", self, other)
+        return evaluated("lt", self, other)
 
     def __le__(self, other: Any) -> Self:
-        return _pointwise("le", self, other)
+        return evaluated("le", self, other)
 
     def __gt__(self, other: Any) -> Self:
-        return _pointwise("gt", self, other)
+        return evaluated("gt", self, other)
 
     def __ge__(self, other: Any) -> Self:
-        return _pointwise("ge", self, other)
+        return evaluated("ge", self, other)
+
+
+class Expression(Arithmetic):
+    """What Python's operators do on a `DataNode`."""
+
+    __slots__ = ()
+
+    @staticmethod
+    def _pointwise(function: str, *operands: Any) -> Any:
+        return language().pointwise(function, *operands)
 
     def __getitem__(self, key: Any) -> Self:
         """A part of each sample, by Python's rules: ``node[1:-1, ::2]``, ``node[0]``. Indices may be scalar DataNodes."""

@@ -51,6 +51,7 @@ class Executor:
       padded: batches keep their size where samples are missing.
       sources: those, by node id, that another executor of the one graph opened and did not read.
       setups: functions of the user's, called once for each batch before the sources are read.
+      pool_id: of native threads that others use, too; None: it has its own.
       reader: name of the source that says which epoch and position a sample has; None: the first.
       x64: whether `as_arrays` keeps 64-bit types; None: as the user has set it in JAX.
       statistics: whether the stages are measured.
@@ -93,6 +94,7 @@ class Executor:
         ragged: Mapping[int, RaggedForm] | None = None,
         sources: Mapping[int, Source] | None = None,
         setups: Sequence[Callable[[], None]] = (),
+        pool_id: int | None = None,
     ):
         assert as_arrays or len(graphs) == 1
         check_same_structure(graphs)
@@ -122,6 +124,7 @@ class Executor:
             x64=x64,
             statistics=statistics or bool(tuned),
             fuse=fuse,
+            pool_id=pool_id,
         )
         try:
             self._open(graphs, sources or {}, num_workers)
@@ -207,6 +210,19 @@ class Executor:
         both would want the same cores.
         """
         return 2 if self.place.accelerator else 1
+
+    def give(self, work: Work, ref: Ref, data: Any):
+        """Takes a value of a source from outside, in place of reading it: dense ``[N, ...]`` or `Packed`."""
+        self._launcher.host.store(self.plan.step(ref.step), work, (data,))
+
+    def prepare(self, work: Work):
+        """The host pass of the first phase alone: host values and set-ups are in the work then.
+
+        Raises:
+          SampleError: a sample failed.
+        """
+        if self._launcher.host.run(0, work):
+            raise AssertionError("a program has run")
 
     def launch(self, work: Work) -> Work:
         """Everything but the last wait, see `Launcher.launch`."""

@@ -285,6 +285,8 @@ class HostPass:
     def context(self, step: Step, work: Work, bad: Mapping[int, int]) -> HostContext:
         """What an operator or source gets in the host pass."""
         place, ids = self._place, work.ids
+        epoch, position = (place.zeros, place.zeros) if ids is None else (ids.epoch, ids.position)
+        epoch, position = work.drawn.get(step.id, (epoch, position))
         among = work.among(step.presence)
         present = place.everywhere if among is None else among
 
@@ -308,8 +310,8 @@ class HostPass:
             seed=place.seed,
             num_threads=place.num_threads,
             pool=place.pool_id,
-            epoch=ids.epoch if ids is not None else place.zeros,
-            position=ids.position if ids is not None else place.zeros,
+            epoch=epoch,
+            position=position,
             present=present,
             specs=step.specs,
             random_index=step.node.random_index,

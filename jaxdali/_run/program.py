@@ -14,12 +14,12 @@ import jax.numpy as jnp
 from jax.sharding import PartitionSpec, Sharding
 
 from .._core import ffi as _ffi
-from .._core.context import LowerContext
+from .._core.context import LowerContext, Out
 from .._core.operator import NativeOperator, ProgramOperator, StageOperator
 from .._core.ragged import Capacities, Ragged
 from .._core.values import narrow
 from .operands import Layout
-from .plan import Ref, Step
+from .plan import Plan, Ref, Step
 from .segments import Segment
 from .sharding import Shards
 
@@ -114,29 +114,8 @@ def _jit(
         arguments = layout.read(args[0], buffers)
         values: dict[Ref, Any] = dict(zip(segment.operands, arguments.values, strict=True))
         values |= zip(segment.carried, carried, strict=True)
-        codes: dict[int, Any] = {}  # of native steps
-        chains: dict[Ref, tuple[Any, list[_Stage]]] = {}  # of values inside of a call: what it begins with, and its stages so far
-        for step, (out, params, scratch) in zip(segment.steps, arguments.steps, strict=True):
-            op = step.op
-            assert isinstance(op, ProgramOperator)
-            inputs = tuple(map(segment.plan.spec, step.inputs))
-            control = arguments.controls[segment.presences[step.presence]]
-            ctx = LowerContext(B, inputs, step.specs, control, out, params, scratch)
-            if step.fused or (step.inputs and step.inputs[0] in chains):
-                assert isinstance(op, StageOperator)
-                image, before = chains.get(step.inputs[0]) or (values[step.inputs[0]], [])
-                stages = [*before, _Stage(step, op, ctx)]
-                if step.fused:
-                    chains[step.outputs[0]] = image, stages
-                    continue
-                results = _called(image, stages, codes)
-            else:
-                with jax.named_scope(op.name):
-                    results = op.lower(ctx, *(None if step.reads_on_host(i) else values[r] for i, r in enumerate(step.inputs)))
-                if isinstance(op, NativeOperator):
-                    results, codes[step.id] = results
-            _check_results(step, results, B)
-            values |= zip(step.outputs, results, strict=True)
+        controls = [arguments.controls[segment.presences[s.presence]] for s in segment.steps]
+        codes = lowered(segment.plan, segment.steps, B, values, controls, arguments.steps)
         exports = tuple(values[r] for r in segment.exports)
         if narrowed:
             exports = tuple(jax.tree.map(lambda a: a.astype(narrow(a.dtype)), exports))
@@ -165,6 +144,47 @@ def _jit(
     spec = PartitionSpec("shard")
     mapped = jax.shard_map(jaxdali_pipeline, mesh=shards.mesh, in_specs=spec, out_specs=spec, check_vma=False)
     return jax.jit(mapped, in_shardings=shards.local, out_shardings=(outputs, shards.local))
+
+
+def lowered(
+    plan: Plan,
+    steps: Sequence[Step],
+    B: int,
+    values: dict[Ref, Any],
+    controls: Sequence[Any],
+    placed: Sequence[tuple[tuple[Out | None, ...], Mapping[str, Any], int]],
+) -> dict[int, Any]:
+    """Lowers steps for one shard, in a program that is traced.
+
+    Args:
+      values: what they read, to which what they make is added.
+      controls: of each step, the control operand; placed: where its outputs are, its parameters, and bytes of its working memory.
+
+    Returns:
+      The status of native steps, ``i32[B]`` each, by their ids.
+    """
+    codes: dict[int, Any] = {}
+    chains: dict[Ref, tuple[Any, list[_Stage]]] = {}  # of values inside of a call: what it begins with, and its stages so far
+    for step, control, (out, params, scratch) in zip(steps, controls, placed, strict=True):
+        op = step.op
+        assert isinstance(op, ProgramOperator)
+        ctx = LowerContext(B, tuple(map(plan.spec, step.inputs)), step.specs, control, out, params, scratch)
+        if step.fused or (step.inputs and step.inputs[0] in chains):
+            assert isinstance(op, StageOperator)
+            image, before = chains.get(step.inputs[0]) or (values[step.inputs[0]], [])
+            stages = [*before, _Stage(step, op, ctx)]
+            if step.fused:
+                chains[step.outputs[0]] = image, stages
+                continue
+            results = _called(image, stages, codes)
+        else:
+            with jax.named_scope(op.name):
+                results = op.lower(ctx, *(None if step.reads_on_host(i) else values[r] for i, r in enumerate(step.inputs)))
+            if isinstance(op, NativeOperator):
+                results, codes[step.id] = results
+        _check_results(step, results, B)
+        values |= zip(step.outputs, results, strict=True)
+    return codes
 
 
 @dataclasses.dataclass(frozen=True)

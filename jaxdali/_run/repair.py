@@ -51,7 +51,9 @@ def failed(work: Work, meter: Meter) -> dict[int, dict[int, int]]:
 def again(work: Work, bad: Bad) -> Work:
     """The same batch, with the samples that failed in it to be replaced, or done on the host; they add to those found before."""
     values, known = dict(work.read), known_after(work, bad)
-    return Work(work.before, work.after, work.read, values, origins=work.origins, ids=work.ids, bad=known, unread=work.unread)
+    return Work(
+        work.before, work.after, work.read, values, origins=work.origins, ids=work.ids, drawn=work.drawn, bad=known, unread=work.unread
+    )
 
 
 def known_after(work: Work, bad: Bad) -> Bad:

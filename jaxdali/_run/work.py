@@ -62,7 +62,7 @@ class Work:
       values: shapes of everything, and the data of host values.
       setups: what the steps of programs said, by their ids.
       origins: what the sources said of their samples, by their nodes.
-      ids: epoch and position of each sample.
+      ids: epoch and position of each sample; drawn: in place of them, by step, what its random numbers are keyed by.
       results: what programs and eager functions made: arrays, `Ragged` or `EagerArrays`.
       status: of each program that has native steps: (the program, they, codes ``i32[S*B, steps]``).
       failures: samples that failed in the host pass: (step, sample, code, reason); replaced: (file, reason) of those replaced.
@@ -80,6 +80,7 @@ class Work:
     setups: dict[int, Setup] = dataclasses.field(default_factory=dict)
     origins: dict[int, SampleIds] = dataclasses.field(default_factory=dict)
     ids: SampleIds | None = None
+    drawn: Mapping[int, tuple[np.ndarray, np.ndarray]] = dataclasses.field(default_factory=dict)
     results: dict[Ref, Any] = dataclasses.field(default_factory=dict)
     status: list[tuple[str, tuple[Step, ...], Any]] = dataclasses.field(default_factory=list)
     failures: list[tuple[Step, int, int, str]] = dataclasses.field(default_factory=list)

@@ -30,6 +30,7 @@ class Workplace:
       as_arrays: outputs are global jax.Arrays (an iterator), else values as they are.
       statistics: whether the meter measures.
       fuse: whether native calls on the CPU are made one where that is possible.
+      pool_id: of native threads that others use, too; None: it has its own.
       x64: whether `as_arrays` keeps 64-bit types; None: as the user has set it in JAX.
 
     Attributes:
@@ -44,7 +45,17 @@ class Workplace:
     """
 
     def __init__(
-        self, shards: Shards, B: int, *, num_threads: int, seed: int, as_arrays: bool, x64: bool | None, statistics: bool, fuse: bool
+        self,
+        shards: Shards,
+        B: int,
+        *,
+        num_threads: int,
+        seed: int,
+        as_arrays: bool,
+        x64: bool | None,
+        statistics: bool,
+        fuse: bool,
+        pool_id: int | None = None,
     ):
         self.shards = shards
         self.S = len(shards.devices)
@@ -65,7 +76,10 @@ class Workplace:
         self.pool = BufferPool()
         self.spares = Spares()
         self._pools: dict[int, int] = {}
-        self.use_threads(num_threads)
+        if pool_id is None:
+            self.use_threads(num_threads)
+        else:
+            self.num_threads, self.pool_id = num_threads, pool_id
 
     def use_threads(self, num_threads: int):
         """Has the batches from now on made with so many threads. Those under way keep theirs."""

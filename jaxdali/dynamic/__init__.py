@@ -1,0 +1,25 @@
+"""The operators of `jaxdali.fn` as functions of values: ``images = jd.resize(jd.decoders.image(files), size=(224, 224))``."""
+
+from typing import Any
+
+from .. import fn as _fn
+from . import random as random
+from ._batch import Batch as Batch
+from ._batch import Tensor as Tensor
+from ._functions import Functions as _Functions
+from ._jit import jit as jit
+from ._threads import get_num_threads as get_num_threads
+from ._threads import set_num_threads as set_num_threads
+from ._values import batch as batch
+from ._values import tensor as tensor
+
+_public = _Functions(_fn, __name__)
+__all__ = sorted([*_public, "Batch", "Tensor", "batch", "get_num_threads", "jit", "set_num_threads", "tensor"])  # pyright: ignore[reportUnsupportedDunderAll]
+
+
+def __getattr__(name: str) -> Any:
+    return _public[name]
+
+
+def __dir__() -> list[str]:
+    return __all__

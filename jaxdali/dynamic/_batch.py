@@ -1,0 +1,324 @@
+"""`Batch`: what functions of values take and give."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Protocol
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from .._core.expressions import Arithmetic
+from .._core.ragged import DeviceSamples, Packed, is_on_accelerator, pack, plan_offsets
+from .._core.values import Spec, Value, narrow
+
+_SLICE = slice  # a batch has a property of that name
+
+
+class Operations(Protocol):
+    """What the operators of batches are made of; `_functions` has them."""
+
+    def pointwise(self, function: str, *operands: Any) -> Any:
+        """A pointwise function; NotImplemented when an operand is none."""
+        ...
+
+    def subscript(self, batch: Batch, key: Any) -> Batch:
+        """A part of each sample."""
+        ...
+
+
+_operations: Operations | None = None
+
+
+def set_operations(operations: Operations):
+    """Called once, by `_functions`."""
+    global _operations
+    _operations = operations
+
+
+def _known() -> Operations:
+    assert _operations is not None
+    return _operations
+
+
+class Tensor(np.ndarray):
+    """A single sample: a NumPy array that functions take as one sample, and not as a batch. Make one with `tensor`.
+
+    Attributes:
+      layout: a letter for each axis, as "HWC"; "" where it is not known. It goes with every array that has as many axes.
+    """
+
+    layout: str = ""
+
+    def __array_finalize__(self, other: Any):
+        layout = getattr(other, "layout", "")
+        self.layout = layout if len(layout) == self.ndim else ""
+
+    @staticmethod
+    def of(array: Any, layout: str = "") -> Tensor:
+        """An array as a sample, without a copy."""
+        made = np.asarray(array).view(Tensor)
+        made.layout = layout
+        return made
+
+
+class Slices:
+    """Parts of the samples of a batch, by Python's rules: ``batch.slice[1:-1, ::2]``."""
+
+    def __init__(self, batch: Batch):
+        self._batch = batch
+
+    def __getitem__(self, key: Any) -> Batch:
+        return _known().subscript(self._batch, key)
+
+
+@jax.tree_util.register_pytree_node_class
+class Batch(Arithmetic):
+    """Samples of one type and number of dimensions, in one buffer.
+
+    Make one with `batch`, or with a function of this module. Where all samples have one shape it is *dense*, an array ``[N, ...]``;
+    else it is *ragged*: the samples stand one after the other in a flat buffer, beside their shapes.
+
+    A batch is a pytree of its buffer, and of the shapes where it is ragged: `jax.device_put`, `jax.tree.map` and `jax.jit` take it.
+    Arithmetic and comparisons work sample by sample, with batches, arrays ``[N, ...]`` and numbers, in DALI's types. It can't be changed.
+
+    Attributes:
+      layout: a letter for each axis of a sample, as "HWC"; "" where it is not known.
+    """
+
+    __slots__ = ("_data", "_shapes", "layout")
+    __hash__ = None  # pyright: ignore[reportAssignmentType]  a comparison is a batch
+
+    def __init__(self, data: Any, shapes: Any = None, layout: str = ""):
+        """For this package.
+
+        Args:
+          data: ``[N, *shape]``; or flat, of ragged samples that begin at multiples of 64 elements, in their order.
+          shapes: ``i64[N, ndim]`` of ragged samples; None: it is dense.
+        """
+        self._data, self._shapes, self.layout = data, shapes, layout
+
+    # --- what it is -------------------------------------------------------------------------------------------------
+
+    @property
+    def is_dense(self) -> bool:
+        """Whether it is one array; samples of a ragged batch may happen to have one shape, too."""
+        return self._shapes is None
+
+    @property
+    def dtype(self) -> np.dtype:
+        """Type of the elements."""
+        return np.dtype(self._data.dtype)
+
+    @property
+    def ndim(self) -> int:
+        """Dimensions of a sample."""
+        return self._data.ndim - 1 if self._shapes is None else self._shapes.shape[1]
+
+    @property
+    def shapes(self) -> list[tuple[int, ...]]:
+        """The shape of each sample."""
+        if self._shapes is None:
+            return [tuple(self._data.shape[1:])] * len(self)
+        return [tuple(s) for s in np.asarray(self._shapes).tolist()]
+
+    @property
+    def device(self) -> jax.Device:
+        """Where the samples are: `numpy` costs nothing where it is a CPU."""
+        if isinstance(self._data, jax.Array):
+            return next(iter(self._data.devices()))
+        return jax.local_devices(backend="cpu")[0]
+
+    def __len__(self) -> int:
+        return len(self._data if self._shapes is None else self._shapes)
+
+    def __repr__(self) -> str:
+        shapes = self.shapes
+        what = f"shape={shapes[0]}" if len(set(shapes)) == 1 else f"shapes={shapes[:4]}".replace("]", ", ...]" if len(shapes) > 4 else "]")
+        layout = f", layout={self.layout!r}" if self.layout else ""
+        return f"Batch({len(self)} samples, {what}, dtype={self.dtype}{layout}, device={self.device})"
+
+    # --- samples ----------------------------------------------------------------------------------------------------
+
+    def samples(self) -> list[Any]:
+        """The samples: NumPy views on a CPU, else `jax.Array`s."""
+        if self._shapes is None:
+            return list(self._data if is_on_accelerator(self._data) else np.asarray(self._data))
+        ragged = self._ragged
+        return [ragged[i] for i in range(len(self))]
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.samples())
+
+    def __getitem__(self, key: Any) -> Any:
+        """A sample by its number; a batch of some by a slice, or by a list of numbers."""
+        if isinstance(key, (int, np.integer)):
+            N = len(self)
+            if not -N <= key < N:
+                raise IndexError(f"sample {key} of a batch of {N}")
+            if self._shapes is None:
+                return (self._data if is_on_accelerator(self._data) else np.asarray(self._data))[key]
+            return self._ragged[int(key) % N]
+        chosen = np.arange(len(self))[key if isinstance(key, _SLICE) else np.asarray(key)]
+        if chosen.ndim != 1:
+            raise TypeError(f"samples are chosen by a number, a slice or a list of numbers, got {type(key).__name__}")
+        if self._shapes is None:
+            data = self._data
+            return Batch(data[key] if isinstance(key, _SLICE) else data[chosen], None, self.layout)
+        samples = self.samples()
+        return of_samples([samples[i] for i in chosen.tolist()], self.layout, self._spec)
+
+    @property
+    def _ragged(self) -> Packed | DeviceSamples:
+        """The samples of a ragged batch."""
+        shapes = self._shape_table(np.int64)
+        offsets, _ = plan_offsets(shapes, 1)
+        if is_on_accelerator(self._data):
+            return DeviceSamples(self._data, offsets, shapes)
+        return Packed(np.asarray(self._data)[None], offsets, shapes)
+
+    @property
+    def slice(self) -> Slices:
+        """Parts of each sample: ``batch.slice[16:-16, 8]``. Indices may be numbers, or batches of one number for each sample."""
+        return Slices(self)
+
+    @staticmethod
+    def _pointwise(function: str, *operands: Any) -> Any:
+        return _known().pointwise(function, *operands)
+
+    # --- to others --------------------------------------------------------------------------------------------------
+
+    def jax(self, pad: bool = False) -> Any:
+        """The samples as one `jax.Array`, of 32 bits unless JAX has ``jax_enable_x64``.
+
+        Args:
+          pad: of samples of different shapes: pad them with zeros to the largest.
+
+        Returns:
+          The array ``[N, ...]``; with `pad` also the shapes, ``i32[N, ndim]``.
+
+        Raises:
+          ValueError: the samples differ in shape, and `pad` is False.
+        """
+        dense = self._dense(pad)
+        wanted = dense.dtype if jax.config.read("jax_enable_x64") else narrow(np.dtype(dense.dtype))
+        if dense.dtype != wanted:
+            dense = dense.astype(wanted)
+        dense = jnp.asarray(dense)
+        return (dense, jnp.asarray(self._shape_table(np.int32))) if pad else dense
+
+    def numpy(self, pad: bool = False) -> Any:
+        """The same as a NumPy array, without a copy where it is dense and on a CPU."""
+        dense = np.asarray(self._dense(pad))
+        return (dense, self._shape_table(np.int32)) if pad else dense
+
+    def torch(self, pad: bool = False) -> Any:
+        """The same as a `torch.Tensor`, on the device where the samples are, by DLPack."""
+        import torch
+
+        dense = self._dense(pad)
+        tensor = torch.from_dlpack(dense) if isinstance(dense, jax.Array) else torch.from_numpy(_writable(dense))
+        return (tensor, torch.from_numpy(self._shape_table(np.int64))) if pad else tensor
+
+    def to(self, device: Any) -> Batch:
+        """The batch on a device or a sharding, as of `jax.device_put`."""
+        return jax.device_put(self, device)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        dense = np.asarray(self._dense(False))
+        if dtype is not None and dense.dtype != dtype:
+            return dense.astype(dtype)
+        return dense.copy() if copy else dense
+
+    def __dlpack__(self, **arguments: Any) -> Any:
+        return self._dense(False).__dlpack__(**arguments)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return self._dense(False).__dlpack_device__()
+
+    def _shape_table(self, dtype: Any) -> np.ndarray:
+        return np.asarray(self.shapes, dtype).reshape(len(self), self.ndim)
+
+    def _dense(self, pad: bool) -> Any:
+        if self._shapes is None:
+            return self._data
+        shapes = self._shape_table(np.int64)
+        if len(shapes) and (shapes != shapes[0]).any() and not pad:
+            distinct = sorted(set(map(tuple, shapes.tolist())))
+            shown = ", ".join(map(str, distinct[:4])) + (f" and {len(distinct) - 4} more" if len(distinct) > 4 else "")
+            raise ValueError(
+                f"the samples differ in shape ({shown}), so they are no array: resize or pad them, ask for pad=True, or take samples()"
+            )
+        largest = tuple(shapes.max(axis=0, initial=0).tolist())
+        dense = np.zeros((len(self), *largest), self.dtype)
+        for row, sample in zip(dense, self.samples(), strict=True):
+            row[tuple(map(_SLICE, sample.shape))] = sample
+        return jax.device_put(dense, self.device) if is_on_accelerator(self._data) else dense
+
+    # --- for functions ----------------------------------------------------------------------------------------------
+
+    @property
+    def _spec(self) -> Spec:
+        """What a function of values is compiled for."""
+        return Spec(self.dtype, self.ndim, tuple(self._data.shape[1:]) if self._shapes is None else None, self.layout)
+
+    @property
+    def _on_host(self) -> np.ndarray | Packed:
+        """The samples in the host's memory."""
+        if self._shapes is None:
+            return np.asarray(self._data)
+        shapes = self._shape_table(np.int64)
+        return Packed(np.asarray(self._data)[None], plan_offsets(shapes, 1)[0], shapes)
+
+    @staticmethod
+    def _of(value: Value) -> Batch:
+        """A batch of what a pipeline of one shard made."""
+        data, layout = value.data, value.spec.layout
+        if isinstance(data, DeviceSamples):
+            return Batch(data.data, value.shapes, layout)
+        if isinstance(data, Packed):
+            if not np.array_equal(data.offsets, plan_offsets(data.shapes, 1)[0]):  # a view of parts of another batch
+                return of_samples([data[i] for i in range(len(data))], layout, value.spec)
+            return Batch(data.data[0], data.shapes, layout)
+        return Batch(data, None, layout)
+
+    # --- a pytree ---------------------------------------------------------------------------------------------------
+
+    def tree_flatten(self) -> tuple[tuple[Any, ...], Any]:
+        children = (self._data,) if self._shapes is None else (self._data, self._shapes)
+        return children, self.layout
+
+    @classmethod
+    def tree_unflatten(cls, layout: str, children: Sequence[Any]) -> Batch:
+        return cls(children[0], children[1] if len(children) > 1 else None, layout)
+
+
+def of_samples(samples: Sequence[Any], layout: str = "", like: Spec | None = None) -> Batch:
+    """A ragged batch of arrays of one type and number of dimensions.
+
+    Args:
+      like: says type and dimensions where there is no sample.
+
+    Raises:
+      ValueError: they differ in type or in number of dimensions, or there is none.
+    """
+    arrays = [np.asarray(x) for x in samples]
+    if not arrays:
+        if like is None:
+            raise ValueError("a batch of no sample has no type: make it with batch(numpy.empty((0, ...), dtype))")
+        return Batch(np.empty(0, like.dtype), np.empty((0, like.ndim), np.int64), layout)
+    for i, x in enumerate(arrays):
+        if x.dtype != arrays[0].dtype or x.ndim != arrays[0].ndim:
+            raise ValueError(
+                f"the samples of a batch must have one type and number of dimensions: sample 0 has {arrays[0].dtype} and {arrays[0].ndim}, "
+                f"sample {i} has {x.dtype} and {x.ndim}"
+            )
+    if arrays[0].ndim == 0:
+        return Batch(np.stack(arrays), None, layout)
+    packed = pack(arrays, 1, lambda elements, dtype: np.empty((1, max(elements, 1)), dtype))
+    return Batch(packed.data[0], packed.shapes, layout)
+
+
+def _writable(array: np.ndarray) -> np.ndarray:
+    return array if array.flags.writeable else array.copy()

@@ -1,0 +1,244 @@
+"""The same graphs on dense arrays, as a function that JAX traces: within a program of the user's, or as one of its own."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.experimental.custom_partitioning import custom_partitioning
+from jax.sharding import NamedSharding, PartitionSpec
+
+from .._core.building import Scope, add, building
+from .._core.errors import OperatorError
+from .._core.graph import Graph
+from .._core.operator import EagerOperator, NativeOperator, ProgramOperator
+from .._core.settings import own_settings
+from .._core.values import Spec
+from .._data.source import SampleIds
+from .._run.executor import Executor
+from .._run.plan import Ref
+from .._run.program import lowered
+from .._run.sharding import Shards
+from .._run.work import Work
+from . import _keys, _threads
+from ._engine import Given, Trace
+
+
+class Traced(ProgramOperator):
+    """A value that a program has."""
+
+    name = "input"
+    spec: Spec
+
+    def infer(self, *specs: Spec) -> tuple[Spec, ...]:
+        return (self.spec,)
+
+
+class NotDense(Exception):
+    """A graph that is no function of dense arrays; says why."""
+
+
+class Dense:
+    """A function of dense arrays.
+
+    What operators need on the host, such as angles, is brought there by a callback; where only static arguments are needed, nothing is.
+
+    Args:
+      function, specs, keys, N, device: as of `Engine`; all inputs are dense.
+      hosted: the inputs whose values the host reads.
+
+    Raises:
+      NotDense: a shape depends on values, or the host needs what a program makes.
+    """
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        specs: Sequence[Spec],
+        keys: int,
+        N: int,
+        device: jax.Device,
+        hosted: Sequence[bool],
+    ):
+        self._N, self._specs = N, specs
+        shards = Shards.single(device)
+        trace, scope = Trace(keys), Scope(None, [])
+        with building(scope):
+            on = "gpu" if shards.accelerator else None
+            nodes = [add(Given(spec=s)) if host else add(Traced(spec=s), device=on) for s, host in zip(specs, hosted, strict=True)]
+            leaves, self.tree = trace.of(function, nodes)
+        self._keys = trace.keys
+        graph = Graph.collect(scope.made, leaves)
+        self._inputs = [Ref(graph.copies[x.node.id].id, 0) if x.node.id in graph.copies else None for x in nodes]
+        self._hosted = tuple(hosted)
+        self._keyed = {graph.copies[n].id: key for n, key in trace.keyed.items() if n in graph.copies}
+        threads, pool_id = _threads.pool()
+        self._executor = Executor([graph], shards=shards, batch_size=N, num_threads=threads, pool_id=pool_id, seed=0, as_arrays=False)
+        with own_settings():
+            self._executor.build()
+        self._plan = plan = self._executor.plan
+        for step in plan.steps:
+            if isinstance(step.op, EagerOperator) or not step.known:
+                raise NotDense(f"{step.op.name} runs between programs")
+            for spec in step.specs:
+                if spec.shape is None:
+                    raise NotDense(
+                        f"the shape of what {step.op.name} makes depends on values: pass a size that is the same for all samples"
+                    )
+            if step.phase:
+                raise NotDense(f"{step.op.name} needs on the host what the program makes")
+            kernel = step.op.kernel if step.stage != "host" and isinstance(step.op, NativeOperator) else ""
+            if kernel and shards.accelerator and kernel not in self._executor.place.kernels:
+                raise NotDense(f"{step.op.name} has no kernel for {device.platform}")
+        self._steps = tuple(s for s in plan.steps if s.stage != "host" and not isinstance(s.op, Traced))
+        read = dict.fromkeys(r for s in self._steps for i, r in enumerate(s.inputs) if not s.reads_on_host(i))
+        given = {r for r in self._inputs if r is not None}
+        self._made_on_host = tuple(r for r in dict.fromkeys((*read, *plan.outputs)) if plan.maker(r).stage == "host" and r not in given)
+        needed = {r for s in plan.steps for i, r in enumerate(s.inputs) if s.needs_on_host(i)}
+        self._asked = tuple(i for i, r in enumerate(self._inputs) if r in needed)
+        zeros = [np.zeros((N, *(s.shape or ())), s.dtype) for s in specs]
+        try:
+            self._constant = self._prepared(zeros, np.zeros((len(self._keys), 2, N), np.int64))
+        except (OperatorError, ValueError) as e:
+            raise NotDense(str(e)) from e
+        self._operands = jax.tree.structure([zeros, *self._constant[:2]])
+
+    @property
+    def layouts(self) -> list[str]:
+        """Of the outputs."""
+        return [self._plan.spec(r).layout for r in self._plan.outputs]
+
+    @functools.cached_property
+    def compiled(self) -> Callable[[Sequence[Any]], Any]:
+        """The function as a program of its own, for one that needs nothing of the host."""
+        return jax.jit(lambda arrays: self(arrays, ()))
+
+    def words(self, keys: Sequence[Any]) -> list[jax.Array]:
+        """What random numbers are keyed by, ``u32[N, words]`` each."""
+        return [k.words(keys, self._N) for k in self._keys] if self._keyed else []
+
+    @property
+    def calls_back(self) -> bool:
+        """Whether a batch needs the host."""
+        return bool(self._asked or self._keyed)
+
+    def __call__(self, arrays: Sequence[Any], words: Sequence[Any]) -> tuple[list[Any], Any]:
+        """The outputs, and the status of each native step: ``i32[N, steps]``. Traced.
+
+        Args:
+          arrays: the inputs, ``[N, ...]``; words: ``u32[N, words]`` of each key.
+        """
+        with own_settings():
+            if self.calls_back:
+                structs = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), jax.tree.map(_in_words, self._constant[:2]))
+                found = jax.pure_callback(self._on_host, structs, [arrays[i] for i in self._asked], list(words))
+                # A callback runs on one device. So that XLA can give others its results, they stand behind a barrier.
+                found = jax.lax.optimization_barrier(found)
+                made, params = jax.tree.map(lambda x, like: _from_words(x, like.dtype), found, self._constant[:2])
+            else:
+                made, params = self._constant[:2]
+            operands = [[jnp.asarray(a) for a in arrays], jax.tree.map(jnp.asarray, made), jax.tree.map(jnp.asarray, params)]
+            program = self._program
+            if native := sorted({s.op.name for s in self._steps if isinstance(s.op, NativeOperator)}):
+                program = _without_derivative(program if self._alone() else self._partitioned, native)
+            *outputs, status = program(*jax.tree.leaves(operands))
+            return list(outputs), status
+
+    def _program(self, *leaves: Any) -> tuple[Any, ...]:
+        """The outputs, and the status, for some of the samples: the operands' first axis is theirs."""
+        arrays, made, params = jax.tree.unflatten(self._operands, leaves)
+        B = leaves[0].shape[0] if leaves else self._N
+        values: dict[Ref, Any] = {r: a for r, a in zip(self._inputs, arrays, strict=True) if r is not None}
+        values |= zip(self._made_on_host, made, strict=True)
+        control = jnp.asarray(np.r_[self._executor.place.pool_id, np.ones(B)].astype(np.int32))
+        placed = [((None,) * len(s.specs), p, scratch) for s, p, scratch in zip(self._steps, params, self._constant[2], strict=True)]
+        codes = lowered(self._plan, self._steps, B, values, [control] * len(self._steps), placed)
+        status = jnp.stack([codes[s.id] for s in self._steps if s.id in codes], 1) if codes else jnp.zeros((B, 0), jnp.int32)
+        return *(values[r] for r in self._plan.outputs), status
+
+    def _alone(self) -> bool:
+        """Whether the program is for one device, or for one shard of a `jax.shard_map`; or the samples depend on each other."""
+        if jax.device_count() == 1 or jax.sharding.get_abstract_mesh().manual_axes:
+            return True
+        return any(isinstance(s.op, ProgramOperator) and s.op.mixes for s in self._steps)
+
+    @functools.cached_property
+    def _partitioned(self) -> Callable[..., Any]:
+        """`_program`, of which each device computes its samples where the inputs are sharded: native calls say nothing of this to XLA."""
+
+        def by_batch(mesh: Any, x: Any) -> NamedSharding:
+            spec = getattr(x.sharding, "spec", None) or (None,)
+            return NamedSharding(mesh, PartitionSpec(spec[0]))
+
+        def of_results(mesh: Any, operands: Any, results: Any) -> Any:
+            first = next(
+                (by_batch(mesh, x) for x in operands if by_batch(mesh, x).spec[0] is not None), NamedSharding(mesh, PartitionSpec())
+            )
+            return tuple(first for _ in results)
+
+        def partition(mesh: Any, operands: Any, results: Any) -> Any:
+            placed = of_results(mesh, operands, results)
+            return mesh, self._program_of_part, placed, tuple(placed[0] for _ in operands)
+
+        def rule(rank: int, number: int) -> str:
+            return " ".join(["n", *(f"x{number}y{i}" for i in range(rank - 1))])
+
+        arrays = jax.tree.leaves([[jax.ShapeDtypeStruct((self._N, *(s.shape or ())), s.dtype) for s in self._specs], *self._constant[:2]])
+        outputs = [(self._N, *(self._plan.spec(r).shape or ())) for r in self._plan.outputs] + [(self._N, 1)]
+        reads = ", ".join(rule(len(x.shape), i) for i, x in enumerate(arrays))
+        makes = ", ".join(rule(len(x), len(arrays) + i) for i, x in enumerate(outputs))
+        function = custom_partitioning(jax.jit(self._program))  # whose constants stay in it
+        function.def_partition(partition=partition, infer_sharding_from_operands=of_results, sharding_rule=f"{reads} -> {makes}")
+        return function
+
+    def _program_of_part(self, *leaves: Any) -> tuple[Any, ...]:
+        with own_settings():
+            return self._program(*leaves)
+
+    def _on_host(self, asked: Sequence[Any], words: Sequence[Any]) -> Any:
+        """What the host makes of a batch, for the program."""
+        arrays: list[Any] = [None] * len(self._inputs)
+        for i, x in zip(self._asked, asked, strict=True):
+            arrays[i] = np.asarray(x)
+        with own_settings():
+            return jax.tree.map(_in_words, self._prepared(arrays, [_keys.numbers_of(np.asarray(w)) for w in words])[:2])
+
+    def _prepared(self, arrays: Sequence[Any], drawn: Any) -> tuple[Any, ...]:
+        work = Work({}, {}, drawn={step: tuple(drawn[k]) for step, k in self._keyed.items()})
+        nowhere = [""] * self._N
+        work.identify(SampleIds(self._executor.place.zeros, np.arange(self._N), names=nowhere, paths=nowhere))
+        for ref, host, array in zip(self._inputs, self._hosted, arrays, strict=True):
+            if ref is not None and host:
+                spec = self._plan.spec(ref)
+                self._executor.give(work, ref, np.zeros((self._N, *(spec.shape or ())), spec.dtype) if array is None else array)
+        self._executor.prepare(work)
+        made = [np.ascontiguousarray(work.values[r].data) for r in self._made_on_host]
+        params = [{n: np.ascontiguousarray(x) for n, x in work.setups[s.id].params.items()} for s in self._steps]
+        return made, params, [work.setups[s.id].scratch for s in self._steps]
+
+
+def _without_derivative(function: Callable[..., Any], names: Sequence[str]) -> Callable[..., Any]:
+    """The function, of which JAX does not ask what a native call's derivative is: the error names the operators."""
+    made = jax.custom_jvp(function)
+
+    @made.defjvp
+    def _(primals: Any, tangents: Any) -> Any:
+        raise TypeError(
+            f"{', '.join(names)}: native operators have no derivative: differentiate with respect to what comes after them, "
+            "or use jax.lax.stop_gradient on their inputs"
+        )
+
+    return made
+
+
+def _in_words(x: np.ndarray) -> np.ndarray:
+    """Numbers of 64 bits as pairs of 32: a callback's results are narrowed where the user has them narrowed."""
+    return x[..., None].view(np.uint32) if x.dtype.itemsize == 8 else x
+
+
+def _from_words(x: Any, dtype: np.dtype) -> Any:
+    return jax.lax.bitcast_convert_type(x, dtype) if dtype.itemsize == 8 else x

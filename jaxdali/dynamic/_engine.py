@@ -1,0 +1,211 @@
+"""A graph of operators whose inputs are values that a caller has: traced and compiled once, then called."""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import dataclasses
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+from .._core.building import Scope, add, building, current_scope, drawing_as, user_line
+from .._core.errors import ArgumentError, OperatorError, about
+from .._core.graph import DataNode, Graph
+from .._core.operator import SourceOperator
+from .._core.settings import own_settings
+from .._core.values import Spec
+from .._data.source import SampleIds, Source
+from .._run.executor import Executor
+from .._run.plan import Ref
+from .._run.sharding import Shards
+from .._run.work import Work
+from . import _threads
+from ._batch import Batch
+from ._keys import KeyOf, numbers_of
+
+
+class Given(SourceOperator):
+    """A value that the caller has.
+
+    Attributes:
+      first: shape of the first sample; None: it is that of all samples. asked: has the number of the value when somebody asked for that.
+    """
+
+    name = "input"
+    spec: Spec
+    number: int = 0
+    first: tuple[int, ...] | None = None
+    asked: Any = dataclasses.field(default=None, compare=False)
+
+    def make_source(self, ops: Sequence[Any], seed: int) -> Source:
+        return _Given(self)
+
+
+class _Given(Source):
+    """It is never read: a call brings its values."""
+
+    def __init__(self, op: Given):
+        self._op = op
+
+    def specs(self) -> tuple[Spec, ...]:
+        return (self._op.spec,)
+
+    def first_shape(self, output: int) -> tuple[int, ...] | None:
+        if self._op.asked is not None:
+            self._op.asked.add(self._op.number)
+        return self._op.first
+
+    def initial(self) -> list[Any]:
+        return [None]
+
+
+_local = threading.local()
+
+
+def current_trace() -> Trace | None:
+    """The trace that functions of values add operators to, in this thread; None: they are evaluated."""
+    return _local.__dict__.get("trace")
+
+
+class Trace:
+    """What a function is traced in.
+
+    Attributes:
+      keys: of random operators: each a `KeyOf`.
+      keyed: the places of these, by the numbers of random nodes.
+    """
+
+    def __init__(self, keys: int):
+        self.keys = [KeyOf(i) for i in range(keys)]
+        self.keyed: dict[int, int] = {}
+        self._draws: list[int] = []
+
+    def call(self, function: Callable[..., Any], inputs: Iterable[Any], arguments: Mapping[str, Any], key: Any) -> Any:
+        """Calls a function of DataNodes, whose random operators use a key. They are numbered anew: each call draws as it would alone."""
+        if key is not None and not isinstance(key, KeyOf):
+            raise ArgumentError(f"key must be one that the function was called with, or derived from one, got {type(key).__name__}")
+        scope = current_scope()
+        assert scope is not None
+        before = len(scope.made)
+        with drawing_as(self._draws):
+            result = function(*inputs, **arguments)
+        for node in scope.made[before:]:
+            if node.op.random and node.id not in self.keyed:
+                if key is None:
+                    raise ArgumentError(
+                        f"{node.op.name}: it draws random numbers: pass key=jax.random.key(...), one for the batch or one for each sample, "
+                        "or rng=jaxdali.dynamic.random.RNG(seed)"
+                    )
+                if key not in self.keys:
+                    self.keys.append(key)
+                self.keyed[node.id] = self.keys.index(key)
+        return result
+
+    def of(self, function: Callable[..., Any], nodes: list[DataNode]) -> tuple[list[DataNode], Any]:
+        """What a function returns for these values: DataNodes, and the tree that they are the leaves of."""
+        before, _local.trace = current_trace(), self
+        try:
+            result = function(self, nodes, self.keys[:])
+        finally:
+            _local.trace = before
+        leaves, tree = jax.tree.flatten(result, is_leaf=lambda x: isinstance(x, DataNode))
+        for x in leaves:
+            if not isinstance(x, DataNode):
+                raise TypeError(f"a function of values must return batches, got {type(x).__name__}")
+        return leaves, tree
+
+
+class Engine:
+    """A function of batches.
+
+    Args:
+      function: gets a `Trace`, a DataNode for each input, and the keys; returns a pytree of DataNodes.
+      specs: of the inputs.
+      keys: how many there are.
+      N: samples of a batch.
+      device: where it runs.
+      firsts: shape of the first sample of each ragged input, by which some operators are bound; None: of dense ones.
+    """
+
+    KEPT = 4  # executors that wait for the next call
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        specs: Sequence[Spec],
+        keys: int,
+        N: int,
+        device: jax.Device,
+        firsts: Sequence[tuple[int, ...] | None],
+    ):
+        self._N, self._firsts = N, firsts
+        self._asked: set[int] = set()
+        self._shards = Shards.single(device)
+        trace, scope = Trace(keys), Scope(None, [])
+        with building(scope):
+            given = [add(Given(spec=s, number=i, first=f, asked=self._asked)) for i, (s, f) in enumerate(zip(specs, firsts, strict=True))]
+            leaves, self._tree = trace.of(function, [x.gpu() for x in given] if self._shards.accelerator else given)
+        self._keys = trace.keys
+        self._graph = Graph.collect(scope.made, leaves)
+        self._inputs = [self._graph.copies[x.node.id].id for x in given]
+        self._keyed = {self._graph.copies[n].id: key for n, key in trace.keyed.items() if n in self._graph.copies}
+        # An executor makes one batch at a time: each thread that calls has one.
+        self._idle: collections.deque[Executor] = collections.deque()
+
+    def is_for(self, firsts: Sequence[tuple[int, ...] | None]) -> bool:
+        """Whether it takes batches whose first samples have these shapes."""
+        return all(firsts[i] == self._firsts[i] for i in self._asked)
+
+    def __call__(self, batches: Sequence[Batch], keys: Sequence[Any]) -> Any:
+        """The outputs, each a `Batch`."""
+        drawn = [numbers_of(np.asarray(k.words(keys, self._N))) for k in self._keys] if self._keyed else []
+        executor = self._executor()
+        try:
+            with own_settings():
+                executor.build()
+                work = self._work(executor, batches, {step: drawn[k] for step, k in self._keyed.items()})
+                made = executor.check(executor.launch(work))
+        except OperatorError as e:
+            _at_this_line(e)
+            raise
+        finally:
+            self._idle.append(executor)
+        while len(self._idle) > self.KEPT:
+            with contextlib.suppress(IndexError):
+                self._idle.popleft().close()
+        return jax.tree.unflatten(self._tree, map(Batch._of, made.outputs))
+
+    def _executor(self) -> Executor:
+        number, pool_id = _threads.pool()
+        while True:
+            try:
+                executor = self._idle.pop()
+            except IndexError:
+                break
+            if executor.place.pool_id == pool_id:
+                return executor
+            executor.close()
+        return Executor(
+            [self._graph], shards=self._shards, batch_size=self._N, num_threads=number, pool_id=pool_id, seed=0, as_arrays=False
+        )
+
+    def _work(self, executor: Executor, batches: Sequence[Batch], drawn: Mapping[int, tuple[np.ndarray, np.ndarray]]) -> Work:
+        """The batch that is to be made."""
+        work = Work({}, {}, drawn=drawn)
+        nowhere = [""] * self._N
+        work.identify(SampleIds(executor.place.zeros, np.arange(self._N), names=nowhere, paths=nowhere))
+        for node, batch in zip(self._inputs, batches, strict=True):
+            executor.give(work, Ref(node, 0), batch._on_host)
+        work.read = dict(work.values)
+        return work
+
+
+def _at_this_line(e: OperatorError):
+    """Has an error name the line of this call, and not that of the first with these types."""
+    here = user_line()
+    e.args = (about(e.operator, here, e.reason),)
+    e.where = here

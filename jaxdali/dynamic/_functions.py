@@ -1,0 +1,329 @@
+"""Functions of values from the functions of `jaxdali.fn`."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import functools
+import inspect
+import sys
+import threading
+import types
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+from jax.core import Tracer
+
+from .._core.arguments import declared
+from .._core.building import is_node, user_line
+from .._core.errors import ArgumentError
+from .._core.language import language
+from .._core.names import did_you_mean
+from ..types import ScalarConstant
+from . import _keys
+from ._batch import Batch, Tensor, set_operations
+from ._dense import Dense, NotDense
+from ._engine import Engine, Trace, current_trace
+from ._values import argument_of, value_of
+
+_LEFT_OUT = ("external_source", "readers", "_conditional")  # they have data of their own
+_OWN = ("key", "rng", "batch_size")
+_MOST = 1024  # compiled functions; those used least recently are dropped
+
+_made: collections.OrderedDict[Any, Any] = collections.OrderedDict()
+_lock = threading.Lock()
+
+
+class _Place:
+    """Where a value stands among the arguments of a call."""
+
+    def __init__(self, index: int):
+        self.index = index
+
+
+def call(
+    name: str,
+    function: Callable[..., Any],
+    inputs: Sequence[Any],
+    arguments: Mapping[str, Any],
+    key: Any = None,
+    rng: _keys.RNG | None = None,
+    batch_size: int | None = None,
+) -> Any:
+    """Calls an operator's function with values.
+
+    Args:
+      name: what `function` is known by.
+      function: of DataNodes.
+      inputs, arguments: values, some for each sample, and what is the same for all.
+      key, rng: what random numbers are keyed by.
+      batch_size: how many samples, where no input says it.
+    """
+    if rng is not None:
+        if key is not None:
+            raise ArgumentError(f"{name}: key and rng can't be given together; pass one of them")
+        key = rng
+    if (trace := current_trace()) is not None:
+        return trace.call(function, inputs, arguments, key)
+    if any(map(is_node, (*inputs, *arguments.values()))):
+        raise ArgumentError(f"{name}: jaxdali.dynamic has functions of values: in a pipeline definition, call jaxdali.fn.{name}")
+    batches: list[Batch] = []
+    singles: list[bool] = []
+    places: list[bool] = []  # whether they are arguments, which the host reads
+
+    def place(found: Batch, single: bool, argument: bool = False) -> _Place:
+        batches.append(found)
+        singles.append(single)
+        places.append(argument)
+        return _Place(len(batches) - 1)
+
+    known = declared[name]() if name in declared else {}
+    positional, named = [], {}
+    for x in inputs:
+        found = value_of(x) if x is not None else None
+        positional.append(x if found is None else place(*found))
+    for n, x in arguments.items():
+        a = known.get(n)
+        if a is not None and a.is_input and x is not None:
+            found = value_of(x)
+            named[n] = x if found is None else place(*found)
+        elif a is not None and (value := argument_of(a, x)) is not None:
+            named[n] = place(value, False, True)
+        else:
+            named[n] = x
+    if isinstance(key, _keys.RNG):
+        key = key.key()
+    N, single = size_of(name, batches, singles, key, batch_size)
+
+    def traced(trace: Trace, nodes: list[Any], keys: Sequence[Any]) -> Any:
+        def node(x: Any) -> Any:
+            return nodes[x.index] if isinstance(x, _Place) else x
+
+        return trace.call(function, map(node, positional), {n: node(x) for n, x in named.items()}, keys[0] if keys else None)
+
+    at = name, frozen(positional), frozen(named)
+    keys = () if key is None else (key,)
+    return evaluated(_made, at, name, traced, Inputs(batches, places, keys, N, single, named.get("device")))
+
+
+@dataclasses.dataclass
+class Inputs:
+    """What a function is called with.
+
+    Attributes:
+      batches: the values. hosted: which of them the host reads, as they are arguments.
+      keys: of random numbers.
+      N: samples; single: whether there is one, which is no batch.
+      device: as the caller asks for it.
+    """
+
+    batches: list[Batch]
+    hosted: Sequence[bool]
+    keys: Sequence[Any]
+    N: int
+    single: bool
+    device: str | None = None
+
+
+def evaluated(made: collections.OrderedDict[Any, Any], at: Any, name: str, function: Callable[..., Any], given: Inputs) -> Any:
+    """The outputs of a function of DataNodes, for values.
+
+    Args:
+      made: what was compiled before; at: what distinguishes this function there.
+      name: for messages.
+      function: of a `Trace`, the values, and the keys.
+    """
+    N, keys = given.N, given.keys
+    batches = [b if len(b) == N else b[[0] * N] for b in given.batches]
+    arrays = [b._data for b in batches]
+    inside = any(isinstance(x, Tracer) for x in (*keys, *arrays))
+    device = jax.local_devices()[0] if inside else _device(batches, given.device)
+    specs, hosted = tuple(b._spec for b in batches), tuple(given.hosted)
+    at = at, specs, hosted, N, device, len(keys)
+    if all(b.is_dense for b in batches) and (inside or not keys):
+        dense = _cached(made, ("dense", at), lambda: _dense(function, specs, len(keys), N, device, hosted))
+        if inside:
+            if isinstance(dense, NotDense):
+                raise ArgumentError(f"{name}: it can't be part of a program that JAX traces: {dense}")
+            outputs, _ = dense(arrays, dense.words(keys))
+            return jax.tree.unflatten(dense.tree, [x[0] for x in outputs] if given.single else outputs)
+        if isinstance(dense, Dense) and not dense.calls_back:
+            outputs, status = dense.compiled(arrays)
+            if not status.shape[1] or not np.asarray(status).any():
+                return _of(jax.tree.unflatten(dense.tree, map(Batch, outputs, [None] * len(outputs), dense.layouts)), given.single)
+    elif inside:
+        raise ArgumentError(f"{name}: in a program that JAX traces batches must be dense arrays, but one of these is ragged")
+    firsts = [None if b.is_dense or not len(b) else b.shapes[0] for b in batches]
+    engine = _cached(made, ("any", at), lambda: Engine(function, specs, len(keys), N, device, firsts))
+    if not engine.is_for(firsts):
+        engine = _cached(made, ("first", at, tuple(firsts)), lambda: Engine(function, specs, len(keys), N, device, firsts))
+    return _of(engine(batches, keys), given.single)
+
+
+def _of(outputs: Any, single: bool) -> Any:
+    return jax.tree.map(lambda b: Tensor.of(b[0], b.layout), outputs, is_leaf=lambda b: isinstance(b, Batch)) if single else outputs
+
+
+def _dense(*arguments: Any) -> Dense | NotDense:
+    try:
+        return Dense(*arguments)
+    except NotDense as e:
+        return e
+
+
+def _cached(made: collections.OrderedDict[Any, Any], key: Any, make: Callable[[], Any]) -> Any:
+    """What was made for this key before, or is made now."""
+    with _lock:
+        found = made.get(key)
+        if found is not None:
+            made.move_to_end(key)
+            return found
+    new = make()
+    with _lock:
+        new = made.setdefault(key, new)
+        while len(made) > _MOST:
+            made.popitem(last=False)
+    return new
+
+
+def size_of(name: str, batches: Sequence[Batch], singles: Sequence[bool], key: Any, batch_size: Any) -> tuple[int, bool]:
+    """How many samples a call is for, and whether it gives a single one."""
+    lengths = {len(b) for b, single in zip(batches, singles) if not single}
+    if batch_size is not None:
+        if isinstance(batch_size, bool) or not isinstance(batch_size, (int, np.integer)) or batch_size < 1:
+            raise ArgumentError(f"{name}: batch_size must be a number of 1 or more, got {batch_size!r}")
+        lengths.add(int(batch_size))
+    if not batches and key is not None and (keys := _keys.number_of_keys(key)) is not None:
+        lengths.add(keys)
+    if len(lengths) > 1:
+        raise ArgumentError(
+            f"{name}: all batches of a call must have the same number of samples, got {' and '.join(map(str, sorted(lengths)))}"
+        )
+    return (lengths.pop(), False) if lengths else (1, True)
+
+
+def _device(batches: Sequence[Batch], asked: Any) -> jax.Device:
+    there = [b.device for b in batches if b.device.platform != "cpu"]
+    if there:
+        return there[0]
+    if asked in ("gpu", "mixed") and jax.default_backend() != "cpu":
+        return jax.local_devices()[0]
+    return jax.local_devices(backend="cpu")[0]
+
+
+def frozen(x: Any) -> Any:
+    """What distinguishes static arguments."""
+    if isinstance(x, _Place):
+        return _Place, x.index
+    if isinstance(x, slice):
+        return slice, frozen((x.start, x.stop, x.step))
+    if isinstance(x, (list, tuple)):
+        return type(x), tuple(map(frozen, x))
+    if isinstance(x, Mapping):
+        return tuple((n, frozen(e)) for n, e in x.items())
+    if isinstance(x, (np.ndarray, jax.Array)):
+        array = np.asarray(x)
+        return array.dtype.str, array.shape, array.tobytes()
+    try:
+        hash(x)
+    except TypeError:
+        return id(x)
+    return type(x), x
+
+
+def pointwise(function: str, *operands: Any) -> Any:
+    """A pointwise function of batches; NotImplemented when an operand is none."""
+    kinds = Batch, bool, int, float, ScalarConstant, np.generic, np.ndarray, jax.Array, list, tuple
+    if not all(isinstance(x, kinds) for x in operands):
+        return NotImplemented
+    return call(f"arithmetic.{function}", functools.partial(language().pointwise, function), operands, {})
+
+
+def subscript(batch: Batch, key: Any) -> Batch:
+    """A part of each sample; indices may be batches."""
+    keys = list(key) if isinstance(key, tuple) else [key]
+    indices: list[Batch] = []
+
+    def without(x: Any) -> Any:
+        if isinstance(x, slice):
+            return slice(*map(without, (x.start, x.stop, x.step)))
+        if not isinstance(x, Batch):
+            return x
+        indices.append(x)
+        return _Place(len(indices) - 1)
+
+    template = tuple(map(without, keys))
+
+    def subscripted(node: Any, *nodes: Any) -> Any:
+        def found(x: Any) -> Any:
+            if isinstance(x, slice):
+                return slice(*map(found, (x.start, x.stop, x.step)))
+            return nodes[x.index] if isinstance(x, _Place) else x
+
+        return language().subscript(node, tuple(map(found, template)) if isinstance(key, tuple) else found(template[0]))
+
+    return call(f"subscript {frozen(template)}", subscripted, (batch, *indices), {})
+
+
+set_operations(sys.modules[__name__])  # pyright: ignore[reportArgumentType]
+
+
+class Functions(dict[str, Any]):
+    """The functions of an index module of `jaxdali.fn`, and modules with those of its parts; a name that is not there is an AttributeError.
+
+    Args:
+      functions: the module.
+      name: of the module that they are for.
+    """
+
+    def __init__(self, functions: types.ModuleType, name: str):
+        super().__init__()
+        self._functions, self._name = functions, name
+        for public, x in vars(functions).items():
+            if public.startswith("_") or public in _LEFT_OUT or getattr(x, "__module__", "").endswith("._deprecated"):
+                continue
+            if inspect.isfunction(x):
+                self[public] = _function_of(x, public, name)
+            elif inspect.ismodule(x) and x.__name__ == f"{functions.__name__}.{public}":
+                self[public] = _module_of(x, f"{name}.{public}")
+
+    def __missing__(self, name: str) -> Any:
+        raise AttributeError(f"module {self._name!r} has no attribute {name!r}{did_you_mean(name, self)}")
+
+
+def _module_of(functions: types.ModuleType, name: str) -> types.ModuleType:
+    module = sys.modules.get(name) or types.ModuleType(name, f"The functions of `{functions.__name__}`, of values.")
+    sys.modules[name] = module
+    found = Functions(functions, name)
+    vars(module).update(found, __getattr__=found.__getitem__)
+    return module
+
+
+def _function_of(function: Callable[..., Any], public: str, module: str) -> Callable[..., Any]:
+    name = ".".join((*module.split(".")[2:], public))
+
+    signature = inspect.signature(function)
+    own = [n for n in _OWN if n not in signature.parameters]
+
+    @functools.wraps(function)
+    def of_values(*inputs: Any, **arguments: Any) -> Any:
+        try:
+            return call(name, function, inputs, arguments, **{n: arguments.pop(n) for n in own if n in arguments})
+        except (TypeError, ValueError) as e:
+            line = user_line()
+            if line not in str(e):
+                e.args = (f"{'' if name in str(e) else f'{name}: '}{e} (called at {line})", *e.args[1:])
+            raise
+
+    of_values.__module__ = module
+    of_values.__signature__ = _signature(signature, own)  # pyright: ignore[reportAttributeAccessIssue]
+    return of_values
+
+
+def _signature(signature: inspect.Signature, own: Sequence[str]) -> inspect.Signature:
+    """A function's signature with what it is keyed by, in place of a node's name and a pipeline's seed."""
+    kept = [p for p in signature.parameters.values() if p.name not in ("name", "seed", "preserve", "bytes_per_sample_hint")]
+    added = [inspect.Parameter(n, inspect.Parameter.KEYWORD_ONLY, default=None) for n in own]
+    return signature.replace(parameters=[*kept, *added], return_annotation=inspect.Signature.empty)

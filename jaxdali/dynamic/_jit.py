@@ -1,0 +1,108 @@
+"""`jit`: several functions of values as one program."""
+
+from __future__ import annotations
+
+import collections
+import functools
+from collections.abc import Callable
+from typing import Any, TypeVar, overload
+
+import jax
+import numpy as np
+
+from .._pipeline.conditionals import converted
+from ._batch import Batch
+from ._engine import Trace, current_trace
+from ._functions import Inputs, evaluated, frozen, size_of
+from ._keys import RNG, is_key
+from ._values import value_of
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+@overload
+def jit(function: F, /, *, enable_conditionals: bool = False) -> F: ...
+
+
+@overload
+def jit(function: None = None, /, *, enable_conditionals: bool = False) -> Callable[[F], F]: ...
+
+
+def jit(function: Any = None, /, *, enable_conditionals: bool = False) -> Any:
+    """Makes one program of the functions of values that a function calls, fused as a pipeline is.
+
+    The function is traced once for each structure of its arguments: inside, values are DataNodes, as in a pipeline definition, on which
+    functions of this module, arithmetic and subscripts work. Its results equal those of the same calls without `jit`.
+
+    Args:
+      function: of values and keys. Batches, lists of arrays or of files, arrays ``[N, ...]``, and keys are what a program is called with;
+        Python values are static. Returns a batch, or a pytree of batches. Keys can be passed to functions, and to `random.split` and
+        `random.fold_in` of this module.
+      enable_conditionals: `if`, `and`, `or` and `not` work on values, sample by sample, as in a pipeline.
+
+    Returns:
+      The function of values; a decorator where `function` is None.
+
+    Example:
+      >>> @jd.jit
+      ... def augment(jpegs, key):
+      ...     images = jd.resize(jd.decoders.image_random_crop(jpegs, key=key), size=(224, 224))
+      ...     return jd.crop_mirror_normalize(images, mirror=jd.random.coin_flip(key=key))
+    """
+    if function is None:
+        return functools.partial(jit, enable_conditionals=enable_conditionals)
+    if not callable(function):
+        raise TypeError(f"jit takes a function, got {type(function).__name__}")
+    made: collections.OrderedDict[Any, Any] = collections.OrderedDict()
+    name = f"jit of {getattr(function, '__name__', type(function).__name__)}"
+
+    @functools.wraps(function)
+    def compiled(*arguments: Any, **named: Any) -> Any:
+        if current_trace() is not None:
+            return function(*arguments, **named)
+        leaves, tree = jax.tree.flatten((arguments, named), is_leaf=_is_leaf)
+        batches: list[Batch] = []
+        singles: list[bool] = []
+        keys: list[Any] = []
+        kinds: list[Any] = []  # of each leaf: the list that it is in, or what it is
+        wide: list[int] = []  # scalars, the same for all samples
+        for x in leaves:
+            if isinstance(x, RNG) or is_key(x):
+                keys.append(x.key() if isinstance(x, RNG) else x)
+                kinds.append("key")
+            elif _is_value(x):
+                found = value_of(x)
+                if found is None:
+                    wide.append(len(batches))
+                    found = Batch(np.asarray(x)[None]), True
+                batches.append(found[0])
+                singles.append(found[1])
+                kinds.append("value")
+            else:
+                kinds.append(("static", x))
+        N, single = size_of(name, batches, singles, keys[0] if keys else None, None)
+
+        def traced(trace: Trace, nodes: list[Any], places: Any) -> Any:
+            values, found = iter(nodes), iter(places)
+            whole = [next(values) if k == "value" else next(found) if k == "key" else k[1] for k in kinds]
+            arguments, named = jax.tree.unflatten(tree, whole)
+            bound = functools.partial(function, *arguments, **named)
+            return converted(bound)() if enable_conditionals else bound()
+
+        hosted = [b.is_dense and b.ndim <= 1 for b in batches]
+        return evaluated(made, (tree, frozen(kinds)), name, traced, Inputs(batches, hosted, keys, N, single))
+
+    return compiled
+
+
+def _is_leaf(x: Any) -> bool:
+    return isinstance(x, Batch) or (isinstance(x, list) and bool(x) and all(map(_is_sample, x)))
+
+
+def _is_sample(x: Any) -> bool:
+    known = isinstance(x, (bytes, bytearray, memoryview, np.ndarray, jax.Array))
+    return known or hasattr(x, "__dlpack__") or hasattr(x, "__array_interface__")
+
+
+def _is_value(x: Any) -> bool:
+    return _is_leaf(x) or _is_sample(x)

@@ -1,0 +1,5 @@
+"""Random operators of `jaxdali.fn.random` as functions of values, and what they are keyed by."""
+
+from ._keys import RNG as RNG
+from ._keys import fold_in as fold_in
+from ._keys import split as split

@@ -1,0 +1,259 @@
+"""Functions of values: what they take and give, random numbers, threads, errors."""
+
+import os
+import subprocess
+import sys
+import threading
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from photos_of_values import FILES, images
+
+import jaxdali.dynamic as jd
+from jaxdali import SampleError, fn, math, pipeline_def, types
+
+# --- what they take and give ------------------------------------------------------------------------------------------
+
+
+def test_files_become_a_ragged_batch():
+    batch = jd.decoders.image(FILES)
+    assert (len(batch), batch.dtype, batch.layout, batch.is_dense) == (5, np.uint8, "HWC", False)
+    assert batch.shapes == [(60 + 4 * i, 80, 3) for i in range(5)]
+    for sample, file in zip(batch, FILES):
+        np.testing.assert_array_equal(sample, jd.decoders.image(file))
+
+
+def test_one_sample_in_one_out():
+    one = jd.decoders.image(FILES[0])
+    assert (type(one), one.shape, one.layout) == (jd.Tensor, (60, 80, 3), "HWC")
+    assert jd.resize(one, size=(30, 40)).shape == (30, 40, 3)
+    assert jd.flip(jd.tensor(images()[0])).shape == (20, 30, 3)
+    np.testing.assert_array_equal(jd.decoders.image(np.frombuffer(FILES[0], np.uint8)), one)
+
+
+@pytest.mark.parametrize("convert", [np.asarray, jnp.asarray, list, jd.batch, lambda x: [jnp.asarray(s) for s in x]])
+def test_arrays_of_all_kinds(convert):
+    got = jd.flip(convert(images()), vertical=1)
+    np.testing.assert_array_equal(got.numpy(), images()[:, ::-1, ::-1])
+    assert (got.shapes, got.layout) == ([(20, 30, 3)] * 4, "HWC")
+
+
+def test_torch_tensors_by_dlpack():
+    torch = pytest.importorskip("torch")
+    got = jd.flip(torch.from_numpy(images()))
+    assert torch.equal(got.torch(), torch.from_numpy(images()[:, :, ::-1].copy()))
+    ragged = jd.flip([torch.zeros(4, 5, 3, dtype=torch.uint8), torch.zeros(6, 5, 3, dtype=torch.uint8)])
+    assert ragged.torch(pad=True)[0].shape == (2, 6, 5, 3)
+
+
+@pytest.mark.parametrize("dense", [True, False])
+def test_arguments_for_each_sample(dense):
+    x = jd.batch(images() if dense else [s[: 10 + i] for i, s in enumerate(images())])
+    angle = np.array([0.0, 90.0, 180.0, 30.0], np.float32)
+    got = jd.rotate(x, angle=angle)
+    for i in range(4):
+        np.testing.assert_array_equal(got[i], jd.rotate(jd.tensor(x[i]), angle=float(angle[i])))
+    for same in (jd.batch(angle), jnp.asarray(angle)):
+        for a, b in zip(jd.rotate(x, angle=same), got):
+            np.testing.assert_array_equal(a, b)
+
+
+def test_an_array_of_numbers_that_an_argument_has_for_all_samples():
+    got = jd.crop_mirror_normalize(images(), mean=np.array([1.0, 2, 3]), std=[2.0, 2, 2], output_layout="HWC").numpy()
+    np.testing.assert_allclose(got, (images() - np.array([1.0, 2, 3])) / 2, rtol=1e-6)
+    sizes = np.array([[5, 6], [7, 8], [9, 10], [11, 12]])
+    assert jd.resize(images(), size=sizes).shapes == [(5, 6, 3), (7, 8, 3), (9, 10, 3), (11, 12, 3)]
+
+
+def test_batches_of_different_lengths_are_refused():
+    with pytest.raises(ValueError, match=r"rotate: all batches of a call must have the same number of samples, got 3 and 4"):
+        jd.rotate(images(), angle=np.zeros(3))
+
+
+# --- batches ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_batch_is_a_sequence_of_samples():
+    batch = jd.decoders.image(FILES)
+    assert [x.shape for x in batch[1:3]] == [(64, 80, 3), (68, 80, 3)]
+    assert batch[-1].shape == (76, 80, 3)
+    assert batch[[4, 0]].shapes == [(76, 80, 3), (60, 80, 3)]
+    with pytest.raises(IndexError, match="sample 5 of a batch of 5"):
+        batch[5]
+    assert batch.slice[10:-10, 5:].shapes == [(40 + 4 * i, 75, 3) for i in range(5)]
+    assert jd.batch(images()).slice[np.int64(2)].shapes == [(30, 3)] * 4
+    assert "5 samples" in repr(batch)
+    assert "HWC" in repr(batch)
+
+
+def test_arithmetic_has_the_types_of_pipelines():
+    x, y = jd.batch(images()), jd.batch([s[:9] for s in images()])
+    np.testing.assert_array_equal((x / 2).numpy(), (images() / np.float32(2)).astype(np.float32))
+    assert (x + 1).dtype == np.int32
+    assert (2 * y - y).shapes == [(9, 30, 3)] * 4
+    np.testing.assert_array_equal((x > 100).numpy(), images() > 100)
+    np.testing.assert_array_equal((x == images()).numpy(), np.ones_like(images(), bool))
+    np.testing.assert_allclose(math.sqrt(x).numpy(), np.sqrt(images().astype(np.float32)), rtol=1e-6)
+
+
+def test_padding_to_one_array():
+    batch = jd.decoders.image(FILES)
+    with pytest.raises(ValueError, match="the samples differ in shape"):
+        batch.jax()
+    array, shapes = batch.jax(pad=True)
+    assert (array.shape, shapes.dtype, shapes.tolist()) == ((5, 76, 80, 3), np.int32, [[60 + 4 * i, 80, 3] for i in range(5)])
+    np.testing.assert_array_equal(array[0, :60], batch[0])
+    assert not np.asarray(array[0, 60:]).any()
+
+
+def test_a_batch_is_a_pytree():
+    for batch in (jd.batch(images(), layout="HWC"), jd.decoders.image(FILES)):
+        leaves, tree = jax.tree.flatten(batch)
+        again = jax.tree.unflatten(tree, leaves)
+        assert (again.shapes, again.layout) == (batch.shapes, "HWC")
+        on_device = jax.device_put(batch, jax.devices()[0])
+        for a, b in zip(on_device, batch):
+            np.testing.assert_array_equal(a, b)
+        assert jd.resize(on_device, size=(8, 8)).shapes == [(8, 8, 3)] * len(batch)
+    doubled = jax.jit(lambda b: jax.tree.map(lambda x: 2 * x, b))(jd.batch(images().astype(np.float32)))
+    np.testing.assert_array_equal(doubled.numpy(), 2 * images().astype(np.float32))
+
+
+# --- random numbers ---------------------------------------------------------------------------------------------------
+
+
+def test_keys_make_samples_independent_of_batches():
+    key, keys = jax.random.key(5), jax.vmap(jax.random.fold_in, (None, 0))(jax.random.key(5), jnp.arange(4))
+    whole = jd.random_resized_crop(images(), size=(8, 8), key=key)
+    np.testing.assert_array_equal(jd.random_resized_crop(images(), size=(8, 8), key=keys).numpy(), whole.numpy())
+    parts = [jd.random_resized_crop(images()[i : i + 2], size=(8, 8), key=keys[i : i + 2]).numpy() for i in (0, 2)]
+    np.testing.assert_array_equal(np.concatenate(parts), whole.numpy())
+    old = jax.random.PRNGKey(5)
+    np.testing.assert_array_equal(jd.random_resized_crop(images(), size=(8, 8), key=old).numpy(), whole.numpy())
+    assert (jd.random_resized_crop(images(), size=(8, 8), key=jax.random.key(6)).numpy() != whole.numpy()).any()
+
+
+def test_random_numbers_are_well_distributed():
+    x = jd.random.uniform(range=(0.0, 1.0), batch_size=4000, key=jax.random.key(0)).numpy()
+    assert abs(x.mean() - 0.5) < 0.02
+    assert abs(x.std() - 12**-0.5) < 0.01
+    assert abs(np.corrcoef(x[1:], x[:-1])[0, 1]) < 0.06
+    assert len(np.unique(x)) > 3990
+
+
+def test_a_generator_gives_each_call_another_key():
+    rng, again = jd.random.RNG(3), jd.random.RNG(3)
+    found = [jd.random.uniform(batch_size=3, rng=rng).numpy() for _ in range(2)]
+    assert (found[0] != found[1]).any()
+    np.testing.assert_array_equal(found, [jd.random.uniform(batch_size=3, rng=again).numpy() for _ in range(2)])
+
+
+def test_random_operators_need_a_key():
+    with pytest.raises(ValueError, match=r"random_resized_crop: it draws random numbers: pass key=jax\.random\.key.*test_functions\.py"):
+        jd.random_resized_crop(images(), size=8)
+    with pytest.raises(ValueError, match="there are 3 keys for 4 samples"):
+        jd.random_resized_crop(images(), size=8, key=jax.random.split(jax.random.key(0), 3))
+    with pytest.raises(TypeError, match=r"key must be a jax\.random\.key"):
+        jd.random_resized_crop(images(), size=8, key=7)
+    with pytest.raises(ValueError, match="key and rng can't be given together"):
+        jd.random_resized_crop(images(), size=8, key=jax.random.key(0), rng=jd.random.RNG(0))
+
+
+# --- errors -----------------------------------------------------------------------------------------------------------
+
+
+def test_errors_name_sample_operator_and_this_line():
+    with pytest.raises(SampleError, match=r"decoders\.image .*test_functions\.py:(\d+)\): sample 1: ") as first:
+        jd.decoders.image([FILES[0], b"no image" * 20])
+    with pytest.raises(SampleError) as second:
+        jd.decoders.image([FILES[0], b"no image" * 20])
+    assert first.value.where != second.value.where  # though it is compiled once
+    with pytest.raises(ValueError, match=r"resize.*interp_type"):
+        jd.resize(images(), size=8, interp_type=99)
+    with pytest.raises(AttributeError, match="did you mean 'resize'"):
+        jd.resise
+
+
+def test_nodes_are_refused():
+    @pipeline_def(batch_size=2, num_threads=1, device_id=None)
+    def definition():
+        return jd.flip(fn.external_source(lambda: images()[:2], batch=True))
+
+    with pytest.raises(ValueError, match=r"in a pipeline definition, call jaxdali\.fn\.flip"):
+        definition().build()
+
+
+# --- threads and processes --------------------------------------------------------------------------------------------
+
+
+def test_many_threads_call_at_once():
+    want = {n: jd.resize(jd.decoders.image(FILES[:n]), size=(16, 16)).numpy() for n in (1, 3, 5)}
+    wrong = []
+
+    def work(n):
+        for _ in range(10):
+            got = jd.resize(jd.decoders.image(FILES[:n]), size=(16, 16)).numpy()
+            if not np.array_equal(got, want[n]):
+                wrong.append(n)
+
+    threads = [threading.Thread(target=work, args=(n,)) for n in (1, 3, 5) * 4]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert not wrong
+
+
+def test_results_stay_when_others_are_made():
+    first = jd.decoders.image(FILES)
+    copies = [np.array(x) for x in first]
+    for _ in range(3):
+        jd.decoders.image(FILES[::-1])
+    for a, b in zip(first, copies):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_number_of_threads():
+    before = jd.get_num_threads()
+    try:
+        jd.set_num_threads(1)
+        assert jd.get_num_threads() == 1
+        assert jd.decoders.image(FILES).shapes[0] == (60, 80, 3)
+        with pytest.raises(ValueError, match="1 or more"):
+            jd.set_num_threads(0)
+    finally:
+        jd.set_num_threads(before)
+
+
+FORK = """
+import os, sys
+import numpy as np
+import jaxdali.dynamic as jd
+x = np.zeros((2, 4, 5, 3), np.uint8)
+if sys.argv[1] == "after":
+    jd.cast(jd.batch([x[0], x[1]]), dtype=jd.types.FLOAT)
+pid = os.fork()
+if pid == 0:
+    try:
+        print(jd.cast(jd.batch([x[0], x[1]]), dtype=jd.types.FLOAT).dtype, flush=True)
+    except RuntimeError as e:
+        print(e, flush=True)
+    os._exit(0)
+os.waitpid(pid, 0)
+"""
+
+
+@pytest.mark.parametrize(("when", "said"), [("after", "this process was forked from one that had called functions"), ("before", "float32")])
+def test_after_a_fork(when, said):
+    program = FORK.replace("jd.types", "types").replace("import jaxdali.dynamic", "from jaxdali import types\nimport jaxdali.dynamic")
+    environment = {**os.environ, "PYTHONWARNINGS": "ignore"}
+    done = subprocess.run([sys.executable, "-c", program, when], capture_output=True, text=True, timeout=60, env=environment)
+    assert said in done.stdout, done.stderr
+
+
+def test_types_of_results():
+    assert jd.cast(images(), dtype=types.FLOAT16).dtype == np.float16
+    assert jd.random.coin_flip(batch_size=2, key=jax.random.key(0)).jax().dtype == np.int32
+    assert jd.cast(images(), dtype=types.INT64).jax().dtype == np.int32  # unless JAX has 64-bit types

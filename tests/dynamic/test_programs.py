@@ -1,0 +1,153 @@
+"""`jit`, and functions of values within programs that JAX traces."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import shardings
+from jax.sharding import PartitionSpec
+from photos_of_values import FILES, images, photo
+
+import jaxdali.dynamic as jd
+from jaxdali import types
+from jaxdali._run import program
+
+KEY = jax.random.key(7)
+
+
+def augment(jpegs, key, size=(24, 24)):
+    images = jd.resize(jd.decoders.image_random_crop(jpegs, key=key), size=size)
+    mirror = jd.random.coin_flip(key=jd.random.fold_in(key, 1), batch_size=None if not isinstance(jpegs, list) else len(jpegs))
+    return {"image": jd.crop_mirror_normalize(images, mirror=mirror, mean=[1.0, 2, 3], std=[4.0, 5, 6]), "mirror": mirror}
+
+
+# --- jit --------------------------------------------------------------------------------------------------------------
+
+
+def test_jit_changes_no_number():
+    compiled, plain = jd.jit(augment)(FILES, KEY), augment(FILES, KEY)
+    assert compiled.keys() == plain.keys()
+    for name in plain:
+        np.testing.assert_array_equal(compiled[name].numpy(), plain[name].numpy())
+    one = jd.jit(augment)(FILES[0], KEY)["image"]
+    np.testing.assert_array_equal(one, jd.jit(augment)(FILES[:1], KEY)["image"][0])
+
+
+def test_python_values_are_static_and_arrays_are_not():
+    traced = []
+
+    @jd.jit
+    def resized(x, size, angle):
+        traced.append(size)
+        return jd.resize(jd.rotate(x, angle=angle, keep_size=True), size=size)
+
+    for size, angle in (((8, 8), 0.0), ((8, 8), 10.0), ((9, 8), 10.0)):
+        got = resized(images(), size, np.full(4, angle))
+        want = jd.resize(jd.rotate(images(), angle=angle, keep_size=True), size=size)
+        np.testing.assert_array_equal(got.numpy(), want.numpy())
+    assert len(set(traced)) == 2
+    assert len(traced) <= 4
+
+
+def test_jit_with_conditionals():
+    @jd.jit(enable_conditionals=True)
+    def flipped(x, which):
+        if which > 0.5:
+            x = jd.flip(x)
+        else:
+            x = jd.flip(x, horizontal=0, vertical=1)
+        return x
+
+    got = flipped([s[: 9 + i] for i, s in enumerate(images())], np.array([0.0, 1, 1, 0]))
+    for i, (a, b) in enumerate(zip(got, images())):
+        np.testing.assert_array_equal(a, b[: 9 + i, ::-1] if i in (1, 2) else b[: 9 + i][::-1])
+    with pytest.raises(TypeError, match="enable_conditionals=True"):
+        jd.jit(lambda x, w: jd.flip(x) if w > 0.5 else x)(images(), np.zeros(4))
+
+
+def test_few_programs_for_images_of_any_size():
+    rng = np.random.default_rng(0)
+    files = [photo(int(h), int(w)) for h, w in np.clip(rng.normal((96, 128), (24, 32), (64, 2)), 16, 250)]
+    run = jd.jit(lambda x: jd.resize(jd.decoders.image(x), size=(16, 16)))
+    before = len(program._programs)
+    for _ in range(100):
+        run([files[i] for i in rng.integers(0, len(files), 8)])
+    assert len(program._programs) - before <= 6
+
+
+def test_jit_takes_keys_of_jit_alone():
+    with pytest.raises(ValueError, match="key must be one that the function was called with"):
+        jd.jit(lambda x: jd.random_resized_crop(x, size=8, key=KEY))(images())
+    halves = jd.jit(lambda x, key: [jd.random_resized_crop(x, size=8, key=k) for k in jd.random.split(key)])(images(), KEY)
+    for half, key in zip(halves, jax.random.split(KEY)):
+        np.testing.assert_array_equal(half.numpy(), jd.random_resized_crop(images(), size=8, key=key).numpy())
+
+
+# --- within jax.jit ---------------------------------------------------------------------------------------------------
+
+FUNCTIONS = {
+    "static": lambda x: jd.crop_mirror_normalize(jd.resize(x, size=(10, 12)), mean=[1.0, 2, 3], std=[4.0, 5, 6]),
+    "per_sample": lambda x: jd.rotate(x, angle=jnp.arange(8.0) * 10, keep_size=True),
+    "random": lambda x: jd.random_resized_crop(x, size=(8, 8), key=KEY),
+    "pointwise": lambda x: jd.cast(jd.brightness(x, brightness=1.5), dtype=types.FLOAT),
+    "jit": lambda x: jd.jit(lambda x: jd.flip(jd.resize(x, size=(6, 6))))(x),
+}
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_within_jax_jit(name):
+    function, x = FUNCTIONS[name], images((8, 20, 30, 3))
+    got = jax.jit(function)(x)
+    assert isinstance(got, jax.Array)
+    np.testing.assert_array_equal(np.asarray(got), function(x).numpy())
+
+
+@pytest.mark.parametrize("name", ["static", "per_sample", "random"])
+def test_each_device_computes_its_part(name):
+    function, x = FUNCTIONS[name], images((8, 20, 30, 3))
+    sharding = shardings.of_batch(4)
+    compiled = jax.jit(function).lower(jax.device_put(x, sharding)).compile()
+    assert "all-gather" not in compiled.as_text()
+    got = compiled(jax.device_put(x, sharding))
+    assert got.sharding.is_equivalent_to(sharding, got.ndim)
+    np.testing.assert_array_equal(np.asarray(got), function(x).numpy())
+
+
+def test_within_shard_map():
+    sharding = shardings.of_batch(4)
+    spec = PartitionSpec("batch")
+    mapped = jax.jit(jax.shard_map(FUNCTIONS["static"], mesh=sharding.mesh, in_specs=spec, out_specs=spec))
+    x = images((8, 20, 30, 3))
+    np.testing.assert_array_equal(np.asarray(mapped(jax.device_put(x, sharding))), FUNCTIONS["static"](x).numpy())
+
+
+def test_arguments_and_keys_that_are_traced():
+    @jax.jit
+    def step(x, angle, key):
+        x = jd.rotate(x, angle=angle, keep_size=True)
+        return jnp.mean(jd.random_resized_crop(x, size=(8, 8), key=jax.random.fold_in(key, 3)).astype(jnp.float32))
+
+    angle = np.arange(4) * 20.0
+    want = jd.random_resized_crop(jd.rotate(images(), angle=angle, keep_size=True), size=(8, 8), key=jax.random.fold_in(KEY, 3))
+    assert float(step(images(), angle, KEY)) == pytest.approx(want.numpy().astype(np.float32).mean(), rel=1e-6)
+    drawn = jax.jit(lambda key: jd.random.uniform(batch_size=5, key=key))(KEY)
+    np.testing.assert_array_equal(np.asarray(drawn), jd.random.uniform(batch_size=5, key=KEY).numpy())
+
+
+def test_what_can_not_be_traced_says_why():
+    with pytest.raises(ValueError, match=r"rotate: it can't be part of a program that JAX traces: the shape .* depends on values"):
+        jax.jit(lambda x: jd.rotate(x, angle=jnp.arange(4.0)))(images())
+    with pytest.raises(TypeError, match="not a list"):
+        jax.jit(lambda x: jd.flip([x[0], x[1]]))(images())
+    with pytest.raises(Exception, match="probability must be"):
+        jax.block_until_ready(jax.jit(lambda p, k: jd.random.coin_flip(probability=p, key=k))(jnp.full(3, 2.0), KEY))
+
+
+def test_gradients():
+    x = images().astype(np.float32)
+    grad = jax.grad(lambda x: jnp.sum(jd.batch(x) * 3.0))(x)
+    np.testing.assert_array_equal(np.asarray(grad), np.full(x.shape, 3.0))
+    with pytest.raises(TypeError, match="rotate: native operators have no derivative"):
+        jax.grad(lambda x: jnp.sum(jd.rotate(x, angle=10.0, keep_size=True)))(x)
+    w = jax.grad(lambda w: jnp.sum(w * jd.rotate(x, angle=10.0, keep_size=True)))(jnp.float32(1))
+    assert np.isfinite(float(w))

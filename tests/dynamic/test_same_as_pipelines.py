@@ -1,0 +1,66 @@
+"""Every operator that draws nothing, as a function of values and in a pipeline: equal to the bit, errors as well."""
+
+import functools
+import re
+
+import golden
+import numpy as np
+import pytest
+
+import jaxdali
+import jaxdali.dynamic as jd
+from jaxdali import math, types
+
+DRAWING = {"decoders.image_random_crop", "random_resized_crop", "random.uniform", "random.coin_flip", "random.normal"}
+ONE_PROGRAM = {"chain"}  # several operators, which XLA compiles together in a pipeline
+
+
+def by_functions(case):
+    """The samples of each output."""
+    batches = {x["name"]: jd.batch([golden.load(s) for s in x["samples"]], layout=x.get("layout") or None) for x in case.inputs}
+
+    def value(v):
+        if isinstance(v, dict):
+            return getattr(types, v["enum"]) if "enum" in v else batches[v["input"]]
+        return [value(x) for x in v] if isinstance(v, list) else v
+
+    if case.expr:  # a batch's own subscripts choose samples
+        expr = re.sub(r"\b([a-z])\[", r"\1.slice[", case.expr) if "subscript" in case.op else case.expr
+        result = eval(expr, {"fn": jd, "types": types, "math": math, "np": np}, batches)
+    else:
+        more = {} if case.inputs else {"batch_size": 1}
+        function = functools.reduce(getattr, case.fn.split("."), jd)
+        result = function(*(batches[a] for a in case.args), **{k: value(v) for k, v in case.kwargs.items()}, **more)
+    return [[np.asarray(s) for s in x.samples()] for x in (result if isinstance(result, (list, tuple)) else [result])]
+
+
+def by_pipeline(case):
+    return [[np.array(s) for s in x] for x in golden.run(case)]
+
+
+def outcome(run, case):
+    """Type, shape and bytes of all samples, or the class of the error."""
+    try:
+        return [[(s.dtype, s.shape, s.tobytes()) for s in output] for output in run(case)]
+    except Exception as e:  # any error is an outcome
+        return type(e)
+
+
+@pytest.mark.parametrize("operator", [x for x in golden.operators() if x not in DRAWING | ONE_PROGRAM])
+def test_operator(operator):
+    different = [c.id for c in golden.cases(operator) if outcome(by_functions, c) != outcome(by_pipeline, c)]
+    assert not different
+
+
+def test_all_functions_are_there():
+    def names(module, prefix=""):
+        for name in dir(module):
+            x = getattr(module, name)
+            if type(x).__name__ == "module":
+                yield from names(x, f"{prefix}{name}.")
+            elif callable(x) and name != "external_source":
+                yield prefix + name
+
+    there = {n for n in names(jaxdali.fn) if not n.startswith("readers.")}
+    deprecated = {n for n in there if functools.reduce(getattr, n.split("."), jaxdali.fn).__module__.endswith("_deprecated")}
+    assert there - deprecated <= {*names(jd)}
