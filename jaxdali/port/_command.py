@@ -6,20 +6,29 @@ import argparse
 import shutil
 import sys
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 from . import _alias, _report
+from ._check import check
 from ._reading import Remark, Use, find, read
 
 _DESCRIPTION = """\
 Moves scripts from NVIDIA DALI to jaxdali.
 
   python -m jaxdali.port FILE_OR_FOLDER ...   what they use of DALI that is not here: reads them, and runs nothing
+  python -m jaxdali.port --check FILE ...     tries their pipelines, too: imports each file in a process of its own, makes up data
+                                              and arguments, builds each pipeline definition and runs a batch
   python -m jaxdali.port --run SCRIPT ...     runs `python SCRIPT ...`, in which nvidia.dali is jaxdali
 """
 _UNSEEN = "not seen"
 _SLOW = "slower than need be"
 _STATUSES = """\
-exit status: 0 where nothing is missing, else 1; 2 for wrong arguments; with --run that of the script.
+exit status:
+  0  nothing is missing; with --check all pipelines run
+  1  something is missing, a pipeline fails, or a file can't be read
+  2  wrong arguments
+  3  with --check: nothing fails, but something could not be tried
+  with --run that of the script
 """
 
 
@@ -32,24 +41,67 @@ def main(arguments: Sequence[str] | None = None) -> int:
         given, program = given[: place + 1], given[place + 1 :]
     parser = argparse.ArgumentParser(
         "python -m jaxdali.port",
-        usage="%(prog)s [--lines] FILE_OR_FOLDER ...\n       %(prog)s --run {SCRIPT,-m MODULE} [ARGUMENT ...]",
+        usage="%(prog)s [--lines] FILE_OR_FOLDER ...\n       %(prog)s --check [--timeout SECONDS] FILE_OR_FOLDER ...\n"
+        "       %(prog)s --run {SCRIPT,-m MODULE} [ARGUMENT ...]",
         description=_DESCRIPTION,
         epilog=_STATUSES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("path", nargs="*", metavar="FILE_OR_FOLDER", help="a Python file, a notebook, or a folder of them")
     parser.add_argument("--lines", action="store_true", help="each use of what is missing as FILE:LINE: NAME")
+    parser.add_argument("--check", action="store_true", help="try the pipelines; this imports the files, so it runs their code")
+    parser.add_argument("--timeout", type=float, default=60.0, metavar="SECONDS", help="for each pipeline; default: %(default)g")
     parser.add_argument("--run", action="store_true", help="run a script, or with -m a module; all that follows is its own")
     args = parser.parse_args(given)
     if args.run:
-        if args.path or args.lines:
+        if args.path or args.lines or args.check:
             parser.error("--run stands first: what follows it is the script and its arguments")
         if not program or program == ["-m"]:
             parser.error("--run: which script?")
         _alias.run(program)
     if not args.path:
         parser.error("which files?")
-    return _names(args.path, args.lines)
+    if args.timeout <= 0:
+        parser.error("--timeout must be positive")
+    if args.check and args.lines:
+        parser.error("--lines goes without --check")
+    return _tried(args.path, args.timeout) if args.check else _names(args.path, args.lines)
+
+
+def _tried(paths: Sequence[str], seconds: float) -> int:
+    columns = shutil.get_terminal_size((140, 24)).columns
+    files, tried = list(find(paths)), 0
+    everything: list[dict[str, Any]] = []
+    bad = untried = False
+    for path in files:
+        try:
+            reading = read(path)
+        except SyntaxError as e:
+            print(f"can't be read: {path}:{e.lineno}: {e.msg}\n")
+            bad = True
+            continue
+        except (OSError, ValueError, KeyError, TypeError) as e:
+            print(f"can't be read: {path}: {e}\n")
+            bad = True
+            continue
+        if not reading.uses and not reading.unseen:
+            continue
+        tried += 1
+        print(path, flush=True)
+        checked = check(path, seconds)
+        missing = list(_report.by_line(reading.uses))
+        _print(["not here", *missing] if missing else [])
+        _print(_report.trials(checked.results, columns))
+        if checked.stand_ins:
+            print(f"not installed, so that nothing of it runs: {', '.join(checked.stand_ins)}\n")
+        bad |= bool(missing) or checked.worst() == "fails"
+        untried |= checked.worst() == "untried"
+        everything += checked.results
+    if not tried:
+        print("It does not use DALI." if len(files) == 1 else f"None of {len(files)} files uses DALI.")
+    else:
+        print(_report.counts(everything))
+    return 1 if bad else 3 if untried else 0
 
 
 def _names(paths: Sequence[str], each_line: bool) -> int:

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import collections
-from collections.abc import Iterator, Sequence
+import os
+import sys
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from .._core.names import hint
 from ._reading import Remark, Use
@@ -64,3 +68,43 @@ def _table(title: str, found: Sequence[tuple[str, str, str]], columns: int) -> I
         if not width:
             yield f"  {name}"
         yield head + ", ".join(spots[:shown]) + (f" and {rest} more" if rest else "")
+
+
+_COLOURS = {"runs": "32", "fails": "31", "untried": "33"}
+_WORDS = {"runs": "runs", "fails": "FAILS", "untried": "not tried"}
+
+
+def _coloured(text: str, what: str) -> str:
+    wanted = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+    return f"\x1b[{_COLOURS[what]}m{text}\x1b[0m" if wanted else text
+
+
+def trials(results: Sequence[Mapping[str, Any]], columns: int) -> Iterator[str]:
+    """Some rows for what became of each pipeline definition of a file."""
+    names = [r["name"] or "(the file)" for r in results]
+    lines = [r["line"] for r in results]
+    width, at = max(map(len, [*names, "pipeline"])), max(map(len, [*lines, "line"]))
+    if results:
+        yield f"  {'line':>{at}}  {'pipeline':<{width}}  result"
+    for name, line, r in zip(names, lines, results):
+        yield f"  {line:>{at}}  {name:<{width}}  {_coloured(_WORDS[r['what']], r['what'])}"
+        text = r["text"]
+        if r.get("where"):
+            text = f"{'line ' if ':' not in r['where'] and r['where'][:1].isdigit() else ''}{r['where']}: {text}"
+        made_up = [f"made up: {r['made_up']}"] if r.get("made_up") and r["what"] != "runs" else []
+        for paragraph in (text, *r.get("hints", ()), *made_up):
+            for part in paragraph.splitlines()[:6]:
+                indent = " " * (at + 6)
+                yield from textwrap.wrap(
+                    part, max(columns, 60), initial_indent=indent, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+                )
+
+
+def counts(results: Sequence[Mapping[str, Any]]) -> str:
+    """How many pipelines run, fail, and could not be tried."""
+    of = collections.Counter(r["what"] for r in results if r["name"])
+    total = sum(of.values())
+    if not total:
+        return "No pipeline definition is found."
+    text = f"{total} pipeline definition{'s' if total > 1 else ''}: {of['runs']} run{'s' if of['runs'] == 1 else ''}"
+    return f"{text}, {of['fails']} fail{'s' if of['fails'] == 1 else ''}, {of['untried']} could not be tried."

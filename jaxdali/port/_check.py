@@ -1,0 +1,121 @@
+"""Tries the pipelines of files, each file in a process of its own that can neither hang nor take this one with it."""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from typing import Any
+
+from . import _alias
+
+_STARTING = 60.0  # seconds to import what a script needs
+_MOST_RESTARTS = 20
+# The first import finds this package wherever it is.
+_START = "import nvidia.dali, runpy; runpy.run_module('jaxdali.port._trial', run_name='__main__', alter_sys=True)"
+
+
+class Checked:
+    """What became of the pipelines of a file.
+
+    Attributes:
+      results: `_trial.Result` of each as a dict, in the order of trial.
+      stand_ins: the modules that are not installed.
+    """
+
+    def __init__(self):
+        self.results: list[dict[str, Any]] = []
+        self.stand_ins: list[str] = []
+
+    def worst(self) -> str:
+        """ "fails", "untried" or "runs"."""
+        found = {r["what"] for r in self.results}
+        return next((what for what in ("fails", "untried") if what in found), "runs")
+
+
+def check(path: pathlib.Path, seconds: float) -> Checked:
+    """Tries the pipelines of a file.
+
+    Args:
+      seconds: for each of them.
+    """
+    checked = Checked()
+    skipped: list[str] = []
+    with tempfile.TemporaryDirectory(prefix="jaxdali-port-") as folder:
+        for _ in range(_MOST_RESTARTS):
+            events = _events(path, pathlib.Path(folder), seconds, skipped)
+            begun: dict[str, Any] | None = None
+            for event in events:
+                if "begin" in event:
+                    begun = event
+                elif "result" in event:
+                    checked.results.append(event["result"])
+                    skipped.append(event["result"]["name"])
+                    begun = None if event["result"]["name"] else begun
+                elif "stand_ins" in event:
+                    checked.stand_ins = event["stand_ins"]
+            last = events[-1]
+            if "end" in last:
+                break
+            name = begun["begin"] if begun is not None else ""
+            text = last["died"]
+            checked.results.append({"name": name, "line": begun["line"] if begun else "", "what": "untried", "text": text})
+            if not name:
+                break
+            skipped.append(name)
+            checked.results = [r for r in checked.results if r["name"]]  # the file itself is imported again
+    named = [r["name"] for r in checked.results]
+    checked.results = [r for i, r in enumerate(checked.results) if r["name"] not in named[:i]]
+    return checked
+
+
+def _events(path: pathlib.Path, folder: pathlib.Path, seconds: float, skipped: list[str]) -> list[dict[str, Any]]:
+    """What a process says that tries the file; the last is {"end": True}, or {"died": why}."""
+    own = pathlib.Path(tempfile.mkdtemp(dir=folder))
+    report = own / "report"
+    report.touch()
+    environment = _alias.environment(os.environ)
+    environment["XLA_FLAGS"] = f"{environment.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=8".strip()  # `device_id=1`
+    environment["MPLBACKEND"] = "agg"
+    command = [sys.executable, "-c", _START, str(path.absolute()), str(report), str(own), str(seconds), *skipped]
+    with (own / "output").open("wb") as output:
+        process = subprocess.Popen(
+            command, env=environment, cwd=own, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
+        )
+        try:
+            size, since = -1, time.monotonic()
+            while process.poll() is None:
+                if report.stat().st_size != size:
+                    size, since = report.stat().st_size, time.monotonic()
+                if time.monotonic() - since > 6 * seconds + _STARTING:
+                    break
+                time.sleep(0.05)
+            status = process.poll()
+        finally:
+            _end(process)
+    events = [json.loads(line) for line in report.read_text().splitlines()]
+    if not events or "end" not in events[-1]:
+        events.append({"died": _why(status, seconds, (own / "output").read_text(errors="replace"))})
+    return events
+
+
+def _end(process: subprocess.Popen[bytes]):
+    """Ends the process and what it has started."""
+    try:
+        os.killpg(process.pid, signal.SIGKILL)
+    except ProcessLookupError:
+        pass
+    process.wait()
+
+
+def _why(status: int | None, seconds: float, output: str) -> str:
+    last = next((line for line in reversed(output.splitlines()) if line.strip()), "")
+    if status is None:
+        return f"it hangs: no answer within {seconds:g} s, nor when it was stopped"
+    how = f"the process is ended by signal {signal.Signals(-status).name}" if status < 0 else f"the process ends with status {status}"
+    return how + (f"; its last words: {last:.200}" if last else "")

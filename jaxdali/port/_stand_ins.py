@@ -1,0 +1,181 @@
+"""What stands in for what a script needs and is not there: modules that are not installed, and settings from its command line."""
+
+from __future__ import annotations
+
+import ast
+import functools
+import importlib
+import importlib.abc
+import importlib.machinery
+import linecache
+import os
+import pathlib
+import sys
+import types
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from .._core.errors import in_package
+from .._core.names import hint
+from ._alias import DALI
+
+# What functions say in a program that is one process.
+_ALONE: dict[str, Any] = {
+    **dict.fromkeys(("rank", "local_rank", "get_rank", "get_local_rank", "current_device"), 0),
+    **dict.fromkeys(("size", "local_size", "world_size", "get_world_size", "device_count"), 1),
+    **dict.fromkeys(("is_available", "is_initialized"), False),
+}
+
+
+class StandIn:
+    """An object of a module that is not installed: it can be called, derived from, and used as a decorator.
+
+    Args:
+      name: what it stands for, such as ``"tensorflow.constant"``.
+    """
+
+    def __init__(self, name: str):
+        self.stands_for = name
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") and name.endswith("__"):
+            raise AttributeError(name)
+        return StandIn(f"{self.stands_for}.{name}")
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if len(args) == 1 and not kwargs and isinstance(args[0], (types.FunctionType, type)):
+            return args[0]  # as a decorator
+        name = self.stands_for.rpartition(".")[2]
+        if name in _ALONE:
+            return _ALONE[name]
+        return StandIn(f"{self.stands_for}()")
+
+    def __mro_entries__(self, bases: Any) -> tuple[type, ...]:
+        return (type(self.stands_for.rpartition(".")[2], (_Base,), {}),)
+
+    def __getitem__(self, key: Any) -> Any:
+        return StandIn(f"{self.stands_for}[{key!r}]")
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(())
+
+    def __len__(self) -> int:
+        return 0
+
+    def __bool__(self) -> bool:
+        return False
+
+    def __enter__(self) -> Any:
+        return self
+
+    def __exit__(self, *exc: object):
+        return None
+
+    def __repr__(self) -> str:
+        return f"<{self.stands_for}, which is not installed>"
+
+
+class _Base:
+    def __init__(self, *args: Any, **kwargs: Any):
+        pass
+
+
+class _Module(types.ModuleType):
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") and name.endswith("__"):
+            raise AttributeError(name)
+        return StandIn(f"{self.__name__}.{name}")
+
+
+class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    """Finds modules that nobody else finds: those of the script's project in the folders above it, else a stand-in.
+
+    Args:
+      script: the script.
+      says: is told of each module that has a stand-in.
+    """
+
+    def __init__(self, script: pathlib.Path, says: Callable[[str], None]):
+        self._folders = [str(folder) for folder in script.parents][:8]
+        self._says = says
+        self.modules: dict[str, types.ModuleType] = {}
+
+    def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> importlib.machinery.ModuleSpec | None:
+        first = fullname.partition(".")[0]
+        if first in ("nvidia", "jaxdali"):
+            return None
+        if fullname == first:
+            for folder in self._folders:
+                spec = importlib.machinery.PathFinder.find_spec(fullname, [folder])
+                if spec is not None:
+                    return spec
+        if not _wanted():
+            return None
+        return importlib.machinery.ModuleSpec(fullname, self, is_package=True)
+
+    def create_module(self, spec: importlib.machinery.ModuleSpec) -> types.ModuleType:
+        self.modules[spec.name] = _Module(spec.name)
+        self._says(spec.name)
+        return self.modules[spec.name]
+
+    def exec_module(self, module: types.ModuleType):
+        pass
+
+
+def fill_gaps():
+    """Puts stand-ins in the place of DALI's modules that are not here: reading the script tells that they are missing."""
+    for name in ("plugin.tf", "plugin.mxnet", "plugin.paddle", "plugin.numba", "plugin_manager", "experimental", "experimental.dynamic"):
+        if not hint(name):
+            continue
+        module = sys.modules[f"{DALI}.{name}"] = sys.modules[f"jaxdali.{name}"] = _Module(f"{DALI}.{name}")
+        module.__path__ = []
+        parent, _, last = name.rpartition(".")
+        setattr(sys.modules.get(f"jaxdali.{parent}") or importlib.import_module(f"jaxdali.{parent}".rstrip(".")), last, module)
+
+
+def _wanted() -> bool:
+    """Whether the module that is imported now is the script's to have: libraries know what to do without, as do scripts that catch it."""
+    frame = sys._getframe(2)
+    while frame is not None and ("importlib" in frame.f_code.co_filename or frame.f_code.co_filename.startswith("<frozen")):
+        frame = frame.f_back
+    return frame is not None and is_users(frame.f_code.co_filename) and not _caught(frame.f_code.co_filename, frame.f_lineno)
+
+
+def is_users(file: str) -> bool:
+    """Whether a source file belongs to the script: to no library, and not to Python."""
+    return not in_package(file) and "site-packages" not in file and not file.startswith(("<", os.path.dirname(os.__file__)))
+
+
+def _caught(file: str, line: int) -> bool:
+    """Whether the script goes on when the import at this line fails."""
+    for node in ast.walk(_tree(file)):
+        if isinstance(node, ast.Try) and node.body[0].lineno <= line <= (node.body[-1].end_lineno or 0):
+            for handler in node.handlers:
+                names = "" if handler.type is None else ast.unparse(handler.type)
+                raises = any(isinstance(x, ast.Raise) for statement in handler.body for x in ast.walk(statement))
+                if not raises and (not names or any(word in names for word in ("ImportError", "ModuleNotFoundError", "Exception"))):
+                    return True
+    return False
+
+
+@functools.cache
+def _tree(file: str) -> ast.AST:
+    try:
+        return ast.parse("".join(linecache.getlines(file)))
+    except SyntaxError:
+        return ast.Module([], [])
+
+
+def stand_in_among(values: Any) -> str:
+    """What the first stand-in among values, or in their collections, stands for; "" when there is none."""
+    todo, seen = [values], 0
+    while todo and seen < 2000:
+        x = todo.pop()
+        seen += 1
+        if isinstance(x, StandIn):
+            return x.stands_for
+        if isinstance(x, dict):
+            todo += list(x.values())
+        elif isinstance(x, (list, tuple)):
+            todo += list(x)
+    return ""

@@ -1,0 +1,651 @@
+"""Tries the pipelines of one file: ``python -m jaxdali.port._trial FILE REPORT FOLDER SECONDS [SKIPPED ...]``, which `_check` starts.
+
+It imports the file, makes up the arguments of each pipeline definition, builds it, and runs a batch. What becomes of each it appends to
+the file REPORT, line by line, so that it is known how far it came when the process hangs or dies.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import contextlib
+import dataclasses
+import functools
+import importlib.util
+import inspect
+import json
+import linecache
+import os
+import pathlib
+import re
+import signal
+import sys
+import traceback
+import types
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+import jaxdali
+
+from .._core.errors import OperatorError, SampleError, in_package
+from .._core.graph import Node
+from .._pipeline.pipeline import parts_of
+from . import _made_up, _stand_ins
+from ._reading import source
+
+
+class _TooLong(BaseException):
+    """The time for one pipeline is up."""
+
+
+@dataclasses.dataclass
+class Result:
+    """What became of a pipeline definition, or of the file.
+
+    Attributes:
+      name: of the definition; "" for the file.
+      line: where it is defined.
+      what: "runs", "fails" (here, of what DALI has), or "untried": it could not be tried, or not with what could be made up.
+      text: the outputs, or what went wrong.
+      where: the line of the user's at which it went wrong; "" where none is known.
+      made_up: the arguments that were made up.
+      hints: what else there is to know.
+    """
+
+    name: str
+    line: str
+    what: str
+    text: str
+    where: str = ""
+    made_up: str = ""
+    hints: list[str] = dataclasses.field(default_factory=list)
+
+
+class Trial:
+    """The trials of one file."""
+
+    def __init__(self, path: pathlib.Path, report: pathlib.Path, folder: pathlib.Path, seconds: float, skipped: Sequence[str]):
+        self._path, self._report, self._seconds, self._skipped = path.absolute(), report, seconds, skipped
+        self._data = _made_up.Data(folder)
+        self._pipelines: list[jaxdali.Pipeline] = []
+        self._sources: list[tuple[Any, Any]] = []
+        self._stand_ins: list[str] = []
+        self._text, self._line_name = source(path)
+        self._tree = ast.parse(self._text)
+
+    def run(self):
+        """Tries all that is there."""
+        self._prepare()
+        module = self._import()
+        self._try_made(module)
+        for name, line, make in self._definitions(module):
+            if name not in self._skipped:
+                self._say(begin=name, line=self._line_name(line))
+                self._tell(self._try(name, line, make))
+        for name, line, outer in _out_of_reach(self._tree):
+            self._tell(Result(name, self._line_name(line), "untried", f"it is defined inside {outer}, which is not called"))
+        self._say(end=True)
+
+    def _say(self, **event: Any):
+        with self._report.open("a") as file:
+            file.write(json.dumps(event) + "\n")
+
+    def _tell(self, result: Result):
+        for folder, short in ((f"{self._data.folder}/", "DATA/"), (f"{self._path.parent}/", "")):
+            result.text, result.where = result.text.replace(folder, short), result.where.replace(folder, short)
+            result.hints = [x.replace(folder, short) for x in result.hints]
+        self._say(result=dataclasses.asdict(result))
+
+    # --- the file -----------------------------------------------------------------------------------------------
+
+    def _prepare(self):
+        """Puts what is made up in the place of what is not there."""
+        sys.argv = [str(self._path)]
+        sys.path[:1] = [str(self._path.parent)]
+        sys.meta_path.append(_stand_ins.Finder(self._path, self._stand_ins.append))
+        _stand_ins.fill_gaps()
+        linecache.cache[str(self._path)] = (len(self._text), None, self._text.splitlines(keepends=True), str(self._path))
+        original = jaxdali.Pipeline.__init__
+        pipelines = self._pipelines
+
+        @functools.wraps(original)
+        def tracked(pipeline: Any, *args: Any, **kwargs: Any):
+            original(pipeline, *args, **kwargs)
+            if not any(p is pipeline for p in pipelines):
+                pipelines.append(pipeline)
+
+        jaxdali.Pipeline.__init__ = tracked  # pyright: ignore[reportAttributeAccessIssue]
+        self._replace_functions()
+        guesses = _made_up.Guesses(self._data)
+        parse = argparse.ArgumentParser.parse_known_args
+
+        def parse_known_args(parser: argparse.ArgumentParser, args: Any = None, namespace: Any = None) -> Any:
+            for action in parser._actions:
+                if action.required:
+                    action.required = False
+                    if not action.option_strings:
+                        action.nargs = "?"
+                    if action.default is None:
+                        value = guesses.of(action.dest)
+                        action.default = [value] if action.nargs in ("+", "*") and not isinstance(value, list) else value
+            return parse(parser, args, namespace)
+
+        argparse.ArgumentParser.parse_known_args = parse_known_args  # pyright: ignore[reportAttributeAccessIssue]
+        if "torch" in self._text:
+            with contextlib.suppress(ImportError):
+                import torch
+
+                if not torch.cuda.is_available():
+                    torch.cuda.current_device = torch.cuda.current_stream = lambda *_: 0  # pyright: ignore[reportAttributeAccessIssue]
+                    torch.cuda.device_count = lambda: 1
+                    torch.cuda.set_device = lambda *_: None
+                    torch.Tensor.cuda = lambda tensor, *_, **__: tensor  # pyright: ignore[reportAttributeAccessIssue]
+
+    def _replace_functions(self):
+        """Readers get made-up files where theirs are not there; `external_source` what its consumers want."""
+        replaced = {}
+        for name in ("file", "numpy", "tfrecord", "coco", "mxnet", "webdataset"):
+            replaced[getattr(jaxdali.fn.readers, name)] = self._reader(f"readers.{name}", getattr(jaxdali.fn.readers, name))
+        replaced[jaxdali.fn.external_source] = self._external_source(jaxdali.fn.external_source)
+        todo: list[Any] = [jaxdali.fn, jaxdali.ops]
+        seen = set()
+        while todo:
+            module = todo.pop()
+            seen.add(id(module))
+            for name, x in [(n, getattr(module, n)) for n in dir(module) if not n.startswith("_")]:
+                if isinstance(x, types.ModuleType) and x.__name__.startswith(module.__name__) and id(x) not in seen:
+                    todo.append(x)
+                elif isinstance(x, types.FunctionType) and x in replaced:
+                    setattr(module, name, replaced[x])
+                elif isinstance(x, type) and getattr(x, "function", None) in replaced:
+                    x.function = staticmethod(replaced[x.function])  # pyright: ignore[reportAttributeAccessIssue]
+        # Functions under deprecated names call the others where these stand.
+        for old in ("file_reader", "numpy_reader", "tfrecord_reader", "coco_reader", "mxnet_reader"):
+            function = getattr(jaxdali.fn, old)
+            name = f"readers.{old.removesuffix('_reader')}"
+            setattr(jaxdali.fn, old, self._reader(name, function))
+            for kind in jaxdali.ops._public.values():
+                if isinstance(kind, type) and getattr(kind, "function", None) is function:
+                    kind.function = staticmethod(getattr(jaxdali.fn, old))
+
+    def _reader(self, operator: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(function)
+        def reader(*args: Any, **kwargs: Any) -> Any:
+            if not _stand_ins.stand_in_among(kwargs):
+                kwargs = _made_up.reader_arguments(operator, kwargs, self._data)
+            return function(*args, **kwargs)
+
+        return reader
+
+    def _external_source(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(function)
+        def external_source(source: Any = None, num_outputs: int | None = None, **kwargs: Any) -> Any:
+            if not isinstance(source, (_made_up.Source, _made_up.Settings, _stand_ins.StandIn)):
+                return function(source, num_outputs, **kwargs)
+            found: list[Any] = []
+            kwargs = {k: v for k, v in kwargs.items() if k not in ("cycle", "batch", "parallel", "batch_info", "blocking")}
+            batches = iter(range(100))
+
+            def made_up() -> Any:
+                if next(batches, None) is None:
+                    raise StopIteration
+                given = [self._fed(node, i, kwargs) for i, node in enumerate(found)]
+                return given[0] if num_outputs is None else tuple(given)
+
+            nodes = function(made_up, num_outputs, **kwargs)
+            found += nodes if isinstance(nodes, (list, tuple)) else [nodes]
+            return nodes
+
+        return external_source
+
+    def _fed(self, handle: Any, output: int, given: Mapping[str, Any]) -> list[np.ndarray]:
+        """A batch for an output of an `external_source`."""
+        for pipeline in reversed(self._pipelines):
+            with contextlib.suppress(Exception):
+                graph = parts_of(pipeline).graph
+                node = graph.find(handle)
+                if node is not None:
+                    return self._batch(pipeline, node, output, given)
+        return [_made_up.array(self._data.variant, i) for i in range(4)]
+
+    def _batch(self, pipeline: jaxdali.Pipeline, node: Node, output: int, given: Mapping[str, Any]) -> list[np.ndarray]:
+        def of_output(name: str) -> Any:
+            x = given.get(name)
+            return x[output] if isinstance(x, (list, tuple)) and len(x) > output else x
+
+        dtype = of_output("dtype")
+        kind = None if dtype is None or int(dtype) < 0 else jaxdali.types.to_numpy_type(dtype)
+        consumers = _consumers(parts_of(pipeline).graph, node, output)
+        count = pipeline.batch_size if pipeline.batch_size > 0 else 4
+        return [_made_up.fed(consumers, of_output("layout"), kind, of_output("ndim"), self._data, i) for i in range(count)]
+
+    def _import(self) -> types.ModuleType:
+        """The module, or as much of it as could be made."""
+        name, package = _module_name(self._path, self._tree)
+        module = types.ModuleType(name)
+        module.__file__ = str(self._path)
+        module.__package__ = package
+        if package:
+            sys.path.insert(0, str(self._path.parents[package.count(".") + 1]))
+            with contextlib.suppress(Exception):
+                importlib.import_module(package)
+        sys.modules[name] = module
+        self._say(begin="", line="")
+        e = None
+        try:
+            with self._limited():
+                exec(compile(self._tree, str(self._path), "exec"), vars(module))
+        except (Exception, SystemExit, _TooLong) as raised:
+            e = raised
+        if self._stand_ins:
+            self._say(stand_ins=sorted({m for m in self._stand_ins if m.partition(".")[0] not in self._stand_ins or "." not in m}))
+        if e is not None and not (isinstance(e, SystemExit) and not e.code):
+            self._tell(self._failed("", 1, e, None))
+        return module
+
+    @contextlib.contextmanager
+    def _limited(self) -> Iterator[None]:
+        def stop(*_: Any):
+            raise _TooLong
+
+        signal.signal(signal.SIGALRM, stop)
+        signal.setitimer(signal.ITIMER_REAL, self._seconds)
+        try:
+            yield
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+
+    # --- definitions --------------------------------------------------------------------------------------------
+
+    def _try_made(self, module: types.ModuleType):
+        """Tries the pipelines that the file makes when it is imported."""
+        made = list(self._pipelines)
+        for pipeline in made:
+            names = [k for k, v in vars(module).items() if v is pipeline]
+            if not names or names[0] in self._skipped:
+                continue
+            line = _line_of(self._tree, names[0])
+            self._say(begin=names[0], line=self._line_name(line))
+            if parts_of(pipeline).session.built:
+                self._tell(Result(names[0], self._line_name(line), "runs", "the file builds it itself", hints=self._round_trips(pipeline)))
+            else:
+                self._tell(self._run(names[0], line, [pipeline], None))
+
+    def _definitions(self, module: types.ModuleType) -> Iterator[tuple[str, int, Callable[[_made_up.Guesses], Any]]]:
+        """The name and line of each definition, and what makes its pipeline."""
+        seen: set[int] = set()
+
+        def once(x: Any) -> bool:
+            new = id(x) not in seen
+            seen.add(id(x))
+            return new
+
+        for name, x in list(vars(module).items()):
+            if isinstance(x, types.FunctionType) and getattr(x, "_is_pipeline_def", False) and self._is_own(x.__wrapped__) and once(x):
+                yield name, _line_of(self._tree, x.__wrapped__.__name__), functools.partial(self._of_function, x)
+            elif isinstance(x, type) and issubclass(x, jaxdali.Pipeline) and x.__module__ == module.__name__ and once(x):
+                base = any(issubclass(y, x) and y is not x for y in vars(module).values() if isinstance(y, type))
+                if not (base and "define_graph" not in vars(x)):
+                    yield name, _line_of(self._tree, name), functools.partial(self._of_call, x, name)
+            elif isinstance(x, type) and x.__module__ == module.__name__:
+                for key, member in vars(x).items():
+                    function = member.__func__ if isinstance(member, (staticmethod, classmethod)) else member
+                    if getattr(function, "_is_pipeline_def", False) and once(function):
+                        line = _line_of(self._tree, function.__wrapped__.__name__)
+                        make = self._of_function if isinstance(member, staticmethod) else functools.partial(self._of_method, x)
+                        yield f"{name}.{key}", line, functools.partial(make, function)
+        for node in self._tree.body:
+            if isinstance(node, (ast.FunctionDef, ast.ClassDef)) and _makes_pipelines(node):
+                x = vars(module).get(node.name)
+                is_pipeline = isinstance(x, type) and issubclass(x, jaxdali.Pipeline)
+                if x is not None and not is_pipeline and not getattr(x, "_is_pipeline_def", False):
+                    yield node.name, node.lineno, functools.partial(self._of_call, x, node.name)
+
+    def _is_own(self, function: Callable[..., Any]) -> bool:
+        return function.__code__.co_filename == str(self._path)
+
+    def _of_method(self, owner: Any, factory: Any, guesses: _made_up.Guesses) -> Any:
+        """Calls what `pipeline_def` made of a method, of an object if one can be made."""
+        try:
+            owned = self._of_call(owner, owner.__name__, guesses)
+        except Exception:
+            return self._of_function(factory, guesses)
+        return self._of_function(factory, guesses, owned)
+
+    def _of_function(self, factory: Any, guesses: _made_up.Guesses, owned: Any = None) -> Any:
+        """Calls what `pipeline_def` made."""
+        function = factory.__wrapped__
+        known = self._written(function.__name__)
+        arguments = self._arguments(function, guesses, known, bound=owned is not None)
+        for name, value in (("batch_size", 4), ("num_threads", 2), ("device_id", None)):
+            if name not in arguments and name not in factory._pipeline_kwargs:
+                arguments[name] = known.get(name, value)
+        arguments |= {k: v for k, v in known.items() if k in inspect.signature(jaxdali.Pipeline).parameters and k not in arguments}
+        return _called(factory if owned is None else functools.partial(factory, owned), _positional_only(function), arguments, guesses)
+
+    def _of_call(self, function: Any, name: str, guesses: _made_up.Guesses) -> Any:
+        """Calls a class or a function that makes pipelines."""
+        target = function.__init__ if isinstance(function, type) else function
+        arguments = self._arguments(target, guesses, self._written(name), bound=isinstance(function, type))
+        if isinstance(function, type) and target is jaxdali.Pipeline.__init__:
+            arguments = {"batch_size": 4, "num_threads": 2, "device_id": None} | arguments
+        return _called(function, _positional_only(target), arguments, guesses)
+
+    def _arguments(self, function: Any, guesses: _made_up.Guesses, known: Mapping[str, Any], bound: bool = False) -> dict[str, Any]:
+        """Arguments of a function: as the file itself gives them where it gives values, else made up."""
+        signature = inspect.signature(function)
+        names = list(signature.parameters)
+        skipped = names[:1] if bound else []
+        node = _code_of(self._tree, function)
+        arguments = {n: v for n, v in known.items() if n in names and n not in skipped}
+        for p in _made_up.needed(signature):
+            if p.name not in skipped and p.name not in arguments:
+                annotation = None if p.annotation is p.empty else p.annotation
+                arguments[p.name] = guesses.of(
+                    p.name, annotation, _passed_on_as(node, p.name), has_attributes=_has_attributes(node, p.name)
+                )
+        for p in signature.parameters.values():
+            if p.kind is p.VAR_KEYWORD:
+                for key in _keys_read(self._tree, p.name):
+                    if key not in names:
+                        arguments.setdefault(key, guesses.of(key))
+        return arguments
+
+    def _written(self, name: str) -> dict[str, Any]:
+        """The arguments by name that the file calls a function with, where they are constants."""
+        found: dict[str, Any] = {}
+        for node in ast.walk(self._tree):
+            if isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] == name:
+                for k in node.keywords:
+                    with contextlib.suppress(ValueError):
+                        if k.arg is not None and k.arg not in found:
+                            value = ast.literal_eval(k.value)
+                            if not isinstance(value, str) or "/" not in value:
+                                found[k.arg] = value
+        return found
+
+    def _try(self, name: str, line: int, make: Callable[[_made_up.Guesses], Any]) -> Result:
+        """The best of what becomes of a definition with data of several kinds, where it makes a difference."""
+        best: Result | None = None
+        for variant in self._data.variants:
+            self._data.variant, self._data.used_variant = variant, False
+            result = self._try_once(name, line, make)
+            if best is None or result.what == "runs":
+                best = result
+            if result.what == "runs" or not self._data.used_variant or result.text.startswith("it is still running"):
+                break
+        assert best is not None
+        if best.what == "fails" and self._data.used_variant:
+            best = dataclasses.replace(
+                best, what="untried", hints=["it gets made-up arrays of any kind: nothing says which it wants", *best.hints]
+            )
+        return best
+
+    def _try_once(self, name: str, line: int, make: Callable[[_made_up.Guesses], Any]) -> Result:
+        before = {id(p) for p in self._pipelines}
+        guesses = _made_up.Guesses(self._data)
+        try:
+            with self._limited():
+                made = make(guesses)
+                pipelines = [p for p in self._pipelines if id(p) not in before]
+                if isinstance(made, jaxdali.Pipeline) and not any(p is made for p in pipelines):
+                    pipelines.append(made)
+                if not pipelines:
+                    return Result(
+                        name, self._line_name(line), "untried", "it makes no pipeline with the arguments made up", made_up=_shown(guesses)
+                    )
+            return self._run(name, line, pipelines, guesses)
+        except (Exception, SystemExit, _TooLong) as e:
+            return self._failed(name, line, e, guesses)
+
+    def _run(self, name: str, line: int, pipelines: Sequence[jaxdali.Pipeline], guesses: _made_up.Guesses | None) -> Result:
+        """Builds pipelines and runs a batch, unless an iterator has done so."""
+        where = self._line_name(line) if line else ""
+        outputs: list[str] = []
+        hints: list[str] = []
+        try:
+            with self._limited(), warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                for pipeline in pipelines:
+                    if parts_of(pipeline).session.lease is None:
+                        pipeline.build()
+                        self._feed(pipeline)
+                        outputs += [_described(x) for x in pipeline.run()]
+                    else:
+                        outputs.append("its iterator's first batch")
+                    hints += self._round_trips(pipeline)
+        except (Exception, SystemExit, _TooLong) as e:
+            return self._failed(name, line, e, guesses)
+        finally:
+            for pipeline in pipelines:
+                with contextlib.suppress(Exception):
+                    parts_of(pipeline).session.close()
+        return Result(name, where, "runs", ", ".join(outputs) or "no outputs", hints=hints, made_up=_shown(guesses))
+
+    def _feed(self, pipeline: jaxdali.Pipeline):
+        """Feeds what the user's code would feed."""
+        if parts_of(pipeline).setups:
+            return
+        executor = parts_of(pipeline).session.executor
+        assert executor is not None
+        for node in parts_of(pipeline).graph.nodes:
+            if node.op.name == "external_source" and node.id in executor.sources and executor.sources[node.id].fed:
+                given = dict(node.call.arguments) if node.call is not None else {}
+                for _ in range(4):  # as many as are made ahead
+                    pipeline.feed_input(node.name, self._batch(pipeline, node, 0, given), layout=given.get("layout"))
+
+    def _round_trips(self, pipeline: jaxdali.Pipeline) -> list[str]:
+        executor = parts_of(pipeline).session.executor
+        if executor is None:
+            return []
+        plan, found = executor.plan, []
+        for step in plan.steps:
+            if step.phase >= 0 and (refs := plan.fetched(step)):
+                made = ", ".join(dict.fromkeys(plan.maker(r).node.op.name for r in refs))
+                found.append(
+                    f"line {self._place(step.node.where)}: {step.node.op.name} needs on the host what {made} makes in the compiled "
+                    "program: a round trip in each batch"
+                )
+        return found
+
+    # --- what went wrong ----------------------------------------------------------------------------------------
+
+    def _place(self, where: str) -> str:
+        """A line of the file, as ``file:line``, or only its line where the file is this one."""
+        file, _, number = where.rpartition(":")
+        return self._line_name(int(number)) if number.isdigit() and file == str(self._path) else where
+
+    def _failed(self, name: str, line: int, e: BaseException, guesses: _made_up.Guesses | None) -> Result:
+        frames = list(traceback.walk_tb(e.__traceback__))
+        files = [frame.f_code.co_filename for frame, _ in frames]
+        own = [(f, number) for (_, number), f in zip(frames, files) if _stand_ins.is_users(f)]
+        where = self._place(f"{own[-1][0]}:{own[-1][1]}") if own else ""
+        if isinstance(e, OperatorError):
+            where = self._place(e.where)
+        elif not where and (line_in_text := re.search(r"\b(?:created|called) at (\S+:\d+)", str(e))):
+            where = self._place(line_in_text[1])
+        result = Result(name, self._line_name(line) if line else "", "untried", "", where, _shown(guesses))
+        text = str(e) if isinstance(e, (OperatorError, ValueError, NotImplementedError)) and str(e) else f"{type(e).__name__}: {e}"
+        result.text = text
+        here = [frame for frame, f in zip((frame for frame, _ in frames), files) if in_package(f) and f"{os.sep}port{os.sep}" not in f]
+        raised_here = bool(files) and in_package(files[-1]) and f"{os.sep}port{os.sep}_trial" not in files[-1]
+        stand_in = next(filter(None, (_stand_ins.stand_in_among(dict(frame.f_locals)) for frame, _ in reversed(frames[1:]))), "")
+        if isinstance(e, _TooLong):
+            result.text = f"it is still running after {self._seconds:g} s"
+        elif isinstance(e, SystemExit):
+            result.text = f"it ends the program: {type(e).__name__}({e.code!r})"
+        elif _not_here(e):
+            result.what = "fails"
+        elif stand_in:
+            result.text = f"it needs {stand_in}, of a module that is not installed ({text})"
+        elif isinstance(e, (SampleError, OSError, StopIteration, EOFError)):
+            result.text = f"with made-up data: {text}"
+        elif not raised_here and not (isinstance(e, OperatorError) and e.__cause__ is None):
+            result.text = f"the script's own code, with made-up arguments: {text}" if not here or own else text
+        elif guesses is not None and guesses.unsure:
+            result.hints.append(f"made up without knowing what they are: {', '.join(guesses.unsure)}")
+        else:
+            result.what = "fails"
+            result.hints.append("where DALI takes it, jaxdali should: please report the message and the lines around it")
+        return result
+
+
+def _not_here(e: BaseException) -> bool:
+    """Whether it says that something of DALI's is not here."""
+    return isinstance(e, (AttributeError, ImportError, NotImplementedError)) and bool(
+        re.search("not in jaxdali|not there yet|neither here nor in DALI|^module 'jaxdali|jaxdali.ops has no class", str(e))
+    )
+
+
+def _described(batch: Any) -> str:
+    shapes = {tuple(batch[i].shape()) for i in range(len(batch))}
+    kind = batch.dtype.name.lower()
+    return f"{kind} {min(shapes)}" + (f" to {max(shapes)}" if len(shapes) > 1 else "")
+
+
+def _shown(guesses: _made_up.Guesses | None) -> str:
+    if guesses is None:
+        return ""
+
+    def text(x: Any) -> str:
+        if isinstance(x, (_made_up.Settings, _made_up.Source)):
+            return f"made-up {type(x).__name__.lower()}"
+        if isinstance(x, list) and len(x) > 4:
+            return f"[{x[0]!r}, ...]"
+        return os.path.basename(x) if isinstance(x, str) and os.sep in x else repr(x)
+
+    return ", ".join(f"{name}={text(x)}" for name, x in guesses.made.items())
+
+
+def _consumers(graph: Any, node: Node, output: int) -> list[str]:
+    """The operators that read an output, also behind others that give much the same."""
+    found = []
+    for other in graph.nodes:
+        if any(x.node is node and x.index == output for x in other.inputs):
+            found += _consumers(graph, other, 0) if _made_up.passing(other.op.name) else [other.op.name]
+    return found
+
+
+def _module_name(path: pathlib.Path, tree: ast.Module) -> tuple[str, str]:
+    """The name of a file's module, and of its package: as deep as its relative imports need."""
+    depth = max((node.level for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)), default=0)
+    while depth and depth < 8 and (path.parents[depth - 1] / "__init__.py").exists() and (path.parents[depth] / "__init__.py").exists():
+        depth += 1
+    package = ".".join(p.name for p in reversed(path.parents[:depth]))
+    stem = re.sub(r"\W", "_", path.stem)
+    return (f"{package}.{stem}" if package else stem), package
+
+
+def _makes_pipelines(node: ast.AST) -> bool:
+    """Whether a function or class makes pipelines inside, which nobody outside can reach."""
+    for inner in ast.walk(node):
+        if isinstance(inner, ast.Call) and ast.unparse(inner.func).rpartition(".")[2] == "Pipeline":
+            return True
+    called = (
+        [node] if isinstance(node, ast.FunctionDef) else [x for x in ast.iter_child_nodes(node) if getattr(x, "name", "") == "__init__"]
+    )
+    for function in called:
+        if any(isinstance(x, ast.FunctionDef) and x is not function and _is_definition(x) for x in ast.walk(function)):
+            return True
+    return False
+
+
+def _out_of_reach(tree: ast.Module) -> Iterator[tuple[str, int, str]]:
+    """The name and line of definitions in methods, and of classes of pipelines in functions, and where they are."""
+    for outer in tree.body:
+        if not isinstance(outer, (ast.ClassDef, ast.FunctionDef)):
+            continue
+        methods = [outer]
+        if isinstance(outer, ast.ClassDef):
+            methods = [x for x in outer.body if isinstance(x, ast.FunctionDef) and x.name != "__init__"]
+        for method in methods:
+            for inner in ast.walk(method):
+                place = outer.name if method is outer else f"{outer.name}.{method.name}"
+                if isinstance(inner, ast.FunctionDef) and inner is not method and method is not outer and _is_definition(inner):
+                    yield inner.name, inner.lineno, place
+                elif isinstance(inner, ast.ClassDef) and any(ast.unparse(b).rpartition(".")[2] == "Pipeline" for b in inner.bases):
+                    yield inner.name, inner.lineno, place
+
+
+def _is_definition(node: ast.FunctionDef) -> bool:
+    return any(ast.unparse(d.func if isinstance(d, ast.Call) else d).rpartition(".")[2] == "pipeline_def" for d in node.decorator_list)
+
+
+def _line_of(tree: ast.Module, name: str) -> int:
+    for node in ast.walk(tree):
+        if getattr(node, "name", None) == name or getattr(node, "id", None) == name:
+            return getattr(node, "lineno", 1)
+    return 1
+
+
+def _code_of(tree: ast.Module, function: Any) -> ast.AST:
+    """The definition of a function in the file."""
+    code = getattr(inspect.unwrap(function), "__code__", None)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef) and code is not None and node.name == code.co_name:
+            if code.co_firstlineno in (node.lineno, *(d.lineno for d in node.decorator_list)):
+                return node
+    return tree if code is None else ast.Module([], [])
+
+
+def _passed_on_as(node: ast.AST, name: str) -> list[str]:
+    """The names of the arguments that a parameter becomes."""
+    found = []
+    for call in ast.walk(node):
+        if isinstance(call, ast.Call):
+            found += [k.arg for k in call.keywords if k.arg is not None and isinstance(k.value, ast.Name) and k.value.id == name]
+    return found
+
+
+def _has_attributes(node: ast.AST, name: str) -> bool:
+    """Whether attributes of a parameter are read."""
+    return any(isinstance(x, ast.Attribute) and isinstance(x.value, ast.Name) and x.value.id == name for x in ast.walk(node))
+
+
+def _keys_read(tree: ast.AST, name: str) -> list[str]:
+    """The keys that are read of a dict, or of one that is kept as an attribute: ``kwargs["path"]``, ``self.kwargs.get("path")``."""
+
+    def is_it(x: ast.expr) -> bool:
+        return ast.unparse(x).rpartition(".")[2] == name
+
+    found = []
+    for x in ast.walk(tree):
+        match x:
+            case ast.Subscript(value=of, slice=ast.Constant(value=str(key))) if is_it(of):
+                found.append(key)
+            case ast.Call(func=ast.Attribute(value=of, attr="get" | "pop"), args=[ast.Constant(value=str(key))]) if is_it(of):
+                found.append(key)
+    return list(dict.fromkeys(found))
+
+
+def _called(function: Any, positional: Sequence[str], arguments: dict[str, Any], guesses: _made_up.Guesses) -> Any:
+    """Calls a function. Of what it hands on in ``**kwargs``, what others do not take is left out, and what they need is made up."""
+    arguments = dict(arguments)
+    first = [arguments.pop(p) for p in positional if p in arguments]
+    hands_on = any(p.kind is p.VAR_KEYWORD for p in inspect.signature(function).parameters.values())
+    for _ in range(20):
+        try:
+            return function(*first, **arguments)
+        except TypeError as e:
+            unexpected = re.search(r"unexpected (?:keyword )?argument '(\w+)'", str(e))
+            if unexpected is not None and unexpected[1] in arguments:
+                del arguments[unexpected[1]]
+                continue
+            lacking = re.findall(r"'(\w+)'", str(e)) if hands_on and re.search(r"missing \d+ required", str(e)) else []
+            if not lacking or not set(lacking).isdisjoint(arguments):
+                raise
+            arguments |= {name: guesses.of(name) for name in lacking}
+    return function(*first, **arguments)
+
+
+def _positional_only(function: Any) -> list[str]:
+    return [p.name for p in inspect.signature(function).parameters.values() if p.kind is p.POSITIONAL_ONLY]
+
+
+if __name__ == "__main__":
+    file, report, folder, seconds, *skipped = sys.argv[1:]
+    Trial(pathlib.Path(file), pathlib.Path(report), pathlib.Path(folder), float(seconds), skipped).run()
+    os._exit(0)  # whatever threads the script has left

@@ -1,0 +1,229 @@
+"""python -m jaxdali.port --check: what becomes of the pipelines of a file with made-up data and arguments."""
+
+import json
+import subprocess
+import sys
+import time
+
+import pytest
+
+HEAD = "from nvidia.dali import Pipeline, fn, ops, pipeline_def, types\n"
+
+
+def check(path, *options):
+    command = [sys.executable, "-m", "jaxdali.port", "--check", *options, str(path)]
+    return subprocess.run(command, cwd=path.parent, capture_output=True, text=True, check=False, timeout=300)
+
+
+def tried(path, text, *options):
+    """The exit status, and the text about each definition, in order; the first word of it says what became of it."""
+    path.write_text(text if path.suffix == ".ipynb" else HEAD + text)
+    done = check(path, *options)
+    assert done.stderr == ""
+    names, found = [], {}
+    for line in done.stdout.splitlines():
+        words = line.split(maxsplit=2)
+        if len(words) == 3 and words[2].startswith(("runs", "FAILS", "not tried")) and not line.startswith("     " * 2):
+            names.append(words[1])
+            found[words[1]] = f"{words[0]} {words[2]}"
+        elif names and line.startswith("     "):
+            found[names[-1]] += f" {line.strip()}"
+    return done.returncode, found, done.stdout
+
+
+def test_readers(tmp_path):
+    """Whatever is read is made up as the reader wants it; every way to define a pipeline is found; a module is imported once."""
+    code, found, out = tried(
+        tmp_path / "script.py",
+        """
+import nvidia.dali.tfrecord as tfrec
+from nvidia.dali.plugin.base_iterator import LastBatchPolicy
+
+@pipeline_def
+def train(data_dir, crop, size, dali_cpu=False, is_training=True):
+    jpegs, labels = fn.readers.file(file_root=data_dir + "/train", name="Reader")
+    images = fn.decoders.image_random_crop(jpegs, device="cpu" if dali_cpu else "mixed")
+    return fn.resize(images, size=[size, crop]), labels.gpu()
+
+class Records(Pipeline):
+    def __init__(self, batch_size, num_threads, device_id, path, index, args):
+        super().__init__(batch_size, num_threads, device_id, seed=12)
+        features = {"image/encoded": tfrec.FixedLenFeature((), tfrec.string, ""), "label": tfrec.FixedLenFeature([3], tfrec.int64, -1)}
+        self.read = ops.TFRecordReader(path=path, index_path=index, features=features)
+        self.decode = ops.ImageDecoder(device="mixed")
+        self.size = args.image_size
+
+    def define_graph(self):
+        read = self.read()
+        return ops.Resize(size=[self.size, 20])(self.decode(read["image/encoded"])), read["label"]
+
+class Inside:
+    def __init__(self, annotations_file, num_shards):
+        self.pipe = Pipeline(3, 1, 0)
+        with self.pipe:
+            jpegs, boxes, labels = fn.readers.coco(file_root="nowhere", annotations_file=annotations_file, ratio=num_shards > 0)
+            self.pipe.set_outputs(boxes, labels)
+
+def maker(files):
+    @pipeline_def(batch_size=2, num_threads=1, device_id=None)
+    def inner():
+        return fn.readers.numpy(files=files)
+    return inner()
+
+with Pipeline(2, 1, None) as ready:
+    ready.set_outputs(fn.external_source(name="fed", ndim=1, dtype=types.INT32))
+
+own = train(data_dir="nowhere", crop=20, size=30, batch_size=2, num_threads=1, device_id=None)
+own.build()
+
+class Model:
+    def __init__(self, image_size):
+        self.size = image_size
+
+    @pipeline_def
+    def method(self, num_shards):
+        return fn.ones(shape=[self.size]) + num_shards
+
+    def make(self):
+        @pipeline_def
+        def hidden():
+            return fn.ones(shape=[3])
+""",
+    )
+    assert code == 3, out  # one is out of reach
+    assert {k: v.split()[1] for k, v in found.items()} == {
+        **dict.fromkeys(["ready", "train", "Records", "Inside", "maker", "own", "Model.method"], "runs"),
+        "hidden": "not",
+    }
+    assert found["train"] == "7 runs uint8 (30, 20, 3), int32 (1,)"  # as it is called below
+    assert found["Records"] == "12 runs uint8 (224, 20, 3), int64 (3,)"
+    assert found["Inside"].startswith("24 runs float (1, 4) to (3, 4), int32 (1,) to (3,)")
+    assert found["own"] == "40 runs the file builds it itself"
+    assert found["ready"].endswith("runs int32 (10,)")
+    assert found["hidden"] == "53 not tried it is defined inside Model.make, which is not called"
+    assert out.endswith("8 pipeline definitions: 7 run, 0 fail, 1 could not be tried.\n")
+
+
+def test_what_fails_where(tmp_path):
+    """A failure of jaxdali's is told apart from one of the script, of made-up data, and of what is not installed."""
+    code, found, out = tried(
+        tmp_path / "script.py",
+        """
+import not_installed
+from not_installed.part import Thing, deco
+import nvidia.dali.plugin.mxnet as plugin
+
+class Own(Thing):
+    pass
+
+@pipeline_def(batch_size=2, num_threads=1, device_id=None)
+def missing():
+    return fn.spectrogram(fn.external_source(name="x"))
+
+@pipeline_def(batch_size=2, num_threads=1, device_id=None)
+def wrong():
+    x = fn.external_source(name="x", layout="HWC", ndim=3)
+    return fn.resize(x, size=(1, 2, 3, 4))
+
+@pipeline_def(batch_size=2, num_threads=1, device_id=None)
+def own_fault(data_dir):
+    return open(data_dir + "/labels.csv")
+
+@pipeline_def(batch_size=2, num_threads=1, device_id=None)
+def needs():
+    return fn.ones(shape=[not_installed.number()])
+
+@pipeline_def(batch_size=2, num_threads=1, device_id=None)
+def round_trip():
+    x = fn.decoders.image(fn.external_source(name="x"))
+    return fn.brightness(x, brightness=fn.reductions.mean(x) / 128.0)
+""",
+    )
+    assert code == 1
+    assert "not installed, so that nothing of it runs: not_installed\n" in out
+    assert "plugin.mxnet" in out.partition("line")[0]
+    assert found["missing"].startswith("11 FAILS line 12: AttributeError: fn.spectrogram of DALI is not in jaxdali")
+    assert found["wrong"].startswith("15 FAILS line 17: resize")
+    assert found["own_fault"].startswith("20 not tried line 21: with made-up data: FileNotFoundError")
+    assert "made up: data_dir=" in found["own_fault"]
+    assert found["needs"].startswith("24 not tried line 25: it needs not_installed.number(), of a module that is not installed")
+    assert found["round_trip"].startswith("28 runs uint8 (480, 640, 3) line 30: brightness needs on the host what ")
+    assert out.endswith("5 pipeline definitions: 1 runs, 2 fail, 2 could not be tried.\n")
+
+
+def test_hangs_and_crashes(tmp_path):
+    """Neither ends the report, nor keeps what comes after it from being tried. Python does not get to stop what hangs in C."""
+    begin = time.monotonic()
+    code, found, out = tried(
+        tmp_path / "script.py",
+        """
+import ctypes, os, signal
+@pipeline_def(batch_size=2, num_threads=1, device_id=None)
+def loops():
+    while True:
+        pass
+
+@pipeline_def(batch_size=2, num_threads=1, device_id=None)
+def crashes():
+    ctypes.string_at(0)
+
+@pipeline_def(batch_size=2, num_threads=1, device_id=None)
+def leaves():
+    os._exit(5)
+
+@pipeline_def(batch_size=2, num_threads=1, device_id=None)
+def good():
+    return fn.ones(shape=[2])
+""",
+        "--timeout",
+        "3",
+    )
+    assert time.monotonic() - begin < 60
+    assert code == 3
+    assert found["loops"] == "5 not tried line 6: it is still running after 3 s"
+    assert found["crashes"].startswith("10 not tried the process is ended by signal SIGSEGV")
+    assert found["leaves"].startswith("14 not tried the process ends with status 5")
+    assert found["good"] == "18 runs int32 (2,)"
+    assert len(found) == 4, out
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("import argparse\np = argparse.ArgumentParser()\np.add_argument('data')\nargs = p.parse_args()\nD = args.data + '/x'\n", None),
+        ("raise SystemExit(3)", "it ends the program: SystemExit(3)"),
+        ("raise KeyError('own')", "line 4: the script's own code, with made-up arguments: KeyError: 'own'"),
+        ("from .beside import size\nassert size == 7", None),
+        ("import beside\nassert beside.size == 7", None),
+        ("try:\n    import not_there\nexcept ImportError:\n    not_there = None\nassert not_there is None", None),
+    ],
+)
+def test_the_file_itself(text, words, tmp_path):
+    """What it does when it is imported; definitions that are there by then are tried."""
+    (tmp_path / "beside.py").write_text("size = 7")
+    definition = "@pipeline_def(batch_size=2, num_threads=1, device_id=None)\ndef f(): return fn.ones(shape=[2])\n"
+    code, found, out = tried(tmp_path / "script.py", definition + text)
+    assert found.pop("f") == "3 runs int32 (2,)"
+    if words is None:
+        assert (code, found) == (0, {}), out
+    else:
+        assert code == 3
+        assert words in out
+
+
+def test_a_notebook(tmp_path):
+    source = [f"{HEAD}%matplotlib inline\n", "@pipeline_def\n", "def f(file_list):\n", "    return fn.readers.file(file_list=file_list)[1]"]
+    cells = [{"cell_type": "markdown", "source": "x"}, {"cell_type": "code", "source": source}]
+    code, _, out = tried(tmp_path / "book.ipynb", json.dumps({"cells": cells}))
+    assert code == 0
+    assert "cell 2, line 4  f         runs\n" in out
+
+
+def test_nothing_to_try(tmp_path):
+    (tmp_path / "x.py").write_text("import numpy\n")
+    done = check(tmp_path / "x.py")
+    assert (done.returncode, done.stdout) == (0, "It does not use DALI.\n")
+    (tmp_path / "x.py").write_text("import nvidia.dali\nprint 1\n")
+    done = check(tmp_path / "x.py")
+    assert done.returncode == 1
+    assert done.stdout.startswith(f"can't be read: {tmp_path / 'x.py'}:2: ")
