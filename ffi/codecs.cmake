@@ -1,16 +1,21 @@
-# libjpeg-turbo and libpng as the targets jaxdali_jpeg and jaxdali_png.
+# libjpeg-turbo as the target jaxdali_jpeg; libpng and libdeflate as jaxdali_png.
 #
-# The system's libraries are taken when they are there (Debian: libjpeg62-turbo-dev, libpng-dev). What is missing, or all of
+# The system's libraries are taken when they are there (Debian: libjpeg62-turbo-dev, libpng-dev, libdeflate-dev). What is missing, or all of
 # it with -DJAXDALI_BUNDLED_CODECS=ON, is built from source as static, position-independent libraries: the archive is
 # downloaded and checked against its SHA256, or taken from a local file on machines without a network
-# (-DJAXDALI_JPEG_TARBALL=..., -DJAXDALI_PNG_TARBALL=..., -DJAXDALI_ZLIB_TARBALL=...; any version's own archive will do).
+# (-DJAXDALI_JPEG_TARBALL=..., -DJAXDALI_PNG_TARBALL=..., -DJAXDALI_ZLIB_TARBALL=..., -DJAXDALI_DEFLATE_TARBALL=...; any version's own
+# archive will do, of libdeflate from 1.15 on). Where libdeflate can't be had in either way, PNG is libpng's alone, in twice the time.
+#
+# Their licences go with a module that they are part of: libjpeg-turbo's (IJG, BSD 3-Clause), libpng's (PNG Reference Library License), zlib's (Zlib),
+# libdeflate's (MIT).
 # They are compiled with the options of hardening.cmake, as the modules are.
 include("${CMAKE_CURRENT_LIST_DIR}/hardening.cmake")
 
-option(JAXDALI_BUNDLED_CODECS "Build libjpeg-turbo, libpng and zlib from source even if the system has them" OFF)
+option(JAXDALI_BUNDLED_CODECS "Build libjpeg-turbo, libpng, zlib and libdeflate from source even if the system has them" OFF)
 set(JAXDALI_JPEG_TARBALL "" CACHE FILEPATH "Local source archive of libjpeg-turbo, instead of a download")
 set(JAXDALI_PNG_TARBALL "" CACHE FILEPATH "Local source archive of libpng, instead of a download")
 set(JAXDALI_ZLIB_TARBALL "" CACHE FILEPATH "Local source archive of zlib, instead of a download")
+set(JAXDALI_DEFLATE_TARBALL "" CACHE FILEPATH "Local source archive of libdeflate, instead of a download")
 
 # Files that are compiled for newer CPUs than the others, at run time chosen where there is one: to be called in each folder
 # whose targets have them, as CMake keeps files' properties by folder.
@@ -149,4 +154,47 @@ else()
   if(UNIX)
     target_link_libraries(jaxdali_png INTERFACE m)
   endif()
+endif()
+
+# libdeflate. Only this one may be missing, so it is downloaded here, where that can be found out.
+if(NOT JAXDALI_BUNDLED_CODECS)
+  find_path(JAXDALI_DEFLATE_INCLUDE libdeflate.h)
+  find_library(JAXDALI_DEFLATE_LIBRARY deflate)
+endif()
+if(JAXDALI_DEFLATE_INCLUDE AND JAXDALI_DEFLATE_LIBRARY)
+  target_include_directories(jaxdali_png SYSTEM INTERFACE "${JAXDALI_DEFLATE_INCLUDE}")
+  target_link_libraries(jaxdali_png INTERFACE "${JAXDALI_DEFLATE_LIBRARY}")
+  set(JAXDALI_LIBDEFLATE ON)
+else()
+  set(deflate_tarball "${JAXDALI_DEFLATE_TARBALL}")
+  if(NOT deflate_tarball)
+    set(deflate_tarball "${CMAKE_BINARY_DIR}/codecs/libdeflate-1.25.tar.gz")
+    set(deflate_hash d11473c1ad4c57d874695e8026865e38b47116bbcb872bfc622ec8f37a86017d)
+    if(EXISTS "${deflate_tarball}")
+      file(SHA256 "${deflate_tarball}" deflate_found)
+    endif()
+    if(NOT deflate_found STREQUAL deflate_hash)
+      file(DOWNLOAD https://github.com/ebiggers/libdeflate/archive/refs/tags/v1.25.tar.gz "${deflate_tarball}" TIMEOUT 60 TLS_VERIFY ON)
+      file(SHA256 "${deflate_tarball}" deflate_found)
+    endif()
+    if(NOT deflate_found STREQUAL deflate_hash)
+      set(deflate_tarball "")
+    endif()
+  endif()
+  if(deflate_tarball)
+    jaxdali_codec(jaxdali_libdeflate "${deflate_tarball}" "" "" deflate
+      -DLIBDEFLATE_BUILD_SHARED_LIB=OFF -DLIBDEFLATE_BUILD_GZIP=OFF -DLIBDEFLATE_GZIP_SUPPORT=OFF -DLIBDEFLATE_COMPRESSION_SUPPORT=OFF)
+    add_dependencies(jaxdali_png jaxdali_libdeflate_external)
+    target_include_directories(jaxdali_png SYSTEM INTERFACE "${jaxdali_libdeflate_INCLUDE}")
+    target_link_libraries(jaxdali_png INTERFACE "${jaxdali_libdeflate_LIBRARY}")
+    jaxdali_hide(jaxdali_png)
+    set(JAXDALI_LIBDEFLATE ON)
+  else()
+    message(WARNING
+      "libdeflate was not found and cannot be downloaded: decoding PNG will take twice as long. "
+      "Install it (apt install libdeflate-dev) and configure again in an empty build folder.")
+  endif()
+endif()
+if(JAXDALI_LIBDEFLATE)
+  target_compile_definitions(jaxdali_png INTERFACE JAXDALI_LIBDEFLATE)
 endif()

@@ -1,9 +1,9 @@
 #include <algorithm>
 #include <atomic>
-#include <cstdlib>
 #include <new>
 
 #include "ffi/chain/chain.h"
+#include "ffi/common/memory.h"
 #include "ffi/common/thread_pool.h"
 #include "ffi/jpeg/baseline.h"
 
@@ -29,33 +29,6 @@ Batch One(const Batch& b, int i, const Part& part, const void* data) {
   one.capacity = one.size(0);
   return one;
 }
-
-// Memory of a thread, kept between samples, unless that is much more than they need.
-class Memory {
- public:
-  Memory() = default;
-  Memory(const Memory&) = delete;
-  Memory& operator=(const Memory&) = delete;
-  ~Memory() { std::free(data_); }
-
-  void* OfSize(int64_t bytes) {
-    if (bytes > size_ || (size_ > kKept && bytes < size_ / 8)) {
-      std::free(data_);
-      size_ = (bytes + bytes / 4 + 63) / 64 * 64 + 64;
-      data_ = std::aligned_alloc(64, static_cast<size_t>(size_));
-      if (!data_) {
-        size_ = 0;
-        throw std::bad_alloc();
-      }
-    }
-    return data_;
-  }
-
- private:
-  static constexpr int64_t kKept = int64_t{16} << 20;
-  void* data_ = nullptr;
-  int64_t size_ = 0;
-};
 
 // The data go on to the marker that ends them.
 bool EndsAsJpeg(const uint8_t* data, int64_t size) {

@@ -2,6 +2,9 @@
 
 #include <jpeglib.h>
 #include <png.h>
+#if defined(JAXDALI_LIBDEFLATE)
+#include <libdeflate.h>
+#endif
 
 #include <cstddef>
 #include <cstdio>
@@ -24,7 +27,11 @@ std::map<std::string, std::string> BuildInfo() {
 #endif
   info["ffi_api"] = JAXDALI_TEXT(XLA_FFI_API_MAJOR) "." JAXDALI_TEXT(XLA_FFI_API_MINOR);
   info["jpeg"] = "libjpeg-turbo " JAXDALI_TEXT(LIBJPEG_TURBO_VERSION);
+#if defined(JAXDALI_LIBDEFLATE)
+  info["png"] = "libpng " PNG_LIBPNG_VER_STRING ", libdeflate " LIBDEFLATE_VERSION_STRING;
+#else
   info["png"] = "libpng " PNG_LIBPNG_VER_STRING;
+#endif
 #if defined(__x86_64__)
   __builtin_cpu_init();
   info["simd"] = __builtin_cpu_supports("avx512bw") ? "AVX-512" : __builtin_cpu_supports("avx2") ? "AVX2" : "SSE2";

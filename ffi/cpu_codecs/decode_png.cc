@@ -1,144 +1,57 @@
-// PNG on the CPU, by libpng.
-#include <png.h>
-
+// PNG on the CPU: by the decoder of ffi/png, and what that leaves by libpng, to the same bits.
 #include <algorithm>
-#include <bit>
-#include <csetjmp>
-#include <cstring>
 #include <vector>
 
 #include "ffi/cpu_codecs/raster_output.h"
+#include "ffi/png/decoder.h"
 
 namespace jaxdali {
 namespace {
 
-class PngDecoder {
- public:
-  PngDecoder(const uint8_t* data, int64_t size) : at_(data), left_(static_cast<size_t>(size)) {}
-  ~PngDecoder() {
-    if (png_) png_destroy_read_struct(&png_, &info_, nullptr);
-  }
-  PngDecoder(const PngDecoder&) = delete;
-  PngDecoder& operator=(const PngDecoder&) = delete;
+png::Decoder& DecoderOfThread() {
+  thread_local png::Decoder decoder;
+  return decoder;
+}
 
-  Status Decode(const ImageInfo& info, const DecodeOptions& options, RasterOutput* out) {
-    png_ = png_create_read_struct(PNG_LIBPNG_VER_STRING, this, &OnError, [](png_structp, png_const_charp) {});
-    if (!png_) return kOutOfMemory;
-    info_ = png_create_info_struct(png_);
-    if (!info_) return kOutOfMemory;
-    Status s = Start(info, options, out);
-    if (s != kOk) return s;
-    // Interlaced files need the whole raster. It is made here, where no longjmp passes.
-    const int64_t rows = passes_ > 1 ? info.height : kRows;
-    if (!direct_ || out->first_row() > 0) rows_.resize(static_cast<size_t>(direct_ ? 1 : rows) * stride_);
-    if (!direct_) out->Reserve(info.depth);
-    return Read(info, out);
-  }
+// libpng is quicker where it can stop before so much of the rows: libdeflate can't.
+constexpr int64_t kLibpngsShare = 3;
 
- private:
-  static void OnError(png_structp png, png_const_charp) {
-    std::longjmp(static_cast<PngDecoder*>(png_get_error_ptr(png))->jump_, 1);
-  }
-  static void OnRead(png_structp png, png_bytep to, size_t n) {
-    auto* d = static_cast<PngDecoder*>(png_get_io_ptr(png));
-    if (n > d->left_) {
-      d->past_end_ = true;
-      png_error(png, "end of data");
-    }
-    std::memcpy(to, d->at_, n);
-    d->at_ += n;
-    d->left_ -= n;
-  }
-
-  Status Start(const ImageInfo& info, const DecodeOptions& options, RasterOutput* out) {
-    if (setjmp(jump_)) return past_end_ ? kTruncated : kCorrupt;
-    png_set_read_fn(png_, this, &OnRead);
-    png_set_user_limits(png_, 0x7FFFFFFF, 0x7FFFFFFF);  // ParseHeader has its own
-#ifdef PNG_HANDLE_AS_UNKNOWN_SUPPORTED
-    // Nothing but pixels is wanted. Colour profiles are slow to check, and transparency is to be ignored.
-    static const png_byte kSkip[] =
-        "bKGD\0cHRM\0eXIf\0gAMA\0hIST\0iCCP\0iTXt\0oFFs\0pCAL\0pHYs\0sBIT\0sCAL\0sPLT\0sRGB\0tEXt\0tIME\0tRNS\0zTXt";
-    png_set_keep_unknown_chunks(png_, PNG_HANDLE_CHUNK_NEVER, kSkip, sizeof(kSkip) / 5);
-#endif
-    png_read_info(png_, info_);
-    if (png_get_image_width(png_, info_) != static_cast<png_uint_32>(info.width) ||
-        png_get_image_height(png_, info_) != static_cast<png_uint_32>(info.height))
-      return kSizeMismatch;
-    const int color = png_get_color_type(png_, info_), bits = png_get_bit_depth(png_, info_);
-    if (color == PNG_COLOR_TYPE_PALETTE) {
-      png_set_palette_to_rgb(png_);
-      if (png_get_valid(png_, info_, PNG_INFO_tRNS)) png_set_strip_alpha(png_);
-    }
-    if (color == PNG_COLOR_TYPE_GRAY && bits < 8) png_set_expand_gray_1_2_4_to_8(png_);
-    if (bits == 16 && std::endian::native == std::endian::little) png_set_swap(png_);
-    const bool interlaced = png_get_interlace_type(png_, info_) != PNG_INTERLACE_NONE;
-    direct_ = out->direct(info.depth) && (out->whole() || !interlaced);
-    if (direct_) {  // libpng can make the output's channels itself
-      switch (options.type) {
-        case ImageType::kBgr:
-          if (info.channels >= 3) png_set_bgr(png_);
-          [[fallthrough]];
-        case ImageType::kRgb:
-          if (color & PNG_COLOR_MASK_ALPHA) png_set_strip_alpha(png_);
-          if (!(color & PNG_COLOR_MASK_COLOR)) png_set_gray_to_rgb(png_);
-          break;
-        case ImageType::kGray:
-          direct_ = !(color & PNG_COLOR_MASK_COLOR);
-          if (direct_ && (color & PNG_COLOR_MASK_ALPHA)) png_set_strip_alpha(png_);
-          break;
-        case ImageType::kYcbcr:
-          direct_ = false;
-          break;
-        case ImageType::kAny:
-          break;
-      }
-    }
-    passes_ = png_set_interlace_handling(png_);
-    png_read_update_info(png_, info_);
-    const int channels = direct_ ? OutputChannels(info, options.type) : info.channels;
-    stride_ = static_cast<int64_t>(info.width) * channels * (info.depth / 8);
-    return png_get_rowbytes(png_, info_) == static_cast<size_t>(stride_) ? kOk : kSizeMismatch;
-  }
-
-  Status Read(const ImageInfo& info, RasterOutput* out) {
-    if (setjmp(jump_)) return past_end_ ? kTruncated : kCorrupt;
-    const int64_t first = out->first_row(), end = out->end_row();
-    if (passes_ > 1) {
-      for (int pass = 0; pass < passes_; pass++)
-        for (int64_t y = 0; y < info.height; y++)
-          png_read_row(png_, direct_ ? out->row(y) : rows_.data() + y * stride_, nullptr);
-      if (direct_) return kOk;
-      for (int64_t y = first; y < end; y += kRows)
-        out->Put(y, static_cast<int>(std::min<int64_t>(kRows, end - y)), rows_.data() + y * stride_, info.channels,
-                 info.depth);
-      return kOk;
-    }
-    for (int64_t y = 0; y < first; y++) png_read_row(png_, rows_.data(), nullptr);
-    for (int64_t y = first; y < end; y++) {
-      const int64_t slot = (y - first) % kRows;
-      png_read_row(png_, direct_ ? out->row(y) : rows_.data() + slot * stride_, nullptr);
-      if (!direct_ && (slot == kRows - 1 || y == end - 1))
-        out->Put(y - slot, static_cast<int>(slot) + 1, rows_.data(), info.channels, info.depth);
-    }
-    return kOk;
-  }
-
-  const uint8_t* at_;
-  size_t left_;
-  std::jmp_buf jump_;
-  png_structp png_ = nullptr;
-  png_infop info_ = nullptr;
-  bool past_end_ = false, direct_ = false;
-  int passes_ = 1;
-  int64_t stride_ = 0;
-  std::vector<uint8_t> rows_;
-};
+// Pixels are in the output as the file has them.
+bool IsOrdered(const ImageInfo& info, const DecodeOptions& options) {
+  return options.type == ImageType::kAny || (options.type == ImageType::kRgb && info.channels == 3) ||
+         (options.type == ImageType::kGray && info.channels == 1);
+}
 
 }  // namespace
 
+bool DecodePngByOwn(const uint8_t* data, int64_t size, const ImageInfo& info, const DecodeOptions& options,
+                    RasterOutput* out) {
+  png::Decoder& decoder = DecoderOfThread();
+  const int64_t first = out->first_row(), end = out->end_row();
+  if (kLibpngsShare * end < info.height) return false;
+  if (!decoder.Start(data, size, first, end)) return false;
+  if (decoder.width() != info.width || decoder.height() != info.height || decoder.channels() != info.channels ||
+      decoder.depth() != info.depth)
+    return false;
+  if (out->direct(info.depth) && IsOrdered(info, options)) {
+    for (int64_t y = first; y < end; y++) decoder.NextRow(out->row(y));
+    return true;
+  }
+  const int64_t stride = int64_t{info.width} * info.channels * (info.depth / 8);
+  thread_local std::vector<uint8_t> rows;
+  if (static_cast<int64_t>(rows.size()) < kRows * stride) rows.resize(static_cast<size_t>(kRows * stride));
+  out->Reserve(info.depth);
+  for (int64_t y = first; y < end; y += kRows) {
+    const int n = static_cast<int>(std::min<int64_t>(kRows, end - y));
+    for (int r = 0; r < n; r++) decoder.NextRow(rows.data() + r * stride);
+    out->Put(y, n, rows.data(), info.channels, info.depth);
+  }
+  return true;
+}
+
 Status DecodePng(const uint8_t* data, int64_t size, const ImageInfo& info, const DecodeOptions& options,
                  RasterOutput* out) {
-  return PngDecoder(data, size).Decode(info, options, out);
+  return DecodePngByOwn(data, size, info, options, out) ? kOk : DecodePngByLibpng(data, size, info, options, out);
 }
 
 }  // namespace jaxdali

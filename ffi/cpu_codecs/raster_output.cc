@@ -10,6 +10,7 @@ template <class S>
 void ConvertColor(const S* src, int64_t pixels, int channels, ImageType type, S* dst) {
   const bool gray = channels <= 2;
   const int g = gray ? 0 : 1, b = gray ? 0 : 2;
+  if ((type == ImageType::kRgb && channels == 3) || (type == ImageType::kGray && channels == 1)) type = ImageType::kAny;
   switch (type) {
     case ImageType::kAny:
       std::memcpy(dst, src, pixels * channels * sizeof(S));

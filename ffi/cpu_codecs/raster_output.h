@@ -80,6 +80,11 @@ Status DecodeJpegByTurbo(const uint8_t* data, int64_t size, const ImageInfo& inf
                          RasterOutput* out);
 Status DecodeJpeg(const uint8_t* data, int64_t size, const ImageInfo& info, const DecodeOptions& options,
                   RasterOutput* out);
+// And so does PNG.
+bool DecodePngByOwn(const uint8_t* data, int64_t size, const ImageInfo& info, const DecodeOptions& options,
+                    RasterOutput* out);
+Status DecodePngByLibpng(const uint8_t* data, int64_t size, const ImageInfo& info, const DecodeOptions& options,
+                         RasterOutput* out);
 Status DecodePng(const uint8_t* data, int64_t size, const ImageInfo& info, const DecodeOptions& options,
                  RasterOutput* out);
 

@@ -1,0 +1,41 @@
+// Memory of a thread that is kept from one sample to the next.
+#ifndef JAXDALI_FFI_COMMON_MEMORY_H_
+#define JAXDALI_FFI_COMMON_MEMORY_H_
+
+#include <cstdint>
+#include <cstdlib>
+#include <new>
+
+namespace jaxdali {
+
+// Kept unless it is much more than the next sample needs.
+class Memory {
+ public:
+  Memory() = default;
+  Memory(const Memory&) = delete;
+  Memory& operator=(const Memory&) = delete;
+  ~Memory() { std::free(data_); }
+
+  // What was in it is lost.
+  void* OfSize(int64_t bytes) {
+    if (bytes > size_ || (size_ > kKept && bytes < size_ / 8)) {
+      std::free(data_);
+      size_ = (bytes + bytes / 4 + 63) / 64 * 64 + 64;
+      data_ = std::aligned_alloc(64, static_cast<size_t>(size_));
+      if (!data_) {
+        size_ = 0;
+        throw std::bad_alloc();
+      }
+    }
+    return data_;
+  }
+
+ private:
+  static constexpr int64_t kKept = int64_t{16} << 20;
+  void* data_ = nullptr;
+  int64_t size_ = 0;
+};
+
+}  // namespace jaxdali
+
+#endif  // JAXDALI_FFI_COMMON_MEMORY_H_

@@ -1,0 +1,236 @@
+// The CPU's own decoder of PNG files: where it takes a file, its pixels are libpng's and libpng has no complaint; and
+// no mutation leads it outside the data, its buffers or the output.
+//
+//   fuzz_png FOLDER [MUTATIONS [SEED]]
+//
+// Every *.png of FOLDER is a seed file, and random images are more: of all colour types, depths and filters, interlaced
+// or not, with random chunks. Half of the mutations are of bytes of the file, with or without correct checksums; the
+// others are of rows before they are packed. Input and output are heap blocks of exactly the right size. Exits with 1
+// when results differ, or when hardly any file is decoded.
+#include <zlib.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "ffi/cpu_codecs/raster_output.h"
+#include "ffi/fuzz/checksum.h"
+#include "ffi/fuzz/mutator.h"
+
+namespace jaxdali {
+namespace {
+
+void Put32(Data* to, uint32_t v) {
+  for (int shift = 24; shift >= 0; shift -= 8) to->push_back(static_cast<uint8_t>(v >> shift));
+}
+
+void PutChunk(Data* to, const char* type, const uint8_t* data, size_t size) {
+  Put32(to, static_cast<uint32_t>(size));
+  const size_t at = to->size();
+  to->insert(to->end(), type, type + 4);
+  to->insert(to->end(), data, data + size);
+  Put32(to, static_cast<uint32_t>(crc32(0, to->data() + at, static_cast<uInt>(size + 4))));
+}
+
+// Makes the checksums of a damaged file's chunks right, as far as its structure is.
+void MendChecksums(Data* file) {
+  for (size_t at = 8; at + 12 <= file->size();) {
+    uint8_t* chunk = file->data() + at;
+    const size_t size = static_cast<size_t>(chunk[0]) << 24 | chunk[1] << 16 | chunk[2] << 8 | chunk[3];
+    if (size > file->size() - at - 12) return;
+    const auto crc = static_cast<uint32_t>(crc32(0, chunk + 4, static_cast<uInt>(size + 4)));
+    for (int i = 0; i < 4; i++) chunk[8 + size + i] = static_cast<uint8_t>(crc >> (24 - 8 * i));
+    at += 12 + size;
+  }
+}
+
+class Fuzzer {
+ public:
+  explicit Fuzzer(uint64_t seed) : mutate_(seed) {}
+
+  void CheckSeed(const SeedFile& seed) {
+    for (int k = 0; k < 8; k++) Check(seed.data, seed.name);
+  }
+  void CheckMutation(const std::vector<SeedFile>& seeds, int k) {
+    const std::string name = "mutation " + std::to_string(k);
+    if (k % 2 == 0) {
+      Check(Image(), name);
+      return;
+    }
+    Data data = mutate_(seeds.empty() || below(2) ? Image() : seeds[static_cast<size_t>(below(seeds.size()))].data);
+    if (below(2)) MendChecksums(&data);
+    Check(data, name);
+  }
+  void Print(const char* what) {
+    std::printf("%s: %d decoded and equal, %d left to libpng, of which it decodes %d\n", what, equal_, left_,
+                left_good_);
+    std::fflush(stdout);
+    equal_ = left_ = left_good_ = 0;
+  }
+  void PrintChecksum() const { std::printf("checksum of the pixels: %s\n", checksum_.text().c_str()); }
+  int equal() const { return equal_; }
+  int failures() const { return failures_; }
+
+ private:
+  static constexpr int64_t kMaxPixels = 1 << 17;  // larger ones cost time and find nothing else
+
+  int below(size_t n) { return mutate_.below(n); }
+
+  // A file of random kind.
+  Data Image() {
+    static constexpr int kKinds[][2] = {{0, 1}, {0, 2}, {0, 4}, {0, 8}, {0, 16}, {2, 8}, {2, 8},  {2, 16},
+                                        {3, 1}, {3, 2}, {3, 4}, {3, 8}, {4, 8},  {6, 8}, {4, 16}, {6, 16}};
+    const int* kind = kKinds[below(std::size(kKinds))];
+    const int color = kind[0], bits = kind[1], samples = color == 2 ? 3 : color == 4 ? 2 : color == 6 ? 4 : 1;
+    const int width = 1 + below(below(8) ? 40 : 700), height = 1 + below(below(8) ? 40 : 200);
+    const bool interlaced = below(3) == 0;
+
+    Data rows;
+    auto add = [&](int n, int pixels) {
+      const int bytes = (pixels * samples * bits + 7) / 8, usual = below(6), content = below(3);
+      for (int y = 0; y < n && pixels > 0; y++) {
+        rows.push_back(static_cast<uint8_t>(usual < 5 && below(4) ? usual : below(5000) ? below(5) : 5 + below(3)));
+        const int level = below(256);
+        for (int i = 0; i < bytes; i++)
+          rows.push_back(static_cast<uint8_t>(content == 0 ? level : content == 1 ? below(7) - 3 : below(256)));
+      }
+    };
+    if (interlaced) {
+      static constexpr int kY[] = {0, 0, 4, 0, 2, 0, 1}, kX[] = {0, 4, 0, 2, 0, 1, 0}, kStepY[] = {8, 8, 8, 4, 4, 2, 2},
+                           kStepX[] = {8, 8, 4, 4, 2, 2, 1};
+      for (int p = 0; p < 7; p++)
+        add(std::max(height - kY[p] + kStepY[p] - 1, 0) / kStepY[p],
+            std::max(width - kX[p] + kStepX[p] - 1, 0) / kStepX[p]);
+    } else {
+      add(height, width);
+    }
+    if (below(40) == 0) rows.resize(rows.size() - below(std::min<size_t>(rows.size(), 50)));  // too few
+    if (below(40) == 0) rows.push_back(0);                                                    // too many
+
+    // Packed as encoders do, or with a window that may be too small for what the header says.
+    Data packed(rows.size() + rows.size() / 100 + 1000);
+    z_stream z{};
+    const int window = below(4) ? 15 : 9 + below(7);
+    deflateInit2(&z, below(10), Z_DEFLATED, window, 8, below(5));
+    z.next_in = rows.data(), z.avail_in = static_cast<uInt>(rows.size());
+    z.next_out = packed.data(), z.avail_out = static_cast<uInt>(packed.size());
+    deflate(&z, Z_FINISH);
+    packed.resize(z.total_out);
+    deflateEnd(&z);
+    if (below(20) == 0 && packed.size() > 2) {  // a window of another size
+      packed[0] = static_cast<uint8_t>(8 | below(8) << 4);
+      packed[1] = static_cast<uint8_t>(31 - packed[0] * 256 % 31);
+    }
+    if (below(30) == 0) packed.push_back(static_cast<uint8_t>(below(256)));
+
+    Data file = {0x89, 'P', 'N', 'G', '\r', '\n', 0x1A, '\n'}, header;
+    Put32(&header, static_cast<uint32_t>(width));
+    Put32(&header, static_cast<uint32_t>(height));
+    header.insert(header.end(), {static_cast<uint8_t>(bits), static_cast<uint8_t>(color), 0, 0, interlaced});
+    PutChunk(&file, "IHDR", header.data(), header.size());
+    MayPutOthers(&file);
+    if (color == 3 || (color != 0 && below(8) == 0)) {
+      Data palette;
+      const int entries = below(3) ? (bits == 8 ? 256 : 1 << bits) : 1 + below(256);
+      for (int i = 0; i < 3 * entries; i++) palette.push_back(static_cast<uint8_t>(below(256)));
+      PutChunk(&file, "PLTE", palette.data(), palette.size());
+      if (color == 3 && below(3) == 0) PutChunk(&file, "tRNS", palette.data(), static_cast<size_t>(1 + below(entries)));
+    }
+    if (color % 2 == 0 && color < 4 && below(4) == 0) PutChunk(&file, "tRNS", header.data(), color == 0 ? 2 : 6);
+    MayPutOthers(&file);
+    for (size_t at = 0; at < packed.size();) {
+      const size_t n = below(3) ? packed.size() - at : std::min<size_t>(packed.size() - at, below(200));
+      PutChunk(&file, "IDAT", packed.data() + at, n);
+      at += n;
+    }
+    MayPutOthers(&file);
+    if (below(20)) PutChunk(&file, "IEND", nullptr, 0);
+    return file;
+  }
+
+  void MayPutOthers(Data* file) {
+    static constexpr const char* kTypes[] = {"tEXt", "zTXt", "iTXt", "gAMA", "sRGB", "iCCP", "pHYs", "bKGD",
+                                             "sBIT", "tIME", "eXIf", "prVt", "cHRM", "hIST", "sPLT", "oFFs"};
+    if (below(3)) return;
+    Data text;
+    for (int i = 0, n = below(40); i < n; i++) text.push_back(static_cast<uint8_t>(below(256)));
+    PutChunk(file,
+             below(200) ? kTypes[below(std::size(kTypes))]
+             : below(2) ? "CRIT"
+                        : "a1Bc",
+             text.data(), text.size());
+  }
+
+  void Check(const Data& data, const std::string& name) {
+    const int64_t size = static_cast<int64_t>(data.size());
+    auto input = Exact<uint8_t>(data.size());
+    std::copy(data.begin(), data.end(), input.get());
+    ImageInfo info = ParseHeader(input.get(), size);
+    if (info.status != kOk || info.format != static_cast<int32_t>(Format::kPng) || info.host_decode ||
+        int64_t{info.height} * info.width > kMaxPixels)
+      return;
+    if (below(2)) {
+      info.region_y = below(info.height);
+      info.region_x = below(info.width);
+      info.region_h = 1 + below(info.height - info.region_y);
+      info.region_w = 1 + below(info.width - info.region_x);
+    }
+    constexpr DType kTypes[] = {DType::kU8, DType::kU8, DType::kU16, DType::kF32};
+    const DecodeOptions options{static_cast<ImageType>(below(5)), below(3) != 0, false};
+    const DType dtype = info.depth == 16 && below(2) ? DType::kU16 : kTypes[below(4)];
+    const size_t bytes = static_cast<size_t>(int64_t{info.region_h} * info.region_w *
+                                             OutputChannels(info, options.type) * SizeOf(dtype));
+    auto want = Exact<uint8_t>(bytes), got = Exact<uint8_t>(bytes);
+    RasterOutput libpng(info, options, dtype, want.get()), own(info, options, dtype, got.get());
+    const Status status = DecodePngByLibpng(input.get(), size, info, options, &libpng);
+    if (!DecodePngByOwn(input.get(), size, info, options, &own)) {
+      left_++;
+      left_good_ += status == kOk;
+      return;
+    }
+    checksum_.Add(got.get(), static_cast<int64_t>(bytes));
+    if (status == kOk && std::memcmp(got.get(), want.get(), bytes) == 0) {
+      equal_++;
+      return;
+    }
+    failures_++;
+    std::printf("%s: %s; %d x %d, region %d %d %d %d, type %d, dtype %d\n", name.c_str(),
+                status == kOk ? "pixels differ" : "decoded, but libpng fails", info.height, info.width, info.region_y,
+                info.region_x, info.region_h, info.region_w, static_cast<int>(options.type), static_cast<int>(dtype));
+    if (failures_ < 4) {
+      std::FILE* f = std::fopen(("fuzz_png-" + std::to_string(failures_) + ".png").c_str(), "wb");
+      if (f) std::fwrite(data.data(), 1, data.size(), f), std::fclose(f);
+    }
+  }
+
+  Mutator mutate_;
+  Checksum checksum_;
+  int equal_ = 0, left_ = 0, left_good_ = 0, failures_ = 0;
+};
+
+}  // namespace
+}  // namespace jaxdali
+
+int main(int argc, char** argv) {
+  if (argc < 2) {
+    std::fprintf(stderr, "usage: fuzz_png FOLDER [MUTATIONS [SEED]]\n");
+    return 2;
+  }
+#if !defined(JAXDALI_LIBDEFLATE)
+  std::printf("skipped: built without libdeflate, PNG is libpng's alone\n");
+  return 0;
+#endif
+  const auto seeds = jaxdali::ReadSeeds(argv[1], {".png"});
+  const int mutations = argc > 2 ? std::atoi(argv[2]) : 2000;
+  jaxdali::Fuzzer fuzzer(argc > 3 ? std::strtoull(argv[3], nullptr, 10) : 1);
+  for (const auto& seed : seeds) fuzzer.CheckSeed(seed);
+  fuzzer.Print("seeds");
+  for (int k = 0; k < mutations; k++) fuzzer.CheckMutation(seeds, k);
+  const bool enough = 4 * fuzzer.equal() >= mutations;
+  fuzzer.Print("mutations");
+  fuzzer.PrintChecksum();
+  return fuzzer.failures() != 0 || !enough;
+}

@@ -1,0 +1,94 @@
+#include "ffi/png/chunks.h"
+
+#include <cstring>
+
+#if defined(JAXDALI_LIBDEFLATE)
+#include <libdeflate.h>
+#endif
+
+namespace jaxdali::png {
+
+#if defined(JAXDALI_LIBDEFLATE)
+
+namespace {
+
+// libpng refuses chunks of 8,000,000 bytes and more, but not all.
+constexpr int64_t kMostChunk = 4000000;
+
+uint32_t U32(const uint8_t* at) {
+  return static_cast<uint32_t>(at[0]) << 24 | static_cast<uint32_t>(at[1]) << 16 | static_cast<uint32_t>(at[2]) << 8 |
+         at[3];
+}
+
+struct Chunk {
+  const uint8_t* type;
+  const uint8_t* data;
+  int64_t size;
+
+  bool Is(const char* name) const { return std::memcmp(type, name, 4) == 0; }
+  bool IsWhole() const { return libdeflate_crc32(0, type, static_cast<size_t>(size) + 4) == U32(data + size); }
+  // Letters; the case of the first says whether decoders may leave it out.
+  bool IsNamed() const {
+    for (int i = 0; i < 4; i++)
+      if ((type[i] | 32) < 'a' || (type[i] | 32) > 'z') return false;
+    return true;
+  }
+  bool IsAncillary() const { return type[0] & 32; }
+};
+
+bool ReadHeader(const Chunk& c, File* file) {
+  if (!c.Is("IHDR") || c.size != 13 || !c.IsWhole()) return false;
+  file->width = U32(c.data);
+  file->height = U32(c.data + 4);
+  file->bits = c.data[8];
+  file->color = c.data[9];
+  file->interlaced = c.data[12] == 1;
+  // ParseHeader has looked at the rest.
+  return file->width > 0 && file->height > 0 && c.data[10] == 0 && c.data[11] == 0 && c.data[12] <= 1;
+}
+
+bool ReadPalette(const Chunk& c, File* file) {
+  if (c.size == 0 || c.size > 768 || c.size % 3 != 0 || file->color == kGray || file->color == kGrayAlpha ||
+      !c.IsWhole())
+    return false;
+  for (int64_t i = 0; i < c.size / 3; i++) std::memcpy(file->palette[i], c.data + 3 * i, 3);
+  return true;
+}
+
+}  // namespace
+
+bool ReadChunks(const uint8_t* data, int64_t size, File* file) {
+  bool header = false, palette = false;
+  file->idat.clear();
+  file->idat_size = 0;
+  std::memset(file->palette, 0, sizeof file->palette);
+  for (int64_t at = 8; at + 12 <= size;) {
+    const Chunk c{data + at + 4, data + at + 8, U32(data + at)};
+    if (c.size > kMostChunk || c.size > size - at - 12 || !c.IsNamed()) return false;
+    if (!header) {
+      if (!ReadHeader(c, file)) return false;
+      header = true;
+    } else if (c.Is("IDAT")) {
+      if (!c.IsWhole()) return false;
+      file->idat.push_back({c.data, c.size});
+      file->idat_size += c.size;
+    } else if (!file->idat.empty()) {
+      break;  // what follows is not read, as libpng doesn't
+    } else if (c.Is("PLTE")) {
+      if (palette || !ReadPalette(c, file)) return false;
+      palette = true;
+    } else if (!c.IsAncillary()) {
+      return false;
+    }
+    at += 12 + c.size;
+  }
+  return !file->idat.empty() && (palette || file->color != kPalette);
+}
+
+#else
+
+bool ReadChunks(const uint8_t*, int64_t, File*) { return false; }
+
+#endif
+
+}  // namespace jaxdali::png

@@ -1,0 +1,240 @@
+#include "ffi/png/decoder.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <utility>
+
+#include "ffi/png/unfilter.h"
+
+#if defined(JAXDALI_LIBDEFLATE)
+#include <libdeflate.h>
+#endif
+
+namespace jaxdali::png {
+namespace {
+
+constexpr int64_t kMostBytes = int64_t{64} << 20;  // of an image
+constexpr int64_t kMostExpansion = 1040;           // more than deflate is able to
+
+// Every pass of an interlaced file is an image of its own: of pixels from (y, x) on, at such distances.
+struct Pass {
+  int y, x, step_y, step_x;
+};
+constexpr Pass kPasses[7] = {{0, 0, 8, 8}, {0, 4, 8, 8}, {4, 0, 8, 4}, {0, 2, 4, 4},
+                             {2, 0, 4, 2}, {0, 1, 2, 2}, {1, 0, 2, 1}};
+
+int64_t Steps(int64_t size, int first, int step) { return size > first ? (size - first + step - 1) / step : 0; }
+
+// Calls image(pass, rows, pixels of a row) for all images that aren't empty.
+template <class F>
+void ForEachImage(const File& file, F image) {
+  if (!file.interlaced) {
+    image(Pass{0, 0, 1, 1}, file.height, file.width);
+    return;
+  }
+  for (const Pass& p : kPasses) {
+    const int64_t rows = Steps(file.height, p.y, p.step_y), pixels = Steps(file.width, p.x, p.step_x);
+    if (rows > 0 && pixels > 0) image(p, rows, pixels);
+  }
+}
+
+// A byte's samples of 1, 2 or 4 bits, one byte each: as they are, or gray in full range.
+struct Samples {
+  int many;
+  uint8_t of[256][8];
+  constexpr Samples(int bits, bool gray) : many(8 / bits), of{} {
+    const int most = (1 << bits) - 1, factor = gray ? 255 / most : 1;
+    for (int byte = 0; byte < 256; byte++)
+      for (int i = 0; i < many; i++) of[byte][i] = static_cast<uint8_t>((byte >> (8 - bits * (i + 1)) & most) * factor);
+  }
+};
+constexpr Samples kSamples[2][3] = {{{1, false}, {2, false}, {4, false}}, {{1, true}, {2, true}, {4, true}}};
+
+void ToBytes(const uint8_t* row, const Samples& samples, int64_t pixels, uint8_t* values) {
+  for (; pixels >= samples.many; pixels -= samples.many, values += samples.many)
+    std::memcpy(values, samples.of[*row++], static_cast<size_t>(samples.many));
+  if (pixels > 0) std::memcpy(values, samples.of[*row], static_cast<size_t>(pixels));
+}
+
+void ToColors(const uint8_t* indices, const uint8_t (*palette)[4], int64_t pixels, uint8_t* values) {
+  for (; pixels > 1; pixels--, values += 3) std::memcpy(values, palette[*indices++], 4);
+  if (pixels > 0) std::memcpy(values, palette[*indices], 3);
+}
+
+void ToWords(const uint8_t* row, int64_t n, uint8_t* values) {
+  for (int64_t i = 0; i < n; i++) {
+    uint16_t v;
+    std::memcpy(&v, row + 2 * i, 2);
+    if (std::endian::native == std::endian::little) v = static_cast<uint16_t>(v << 8 | v >> 8);
+    std::memcpy(values + 2 * i, &v, 2);
+  }
+}
+
+template <int kBytes>
+void Spread(const uint8_t* from, int64_t pixels, int step, uint8_t* to) {
+  for (int64_t x = 0; x < pixels; x++) std::memcpy(to + kBytes * step * x, from + kBytes * x, kBytes);
+}
+
+}  // namespace
+
+Decoder::~Decoder() {
+#if defined(JAXDALI_LIBDEFLATE)
+  libdeflate_free_decompressor(inflate_);
+#endif
+}
+
+bool Decoder::Start(const uint8_t* data, int64_t size, int64_t first_row, int64_t end_row) {
+  raster_ = nullptr;
+  if (!ReadChunks(data, size, &file_)) return false;
+  int64_t bytes = 0;
+  ForEachImage(file_,
+               [&](const Pass&, int64_t rows, int64_t pixels) { bytes += rows * (1 + file_.row_bytes(pixels)); });
+  if (bytes > kMostBytes || bytes / kMostExpansion > file_.idat_size || !Inflate(bytes)) return false;
+  pixel_bytes_ = std::max(file_.bits_per_pixel() / 8, 1);
+
+  // Filters that there aren't are for libpng to find, in rows that it would have come to.
+  const uint8_t* at = filtered_;
+  bool known = true;
+  ForEachImage(file_, [&](const Pass&, int64_t rows, int64_t pixels) {
+    const int64_t pitch = 1 + file_.row_bytes(pixels);
+    for (int64_t y = 0; y < (file_.interlaced ? rows : end_row); y++) known &= at[y * pitch] < kFilters;
+    at += rows * pitch;
+  });
+  if (!known) return false;
+
+  if (file_.interlaced) {
+    Deinterlace();
+    raster_ += first_row * file_.width * channels() * (depth() / 8);
+    return true;
+  }
+  // Rows from one on that does not look above.
+  const int64_t pitch = 1 + file_.row_bytes(file_.width);
+  int64_t y = first_row;
+  while (y > 0 && filtered_[y * pitch] > kSub) y--;
+  filtered_ += y * pitch;
+  BeginRows(end_row - y, file_.width);
+  for (; y < first_row; y++) NextUnfiltered();
+  return true;
+}
+
+bool Decoder::Inflate(int64_t bytes) {
+#if defined(JAXDALI_LIBDEFLATE)
+  const uint8_t* packed = file_.idat[0].data;
+  if (file_.idat.size() > 1) {
+    auto* to = static_cast<uint8_t*>(packed_memory_.OfSize(file_.idat_size));
+    packed = to;
+    for (const Piece& p : file_.idat) to = std::copy_n(p.data, p.size, to);
+  }
+  // zlib keeps so many bytes to copy from; libdeflate doesn't look.
+  if (file_.idat_size < 2 || packed[0] >> 4 > 7 || int64_t{256} << (packed[0] >> 4) < std::min<int64_t>(bytes, 32768))
+    return false;
+  if (!inflate_) inflate_ = libdeflate_alloc_decompressor();
+  if (!inflate_) return false;
+  auto* filtered = static_cast<uint8_t*>(filtered_memory_.OfSize(bytes + kMargin));
+  filtered_ = filtered;
+  size_t read, made;
+  return libdeflate_zlib_decompress_ex(inflate_, packed, static_cast<size_t>(file_.idat_size), filtered,
+                                       static_cast<size_t>(bytes), &read, &made) == LIBDEFLATE_SUCCESS &&
+         read == static_cast<size_t>(file_.idat_size) && made == static_cast<size_t>(bytes);
+#else
+  return bytes < 0;
+#endif
+}
+
+// Of an image, or of a pass.
+void Decoder::BeginRows(int64_t rows, int64_t pixels) {
+  row_bytes_ = file_.row_bytes(pixels);
+  rows_left_ = rows;
+  has_below_ = false;
+  const int64_t pitch = (row_bytes_ + kMargin + 63) / 64 * 64;
+  auto* memory = static_cast<uint8_t*>(rows_memory_.OfSize(3 * pitch));
+  for (int i = 0; i < 3; i++) rows_[i] = memory + i * pitch;
+  std::memset(rows_[1], 0, static_cast<size_t>(pitch));  // is above the first row
+}
+
+const uint8_t* Decoder::NextUnfiltered() {
+  std::rotate(rows_, rows_ + 1, rows_ + 3);
+  const int pixel = static_cast<int>(pixel_bytes_), filter = *filtered_;
+  const int64_t pitch = 1 + row_bytes_;
+  if (has_below_) {
+    has_below_ = false;
+  } else if (filter >= kAverage && rows_left_ > 1 && filtered_[pitch] == filter) {
+    const uint8_t* stored[2] = {filtered_ + 1, filtered_ + pitch + 1};
+    UnfilterTwo(filter, pixel, row_bytes_, stored, rows_[0], rows_ + 1);
+    has_below_ = true;
+  } else {
+    Unfilter(filter, pixel, row_bytes_, filtered_ + 1, rows_[0], rows_[1]);
+  }
+  rows_left_--;
+  filtered_ += pitch;
+  return rows_[1];
+}
+
+void Decoder::Expand(const uint8_t* row, int64_t pixels, uint8_t* values) const {
+  if (file_.bits == 16) {
+    ToWords(row, pixels * file_.samples(), values);
+  } else if (file_.color == kPalette && file_.bits == 8) {
+    ToColors(row, file_.palette, pixels, values);
+  } else if (file_.color == kPalette) {
+    constexpr int64_t kPiece = 512;
+    uint8_t indices[kPiece];
+    for (int64_t x = 0; x < pixels; x += kPiece) {
+      const int64_t n = std::min(kPiece, pixels - x);
+      ToBytes(row + x * file_.bits / 8, kSamples[0][file_.bits / 2], n, indices);
+      ToColors(indices, file_.palette, n, values + 3 * x);
+    }
+  } else if (file_.bits < 8) {
+    ToBytes(row, kSamples[1][file_.bits / 2], pixels, values);
+  } else {
+    std::memcpy(values, row, static_cast<size_t>(pixels * file_.samples()));
+  }
+}
+
+void Decoder::NextRow(uint8_t* values) {
+  if (raster_) {
+    const int64_t bytes = file_.width * channels() * (depth() / 8);
+    std::memcpy(values, raster_, static_cast<size_t>(bytes));
+    raster_ += bytes;
+  } else {
+    Expand(NextUnfiltered(), file_.width, values);
+  }
+}
+
+void Decoder::Deinterlace() {
+  const int bytes = channels() * (depth() / 8);
+  const int64_t pitch = file_.width * bytes;
+  // Behind the raster a row of a pass.
+  auto* raster = static_cast<uint8_t*>(raster_memory_.OfSize((file_.height + 1) * pitch));
+  uint8_t* row = raster + file_.height * pitch;
+  ForEachImage(file_, [&](const Pass& p, int64_t rows, int64_t pixels) {
+    BeginRows(rows, pixels);
+    for (int64_t y = 0; y < rows; y++) {
+      Expand(NextUnfiltered(), pixels, row);
+      uint8_t* to = raster + (p.y + y * p.step_y) * pitch + p.x * bytes;
+      switch (bytes) {
+        case 1:
+          Spread<1>(row, pixels, p.step_x, to);
+          break;
+        case 2:
+          Spread<2>(row, pixels, p.step_x, to);
+          break;
+        case 3:
+          Spread<3>(row, pixels, p.step_x, to);
+          break;
+        case 4:
+          Spread<4>(row, pixels, p.step_x, to);
+          break;
+        case 6:
+          Spread<6>(row, pixels, p.step_x, to);
+          break;
+        default:
+          Spread<8>(row, pixels, p.step_x, to);
+          break;
+      }
+    }
+  });
+  raster_ = raster;
+}
+
+}  // namespace jaxdali::png

@@ -1,0 +1,131 @@
+"""PNG of all kinds against the pixels that the files were made of."""
+
+import struct
+import zlib
+
+import numpy as np
+import png_encoder
+import pytest
+from images import decode, pillow
+from png_encoder import GRAY, KINDS, PALETTE, RGB, chunk, encode_png
+
+from jaxdali import SampleError, fn, types
+
+SIZES = [(1, 1), (1, 9), (7, 1), (3, 2), (5, 8), (8, 5), (33, 70), (19, 131)]
+
+
+def image(color, bits, size, seed, **options):
+    """A file, and the values that it decodes to."""
+    rng = np.random.default_rng([seed, color, bits, *size])
+    y, x = np.mgrid[: size[0], : size[1]]
+    channels = png_encoder.SAMPLES[color]
+    waves = np.sin(y[..., None] / 5 + x[..., None] / (7 + np.arange(channels)) + seed) / 2 + 0.5
+    samples = np.where(rng.random((*size, 1)) < 0.3, rng.random((*size, channels)), waves)
+    samples = (samples * ((1 << bits) - 1) + 0.5).astype(int)
+    palette = rng.integers(0, 256, (1 << bits, 3)) if color == PALETTE else None
+    file = encode_png(samples, color, bits, palette=palette, rng=rng, **options)
+    if palette is not None:
+        return file, palette[samples[..., 0]].astype(np.uint8)
+    return file, (samples * 255 // ((1 << bits) - 1)).astype(np.uint8) if bits <= 8 else samples.astype(np.uint16)
+
+
+@pytest.mark.parametrize("interlaced", [False, True])
+@pytest.mark.parametrize(("color", "bits"), KINDS)
+def test_all_kinds(color, bits, interlaced):
+    filters = [(f,) for f in range(5)] + [(0, 1, 2, 3, 4), (3, 4)]
+    made = [
+        image(color, bits, size, seed, interlaced=interlaced, filters=f, pieces=1 + seed % 3)
+        for seed, f in enumerate(filters)
+        for size in SIZES
+    ]
+    got = decode([f for f, _ in made], output_type=types.ANY_DATA, dtype=types.UINT16 if bits == 16 else types.UINT8)
+    for pixels, (_, want) in zip(got, made, strict=True):
+        np.testing.assert_array_equal(pixels, want)
+
+
+def test_equals_pillow():
+    files = [
+        image(color, bits, size, 3, interlaced=interlaced, pieces=4)[0]
+        for color, bits in KINDS
+        if bits < 16
+        for interlaced in (False, True)
+        for size in SIZES
+    ]
+    for mode, output_type in (("RGB", types.RGB), ("L", types.GRAY)):
+        for got, file in zip(decode(files, output_type=output_type), files, strict=True):
+            want = pillow(file, mode)
+            assert np.abs(got.astype(int) - want).max() <= (mode == "L")  # whose weights Pillow rounds in another way
+
+
+@pytest.mark.parametrize("interlaced", [False, True])
+@pytest.mark.parametrize("filters", [(0,), (4,), (3,), (1, 2, 4)])
+@pytest.mark.parametrize("window", [((0, 0), (5, 70)), ((20, 30), (13, 40)), ((12, 3), (20, 1))])
+def test_windows(window, filters, interlaced):
+    (top, left), (height, width) = window
+    made = [image(color, bits, (33, 70), 5, interlaced=interlaced, filters=filters) for color, bits in KINDS if bits < 16]
+    got = decode(
+        [f for f, _ in made],
+        fn.decoders.image_slice,
+        start=[top, left],
+        shape=[height, width],
+        axis_names="HW",
+        output_type=types.RGB,
+    )
+    for pixels, (_, whole) in zip(got, made, strict=True):
+        want = whole[top : top + height, left : left + width]
+        np.testing.assert_array_equal(pixels, want[..., :3] if want.shape[2] >= 3 else np.repeat(want[..., :1], 3, 2))
+
+
+def test_index_beyond_the_palette_is_black():
+    samples = np.arange(16).reshape(4, 4, 1)
+    palette = np.arange(30).reshape(10, 3) + 1
+    (pixels,) = decode([encode_png(samples, PALETTE, 8, palette=palette)])
+    np.testing.assert_array_equal(pixels, np.concatenate([palette, np.zeros((6, 3))]).reshape(4, 4, 3))
+
+
+def test_other_chunks_are_left_out():
+    others = [(b"gAMA", struct.pack(">I", 45455)), (b"tRNS", b"\0\1" * 3), (b"prVt", b"?" * 1000), (b"tEXt", b"\0")]
+    made, want = image(RGB, 8, (19, 23), 1, others=others)
+    (pixels,) = decode([made])
+    np.testing.assert_array_equal(pixels, want)
+
+
+def damaged():
+    """What is done to a file, whether it still decodes, and the file."""
+    rng = np.random.default_rng(2)
+    samples = rng.integers(0, 256, (40, 50, 3))
+    good = encode_png(samples, RGB, 8, filters=(0,), pieces=2)
+    head, end = png_encoder.SIGNATURE + chunk(b"IHDR", struct.pack(">IIBBBBB", 50, 40, 8, RGB, 0, 0, 0)), chunk(b"IEND")
+    rows = b"".join(b"\0" + row.tobytes() for row in samples.astype(np.uint8))
+    packed = zlib.compress(rows)
+    wrong_sum = packed[:-1] + bytes([packed[-1] ^ 1])
+    bad_filter = zlib.compress(rows[: 151 * 20] + b"\7" + rows[151 * 20 + 1 :])
+    small_window = zlib.compressobj(wbits=9)
+    far = small_window.compress(rows) + small_window.flush()
+    return samples, [
+        ("no IEND", True, good[:-12]),
+        ("cut off", False, good[: len(good) // 2]),
+        ("a wrong CRC", False, good[:200] + bytes([good[200] ^ 1]) + good[201:]),
+        ("a filter that there isn't", False, head + chunk(b"IDAT", bad_filter) + end),
+        ("too few rows", False, head + chunk(b"IDAT", zlib.compress(rows[:-151])) + end),
+        ("too many rows", True, head + chunk(b"IDAT", zlib.compress(rows + rows[:151])) + end),
+        ("a wrong Adler sum", False, head + chunk(b"IDAT", wrong_sum) + end),
+        ("bytes behind the stream", True, head + chunk(b"IDAT", packed + b"?") + end),
+        ("a small window", True, head + chunk(b"IDAT", far) + end),
+        ("empty chunks of image data", True, head + chunk(b"IDAT") + chunk(b"IDAT", packed) + chunk(b"IDAT") + end),
+        ("a chunk between them", False, head + chunk(b"IDAT", packed[:999]) + chunk(b"tEXt", b"a\0b") + chunk(b"IDAT", packed[999:]) + end),
+        ("an unknown critical chunk", False, head + chunk(b"CRIT") + chunk(b"IDAT", packed) + end),
+        ("a gray file's palette", True, encode_png(samples[..., :1], GRAY, 8, palette=np.zeros((4, 3)))),
+    ]
+
+
+def test_damaged_files_are_what_libpng_makes_of_them():
+    samples, cases = damaged()
+    for what, decodes, file in cases:
+        try:
+            (pixels,) = decode([file])
+        except SampleError:
+            assert not decodes, what
+        else:
+            assert decodes, what
+            np.testing.assert_array_equal(pixels, np.repeat(samples[..., :1], 3, 2) if "gray" in what else samples, err_msg=what)
