@@ -42,14 +42,15 @@ video_reader_resize warp_affine water zeros zeros_like
 
 # Other names of DALI's, also of versions before 1.0, that are not here, and what to use instead.
 _STREAMS = "streams are XLA's: nothing has to be passed"
-_NO_PLUGIN = "use plugin.jax or plugin.pytorch, or np.asarray of a batch of plugin.jax"
+_PYTORCH = "use plugin.jax (JAX arrays), plugin.pytorch (PyTorch tensors), or np.asarray of a batch of plugin.jax"
 _IMAGE = {"": "Image", "Crop": "ImageCrop", "RandomCrop": "ImageRandomCrop", "Slice": "ImageSlice"}
 _INSTEAD = {
     "experimental": "of its modules, experimental.dynamic has no counterpart: use a pipeline, or jaxdali.decode_jpeg",
-    "plugin.mxnet": _NO_PLUGIN,
+    "plugin.mxnet": f"{_PYTORCH}; mxnet.nd.from_dlpack takes PyTorch's through DLPack, mxnet.nd.array NumPy's",
     "plugin.numba": "use plugin.jax.fn.jax_function, or fn.python_function",
-    "plugin.paddle": _NO_PLUGIN,
-    "plugin.tf": "use plugin.jax; tf.data.Dataset.from_generator takes np.asarray of its batches",
+    "plugin.paddle": f"{_PYTORCH}; paddle.utils.dlpack.from_dlpack takes PyTorch's through DLPack, paddle.to_tensor NumPy's",
+    "plugin.tf": "use plugin.jax; tf.data.Dataset.from_generator takes np.asarray of its batches (jaxdali/plugin/README.md has the lines), "
+    "tf.experimental.dlpack.from_dlpack PyTorch's tensors",
     "plugin_manager": "operators of one's own are made with jaxdali.extend",
     "types.CUDAStream": _STREAMS,
     "types.PipelineAPIType": "a pipeline knows itself how it is used; Pipeline.enable_api_check(False) allows mixing",

@@ -15,6 +15,7 @@ from typing import Any
 import jaxdali
 
 from .._core.calls import functions
+from .._core.names import instead
 from .._core.operator import HostOperator, NativeOperator, Operator, ProgramOperator, SampleOperator, SourceOperator
 
 
@@ -42,7 +43,7 @@ def _module(parent: Any, part: str) -> Any:
     if not isinstance(parent, types.ModuleType) or not hasattr(parent, "__path__"):
         raise Missing(part)
     spec = importlib.util.find_spec(f"{parent.__name__}.{part}")
-    if spec is None:
+    if spec is None or instead(parent.__name__, part):
         raise Missing(part)
     try:
         return importlib.import_module(spec.name)
