@@ -28,7 +28,7 @@ def test_as_dali(case, on_device):
         values = dict(zip(names, nodes, strict=True))
         if on_device and not case["expr"].startswith(("fn.transforms", "fn.random_bbox_crop")) and "x" in values:
             values["x"] = values["x"].gpu()
-        return eval(case["expr"], {"fn": fn, "types": types, **values})
+        return eval(case["expr"], {"fn": fn, "types": types, "np": np, **values})
 
     layouts = [x["layout"] for x in case["inputs"].values()] or [""]
     if "raises" in case:

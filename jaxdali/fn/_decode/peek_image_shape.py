@@ -13,7 +13,7 @@ from ..._core.graph import DataNode
 from ..._core.operator import HostOperator
 from ..._core.operator_function import Hints, Input, operator_function
 from ..._core.values import Spec, Value
-from ..._cpu import Info
+from ..._cpu import Format, Info
 from . import decode as _decode
 
 DTYPES = tuple(np.dtype(t) for t in (np.int32, np.uint32, np.int64, np.uint64, np.float32, np.float64))
@@ -36,7 +36,27 @@ class PeekImageShape(HostOperator):
         info = _decode.parse_headers(source)
         for i in np.flatnonzero((info[:, Info.STATUS] != 0) & ctx.present).tolist():
             ctx.fail(i, int(info[i, Info.STATUS]), _decode.refusal(source, info, i))
-        return (_decode.output_shapes(info, self.image_type, self.adjust_orientation).astype(self.dtype),)
+        shapes = _decode.output_shapes(info, self.image_type, self.adjust_orientation)
+        if self.image_type == types.ANY_DATA:
+            for i in np.flatnonzero((info[:, Info.FORMAT] == Format.JPEG) & (shapes[:, 2] > 1) & ctx.present).tolist():
+                shapes[i, 2] = _components(source[i].tobytes())
+        return (shapes.astype(self.dtype),)
+
+
+def _components(jpeg: bytes) -> int:
+    """How many components a JPEG file's frame header says that it has; the file's headers were parsed before."""
+    at = 2
+    while at + 10 <= len(jpeg):
+        marker = jpeg[at + 1]
+        if jpeg[at] != 0xFF or marker == 0xFF:  # fill bytes
+            at += 1
+        elif marker in (0x00, 0x01) or 0xD0 <= marker <= 0xD8:  # no segment follows
+            at += 2
+        elif 0xC0 <= marker <= 0xCF and marker not in (0xC4, 0xC8, 0xCC):
+            return jpeg[at + 9]
+        else:
+            at += 2 + int.from_bytes(jpeg[at + 2 : at + 4], "big")
+    return 3
 
 
 @operator_function(PeekImageShape)
@@ -57,7 +77,8 @@ def peek_image_shape(
       input: encoded images, 1-D uint8. A host value.
       dtype: INT32, UINT32, INT64, UINT64, FLOAT or FLOAT64.
       adjust_orientation: the shape after the EXIF orientation is applied.
-      image_type: as `output_type` of `decoders.image`; decides the number of channels.
+      image_type: as `output_type` of `decoders.image`; decides the number of channels. With `types.ANY_DATA` it is 4 for JPEG files of
+        CMYK and YCCK, as in DALI, although `decoders.image` makes RGB of them.
       device: "cpu".
       name: name of the node.
 

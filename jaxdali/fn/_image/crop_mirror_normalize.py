@@ -103,6 +103,9 @@ def crop_mirror_normalize(
 ) -> DataNode:
     """Cuts a window out, mirrors it, normalises the channels: ``scale * (x - mean) / std + shift``; and permutes the axes.
 
+    Differs from DALI: beside `fill_values` of all channels, a `mean` and a `std` of one number hold for all channels; DALI applies them
+    to the first one, and gives zeros in the others.
+
     Args:
       input: HWC, CHW, FHWC, FCHW, DHWC or another layout with the axes H and W; without one by rank HWC, DHWC, FDHWC.
       crop: extents of the window in pixels, (H, W) or (D, H, W); fractions are cut. Default: the whole image. May be per sample.
@@ -111,10 +114,9 @@ def crop_mirror_normalize(
       crop_pos_x, crop_pos_y, crop_pos_z: where the window is, from 0 (left, top, front) to 1. May be per sample.
       dtype: FLOAT, FLOAT16, BFLOAT16 (not in DALI), UINT8 or INT8; integers are rounded and saturate.
       fill_values: of what is outside, with the policy "pad": one number, or one per channel; of integers the fraction is cut, and what
-        the type can't hold wraps around, as in DALI.
+        the type can't hold wraps around, as in DALI. They are not normalised.
       out_of_bounds_policy: what becomes of a window that reaches outside: "error": the sample fails; "pad": with `fill_values`;
         "trim_to_shape": it is cut to the image.
-        They are not normalised.
       mean: what is subtracted, one number or one per channel. May be per sample.
       mirror: nonzero: left and right are exchanged. May be per sample.
       output_layout: the result's, a permutation of the input's; "" keeps that.

@@ -52,6 +52,8 @@ def gaussian_blur(
 
     Borders are mirrored about the centre of the outermost pixel (reflect-101).
 
+    Differs from DALI: sums are computed in float32 for float16 images, too; DALI's are rounded to float16.
+
     Args:
       input: a layout whose spatial axes are neighbours: HWC, CHW, FHWC, FCHW, DHWC, ...; without one
         all axes are spatial, at most three.

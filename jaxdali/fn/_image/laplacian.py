@@ -98,6 +98,9 @@ def laplacian(
     Each derivative is a separable filter: ``[1, -2, 1]``, widened by binomial smoothing to `window_size`, along its own axis, and
     binomial windows along the others. Sums are computed in float32; borders are mirrored about the centre of the outermost pixel.
 
+    Differs from DALI: sums are float32 for float16 images, too; DALI's products and sums are rounded to float16, so that little is left
+    of a derivative of large numbers.
+
     Args:
       input: a layout whose spatial axes are neighbours: HWC, CHW, FHWC, FCHW, DHWC, ...; without one
         all axes are spatial, at most three.

@@ -345,8 +345,9 @@ def resize(
     rounded, and `subpixel_scale` keeps the scale exact. A negative size mirrors the axis.
 
     Differs from DALI: `INTERP_NN` may take the other of two neighbours where a point lies on their border along the depth; errors are
-    `resize_z` on images without depth, and empty inputs where `size` gives all samples one shape; a region may lie outside the image;
-    `INTERP_NN` along one axis and another filter along the other also work with regions and mirroring.
+    `resize_z` on images without depth, and empty inputs where `size` gives all samples one shape; a region may lie outside the image, whose
+    outermost pixels are repeated there (with `INTERP_NN` DALI reads what stands behind the image in memory, where a region reaches
+    beyond its right end); `INTERP_NN` along one axis and another filter along the other also work with regions and mirroring.
 
     Args:
       input: uint8, int16, uint16, float32 or (not in DALI) float16, bfloat16, with layout HWC, CHW, FHWC, FCHW, CFHW, DHWC, CDHW, FDHWC,

@@ -269,6 +269,11 @@ def _check(ctx: HostContext, x: Value, statistics: tuple[Value, ...], reduced: t
             raise ValueError(f"sample {i} of shape {have}{axes} does not fit a mean or stddev of shape {shape}")
 
 
+def _number_or_tensor(x: Any) -> Any:
+    """An array of one element as a number, unless it has the axes of an image."""
+    return float(x.item()) if isinstance(x, np.ndarray) and x.size == 1 and x.ndim < 2 else x
+
+
 @operator_function("normalize")
 def normalize(
     input: Input,
@@ -280,10 +285,10 @@ def normalize(
     ddof: int = 0,
     dtype: Annotated[DType, OneOf(*_TYPES)] = types.FLOAT,
     epsilon: float = 0.0,
-    mean: PerSample[float | Tensor] | None = None,
+    mean: PerSample[Tensor | float] | None = None,
     scale: float = 1.0,
     shift: float = 0.0,
-    stddev: PerSample[float | Tensor] | None = None,
+    stddev: PerSample[Tensor | float] | None = None,
     device: Literal["cpu", "gpu"] | None = None,
     name: str | None = None,
     **hints: Unpack[Hints],
@@ -293,7 +298,8 @@ def normalize(
     Where the standard deviation of the data, or of a given tensor, is 0, the result is `shift`.
 
     Differs from DALI: statistics are computed in double precision; axes may be negative; a given number `stddev` that is 0 without an
-    `epsilon` is an error, not a division by 0.
+    `epsilon` is an error, not a division by 0. With ``axis_names=""`` each element is its own statistic; DALI mixes several where `batch`
+    or a tensor `mean` is given.
 
     Args:
       input: any tensor of integers of at most 32 bits, float32 or (not in DALI) float16 and bfloat16.
@@ -320,7 +326,7 @@ def normalize(
     Example:
       >>> fn.normalize(spectrograms, axes=[1])
     """
-    given = {"mean": mean, "stddev": stddev}
+    given = {"mean": _number_or_tensor(mean), "stddev": _number_or_tensor(stddev)}
     numbers = {n: x if isinstance(x, float) else None for n, x in given.items()}
     tensors = {n: as_node(x, "normalize") for n, x in given.items() if x is not None and not isinstance(x, float)}
     if axes is not None and axis_names is not None:

@@ -228,7 +228,7 @@ def variance(
       mean: of each result, of the result's shape.
       axes: the axes reduced, by number. Default: all.
       axis_names: the axes reduced, by letter of the layout.
-      ddof: what is subtracted from the number of elements in the divisor.
+      ddof: what is subtracted from the number of elements in the divisor. If it is more than their number, the result is negative.
       keep_dims: reduced axes stay, with extent 1.
 
     Returns:
@@ -263,7 +263,7 @@ def std_dev(
       mean: of each result, of the result's shape.
       axes: the axes reduced, by number. Default: all.
       axis_names: the axes reduced, by letter of the layout.
-      ddof: what is subtracted from the number of elements in the divisor.
+      ddof: what is subtracted from the number of elements in the divisor. If it is more than their number, the result is NaN.
       keep_dims: reduced axes stay, with extent 1.
 
     Returns:
