@@ -61,7 +61,7 @@ def test_tensorflow(monkeypatch):
 
     @data_iterator(output_map=["x", "label"], auto_reset=True)
     def iterator_fn():
-        numbers = fn.external_source(list(np.arange(16, dtype=np.int32).reshape(2, 8, 1)))
+        numbers = fn.external_source(list(np.arange(16, dtype=np.int32).reshape(2, 8, 1)), cycle="raise")
         return fn.cast(numbers, dtype=np.float32) / 2.0, numbers
 
     names = {"iterator_fn": iterator_fn}
