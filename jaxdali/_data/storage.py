@@ -79,7 +79,8 @@ class Storage:
       allow_chained: URLs may chain file systems (``simplecache::s3://...``) or name one that opens other URLs by itself (``reference://``,
         ``zip://``, ``filecache://``, ...). Only for URLs that you trust: some of these evaluate what they find.
       max_record_bytes: how large a record of a container may be, and what is decompressed to get it: a chunk of an ArrayRecord file, a
-        row group of a table, a member of an archive. A larger one is an error of its record.
+        row group or record batch of a table, a member of an archive, a value of a database, and what `decoders.inflate` makes of a sample.
+        A larger one is an error of its record.
 
     Example:
       >>> storage = jaxdali.Storage(cache_dir="/tmp/cache", cache_size=50 << 30, options={"anon": True})

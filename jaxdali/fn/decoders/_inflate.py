@@ -20,6 +20,7 @@ from ..._core.operator import HostOperator, Operator
 from ..._core.operator_function import Hints, Input, OneOrMore, PerSample, operator_function
 from ..._core.values import Spec, Value
 from ..._cpu import Status
+from ..._data.storage import Storage
 from .._tensor.copy import copy_to
 
 
@@ -38,6 +39,7 @@ class Inflate(HostOperator):
 
     dtype: np.dtype
     layout: str
+    storage: Storage  # bounds what is decompressed
     rank: int | None = None  # of a block's shape, where that comes per sample from a source
 
     def bind(self, ctx: BuildContext, *specs: Spec) -> Operator:
@@ -84,6 +86,8 @@ class Inflate(HostOperator):
         return (np.stack(rows) if ctx.spec.shape is not None else rows,)
 
     def _inflated(self, compressed: np.ndarray, chunks: list[tuple[int, int]], shape: tuple[int, ...]) -> np.ndarray:
+        if why := self.storage.too_large(math.prod(shape) * self.dtype.itemsize):
+            raise ValueError(f"its shape is {shape}: {why}")
         decompress, result = _decompressor(), np.zeros(shape, self.dtype)
         room = result.reshape(-1).view(np.uint8).reshape(len(chunks), result.nbytes // max(len(chunks), 1))
         for k, (begin, end) in enumerate(chunks):
@@ -131,6 +135,7 @@ def inflate(
     chunk_sizes: PerSample[OneOrMore[int]] | None = None,
     layout: str = "",
     sequence_axis_name: str = "F",
+    storage: Storage | None = None,
     device: Literal["cpu", "gpu"] | None = None,
     name: str | None = None,
     **hints: Unpack[InflateHints],
@@ -150,6 +155,7 @@ def inflate(
       chunk_sizes: bytes of each chunk. Without `chunk_offsets` they lie one after another from the beginning. May be per sample.
       layout: of a decompressed chunk.
       sequence_axis_name: of the axis of chunks; one letter, before that layout.
+      storage: ``Storage(max_record_bytes=)`` bounds what is decompressed of a sample. None: that of the reader of the input. Beyond DALI.
       device: "gpu" puts the result on the accelerator; "cpu" leaves it on the host; None: where the input is.
 
     Returns:
@@ -158,7 +164,7 @@ def inflate(
     Raises:
       TypeError: the input is not 1-D uint8.
       ImportError: at build, lz4 is not installed.
-      SampleError: a chunk is damaged, larger than `shape` says, or does not lie in its sample.
+      SampleError: a chunk is damaged, larger than `shape` says, or does not lie in its sample; or there is more than `storage` allows.
 
     Differs from DALI, which decompresses on the GPU alone, and checks a chunk's size only with `check_output_size`.
 
@@ -171,6 +177,9 @@ def inflate(
     given = {"shape": shape, "chunk_offsets": chunk_offsets, "chunk_sizes": chunk_sizes}
     args, nodes = Arguments.of(given, is_node)
     chunked = chunk_offsets is not None or chunk_sizes is not None
-    op = Inflate(args=args, dtype=cast(np.dtype, dtype), layout=sequence_axis_name + layout if layout and chunked else layout)
+    limits: Storage = storage or getattr(data.node.source and data.node.source.op, "storage", None) or Storage()
+    op = Inflate(
+        args=args, dtype=cast(np.dtype, dtype), layout=sequence_axis_name + layout if layout and chunked else layout, storage=limits
+    )
     result = add(op, copy_to(data, "cpu"), *nodes, name=name)
     return result.gpu() if (device or data.device) == "gpu" else result

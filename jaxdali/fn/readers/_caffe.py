@@ -16,6 +16,7 @@ from ..._cpu import RecordFormat
 from ..._data.containers import Field
 from ..._data.files import Paths, as_list
 from ..._data.listed import OnError, Reader, ReaderHints
+from ..._data.storage import Storage
 from ._lmdb import LmdbRecords
 
 IMAGE = Spec(np.dtype(np.uint8), 1, None)
@@ -46,7 +47,7 @@ class ReadCaffe(Reader):
             label = Field("label", 1, Spec(np.dtype(np.int32), 1, (1,)))
             return (image,) * self.image_available + (label,) * self.label_available
 
-        return LmdbRecords(as_list(self.path), RecordFormat.DATUM, 2, fields)
+        return LmdbRecords(as_list(self.path), RecordFormat.DATUM, 2, fields, self.storage)
 
 
 class LmdbHints(ReaderHints, total=False):
@@ -71,6 +72,7 @@ def caffe(
     shard_id: Annotated[int, Range(0)] = 0,
     stick_to_shard: bool = False,
     pad_last_batch: bool = False,
+    storage: Storage | None = None,
     seed: int = -1,
     on_error: OnError = "raise",
     device: Literal["cpu"] | None = None,
@@ -96,6 +98,7 @@ def caffe(
       shard_id: the part to read, ``0 .. num_shards - 1``.
       stick_to_shard: read this part in every epoch, not the next one.
       pad_last_batch: repeat a shard's last sample until all shards are equally long and the last batch is full.
+      storage: ``Storage(max_record_bytes=)`` bounds the values; the databases themselves must be local. Beyond DALI.
       seed: seed of `random_shuffle`; negative: the pipeline's.
       on_error: what becomes of a record that can't be read: "raise": its batch fails. "replace": a later one of the list takes its place.
         "skip": its batch goes without it. The last two are reported by `Pipeline.bad_samples`. Beyond DALI.

@@ -20,6 +20,7 @@ from ..._cpu import RecordFormat, Status
 from ..._data.containers import Field
 from ..._data.files import Paths, as_list
 from ..._data.listed import OnError, Reader
+from ..._data.storage import Storage
 from ._caffe import IMAGE, RAW_IMAGE, LmdbHints
 from ._lmdb import LmdbRecords
 
@@ -75,7 +76,7 @@ class ReadCaffe2(Reader):
                 take("bounding box", Spec(np.dtype(np.int32), 1, None))
             return tuple(found)
 
-        return LmdbRecords(as_list(self.path), RecordFormat.TENSOR_PROTOS, self.num_outputs, fields)
+        return LmdbRecords(as_list(self.path), RecordFormat.TENSOR_PROTOS, self.num_outputs, fields, self.storage)
 
 
 class DenseLabels(HostOperator):
@@ -124,6 +125,7 @@ def caffe2(
     shard_id: Annotated[int, Range(0)] = 0,
     stick_to_shard: bool = False,
     pad_last_batch: bool = False,
+    storage: Storage | None = None,
     seed: int = -1,
     on_error: OnError = "raise",
     device: Literal["cpu"] | None = None,
@@ -153,6 +155,7 @@ def caffe2(
       shard_id: the part to read, ``0 .. num_shards - 1``.
       stick_to_shard: read this part in every epoch, not the next one.
       pad_last_batch: repeat a shard's last sample until all shards are equally long and the last batch is full.
+      storage: ``Storage(max_record_bytes=)`` bounds the values; the databases themselves must be local. Beyond DALI.
       seed: seed of `random_shuffle`; negative: the pipeline's.
       on_error: what becomes of a record that can't be read: "raise": its batch fails. "replace": a later one of the list takes its place.
         "skip": its batch goes without it. The last two are reported by `Pipeline.bad_samples`. Beyond DALI.
@@ -191,6 +194,7 @@ def caffe2(
         shard_id=shard_id,
         stick_to_shard=stick_to_shard,
         pad_last_batch=pad_last_batch,
+        storage=storage,
         seed=seed,
         on_error=on_error,
     )

@@ -13,6 +13,7 @@ from ..._cpu import RecordFormat
 from ..._data.containers import ContainerRecords, Field, described
 from ..._data.files import Path
 from ..._data.lmdb_files import open_lmdb
+from ..._data.storage import Storage
 
 
 class LmdbRecords(ContainerRecords):
@@ -23,11 +24,18 @@ class LmdbRecords(ContainerRecords):
       format: of the values.
       num_fields: that each must have.
       fields: makes the outputs of what the first record has (`types`, `dims` of its fields).
+      storage: bounds the values; None: as `Storage` does.
     """
 
     def __init__(
-        self, paths: Sequence[Path], format: RecordFormat, num_fields: int, fields: Callable[[np.ndarray, np.ndarray], tuple[Field, ...]]
+        self,
+        paths: Sequence[Path],
+        format: RecordFormat,
+        num_fields: int,
+        fields: Callable[[np.ndarray, np.ndarray], tuple[Field, ...]],
+        storage: Storage | None = None,
     ):
+        self._settings = storage or Storage()
         self._databases = [open_lmdb(p) for p in paths]
         self.bounds = np.cumsum([0] + [len(d) for d in self._databases])
         self._format = format
@@ -75,7 +83,12 @@ class LmdbRecords(ContainerRecords):
                 lost |= dict.fromkeys(here.tolist(), f"{e.filename}: {e.strerror}")
                 continue
             for i, value in zip(here.tolist(), values):
-                found[i] = b"" if value is None else value
+                if value is None:
+                    continue
+                if why := self._settings.too_large(len(value)):
+                    lost[i] = why
+                    continue
+                found[i] = value
         batch.scan_memory(found, pool)
         for i, why in lost.items():
             batch.fail(i, why)

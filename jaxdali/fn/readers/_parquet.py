@@ -19,6 +19,7 @@ from ..._data.files import Files, Paths, as_list
 from ..._data.listed import OnError, Reader, ReaderHints, Records
 from ..._data.named_in_data import check_name, normal
 from ..._data.storage import Range, Storage, StoreFile, is_url, join, plain
+from ._arrow_messages import compressed_batches
 from ._columns import Column, column_of, import_pyarrow, joined, spec_of
 
 _KEPT_BYTES = 512 << 20  # of the decoded row groups that a list of files keeps
@@ -41,7 +42,11 @@ class _Table:
             self.schema = self._file.schema_arrow
             self.rows = [self._file.metadata.row_group(g).num_rows for g in range(self._file.num_row_groups)]
         else:
-            source = pa.py_buffer(files.store.read(path)) if is_url(path) else pa.memory_map(path)
+            source = pa.py_buffer(files.store.read(path)) if is_url(path) else pa.memory_map(path).read_buffer()
+            self._compressed = compressed_batches(source)
+            if self._compressed is not None:
+                self.schema, self.rows = self._compressed.schema, self._compressed.rows
+                return
             try:
                 opened = pa.ipc.open_file(source)
                 self._batches = [opened.get_batch(g) for g in range(opened.num_record_batches)]
@@ -78,7 +83,10 @@ class _Table:
     def read(self, group: int, columns: Sequence[str], fetched: dict[int, bytes], settings: Storage) -> Any:
         """A group's columns. pyarrow.ArrowException where they can't be read, ValueError where they are larger than `settings` allow."""
         if self._file is None:
-            batch = self._batches[group].select(list(columns))
+            if self._compressed is not None:
+                batch = self._compressed.read(group, columns, settings)
+            else:
+                batch = self._batches[group].select(list(columns))
             batch.validate(full=True)  # offsets and indices are as they lie in the file: pyarrow would follow them anywhere
             return batch
         with self.lock:

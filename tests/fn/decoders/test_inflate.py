@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from pipelines import run
 
-from jaxdali import SampleError, fn, pipeline_def, types
+from jaxdali import SampleError, Storage, fn, pipeline_def, types
 from jaxdali._core.errors import ArgumentError
 
 block = pytest.importorskip("lz4.block")
@@ -122,3 +122,30 @@ def test_without_the_package(monkeypatch):
     monkeypatch.setitem(sys.modules, "lz4.block", None)
     with pytest.raises(ImportError, match=r'decoders.inflate .*pip install "jaxdali\[lz4\]"'):
         samples(lambda x: fn.decoders.inflate(x, shape=3), [np.zeros(3, np.uint8)])
+
+
+def test_what_is_decompressed_is_bounded(tmp_path):
+    """Sizes that come from data do not decide how much memory is taken: by the operator's own limit, or that of the reader upstream."""
+    (tmp_path / "x.bin").write_bytes(deflated(np.zeros(1000, np.uint8)).tobytes())
+
+    def pipeline(n, limit_of_reader=None, **arguments):
+        @pipeline_def(batch_size=1, num_threads=1, device_id=None)
+        def define():
+            storage = limit_of_reader and Storage(max_record_bytes=limit_of_reader)
+            data, _ = fn.readers.file(files=[str(tmp_path / "x.bin")], storage=storage)
+            size = fn.external_source(lambda: np.array([n]), batch=False)
+            return fn.decoders.inflate(data, shape=size, **arguments)
+
+        return define()
+
+    assert len(pipeline(1000).run()[0].as_array()[0]) == 1000
+    for n, arguments, limit in (
+        (1 << 40, {}, 1 << 30),
+        (1 << 62, {}, 1 << 30),
+        (1001, {"storage": Storage(max_record_bytes=1000)}, 1000),
+        (1001, {"limit_of_reader": 1000}, 1000),
+        (251, {"limit_of_reader": 1000, "dtype": types.INT32}, 1000),
+    ):
+        with pytest.raises(SampleError, match=rf"it would take \d+ bytes, Storage\(max_record_bytes={limit}\) allows no more"):
+            pipeline(n, **arguments).run()
+    assert len(pipeline(1001, 1000, storage=Storage()).run()[0].as_array()[0]) == 1001

@@ -235,6 +235,30 @@ def test_damaged_image_records(tmp_path, at, value, why):
 # --- LMDB -----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("reader", ["caffe", "caffe2"])
+def test_values_of_databases_that_are_too_large(tmp_path, reader):
+    pytest.importorskip("lmdb")
+
+    def value(n, i):
+        if reader == "caffe":
+            return c.datum(bytes(n), i)
+        return c.tensors(c.tensor(c.STRING, [bytes(n)]), c.tensor(c.INT32, [i]))
+
+    c.write_lmdb(tmp_path / "db", [value(10, 0), value(20_000, 1), value(10, 2)])
+
+    def of(limit, **arguments):
+        return lambda: getattr(fn.readers, reader)(path=tmp_path / "db", storage=jaxdali.Storage(max_record_bytes=limit), **arguments)[1]
+
+    found, (error,), _ = labels(of(10_000), 3)
+    assert found == [[0], None, [2]]
+    assert "db at key 00000001: it would take 20" in error
+    assert "Storage(max_record_bytes=10000) allows no more" in error
+    assert labels(of(10_000, on_error="replace"), 3)[0] == [[0], [2], [2]]
+    assert labels(of(30_000), 3)[0] == [[0], [1], [2]]
+    with pytest.raises(RuntimeError, match=r"max_record_bytes=5\)"):
+        labels(of(5))
+
+
 def test_sparse_labels_become_vectors(tmp_path):
     image = c.tensor(c.STRING, [b"image"])
     c.write_lmdb(tmp_path / "sparse", [c.tensors(image, c.tensor(c.INT32, x)) for x in ([0, 3], [], [1])])

@@ -226,6 +226,18 @@ def test_views_in_images_dictionaries_and_parts(tmp_path):
         ("arrow", pa.DictionaryArray.from_arrays(pa.array([0] * 100), pa.array(["x" * 1000]))),
         ("arrow", pa.DictionaryArray.from_arrays(pa.array([0] * 100), VIEWS)),
         ("arrow", pa.array(np.zeros(20_000))),
+        *(
+            (form, column)
+            for form in ("zstd file", "lz4 file", "zstd stream")
+            for column in (
+                pa.array(["x" * 1000] * 100),
+                pa.array(np.zeros(20_000)),
+                pa.array([[1] * 500] * 100),
+                pa.array(["x" * 1000] * 100, pa.string_view()),
+                pa.array([{"bytes": bytes(1000), "path": None}] * 100, pa.struct([("bytes", pa.binary()), ("path", pa.string())])),
+                pa.DictionaryArray.from_arrays(pa.array([0] * 100), pa.array(["x" * 1000])),
+            )
+        ),
     ],
 )
 def test_groups_that_are_too_large(tmp_path, form, column):
@@ -233,7 +245,12 @@ def test_groups_that_are_too_large(tmp_path, form, column):
         str(tmp_path / "x"),
         pa.table({"small": pa.array(np.arange(len(column)) % 100, pa.int8()), "x": column}),
     )
-    if form == "arrow":
+    if form.partition(" ")[2]:
+        compression, form = form.split()
+        options = pa.ipc.IpcWriteOptions(compression=compression)
+        with pa.OSFile(path, "wb") as f, getattr(pa.ipc, f"new_{form}")(f, table.schema, options=options) as writer:
+            writer.write_table(table)
+    elif form == "arrow":
         with pa.OSFile(path, "wb") as f, pa.ipc.new_file(f, table.schema) as writer:
             writer.write_table(table)
     elif form == "delta":
@@ -244,6 +261,69 @@ def test_groups_that_are_too_large(tmp_path, form, column):
     assert read(2, ["small"], path, storage=storage)[0][1] == 1
     with pytest.raises(SampleError, match=r"row 0: .*its group of rows is too large: .*Storage\(max_record_bytes=90000\) allows no more"):
         read(2, ["x"], path, storage=storage)
+
+
+@pytest.mark.parametrize("form", ["file", "stream"])
+@pytest.mark.parametrize("compression", ["zstd", "lz4"])
+def test_compressed_batches(tmp_path, form, compression):
+    """Of any types, before and behind those that are read; two batches, with dictionaries."""
+    n = 40
+    table = pa.table(
+        {
+            "nothing": pa.nulls(n),
+            "nested": pa.array([{"a": [[i], []], "b": {"c": "x" * i}} for i in range(n)]),
+            "pairs": pa.array([[("k", i)] for i in range(n)], pa.map_(pa.string(), pa.int32())),
+            "fixed": pa.array([[i, i + 1] for i in range(n)], pa.list_(pa.int16(), 2)),
+            "views": pa.array(["v" * i for i in range(n)], pa.string_view()),
+            "kind": pa.array(["a", "b" * 50] * (n // 2)).dictionary_encode(),
+            "flags": pa.array([i % 3 == 0 for i in range(n)]),
+            "x": pa.array([b"y" * i for i in range(n)]),
+        }
+    )
+    path = tmp_path / "x.arrow"
+    options = pa.ipc.IpcWriteOptions(compression=compression)
+    with pa.OSFile(str(path), "wb") as f, getattr(pa.ipc, f"new_{form}")(f, table.schema, options=options) as writer:
+        writer.write_table(table, max_chunksize=n // 2)
+    x, fixed, kind, views = read(n, ["x", "fixed", "kind", "views"], str(path), storage=Storage(max_record_bytes=100_000))
+    assert [v.tobytes() for v in x] == [b"y" * i for i in range(n)]
+    assert [v.tolist() for v in fixed] == [[i, i + 1] for i in range(n)]
+    assert [v.tobytes() for v in kind] == [b"a", b"b" * 50] * (n // 2)
+    assert [v.tobytes() for v in views] == [b"v" * i for i in range(n)]
+
+
+@pytest.mark.parametrize("form", ["file", "stream"])
+def test_what_is_too_large_is_not_decompressed(tmp_path, form):
+    path, x = tmp_path / "x.arrow", np.zeros(1 << 22)
+    table = pa.table({"small": pa.array(np.arange(len(x)) % 100, pa.int8()), "x": x})
+    with pa.OSFile(str(path), "wb") as f:
+        with getattr(pa.ipc, f"new_{form}")(f, table.schema, options=pa.ipc.IpcWriteOptions(compression="zstd")) as writer:
+            writer.write_table(table)
+    assert path.stat().st_size < 1 << 20
+    usual, watched = pa.default_memory_pool(), pa.proxy_memory_pool(pa.default_memory_pool())
+    pa.set_memory_pool(watched)
+    try:
+        with pytest.raises(SampleError, match=r"row 0: .*its group of rows is too large: it would take 33554432 bytes"):
+            read(1, ["x"], str(path), storage=Storage(max_record_bytes=1 << 24))
+        assert watched.max_memory() < 1 << 22
+        assert read(2, ["small"], str(path), storage=Storage(max_record_bytes=1 << 24))[0][1] == 1
+        assert watched.max_memory() < 1 << 24
+    finally:
+        pa.set_memory_pool(usual)
+
+
+def test_damaged_compressed_batches(tmp_path):
+    """Each is refused or gives other rows; none is more than its limit, and no error is one of the parser's own."""
+    rng, path = np.random.default_rng(1), tmp_path / "x.arrow"
+    table = pa.table({"x": pa.array([b"y" * i for i in range(40)])})
+    with pa.OSFile(str(path), "wb") as f, pa.ipc.new_file(f, table.schema, options=pa.ipc.IpcWriteOptions(compression="zstd")) as writer:
+        writer.write_table(table)
+    whole = path.read_bytes()
+    for _ in range(150):
+        damaged = bytearray(whole)
+        damaged[int(rng.integers(len(whole)))] ^= 1 << int(rng.integers(8))
+        path.write_bytes(damaged)
+        with contextlib.suppress(RuntimeError):  # SampleError, too
+            read(4, ["x"], str(path), storage=Storage(max_record_bytes=100_000))
 
 
 def test_groups_are_read_in_parts_where_they_might_be_too_large(tmp_path):
