@@ -8,7 +8,8 @@
 #
 # Their licences go with a module that they are part of: libjpeg-turbo's (IJG, BSD 3-Clause), libpng's (PNG Reference Library License), zlib's (Zlib),
 # libdeflate's (MIT).
-# They are compiled with the options of hardening.cmake, as the modules are.
+
+# All are compiled with the options of hardening.cmake, as the modules are.
 include("${CMAKE_CURRENT_LIST_DIR}/hardening.cmake")
 
 option(JAXDALI_BUNDLED_CODECS "Build libjpeg-turbo, libpng, zlib and libdeflate from source even if the system has them" OFF)
@@ -183,7 +184,7 @@ else()
   endif()
   if(deflate_tarball)
     jaxdali_codec(jaxdali_libdeflate "${deflate_tarball}" "" "" deflate
-      -DLIBDEFLATE_BUILD_SHARED_LIB=OFF -DLIBDEFLATE_BUILD_GZIP=OFF -DLIBDEFLATE_GZIP_SUPPORT=OFF -DLIBDEFLATE_COMPRESSION_SUPPORT=OFF)
+      -DLIBDEFLATE_BUILD_SHARED_LIB=OFF -DLIBDEFLATE_BUILD_GZIP=OFF -DLIBDEFLATE_COMPRESSION_SUPPORT=OFF)
     add_dependencies(jaxdali_png jaxdali_libdeflate_external)
     target_include_directories(jaxdali_png SYSTEM INTERFACE "${jaxdali_libdeflate_INCLUDE}")
     target_link_libraries(jaxdali_png INTERFACE "${jaxdali_libdeflate_LIBRARY}")

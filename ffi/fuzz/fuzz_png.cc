@@ -113,8 +113,9 @@ class Fuzzer {
     // Packed as encoders do, or with a window that may be too small for what the header says.
     Data packed(rows.size() + rows.size() / 100 + 1000);
     z_stream z{};
-    const int window = below(4) ? 15 : 9 + below(7);
-    deflateInit2(&z, below(10), Z_DEFLATED, window, 8, below(5));
+    // In statements of their own: the order of arguments is the compiler's.
+    const int window = below(4) ? 15 : 9 + below(7), level = below(10), strategy = below(5);
+    deflateInit2(&z, level, Z_DEFLATED, window, 8, strategy);
     z.next_in = rows.data(), z.avail_in = static_cast<uInt>(rows.size());
     z.next_out = packed.data(), z.avail_out = static_cast<uInt>(packed.size());
     deflate(&z, Z_FINISH);
