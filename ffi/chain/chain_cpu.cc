@@ -78,6 +78,14 @@ Status DecodeStage::Run(int i, const Part&, const void*, const Part& made, void*
 Rows DecodeStage::MakeRows(int i, const Part& made, const jpeg::Strip* from) const {
   ImageInfo part;
   if (out.dtype != DType::kU8 || Of(i, made, &part) != kOk) return {};
+  if (static_cast<Format>(part.format) == Format::kPng) {
+    png::Decoder* rows = nullptr;
+    return [=, this](uint8_t* pixels) mutable {
+      if (!rows) rows = StartPngRows(in.sample<uint8_t>(i), in.size(i), part, options);
+      if (rows) NextPngRow(rows, part, options, pixels);
+      return rows != nullptr;
+    };
+  }
   if (static_cast<Format>(part.format) != Format::kJpeg) return {};
   jpeg::BaselineDecoder* decoder = nullptr;  // it begins when it is known that the rows are taken
   return [=, this](uint8_t* pixels) mutable {

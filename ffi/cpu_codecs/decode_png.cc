@@ -22,29 +22,39 @@ bool IsOrdered(const ImageInfo& info, const DecodeOptions& options) {
          (options.type == ImageType::kGray && info.channels == 1);
 }
 
+// Begins with the region of a file. False: not covered.
+bool Start(const uint8_t* data, int64_t size, const ImageInfo& info, png::Decoder* decoder) {
+  const int64_t end = int64_t{info.region_y} + info.region_h;
+  return kLibpngsShare * end >= info.height && decoder->Start(data, size, info.region_y, end) &&
+         decoder->width() == info.width && decoder->height() == info.height && decoder->channels() == info.channels &&
+         decoder->depth() == info.depth;
+}
+
+// So much memory of the thread, for rows of a file's whole width.
+uint8_t* Rows(int64_t bytes) {
+  thread_local std::vector<uint8_t> rows;
+  if (static_cast<int64_t>(rows.size()) < bytes) rows.resize(static_cast<size_t>(bytes));
+  return rows.data();
+}
+
 }  // namespace
 
 bool DecodePngByOwn(const uint8_t* data, int64_t size, const ImageInfo& info, const DecodeOptions& options,
                     RasterOutput* out) {
   png::Decoder& decoder = DecoderOfThread();
+  if (!Start(data, size, info, &decoder)) return false;
   const int64_t first = out->first_row(), end = out->end_row();
-  if (kLibpngsShare * end < info.height) return false;
-  if (!decoder.Start(data, size, first, end)) return false;
-  if (decoder.width() != info.width || decoder.height() != info.height || decoder.channels() != info.channels ||
-      decoder.depth() != info.depth)
-    return false;
   if (out->direct(info.depth) && IsOrdered(info, options)) {
     for (int64_t y = first; y < end; y++) decoder.NextRow(out->row(y));
     return true;
   }
   const int64_t stride = int64_t{info.width} * info.channels * (info.depth / 8);
-  thread_local std::vector<uint8_t> rows;
-  if (static_cast<int64_t>(rows.size()) < kRows * stride) rows.resize(static_cast<size_t>(kRows * stride));
+  uint8_t* rows = Rows(kRows * stride);
   out->Reserve(info.depth);
   for (int64_t y = first; y < end; y += kRows) {
     const int n = static_cast<int>(std::min<int64_t>(kRows, end - y));
-    for (int r = 0; r < n; r++) decoder.NextRow(rows.data() + r * stride);
-    out->Put(y, n, rows.data(), info.channels, info.depth);
+    for (int r = 0; r < n; r++) decoder.NextRow(rows + r * stride);
+    out->Put(y, n, rows, info.channels, info.depth);
   }
   return true;
 }
@@ -52,6 +62,20 @@ bool DecodePngByOwn(const uint8_t* data, int64_t size, const ImageInfo& info, co
 Status DecodePng(const uint8_t* data, int64_t size, const ImageInfo& info, const DecodeOptions& options,
                  RasterOutput* out) {
   return DecodePngByOwn(data, size, info, options, out) ? kOk : DecodePngByLibpng(data, size, info, options, out);
+}
+
+png::Decoder* StartPngRows(const uint8_t* data, int64_t size, const ImageInfo& info, const DecodeOptions& options) {
+  if (info.status != kOk || info.host_decode || static_cast<Format>(info.format) != Format::kPng) return nullptr;
+  if (!IsDecodable(info) || info.depth != 8 || (options.adjust_orientation && info.orientation != 1)) return nullptr;
+  png::Decoder* decoder = &DecoderOfThread();
+  return Start(data, size, info, decoder) ? decoder : nullptr;
+}
+
+void NextPngRow(png::Decoder* decoder, const ImageInfo& info, const DecodeOptions& options, uint8_t* pixels) {
+  if (info.region_w == info.width && IsOrdered(info, options)) return decoder->NextRow(pixels);
+  uint8_t* row = Rows(int64_t{info.width} * info.channels);
+  decoder->NextRow(row);
+  ConvertPixels(row + int64_t{info.region_x} * info.channels, info.region_w, info.channels, options.type, pixels);
 }
 
 }  // namespace jaxdali

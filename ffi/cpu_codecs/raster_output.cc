@@ -36,6 +36,10 @@ void ConvertColor(const S* src, int64_t pixels, int channels, ImageType type, S*
 
 }  // namespace
 
+void ConvertPixels(const uint8_t* from, int64_t pixels, int channels, ImageType type, uint8_t* to) {
+  ConvertColor(from, pixels, channels, type, to);
+}
+
 RasterOutput::RasterOutput(const ImageInfo& info, const DecodeOptions& options, DType dtype, void* out)
     : stored_width_(info.width),
       first_row_(info.region_y),

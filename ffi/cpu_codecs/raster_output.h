@@ -63,6 +63,9 @@ class RasterOutput {
   std::vector<uint8_t> scratch_;
 };
 
+// Pixels of so many channels of 8 bits in the colour space of a type. Alpha is dropped, but for kAny.
+void ConvertPixels(const uint8_t* from, int64_t pixels, int channels, ImageType type, uint8_t* to);
+
 // 1, 2, 4 or 8: the raster that is wanted is that part of a JPEG file's, the largest of these that has its size; 0: it
 // is none of them.
 inline unsigned ScaleTo(unsigned width, unsigned height, const ImageInfo& info) {

@@ -19,6 +19,9 @@ struct ImageTable;      // ffi/cuda_jpeg/table.h
 class BaselineDecoder;  // ffi/jpeg/baseline.h
 struct Strip;           // ffi/jpeg/strips.h
 }  // namespace jpeg
+namespace png {
+class Decoder;  // ffi/png/decoder.h
+}
 
 // Colour spaces of decoded images.
 enum class ImageType : int32_t { kRgb, kBgr, kGray, kYcbcr, kAny };
@@ -74,6 +77,9 @@ Status DecodeImage(const uint8_t* data, int64_t size, const ImageInfo& info, con
 // image was cut into the one that the region begins in, or null.
 jpeg::BaselineDecoder* StartRows(const uint8_t* data, int64_t size, const ImageInfo& info, const DecodeOptions& options,
                                  const jpeg::Strip* strip = nullptr);
+// The same for PNG, all of whose rows are there once it has begun.
+png::Decoder* StartPngRows(const uint8_t* data, int64_t size, const ImageInfo& info, const DecodeOptions& options);
+void NextPngRow(png::Decoder* decoder, const ImageInfo& info, const DecodeOptions& options, uint8_t* pixels);
 
 // The batch on CUDA; all pointers are on the device.
 struct DecodeBatch {
