@@ -76,6 +76,12 @@ with Pipeline(2, 1, None) as ready:
 own = train(data_dir="nowhere", crop=20, size=30, batch_size=2, num_threads=1, device_id=None)
 own.build()
 
+@pipeline_def
+def listed(data_path):
+    import os
+    files = [os.path.join(data_path, c, f) for c in os.listdir(data_path) for f in os.listdir(os.path.join(data_path, c))]
+    return fn.decoders.image(fn.readers.file(files=files)[0])
+
 class Model:
     def __init__(self, image_size):
         self.size = image_size
@@ -92,7 +98,7 @@ class Model:
     )
     assert code == 3, out  # one is out of reach
     assert {k: v.split()[1] for k, v in found.items()} == {
-        **dict.fromkeys(["ready", "train", "Records", "Inside", "maker", "own", "Model.method"], "runs"),
+        **dict.fromkeys(["ready", "train", "Records", "Inside", "maker", "own", "Model.method", "listed"], "runs"),
         "hidden": "not",
     }
     assert found["train"] == "7 runs uint8 (30, 20, 3), int32 (1,)"  # as it is called below
@@ -100,8 +106,8 @@ class Model:
     assert found["Inside"].startswith("24 runs float (1, 4) to (3, 4), int32 (1,) to (3,)")
     assert found["own"] == "40 runs the file builds it itself"
     assert found["ready"].endswith("runs int32 (10,)")
-    assert found["hidden"] == "53 not tried it is defined inside Model.make, which is not called"
-    assert out.endswith("8 pipeline definitions: 7 run, 0 fail, 1 could not be tried.\n")
+    assert found["hidden"] == "59 not tried it is defined inside Model.make, which is not called"
+    assert out.endswith("9 pipeline definitions: 8 run, 0 fail, 1 could not be tried.\n")
 
 
 def test_what_fails_where(tmp_path):

@@ -56,6 +56,8 @@ class Data:
     Attributes:
       variant: of the arrays whose number of dimensions nothing says, one of `variants`.
       used_variant: whether it made a difference.
+      flat: whether `root` has the folders of the classes at once, not below train, val, ...
+      used_root: whether it was asked for.
     """
 
     variants = _VARIANTS
@@ -63,6 +65,7 @@ class Data:
     def __init__(self, folder: pathlib.Path):
         self.folder = folder
         self.variant, self.used_variant = _VARIANTS[0], False
+        self.flat, self.used_root = False, False
 
     def has(self, x: Any) -> bool:
         """Whether files are there, and are the script's own: a reader of another kind of file gets one of that kind."""
@@ -79,9 +82,14 @@ class Data:
             path.write_bytes(jpeg(i))
         return str(root)
 
-    @functools.cached_property
+    @property
     def root(self) -> str:
-        """A folder as those of data sets: images of classes below train, val, ..."""
+        """A folder as those of data sets."""
+        return self.images if self.flat else self._deep
+
+    @functools.cached_property
+    def _deep(self) -> str:
+        """A folder with images of classes below train, val, ..."""
         root = self.folder / "data"
         root.mkdir(parents=True)
         for name in ("train", "training", "val", "valid", "validation", "test"):
@@ -434,6 +442,7 @@ def _rules(data: Data, settings: Callable[[str], Any]) -> list[tuple[str, Any]]:
         ("num_(samples|images|iterations|batches|steps)|length|^len|^n$|initial_fill|buffer|steps|limit", 8),
         ("prefetch|queue|depth", 2),
         ("prob|alpha|ratio|rate|^p$|sigma|strength|magnitude|scale|factor|alpha", 0.5),
+        ("oversampl", 0.4),
         ("angle|degrees", 10.0),
         ("mode", "train"),
         ("source|iter|eii|external|dataset|generator|callback|callable|loader", Source(data)),
@@ -455,7 +464,7 @@ class Guesses:
     def __init__(self, data: Data):
         self.made: dict[str, Any] = {}
         self.unsure: list[str] = []
-        self._rules = _rules(data, self._settings)
+        self._data = data
 
     def _settings(self, name: str) -> Settings:
         return Settings(lambda attribute: self.of(attribute, prefix=f"{name}."))
@@ -480,7 +489,7 @@ class Guesses:
     def _value(self, name: str, annotation: Any, uses: Sequence[str], within: bool) -> tuple[Any, bool]:
         wanted = annotation if isinstance(annotation, type) else _NAMED.get(str(annotation).strip("'\""))
         for each in (name, *uses):
-            for pattern, value in self._rules:
+            for pattern, value in _rules(self._data, self._settings):
                 if re.search(pattern, each.lower()):
                     if callable(value) and not isinstance(value, Source):
                         value = value(name)
@@ -491,6 +500,7 @@ class Guesses:
                             value = wanted(value)  # pyright: ignore[reportArgumentType]
                         except (TypeError, ValueError):
                             continue
+                    self._data.used_root |= value is self._data.root
                     return value, True
         if wanted in (bool, int, float, str):
             return {bool: False, int: 1, float: 0.5, str: "x"}[wanted], False

@@ -370,15 +370,19 @@ class Trial:
     def _try(self, name: str, line: int, make: Callable[[_made_up.Guesses], Any]) -> Result:
         """The best of what becomes of a definition with data of several kinds, where it makes a difference."""
         best: Result | None = None
-        for variant in self._data.variants:
-            self._data.variant, self._data.used_variant = variant, False
+        used = self._data.used_root = False
+        for variant, flat in [*((v, False) for v in self._data.variants), (self._data.variants[0], True)]:
+            self._data.variant, self._data.used_variant, self._data.flat = variant, False, flat
+            if best is not None and not (self._data.used_root if flat else used):
+                continue
             result = self._try_once(name, line, make)
+            used = self._data.used_variant
             if best is None or result.what == "runs":
                 best = result
-            if result.what == "runs" or not self._data.used_variant or result.text.startswith("it is still running"):
+            if result.what == "runs" or result.text.startswith("it is still running"):
                 break
         assert best is not None
-        if best.what == "fails" and self._data.used_variant:
+        if best.what == "fails" and used:
             best = dataclasses.replace(
                 best, what="untried", hints=["it gets made-up arrays of any kind: nothing says which it wants", *best.hints]
             )
@@ -481,7 +485,9 @@ class Trial:
             result.what = "fails"
         elif stand_in:
             result.text = f"it needs {stand_in}, of a module that is not installed ({text})"
-        elif isinstance(e, (SampleError, OSError, StopIteration, EOFError)):
+        elif isinstance(e, (SampleError, OSError, StopIteration, EOFError)) or (
+            isinstance(e, OperatorError) and e.operator.startswith(("readers.", "io.file."))
+        ):
             result.text = f"with made-up data: {text}"
         elif not raised_here and not (isinstance(e, OperatorError) and e.__cause__ is None):
             result.text = f"the script's own code, with made-up arguments: {text}" if not here or own else text
