@@ -254,6 +254,11 @@ class EagerOperator(Operator):
         """Whether no code of the user's sees the arrays. Known when it has run."""
         return False
 
+    @property
+    def unseen(self) -> Spec | None:
+        """What stands for an output while no sample takes the branch of an `if` that the operator is in; None: that must be known."""
+        return None
+
     def layout_of(self, i: int, ndim: int) -> str:
         """The layout of output `i`, which has `ndim` dimensions per sample."""
         raise NotImplementedError(self.name)

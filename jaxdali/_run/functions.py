@@ -106,7 +106,7 @@ def _expected(plan: Plan, step: Step, op: EagerOperator) -> tuple[Spec, ...] | N
     """The outputs of a function in a branch that no sample takes; of one that was never called, as what the `if` has in their place."""
     if step.known:
         return step.specs
-    found = [next((plan.spec(r) for r in plan.alike(ref) if plan.maker(r).known), None) for ref in step.outputs]
+    found = [next((plan.spec(r) for r in plan.alike(ref) if plan.maker(r).known), op.unseen) for ref in step.outputs]
     known = [(s.dtype, s.ndim) for s in found if s is not None]
     if len(known) < len(found):
         return None

@@ -382,3 +382,61 @@ def test_autograph_is_imported_when_it_is_needed():
 
 
 # --- images -----------------------------------------------------------------------------------------------------------
+
+
+# --- branches that a whole batch takes --------------------------------------------------------------------------------
+
+
+def of_other_kinds():
+    """None of the six samples takes the first branch, all take the second: as in DALI, what they give is compared in neither."""
+    x = numbers()
+    images = fn.external_source(lambda: [np.full((2, 3, 1), i, np.uint8) for i in range(6)], layout="HWC")
+    a = b = c = d = images
+    if x > 5:
+        a = fn.cast(images, dtype=types.FLOAT)
+        b = fn.transpose(images, perm=[2, 0, 1])
+        c = fn.reductions.sum(images, axes=[2])
+        d = 2.5
+    else:
+        if x > 6:
+            c = 1
+        d = x
+    if x < 9:
+        e = fn.cast(images, dtype=types.INT16) if x < 7 else fn.reshape(images, layout="")
+    else:
+        e = 7.0
+    unused = 1 if x > 1 else 2.5  # noqa: F841
+    return a, b, c, d, fn.resize(e, size=(4, 4)), x
+
+
+def test_values_of_other_types_where_no_sample_takes_them():
+    pipe = pipeline_def(of_other_kinds, batch_size=6, num_threads=2, enable_conditionals=True)()
+    for _ in range(2):
+        a, b, c, d, e, x = pipe.run()
+        assert [o.layout() for o in (a, b, c, d, e)] == ["HWC", "HWC", "HWC", "", "HWC"]
+        for o in (a, b, c):
+            assert [np.asarray(v).dtype.name for v in o.as_cpu()] == ["uint8"] * 6
+            assert [np.asarray(v).ravel().tolist() for v in o.as_cpu()] == [[i] * 6 for i in range(6)]
+        assert [np.asarray(v).tolist() for v in d.as_cpu()] == [np.asarray(v).tolist() for v in x.as_cpu()]
+        want = np.arange(6, dtype=np.int16)[:, None, None, None] * np.ones((4, 4, 1), np.int16)
+        np.testing.assert_array_equal(np.stack([np.asarray(v) for v in e.as_cpu()]), want)
+    pipe.close()
+
+
+def test_types_must_not_change_from_batch_to_batch():
+    @pipeline_def(batch_size=2, num_threads=1, enable_conditionals=True, prefetch_queue_depth=1)
+    def definition():
+        x = fn.external_source(lambda i: [np.int32(i // 2)] * 2)
+        if x:
+            y = x
+        else:
+            y = 0.5
+        return y
+
+    pipe = definition()
+    for _ in range(2):
+        (y,) = pipe.run()
+        assert [np.asarray(v).tolist() for v in y] == [0.5, 0.5]
+    with pytest.raises(RuntimeError, match="different types: 'float32', 'int32'.*the first in batches before"):
+        pipe.run()
+    pipe.close()

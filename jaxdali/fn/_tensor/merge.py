@@ -13,10 +13,10 @@ import numpy as np
 from ..._core import ffi as _ffi
 from ..._core.building import add, as_node
 from ..._core.calls import records
-from ..._core.context import HostContext, LowerContext
+from ..._core.context import BuildContext, HostContext, LowerContext
 from ..._core.errors import InputTypeError
 from ..._core.graph import DataNode
-from ..._core.operator import HostOperator, NativeOperator, Operator, Setup
+from ..._core.operator import HostOperator, NativeOperator, Operator, SampleOperator, Setup
 from ..._core.ragged import Ragged
 from ..._core.values import Spec, Value
 
@@ -46,15 +46,13 @@ class Merge(HostOperator, NativeOperator):
     def setup_reads(self, i: int) -> bool:
         return i not in _leaves(self.tree)
 
+    def bind(self, ctx: BuildContext, *specs: Spec) -> Operator:
+        values = tuple(specs[i] for i in _leaves(self.tree))
+        return self if _difference(values) is None else _Divergent(tree=self.tree, values=values)
+
     def infer(self, *specs: Spec) -> tuple[Spec, ...]:
         values = [specs[i] for i in _leaves(self.tree)]
         first = values[0]
-        for what, of in (("types", lambda s: s.dtype), ("numbers of dimensions", lambda s: s.ndim), ("layouts", lambda s: s.layout)):
-            if len(found := {of(s): None for s in values}) > 1:
-                how = "; fn.cast_like makes one of the other's type" if what == "types" else ""
-                raise InputTypeError(
-                    f"its branches give a variable values of different {what}: {', '.join(repr(str(x)) for x in found)}{how}"
-                )
         extents = tuple(first.extent(d) if len({s.extent(d) for s in values}) == 1 else None for d in range(first.ndim))
         known = tuple(n for n in extents if n is not None)
         if len(known) == first.ndim and all(s.shape is not None for s in values):
@@ -68,21 +66,14 @@ class Merge(HostOperator, NativeOperator):
 
     def run(self, ctx: HostContext, *values: Value) -> tuple[Any, ...]:
         leaves, nothing = _leaves(self.tree), np.zeros((0,) * ctx.spec.ndim, ctx.spec.dtype)
-        found = zip(self._places(ctx, values).tolist(), ctx.present.tolist(), strict=True)
+        found = zip(_places(self.tree, values).tolist(), ctx.present.tolist(), strict=True)
         return ([values[leaves[k]].sample(i) if here else nothing for i, (k, here) in enumerate(found)],)
 
     def setup(self, ctx: HostContext, *values: Value) -> Setup:
-        places, shapes = self._places(ctx, values), None
+        places, shapes = _places(self.tree, values), None
         if ctx.spec.shape is None:
             shapes = np.stack([values[i].shapes for i in _leaves(self.tree)])[places, np.arange(ctx.N)]
         return Setup((shapes,), {"place": places.astype(np.int32)})
-
-    def _places(self, ctx: HostContext, values: Sequence[Value]) -> np.ndarray:
-        """Which of the values each sample takes, by its place among the leaves."""
-        data: list[Any] = [v.data for v in values]
-        for k, i in enumerate(_leaves(self.tree)):
-            data[i] = k
-        return _chosen(self.tree, data, 0)
 
     def lower(self, ctx: LowerContext, *arrays: Any) -> Any:
         spec, out = ctx.spec, ctx.out[0]
@@ -93,6 +84,51 @@ class Merge(HostOperator, NativeOperator):
             y, code = _ffi.call("merge", here, arrays[i], spec, out, data, into=data if k else None)
             data, status = (y.data if isinstance(y, Ragged) else y), status + code
         return (data if out is None else Ragged(data, out.offsets, out.shapes),), status
+
+
+class _Divergent(SampleOperator):
+    """For each sample one of several values that differ in type, dimensions or layout, which those that a batch takes may not do.
+
+    The first batch decides what its value is. It runs on the host, between programs, as the value's type is not known before.
+    """
+
+    name = "if"
+    tree: Tree
+    values: tuple[Spec, ...]
+    taken: list[Spec] = dataclasses.field(default_factory=list, compare=False)  # by the first batch
+
+    def call_samples(self, ctx: HostContext, inputs: Sequence[Value]) -> Sequence[Sequence[np.ndarray | None]]:
+        leaves, places = _leaves(self.tree), _places(self.tree, inputs)
+        now = [self.values[k] for k in sorted(set(places[ctx.present].tolist()))]
+        if found := _difference((*self.taken, *now)):
+            when = "" if _difference(now) else " (the first in batches before; what a value is must not change)"
+            raise InputTypeError(f"its branches give a variable values of different {found}{when}")
+        self.taken[:] = now[:1]
+        return [[np.asarray(inputs[leaves[k]].sample(i)) if ctx.present[i] else None for i, k in enumerate(places.tolist())]]
+
+    @property
+    def unseen(self) -> Spec | None:
+        return self.values[0]
+
+    def layout_of(self, i: int, ndim: int) -> str:
+        return next((s.layout for s in (*self.taken, *self.values) if s.ndim == ndim), "")
+
+
+def _difference(values: Sequence[Spec]) -> str | None:
+    """In what several values differ, in words; None: they may be one value of a batch."""
+    for what, of in (("types", lambda s: s.dtype), ("numbers of dimensions", lambda s: s.ndim), ("layouts", lambda s: s.layout)):
+        if len(found := {of(s): None for s in values}) > 1:
+            how = "; fn.cast_like makes one of the other's type" if what == "types" else ""
+            return f"{what}: {', '.join(repr(str(x)) for x in found)}{how}"
+    return None
+
+
+def _places(tree: Tree, values: Sequence[Value]) -> np.ndarray:
+    """Which of the values each sample takes, by its place among the leaves."""
+    data: list[Any] = [v.data for v in values]
+    for k, i in enumerate(_leaves(tree)):
+        data[i] = k
+    return _chosen(tree, data, 0)
 
 
 @functools.lru_cache(maxsize=1024)
