@@ -114,6 +114,7 @@ NHWC = "HWC"  # DALI's aliases; the batch axis is not part of a layout
 NCHW = "CHW"
 NFHWC = "FHWC"
 NFCHW = "FCHW"
+SAME = ""  # the layout of an output: that of the input
 
 _TO_NUMPY: dict[DALIDataType, type] = {
     UINT8: np.uint8,
@@ -392,6 +393,6 @@ if not _TYPE_CHECKING:
         "ANY_DATA BFLOAT16 BGR BOOL BatchInfo CPU_ONLY_DEVICE_ID Constant ConstantNode DALIDataType DALIImageType DALIInterpType "
         "DATA_TYPE FEATURE FLOAT FLOAT16 FLOAT64 GRAY IMAGE_TYPE INT16 INT32 INT64 INT8 INTERP_CUBIC INTERP_GAUSSIAN "
         "INTERP_LANCZOS3 INTERP_LINEAR INTERP_NN INTERP_TRIANGULAR INTERP_TYPE NCHW NFCHW NFHWC NHWC NO_TYPE PYTHON_OBJECT RGB "
-        "STRING SampleInfo ScalarConstant TENSOR_LAYOUT TensorLayout UINT16 UINT32 UINT64 UINT8 YCbCr to_dali_type "
+        "SAME STRING SampleInfo ScalarConstant TENSOR_LAYOUT TensorLayout UINT16 UINT32 UINT64 UINT8 YCbCr to_dali_type "
         "to_numpy_type",
     )

@@ -17,9 +17,11 @@ from . import segmentation as segmentation
 from . import transforms as transforms
 from ._box.bb_flip import bb_flip as bb_flip
 from ._box.bbox_paste import bbox_paste as bbox_paste
+from ._box.bbox_rotate import bbox_rotate as bbox_rotate
 from ._box.box_encoder import box_encoder as box_encoder
 from ._box.random_bbox_crop import random_bbox_crop as random_bbox_crop
 from ._box.roi_random_crop import roi_random_crop as roi_random_crop
+from ._box.ssd_random_crop import ssd_random_crop as ssd_random_crop
 from ._decode.peek_image_shape import peek_image_shape as peek_image_shape
 from ._deprecated import caffe2_reader as caffe2_reader
 from ._deprecated import caffe_reader as caffe_reader
@@ -48,6 +50,7 @@ from ._image.color_twist import hue as hue
 from ._image.color_twist import saturation as saturation
 from ._image.crop import crop as crop
 from ._image.crop_mirror_normalize import crop_mirror_normalize as crop_mirror_normalize
+from ._image.debayer import debayer as debayer
 from ._image.displacement import jitter as jitter
 from ._image.displacement import sphere as sphere
 from ._image.displacement import water as water

@@ -6,6 +6,7 @@ from ..._core import names as _names
 from .._image.remap import remap as remap
 from .._image.warp_perspective import warp_perspective as warp_perspective
 from . import decoders as decoders
+from ._deprecated import debayer as debayer
 from ._deprecated import equalize as equalize
 from ._deprecated import filter as filter
 from ._deprecated import inflate as inflate
