@@ -14,6 +14,8 @@ if not list((ROOT / "jaxdali").glob("_cpu*.so")):
     sys.path[:] = [p for p in sys.path if pathlib.Path(p).resolve() != ROOT]
     os.environ["PYTHONSAFEPATH"] = "1"
 
+os.environ.setdefault("JAXDALI_TRACEBACK", "full")  # who works on the package wants to see its frames
+
 import jax  # noqa: E402
 import pytest  # noqa: E402
 

@@ -18,11 +18,11 @@ import jax
 import jax.extend.core
 
 from . import calls
-from .errors import in_package
 from .graph import Branch, DataNode, Node, branch_by, check_pipeline, check_reach
 from .language import language
 from .operator import Operator
 from .redaction import redacted
+from .tracebacks import is_ours
 
 _local = threading.local()
 _numbers = itertools.count()  # of all nodes that are made: their order
@@ -75,12 +75,6 @@ def current_branch() -> Branch | None:
     return _local.__dict__.get("branch")
 
 
-def _is_ours(frame: types.FrameType) -> bool:
-    """Whether it runs this package's code, or autograph's; the `__init__` of a dataclass is in no file."""
-    file, package = frame.f_code.co_filename, frame.f_globals.get("__name__", "").partition(".")[0]
-    return package == "malt" or (file == "<string>" and package == __name__.partition(".")[0]) or in_package(file)
-
-
 def _is_of_jax(e: Exception) -> bool:
     return any(f.f_globals.get("__name__", "").partition(".")[0] == "jax" for f, _ in traceback.walk_tb(e.__traceback__))
 
@@ -89,7 +83,7 @@ def _add_line(e: Exception):
     """Adds operator and the user's line to the message of an exception that a call of an operator raised."""
     line, called = "", None  # the innermost one outside this package, and the frame inside that it went to
     for frame, number in traceback.walk_tb(e.__traceback__):
-        if not _is_ours(frame):
+        if not is_ours(frame):
             line, called = f"{frame.f_code.co_filename}:{number}", None
         elif frame.f_globals["__name__"] != calls.__name__:
             called = called or frame
@@ -155,7 +149,7 @@ def user_line() -> str:
 
 def _users_frame() -> types.FrameType | None:
     frame = sys._getframe(1)
-    while frame is not None and _is_ours(frame):
+    while frame is not None and is_ours(frame):
         frame = frame.f_back
     return frame
 

@@ -10,6 +10,8 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar
 
+from .tracebacks import shorten
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 functions: dict[str, Callable[..., Any]] = {}  # by their public names: all that a file may call
@@ -83,7 +85,11 @@ def records(name: str) -> Callable[[F], F]:
     def decorate(f: F) -> F:
         @functools.wraps(f)
         def function(*inputs: Any, **arguments: Any) -> Any:
-            return recorded(name, f, inputs, arguments)
+            try:
+                return recorded(name, f, inputs, arguments)
+            except Exception as e:
+                shorten(e)
+                raise
 
         functions[name] = function
         return function  # pyright: ignore[reportReturnType]

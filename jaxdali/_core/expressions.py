@@ -6,6 +6,7 @@ from typing import Any, Self
 
 from ..types import DALIDataType
 from .language import language
+from .tracebacks import boundaries
 
 
 def evaluated(function: str, *operands: Any) -> Any:
@@ -14,6 +15,7 @@ def evaluated(function: str, *operands: Any) -> Any:
     return first._pointwise(function, *operands)
 
 
+@boundaries
 class Arithmetic:
     """Python's operators, with DALI's type rules; see `jaxdali.fn._tensor.arithmetic`."""
 
@@ -129,6 +131,7 @@ class Arithmetic:
         return evaluated("ge", self, other)
 
 
+@boundaries
 class Expression(Arithmetic):
     """What Python's operators do on a `DataNode`."""
 

@@ -10,6 +10,7 @@ from .errors import OperatorError, says_all
 from .expressions import Expression
 from .names import did_you_mean
 from .operator import HostOperator, Operator, ProgramOperator, SourceOperator
+from .tracebacks import boundaries
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -115,6 +116,7 @@ def _no_value(function: str) -> str:
     )
 
 
+@boundaries
 class DataNode(Expression):
     """A value of a pipeline definition: the output of an operator. Carries no data."""
 

@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterable, Mapping
 from types import ModuleType
 from typing import Any, TypeVar, cast
 
+from .tracebacks import boundary
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 # The operators of DALI 2.4, `nvidia.dali.fn`.
@@ -130,7 +132,7 @@ def named(f: F) -> F:
                 raise TypeError(unexpected(f.__qualname__.removesuffix(".__init__"), name, known))
         return f(*args, **kwargs)
 
-    return cast(F, checked)
+    return cast(F, boundary(checked))
 
 
 def hint(name: str) -> str:

@@ -7,6 +7,7 @@ from typing import Any, NoReturn
 
 import jax
 
+from .._core.tracebacks import boundaries
 from .._pipeline import checkpoint
 from .._pipeline.describe import value
 from .._pipeline.lease import Lease
@@ -17,6 +18,7 @@ from .options import IteratorOptions
 from .stream import BatchStream
 
 
+@boundaries
 class BaseIterator:
     """An iterator as its user sees it. Its `BatchStream` makes the batches; subclasses give them a framework's form.
 

@@ -17,8 +17,8 @@ from typing import Any
 
 import jax
 
-from .._core.building import as_node, current_branch, in_package, inside, is_node, user_line
-from .._core.errors import OperatorError
+from .._core.building import as_node, current_branch, inside, is_node, user_line
+from .._core.errors import OperatorError, in_package
 from .._core.graph import Branch, DataNode, check_reach
 from .._core.language import language
 

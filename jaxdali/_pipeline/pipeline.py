@@ -15,6 +15,7 @@ from .._core.building import current_scope, refuse_tracing, warn
 from .._core.errors import OperatorError
 from .._core.graph import DataNode
 from .._core.names import named, unexpected
+from .._core.tracebacks import boundaries
 from .._run.meter import Statistics
 from .._run.work import BadSample
 from ..backend import TensorListCPU, TensorListGPU
@@ -47,6 +48,7 @@ class _Beyond(Generic[P, T]):
         return self if instance is None else self._get(instance)
 
 
+@boundaries
 class Pipeline:
     """A graph of operators and what is needed to run it.
 

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any, overload
 
 from .._core.names import unexpected
+from .._core.tracebacks import boundary
 from .conditionals import is_kept
 from .factory import Decorator, Factory, P
 from .pipeline import ARGUMENTS, Pipeline, parts_of
@@ -51,6 +52,7 @@ def pipeline_def(fn: Callable[..., Any] | None = None, **pipeline_kwargs: Any) -
     if is_kept(fn):
         raise ValueError(f"the pipeline definition {name_of(fn)} must not be marked with @do_not_convert: it marks what a definition calls")
 
+    @boundary
     @functools.wraps(fn)
     def factory(*args: Any, **kwargs: Any) -> Pipeline:
         of_pipeline, of_function = split_arguments(fn, kwargs)

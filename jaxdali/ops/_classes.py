@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any, ClassVar
 
 from .._core.names import DALI_OPERATORS, did_you_mean, instead, unexpected
+from .._core.tracebacks import boundaries
 
 # Words of functions' names that DALI's classes do not write as a capital and small letters.
 _WORDS = {
@@ -29,6 +30,7 @@ def class_name(function: str) -> str:
     return "".join(_WORDS.get(word, word[:1].upper() + word[1:]) for word in function.split("_"))
 
 
+@boundaries
 class Operator:
     """What the classes of `jaxdali.ops` have in common.
 

@@ -16,6 +16,7 @@ from jax.sharding import Sharding
 
 from ..._core import names as _names
 from ..._core.threads import Thread
+from ..._core.tracebacks import boundaries
 from ..._data.source import SampleIds
 from ..._iterator.options import LastBatchPolicy
 from ..._pipeline.factory import Decorator, Factory, P
@@ -41,6 +42,7 @@ def _array_spec() -> Callable[..., Any]:
     return dataset_iterator.ArraySpec
 
 
+@boundaries
 class DALIGenericPeekableIterator(DALIGenericIterator):
     """A `DALIGenericIterator` that shows its next batch without taking it. Thread-safe.
 

@@ -6,7 +6,6 @@ import dataclasses
 import functools
 import inspect
 import secrets
-import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING as _TYPE_CHECKING
 from typing import Any, overload
@@ -19,6 +18,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec, Sharding
 from ..._core import names as _names
 from ..._core.building import user_line, warn
 from ..._core.settings import own_settings
+from ..._core.tracebacks import boundaries, boundary
 from ..._data.source import SampleIds
 from ..._iterator.base import BaseIterator
 from ..._iterator.options import LastBatchPolicy, list_of
@@ -34,6 +34,7 @@ from ..._run.work import Batch
 from ._placement import JaxOptions, OverBatch, of_batch_axis, shards_of
 
 
+@boundaries
 class DALIGenericIterator(BaseIterator):
     """Iterates over pipelines; each batch is a dict from the names in `output_map` to `jax.Array`.
 
@@ -388,6 +389,7 @@ def iterator_factory(
     factory = pipeline_fn if getattr(pipeline_fn, "_is_pipeline_def", False) else pipeline_def(pipeline_fn)
     function = inspect.unwrap(pipeline_fn)
 
+    @boundary
     @functools.wraps(function)
     def make_iterator(*args: Any, **kwargs: Any) -> DALIGenericIterator:
         own = "checkpoints" in inspect.signature(function).parameters
@@ -433,10 +435,9 @@ def iterator_factory(
             place = {"device_id": local.index(device)} if device in local else {}
             pipelines.append(factory(*args, **common, **place, **_from(start), num_shards=shards.num, shard_id=i))
         if len(pipelines) > 1 and placed.reader_name is not None and reads_the_same(pipelines[0], pipelines[1], placed.reader_name):
-            warnings.warn(
+            warn(
                 f"{name_of(function)}: the reader {placed.reader_name!r} is the same for all {shards.num} shards, which so get the same "
-                "data: pass num_shards and shard_id on to it",
-                stacklevel=2,
+                "data: pass num_shards and shard_id on to it"
             )
         iterator._begin(pipelines, [shards], placed, shards, stacked=devices is not None)
         return iterator

@@ -19,6 +19,7 @@ from ..._core.declaration import checked
 from ..._core.graph import Node
 from ..._core.operator import EagerOperator
 from ..._core.ragged import DeviceSamples
+from ..._core.tracebacks import boundaries
 from ..._iterator.base import BaseIterator
 from ..._iterator.options import IteratorOptions, LastBatchPolicy, list_of
 from ..._pipeline.lease import lease, num_outputs, own_places
@@ -76,6 +77,7 @@ class _TorchIterator(BaseIterator):
         return result
 
 
+@boundaries
 class DALIGenericIterator(_TorchIterator):
     """Iterates over pipelines; each batch is a list with one dict for each pipeline, from the names in `output_map` to `torch.Tensor`.
 
@@ -131,6 +133,7 @@ class DALIGenericIterator(_TorchIterator):
         return self._take()
 
 
+@boundaries
 class DALIClassificationIterator(DALIGenericIterator):
     """A `DALIGenericIterator` with the outputs ``"data"`` and ``"label"``; takes its other arguments."""
 
@@ -155,6 +158,7 @@ class DALIClassificationIterator(DALIGenericIterator):
         self._begin(pipelines, options, dynamic_shape)
 
 
+@boundaries
 class DALIRaggedIterator(_TorchIterator):
     """Iterates over pipelines whose samples differ in shape; each batch is a list with one dict for each pipeline, from names to outputs.
 

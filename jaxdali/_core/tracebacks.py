@@ -1,0 +1,97 @@
+"""Tracebacks as users see them: without the frames inside this package, unless ``JAXDALI_TRACEBACK=full`` is set."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import os
+import sys
+import sysconfig
+import types
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from .errors import in_package
+
+F = TypeVar("F", bound=Callable[..., Any])
+T = TypeVar("T", bound=type)
+
+_PLAIN = ("__getattr__", "__new__", "__init_subclass__", "__class_getitem__", "__del__")  # methods that stay as they are
+_VARIABLE = "JAXDALI_TRACEBACK"
+_PYTHON = os.path.abspath(sysconfig.get_path("stdlib")) + os.sep
+_INSTALLED = os.path.join(_PYTHON, "site-packages") + os.sep
+
+
+def is_ours(frame: types.FrameType) -> bool:
+    """Whether it runs this package's code, or autograph's; the `__init__` of a dataclass is in no file."""
+    file, package = frame.f_code.co_filename, frame.f_globals.get("__name__", "").partition(".")[0]
+    return package == "malt" or (file == "<string>" and package == __name__.partition(".")[0]) or in_package(file)
+
+
+def boundary(f: F) -> F:
+    """Decorator of a function for users: what it raises has no frames inside this package.
+
+    Nothing is done in calls from inside this package, which may look at the traceback; and what does not raise costs a call.
+    """
+
+    @functools.wraps(f)
+    def called(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return f(*args, **kwargs)
+        except StopIteration:
+            raise
+        except Exception as e:
+            shorten(e)
+            raise
+
+    return called  # pyright: ignore[reportReturnType]
+
+
+def boundaries(cls: T) -> T:
+    """Decorator of a class for users: the same for its public methods, and for those by which Python's operators are written."""
+    for name, x in list(vars(cls).items()):
+        public = not name.startswith("_") or (name.startswith("__") and name not in _PLAIN)
+        if public and inspect.isfunction(x):
+            setattr(cls, name, boundary(x))
+        elif public and isinstance(x, staticmethod):
+            setattr(cls, name, staticmethod(boundary(x.__func__)))
+    return cls
+
+
+def shorten(e: BaseException):
+    """Takes the frames inside this package out of the traceback of an exception, and of those that it came from.
+
+    To be called by the function that users call. Without effect where it was this package that called it.
+    """
+    if os.environ.get(_VARIABLE) == "full":
+        return
+    frame = sys._getframe(1).f_back
+    while frame is not None:
+        if in_package(frame.f_code.co_filename):
+            return
+        frame = frame.f_back
+    todo, seen = [e], set[int]()
+    while todo:
+        x = todo.pop()
+        if id(x) in seen:
+            continue
+        seen.add(id(x))
+        x.__traceback__ = _without_ours(x.__traceback__)
+        todo += [y for y in (x.__cause__, x.__context__, *getattr(x, "exceptions", ())) if isinstance(y, BaseException)]
+
+
+def _without_ours(found: types.TracebackType | None) -> types.TracebackType | None:
+    """A traceback without the frames of this package, and those of Python's library that these called."""
+    kept: list[types.TracebackType] = []
+    ours = False
+    while found is not None:
+        file = found.tb_frame.f_code.co_filename
+        if not file.startswith((_PYTHON, "<frozen ")) or file.startswith(_INSTALLED):
+            ours = is_ours(found.tb_frame)
+        if not ours:
+            kept.append(found)
+        found = found.tb_next
+    result = None
+    for x in reversed(kept):
+        result = types.TracebackType(result, x.tb_frame, x.tb_lasti, x.tb_lineno)
+    return result
