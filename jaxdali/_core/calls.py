@@ -49,7 +49,7 @@ def current_line() -> str | None:
 
 @contextlib.contextmanager
 def made_at(line: str) -> Iterator[None]:
-    """While active in this thread, nodes are made as if at a line of the user's."""
+    """While active in this thread, nodes are made as if at a line of the user."""
     _local.line = line
     try:
         yield

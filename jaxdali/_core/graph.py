@@ -92,7 +92,7 @@ class Node:
         return OperatorError(self.op.name, self.where, reason)
 
     def failure(self, e: Exception) -> OperatorError:
-        """The error for what an operator, or a function of the user's, raised while it ran."""
+        """The error for what an operator, or a function of the user, raised while it ran."""
         return self.error(str(e) if says_all(e) else f"{type(e).__name__}: {e}")
 
 
@@ -234,7 +234,7 @@ class Graph:
         return graph
 
     def find(self, handle: DataNode | str) -> Node | None:
-        """The node that a `DataNode` of the user's, or a name, refers to."""
+        """The node that a `DataNode` of the user, or a name, refers to."""
         if isinstance(handle, DataNode):
             node = self.copies.get(handle.node.id)
             return node if node in self.nodes else None
@@ -321,7 +321,7 @@ def check_same_structure(graphs: Sequence[Graph]):
 
 
 def _differences(a: Node, b: Node) -> str:
-    """In which arguments of the user's calls two nodes of one place differ, for a message."""
+    """Which arguments differ between the calls that made two nodes of the same place, for a message."""
     if a.call is None or b.call is None or a.call.function != b.call.function:
         return f"{a.op.name} there is {b.op.name} here" if a.op.name != b.op.name else "their inputs or arguments differ"
     there, here = a.call.arguments, b.call.arguments

@@ -122,7 +122,7 @@ def unexpected(function: str, name: str, known: Iterable[str]) -> str:
 
 
 def named(f: F) -> F:
-    """Decorator of a function of the user's, or an `__init__`: an argument that it has not is a TypeError that says which one was meant."""
+    """Decorator of a function of the user, or an `__init__`: an argument that it has not is a TypeError that says which one was meant."""
     known = inspect.signature(f).parameters
 
     @functools.wraps(f)

@@ -251,7 +251,7 @@ class EagerOperator(Operator):
 
     @property
     def compiled(self) -> bool:
-        """Whether no code of the user's sees the arrays. Known when it has run."""
+        """Whether no code of the user sees the arrays. Known when it has run."""
         return False
 
     @property

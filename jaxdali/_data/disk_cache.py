@@ -47,7 +47,7 @@ class DiskCache:
         if not self.folder.exists():
             self._make()
         if self.folder.exists() and not (self.folder / _TAG).is_file():
-            raise ArgumentError(f"Storage: cache_dir={directory!r} has a folder {_FOLDER} that is no cache of jaxdali: it has no {_TAG}")
+            raise ArgumentError(f"Storage: cache_dir={directory!r} has a folder {_FOLDER} that jaxdali did not make: it has no file {_TAG}")
 
     def _make(self):
         """With its mark in it from the first moment on: another process may look. On a disk that can't be written there is no cache."""

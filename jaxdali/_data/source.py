@@ -55,7 +55,7 @@ class Source:
       fed: whether the data come from `feed`.
       ends_reads: whether `close` may be called while another thread is in `read`, which it ends.
       in_caller: whether `read` must be called in the thread that takes the batches, under its JAX settings.
-      workers: threads in which it may call a function of the user's at the same time, where the user wants that.
+      workers: threads in which it may call a function of the user at the same time, where the user wants that.
       walks: for readers, the way of each local shard through the list.
       dropped: samples at the end of the data that fill no batch, or that other shards have beyond the end of one, so that nobody gets them.
       drops_more: whether there may be more of these than it counted.

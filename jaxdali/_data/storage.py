@@ -115,7 +115,7 @@ class Storage:
         return redacted(f"Storage({', '.join(f'{name}={value!r}' for name, value in shown.items())})")
 
     def too_large(self, size: int) -> str:
-        """Why a record of so many bytes is not read; empty: it is."""
+        """Says why a record of `size` bytes is not read; empty where it is."""
         if size <= self.max_record_bytes:
             return ""
         return f"it would take {size} bytes, Storage(max_record_bytes={self.max_record_bytes}) allows no more"

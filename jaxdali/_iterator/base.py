@@ -110,7 +110,7 @@ class BaseIterator:
         Small and JSON-able. It tells where the shards of other processes stand, too.
 
         Raises:
-          TypeError: a source of the user's returned a state that JSON can't hold.
+          TypeError: a source of the user returned a state that JSON can't hold.
         """
         return self._stream.get_state()
 

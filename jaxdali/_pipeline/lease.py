@@ -28,7 +28,7 @@ class Lease:
 
     Attributes:
       executors: one for all pipelines, or one for each.
-      runners: they and their executors may hold sources of the user's, which may hold the pipelines: so no thread and no finalizer
+      runners: they and their executors may hold sources of the user, which may hold the pipelines: so no thread and no finalizer
         holds a lease without an iterator.
       key: what iterators must have in common to take turns.
       counter: of the epochs, where these are counted.

@@ -50,7 +50,7 @@ class Executor:
       stacked: outputs get a leading axis of the shards, ``(shards, B, ...)``, which `sharding` shards.
       padded: batches keep their size where samples are missing.
       sources: those, by node id, that another executor of the one graph opened and did not read.
-      setups: functions of the user's, called once for each batch before the sources are read.
+      setups: functions of the user, called once for each batch before the sources are read.
       pool_id: of native threads that others use, too; None: it has its own.
       reader: name of the source that says which epoch and position a sample has; None: the first.
       x64: whether `as_arrays` keeps 64-bit types; None: as the user has set it in JAX.
@@ -156,7 +156,7 @@ class Executor:
         """Binds the operators, as far as no eager function has to run for that; reads first batches where only these tell the types."""
         if not self._built:
             self.reader.set_up_first()
-            self._launcher.host.build_sources()  # may call a function of the user's: under the settings of the user's thread
+            self._launcher.host.build_sources()  # may call a function of the user: under the settings of the user's thread
             with own_settings():
                 self._launcher.host.build()
             self._built = True

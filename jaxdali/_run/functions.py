@@ -83,7 +83,7 @@ class Functions:
                 results = op.call_samples(ctx, [self._outputs.host_value(r, work) for r in step.inputs])
             except OperatorError:
                 raise
-            except Exception as e:  # whatever a function of the user's raises
+            except Exception as e:  # whatever a function of the user raises
                 raise step.node.failure(e) from shown_error(e)
             specs = tuple(_spec_of_samples(step, op, i, samples) for i, samples in enumerate(results))
         else:

@@ -160,7 +160,7 @@ class Prefetch:
         self._resume.release()
 
     def close(self, collected: bool = False):
-        """Stops both threads and waits for them, but not for ever: one may be in a function of the user's.
+        """Stops both threads and waits for them, but not for ever: one may be in a function of the user.
 
         Safe to call twice, and from any thread but these. `collected`: nobody uses it any more; else its user closes it.
         """
@@ -189,7 +189,7 @@ class Prefetch:
     def park(self):
         """Ends the threads and keeps what was asked for and made; they start again when a batch is asked for.
 
-        As `close` where they can't be waited for: one is in a function of the user's.
+        As `close` where they can't be waited for: one is in a function of the user.
         """
         if self._stop or not self._threads:
             return

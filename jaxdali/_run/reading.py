@@ -77,7 +77,7 @@ class Reader:
 
     @property
     def sets_up(self) -> bool:
-        """Whether a function of the user's is called before each batch."""
+        """Whether a function of the user is called before each batch."""
         return bool(self._setups)
 
     def set_up_first(self):

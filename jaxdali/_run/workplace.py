@@ -38,7 +38,7 @@ class Workplace:
       cpu_shards: where what was not asked for on the accelerator runs.
       kernels: the native kernels of the accelerator; none when the shards are on the CPU.
       settings: the JAX settings of the user's thread.
-      calling: whose function of the user's a thread of ours is in, for messages.
+      calling: whose function of the user a thread of ours is in, for messages.
       meter: of all stages.
       resources: of the operators, by the names of their nodes.
       pool: of buffers; spares: memory for outputs; num_threads, pool_id: of the native threads.

@@ -1,4 +1,4 @@
-"""The same graphs on dense arrays, as a function that JAX traces: within a program of the user's, or as one of its own."""
+"""The same graphs on dense arrays, as a function that JAX traces: within a program of the user, or as one of its own."""
 
 from __future__ import annotations
 

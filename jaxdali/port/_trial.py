@@ -50,7 +50,7 @@ class Result:
       line: where it is defined.
       what: "runs", "fails" (here, of what DALI has), or "untried": it could not be tried, or not with what could be made up.
       text: the outputs, or what went wrong.
-      where: the line of the user's at which it went wrong; "" where none is known.
+      where: the line of the user at which it went wrong; "" where none is known.
       made_up: the arguments that were made up.
       hints: what else there is to know.
     """

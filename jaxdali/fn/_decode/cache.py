@@ -67,7 +67,7 @@ class ImageCache:
             return self._images.get(key)
 
     def takes(self, nbytes: int) -> bool:
-        """Whether an image of so many bytes would be kept."""
+        """Whether an image of this many bytes would be kept."""
         o = self._options
         if not o.least <= nbytes <= o.limit:
             return False

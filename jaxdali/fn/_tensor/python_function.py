@@ -20,7 +20,7 @@ from ...types import is_number
 
 
 class PythonFunction(SampleOperator):
-    """Calls a function of the user's, of each shard its own.
+    """Calls a function of the user, of each shard its own.
 
     Of another framework's tensors: a class that says with `given` and `returned` what these are of arrays, and arrays of these.
     """

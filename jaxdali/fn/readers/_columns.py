@@ -123,7 +123,7 @@ def column_of(column: Any, fetch: Callable[[str], bytes], too_large: Callable[[i
 
     Args:
       fetch: gets a file that an image names instead of holding it.
-      too_large: says why so many bytes are too many; empty: they are not. ValueError then.
+      too_large: says why a number of bytes is too large, which is a ValueError; returns an empty text where it is not.
     """
     pa = import_pyarrow()
     t = pa.types

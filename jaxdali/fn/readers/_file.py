@@ -215,7 +215,7 @@ def file(
     """Reads whole files, each with a label.
 
     The files are those in the sub-directories of `file_root` (one class per sub-directory), those named in `file_list`, or
-    those given as `files`. Like other readers it goes on for ever; the iterator's ``reader_name`` makes epochs of it.
+    those given as `files`. Like other readers it never ends; the iterator's ``reader_name`` makes epochs of it.
 
     Args:
       file_root: directory whose sub-directories hold the files. They are numbered from 0 in byte order of their names (an empty

@@ -295,7 +295,7 @@ def tokens(
 
     Raises:
       ValueError, TypeError: arguments that contradict each other or are out of range.
-      RuntimeError: at build, a file that can't be read, or a record that is no whole number of tokens.
+      RuntimeError: at build, a file that can't be read, or a record whose size is not a multiple of a token's.
 
     Example:
       >>> tokens, segments, positions = fn.readers.tokens(path="gs://bucket/train-*.array_record", length=2048, dtype=types.UINT16)

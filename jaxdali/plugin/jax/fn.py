@@ -322,7 +322,7 @@ class EagerFunction(_Function, EagerOperator):
 
 
 def _as_given(spec: Spec, x: Any) -> Any:
-    """A batch, or its shape and type, as a function of the user's gets it: the data of random keys as keys."""
+    """A batch, or its shape and type, as a function of the user gets it: the data of random keys as keys."""
     if not spec.keys:
         return x
     wrap = functools.partial(jax.random.wrap_key_data, impl="threefry2x32")

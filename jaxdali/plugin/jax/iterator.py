@@ -62,7 +62,7 @@ class DALIGenericIterator(BaseIterator):
         given, too; without `mask_name` that is dropped, as in DALI, and a warning says how many samples it had.
         With `size`, sources of shards may end apart: an epoch has as many steps as the longest of them needs (`len` is that of equally
         long ones), and where one has ended, its places are False. In several processes each must have one as long.
-      repeat: not in DALI. The iterator goes on for ever, for loops that count steps: where an epoch is over, ``next()`` begins the next
+      repeat: not in DALI. The iterator never ends, for loops that count steps: where an epoch is over, ``next()`` begins the next
         one, and StopIteration is never raised but for data that have come to an end for good. Masks and checkpoints are those of an
         iterator whose user resets it; ``len`` and `size` are an epoch's.
 

@@ -97,7 +97,7 @@ class DALIGenericIterator(_TorchIterator):
       last_batch_policy: FILL, DROP or PARTIAL. With PARTIAL and `reader_name` each pipeline's last batch is cut to what its shard
         has left, maybe to nothing; with `size` pipelines behind the last sample are missing in the list.
       prepare_first_batch: make the first batch in the constructor, so that its errors are raised there.
-      repeat: not in DALI. The iterator goes on for ever: where an epoch is over, ``next()`` begins the next one.
+      repeat: not in DALI. The iterator never ends: where an epoch is over, ``next()`` begins the next one.
 
     Raises:
       ValueError, TypeError: see the arguments.
@@ -347,7 +347,7 @@ def _first(x: torch.Tensor | list[torch.Tensor], n: int) -> torch.Tensor | list[
 
 
 def _held(plan: Plan) -> frozenset[Ref]:
-    """The values that a function of the user's may hold: those that one returned, or was given, as arrays. Known after a batch."""
+    """The values that a function of the user may hold: those that one returned, or was given, as arrays. Known after a batch."""
     eager = [s for s in plan.steps if isinstance(s.op, EagerOperator) and not s.op.compiled]
     return frozenset(r for s in eager for r in (*s.inputs, *s.outputs))
 
