@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 import riegeli
 from faulty import Faulty
+from PIL import Image
 
 import jaxdali
 from jaxdali import fn, pipeline_def, tfrecord
@@ -170,6 +171,15 @@ def make_source(folder: pathlib.Path, n: int) -> dict[str, Any]:
     return {"dataset": Items(str(folder), n)}
 
 
+def make_sequence(folder: pathlib.Path, n: int) -> dict[str, Any]:
+    """Sequences of two frames, of which each begins with the next one's first; in three videos."""
+    for k, part in enumerate(parts(n)):
+        (folder / f"{k}").mkdir()
+        for j in range(len(part) + 1):
+            Image.fromarray(np.full((4 + k, 6, 3), 10 * k + j, np.uint8)).save(folder / f"{k}" / f"{j:03}.png")
+    return {"file_root": f"{folder}", "sequence_length": 2}
+
+
 MAKERS = {
     "array_record": Maker(make_array_record),
     "caffe": Maker(make_caffe, urls=False),
@@ -180,6 +190,7 @@ MAKERS = {
     "nemo_asr": Maker(make_nemo_asr, urls=False),
     "numpy": Maker(make_numpy),
     "parquet": Maker(make_parquet),
+    "sequence": Maker(make_sequence),
     "source": Maker(make_source, urls=False),
     "tfrecord": Maker(make_tfrecord),
     "tokens": Maker(make_tokens),

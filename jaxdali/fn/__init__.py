@@ -36,6 +36,7 @@ from ._deprecated import mxnet_reader as mxnet_reader
 from ._deprecated import nemo_asr_reader as nemo_asr_reader
 from ._deprecated import normal_distribution as normal_distribution
 from ._deprecated import numpy_reader as numpy_reader
+from ._deprecated import sequence_reader as sequence_reader
 from ._deprecated import tfrecord_reader as tfrecord_reader
 from ._deprecated import transform_translation as transform_translation
 from ._deprecated import uniform as uniform

@@ -437,6 +437,6 @@ def test_types_must_not_change_from_batch_to_batch():
     for _ in range(2):
         (y,) = pipe.run()
         assert [np.asarray(v).tolist() for v in y] == [0.5, 0.5]
-    with pytest.raises(RuntimeError, match="different types: 'float32', 'int32'.*the first in batches before"):
+    with pytest.raises(RuntimeError, match=r"different types: 'float32', 'int32'.*the first in batches before"):
         pipe.run()
     pipe.close()

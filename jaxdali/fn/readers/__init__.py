@@ -12,6 +12,7 @@ from ._mxnet import mxnet as mxnet
 from ._nemo_asr import nemo_asr as nemo_asr
 from ._numpy import numpy as numpy
 from ._parquet import parquet as parquet
+from ._sequence import sequence as sequence
 from ._source import source as source
 from ._tfrecord import tfrecord as tfrecord
 from ._tokens import tokens as tokens

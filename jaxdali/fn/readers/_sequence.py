@@ -1,0 +1,185 @@
+"""readers.sequence: videos whose frames are files."""
+
+from __future__ import annotations
+
+import functools
+import io
+from typing import Annotated, Any, ClassVar, Literal, Unpack
+
+import numpy as np
+
+from ... import _cpu, types
+from ..._core import ffi as _ffi
+from ..._core.declaration import OneOf, Range
+from ..._core.graph import DataNode
+from ..._core.operator_function import operator_function
+from ..._core.values import Spec
+from ..._cpu import Format, Info
+from ..._data.files import Files, Path, in_directories
+from ..._data.listed import OnError, Reader, Records
+from ..._data.storage import Storage, Store
+from .._decode.decode import num_channels, output_shapes
+from .._decode.foreign import known_as
+from ._file import FileHints
+
+_COLOURS = (types.RGB, types.BGR, types.GRAY)
+
+
+class _Clips(Records):
+    """Sequences of frames, each frame a file."""
+
+    def __init__(self, op: ReadSequence):
+        store = Store(op.storage)
+        streams, sizes = in_directories(op.file_root, store, lambda name: True)
+        self.stored = self._files = Files(op.file_root, [name for stream in streams for name in stream], store, sizes)
+        span = (op.sequence_length - 1) * op.stride + 1
+        first, begin = [], 0
+        for stream in streams:
+            first += range(begin, begin + len(stream) - span + 1, op.step)
+            begin += len(stream)
+        if not first:
+            raise RuntimeError(f"no sub-directory of file_root {op.file_root} has {span} files, as many as a sequence goes over")
+        self._first = np.array(first, np.int64)
+        self._frames = np.arange(op.sequence_length, dtype=np.int64) * op.stride
+        self._type = types.DALIImageType(op.image_type)
+        self.specs = (Spec(np.dtype(np.uint8), 4, None, "FHWC", (op.sequence_length, None, None, num_channels(self._type))),)
+        digest = self._files.digest.copy()
+        digest.update(f"{op.sequence_length} {op.step} {op.stride}".encode())
+        self.digest = digest.hexdigest()[:16]
+
+    def __len__(self) -> int:
+        return len(self._first)
+
+    def name(self, i: int) -> str:
+        return self._files.name(int(self._first[i]))
+
+    def full_name(self, i: int) -> str:
+        return self._files.path(int(self._first[i]))
+
+    def ahead(self, index: np.ndarray, now: int) -> None:
+        self._files.ahead((self._first[index][:, None] + self._frames).reshape(-1), now * len(self._frames))
+
+    def read(self, i: int) -> tuple[np.ndarray, ...]:
+        frames = []
+        for k in (self._first[i] + self._frames).tolist():
+            try:
+                frames.append(_decoded(self._files.read(k), self._type))
+            except ValueError as e:
+                raise ValueError(f"{self._files.path(k)}: {e}") from e
+            if frames[-1].shape != frames[0].shape:
+                raise ValueError(f"{self._files.path(k)}: the frame is {frames[-1].shape}, but the first of its sequence {frames[0].shape}")
+        return (np.stack(frames),)
+
+
+def _decoded(data: Any, image_type: types.DALIImageType) -> np.ndarray:
+    """A frame as `decoders.image` has it; ValueError for what is no image."""
+    encoded = np.frombuffer(data, np.uint8)
+    info = np.empty((1, _cpu.INFO_COLUMNS), np.int32)
+    _cpu.parse_headers(encoded.reshape(1, -1), np.zeros(1, np.int32), np.array([encoded.size]), info)
+    code = int(info[0, Info.STATUS])
+    if not code and info[0, Info.FORMAT] in (Format.JPEG, Format.PNG):
+        out = np.empty(output_shapes(info, image_type, True)[0], np.uint8)
+        code = _cpu.decode_images([encoded], info, [out], int(image_type), True, False, _alone())[0]
+        if not code:
+            return out
+    if code:
+        raise ValueError(f"{_ffi.STATUS[code]}{known_as(encoded)}")
+    return _by_pillow(encoded, image_type)
+
+
+@functools.cache
+def _alone() -> int:
+    """A native pool without threads: clips are decoded side by side by the threads of the reader."""
+    return _cpu.pool_create(1)
+
+
+def _by_pillow(encoded: np.ndarray, image_type: types.DALIImageType) -> np.ndarray:
+    from PIL import Image
+
+    try:
+        with Image.open(io.BytesIO(encoded.tobytes())) as image:
+            pixels = np.asarray(image.convert("L" if image_type == types.GRAY else "RGB"))
+    except (OSError, SyntaxError, Image.DecompressionBombError) as e:
+        raise ValueError(str(e)) from e
+    return pixels[..., None] if pixels.ndim == 2 else pixels[..., ::-1] if image_type == types.BGR else pixels
+
+
+class ReadSequence(Reader):
+    """`readers.sequence`; the fields are its arguments."""
+
+    name: ClassVar[str] = "readers.sequence"
+
+    file_root: Path
+    sequence_length: int
+    step: int
+    stride: int
+    image_type: types.DALIImageType
+
+    def open(self) -> _Clips:
+        return _Clips(self)
+
+
+@operator_function(ReadSequence)
+def sequence(
+    *,
+    file_root: Path,
+    sequence_length: Annotated[int, Range(1)],
+    step: Annotated[int, Range(1)] = 1,
+    stride: Annotated[int, Range(1)] = 1,
+    image_type: Annotated[types.DALIImageType, OneOf(*_COLOURS)] = types.RGB,
+    random_shuffle: bool = False,
+    initial_fill: Annotated[int, Range(1)] = 1024,
+    shuffle_after_epoch: bool = False,
+    shuffle_after_epoch_seed: int | None = None,
+    shuffle: Literal["global"] | None = None,
+    num_shards: Annotated[int, Range(1)] = 1,
+    shard_id: Annotated[int, Range(0)] = 0,
+    stick_to_shard: bool = False,
+    pad_last_batch: bool = False,
+    storage: Storage | None = None,
+    seed: int = -1,
+    on_error: OnError = "raise",
+    device: Literal["cpu"] | None = None,
+    name: str | None = None,
+    **hints: Unpack[FileHints],
+) -> DataNode:
+    """Reads and decodes sequences of frames that are files: those of a sub-directory are one video, in byte order of their names.
+
+    Sequences stay within a video, and only whole ones are read.
+
+    Differs from DALI: source_info is the path of the first frame; the last two arguments on order are not in DALI.
+
+    Args:
+      file_root: directory whose sub-directories hold the frames, and nothing else. Deeper levels are not entered.
+      sequence_length: frames in a sequence.
+      step: from the first frame of a sequence to that of the next.
+      stride: from a frame of a sequence to the next.
+      image_type: RGB, BGR or GRAY: the channels of the frames.
+      random_shuffle: shuffle the list before it is split into shards, and each epoch of a shard in a new order.
+      initial_fill: places of the buffer that this order is drawn with: small ones shuffle only locally, 1 not at all.
+      shuffle_after_epoch: shuffle the whole list anew in each epoch, alike for all shards, and read the same part of it.
+      shuffle_after_epoch_seed: another seed for this than the fixed one.
+      shuffle: "global": the order of each epoch is a new permutation of the whole list, by `seed`, which must be one for all shards.
+      num_shards: parts that the list is split into: part i of S begins at entry ``floor(i*N/S)``.
+      shard_id: the part to read, ``0 .. num_shards - 1``.
+      stick_to_shard: read this part in every epoch, not the next one.
+      pad_last_batch: repeat a shard's last sample until all shards are equally long and the last batch is full.
+      storage: how URLs are read: `jaxdali.Storage`. Beyond DALI.
+      seed: seed of the shuffling; negative: the pipeline's.
+      on_error: what becomes of a sequence that can't be read: "raise": its batch fails. "replace": a later one of the list takes its place.
+        "skip": its batch goes without it. The last two are reported by `Pipeline.bad_samples`. Beyond DALI.
+      device: "cpu" or None.
+      name: of the reader, for ``reader_name`` and error messages.
+
+    Returns:
+      The frames, uint8 ``[sequence_length, height, width, channels]``, layout FHWC.
+
+    Raises:
+      ValueError, TypeError: arguments that are out of range.
+      RuntimeError: at build, no sub-directory has frames for a sequence. A frame that is no image, or that has another size than the first
+        of its sequence, fails when its batch runs.
+
+    Example:
+      >>> clips = fn.readers.sequence(file_root="frames", sequence_length=16, step=8, stride=2, random_shuffle=True)
+    """
+    ...

@@ -1,0 +1,70 @@
+"""readers.sequence: which frames make a sequence (as DALI 2.4 has it), and what they look like."""
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from jaxdali import fn, pipeline_def, types
+
+
+@pytest.fixture
+def videos(tmp_path):
+    for name, frames, end in (("b", 5, "png"), ("a", 7, "png"), ("c", 2, "bmp")):
+        (tmp_path / name).mkdir()
+        for i in range(frames):
+            pixels = np.zeros((8, 10, 3), np.uint8)
+            pixels[:] = ord(name), 10 * i, 5
+            Image.fromarray(pixels).save(tmp_path / name / f"{i:03}.{end}")
+    return tmp_path
+
+
+def sequences(folder, batches, **arguments):
+    @pipeline_def(batch_size=1, num_threads=2, device_id=None)
+    def definition():
+        return fn.readers.sequence(file_root=str(folder), name="reader", **arguments)
+
+    pipe = definition()
+    pipe.build()
+    found = [np.asarray(pipe.run()[0].at(0)) for _ in range(batches)]
+    return pipe.epoch_size("reader"), found
+
+
+def names(found):
+    return ["".join(f"{chr(f[0, 0, 0])}{f[0, 0, 1] // 10}" for f in x) for x in found]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ({"sequence_length": 3}, "a0a1a2 a1a2a3 a2a3a4 a3a4a5 a4a5a6 b0b1b2 b1b2b3 b2b3b4"),
+        ({"sequence_length": 2, "step": 3, "stride": 2}, "a0a2 a3a5 b0b2"),
+        ({"sequence_length": 2, "step": 9}, "a0a1 b0b1 c0c1"),
+        ({"sequence_length": 3, "num_shards": 2, "shard_id": 1}, "a4a5a6 b0b1b2 b1b2b3 b2b3b4 a0a1a2 a1a2a3 a2a3a4 a3a4a5"),
+    ],
+)
+def test_frames(videos, arguments, expected):
+    size, found = sequences(videos, len(expected.split()), **arguments)
+    assert size == len(expected.split())
+    assert names(found) == expected.split()
+    assert found[0].shape == (arguments["sequence_length"], 8, 10, 3)
+
+
+@pytest.mark.parametrize("kind", ["RGB", "BGR", "GRAY"])
+def test_colours(videos, kind):
+    _, found = sequences(videos, 3, sequence_length=2, step=9, image_type=getattr(types, kind))
+    for x, name in zip(found, "abc"):
+        red, green, blue = ord(name), 10, 5
+        gray = round(0.299 * red + 0.587 * green + 0.114 * blue)
+        want = {"RGB": [red, green, blue], "BGR": [blue, green, red], "GRAY": [gray]}[kind]
+        assert np.abs(x[1, 3, 4].astype(int) - want).max() <= (kind == "GRAY")
+
+
+def test_what_is_wrong_is_named(videos):
+    with pytest.raises(RuntimeError, match=r"readers\.sequence .*: no sub-directory of file_root .* has 9 files"):
+        sequences(videos, 1, sequence_length=9)
+    (videos / "a" / "001.png").write_bytes(b"no image")
+    with pytest.raises(RuntimeError, match=r"a/001\.png"):
+        sequences(videos, 1, sequence_length=2)
+    Image.new("RGB", (4, 4)).save(videos / "a" / "001.png")
+    with pytest.raises(RuntimeError, match=r"a/001\.png: the frame is \(4, 4, 3\), but the first of its sequence \(8, 10, 3\)"):
+        sequences(videos, 1, sequence_length=2)
