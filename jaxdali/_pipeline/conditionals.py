@@ -9,6 +9,7 @@ import ast
 import functools
 import inspect
 import logging
+import os
 import sys
 import types
 import weakref
@@ -81,13 +82,18 @@ def converted(f: Any) -> Any:
     return f
 
 
+def _is_pythons(f: types.FunctionType) -> bool:
+    """Whether a function stands among Python's own files: modules of users, too, are called `test`, `code` or `pipes`."""
+    return f.__code__.co_filename.startswith(("<frozen", os.path.dirname(os.__file__) + os.sep))
+
+
 def _rewritten(f: Any) -> Any:
     if not isinstance(f, types.FunctionType) or hasattr(f, "autograph_info__") or f.__code__.co_flags & _GENERATOR:
         return f
     if (twin := _twins.get(f)) is not None:
         return twin
     package = f.__globals__.get("__name__", "").partition(".")[0]
-    if package in _LIBRARIES or (package in sys.stdlib_module_names and package != "__main__") or in_package(f.__code__.co_filename):
+    if package in _LIBRARIES or (package in sys.stdlib_module_names and _is_pythons(f)) or in_package(f.__code__.co_filename):
         return f
     code = _code.get(f.__code__)
     if f.__code__ not in _code:

@@ -1,5 +1,6 @@
 """`if`, `and`, `or`, `not` on DataNodes. What the small pipelines give is what DALI 2.4 gives for the same code."""
 
+import importlib.util
 import inspect
 import json
 import subprocess
@@ -440,3 +441,21 @@ def test_types_must_not_change_from_batch_to_batch():
     with pytest.raises(RuntimeError, match=r"different types: 'float32', 'int32'.*the first in batches before"):
         pipe.run()
     pipe.close()
+
+
+def test_modules_named_as_pythons(tmp_path):
+    """A user's module may be called as one of Python's; the latter's own functions run as they are."""
+    path = tmp_path / "code.py"
+    path.write_text(
+        "import random\nfrom jaxdali import fn, pipeline_def\n"
+        "@pipeline_def(batch_size=4, num_threads=1, device_id=None, enable_conditionals=True)\n"
+        "def define(source):\n"
+        "    x = fn.external_source(source)\n"
+        "    if x > 1:\n        x = x * 10\n"
+        "    return x + random.Random(0).randint(100, 100)\n"
+    )
+    spec = importlib.util.spec_from_file_location("code", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    out = module.define(lambda: np.arange(4)).run()[0]
+    assert out.as_array().tolist() == [100, 101, 120, 130]
