@@ -218,6 +218,18 @@ class Pipeline:
         return self.__jaxdali.settings.prefetch_queue_depth
 
     @property
+    def cpu_queue_size(self) -> int | str:
+        """Batches that DALI's CPU stage makes ahead: `prefetch_queue_depth`, of a dict its "cpu_size"."""
+        depth = self.prefetch_queue_depth
+        return depth["cpu_size"] if isinstance(depth, dict) else depth
+
+    @property
+    def gpu_queue_size(self) -> int | str:
+        """The same of its GPU stage: of a dict its "gpu_size"."""
+        depth = self.prefetch_queue_depth
+        return depth["gpu_size"] if isinstance(depth, dict) else depth
+
+    @property
     def set_affinity(self) -> bool:
         """As given; without effect."""
         return self.__jaxdali.settings.set_affinity

@@ -75,6 +75,7 @@ def test_deserialize_and_build(folder):
     own.deserialize_and_build(text)
     assert (own.batch_size, own.num_threads, own.seed) == (2, 2, 7)
     assert own.prefetch_queue_depth == {"cpu_size": 1, "gpu_size": 3}
+    assert (own.cpu_queue_size, own.gpu_queue_size) == (1, 3)
     assert batches(own) == batches(drawn(folder, batch_size=2, seed=7))
     with pytest.raises(RuntimeError, match="defined already"):
         own.deserialize_and_build(text)
