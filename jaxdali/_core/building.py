@@ -18,7 +18,7 @@ import jax
 import jax.extend.core
 
 from . import calls
-from .graph import Branch, DataNode, Node, branch_by, check_pipeline, check_reach
+from .graph import Branch, DataNode, Node, branch_by, check_pipeline, check_reach, no_array
 from .language import language
 from .operator import Operator
 from .redaction import redacted
@@ -76,7 +76,8 @@ def current_branch() -> Branch | None:
 
 
 def _is_of_jax(e: Exception) -> bool:
-    return any(f.f_globals.get("__name__", "").partition(".")[0] == "jax" for f, _ in traceback.walk_tb(e.__traceback__))
+    by_frames = any(f.f_globals.get("__name__", "").partition(".")[0] == "jax" for f, _ in traceback.walk_tb(e.__traceback__))
+    return by_frames or any("JAX" in text for text in (str(e), *getattr(e, "__notes__", ())))  # which may have taken its frames out
 
 
 def _add_line(e: Exception):
@@ -94,10 +95,7 @@ def _add_line(e: Exception):
         )
         return
     if type(e) is TypeError and line and re.search(r"(got|of type|Value) [^,]*DataNode", str(e)) and _is_of_jax(e):
-        e.args = (
-            "functions of JAX take arrays, but a DataNode stands for a batch that does not exist yet: use operators "
-            f"(fn.reductions.mean, fn.stack, jaxdali.math.clamp, ...), or do it in a jax_function (at {line}): {e}",
-        )
+        e.args = (f"{no_array('functions of JAX take')} (at {line}): {e}",)
         return
     # The call itself may be wrong, which Python finds before the operator runs.
     in_call = type(e) is TypeError and re.search(r"\(\) (got|missing|takes)", str(e))

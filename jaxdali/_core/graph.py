@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+import sys
+import types
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
 
 from .calls import Call
-from .errors import OperatorError, says_all
+from .errors import ArgumentError, OperatorError, says_all
 from .expressions import Expression
 from .names import did_you_mean
 from .operator import HostOperator, Operator, ProgramOperator, SourceOperator
@@ -116,6 +121,56 @@ def _no_value(function: str) -> str:
     )
 
 
+def no_array(takes: str) -> str:
+    """What is said where a function takes arrays and gets a node."""
+    return (
+        f"{takes} arrays, but a DataNode stands for a batch that does not exist yet: use operators (fn.reductions.mean, fn.stack, "
+        "jaxdali.math.clamp, ...), or do it in a jax_function"
+    )
+
+
+# Functions inside JAX that ask whether a value can be an array, and of these the ones whose callers put a text of their own in the place
+# of a TypeError. Operators of JAX's arrays ask it, too, of their other operand: for them a node is none, and Python calls its operator.
+_ASKING = frozenset(
+    ("_arraylike", "_convert", "array", "asarray", "bind", "full_like", "ones_like", "shaped_abstractify", "typeof", "zeros_like")
+)
+_REPLACING = frozenset(("bind", "shaped_abstractify", "typeof"))
+
+
+def _refuse_jax(node: Node, caller: types.FrameType):
+    """Raises an error where a function of JAX asks whether a node can be an array: what JAX says by itself depends on the function."""
+    name = caller.f_code.co_name
+    if name not in _ASKING or caller.f_globals.get("__name__", "").partition(".")[0] != "jax":
+        return
+    if name not in _REPLACING:
+        raise TypeError(no_array("functions of JAX take"))
+    if not node.pipeline or name == "typeof":  # in a definition `building` says it in the place of JAX's text
+        raise ArgumentError(no_array("functions of JAX take"))
+
+
+# The method that a node has for Python's operator where its left operand is an array, by the function of NumPy that the operator calls.
+_REFLECTED = {
+    "add": "__radd__",
+    "subtract": "__rsub__",
+    "multiply": "__rmul__",
+    "divide": "__rtruediv__",
+    "floor_divide": "__rfloordiv__",
+    "power": "__rpow__",
+    "remainder": "__rmod__",
+    "bitwise_and": "__rand__",
+    "bitwise_or": "__ror__",
+    "bitwise_xor": "__rxor__",
+    "left_shift": "__rlshift__",
+    "right_shift": "__rrshift__",
+    "equal": "__eq__",
+    "not_equal": "__ne__",
+    "less": "__gt__",
+    "less_equal": "__ge__",
+    "greater": "__lt__",
+    "greater_equal": "__le__",
+}
+
+
 @boundaries
 class DataNode(Expression):
     """A value of a pipeline definition: the output of an operator. Carries no data."""
@@ -160,6 +215,8 @@ class DataNode(Expression):
         raise TypeError(_no_value("complex"))
 
     def __getattr__(self, name: str):
+        if name == "__jax_array__":
+            _refuse_jax(self.node, sys._getframe(1))
         how = "" if name.startswith("_") else _INSTEAD_OF_ATTRIBUTE.get(name) or did_you_mean(name, dir(type(self)))
         raise AttributeError(f"a DataNode has no attribute {name!r}{how}", name=name)  # without an object Python adds no suggestion
 
@@ -167,11 +224,22 @@ class DataNode(Expression):
     # users tell one output from several. What Python says instead gets the reason in `building`.
     __iter__ = None
 
-    def __array_function__(self, function: Callable[..., object], *_: object):  # else np.mean(node) is node / 1: the mean of one object
-        raise TypeError(
-            f"{function.__module__}.{function.__name__} takes arrays, but a DataNode stands for a batch that does not exist yet: "
-            "use operators (fn.reductions.mean, fn.stack, jaxdali.math.clamp, ...), or do it in a jax_function"
-        )
+    # Of NumPy and JAX: without these methods np.mean(node) is node / 1, the mean of one object, and others raise errors of their own.
+
+    def __array_function__(self, function: Callable[..., object], *_: object):
+        raise TypeError(no_array(f"{function.__module__}.{function.__name__} takes"))
+
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
+        """Python's operators on an array and a node make a node; other functions are refused."""
+        reflected = _REFLECTED.get(ufunc.__name__)
+        if method == "__call__" and reflected and not options and len(inputs) == 2 and inputs[1] is self and inputs[0] is not self:
+            found = getattr(self, reflected)(inputs[0])
+            if found is not NotImplemented:
+                return found
+        raise TypeError(no_array(f"numpy.{ufunc.__name__} takes"))
+
+    def __array__(self, *_: object, **__: object):
+        raise TypeError(no_array("numpy.asarray takes"))
 
 
 @dataclasses.dataclass

@@ -1,14 +1,17 @@
 """What messages say to do instead, where something is not there or does not work."""
 
+import contextlib
+import operator
 import re
 import subprocess
 import sys
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxdali import fn, pipeline_def, types
+from jaxdali import OperatorError, fn, pipeline_def, types
 from jaxdali._run import sharding
 from jaxdali.auto_aug import augmentations, auto_augment, core, rand_augment, trivial_augment
 
@@ -38,6 +41,71 @@ def test_of_a_node(use, error, says):
         built(lambda: use(fn.random.uniform())).build()
 
 
+FUNCTIONS = {
+    "jnp.flip": jnp.flip,
+    "jnp.mean": jnp.mean,
+    "jnp.asarray": jnp.asarray,
+    "jnp.dot": lambda x: jnp.dot(x, x),
+    "jnp.stack": lambda x: jnp.stack([x, x]),
+    "jnp.where": lambda x: jnp.where(x > 1, x, 0),
+    "jnp.zeros_like": jnp.zeros_like,
+    "jnp.einsum": lambda x: jnp.einsum("ij->ji", x),
+    "jit": lambda x: jax.jit(lambda y: y)(x),
+    "an index of JAX": lambda x: jnp.ones(3)[x],
+    "np.add": lambda x: np.add(x, 1),
+    "np.sqrt": np.sqrt,
+    "np.add.reduce": np.add.reduce,
+    "np.mean": np.mean,
+    "np.asarray": np.asarray,
+    "np.array": lambda x: np.array([x, x]),
+    "np.float32": np.float32,
+    "np.full": lambda x: np.full(3, x),
+    "np.arange": np.arange,
+    "np.random.normal": np.random.normal,
+    "an index of NumPy": lambda x: np.ones(3)[x],
+    "in place": lambda x: np.add(np.ones(3), x, out=np.ones(3)),
+}
+
+
+@pytest.mark.parametrize("inside", [True, False])
+@pytest.mark.parametrize("function", FUNCTIONS)
+def test_functions_of_arrays_are_refused_in_and_outside_of_definitions(function, inside):
+    call = lambda: FUNCTIONS[function](fn.random.uniform())
+    with pytest.raises((TypeError, ValueError), match=r"takes? arrays, but a DataNode .*fn\.reductions\.mean.*jax_function"):
+        built(call).build() if inside else call()
+
+
+OPERATORS = "add sub mul truediv floordiv mod pow and_ or_ xor lshift rshift eq ne lt le gt ge".split()
+
+
+@pytest.mark.parametrize("where", ["numpy", "scalar", "jax"])
+@pytest.mark.parametrize("name", OPERATORS)
+def test_arrays_are_left_operands(name, where):
+    """Python's operators, as NumPy has them of two arrays, where DALI has the operator."""
+    op = getattr(operator, name)
+    left = {"numpy": np.array([7, 2, 5], np.int32), "scalar": np.int32(7), "jax": jnp.array([7, 2, 5], jnp.int32)}[where]
+    right = np.array([1, 2, 3], np.int32)
+
+    def node(x):
+        return fn.constant(idata=x.tolist(), dtype=types.INT32)
+
+    def result(a):
+        (out,) = built(lambda: op(a() if callable(a) else a, node(right))).run()
+        return np.asarray(out[0])
+
+    of_nodes = None
+    with contextlib.suppress(TypeError):  # what nodes have not, arrays have not beside them
+        of_nodes = result(lambda: node(np.broadcast_to(np.asarray(left), 3)))
+    if of_nodes is None:
+        with pytest.raises(TypeError):
+            result(left)
+    else:
+        np.testing.assert_array_equal(result(left), of_nodes)
+        assert result(left).dtype == of_nodes.dtype
+        if name not in ("truediv", "floordiv", "mod"):
+            np.testing.assert_array_equal(of_nodes, op(np.broadcast_to(np.asarray(left), 3), right))
+
+
 def test_arrays_of_jax_are_operands():
     (out,) = built(lambda: jnp.ones(3, jnp.float32) + fn.constant(fdata=[2.0])).run()
     np.testing.assert_array_equal(np.asarray(out[0]), [3, 3, 3])
@@ -50,7 +118,7 @@ def test_a_branch_of_another_type():
             x = fn.cast(x, dtype=types.INT32)
         return x
 
-    with pytest.raises(TypeError, match=r"different types: 'int32', 'uint8'; fn\.cast_like"):
+    with pytest.raises((TypeError, OperatorError), match=r"different types: 'int32', 'uint8'; fn\.cast_like"):
         built(define, enable_conditionals=True).run()
 
 
