@@ -203,6 +203,13 @@ class HostPass:
             self._replan(self.plan)
         return bool(found)
 
+    def _note_shapes(self, step: Step, work: Work):
+        """Notes the shapes of what a function has made for the first time, where the samples agree: steps are bound by them."""
+        for ref in step.outputs if step.presence is None else ():
+            value = work.values.get(ref)
+            if value is not None and len(value.shapes) and (value.shapes == value.shapes[0]).all():
+                self._surroundings.first_shapes.setdefault(ref, tuple(value.shapes[0].tolist()))
+
     def _fetch(self, reader: Step, ref: Ref, work: Work):
         """Brings what a program made to the host, for a step that reads it there."""
         if work.values[ref].data is not None:
@@ -277,6 +284,7 @@ class HostPass:
             raise step.node.failure(e) from shown_error(e)
         if isinstance(op, EagerOperator):
             if not step.known:
+                self._note_shapes(step, work)
                 self._replan(self.plan.with_specs(step, specs))  # apart: what is wrong with a step behind it is that step's error
         elif step.stage != "host":
             for ref, spec, static, shapes in zip(step.outputs, step.specs, alone.shapes, work.setups[step.id].shapes, strict=True):

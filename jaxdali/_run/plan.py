@@ -199,7 +199,7 @@ class Surroundings:
       settings: the JAX settings of the user's thread.
       sources: the running source of each source step, by its id.
       of_shards: the operator of each node as each local shard's graph has it, by the node's id.
-      first_shapes: of values that steps awaited, the shapes of the first samples that there were.
+      first_shapes: of values that steps awaited, and of what functions make alike, the shapes of the first samples that there were.
     """
 
     B: int

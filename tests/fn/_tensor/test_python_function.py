@@ -106,6 +106,34 @@ def test_short_batches():
         np.testing.assert_array_equal(same, x)
 
 
+@pytest.mark.parametrize(
+    ("shapes", "expected"),  # DALI's
+    [
+        ([(1,)] * 3, [(4,)] * 3),
+        ([()] * 3, [(4,)] * 3),
+        ([(1, 1)] * 3, [(4,)] * 3),
+        ([(1,), (2,), (1,)], [(1, 4), (2, 4), (1, 4)]),
+        ([(2,), (1,), (1,)], [(2, 4), (1, 4), (1, 4)]),
+    ],
+)
+def test_elements_that_count_as_scalars(shapes, expected):
+    """What a function makes has no shape in the definition; its first results tell, as a source's do."""
+
+    @pipeline_def(batch_size=3, num_threads=1, device_id=None)
+    def define():
+        number = fn.external_source(lambda i: np.arange(3) if i < 3 else None)
+        x = fn.python_function(number, function=lambda n: np.full(shapes[n], n, np.int32))
+        return fn.one_hot(x, num_classes=4), x
+
+    pipe = define()
+    for _ in range(2):
+        hot, x = pipe.run()
+        assert [h.shape for h in samples(hot)] == expected
+        for h, number in zip(samples(hot), samples(x), strict=True):
+            np.testing.assert_array_equal(h.reshape(-1, 4), np.eye(4, dtype=np.float32)[number.ravel()])
+    pipe.close()
+
+
 def test_errors():
     def raises(x):
         raise KeyError("boo")
