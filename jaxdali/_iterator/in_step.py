@@ -12,8 +12,7 @@ import numpy as np
 
 from .._core.settings import own_settings
 from .._run.executor import Executor
-from .._run.prefetch import Prefetch
-from .._run.synchronous import Synchronous
+from .._run.runner import Runner
 from .._run.work import Batch
 
 
@@ -28,7 +27,7 @@ class InStep:
       executors: theirs, for `apart`.
     """
 
-    def __init__(self, runners: Sequence[Prefetch | Synchronous], executors: Sequence[Executor] = ()):
+    def __init__(self, runners: Sequence[Runner], executors: Sequence[Executor] = ()):
         self.apart = False
         self._runners = runners
         self._executors = executors

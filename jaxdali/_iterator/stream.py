@@ -22,8 +22,7 @@ from .._pipeline.lease import Lease, num_outputs
 from .._pipeline.pipeline import Pipeline
 from .._run.closing import close_aside
 from .._run.executor import Executor
-from .._run.prefetch import Prefetch
-from .._run.synchronous import Synchronous
+from .._run.runner import Runner, runner_of
 from .._run.turn import Turn
 from .._run.work import Batch
 from .in_step import InStep
@@ -119,10 +118,10 @@ class BatchStream:
             self.close()
             raise
 
-    def _made(self, starts: Sequence[dict[str, Any]]) -> list[Prefetch | Synchronous]:
+    def _made(self, starts: Sequence[dict[str, Any]]) -> list[Runner]:
         # As in DALI, a source is asked for the batch that takes the place of the one just taken before the user gets that.
         depth = self.lease.depth
-        return [Synchronous(e, s) if e.in_turn else Prefetch(e, s, depth=depth, ahead=depth + 1) for e, s in zip(self.executors, starts)]
+        return [runner_of(e, s, depth, ahead=depth + 1) for e, s in zip(self.executors, starts)]
 
     @property
     def closed(self) -> bool:

@@ -15,9 +15,8 @@ from .._data.epoch import EpochCounter
 from .._run.closing import close_collected, close_together
 from .._run.executor import Executor, Finish
 from .._run.outputs import RaggedForm
-from .._run.prefetch import Prefetch
+from .._run.runner import Runner
 from .._run.sharding import Shards
-from .._run.synchronous import Synchronous
 from .pipeline import Pipeline, parts_of
 
 
@@ -39,7 +38,7 @@ class Lease:
     def __init__(self, pipelines: Sequence[Pipeline], executors: list[Executor], key: Any):
         self._pipelines = [weakref.ref(p) for p in pipelines]
         self.executors = executors
-        self.runners: list[Prefetch | Synchronous] = []
+        self.runners: list[Runner] = []
         self.counter: EpochCounter | None = None
         self.key = key
         self.user: weakref.ref[Any] | None = None

@@ -12,8 +12,7 @@ from .._core.values import Value
 from .._data.source import Source
 from .._run.closing import close_together
 from .._run.executor import Executor
-from .._run.prefetch import Prefetch
-from .._run.synchronous import Synchronous
+from .._run.runner import Runner, runner_of
 from .._run.turn import Turn
 from .._run.work import Batch
 from ..backend import TensorListCPU, TensorListGPU
@@ -33,10 +32,11 @@ class Schedule:
 
     def __init__(self, executor: Executor, state: dict, depth: int, *, pipelined: bool, by_user: bool):
         self.executor = executor
-        self._ahead = pipelined and not by_user
-        self._runner: Prefetch | Synchronous | None = None  # made when the first batch is scheduled: it may read the sources at once
+        self._by_user = by_user or not pipelined
+        self._runner: Runner | None = None  # made when the first batch is scheduled: it may read the sources at once
         self._start = state
-        self._depth = depth if pipelined else 1
+        # Collectives of a function over several processes begin in the order of the user's own: none is made before its batch is wanted.
+        self._depth = depth if pipelined and not executor.must_run_in_callers_thread else 1
         self._fed = [s for s in executor.sources.values() if s.fed]
         self._setups = executor.reader.sets_up
         self._filled = False
@@ -64,9 +64,7 @@ class Schedule:
         if self._closed:
             raise RuntimeError("this pipeline is closed")
         if self._runner is None:
-            made = self.executor, self._start
-            self._runner = Prefetch(*made, depth=self._depth, ahead=self._depth) if self._ahead else Synchronous(*made)
-        runner = self._runner
+            self._runner = runner_of(self.executor, self._start, self._depth, ahead=self._depth, by_user=self._by_user)
         if self._fed and not self._setups:
             room = max(self._depth - self._pending, 1)
             # With nothing fed and nothing scheduled, the source says so or waits, as it was told.
@@ -74,15 +72,7 @@ class Schedule:
         else:
             count = 1 if self._filled else self._depth
         self._filled = True
-        if isinstance(runner, Prefetch):
-            self._pending += count
-            runner.ask()
-            return
-        for _ in range(count):
-            runner.request()
-            if runner.no_more:
-                return
-            self._pending += 1
+        self._pending += self._runner.request(count)
 
     def take(self) -> Batch:
         """The batch scheduled first. Raises StopIteration when nothing is scheduled, or the data are at their end."""
@@ -103,13 +93,11 @@ class Schedule:
     @property
     def empty(self) -> bool:
         """Whether all scheduled batches were taken. Waits for the next one: only then it is known whether there is one."""
-        return not self._pending or (isinstance(self._runner, Prefetch) and not self._runner.wait())
+        return not self._pending or self._runner is None or not self._runner.wait()
 
     def reset(self):
         """Starts the next epoch if all batches of this one were taken."""
-        if isinstance(self._runner, Prefetch):
-            self._runner.wait()
-        if self._runner is not None and self._runner.at_end:
+        if self._runner is not None and self._runner.ended():
             self._runner.restart()
             self._filled = False
             self._pending = self._given = 0

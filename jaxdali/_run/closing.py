@@ -13,14 +13,14 @@ from collections.abc import Callable, Sequence
 from .._core.threads import Thread
 from . import ending
 from .executor import Executor
-from .prefetch import Prefetch, close_all
-from .synchronous import Synchronous
+from .prefetch import close_all
+from .runner import Runner
 
 _AGAIN = 0.25  # seconds after which an interrupt is sent again: the finalizer has returned then, and JAX's own at the end of a collection
 _closing: weakref.WeakSet[threading.Thread] = weakref.WeakSet()
 
 
-def close_together(runners: Sequence[Prefetch | Synchronous], executors: Sequence[Executor], *, collected: bool):
+def close_together(runners: Sequence[Runner], executors: Sequence[Executor], *, collected: bool):
     """Closes runners, then their executors. `collected`: because nobody uses them any more, not because their user says so."""
 
     def close():
@@ -31,7 +31,7 @@ def close_together(runners: Sequence[Prefetch | Synchronous], executors: Sequenc
     (close_collected if collected else close_aside)(close)
 
 
-def when_idle(runners: Sequence[Prefetch | Synchronous], executors: Sequence[Executor]):
+def when_idle(runners: Sequence[Runner], executors: Sequence[Executor]):
     """Closes the executors of runners that were closed: at once, or when the last of their threads has ended."""
 
     def close():

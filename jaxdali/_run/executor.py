@@ -193,7 +193,7 @@ class Executor:
     # --- one batch --------------------------------------------------------------------------------------------
 
     @property
-    def in_turn(self) -> bool:
+    def must_run_in_callers_thread(self) -> bool:
         """Whether batches must be made in the thread that takes them.
 
         A function that works on devices of several processes has collectives, as the user's own steps may have. Where processes

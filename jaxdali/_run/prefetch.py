@@ -86,6 +86,11 @@ class Prefetch:
             self._wake()
             raise
 
+    def request(self, batches: int) -> int:
+        """Starts the threads, the first time, which make batches ahead by themselves."""
+        self.ask()
+        return batches
+
     def get(self) -> Batch:
         """The next batch. Raises what making it raised; StopIteration at the end of the data, again and again until `restart`."""
         self.ask()
@@ -122,6 +127,11 @@ class Prefetch:
         self.ask()
         with self._ready:
             return self._head()[0] != "end"
+
+    def ended(self) -> bool:
+        """Whether the next `get` raises StopIteration; waits until that is known."""
+        self.wait()
+        return self.at_end
 
     def _head(self) -> tuple[str, Any, dict]:
         if not self._finished:

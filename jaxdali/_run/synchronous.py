@@ -32,16 +32,24 @@ class Synchronous:
     def join(self):
         """Without effect: it has no thread."""
 
+    def ended(self) -> bool:
+        """Whether the next `get` raises StopIteration."""
+        return self.at_end
+
     @property
-    def no_more(self) -> bool:
+    def _no_more(self) -> bool:
         """Whether the end of the data was met: nothing more can be requested before `restart`."""
         return bool(self._items) and self._items[-1][0] == "end"
 
-    def request(self):
-        """Launches one more batch. What goes wrong is raised when the batch is taken."""
+    def request(self, batches: int) -> int:
+        """Launches more batches. What goes wrong is raised when they are taken."""
         self._turn.check()
-        if not self.no_more:
-            self._items.append((*self._launch(), self._state))
+        for made in range(batches):
+            if not self._no_more:
+                self._items.append((*self._launch(), self._state))
+            if self._no_more:
+                return made
+        return batches
 
     def ask(self):
         """Builds the executor. Nothing is made ahead."""
@@ -74,7 +82,7 @@ class Synchronous:
         if self._closed:
             raise RuntimeError("the pipeline is closed")
         if not self._items:
-            self.request()
+            self.request(1)
         kind, item, state = self._items[0]
         if isinstance(item, Work):
             try:

@@ -29,7 +29,7 @@ jax.distributed.initialize(address, num_processes=2, process_id=rank)
 import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
-from jaxdali import _cpu, fn
+from jaxdali import _cpu, fn, pipeline_def
 from jaxdali.plugin.base_iterator import LastBatchPolicy
 from jaxdali.plugin.jax import data_iterator
 from jaxdali.plugin.jax.fn import jax_function
@@ -95,6 +95,27 @@ def shared_function(sharding, files):
             out.append({name: parts(x) for name, x in batch.items()} | {"total": int(total)})
     return {"batches": out, "in the user's thread": threads == {True}}
 
+def shared_function_alone(mesh):
+    # Taken by Pipeline.run, which makes no batch ahead then, in a thread of its own or in the user's.
+    calls = []
+
+    def doubled(x):
+        calls.append(threading.current_thread() is threading.main_thread())
+        return x * 2
+
+    @pipeline_def(batch_size=4, num_threads=1, prefetch_queue_depth=3)
+    def define():
+        x = fn.external_source(lambda info: np.arange(4, dtype=np.int32) + 4 * info.iteration, batch=True, batch_info=True)
+        return jax_function(doubled, sharding=NamedSharding(mesh, P()), jit=False)(x)
+
+    pipe = define()
+    out = []
+    for _ in range(3):
+        (x,) = pipe.run()
+        out.append([np.asarray(x.as_cpu().as_array()).tolist(), len(calls)])
+    pipe.close()
+    return {"batches": out, "in the user's thread": all(calls)}
+
 def ragged(sharding, files):
     # Each process has lists of its own samples; padded ones and their lengths are global.
     def define(num_shards=1, shard_id=0):
@@ -127,6 +148,7 @@ print(json.dumps({
     "mask": run(flat, files[:19], 16, epochs=3, **mask),
     "saved": saved(flat, files),
     "function": shared_function(flat, files),
+    "function alone": shared_function_alone(flat.mesh),
     "ragged": ragged(flat, files),
     "in order": run(flat, files, 16, epochs=1, shuffle=False),
 }))
@@ -271,3 +293,11 @@ def test_ragged_outputs(seen):
         assert of_boxes == lengths[first : first + 2]
         assert boxes == [list(range(n)) + [0] * (40 - n) for n in of_boxes]
     assert len(found) == 8
+
+
+def test_a_function_over_several_processes_that_a_pipeline_runs(seen):
+    for process in seen:
+        found = process["function alone"]
+        assert [x for x, _ in found["batches"]] == [[2 * (4 * i + k) for k in range(4)] for i in range(3)]
+        assert found["in the user's thread"]
+        assert [calls for _, calls in found["batches"]] == [1, 2, 3]
