@@ -21,6 +21,14 @@ from .values import Spec, Value
 _lock = threading.RLock()
 K = typing.TypeVar("K", bound="Operator")
 
+Names = Sequence[str] | None  # where the samples of a value came from, "" where nobody knows; None: of all of them
+
+
+def joined(names: Sequence[Names]) -> Names:
+    """Where what was made of several values came from: all these places."""
+    known = [n for n in names if n is not None]
+    return [";".join(n for n in each if n) for each in zip(*known, strict=True)] if len(known) > 1 else known[0] if known else None
+
 
 @typing.dataclass_transform(frozen_default=True, kw_only_default=True)
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -97,6 +105,21 @@ class Operator:
     def gives_list(self) -> bool:
         """Whether the user gets a list of a single output, too."""
         return False
+
+    def origins(self, names: Sequence[Names], data: Callable[[int], Value | None], present: Callable[[], Sequence[np.ndarray]]) -> Names:
+        """Where the samples of its outputs came from, as source_info has it.
+
+        By default where those of its inputs came from, but for arguments: of a sample "" where these are several places.
+
+        Args:
+          names: the same of all inputs.
+          data: ``data(i)``: input `i`, if the host has it.
+          present: for each shard the places, among all samples of the batch, of those that it is for.
+        """
+        known = [n for n in names[: len(names) - len(self.args.inputs)] if n is not None]
+        if all(n is known[0] for n in known):
+            return known[0] if known else None
+        return [places.pop() if len(places := {*each} - {""}) == 1 else "" for each in zip(*known, strict=True)]
 
     @property
     def joins(self) -> Sequence[int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -63,6 +64,10 @@ class Records:
     def name(self, i: int) -> str:
         """Where record `i` is from, for source_info."""
         raise NotImplementedError(type(self).__name__)
+
+    def name_of_output(self, i: int, output: int) -> str:
+        """The same of one output: where it has none of its own, or none."""
+        return self.name(i)
 
     def full_name(self, i: int) -> str:
         """The same for messages: of a file, how it can be opened."""
@@ -153,6 +158,9 @@ class Mixed(Records):
 
     def name(self, i: int) -> str:
         return self._records.name(int(self._index[i]))
+
+    def name_of_output(self, i: int, output: int) -> str:
+        return self._records.name_of_output(int(self._index[i]), output)
 
     def full_name(self, i: int) -> str:
         return self._records.full_name(int(self._index[i]))
@@ -299,9 +307,13 @@ class ListSource(Source):
             self._ahead(index, after, B)
         unread, present = dict[int, str](), None
         names, paths = _Texts([r.name for r in self._records], index), _Texts([r.full_name for r in self._records], index)
+
+        def of_output(k: int) -> Sequence[str]:
+            return _Texts([functools.partial(r.name_of_output, output=k) for r in self._records], index)
+
         if self._on_error == "raise":
             outputs = self._read_batch(ctx, index)
-            return outputs, after, SampleIds(epoch, position, names, paths, present, unread)
+            return outputs, after, SampleIds(epoch, position, names, paths, present, unread, of_output)
         outputs, failed = self._read(ctx, index)
         if failed and self._on_error == "replace":
             outputs, failed, unread = self._replaced(ctx, index, failed)
@@ -312,7 +324,7 @@ class ListSource(Source):
         for i, (code, reason) in failed.items():
             ctx.fail(i, code, reason)
         unread = {i: redacted(reason).removeprefix(f"{paths[i]}: ") for i, reason in unread.items()}
-        return outputs, after, SampleIds(epoch, position, names, paths, present, unread)
+        return outputs, after, SampleIds(epoch, position, names, paths, present, unread, of_output)
 
     def _read(self, ctx: HostContext, index: np.ndarray) -> tuple[tuple[Any, ...], dict[int, tuple[int, str]]]:
         """The records of these numbers, and which of them failed: code and reason."""

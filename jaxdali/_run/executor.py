@@ -24,6 +24,7 @@ from .._data.source import SampleIds, Source
 from . import repair
 from .launch import Launcher
 from .meter import Statistics, cache_rows, storage_rows
+from .origins import source_info
 from .outputs import Outputs, RaggedForm
 from .plan import Plan, Ref
 from .reading import Reader
@@ -246,7 +247,8 @@ class Executor:
             arrays = tuple(self._array(i, r, s, work) for i, (r, s) in enumerate(zip(plan.outputs, self._shardings, strict=True)))
             self._count(arrays)
             return Batch(self._finish(plan, arrays), work.after, ids, (), [*work.unread, *work.replaced])
-        names = tuple([work.source_of(x.node, i) for i in range(self.B)] for x in self.graph.outputs)
+        found = [source_info(work, x, self.B) for x in self.graph.outputs]
+        names = tuple([""] * self.B if names is None else [*names] for names in found)
         values = tuple(self._outputs.value(r, work) for r in plan.outputs)
         self._count(values)
         return Batch(values, work.after, ids, names, [*work.unread, *work.replaced])

@@ -13,6 +13,7 @@ import numpy as np
 from .._core import ffi as _ffi
 from .._core.context import HostContext
 from .._core.errors import OperatorError
+from .._core.graph import DataNode
 from .._core.operator import EagerOperator, HostOperator, ProgramOperator, SourceOperator
 from .._core.ragged import Packed, pack, rounded_up
 from .._core.redaction import shown_error
@@ -20,6 +21,7 @@ from .._core.values import Spec, Value
 from . import repair
 from .functions import Functions
 from .meter import Meter
+from .origins import source_info
 from .outputs import Outputs
 from .passes import fused, simplified
 from .plan import Plan, Ref, Step, Surroundings, bound
@@ -309,6 +311,10 @@ class HostPass:
             if present[i]:
                 work.replaced.append((work.path_of(step.node, i), reason or _ffi.STATUS.get(code, str(code))))
 
+        def source_of(i: int) -> str:
+            names = source_info(work, DataNode(step.node, 0), place.B)
+            return "" if names is None else names[i]
+
         return HostContext(
             S=place.S,
             B=place.B,
@@ -327,7 +333,7 @@ class HostPass:
             empty=empty,
             fail=fail,
             report_bad=report_bad,
-            source_of=functools.partial(work.source_of, step.node),
+            source_of=source_of,
             resource=functools.partial(place.resource, step.name),
         )
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from .._core.graph import Node
-from .._core.operator import Setup
+from .._core.operator import Names, Setup
 from .._core.values import Value
 from .._data.source import SampleIds
 from .plan import Presence, Ref, Step
@@ -61,7 +61,7 @@ class Work:
       read: what the sources gave.
       values: shapes of everything, and the data of host values.
       setups: what the steps of programs said, by their ids.
-      origins: what the sources said of their samples, by their nodes.
+      origins: what the sources said of their samples, by their nodes; names: where the samples of values came from, see `origins.py`.
       ids: epoch and position of each sample; drawn: in place of them, by step, what its random numbers are keyed by.
       results: what programs and eager functions made: arrays, `Ragged` or `EagerArrays`.
       status: of each program that has native steps: (the program, they, codes ``i32[S*B, steps]``).
@@ -79,6 +79,7 @@ class Work:
     values: dict[Ref, Value] = dataclasses.field(default_factory=dict)
     setups: dict[int, Setup] = dataclasses.field(default_factory=dict)
     origins: dict[int, SampleIds] = dataclasses.field(default_factory=dict)
+    names: dict[Ref, Names] = dataclasses.field(default_factory=dict)
     ids: SampleIds | None = None
     drawn: Mapping[int, tuple[np.ndarray, np.ndarray]] = dataclasses.field(default_factory=dict)
     results: dict[Ref, Any] = dataclasses.field(default_factory=dict)
@@ -124,18 +125,10 @@ class Work:
         self._among[presence] = here
         return here
 
-    def source_of(self, node: Node, i: int) -> str:
-        """Where sample `i` of a node came from, as the source upstream of it says; "" when there is none."""
-        ids = self._origin(node)
-        return ids.names[i] if ids is not None else ""
-
     def path_of(self, node: Node, i: int) -> str:
-        """The same for messages: a file as it can be opened."""
-        ids = self._origin(node)
+        """Where sample `i` of a node came from, for messages: a file as it can be opened; "" when there is none."""
+        ids = None if node.source is None else self.origins.get(node.source.id)
         return ids.paths[i] if ids is not None else ""
-
-    def _origin(self, node: Node) -> SampleIds | None:
-        return None if node.source is None else self.origins.get(node.source.id)
 
 
 @dataclasses.dataclass

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable, Sequence
 from typing import Annotated, Any, Literal, Unpack
 
 import jax.numpy as jnp
@@ -14,7 +15,7 @@ from ..._core.context import BuildContext, HostContext, LowerContext
 from ..._core.declaration import DType, Range
 from ..._core.errors import ArgumentError
 from ..._core.graph import DataNode
-from ..._core.operator import NativeOperator, Operator, Setup
+from ..._core.operator import Names, NativeOperator, Operator, Setup, joined
 from ..._core.operator_function import Hints, Input, ListOf, OneOrMore, PerFrame, PerSample, operator_function
 from ..._core.ragged import ALIGNMENT, Ragged
 from ..._core.values import Spec, Value
@@ -63,6 +64,22 @@ class MultiPaste(NativeOperator):
             fixed = self.args.is_static("output_size")
             extents[first : first + 2] = np.array(self.args.get("output_size"), np.int64)[:2].tolist() if fixed else [None, None]
         return (spec_of(dtype, extents, layout),)
+
+    def origins(self, names: Sequence[Names], data: Callable[[int], Value | None], present: Callable[[], Sequence[np.ndarray]]) -> Names:
+        """As in DALI, those of all that is pasted."""
+        images = names[: len(names) - len(self.args.inputs)]
+        if "in_ids" not in self.args:
+            return joined(images)
+        static, of = self.args.is_static("in_ids"), images[0]
+        ids = None if static else data(len(images) + self.args.inputs.index("in_ids"))
+        if of is None or (ids is None and not static):
+            return None
+        found = [""] * len(of)
+        for here in present():
+            for i in here.tolist():
+                pasted = np.ravel(self.args.get("in_ids") if ids is None else ids.sample(i)).astype(int)
+                found[i] = ";".join(name for k in pasted if (name := of[int(here[k])]))
+        return found
 
     @property
     def mixes(self) -> bool:

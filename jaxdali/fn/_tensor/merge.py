@@ -16,7 +16,7 @@ from ..._core.calls import records
 from ..._core.context import BuildContext, HostContext, LowerContext
 from ..._core.errors import InputTypeError
 from ..._core.graph import DataNode
-from ..._core.operator import HostOperator, NativeOperator, Operator, SampleOperator, Setup
+from ..._core.operator import HostOperator, Names, NativeOperator, Operator, SampleOperator, Setup
 from ..._core.ragged import Ragged
 from ..._core.values import Spec, Value
 
@@ -34,6 +34,13 @@ class Merge(HostOperator, NativeOperator):
     @property
     def joins(self) -> Sequence[int]:
         return _leaves(self.tree)
+
+    def origins(self, names: Sequence[Names], data: Callable[[int], Value | None], present: Callable[[], Sequence[np.ndarray]]) -> Names:
+        asked = {i: data(i) for i in range(len(names)) if i not in self.joins}
+        if None in asked.values():
+            return super().origins(names, data, present)
+        places = _places(self.tree, [asked.get(i) for i in range(len(names))]).tolist()
+        return [of[i] if (of := names[self.joins[k]]) is not None else "" for i, k in enumerate(places)]
 
     def absorb(self, i: int, inner: Operator) -> Operator | None:
         if not isinstance(inner, Merge) or i not in _leaves(self.tree):
@@ -123,9 +130,9 @@ def _difference(values: Sequence[Spec]) -> str | None:
     return None
 
 
-def _places(tree: Tree, values: Sequence[Value]) -> np.ndarray:
-    """Which of the values each sample takes, by its place among the leaves."""
-    data: list[Any] = [v.data for v in values]
+def _places(tree: Tree, values: Sequence[Value | None]) -> np.ndarray:
+    """Which of the values each sample takes, by its place among the leaves. Only what the tree asks need be there."""
+    data: list[Any] = [None if v is None else v.data for v in values]
     for k, i in enumerate(_leaves(tree)):
         data[i] = k
     return _chosen(tree, data, 0)

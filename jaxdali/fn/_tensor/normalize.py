@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Annotated, Any, Literal, Unpack
 
 import jax.numpy as jnp
@@ -15,7 +16,7 @@ from ..._core.context import BuildContext, HostContext, LowerContext
 from ..._core.declaration import DType, OneOf, Tensor
 from ..._core.errors import ArgumentError
 from ..._core.graph import DataNode
-from ..._core.operator import HostOperator, NativeOperator, Operator, ProgramOperator, Setup
+from ..._core.operator import HostOperator, Names, NativeOperator, Operator, ProgramOperator, Setup
 from ..._core.operator_function import Hints, Input, OneOrMore, PerSample, operator_function
 from ..._core.ragged import ALIGNMENT, Ragged
 from ..._core.values import Spec, Value
@@ -154,6 +155,9 @@ class Standardize(HostOperator, ProgramOperator):
     scale: float
     shift: float
     dtype: np.dtype
+
+    def origins(self, names: Sequence[Names], data: Any, present: Any) -> Names:
+        return names[0]  # statistics are arguments for the user
 
     def infer(self, x: Spec, *statistics: Spec) -> tuple[Spec, ...]:
         if x.dtype.name not in _TYPES:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any, Literal, Unpack
 
 import jax.numpy as jnp
@@ -10,7 +11,7 @@ import numpy as np
 from ..._core.context import HostContext, LowerContext
 from ..._core.errors import ArgumentError
 from ..._core.graph import DataNode
-from ..._core.operator import HostOperator, ProgramOperator, Setup
+from ..._core.operator import HostOperator, Names, ProgramOperator, Setup
 from ..._core.operator_function import Hints, Input, OneOrMore, PerSample, operator_function
 from ..._core.ragged import ALIGNMENT, Ragged
 from ..._core.values import Spec, Value
@@ -34,6 +35,18 @@ class PermuteBatch(HostOperator, ProgramOperator):
         if not self.args.is_static("indices"):
             self.args.check_width("indices", 1, (x, *arguments))
         return (x,)
+
+    def origins(self, names: Sequence[Names], data: Callable[[int], Value | None], present: Callable[[], Sequence[np.ndarray]]) -> Names:
+        static, of = self.args.is_static("indices"), names[0]
+        indices = None if static else data(1)
+        if of is None or (indices is None and not static):
+            return None
+        found = [""] * len(of)
+        for here in present():
+            asked = np.atleast_1d(self.args.get("indices")) if indices is None else [np.ravel(indices.sample(i))[0] for i in here]
+            for i, k in zip(here.tolist(), asked):
+                found[i] = of[int(here[int(k)])]
+        return found
 
     def _places(self, ctx: HostContext, values: tuple[Value, ...]) -> np.ndarray:
         """For each sample the place among the N of the one that it becomes, ``i64[N]``; of those that aren't there their own."""

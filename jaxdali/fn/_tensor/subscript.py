@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import operator
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from ..._core.building import add
 from ..._core.calls import records
 from ..._core.context import BuildContext, HostContext, LowerContext
 from ..._core.graph import DataNode
-from ..._core.operator import HostOperator, Operator, ProgramOperator, Setup
+from ..._core.operator import HostOperator, Names, Operator, ProgramOperator, Setup
 from ..._core.values import Spec, Value
 from ..._cpu import Status
 from .._families import Part, Window
@@ -79,6 +80,9 @@ class Subscript(HostOperator, ProgramOperator):
     name = "subscript"
     axes: tuple[At | Range, ...]  # of the leading axes
     new: tuple[tuple[int, str], ...]  # (place among the output's axes, letter)
+
+    def origins(self, names: Sequence[Names], data: Any, present: Any) -> Names:
+        return names[0]  # whatever the indices are of
 
     def infer(self, x: Spec, *indices: Spec) -> tuple[Spec, ...]:
         if len(self.axes) > x.ndim:

@@ -75,6 +75,9 @@ class _Annotated(Records):
     def name(self, i: int) -> str:
         return self.files.name(i)
 
+    def name_of_output(self, i: int, output: int) -> str:
+        return "" if output else self.name(i)  # as in DALI
+
     def _annotations(self, i: int) -> list[np.ndarray]:
         """The outputs behind the image."""
         found = [values[i] if ends is None else self._columns.of(i, values, ends) for _, values, ends in self._parts]

@@ -45,6 +45,9 @@ class LabelledFiles(Records):
     def name(self, i: int) -> str:
         return self.files.name(i)
 
+    def name_of_output(self, i: int, output: int) -> str:
+        return "" if output else self.name(i)  # as in DALI
+
     def read(self, i: int) -> tuple[np.ndarray, np.ndarray]:
         return np.frombuffer(self.files.read(i), np.uint8), self.labels[i : i + 1]
 
@@ -77,6 +80,9 @@ class FileTuples(Records):
 
     def name(self, i: int) -> str:
         return self.files.name(i * self._each)
+
+    def name_of_output(self, i: int, output: int) -> str:
+        return self.files.name(i * self._each + output) if output < self._each else ""
 
     def full_name(self, i: int) -> str:
         return self.files.path(i * self._each)

@@ -68,6 +68,9 @@ class LmdbRecords(ContainerRecords):
         which, i = self._place(i)
         return f"{self._databases[which].path} at key {self._databases[which].key(i).decode('utf-8', 'backslashreplace')}"
 
+    def name_of_output(self, i: int, output: int) -> str:
+        return self.name(i) if self.fields[output].name == "image" else ""  # as in DALI
+
     def new_layout(self) -> _cpu.RecordLayout:
         return _cpu.RecordLayout(self._format, [], self._num_fields)
 

@@ -48,6 +48,9 @@ class _ImageRecords(ExtentRecords):
             rows[-1, 1] = max(size - int(offsets[-1]), 0)
         super().__init__(Extents(files, table, bounds))
 
+    def name_of_output(self, i: int, output: int) -> str:
+        return "" if output else self.name(i)  # as in DALI
+
 
 class ReadMXNet(Reader):
     """`readers.mxnet`; the fields are its arguments."""

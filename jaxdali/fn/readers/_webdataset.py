@@ -58,6 +58,7 @@ class _Samples(ContainerRecords):
         self.fields = tuple(Field(f"output {k}", k, Spec(t, 1, None), raw=True) for k, t in enumerate(dtypes))
         fold = not op.case_sensitive_extensions
         extensions = [(e.lower() if fold else e).split(";") for e in as_list(op.ext)]
+        self._extensions, self._fold = extensions, fold
         self._samples = ArchiveSamples(files, indices, extensions, fold, _MISSING[op.missing_component_behavior])
         if not len(self._samples):
             raise RuntimeError(f"there are no samples in {', '.join(map(os.fspath, as_list(op.paths)))}")
@@ -79,6 +80,29 @@ class _Samples(ContainerRecords):
         first = next((x for x in self.outputs if x.table[i, 1]), self.outputs[0])
         begin = first.table[i, 0] + HEADER if first.table[i, 1] else 0
         return f"{first.path(i)}:{begin}:{self._samples.name(i)}"
+
+    def name_of_output(self, i: int, output: int) -> str:
+        member, name = self.outputs[output], self._samples.name(i)
+        if not member.table[i, 1]:
+            return ""
+        if not name or not any(x.table[i, 1] for x in self.outputs[:output]):  # the name is that of this member
+            return f"{member.path(i)}:{member.table[i, 0] + HEADER}:{name}"
+        folder, _, file = name.rpartition("/")
+        stem = f"{folder}/{file.partition('.')[0]}".removeprefix("/") + "."
+        return f"{member.path(i)}:{member.table[i, 0] + HEADER}:{stem}{self._extension(i, output, stem)}"
+
+    def _extension(self, i: int, output: int, stem: str) -> str:
+        """That of the member for an output, as the archive has it."""
+        known = self._extensions[output]
+        if len(known) == 1 and not self._fold:
+            return known[0]
+        try:
+            header = bytes(self.outputs[output].store.read(self.outputs[output].path(i), int(self.outputs[output].table[i, 0]), 100))
+        except OSError:  # it is gone
+            return known[0]
+        name = header.partition(b"\0")[0].decode("utf-8", "surrogateescape")
+        extension = name.rpartition("/")[2].partition(".")[2]
+        return extension if (extension.lower() if self._fold else extension) in known else known[0]
 
     def new_layout(self) -> _cpu.RecordLayout:
         return _cpu.RecordLayout(RecordFormat.TAR_MEMBER, [], 1, parts=len(self.outputs))

@@ -18,7 +18,7 @@ from ..._core import names as _names
 from ..._core.building import add, as_node, current_branch, current_scope
 from ..._core.context import BuildContext, HostContext, LowerContext
 from ..._core.errors import ArgumentError, OperatorError
-from ..._core.operator import EagerOperator, Operator, ProgramOperator
+from ..._core.operator import EagerOperator, Names, Operator, ProgramOperator, joined
 from ..._core.values import Spec, narrow
 from ..._run.outputs import by_shard
 from ..._run.sharding import Shards, assemble
@@ -164,6 +164,9 @@ class _Function(Operator):
     @property
     def preserved(self) -> bool:
         return self.keep
+
+    def origins(self, names: Sequence[Names], data: Any, present: Any) -> Names:
+        return joined(names)  # as DALI's
 
     def layout_like(self, i: int, ndim: int, inputs: Sequence[Spec]) -> str:
         """The layout of output `i`, which has `ndim` dimensions per sample."""

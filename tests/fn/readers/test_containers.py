@@ -32,7 +32,8 @@ def test_as_dali(folder, name):
         found = reader_cases.outputs(jaxdali, name, k, folder)
         for (sources, *values), (expected_sources, *expected_values) in zip(found, expected, strict=True):
             assert values == expected_values, reader_cases.CASES[name].order[k]
-            assert sources == [x or y for x, y in zip(expected_sources, sources)]  # DALI's labels have none
+            if not name.startswith("nemo_asr"):  # audio has a name here, beyond DALI
+                assert sources == expected_sources
 
 
 def test_every_case_was_recorded():
