@@ -31,6 +31,10 @@ def leaves(item):
 
 
 def _array(x, what):
+    if isinstance(x, dict) and x.keys() == {"bytes", "path"}:  # an image or a sound as Hugging Face's datasets have it undecoded
+        if x["bytes"] is None:
+            raise TypeError(f"{what} has no bytes, but the path {x['path']!r}: the data set must read that file")
+        x = x["bytes"]
     if isinstance(x, str):
         x = x.encode()
     if isinstance(x, (bytes, bytearray, memoryview)):

@@ -294,7 +294,11 @@ def _encode(x: Any, places: Places) -> Any:
     if isinstance(x, (np.ndarray, np.generic, jax.Array)) and _is_numeric(x.dtype):
         a = np.asarray(x)
         return {"array": [a.dtype.name, list(a.shape), base64.b64encode(a.tobytes()).decode()]}
-    raise ArgumentError(f"a {type(x).__name__} can't be written to a file")
+    of = "function" if callable(x) and hasattr(x, "__code__") else f"{type(x).__name__} object"
+    raise ArgumentError(
+        f"a {of} of the program can't be written to a file: build the pipeline from its definition where it runs, or read files (readers.file, "
+        "readers.array_record, ...), which are written by their names"
+    )
 
 
 def _decode(x: Any, made: Made) -> Any:

@@ -252,7 +252,8 @@ def source(
     splits into shards, pads, and goes on from checkpoints as every reader does; the data set only gives item i.
 
     An item is a value, a tuple of values, or a dictionary of them. A value is an array (NumPy, or what NumPy converts: a torch tensor on
-    the host, a PIL image, a list of numbers), a number, a text, or bytes. The first item, which is read while the pipeline is defined,
+    the host, a PIL image, a list of numbers), a number, a text, or bytes; of a dictionary with ``bytes`` and ``path``, which Hugging Face's
+    ``datasets`` have for images that are not decoded, it is the bytes. The first item, which is read while the pipeline is defined,
     tells how many values there are, their types and their dimensions; a later item that differs fails by itself.
 
     With ``num_workers=0`` items are read one after another in a thread of the pipeline, while the training loop goes on. That suits data

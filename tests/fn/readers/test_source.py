@@ -84,6 +84,34 @@ def test_forms_of_items():
     single.close()
 
 
+class Undecoded:
+    """Grain's and Hugging Face's protocol: `__len__`, and `__getitem__` of NumPy's integers, too; images are bytes and a path."""
+
+    def __len__(self):
+        return 4
+
+    def __getitem__(self, i):
+        return {"image": {"bytes": b"image%d" % i if i < 3 else None, "path": f"{i}.jpg"}, "label": int(i)}
+
+
+def test_bytes_of_images_that_are_not_decoded():
+    pipe = pipeline(Undecoded())
+    with pytest.raises(SampleError, match=r"key 'image' has no bytes, but the path '3\.jpg'"):
+        pipe.run()
+    pipe.close()
+    pipe = pipeline(Undecoded(), on_error="replace")
+    assert [bytes(np.asarray(x)) for x in pipe.run()[0]] == [b"image0", b"image1", b"image2", b"image0"]
+    pipe.close()
+
+
+def test_data_sets_stay_out_of_files():
+    pipe = pipeline(Squares())
+    text = r"readers.source \(created at .*test_source.py:\d+\) can't be serialized: input 0: a Squares object of the program .*definition"
+    with pytest.raises(ValueError, match=text):
+        pipe.serialize()
+    pipe.close()
+
+
 @pytest.mark.parametrize("workers", [0, 2])
 def test_an_item_that_fails(workers):
     pipe = pipeline(Squares(bad=(6,)), num_workers=workers)
