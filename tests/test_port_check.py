@@ -174,6 +174,11 @@ def crashes():
     ctypes.string_at(0)
 
 @pipeline_def(batch_size=2, num_threads=1, device_id=None)
+def hangs():
+    signal.signal(signal.SIGALRM, signal.SIG_IGN)
+    while True: pass
+
+@pipeline_def(batch_size=2, num_threads=1, device_id=None)
 def leaves():
     os._exit(5)
 
@@ -184,13 +189,14 @@ def good():
         "--timeout",
         "3",
     )
-    assert time.monotonic() - begin < 60
+    assert time.monotonic() - begin < 90
     assert code == 3
     assert found["loops"] == "5 not tried line 6: it is still running after 3 s"
     assert found["crashes"].startswith("10 not tried the process is ended by signal SIGSEGV")
-    assert found["leaves"].startswith("14 not tried the process ends with status 5")
-    assert found["good"] == "18 runs int32 (2,)"
-    assert len(found) == 4, out
+    assert found["leaves"].startswith("19 not tried the process ends with status 5")
+    assert found["good"] == "23 runs int32 (2,)"
+    assert found["hangs"] == "14 not tried it is still running after 3 s, and can't be interrupted"
+    assert len(found) == 5, out
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,8 @@ from typing import Any
 
 from . import _alias
 
-_STARTING = 60.0  # seconds to import what a script needs
+_STARTING = 60.0  # seconds until the process says its first word
+_GRACE = 5.0  # seconds that it may take to notice that its time is up: a compilation is not interrupted, say
 _MOST_RESTARTS = 20
 # The first import finds this package wherever it is.
 _START = "import nvidia.dali, runpy; runpy.run_module('jaxdali.port._trial', run_name='__main__', alter_sys=True)"
@@ -92,7 +93,7 @@ def _events(path: pathlib.Path, folder: pathlib.Path, seconds: float, skipped: l
             while process.poll() is None:
                 if report.stat().st_size != size:
                     size, since = report.stat().st_size, time.monotonic()
-                if time.monotonic() - since > 6 * seconds + _STARTING:
+                if time.monotonic() - since > (seconds + _GRACE if size else _STARTING):
                     break
                 time.sleep(0.05)
             status = process.poll()
@@ -116,6 +117,6 @@ def _end(process: subprocess.Popen[bytes]):
 def _why(status: int | None, seconds: float, output: str) -> str:
     last = next((line for line in reversed(output.splitlines()) if line.strip()), "")
     if status is None:
-        return f"it hangs: no answer within {seconds:g} s, nor when it was stopped"
+        return f"it is still running after {seconds:g} s, and can't be interrupted"
     how = f"the process is ended by signal {signal.Signals(-status).name}" if status < 0 else f"the process ends with status {status}"
     return how + (f"; its last words: {last:.200}" if last else "")

@@ -251,6 +251,7 @@ class Trial:
         def stop(*_: Any):
             raise _TooLong
 
+        self._say(alive=True)
         signal.signal(signal.SIGALRM, stop)
         signal.setitimer(signal.ITIMER_REAL, self._seconds)
         try:
@@ -284,8 +285,8 @@ class Trial:
             return new
 
         for name, x in list(vars(module).items()):
-            if isinstance(x, types.FunctionType) and getattr(x, "_is_pipeline_def", False) and self._is_own(x.__wrapped__) and once(x):
-                yield name, _line_of(self._tree, x.__wrapped__.__name__), functools.partial(self._of_function, x)
+            if isinstance(x, types.FunctionType) and getattr(x, "_is_pipeline_def", False) and self._is_own(inspect.unwrap(x)) and once(x):
+                yield name, _line_of(self._tree, inspect.unwrap(x).__name__), functools.partial(self._of_function, x)
             elif isinstance(x, type) and issubclass(x, jaxdali.Pipeline) and x.__module__ == module.__name__ and once(x):
                 base = any(issubclass(y, x) and y is not x for y in vars(module).values() if isinstance(y, type))
                 if not (base and "define_graph" not in vars(x)):
@@ -294,7 +295,7 @@ class Trial:
                 for key, member in vars(x).items():
                     function = member.__func__ if isinstance(member, (staticmethod, classmethod)) else member
                     if getattr(function, "_is_pipeline_def", False) and once(function):
-                        line = _line_of(self._tree, function.__wrapped__.__name__)
+                        line = _line_of(self._tree, inspect.unwrap(function).__name__)
                         make = self._of_function if isinstance(member, staticmethod) else functools.partial(self._of_method, x)
                         yield f"{name}.{key}", line, functools.partial(make, function)
         for node in self._tree.body:
@@ -317,7 +318,7 @@ class Trial:
 
     def _of_function(self, factory: Any, guesses: _made_up.Guesses, owned: Any = None) -> Any:
         """Calls what `pipeline_def` made."""
-        function = factory.__wrapped__
+        function = inspect.unwrap(factory)
         known = self._written(function.__name__)
         arguments = self._arguments(function, guesses, known, bound=owned is not None)
         for name, value in (("batch_size", 4), ("num_threads", 2), ("device_id", None)):
