@@ -6,6 +6,7 @@ The rewriting is autograph's (`diastatic-malt`); what the rewritten code calls i
 from __future__ import annotations
 
 import ast
+import contextlib
 import functools
 import inspect
 import logging
@@ -38,19 +39,29 @@ _inner: dict[tuple[str, str, int], list[types.CodeType]] = {}
 _twins: weakref.WeakKeyDictionary[types.FunctionType, types.FunctionType] = weakref.WeakKeyDictionary()
 
 
-def do_not_convert(function: Callable[..., Any]) -> Callable[..., Any]:
+def do_not_convert(function: Callable[..., Any] | None = None) -> Callable[..., Any]:
     """A decorator: in a pipeline with ``enable_conditionals=True`` the function runs as it is, and what it calls, too.
 
     For functions that can't be rewritten, or that ask for nothing that is a DataNode and take long.
 
+    Args:
+      function: also a class or another object that can be called, which stays the same object. None, as in ``@do_not_convert()``: the
+        decorator itself.
+
     Raises:
-      TypeError: it is no function.
+      TypeError: it can't be called.
       ValueError: it is a pipeline definition.
     """
+    if function is None:
+        return do_not_convert
     if not callable(function):
         raise TypeError(f"do_not_convert marks functions, got {function!r}")
     if getattr(function, "_is_pipeline_def", False):
         raise ValueError("a pipeline definition must not be marked with @do_not_convert: it marks what a definition calls")
+    if not isinstance(function, (types.FunctionType, types.MethodType, functools.partial)):
+        with contextlib.suppress(AttributeError, TypeError):  # what takes no attributes is wrapped
+            function._is_kept = True  # pyright: ignore[reportFunctionMemberAccess]
+            return function
 
     @functools.wraps(function)
     def as_it_is(*args: Any, **kwargs: Any) -> Any:
@@ -76,7 +87,7 @@ def converted(f: Any) -> Any:
     if isinstance(f, types.FunctionType):
         return _rewritten(f)
     call = inspect.getattr_static(type(f), "__call__", None)
-    if not isinstance(f, type) and isinstance(call, types.FunctionType):
+    if not isinstance(f, type) and isinstance(call, types.FunctionType) and not is_kept(f):
         function = _rewritten(call)
         return f if function is call else types.MethodType(function, f)
     return f

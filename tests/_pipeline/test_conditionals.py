@@ -332,6 +332,25 @@ def test_do_not_convert():
     assert outputs(lambda: asks(numbers())) == [[0, 1, 2] * 2]
     with pytest.raises(TypeError, match="truth value"):
         outputs(lambda: do_not_convert(asks)(numbers()))
+    with pytest.raises(TypeError, match="truth value"):
+        outputs(lambda: do_not_convert()(asks)(numbers()))
+
+
+def test_do_not_convert_of_objects():
+    class Asks:
+        def __call__(self, x):
+            if x > 0:
+                return x
+            return -x
+
+    assert outputs(lambda: Asks()(numbers())) == [[0, 1, 2] * 2]
+    kept = Asks()
+    assert do_not_convert(kept) is kept
+    with pytest.raises(TypeError, match="truth value"):
+        outputs(lambda: kept(numbers()))
+    assert do_not_convert(Asks) is Asks  # of which there may still be subclasses
+    with pytest.raises(TypeError, match="truth value"):
+        outputs(lambda: Asks()(numbers()))
 
 
 def test_code_without_a_file(caplog):
