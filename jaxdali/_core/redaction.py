@@ -10,9 +10,11 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from typing import Any
+from urllib.parse import unquote
 
 HIDDEN = "***"
 _SHORTEST = 6  # characters of a value that is looked for everywhere: shorter ones would be found in any text
+_SHORTEST_OF_URL = 4  # the same for those of a URL, which are looked for in texts about it
 
 # Names of what must not be shown: of options, of headers, and of parameters in a URL's query.
 _SECRET_NAME = re.compile(
@@ -69,6 +71,15 @@ def redacted(text: str) -> str:
         if secret in text:
             text = re.sub(rf"(?<!\w){re.escape(secret)}(?!\w)", HIDDEN, text)  # "secret" is no part of "secretary"
     return text
+
+
+def redacted_beside(text: str, url: str) -> str:
+    """The same of a text about a URL, of which a library may show credentials without the rest of it."""
+    found = [x for m in _USER.finditer(url) for user in [m[0][len(m[1]) : -1]] for x in (user, user.partition(":")[2])]
+    found += [m[3] for m in _PARAMETER.finditer(url) if HIDDEN in _parameter(m)]
+    for secret in sorted({y for x in found for y in (x, unquote(x)) if len(y) >= _SHORTEST_OF_URL}, key=len, reverse=True):
+        text = text.replace(secret, HIDDEN)
+    return redacted(text)
 
 
 def has_credentials(text: str) -> bool:

@@ -33,7 +33,7 @@ from concurrent.futures import TimeoutError as FutureTimeoutError
 from typing import Any, NamedTuple
 
 from .._core.errors import ArgumentError
-from .._core.redaction import HIDDEN, keep_secret, redacted
+from .._core.redaction import HIDDEN, keep_secret, redacted, redacted_beside
 from .._core.threads import Thread
 from .disk_cache import DiskCache
 
@@ -471,7 +471,7 @@ def _named(e: Exception, path: str, more: str = "") -> Exception:
     text = os.strerror(number)
     if kind is OSError:
         text = e.strerror if isinstance(e, OSError) and e.strerror else f"{type(e).__name__}: {e}".removesuffix(": ")
-    return kind(number, redacted(f"{text}{more}"), redacted(path))
+    return kind(number, redacted_beside(f"{text}{more}", path), redacted(path))
 
 
 class _Threads:

@@ -296,8 +296,8 @@ def _encode(x: Any, places: Places) -> Any:
         return {"array": [a.dtype.name, list(a.shape), base64.b64encode(a.tobytes()).decode()]}
     of = "function" if callable(x) and hasattr(x, "__code__") else f"{type(x).__name__} object"
     raise ArgumentError(
-        f"a {of} of the program can't be written to a file: build the pipeline from its definition where it runs, or read files (readers.file, "
-        "readers.array_record, ...), which are written by their names"
+        f"a {of} of the program can't be written to a file: build the pipeline from its definition where it runs, or read files "
+        "(readers.file, readers.array_record, ...), which are written by their names"
     )
 
 

@@ -15,11 +15,12 @@ from .._cpu import Status
 from ._families import SPATIAL, Part, Window
 
 Policy = Literal["error", "pad", "trim_to_shape"]
+_FAR = float(1 << 62)
 
 
 def rounded(x: np.ndarray) -> np.ndarray:
-    """To whole numbers, halves away from zero."""
-    return (np.sign(x) * np.floor(np.abs(x) + 0.5)).astype(np.int64)
+    """To whole numbers, halves away from zero; what no window reaches is as far away as int64 can say and still be added to."""
+    return np.clip(np.sign(x) * np.floor(np.abs(x) + 0.5), -_FAR, _FAR).astype(np.int64)
 
 
 def converted(image: Spec, dtype: np.dtype | None) -> np.dtype:

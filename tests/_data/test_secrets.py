@@ -13,6 +13,7 @@ import pytest
 import jaxdali
 from jaxdali import Pipeline, fn, pipeline_def
 from jaxdali._core.redaction import redacted
+from jaxdali._data.storage import Store
 
 SECRETS = ["TOKENxyz123", "hunter2pass", "SIGNATUREabc", "APIKEYqwe99", "s3cr3tvalue"]
 QUERY = "X-Amz-Signature=SIGNATUREabc&id=17"
@@ -177,3 +178,24 @@ def test_options_in_a_serialized_pipeline_are_refused(tmp_path):
     assert np.asarray(Pipeline.deserialize(text).run()[0][0]).tobytes() == b"a"
     with pytest.raises(RuntimeError, match="can't hold options"):
         Pipeline.deserialize(text.replace('"retries": 7', '"retries": 7, "options": {"protocol": "reference"}'))
+
+
+@pytest.mark.parametrize(
+    ("url", "error"),
+    [
+        ("s3://keyid:hunter2pass@bucket/x", ValueError('Invalid bucket name "keyid:hunter2pass@bucket"')),
+        ("ftp://me:hunter2%40pass@host/x", RuntimeError("530 login of me with hunter2@pass failed")),
+        ("https://h/x?X-Amz-Signature=SIGNATUREabc&id=17", OSError("bad signature SIGNATUREabc of /x")),
+        ("https://h/x?sig=SIGNATUREabc%3D", TimeoutError("SIGNATUREabc= is too old")),
+    ],
+)
+def test_texts_of_libraries_hold_parts_of_a_url(monkeypatch, url, error):
+    def fails(self, path):
+        raise error
+
+    monkeypatch.setattr(Store, "_new_filesystem", fails)
+    with pytest.raises(OSError) as caught:  # noqa: PT011
+        jaxdali.Storage(retries=0).open().read(url)
+    text = "".join(traceback.format_exception(caught.value)) + repr(caught.value)
+    assert "***" in text
+    assert not [s for s in (*SECRETS, "hunter2", "SIGNATURE") if s in text]

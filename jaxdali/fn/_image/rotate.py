@@ -28,7 +28,7 @@ def cos_sin(degrees: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     a = radians(degrees)
     quarter = np.rint(degrees / 90)
     exact = degrees == quarter * 90
-    k = np.where(exact, quarter, 0).astype(np.int64) % 4
+    k = np.where(exact, np.mod(quarter, 4), 0).astype(np.int64)
     c = np.where(exact, np.array([1.0, 0.0, -1.0, 0.0])[k], np.cos(a))
     s = np.where(exact, np.array([0.0, 1.0, 0.0, -1.0])[k], np.sin(a))
     return c, s

@@ -1,0 +1,25 @@
+"""Numbers far beyond any image: an error of the sample or a result, and no warning of NumPy's from inside."""
+
+import numpy as np
+import pytest
+from pipelines import run
+
+from jaxdali import OperatorError, fn
+
+IMAGE = np.arange(60, dtype=np.uint8).reshape(4, 5, 3)
+
+
+@pytest.mark.parametrize("far", [1e19, -1e30, 3e38])
+def test_windows(far):
+    for window in ({"rel_start": [far], "rel_shape": [1.0]}, {"start": [far], "shape": [1]}):
+        with pytest.raises((OperatorError, ValueError)):
+            run(lambda x, w=window: fn.slice(x, axes=[0], **w), [IMAGE], layouts=["HWC"])
+    (found,) = run(lambda x: fn.slice(x, rel_start=[far], rel_shape=[1.0], axes=[0], out_of_bounds_policy="pad"), [IMAGE], layouts=["HWC"])
+    assert not np.asarray(found[0]).any()  # nothing of the image
+
+
+def test_angles():
+    for quarters in (4 << 40, -(4 << 40)):
+        (found,) = run(lambda x, q=quarters: fn.rotate(x, angle=90.0 * q), [IMAGE], layouts=["HWC"])
+        np.testing.assert_array_equal(np.asarray(found[0]), IMAGE)
+    run(lambda x: fn.rotate(x, angle=1e30), [IMAGE], layouts=["HWC"])
