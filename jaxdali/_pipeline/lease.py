@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import sys
 import threading
 import weakref
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
-
-from jax.sharding import Sharding
 
 from .._data.epoch import EpochCounter
 from .._run.closing import close_collected, close_together
-from .._run.executor import Executor, Finish
-from .._run.outputs import RaggedForm
+from .._run.executor import Executor
+from .._run.options import Delivery, Finish
 from .._run.runner import Runner
 from .._run.sharding import Shards
 from .pipeline import Pipeline, parts_of
@@ -181,15 +180,8 @@ def lease(
     places: Sequence[Shards],
     *,
     key: Any,
-    sharding: Sequence[Sharding] | None = None,
-    stacked: bool = False,
-    padded: bool = False,
-    reader: str | None = None,
-    x64: bool | None = None,
+    delivery: Delivery,
     finish: Sequence[Finish] | None = None,
-    listed: Collection[int] = (),
-    names: Sequence[str] = (),
-    ragged: Mapping[int, RaggedForm] | None = None,
 ) -> Lease:
     """Takes pipelines over from their user, and makes what runs them; or from the iterator before, with what ran them then.
 
@@ -197,9 +189,8 @@ def lease(
       pipelines: at least one, one for each local shard.
       places: where: one place for all of them, which one executor then runs, or one for each.
       key: the caller's class and all its arguments on which what it makes depends: an iterator that differs in them can't go on.
-      sharding: of the outputs, in their order; those beyond lie as the first. For one place.
-      stacked, padded, reader, x64: see `Executor`.
-      finish: for each place, what makes of the plan and its arrays what the iterator gives; listed, names, ragged: see `Executor`.
+      delivery: the form of the batches; shardings are for one place.
+      finish: for each place, its own `Delivery.finish`.
 
     Raises:
       ValueError: the pipelines differ in batch_size or enable_checkpointing.
@@ -222,26 +213,11 @@ def lease(
             sources = [parts_of(p).claim() for p in group]
             executor = Executor(
                 [parts_of(p).graph for p in group],
+                place,
+                parts_of(first).settings.run_options(first.seed),
+                dataclasses.replace(delivery, finish=f),
                 setups=[f for p in group for f in parts_of(p).setups],
                 sources=sources[0] if len(sources) == 1 else None,
-                shards=place,
-                batch_size=first.batch_size,
-                num_threads=first.num_threads,
-                num_workers=first.py_num_workers,
-                statistics=parts_of(first).settings.enable_statistics,
-                fuse=parts_of(first).settings.fuse,
-                tuned=parts_of(first).settings.tuned,
-                seed=first.seed,
-                as_arrays=True,
-                sharding=None if sharding is None else _for_each(sharding, num_outputs(first)),
-                stacked=stacked,
-                padded=padded,
-                reader=reader,
-                x64=x64,
-                finish=f,
-                listed=listed,
-                names=names,
-                ragged=ragged,
             )
             executors.append(executor)
             for i, p in enumerate(group):
@@ -251,10 +227,6 @@ def lease(
             e.close()
         raise
     return Lease(pipelines, executors, key)
-
-
-def _for_each(sharding: Sequence[Sharding], outputs: int) -> list[Sharding]:
-    return [*sharding[:outputs], *[sharding[0]] * (outputs - len(sharding))]
 
 
 def _call(method: weakref.WeakMethod[Callable[[], list[bytes]]], i: int) -> bytes | None:

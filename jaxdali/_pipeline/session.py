@@ -13,6 +13,7 @@ from .._core.graph import DataNode, Graph
 from .._data.source import Source
 from .._run.closing import close_aside, close_collected
 from .._run.executor import Executor
+from .._run.options import VALUES
 from .._run.sharding import Shards
 from ..backend import TensorListCPU, TensorListGPU
 from . import arguments as check
@@ -56,20 +57,7 @@ class Session:
     def build(self, graph: Graph, setups: Sequence[Callable[[], None]], device: jax.Device, seed: int):
         """Makes the executor, and the schedule for a pipeline that its user runs; `setups` are called before each batch."""
         settings = self._settings
-        assert settings.batch_size is not None
-        executor = Executor(
-            [graph],
-            setups=setups,
-            shards=Shards.single(device),
-            batch_size=settings.batch_size,
-            num_threads=settings.threads,
-            num_workers=settings.py_num_workers,
-            statistics=settings.enable_statistics,
-            fuse=settings.fuse,
-            tuned=settings.tuned,
-            seed=seed,
-            as_arrays=False,
-        )
+        executor = Executor([graph], Shards.single(device), settings.run_options(seed), VALUES, setups=setups)
         self.executor, self._graph = executor, graph
         by_user = bool(setups) or any(s.fed for s in executor.sources.values())
         try:

@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable
 from typing import Any
 
+from .._run.options import RunOptions
 from . import arguments as check
 from .arguments import OperatorConcurrency, StreamPolicy
 
@@ -89,6 +90,19 @@ class Settings:
     def tuned(self) -> tuple[str, ...]:
         """The arguments that are "auto"."""
         return tuple(name for name in ("num_threads", "prefetch_queue_depth") if getattr(self, name) == check.AUTO)
+
+    def run_options(self, seed: int) -> RunOptions:
+        """How batches are made, from a seed."""
+        assert self.batch_size is not None
+        return RunOptions(
+            batch_size=self.batch_size,
+            seed=seed,
+            num_threads=self.threads,
+            num_workers=self.py_num_workers,
+            statistics=self.enable_statistics,
+            fuse=self.fuse,
+            tuned=self.tuned,
+        )
 
     @property
     def outputs(self) -> dict[str, Any]:

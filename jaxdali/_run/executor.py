@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import warnings
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -24,16 +24,15 @@ from .._data.source import SampleIds, Source
 from . import repair
 from .launch import Launcher
 from .meter import Statistics, cache_rows, storage_rows
+from .options import Delivery, RunOptions
 from .origins import source_info
-from .outputs import Outputs, RaggedForm
+from .outputs import Outputs
 from .plan import Plan, Ref
 from .reading import Reader
 from .sharding import Shards
 from .tuning import Tuner
 from .work import BadSample, Batch, Work
 from .workplace import Workplace
-
-Finish = Callable[[Plan, tuple[Any, ...]], tuple[Any, ...]]
 
 
 class Executor:
@@ -42,27 +41,10 @@ class Executor:
     Args:
       graphs: the traced definition, once per local shard; they must have one structure.
       shards: the local shards.
-      batch_size: samples per shard.
-      num_threads: threads of the native operators, for all shards together.
-      num_workers: threads in which a source of samples may be called, where the user wants that.
-      seed: of the pipeline.
-      as_arrays: outputs are global jax.Arrays (an iterator), else values as they are, of the one shard (Pipeline.run).
-      sharding: of the outputs, one for all or one for each; None: the one device.
-      stacked: outputs get a leading axis of the shards, ``(shards, B, ...)``, which `sharding` shards.
-      padded: batches keep their size where samples are missing.
+      options: how batches are made.
+      delivery: in which form they are given.
       sources: those, by node id, that another executor of the one graph opened and did not read.
       setups: functions of the user, called once for each batch before the sources are read.
-      pool_id: of native threads that others use, too; None: it has its own.
-      reader: name of the source that says which epoch and position a sample has; None: the first.
-      x64: whether `as_arrays` keeps 64-bit types; None: as the user has set it in JAX.
-      statistics: whether the stages are measured.
-      fuse: whether native calls on the CPU are made one where that is possible.
-      tuned: which of "num_threads" and "prefetch_queue_depth" follow what is measured.
-      finish: of `as_arrays`, makes another framework's values of a batch's arrays, in the thread that checks it. What it raises is
-        that batch's error.
-      listed: numbers of the outputs that it gets as their samples, which may differ in shape; of one graph without a sharding.
-      names: what an iterator calls the outputs, for messages.
-      ragged: the form of those outputs, by number, whose samples may differ in shape.
 
     Attributes:
       graph: that of the first shard.
@@ -74,67 +56,35 @@ class Executor:
     def __init__(
         self,
         graphs: Sequence[Graph],
-        *,
         shards: Shards,
-        batch_size: int,
-        num_threads: int,
-        num_workers: int = 1,
-        seed: int,
-        as_arrays: bool,
-        sharding: Sharding | Sequence[Sharding | None] | None = None,
-        stacked: bool = False,
-        padded: bool = False,
-        reader: str | None = None,
-        x64: bool | None = None,
-        statistics: bool = False,
-        fuse: bool = True,
-        tuned: Collection[str] = (),
-        finish: Finish | None = None,
-        listed: Collection[int] = (),
-        names: Sequence[str] = (),
-        ragged: Mapping[int, RaggedForm] | None = None,
+        options: RunOptions,
+        delivery: Delivery,
+        *,
         sources: Mapping[int, Source] | None = None,
         setups: Sequence[Callable[[], None]] = (),
-        pool_id: int | None = None,
     ):
-        assert as_arrays or len(graphs) == 1
+        assert delivery.as_arrays or len(graphs) == 1
         check_same_structure(graphs)
         self.graph = graphs[0]
         self.shards = shards
-        self.B = batch_size
-        self._finish: Finish = finish or (lambda plan, arrays: arrays)
-        self._listed = frozenset(listed)
-        self._names = tuple(names)
-        self._ragged = dict(ragged or {})
+        self.B = options.batch_size
+        self._delivery = delivery
+        self._shardings = delivery.of_outputs(len(self.graph.outputs))
+        self._tuned = options.tuned
         self._warned: set[tuple[int, bool]] = set()
-        if sharding is None or isinstance(sharding, Sharding):
-            sharding = [sharding] * len(self.graph.outputs)
-        self._shardings = tuple(sharding)
-        assert len(self._shardings) == len(self.graph.outputs)
-        self._tuned = tuned
         self._bad: dict[tuple[str, str], int] = {}
         self.sources: dict[int, Source] = {}
         self._built = False
         self._launching = threading.Lock()
-        self.place = Workplace(
-            shards,
-            batch_size,
-            num_threads=num_threads,
-            seed=seed,
-            as_arrays=as_arrays,
-            x64=x64,
-            statistics=statistics or bool(tuned),
-            fuse=fuse,
-            pool_id=pool_id,
-        )
+        self.place = Workplace(shards, options, delivery)
         try:
-            self._open(graphs, sources or {}, num_workers)
+            self._open(graphs, sources or {}, options.num_workers)
         except BaseException:
             self.close()
             raise
-        self._outputs = Outputs(self.place, stacked=stacked, padded=padded)
+        self._outputs = Outputs(self.place, delivery)
         self._launcher = Launcher(graphs, self.place, self.sources, self._shardings, self._outputs)
-        self.reader = Reader(self.graph, self.sources, self.place, self._launcher, reader, setups)
+        self.reader = Reader(self.graph, self.sources, self.place, self._launcher, delivery.reader, setups)
 
     def _open(self, graphs: Sequence[Graph], opened: Mapping[int, Source], num_workers: int):
         for i, node in enumerate(self.graph.nodes):
@@ -246,7 +196,8 @@ class Executor:
         if self.place.as_arrays:
             arrays = tuple(self._array(i, r, s, work) for i, (r, s) in enumerate(zip(plan.outputs, self._shardings, strict=True)))
             self._count(arrays)
-            return Batch(self._finish(plan, arrays), work.after, ids, (), [*work.unread, *work.replaced])
+            finish = self._delivery.finish
+            return Batch(arrays if finish is None else finish(plan, arrays), work.after, ids, (), [*work.unread, *work.replaced])
         found = [source_info(work, x, self.B) for x in self.graph.outputs]
         names = tuple([""] * self.B if names is None else [*names] for names in found)
         values = tuple(self._outputs.value(r, work) for r in plan.outputs)
@@ -255,15 +206,15 @@ class Executor:
 
     def _array(self, i: int, ref: Ref, sharding: Sharding | None, work: Work) -> Any:
         """Output `i` of an iterator."""
-        step = self.plan.maker(ref)
-        if i in self._listed:
+        step, names = self.plan.maker(ref), self._delivery.names
+        if i in self._delivery.as_sample_lists:
             return self._outputs.samples(ref, step, work)
         try:
-            if (form := self._ragged.get(i)) is not None:
-                return self._outputs.ragged(ref, step, sharding, form, self._names[i], work)
+            if (form := self._delivery.ragged.get(i)) is not None:
+                return self._outputs.ragged(ref, step, sharding, form, names[i], work)
             return self._outputs.array(ref, step, sharding, work)
         except DifferentShapes as e:
-            raise DifferentShapes(e.operator, e.where, e.shapes, i, self._names[i] if i < len(self._names) else "") from None
+            raise DifferentShapes(e.operator, e.where, e.shapes, i, names[i] if i < len(names) else "") from None
 
     def _count(self, outputs: Sequence[Any]):
         if self.place.meter.enabled:

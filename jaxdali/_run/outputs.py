@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from typing import Any
 
@@ -14,25 +13,11 @@ from .._core.errors import DifferentShapes, SampleError
 from .._core.ragged import ALIGNMENT, DeviceSamples, Packed, Ragged, is_on_accelerator, plan_offsets
 from .._core.values import Value, narrow
 from ..types import is_float
+from .options import Delivery, RaggedForm
 from .plan import Ref, Step
 from .sharding import Shards, assemble, cpu_device
 from .work import EagerArrays, Work
 from .workplace import Workplace
-
-
-@dataclasses.dataclass(frozen=True)
-class RaggedForm:
-    """How an iterator gives an output whose samples differ in shape.
-
-    Attributes:
-      limits: the extents of the leading axes that samples are padded to; None: they are not, a list of arrays is given.
-      fill: what they are padded with.
-      lengths: the sharding of the lengths; None: as the output without one.
-    """
-
-    limits: tuple[int, ...] | None
-    fill: float = 0
-    lengths: Sharding | None = None
 
 
 class Outputs:
@@ -40,17 +25,16 @@ class Outputs:
 
     Args:
       place: where batches are made.
-      stacked: outputs get a leading axis of the shards.
-      padded: batches keep their size where samples are missing: something stands in their place.
+      delivery: which form that is.
     """
 
-    def __init__(self, place: Workplace, *, stacked: bool, padded: bool):
+    def __init__(self, place: Workplace, delivery: Delivery):
         self._pool = place.pool
         self._shards = place.shards
         self._B = place.B
         self._x64 = place.x64
-        self.stacked = stacked
-        self._padded = padded
+        self.stacked = delivery.stacked
+        self._padded = delivery.padded
         self._shapes: dict[Ref, tuple[int, ...]] = {}  # of the last samples of a ragged value
 
     def value(self, ref: Ref, work: Work) -> Value:

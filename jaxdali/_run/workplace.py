@@ -15,6 +15,7 @@ from .._core.graph import Node
 from .._core.ragged import BufferPool
 from .._core.settings import UserSettings
 from .meter import Meter
+from .options import Delivery, RunOptions
 from .sharding import Shards, cpu_device
 from .spares import Spares
 
@@ -24,19 +25,13 @@ class Workplace:
 
     Args:
       shards: the local shards.
-      B: samples per shard.
-      num_threads: threads of the native operators, for all shards together.
-      seed: of the pipeline.
-      as_arrays: outputs are global jax.Arrays (an iterator), else values as they are.
-      statistics: whether the meter measures.
-      fuse: whether native calls on the CPU are made one where that is possible.
-      pool_id: of native threads that others use, too; None: it has its own.
-      x64: whether `as_arrays` keeps 64-bit types; None: as the user has set it in JAX.
+      options, delivery: as of `Executor`.
 
     Attributes:
       S: local shards; N: samples of all.
       cpu_shards: where what was not asked for on the accelerator runs.
       kernels: the native kernels of the accelerator; none when the shards are on the CPU.
+      seed, fuse, as_arrays, x64: see the options and the delivery; of the seed, that of a checkpoint.
       settings: the JAX settings of the user's thread.
       calling: whose function of the user a thread of ours is in, for messages.
       meter: of all stages.
@@ -44,42 +39,30 @@ class Workplace:
       pool: of buffers; spares: memory for outputs; num_threads, pool_id: of the native threads.
     """
 
-    def __init__(
-        self,
-        shards: Shards,
-        B: int,
-        *,
-        num_threads: int,
-        seed: int,
-        as_arrays: bool,
-        x64: bool | None,
-        statistics: bool,
-        fuse: bool,
-        pool_id: int | None = None,
-    ):
+    def __init__(self, shards: Shards, options: RunOptions, delivery: Delivery):
         self.shards = shards
         self.S = len(shards.devices)
-        self.B = B
-        self.N = self.S * B
-        self.seed = seed
-        self.fuse = fuse
-        self.as_arrays = as_arrays
+        self.B = options.batch_size
+        self.N = self.S * self.B
+        self.seed = options.seed
+        self.fuse = options.fuse
+        self.as_arrays = delivery.as_arrays
         self.settings = UserSettings()
-        self.x64 = self.settings.x64 if x64 is None else x64
+        self.x64 = self.settings.x64 if delivery.x64 is None else delivery.x64
         self.accelerator = shards.accelerator
         self.cpu_shards = Shards(shards.num, shards.ids, tuple((cpu_device(),) for _ in shards.ids)) if self.accelerator else shards
         self.kernels = _ffi.kernels_on(shards.primaries[0]) if self.accelerator else frozenset[str]()
         self.calling: Node | None = None
-        self.meter = Meter(statistics)
+        self.meter = Meter(options.statistics or bool(options.tuned))
         self._process = os.getpid()
         self.resources: dict[str, Any] = {}
         self.pool = BufferPool()
         self.spares = Spares()
         self._pools: dict[int, int] = {}
-        if pool_id is None:
-            self.use_threads(num_threads)
+        if options.pool_id is None:
+            self.use_threads(options.num_threads)
         else:
-            self.num_threads, self.pool_id = num_threads, pool_id
+            self.num_threads, self.pool_id = options.num_threads, options.pool_id
 
     def use_threads(self, num_threads: int):
         """Has the batches from now on made with so many threads. Those under way keep theirs."""

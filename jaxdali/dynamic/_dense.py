@@ -20,6 +20,7 @@ from .._core.settings import own_settings
 from .._core.values import Spec
 from .._data.source import SampleIds
 from .._run.executor import Executor
+from .._run.options import VALUES, RunOptions
 from .._run.plan import Ref
 from .._run.program import lowered
 from .._run.sharding import Shards
@@ -77,7 +78,7 @@ class Dense:
         self._hosted = tuple(hosted)
         self._keyed = {graph.copies[n].id: key for n, key in trace.keyed.items() if n in graph.copies}
         threads, pool_id = _threads.pool()
-        self._executor = Executor([graph], shards=shards, batch_size=N, num_threads=threads, pool_id=pool_id, seed=0, as_arrays=False)
+        self._executor = Executor([graph], shards, RunOptions(batch_size=N, num_threads=threads, pool_id=pool_id), VALUES)
         with own_settings():
             self._executor.build()
         self._plan = plan = self._executor.plan

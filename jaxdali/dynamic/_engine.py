@@ -20,6 +20,7 @@ from .._core.settings import own_settings
 from .._core.values import Spec
 from .._data.source import SampleIds, Source
 from .._run.executor import Executor
+from .._run.options import VALUES, RunOptions
 from .._run.plan import Ref
 from .._run.sharding import Shards
 from .._run.work import Work
@@ -189,9 +190,7 @@ class Engine:
             if executor.place.pool_id == pool_id:
                 return executor
             executor.close()
-        return Executor(
-            [self._graph], shards=self._shards, batch_size=self._N, num_threads=number, pool_id=pool_id, seed=0, as_arrays=False
-        )
+        return Executor([self._graph], self._shards, RunOptions(batch_size=self._N, num_threads=number, pool_id=pool_id), VALUES)
 
     def _work(self, executor: Executor, batches: Sequence[Batch], drawn: Mapping[int, tuple[np.ndarray, np.ndarray]]) -> Work:
         """The batch that is to be made."""

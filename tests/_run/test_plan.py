@@ -14,6 +14,7 @@ from jaxdali._core.graph import Graph
 from jaxdali._core.settings import own_settings
 from jaxdali._pipeline.pipeline import parts_of
 from jaxdali._run.executor import Executor
+from jaxdali._run.options import VALUES, RunOptions
 from jaxdali._run.passes import bypass_identities, drop_dead, simplified
 from jaxdali._run.plan import make_plan
 from jaxdali._run.sharding import Shards
@@ -76,8 +77,8 @@ def test_two_executors_of_one_graph_see_the_same_nodes():
 
     pipe = pipeline()
     before = dump(parts_of(pipe).graph)
-    options = {"shards": Shards.single(parts_of(pipe).device), "batch_size": 2, "num_threads": 1, "seed": 0, "as_arrays": False}
-    for executor in [Executor([parts_of(pipe).graph], **options) for _ in range(2)]:
+    how = Shards.single(parts_of(pipe).device), RunOptions(batch_size=2, num_threads=1), VALUES
+    for executor in [Executor([parts_of(pipe).graph], *how) for _ in range(2)]:
         with own_settings():
             executor.build()
             batch = executor.check(executor.launch(executor.reader.read(executor.reader.initial_state)))

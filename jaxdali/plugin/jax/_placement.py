@@ -12,7 +12,7 @@ import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec, Sharding
 
 from ..._iterator.options import IteratorOptions, LastBatchPolicy
-from ..._run.outputs import RaggedForm
+from ..._run.options import RaggedForm
 from ..._run.sharding import Shards, assemble
 
 

@@ -29,6 +29,7 @@ from ..._pipeline.factory import Decorator, Factory, P
 from ..._pipeline.lease import lease, num_outputs, own_places, reads_the_same
 from ..._pipeline.pipeline import Pipeline
 from ..._pipeline.pipeline_def import name_of, pipeline_def, split_arguments
+from ..._run.options import Delivery
 from ..._run.sharding import Shards, assemble
 from ..._run.work import Batch
 from ._placement import JaxOptions, OverBatch, of_batch_axis, shards_of
@@ -150,18 +151,23 @@ class DALIGenericIterator(BaseIterator):
         self._watched = [(i, name) for i, name in enumerate(options.output_map) if i not in forms]
         if len(places) > 1:  # what their executors make is put on the sharding afterwards
             forms = {i: dataclasses.replace(form, lengths=None) for i, form in forms.items()}
-        how: dict[str, Any] = {}
+        shardings, finish = None, None
         if len(places) == 1:
             if options.any_sharding is not None:
-                how["sharding"] = self._shardings or [options.any_sharding]
+                shardings = self._shardings or [options.any_sharding]
             if masked:  # most masks are True throughout: they are made ahead, as the last output
                 where = OverBatch(places[0], self._batch_sharding, stacked)
                 full = (len(pipelines), pipelines[0].batch_size)
-                how["finish"] = [lambda plan, arrays: (*arrays, where.put(np.ones(full, bool)))]
-        key, names = (type(self), options.lasting, stacked), list(options.output_map)
-        taken = lease(
-            pipelines, places, key=key, stacked=stacked, padded=masked, reader=options.reader_name, names=names, ragged=forms, **how
+                finish = [lambda plan, arrays: (*arrays, where.put(np.ones(full, bool)))]
+        delivery = Delivery(
+            shardings=shardings,
+            stacked=stacked,
+            padded=masked,
+            reader=options.reader_name,
+            names=tuple(options.output_map),
+            ragged=forms,
         )
+        taken = lease(pipelines, places, key=(type(self), options.lasting, stacked), delivery=delivery, finish=finish)
         self._start(taken, options, padded=masked)
 
     def __next__(self) -> dict[str, Any]:

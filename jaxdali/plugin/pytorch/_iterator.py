@@ -24,6 +24,7 @@ from ..._iterator.base import BaseIterator
 from ..._iterator.options import IteratorOptions, LastBatchPolicy, list_of
 from ..._pipeline.lease import lease, num_outputs, own_places
 from ..._pipeline.pipeline import Pipeline
+from ..._run.options import Delivery
 from ..._run.plan import Plan, Ref
 from ...backend import TensorCPU, TensorGPU
 
@@ -56,10 +57,9 @@ class _TorchIterator(BaseIterator):
             raise IndexError(f"output_map has {len(names)} names, {names}, but the pipeline has {outputs} outputs; name each of them")
         key = (type(self), options.lasting, dynamic_shape, self._forms)
         finish = [_Tensors(names, self._forms, dynamic_shape) for _ in pipelines]
-        listed = [i for i, form in enumerate(self._forms) if form != _DENSE]
-        places = own_places(pipelines)
-        taken = lease(pipelines, places, key=key, reader=options.reader_name, x64=True, finish=finish, listed=listed, names=names)
-        self._start(taken, options)
+        lists = frozenset(i for i, form in enumerate(self._forms) if form != _DENSE)
+        delivery = Delivery(reader=options.reader_name, x64=True, as_sample_lists=lists, names=tuple(names))
+        self._start(lease(pipelines, own_places(pipelines), key=key, delivery=delivery, finish=finish), options)
 
     def _take(self) -> list[dict[str, Any]]:
         batches, valid = self._stream.take()
