@@ -257,7 +257,7 @@ class Graph:
 
         The nodes are copies, so that each may be used in several pipelines. Here they get the numbers, and those that the
         definition did not make and nobody named the names, on which seeds, checkpoints and files depend: what else was made before
-        makes no difference. Those that no output and no sink depends on are left out, but for sources, which have a state and are
+        makes no difference. Those that no output and no sink depends on are left out, but for readers, which have a state and are
         asked for their size, and for what is to be preserved.
 
         Raises:
@@ -314,10 +314,15 @@ class Graph:
         self.nodes.append(node)
         return node
 
+    def used(self, node: Node) -> frozenset[int]:
+        """The outputs of a node that something depends on."""
+        values = (*self.outputs, *self.sinks, *(x for n in self.nodes for x in read_by(n)))
+        return frozenset(x.index for x in values if x.node is node)
+
     def _prune(self):
         needed = {x.node.id for x in (*self.outputs, *self.sinks)}
         for node in reversed(self.nodes):
-            if node.id in needed or isinstance(node.op, SourceOperator) or node.op.preserved:
+            if node.id in needed or (isinstance(node.op, SourceOperator) and node.op.stays) or node.op.preserved:
                 needed |= {x.node.id for x in read_by(node)} | {node.id}
         self.nodes = [n for n in self.nodes if n.id in needed]
 

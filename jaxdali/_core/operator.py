@@ -262,6 +262,8 @@ class StageOperator(NativeOperator):
 class SourceOperator(Operator):
     """A reader or external_source: one instance and one state per shard."""
 
+    stays: ClassVar[bool] = True  # also where no output depends on it
+
     def make_source(self, ops: Sequence[Any], seed: int) -> Source:
         """The running source; `ops` are this operator in each local shard's graph, `seed` is the pipeline's."""
         raise NotImplementedError(self.name)

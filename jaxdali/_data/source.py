@@ -72,6 +72,9 @@ class Source:
     dropped: int = 0
     drops_more: bool = False
 
+    def use(self, outputs: frozenset[int]) -> None:
+        """Told before anything else which outputs are used."""
+
     def specs(self) -> tuple[Spec, ...]:
         """Specs of the outputs. May look at the first batch, which the next `read` then returns."""
         raise NotImplementedError(type(self).__name__)

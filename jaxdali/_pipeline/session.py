@@ -145,7 +145,7 @@ class Session:
         if node is None or node.op.name != "external_source":
             name = handle if isinstance(handle, str) else handle.name
             there = [n.name for n in self._graph.nodes if n.op.name == "external_source"]
-            raise KeyError(f"there is no external_source named {name!r}; there are {there}")
+            raise KeyError(f"there is no external_source named {name!r} that an output of the pipeline depends on; there are {there}")
         self.executor.sources[node.id].feed(data, layout, self._shard)
 
     def metas(self) -> dict[str, dict[str, int]]:

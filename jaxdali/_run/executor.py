@@ -92,6 +92,7 @@ class Executor:
                 try:
                     source = opened.get(node.id) or node.op.make_source([g.nodes[i].op for g in graphs], self.place.seed)
                     source.workers = max(1, num_workers)
+                    source.use(self.graph.used(node))
                     self.sources[node.id] = source
                 except OperatorError:
                     raise

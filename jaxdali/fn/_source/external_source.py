@@ -94,7 +94,8 @@ def external_source(
         of the batch in the epoch, with ``batch=False`` a `types.SampleInfo`; it ends the epoch by raising StopIteration, and is asked
         again for the next epoch. An iterable or a generator function gives one item after another.
       num_outputs: how many values the source returns at once, as a tuple, or an array of so many rows; the result is then a list of
-        DataNodes, even for 1. Without a source: so many nodes, each to be fed on its own.
+        DataNodes, even for 1. Without a source: so many nodes, each to be fed on its own. As in DALI, what the source gives for a node
+        that no output of the pipeline depends on may be anything, None for instance; where that is true of all, it is never asked or fed.
       cycle: for iterables: None, False, "no": they end once; True, "quiet": they start again by themselves; "raise": StopIteration
         ends each round.
       name: for `feed_input` and error messages.

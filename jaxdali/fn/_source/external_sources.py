@@ -31,6 +31,7 @@ class ExternalSource(SourceOperator):
     """One external_source. `source` is what the user gave; `arguments` is how many it is called with, None for an iterable."""
 
     name: ClassVar[str] = NAME
+    stays: ClassVar[bool] = False  # as in DALI: it is neither asked nor fed
 
     feeder: Any = dataclasses.field(compare=False)
     arguments: int | None
@@ -70,6 +71,17 @@ class _Base(Source):
         self._op = ops[0]
         self._specs: tuple[Spec, ...] | None = None
         self._batch_size = 0  # of the last `read`
+        self._used = list(range(self._op.num_outputs))
+
+    def use(self, outputs: frozenset[int]) -> None:
+        """An output that nobody uses is what another is: as in DALI, nobody looks at what the source gives for it."""
+        if not outputs:
+            return
+        first = min(outputs)
+        self._used = [k if k in outputs else first for k in range(self._op.num_outputs)]
+        names = ("dtypes", "ndims", "shapes", "layouts")
+        given = {name: tuple(getattr(self._op, name)[k] for k in self._used) for name in names}
+        self._op = dataclasses.replace(self._op, **given)
 
     def fingerprint(self) -> list[dict[str, Any]]:
         op = self._op
@@ -240,12 +252,12 @@ class _PulledSource(_Base):
             return (item,)
         check_no_dict(item)
         is_array = hasattr(item, "__array__") and hasattr(item, "__getitem__") and getattr(item, "ndim", 0) > 0
-        if not (isinstance(item, (tuple, list)) or is_array) or len(item) != n:
+        if not (isinstance(item, (tuple, list)) or is_array) or not max(self._used) < len(item) <= n:
             got = type(item).__name__
             if is_array or isinstance(item, (tuple, list)):
                 got = f"an array of shape {np.shape(item)}" if is_array else f"{len(item)} items"
             raise OutputsError(f"{NAME}: with num_outputs={n} the source must return a tuple of {n} items, got {got}")
-        return [item[i] for i in range(n)]  # the rows of an array, too
+        return [item[k] for k in self._used]  # the rows of an array, too
 
     def _first(self):
         try:

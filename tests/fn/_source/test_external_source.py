@@ -399,3 +399,48 @@ def test_a_data_set_is_told_of_its_reader():
 
     with pytest.warns(UserWarning, match=r"the source, a Items, is a data set .*fn\.readers\.source\(dataset\)"):
         pipeline_def(lambda: fn.external_source(Items(), batch=False))(batch_size=2).build()
+
+
+ONE = [np.int32(1), np.int32(2)]
+
+
+@pytest.mark.parametrize(
+    ("batch", "item", "used"),
+    [
+        (True, lambda: (ONE, None), 0),
+        (True, lambda: (None, ONE), 1),
+        (True, lambda: ("text", ONE), 1),
+        (True, lambda: (ONE, [np.float32(1)]), 0),
+        (True, lambda: (ONE,), 0),
+        (False, lambda info: (None, np.int32(info.idx_in_batch + 1)), 1),
+    ],
+)
+def test_what_nobody_uses_may_be_anything(batch, item, used):
+    """As in DALI 2.4."""
+
+    @pipeline_def(batch_size=2, num_threads=1)
+    def definition():
+        return fn.external_source(source=item, num_outputs=2, batch=batch, dtype=[types.INT32, types.FLOAT][:: 1 - 2 * used])[used]
+
+    pipe = definition()
+    for _ in range(3):
+        assert pipe.run()[0].as_array().tolist() == [1, 2]
+    pipe.close()
+
+
+def test_sources_that_nobody_uses_are_neither_asked_nor_fed():
+    def fails():
+        raise AssertionError("asked")
+
+    @pipeline_def(batch_size=2, num_threads=1)
+    def definition():
+        fn.external_source(source=fails)
+        fn.external_source(name="unused")
+        return fn.external_source(name="used") + 1
+
+    pipe = definition(prefetch_queue_depth=1)
+    pipe.feed_input("used", ONE)
+    assert pipe.run()[0].as_array().tolist() == [2, 3]
+    with pytest.raises(KeyError, match="no external_source named 'unused' that an output of the pipeline depends on"):
+        pipe.feed_input("unused", ONE)
+    pipe.close()
