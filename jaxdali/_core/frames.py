@@ -38,7 +38,7 @@ def per_frame(op: Operator, *specs: Spec) -> Operator:
         if not described[i].per_frame:
             raise ArgumentError(f"argument {name} is a sequence, of layout {layout!r}: it may come per sample, but not per frame")
         for a, s in zip(described, specs, strict=True):
-            if a.is_input and not a.per_frame and not (_layout(s, a).startswith("F") and s.ndim > 1):
+            if a.is_input and not a.per_frame and not op.repeats_input and not (_layout(s, a).startswith("F") and s.ndim > 1):
                 got = f"is of layout {s.layout!r}" if s.layout else f"has {s.ndim} dimensions and no layout"
                 raise ArgumentError(f"{_what(described[i])} is a sequence, of layout {layout!r}, but {_what(a)} is none: it {got}")
     return Frames(inner=op, sequences=sequences) if found else op
@@ -78,7 +78,9 @@ class Frames(Operator):
         return self.inner.name
 
     def bind(self, ctx: BuildContext, *specs: Spec) -> Operator:
-        on_host = ctx.stage == "host"
+        on_host = ctx.stage == "host" or (self.inner.repeats_input and not self.sequences[0])
+        if on_host:
+            ctx = dataclasses.replace(ctx, stage="host")
         kind = _OnHost if on_host else _InProgram
         made = kind(inner=self.inner, sequences=self.sequences, on_host=on_host)
 
@@ -100,7 +102,8 @@ class Frames(Operator):
         n = counts[first]
         extents = n, *(frame.extent(d) for d in range(frame.ndim))
         shape = None if n is None or frame.shape is None else (n, *frame.shape)
-        layout = "F" + (frame.layout or "*" * frame.ndim)
+        unnamed = "*" * frame.ndim if self.sequences[0] else ""  # as in DALI
+        layout = "F" + (frame.layout or unnamed) if frame.layout or unnamed else ""
         return (Spec(frame.dtype, frame.ndim + 1, shape, layout, None if shape is not None else extents),)
 
     def frames(self, specs: Sequence[Spec]) -> list[Spec]:

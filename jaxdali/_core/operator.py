@@ -47,6 +47,8 @@ class Operator:
 
     of_batch: ClassVar[bool] = False  # without inputs, depends on which samples there are: in a branch, on those that take it
 
+    repeats_input: ClassVar[bool] = False  # with arguments per frame, an input that is no sequence is the same in all frames
+
     args: Arguments = NO_ARGUMENTS  # those that may come per sample
 
     _is_made: ClassVar[bool] = True  # in the namespace of a class that is a dataclass by now

@@ -22,6 +22,7 @@ class CoordTransform(PointMap):
     """By a matrix and an offset."""
 
     name = "coord_transform"
+    repeats_input = True
     dtype: np.dtype
 
     def infer(self, x: Spec, *arguments: Spec) -> tuple[Spec, ...]:
@@ -84,7 +85,8 @@ def coord_transform(
     """Maps points: ``M x + T``.
 
     Args:
-      input: points ``[..., D]``, e.g. ``[K, 2]``; float32, or an integer type of at most 32 bits.
+      input: points ``[..., D]``, e.g. ``[K, 2]``; float32, or an integer type of at most 32 bits. Points that are no sequence are mapped
+        by each of the values that an argument has per frame: the result is a sequence then.
       M: a matrix ``[R, D]``, row by row, or one number: a multiple of the identity. Default: the identity. May be per sample or frame.
       T: an offset, R numbers or one for all. Default: 0. May be per sample or frame.
       MT: both, ``[R, D+1]``, the offset as the last column: what `fn.transforms` gives; or one number, as of M. May be per sample or frame.
