@@ -4,9 +4,10 @@
 //
 //   fuzz_baseline FOLDER [MUTATIONS [SEED]]
 //
-// Every *.jpg and *.jpeg of FOLDER is a seed file; first they are decoded as they are, whole, in parts and at 1/2, 1/4
-// and 1/8 of their size, to all image types and several element types. Input and output are heap blocks of exactly the
-// right size. Exits with 1 when results differ, or when hardly any mutation is decoded.
+// Every *.jpg and *.jpeg of FOLDER is a seed file, and so is what it becomes as a progressive one of random scans;
+// first they are decoded as they are, whole, in parts and at 1/2, 1/4 and 1/8 of their size, to all image types and
+// several element types. Input and output are heap blocks of exactly the right size. Exits with 1 when results differ,
+// or when hardly any mutation is decoded.
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -19,6 +20,7 @@
 #include "ffi/cpu_codecs/raster_output.h"
 #include "ffi/fuzz/checksum.h"
 #include "ffi/fuzz/mutator.h"
+#include "ffi/fuzz/progressive_writer.h"
 #include "ffi/jpeg/baseline.h"
 
 namespace jaxdali {
@@ -30,9 +32,13 @@ class Fuzzer {
 
   void CheckSeed(const SeedFile& seed) {
     for (int k = 0; k < 12; k++) Check(seed.data, k == 0, k > 3, seed.name);
+    for (int k = 0; k < 4; k++) Check(AsProgressive(seed.data, &mutate_), k == 0, k > 1, seed.name + ", progressive");
   }
   void CheckMutation(const SeedFile& seed, int k) {
-    Check(mutate_(seed.data), k % 2 == 0, k % 3 == 0, "mutation " + std::to_string(k) + " of " + seed.name);
+    const std::string name = "mutation " + std::to_string(k) + " of " + seed.name;
+    if (k % 4 < 2) return Check(mutate_(seed.data), k % 2 == 0, k % 3 == 0, name);
+    const Data progressive = AsProgressive(seed.data, &mutate_);
+    Check(k % 8 < 4 ? progressive : mutate_(progressive), k % 2 == 0, k % 3 == 0, name + ", progressive");
   }
   // What became of the files since the last call. How threads share a file depends on when they have time, and so does
   // what they leave to libjpeg-turbo: that is apart from what each run and machine has to have alike.

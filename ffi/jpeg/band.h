@@ -9,6 +9,7 @@
 #include <cstdint>
 
 #include "ffi/jpeg/block.h"
+#include "ffi/jpeg/progressive.h"
 #include "ffi/jpeg/scaled_idct.h"
 #include "ffi/jpeg/scan_bytes.h"
 
@@ -98,6 +99,15 @@ __attribute__((noinline)) int DecodeMcu(const GroupBlock* blocks, int n, int16_t
   return damaged;
 }
 
+// Two blocks' coefficients, zero afterwards, to samples. `last`: the largest index of one.
+template <class Isa>
+JAXDALI_INLINE bool TransformPair(const GroupPair& pair, int16_t* coefficients, int last, uint8_t* samples) {
+  if (pair.size == 8) return Isa::Transform(coefficients, pair.quantizer, last, samples, pair.pitch);
+  if (pair.size == 4) return Isa::ToSixteen(coefficients, pair.quantizer, samples, pair.pitch);
+  if (pair.size == 2) return Isa::ToFour(coefficients, pair.quantizer, samples, pair.pitch);
+  return pair.size != 1 || Isa::ToOne(coefficients, pair.quantizer, samples);
+}
+
 // False: damaged, or to be left to libjpeg-turbo. With `wanted` false, or outside the groups that are needed, blocks
 // are skipped over.
 template <class Isa>
@@ -133,14 +143,33 @@ bool DecodeBand(BandScan* scan, bool wanted) {
       const GroupPair& pair = s.pair[p];
       int16_t* const coefficients = s.coefficients[(group - 1) & 1] + p * kPairSize;
       uint8_t* const samples = pair.samples + int64_t{group - 1} * pair.width;
-      if (pair.size == 8)
-        sane &= Isa::Transform(coefficients, pair.quantizer, last[(group - 1) & 1][p], samples, pair.pitch);
-      else if (pair.size == 4)
-        sane &= Isa::ToSixteen(coefficients, pair.quantizer, samples, pair.pitch);
-      else if (pair.size == 2)
-        sane &= Isa::ToFour(coefficients, pair.quantizer, samples, pair.pitch);
-      else if (pair.size == 1)
-        sane &= Isa::ToOne(coefficients, pair.quantizer, samples);
+      sane &= TransformPair<Isa>(pair, coefficients, last[(group - 1) & 1][p], samples);
+    }
+  }
+  return sane;
+}
+
+// Where a progressive file's coefficients are of a pair in the first group of a band, and how many pairs come before
+// the next group's.
+struct StoredGroupPair {
+  int16_t* coefficients;
+  const uint64_t* present;  // of both blocks
+  int step;
+};
+
+// The groups of a band that the region needs, of coefficients that are there.
+template <class Isa>
+bool TransformBand(const BandScan& s, const StoredGroupPair* stored) {
+  const int groups = (s.mcu_columns + 1) / 2, end = s.end_group < groups ? s.end_group : groups;
+  bool sane = true;
+  for (int group = s.first_group; group < end; group++) {
+    for (int p = 0; p < s.mcu_blocks; p++) {
+      const GroupPair& pair = s.pair[p];
+      const StoredGroupPair& from = stored[p];
+      const int64_t n = int64_t{group} * from.step;
+      const uint64_t present = from.present[2 * n] | from.present[2 * n + 1] | uint64_t{1} << 63;
+      sane &= TransformPair<Isa>(pair, from.coefficients + n * kStoredPair, 63 - __builtin_ctzll(present),
+                                 pair.samples + int64_t{group} * pair.width);
     }
   }
   return sane;

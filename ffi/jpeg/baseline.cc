@@ -23,10 +23,10 @@ bool Equal(const HuffmanTable& a, const HuffmanTable& b) { return std::memcmp(&a
 }  // namespace
 
 bool BaselineDecoder::Start(const uint8_t* data, int64_t size, PixelFormat format) {
-  if (!ReadHeader(data, size, &header_)) return false;
+  if (!ReadHeader(data, size, &header_, true)) return false;
   const size_t n = header_.components.size();
-  if ((n != 1 && n != 3) || header_.scans.size() != 1) return false;
-  if (!std::all_of(header_.tables.begin(), header_.tables.end(), IsBaseline)) return false;
+  if ((n != 1 && n != 3) || (!progressive() && header_.scans.size() != 1)) return false;
+  if (!progressive() && !std::all_of(header_.tables.begin(), header_.tables.end(), IsBaseline)) return false;
   data_ = data;
   end_ = data + size;
   format_ = format;
@@ -84,12 +84,22 @@ bool BaselineDecoder::Scale(int by) {
 void BaselineDecoder::Select(const Region& region) {
   region_ = region;
   next_row_ = region.y;
+  has_coefficients_ = false;
   // The samples beside the region's are at most v_max_ rows and h_max_ columns away.
   first_band_ = std::max(0, region.y - v_max_) / band_height();
   next_band_ = 0;
   const int group_width = 2 * size_ * h_max_;
   scan_.first_group = std::max(0, region.x - h_max_) / group_width;
   scan_.end_group = (region.x + region.width - 1 + h_max_) / group_width + 1;
+  if (progressive()) {
+    std::fill_n(table_of_, 3, 0);
+    AllocateRows();
+    PlanGroups();
+    if (first_band_ % 2 != 0) SwapBands();
+    next_band_ = first_band_;
+    next_mcu_ = 0;
+    return;
+  }
   PlanTables();
   AllocateRows();
   PlanGroups();
@@ -223,13 +233,85 @@ void BaselineDecoder::SwapBands() {
   }
 }
 
-bool BaselineDecoder::DecodeNextBand() {
-  const bool wanted = next_band_ >= first_band_;
-  PlanSkipping(mcu_columns(), wanted);
-  if (!kernels_.decode_band(&scan_, wanted)) return false;
+// All of the image's coefficients.
+bool BaselineDecoder::DecodeScans() {
+  const int groups = CeilDivide(mcu_columns(), 2);
+  int64_t pairs = 0;
   for (int i = 0; i < components(); i++) {
     const Plane& p = plane_[i];
-    if (scan_.dc[i] + kMostDc > 2 * kMostDc) return false;
+    StoredPlane& s = stored_[i];
+    s.pair_columns = groups * p.h;
+    s.columns = CeilDivide(width() * p.h, 8 * h_max_);
+    s.rows = CeilDivide(height() * p.v, 8 * v_max_);
+    pairs += int64_t{s.pair_columns} * bands_ * p.v;
+  }
+  constexpr int64_t kPairBytes = kStoredPair * sizeof(int16_t), kPresentBytes = 2 * sizeof(uint64_t);
+  auto* memory = static_cast<uint8_t*>(stored_memory_.OfSize(pairs * (kPairBytes + kPresentBytes)));
+  std::memset(memory, 0, static_cast<size_t>(pairs * (kPairBytes + kPresentBytes)));
+  auto* coefficients = reinterpret_cast<int16_t*>(memory);
+  auto* present = reinterpret_cast<uint64_t*>(memory + pairs * kPairBytes);
+  for (int i = 0; i < components(); i++) {
+    const int64_t n = int64_t{stored_[i].pair_columns} * bands_ * plane_[i].v;
+    stored_[i].pairs = coefficients;
+    stored_[i].present = present;
+    coefficients += n * kStoredPair;
+    present += 2 * n;
+  }
+  if (!scan_tables_) scan_tables_ = std::make_unique<CodeTable[]>(3);
+  for (const Scan& scan : header_.scans) {
+    StoredScan s{};
+    s.bytes = &scan_.bytes;
+    s.bits = Bits::At(scan_.bytes.Start(data_ + scan.begin, end_));
+    s.components = static_cast<int>(scan.components.size());
+    s.restart_interval = scan.restart_interval;
+    s.first = scan.first, s.last = scan.last, s.high = scan.high, s.low = scan.low;
+    const bool alone = s.components == 1;
+    for (int i = 0; i < s.components; i++) {
+      const ScanComponent& c = scan.components[i];
+      const Plane& p = plane_[c.component];
+      const int table = scan.first > 0 ? c.ac : c.dc;
+      if (table >= 0)
+        scan_tables_[i].Make(header_.tables[table], scan.first == 0  ? CodeTable::kDc
+                                                    : scan.high == 0 ? CodeTable::kFirst
+                                                                     : CodeTable::kRefine);
+      s.component[i] = {&stored_[c.component], &scan_tables_[i], alone ? 1 : p.h, alone ? 1 : p.v};
+    }
+    s.mcu_columns = alone ? s.component[0].plane->columns : mcu_columns();
+    s.mcu_rows = alone ? s.component[0].plane->rows : bands_;
+    if (!kernels_.decode_scan(&s) || end_ - scan_.bytes.behind() != data_ + scan.end) return false;
+  }
+  return true;
+}
+
+bool BaselineDecoder::TransformNextBand() {
+  if (!has_coefficients_ && !DecodeScans()) return false;
+  has_coefficients_ = true;
+  StoredGroupPair stored[kMostBlocks];
+  int pair = 0;
+  for (int i = 0; i < components(); i++) {
+    const StoredPlane& s = stored_[i];
+    const Plane& p = plane_[i];
+    for (int y = 0; y < p.v; y++) {
+      const int64_t row = int64_t{next_band_} * p.v + y;
+      for (int x = 0; x < p.h; x++)
+        stored[pair++] = {s.pairs + (row * s.pair_columns + x) * kStoredPair,
+                          s.present + 2 * (row * s.pair_columns + x), p.h};
+    }
+  }
+  return kernels_.transform_band(scan_, stored);
+}
+
+bool BaselineDecoder::DecodeNextBand() {
+  const bool wanted = next_band_ >= first_band_;
+  if (progressive()) {
+    if (!TransformNextBand()) return false;
+  } else {
+    PlanSkipping(mcu_columns(), wanted);
+    if (!kernels_.decode_band(&scan_, wanted)) return false;
+  }
+  for (int i = 0; i < components(); i++) {
+    const Plane& p = plane_[i];
+    if (!progressive() && scan_.dc[i] + kMostDc > 2 * kMostDc) return false;
     // Beyond its ends a row repeats its last sample.
     const bool has_neighbours = p.upsampling == Upsampling::kH2V1 || p.upsampling == Upsampling::kH2V2;
     if (!wanted || !p.wanted || !has_neighbours) continue;
@@ -242,7 +324,7 @@ bool BaselineDecoder::DecodeNextBand() {
   SwapBands();
   next_band_++;
   next_mcu_ += mcu_columns();
-  return scan_.bits.position() <= scan_.bytes.filled();
+  return progressive() || scan_.bits.position() <= scan_.bytes.filled();
 }
 
 // A component's values at row y of the image, for the region's columns.
@@ -302,6 +384,7 @@ bool BaselineDecoder::NextRow(uint8_t* pixels) {
 
 // After the region's last row.
 bool BaselineDecoder::EndsWell() {
+  if (progressive()) return true;  // all of it has been looked at
   const ScanBytes& bytes = scan_.bytes;
   // What libjpeg reads at a time are the rows of an MCU of all components, also where there is but one, of factors that
   // mean nothing: it notices damage in all of them.

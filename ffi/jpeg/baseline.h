@@ -1,12 +1,15 @@
-// Decodes baseline JPEG files on the CPU, row by row, to the bit as libjpeg-turbo does ("islow", fancy upsampling), in
-// less than half its time.
+// Decodes baseline and progressive JPEG files on the CPU, row by row, to the bit as libjpeg-turbo does ("islow", fancy
+// upsampling), in less than half its time.
 //
-// Covered are Huffman-coded sequential files of 8 bits with one scan, gray or of three components, with any sampling
-// factors that libjpeg-turbo accepts. Everything else, and whatever looks damaged in the least, is for libjpeg-turbo:
+// Covered are Huffman-coded files of 8 bits, gray or of three components, with any sampling factors that libjpeg-turbo
+// accepts: sequential ones of one scan, and progressive ones whose scans leave no bit out of the coefficients that
+// matter most. Everything else, and whatever looks damaged in the least, is for libjpeg-turbo:
 // what it makes of damage then stays what it is.
 //
 //   markers (header.h) -> bytes without stuffing (scan_bytes.h) -> coefficients (pair_table.h, block.h) -> samples
 //   (band.h, idct.h, scaled_idct.h), one row of MCUs at a time -> pixels (upsampling.h, color.h)
+//
+// The scans of a progressive file give the whole image's coefficients first (progressive.h).
 //
 // An image that is made smaller has smaller blocks, at an eighth of its size one sample of each, their mean. As in
 // libjpeg-turbo subsampled chroma gets larger ones instead of being upsampled, where it is subsampled both ways.
@@ -14,8 +17,10 @@
 #define JAXDALI_FFI_JPEG_BASELINE_H_
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
+#include "ffi/common/memory.h"
 #include "ffi/jpeg/band.h"
 #include "ffi/jpeg/header.h"
 #include "ffi/jpeg/kernels.h"
@@ -78,6 +83,7 @@ class BaselineDecoder {
   int FirstRowFrom(int band) const { return (band + 1) * band_height(); }
   int next_band() const { return next_band_; }
   int next_row() const { return next_row_; }
+  bool progressive() const { return header_.progressive; }
   int restart_interval() const { return header_.scans[0].restart_interval; }  // in MCUs; 0: none
 
  private:
@@ -114,6 +120,8 @@ class BaselineDecoder {
   void AllocateRows();
   void PlanSkipping(int mcus, bool wanted);
   bool DecodeNextBand();
+  bool DecodeScans();
+  bool TransformNextBand();
   void SwapBands();
   const uint8_t* UpsampledRow(int component, int y);
   bool EndsWell();
@@ -132,6 +140,11 @@ class BaselineDecoder {
   Tables tables_[3];
   int table_of_[3];
   BandScan scan_;
+  // Of a progressive file:
+  Memory stored_memory_;
+  StoredPlane stored_[3];
+  std::unique_ptr<CodeTable[]> scan_tables_;
+  bool has_coefficients_ = false;
   std::vector<uint8_t> rows_;  // all planes' and three of pixels
   uint8_t* upsampled_[3];
 };

@@ -48,7 +48,8 @@ const HuffmanTable kStandard[2][2] = {
 
 class Reader {
  public:
-  Reader(const uint8_t* data, int64_t size, Header* header) : data_(data), size_(size), header_(*header) {
+  Reader(const uint8_t* data, int64_t size, Header* header, bool may_be_progressive)
+      : data_(data), size_(size), header_(*header), may_be_progressive_(may_be_progressive) {
     for (int c = 0; c < 2; c++)
       for (int i = 0; i < 2; i++) huffman_[c][i] = kStandard[c][i], has_huffman_[c][i] = true;
   }
@@ -57,12 +58,13 @@ class Reader {
     header_ = {};
     if (size_ < 4 || data_[0] != 0xFF || data_[1] != 0xD8) return false;
     at_ = 2;
-    while (header_.components.empty() || coded_ < header_.components.size()) {
+    while (header_.components.empty() || header_.progressive || coded_ < header_.components.size()) {
       if (at_ >= size_ || data_[at_] != 0xFF) return false;  // libjpeg skips what is between markers, with a warning
       while (at_ < size_ && data_[at_] == 0xFF) at_++;
       if (at_ >= size_) return false;
       const int marker = data_[at_++];
       if (marker == 0x01 || (marker & 0xF8) == 0xD0) continue;  // TEM, RST: no segment
+      if (marker == 0xD9 && header_.progressive) return IsComplete();
       if (marker == 0xD8 || marker == 0xD9 || size_ - at_ < 2) return false;
       const int length = data_[at_] << 8 | data_[at_ + 1];
       if (length < 2 || length > size_ - at_) return false;
@@ -79,10 +81,13 @@ class Reader {
       case 0xC0:
       case 0xC1:
         return Frame(p, end);
+      case 0xC2:
+        header_.progressive = true;
+        return may_be_progressive_ && Frame(p, end);
       case 0xC4:
         return HuffmanTables(p, end);
       case 0xDA:
-        return ScanHeader(p, end);
+        return header_.progressive ? ProgressiveScan(p, end) : ScanHeader(p, end);
       case 0xDB:
         return Quantizers(p, end);
       case 0xDD:
@@ -115,6 +120,7 @@ class Reader {
       header_.components.push_back(c);
     }
     is_coded_.assign(n, false);
+    std::memset(bits_left_, -1, sizeof bits_left_);
     return true;
   }
 
@@ -189,6 +195,64 @@ class Reader {
     return scan.end > scan.begin;
   }
 
+  bool ProgressiveScan(const uint8_t* p, const uint8_t* end) {
+    const int n = p < end ? *p : 0;
+    if (n < 1 || n > static_cast<int>(header_.components.size()) || end - p != 4 + 2 * n) return false;
+    Scan scan{};
+    scan.first = end[-3], scan.last = end[-2], scan.high = end[-1] >> 4, scan.low = end[-1] & 15;
+    const bool is_dc = scan.first == 0;
+    if (is_dc ? scan.last != 0 : n != 1 || scan.last < scan.first || scan.last > 63) return false;
+    if (scan.low > 13 || (scan.high != 0 && scan.low != scan.high - 1)) return false;
+    int previous = -1, blocks = 0;
+    for (p++; p < end - 3; p += 2) {
+      const int dc = p[1] >> 4, ac = p[1] & 15;
+      const auto found = std::find_if(header_.components.begin(), header_.components.end(),
+                                      [&](const FrameComponent& c) { return c.id == p[0]; });
+      if (found == header_.components.end() || dc > 3 || ac > 3 || !has_quantizer_[found->quantizer_slot]) return false;
+      const int c = static_cast<int>(found - header_.components.begin());
+      if (c <= previous) return false;
+      previous = c;
+      blocks += found->h * found->v;
+      if (!is_coded_[c]) std::copy_n(quantizer_[found->quantizer_slot], 64, found->quantizer);
+      is_coded_[c] = true;
+      ScanComponent component{c, -1, -1};
+      if (is_dc && scan.high == 0) {
+        if (!has_huffman_[0][dc]) return false;
+        component.dc = Table(huffman_[0][dc]);
+      } else if (!is_dc) {
+        if (!has_huffman_[1][ac]) return false;
+        component.ac = Table(huffman_[1][ac]);
+      }
+      // What libjpeg warns of is left to it.
+      if (!is_dc && bits_left_[c][0] < 0) return false;
+      for (int k = scan.first; k <= scan.last; k++) {
+        if (bits_left_[c][k] != (scan.high ? scan.high : -1)) return false;
+        bits_left_[c][k] = static_cast<int8_t>(scan.low);
+      }
+      scan.components.push_back(component);
+    }
+    if (n > 1 && blocks > 10) return false;
+    scan.restart_interval = restart_interval_;
+    scan.begin = at_;
+    for (;; at_++) {
+      const auto* ff = static_cast<const uint8_t*>(std::memchr(data_ + at_, 0xFF, static_cast<size_t>(size_ - at_)));
+      if (!ff || data_ + size_ - ff < 2) return false;
+      at_ = ff - data_;
+      if (EndsScan(ff)) break;
+    }
+    scan.end = at_;
+    header_.scans.push_back(scan);
+    return static_cast<int>(header_.scans.size()) <= kMostScans;
+  }
+
+  // libjpeg makes pictures smooth whose first coefficients are not all there.
+  bool IsComplete() const {
+    for (size_t c = 0; c < header_.components.size(); c++)
+      for (int k = 0; k < kLooked; k++)
+        if (bits_left_[c][k] != 0) return false;
+    return true;
+  }
+
   static bool EndsScan(const uint8_t* p) { return p[0] == 0xFF && p[1] != 0 && p[1] != 0xFF && (p[1] & 0xF8) != 0xD0; }
 
   int Table(const HuffmanTable& table) {
@@ -202,7 +266,10 @@ class Reader {
   const uint8_t* data_;
   int64_t size_, at_ = 0;
   Header& header_;
-  size_t coded_ = 0;  // components whose scan has come
+  const bool may_be_progressive_;
+  static constexpr int kMostScans = 100, kLooked = 10;
+  int8_t bits_left_[4][64];  // of a progressive file's coefficients; -1: all
+  size_t coded_ = 0;         // components whose scan has come
   std::vector<bool> is_coded_;
   uint16_t quantizer_[4][64];
   bool has_quantizer_[4] = {};
@@ -221,6 +288,8 @@ ColorTransform TransformOf(const Header& h) {
   return rgb ? ColorTransform::kRgb : ColorTransform::kYcc;
 }
 
-bool ReadHeader(const uint8_t* data, int64_t size, Header* header) { return Reader(data, size, header).Read(); }
+bool ReadHeader(const uint8_t* data, int64_t size, Header* header, bool may_be_progressive) {
+  return Reader(data, size, header, may_be_progressive).Read();
+}
 
 }  // namespace jaxdali::jpeg

@@ -25,17 +25,20 @@ struct FrameComponent {
 
 struct ScanComponent {
   int component;  // of the frame
-  int dc, ac;     // of Header::tables
+  int dc, ac;     // of Header::tables; of a progressive file -1 where the scan has none
 };
 
 struct Scan {
   std::vector<ScanComponent> components;
-  int restart_interval;  // MCUs; 0: none
-  int64_t begin, end;    // entropy-coded bytes; the last scan's end is the data's, wherever its last marker is
+  int restart_interval;        // MCUs; 0: none
+  int64_t begin, end;          // entropy-coded bytes; the last scan's end is the data's, wherever its last marker is
+  int first, last, high, low;  // of a progressive file: spectral selection, successive approximation
 };
 
-// A baseline or extended sequential frame, Huffman coded, 8 bits a sample, each component in one scan.
+// A baseline or extended sequential frame, Huffman coded, 8 bits a sample, each component in one scan. Or a progressive
+// one whose scans, in an order that the standard allows, give all bits of the coefficients that matter most.
 struct Header {
+  bool progressive;
   int width, height;
   std::vector<FrameComponent> components;
   std::vector<Scan> scans;
@@ -48,7 +51,7 @@ struct Header {
 ColorTransform TransformOf(const Header& header);
 
 // False: another kind of file, or something is wrong with it.
-bool ReadHeader(const uint8_t* data, int64_t size, Header* header);
+bool ReadHeader(const uint8_t* data, int64_t size, Header* header, bool may_be_progressive = false);
 
 }  // namespace jaxdali::jpeg
 

@@ -13,6 +13,9 @@ inline constexpr int kRowMargin = 64;
 
 struct Kernels {
   bool (*decode_band)(BandScan* scan, bool wanted);
+  // Of progressive files: a scan of the whole image, then band by band.
+  bool (*decode_scan)(StoredScan* scan);
+  bool (*transform_band)(const BandScan& scan, const StoredGroupPair* stored);
 
   // Fancy upsampling (upsampling.h) of samples [begin, end) of a row to pixels [2 * begin, 2 * end), or of as many
   // samples to as many pixels. Samples beside them are read; `far` is the row that counts a quarter.

@@ -8,6 +8,7 @@ namespace {
 
 struct Portable {
   static JAXDALI_INLINE uint32_t Cut(uint64_t window, uint32_t which) { return CutBits(window, which); }
+  static JAXDALI_INLINE uint64_t Deposit(uint64_t bits, uint64_t which) { return DepositBits(bits, which); }
 
   // Note [Large values]. False: a value of the first row is so large that libjpeg-turbo's result depends on a case of
   // its code, which shifts the values of a block of one row without saturation. Only damaged files have such.
@@ -90,7 +91,13 @@ void ConvertYcc(const uint8_t* y, const uint8_t* cb, const uint8_t* cr, int n, b
 
 }  // namespace
 
-const Kernels kPortableKernels{DecodeBand<Portable>, UpsampleH2V1, UpsampleH1V2, UpsampleH2V2, ConvertYcc};
+const Kernels kPortableKernels{DecodeBand<Portable>,
+                               DecodeScan<Portable>,
+                               TransformBand<Portable>,
+                               UpsampleH2V1,
+                               UpsampleH1V2,
+                               UpsampleH2V2,
+                               ConvertYcc};
 
 const Kernels& BestKernels() {
 #if defined(__x86_64__)

@@ -148,6 +148,13 @@ struct Simd {
     return CutBits(window, which);
 #endif
   }
+  static JAXDALI_INLINE uint64_t Deposit(uint64_t bits, uint64_t which) {
+#if defined(__x86_64__)
+    return __builtin_ia32_pdep_di(bits, which);
+#else
+    return DepositBits(bits, which);
+#endif
+  }
 
   // Of an image that is made smaller (scaled_idct.h).
   static JAXDALI_INLINE bool ToSixteen(int16_t* coefficients, const int16_t* quantizer, uint8_t* samples,
@@ -396,7 +403,8 @@ void ConvertYcc(const uint8_t* y, const uint8_t* cb, const uint8_t* cr, int n, b
 
 }  // namespace
 
-const Kernels kSimdKernels{DecodeBand<Simd>, UpsampleH2V1, UpsampleH1V2, UpsampleH2V2, ConvertYcc};
+const Kernels kSimdKernels{DecodeBand<Simd>, DecodeScan<Simd>, TransformBand<Simd>, UpsampleH2V1,
+                           UpsampleH1V2,     UpsampleH2V2,     ConvertYcc};
 
 }  // namespace jaxdali::jpeg
 

@@ -132,7 +132,7 @@ std::vector<Checkpoint> Synchronise(const BaselineDecoder& decoder, const Checkp
 
 std::vector<Strip> Cut(BaselineDecoder* decoder, int end_row, Helpers* helpers) {
   const int idle = helpers->pool ? helpers->pool->idle() : 0;
-  if (idle == 0) return {};
+  if (idle == 0 || decoder->progressive()) return {};
   ThreadPool* const pool = std::exchange(helpers->pool, nullptr);
   const int columns = decoder->mcu_columns(), bands = decoder->bands();
   const int first_band = std::max(decoder->next_band(), decoder->first_band());

@@ -1,6 +1,6 @@
 """CPU milliseconds per JPEG file of `jaxdali.decode_jpeg`, beside libjpeg-turbo as others call it, on one thread.
 
-    python tests/benchmarks/bench_jpeg.py [--data DIR] [--files 128] [--rounds 9]
+    python tests/benchmarks/bench_jpeg.py [--data DIR] [--files 128] [--rounds 9] [--progressive]
 
 The decoders take turns file by file. Reported are medians over the rounds of the mean over the files, in CPU time of the thread, and
 the median of the per-round ratios to libjpeg-turbo as imagecodecs calls it (as Pillow does, where imagecodecs is not installed).
@@ -40,17 +40,28 @@ def decoders() -> dict[str, Callable[[bytes], np.ndarray]]:
     return found
 
 
+def as_progressive(data: bytes) -> bytes:
+    """The same pixels' coefficients in progressive scans, as Pillow writes them."""
+    file = io.BytesIO()
+    with Image.open(io.BytesIO(data)) as image:
+        image.save(file, "JPEG", quality="keep", progressive=True)
+    return file.getvalue()
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", help="folder of class folders of JPEGs; default: made for the occasion")
     parser.add_argument("--files", type=int, default=128, help="how many of them")
     parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--progressive", action="store_true", help="of the same files, written anew with progressive scans")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
         folder = pathlib.Path(args.data) if args.data else make_photos(pathlib.Path(scratch), args.files)
         paths = sorted(folder.glob("*/*.jp*g"))
         files = [p.read_bytes() for p in paths[:: max(1, len(paths) // args.files)][: args.files]]
-        print(f"{describe(folder)}, {len(files)} of them; {args.rounds} rounds\n")
+        if args.progressive:
+            files = [as_progressive(data) for data in files]
+        print(f"{describe(folder)}, {len(files)} of them{', progressive' * args.progressive}; {args.rounds} rounds\n")
     found = decoders()
     for data in files:
         first, *others = [decode(data) for decode in found.values()]

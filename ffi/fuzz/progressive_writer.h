@@ -1,0 +1,120 @@
+// JPEG files written anew as progressive ones, with the same coefficients and random scans, by libjpeg-turbo.
+#ifndef JAXDALI_FFI_FUZZ_PROGRESSIVE_WRITER_H_
+#define JAXDALI_FFI_FUZZ_PROGRESSIVE_WRITER_H_
+
+// clang-format off
+#include <cstdio>  // jpeglib.h needs FILE and size_t
+#include <jpeglib.h>
+// clang-format on
+
+#include <algorithm>
+#include <csetjmp>
+#include <vector>
+
+#include "ffi/fuzz/mutator.h"
+
+namespace jaxdali {
+
+// Scans that give all bits of n components' coefficients, in a random order of those that are allowed.
+inline std::vector<jpeg_scan_info> RandomScans(int n, bool may_interleave, Mutator* random) {
+  auto below = [&](int most) { return random->below(static_cast<size_t>(most)); };
+  std::vector<jpeg_scan_info> scans;
+  auto dc = [&](int high, int low) {
+    if (may_interleave && below(3)) {
+      jpeg_scan_info s{n, {0, 1, 2, 3}, 0, 0, high, low};
+      scans.push_back(s);
+    } else {
+      for (int c = 0; c < n; c++) scans.push_back({1, {c, 0, 0, 0}, 0, 0, high, low});
+    }
+  };
+  int dc_low = below(3);
+  dc(0, dc_low);
+  // Of each component its scans of AC, in order: for each further bit the band is divided anew.
+  std::vector<std::vector<jpeg_scan_info>> ac(static_cast<size_t>(n));
+  for (int c = 0; c < n; c++) {
+    const int most = below(4);
+    for (int low = most; low >= 0; low--) {
+      for (int first = 1; first <= 63;) {
+        const int last = below(2) ? 63 : std::min(63, first + below(20));
+        ac[static_cast<size_t>(c)].push_back({1, {c, 0, 0, 0}, first, last, low == most ? 0 : low + 1, low});
+        first = last + 1;
+      }
+    }
+    std::reverse(ac[static_cast<size_t>(c)].begin(), ac[static_cast<size_t>(c)].end());
+  }
+  for (;;) {
+    std::vector<int> left;
+    for (int c = 0; c < n; c++)
+      if (!ac[static_cast<size_t>(c)].empty()) left.push_back(c);
+    if (dc_low > 0 && (left.empty() || below(4) == 0)) {
+      dc(dc_low, dc_low - 1);
+      dc_low--;
+    } else if (left.empty()) {
+      break;
+    } else {
+      auto& from = ac[static_cast<size_t>(left[static_cast<size_t>(below(static_cast<int>(left.size())))])];
+      scans.push_back(from.back());
+      from.pop_back();
+    }
+  }
+  if (below(5) == 0)
+    scans.resize(1 + static_cast<size_t>(below(static_cast<int>(scans.size()))));  // the last ones are missing
+  return scans;
+}
+
+// Empty: a file that libjpeg-turbo does not read, or one of its scans it does not write.
+inline Data AsProgressive(const Data& file, Mutator* random) {
+  struct Error {
+    jpeg_error_mgr base;
+    std::jmp_buf jump;
+  } error;
+  jpeg_decompress_struct from{};
+  jpeg_compress_struct to{};
+  from.err = to.err = jpeg_std_error(&error.base);
+  error.base.error_exit = [](j_common_ptr c) { std::longjmp(reinterpret_cast<Error*>(c->err)->jump, 1); };
+  error.base.emit_message = [](j_common_ptr, int) {};
+  // Static: no destructor is left out by longjmp.
+  static std::vector<jpeg_scan_info> scans;
+  static Data result;
+  // jpeg_mem_dest's buffer can't be given back after an error.
+  jpeg_destination_mgr into{};
+  into.init_destination = [](j_compress_ptr c) {
+    result.resize(1 << 16);
+    c->dest->next_output_byte = result.data();
+    c->dest->free_in_buffer = result.size();
+  };
+  into.empty_output_buffer = [](j_compress_ptr c) -> boolean {
+    const size_t full = result.size();
+    result.resize(2 * full);
+    c->dest->next_output_byte = result.data() + full;
+    c->dest->free_in_buffer = full;
+    return TRUE;
+  };
+  into.term_destination = [](j_compress_ptr c) { result.resize(result.size() - c->dest->free_in_buffer); };
+  if (setjmp(error.jump) == 0) {
+    jpeg_create_decompress(&from);
+    jpeg_create_compress(&to);
+    jpeg_mem_src(&from, file.data(), file.size());
+    jpeg_read_header(&from, TRUE);
+    jvirt_barray_ptr* coefficients = jpeg_read_coefficients(&from);
+    jpeg_copy_critical_parameters(&from, &to);
+    int blocks = 0;
+    for (int c = 0; c < to.num_components; c++) blocks += to.comp_info[c].h_samp_factor * to.comp_info[c].v_samp_factor;
+    scans = RandomScans(to.num_components, to.num_components == 1 || blocks <= 10, random);
+    to.scan_info = scans.data();
+    to.num_scans = static_cast<int>(scans.size());
+    to.restart_interval = random->below(3) ? 0 : static_cast<unsigned>(1 + random->below(20));
+    to.dest = &into;
+    jpeg_write_coefficients(&to, coefficients);
+    jpeg_finish_compress(&to);
+  } else {
+    result.clear();
+  }
+  jpeg_destroy_compress(&to);
+  jpeg_destroy_decompress(&from);
+  return result;
+}
+
+}  // namespace jaxdali
+
+#endif  // JAXDALI_FFI_FUZZ_PROGRESSIVE_WRITER_H_
