@@ -6,7 +6,6 @@ the file REPORT, line by line, so that it is known how far it came when the proc
 
 from __future__ import annotations
 
-import argparse
 import ast
 import contextlib
 import dataclasses
@@ -26,15 +25,13 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
 import jaxdali
 
 from .._core.errors import OperatorError, SampleError, in_package
-from .._core.graph import Node
 from .._pipeline.pipeline import parts_of
-from . import _made_up, _stand_ins
+from . import _code, _made_up, _stand_ins
 from ._reading import source
+from ._replaced import Replaced
 
 
 class _TooLong(BaseException):
@@ -70,8 +67,7 @@ class Trial:
     def __init__(self, path: pathlib.Path, report: pathlib.Path, folder: pathlib.Path, seconds: float, skipped: Sequence[str]):
         self._path, self._report, self._seconds, self._skipped = path.absolute(), report, seconds, skipped
         self._data = _made_up.Data(folder)
-        self._pipelines: list[jaxdali.Pipeline] = []
-        self._sources: list[tuple[Any, Any]] = []
+        self._replaced = Replaced(self._data)
         self._stand_ins: list[str] = []
         self._text, self._line_name = source(path)
         self._tree = ast.parse(self._text)
@@ -85,7 +81,7 @@ class Trial:
             if name not in self._skipped:
                 self._say(begin=name, line=self._line_name(line))
                 self._tell(self._try(name, line, make))
-        for name, line, outer in _out_of_reach(self._tree):
+        for name, line, outer in _code.out_of_reach(self._tree):
             self._tell(Result(name, self._line_name(line), "untried", f"it is defined inside {outer}, which is not called"))
         self._say(end=True)
 
@@ -108,123 +104,11 @@ class Trial:
         sys.meta_path.append(_stand_ins.Finder(self._path, self._stand_ins.append))
         _stand_ins.fill_gaps()
         linecache.cache[str(self._path)] = (len(self._text), None, self._text.splitlines(keepends=True), str(self._path))
-        original = jaxdali.Pipeline.__init__
-        pipelines = self._pipelines
-
-        @functools.wraps(original)
-        def tracked(pipeline: Any, *args: Any, **kwargs: Any):
-            original(pipeline, *args, **kwargs)
-            if not any(p is pipeline for p in pipelines):
-                pipelines.append(pipeline)
-
-        jaxdali.Pipeline.__init__ = tracked  # pyright: ignore[reportAttributeAccessIssue]
-        self._replace_functions()
-        guesses = _made_up.Guesses(self._data)
-        parse = argparse.ArgumentParser.parse_known_args
-
-        def parse_known_args(parser: argparse.ArgumentParser, args: Any = None, namespace: Any = None) -> Any:
-            for action in parser._actions:
-                if action.required:
-                    action.required = False
-                    if not action.option_strings:
-                        action.nargs = "?"
-                    if action.default is None:
-                        value = guesses.of(action.dest)
-                        action.default = [value] if action.nargs in ("+", "*") and not isinstance(value, list) else value
-            return parse(parser, args, namespace)
-
-        argparse.ArgumentParser.parse_known_args = parse_known_args  # pyright: ignore[reportAttributeAccessIssue]
-        if "torch" in self._text:
-            with contextlib.suppress(ImportError):
-                import torch
-
-                if not torch.cuda.is_available():
-                    torch.cuda.current_device = torch.cuda.current_stream = lambda *_: 0  # pyright: ignore[reportAttributeAccessIssue]
-                    torch.cuda.device_count = lambda: 1
-                    torch.cuda.set_device = lambda *_: None
-                    torch.Tensor.cuda = lambda tensor, *_, **__: tensor  # pyright: ignore[reportAttributeAccessIssue]
-
-    def _replace_functions(self):
-        """Readers get made-up files where theirs are not there; `external_source` what its consumers want."""
-        replaced = {}
-        for name in ("file", "numpy", "tfrecord", "coco", "mxnet", "webdataset"):
-            replaced[getattr(jaxdali.fn.readers, name)] = self._reader(f"readers.{name}", getattr(jaxdali.fn.readers, name))
-        replaced[jaxdali.fn.external_source] = self._external_source(jaxdali.fn.external_source)
-        todo: list[Any] = [jaxdali.fn, jaxdali.ops]
-        seen = set()
-        while todo:
-            module = todo.pop()
-            seen.add(id(module))
-            for name, x in [(n, getattr(module, n)) for n in dir(module) if not n.startswith("_")]:
-                if isinstance(x, types.ModuleType) and x.__name__.startswith(module.__name__) and id(x) not in seen:
-                    todo.append(x)
-                elif isinstance(x, types.FunctionType) and x in replaced:
-                    setattr(module, name, replaced[x])
-                elif isinstance(x, type) and getattr(x, "function", None) in replaced:
-                    x.function = staticmethod(replaced[x.function])  # pyright: ignore[reportAttributeAccessIssue]
-        # Functions under deprecated names call the others where these stand.
-        for old in ("file_reader", "numpy_reader", "tfrecord_reader", "coco_reader", "mxnet_reader"):
-            function = getattr(jaxdali.fn, old)
-            name = f"readers.{old.removesuffix('_reader')}"
-            setattr(jaxdali.fn, old, self._reader(name, function))
-            for kind in jaxdali.ops._public.values():
-                if isinstance(kind, type) and getattr(kind, "function", None) is function:
-                    kind.function = staticmethod(getattr(jaxdali.fn, old))
-
-    def _reader(self, operator: str, function: Callable[..., Any]) -> Callable[..., Any]:
-        @functools.wraps(function)
-        def reader(*args: Any, **kwargs: Any) -> Any:
-            if not _stand_ins.stand_in_among(kwargs):
-                kwargs = _made_up.reader_arguments(operator, kwargs, self._data)
-            return function(*args, **kwargs)
-
-        return reader
-
-    def _external_source(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        @functools.wraps(function)
-        def external_source(source: Any = None, num_outputs: int | None = None, **kwargs: Any) -> Any:
-            if not isinstance(source, (_made_up.Source, _made_up.Settings, _stand_ins.StandIn)):
-                return function(source, num_outputs, **kwargs)
-            found: list[Any] = []
-            kwargs = {k: v for k, v in kwargs.items() if k not in ("cycle", "batch", "parallel", "batch_info", "blocking")}
-            batches = iter(range(100))
-
-            def made_up() -> Any:
-                if next(batches, None) is None:
-                    raise StopIteration
-                given = [self._fed(node, i, kwargs) for i, node in enumerate(found)]
-                return given[0] if num_outputs is None else tuple(given)
-
-            nodes = function(made_up, num_outputs, **kwargs)
-            found += nodes if isinstance(nodes, (list, tuple)) else [nodes]
-            return nodes
-
-        return external_source
-
-    def _fed(self, handle: Any, output: int, given: Mapping[str, Any]) -> list[np.ndarray]:
-        """A batch for an output of an `external_source`."""
-        for pipeline in reversed(self._pipelines):
-            with contextlib.suppress(Exception):
-                graph = parts_of(pipeline).graph
-                node = graph.find(handle)
-                if node is not None:
-                    return self._batch(pipeline, node, output, given)
-        return [_made_up.array(self._data.variant, i) for i in range(4)]
-
-    def _batch(self, pipeline: jaxdali.Pipeline, node: Node, output: int, given: Mapping[str, Any]) -> list[np.ndarray]:
-        def of_output(name: str) -> Any:
-            x = given.get(name)
-            return x[output] if isinstance(x, (list, tuple)) and len(x) > output else x
-
-        dtype = of_output("dtype")
-        kind = None if dtype is None or int(dtype) < 0 else jaxdali.types.to_numpy_type(dtype)
-        consumers = _consumers(parts_of(pipeline).graph, node, output)
-        count = pipeline.batch_size if pipeline.batch_size > 0 else 4
-        return [_made_up.fed(consumers, of_output("layout"), kind, of_output("ndim"), self._data, i) for i in range(count)]
+        self._replaced.install(torch="torch" in self._text)
 
     def _import(self) -> types.ModuleType:
         """The module, or as much of it as could be made."""
-        name, package = _module_name(self._path, self._tree)
+        name, package = _code.module_name(self._path, self._tree)
         module = types.ModuleType(name)
         module.__file__ = str(self._path)
         module.__package__ = package
@@ -263,12 +147,12 @@ class Trial:
 
     def _try_made(self, module: types.ModuleType):
         """Tries the pipelines that the file makes when it is imported."""
-        made = list(self._pipelines)
+        made = list(self._replaced.pipelines)
         for pipeline in made:
             names = [k for k, v in vars(module).items() if v is pipeline]
             if not names or names[0] in self._skipped:
                 continue
-            line = _line_of(self._tree, names[0])
+            line = _code.line_of(self._tree, names[0])
             self._say(begin=names[0], line=self._line_name(line))
             if parts_of(pipeline).session.built:
                 self._tell(Result(names[0], self._line_name(line), "runs", "the file builds it itself", hints=self._round_trips(pipeline)))
@@ -286,20 +170,20 @@ class Trial:
 
         for name, x in list(vars(module).items()):
             if isinstance(x, types.FunctionType) and getattr(x, "_is_pipeline_def", False) and self._is_own(inspect.unwrap(x)) and once(x):
-                yield name, _line_of(self._tree, inspect.unwrap(x).__name__), functools.partial(self._of_function, x)
+                yield name, _code.line_of(self._tree, inspect.unwrap(x).__name__), functools.partial(self._of_function, x)
             elif isinstance(x, type) and issubclass(x, jaxdali.Pipeline) and x.__module__ == module.__name__ and once(x):
                 base = any(issubclass(y, x) and y is not x for y in vars(module).values() if isinstance(y, type))
                 if not (base and "define_graph" not in vars(x)):
-                    yield name, _line_of(self._tree, name), functools.partial(self._of_call, x, name)
+                    yield name, _code.line_of(self._tree, name), functools.partial(self._of_call, x, name)
             elif isinstance(x, type) and x.__module__ == module.__name__:
                 for key, member in vars(x).items():
                     function = member.__func__ if isinstance(member, (staticmethod, classmethod)) else member
                     if getattr(function, "_is_pipeline_def", False) and once(function):
-                        line = _line_of(self._tree, inspect.unwrap(function).__name__)
+                        line = _code.line_of(self._tree, inspect.unwrap(function).__name__)
                         make = self._of_function if isinstance(member, staticmethod) else functools.partial(self._of_method, x)
                         yield f"{name}.{key}", line, functools.partial(make, function)
         for node in self._tree.body:
-            if isinstance(node, (ast.FunctionDef, ast.ClassDef)) and _makes_pipelines(node):
+            if isinstance(node, (ast.FunctionDef, ast.ClassDef)) and _code.makes_pipelines(node):
                 x = vars(module).get(node.name)
                 is_pipeline = isinstance(x, type) and issubclass(x, jaxdali.Pipeline)
                 if x is not None and not is_pipeline and not getattr(x, "_is_pipeline_def", False):
@@ -325,7 +209,7 @@ class Trial:
             if name not in arguments and name not in factory._pipeline_kwargs:
                 arguments[name] = known.get(name, value)
         arguments |= {k: v for k, v in known.items() if k in inspect.signature(jaxdali.Pipeline).parameters and k not in arguments}
-        return _called(factory if owned is None else functools.partial(factory, owned), _positional_only(function), arguments, guesses)
+        return _called(factory if owned is None else functools.partial(factory, owned), _code.positional_only(function), arguments, guesses)
 
     def _of_call(self, function: Any, name: str, guesses: _made_up.Guesses) -> Any:
         """Calls a class or a function that makes pipelines."""
@@ -333,24 +217,24 @@ class Trial:
         arguments = self._arguments(target, guesses, self._written(name), bound=isinstance(function, type))
         if isinstance(function, type) and target is jaxdali.Pipeline.__init__:
             arguments = {"batch_size": 4, "num_threads": 2, "device_id": None} | arguments
-        return _called(function, _positional_only(target), arguments, guesses)
+        return _called(function, _code.positional_only(target), arguments, guesses)
 
     def _arguments(self, function: Any, guesses: _made_up.Guesses, known: Mapping[str, Any], bound: bool = False) -> dict[str, Any]:
         """Arguments of a function: as the file itself gives them where it gives values, else made up."""
         signature = inspect.signature(function)
         names = list(signature.parameters)
         skipped = names[:1] if bound else []
-        node = _code_of(self._tree, function)
+        node = _code.code_of(self._tree, function)
         arguments = {n: v for n, v in known.items() if n in names and n not in skipped}
         for p in _made_up.needed(signature):
             if p.name not in skipped and p.name not in arguments:
                 annotation = None if p.annotation is p.empty else p.annotation
                 arguments[p.name] = guesses.of(
-                    p.name, annotation, _passed_on_as(node, p.name), has_attributes=_has_attributes(node, p.name)
+                    p.name, annotation, _code.passed_on_as(node, p.name), has_attributes=_code.has_attributes(node, p.name)
                 )
         for p in signature.parameters.values():
             if p.kind is p.VAR_KEYWORD:
-                for key in _keys_read(self._tree, p.name):
+                for key in _code.keys_read(self._tree, p.name):
                     if key not in names:
                         arguments.setdefault(key, guesses.of(key))
         return arguments
@@ -390,12 +274,12 @@ class Trial:
         return best
 
     def _try_once(self, name: str, line: int, make: Callable[[_made_up.Guesses], Any]) -> Result:
-        before = {id(p) for p in self._pipelines}
+        before = {id(p) for p in self._replaced.pipelines}
         guesses = _made_up.Guesses(self._data)
         try:
             with self._limited():
                 made = make(guesses)
-                pipelines = [p for p in self._pipelines if id(p) not in before]
+                pipelines = [p for p in self._replaced.pipelines if id(p) not in before]
                 if isinstance(made, jaxdali.Pipeline) and not any(p is made for p in pipelines):
                     pipelines.append(made)
                 if not pipelines:
@@ -440,7 +324,7 @@ class Trial:
             if node.op.name == "external_source" and node.id in executor.sources and executor.sources[node.id].fed:
                 given = dict(node.call.arguments) if node.call is not None else {}
                 for _ in range(4):  # as many as are made ahead
-                    pipeline.feed_input(node.name, self._batch(pipeline, node, 0, given), layout=given.get("layout"))
+                    pipeline.feed_input(node.name, self._replaced.batch(pipeline, node, 0, given), layout=given.get("layout"))
 
     def _round_trips(self, pipeline: jaxdali.Pipeline) -> list[str]:
         executor = parts_of(pipeline).session.executor
@@ -527,107 +411,6 @@ def _shown(guesses: _made_up.Guesses | None) -> str:
     return ", ".join(f"{name}={text(x)}" for name, x in guesses.made.items())
 
 
-def _consumers(graph: Any, node: Node, output: int) -> list[str]:
-    """The operators that read an output, also behind others that give much the same."""
-    found = []
-    for other in graph.nodes:
-        if any(x.node is node and x.index == output for x in other.inputs):
-            found += _consumers(graph, other, 0) if _made_up.passing(other.op.name) else [other.op.name]
-    return found
-
-
-def _module_name(path: pathlib.Path, tree: ast.Module) -> tuple[str, str]:
-    """The name of a file's module, and of its package: as deep as its relative imports need."""
-    depth = max((node.level for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)), default=0)
-    while depth and depth < 8 and (path.parents[depth - 1] / "__init__.py").exists() and (path.parents[depth] / "__init__.py").exists():
-        depth += 1
-    package = ".".join(p.name for p in reversed(path.parents[:depth]))
-    stem = re.sub(r"\W", "_", path.stem)
-    return (f"{package}.{stem}" if package else stem), package
-
-
-def _makes_pipelines(node: ast.AST) -> bool:
-    """Whether a function or class makes pipelines inside, which nobody outside can reach."""
-    for inner in ast.walk(node):
-        if isinstance(inner, ast.Call) and ast.unparse(inner.func).rpartition(".")[2] == "Pipeline":
-            return True
-    called = (
-        [node] if isinstance(node, ast.FunctionDef) else [x for x in ast.iter_child_nodes(node) if getattr(x, "name", "") == "__init__"]
-    )
-    for function in called:
-        if any(isinstance(x, ast.FunctionDef) and x is not function and _is_definition(x) for x in ast.walk(function)):
-            return True
-    return False
-
-
-def _out_of_reach(tree: ast.Module) -> Iterator[tuple[str, int, str]]:
-    """The name and line of definitions in methods, and of classes of pipelines in functions, and where they are."""
-    for outer in tree.body:
-        if not isinstance(outer, (ast.ClassDef, ast.FunctionDef)):
-            continue
-        methods = [outer]
-        if isinstance(outer, ast.ClassDef):
-            methods = [x for x in outer.body if isinstance(x, ast.FunctionDef) and x.name != "__init__"]
-        for method in methods:
-            for inner in ast.walk(method):
-                place = outer.name if method is outer else f"{outer.name}.{method.name}"
-                if isinstance(inner, ast.FunctionDef) and inner is not method and method is not outer and _is_definition(inner):
-                    yield inner.name, inner.lineno, place
-                elif isinstance(inner, ast.ClassDef) and any(ast.unparse(b).rpartition(".")[2] == "Pipeline" for b in inner.bases):
-                    yield inner.name, inner.lineno, place
-
-
-def _is_definition(node: ast.FunctionDef) -> bool:
-    return any(ast.unparse(d.func if isinstance(d, ast.Call) else d).rpartition(".")[2] == "pipeline_def" for d in node.decorator_list)
-
-
-def _line_of(tree: ast.Module, name: str) -> int:
-    for node in ast.walk(tree):
-        if getattr(node, "name", None) == name or getattr(node, "id", None) == name:
-            return getattr(node, "lineno", 1)
-    return 1
-
-
-def _code_of(tree: ast.Module, function: Any) -> ast.AST:
-    """The definition of a function in the file."""
-    code = getattr(inspect.unwrap(function), "__code__", None)
-    for node in ast.walk(tree):
-        if isinstance(node, ast.FunctionDef) and code is not None and node.name == code.co_name:
-            if code.co_firstlineno in (node.lineno, *(d.lineno for d in node.decorator_list)):
-                return node
-    return tree if code is None else ast.Module([], [])
-
-
-def _passed_on_as(node: ast.AST, name: str) -> list[str]:
-    """The names of the arguments that a parameter becomes."""
-    found = []
-    for call in ast.walk(node):
-        if isinstance(call, ast.Call):
-            found += [k.arg for k in call.keywords if k.arg is not None and isinstance(k.value, ast.Name) and k.value.id == name]
-    return found
-
-
-def _has_attributes(node: ast.AST, name: str) -> bool:
-    """Whether attributes of a parameter are read."""
-    return any(isinstance(x, ast.Attribute) and isinstance(x.value, ast.Name) and x.value.id == name for x in ast.walk(node))
-
-
-def _keys_read(tree: ast.AST, name: str) -> list[str]:
-    """The keys that are read of a dict, or of one that is kept as an attribute: ``kwargs["path"]``, ``self.kwargs.get("path")``."""
-
-    def is_it(x: ast.expr) -> bool:
-        return ast.unparse(x).rpartition(".")[2] == name
-
-    found = []
-    for x in ast.walk(tree):
-        match x:
-            case ast.Subscript(value=of, slice=ast.Constant(value=str(key))) if is_it(of):
-                found.append(key)
-            case ast.Call(func=ast.Attribute(value=of, attr="get" | "pop"), args=[ast.Constant(value=str(key))]) if is_it(of):
-                found.append(key)
-    return list(dict.fromkeys(found))
-
-
 def _called(function: Any, positional: Sequence[str], arguments: dict[str, Any], guesses: _made_up.Guesses) -> Any:
     """Calls a function. Of what it hands on in ``**kwargs``, what others do not take is left out, and what they need is made up."""
     arguments = dict(arguments)
@@ -646,10 +429,6 @@ def _called(function: Any, positional: Sequence[str], arguments: dict[str, Any],
                 raise
             arguments |= {name: guesses.of(name) for name in lacking}
     return function(*first, **arguments)
-
-
-def _positional_only(function: Any) -> list[str]:
-    return [p.name for p in inspect.signature(function).parameters.values() if p.kind is p.POSITIONAL_ONLY]
 
 
 if __name__ == "__main__":

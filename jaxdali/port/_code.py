@@ -1,0 +1,106 @@
+"""What a script's code says about its pipeline definitions."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import pathlib
+import re
+from collections.abc import Iterator
+from typing import Any
+
+
+def module_name(path: pathlib.Path, tree: ast.Module) -> tuple[str, str]:
+    """The name of a file's module, and of its package: as deep as its relative imports need."""
+    depth = max((node.level for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)), default=0)
+    while depth and depth < 8 and (path.parents[depth - 1] / "__init__.py").exists() and (path.parents[depth] / "__init__.py").exists():
+        depth += 1
+    package = ".".join(p.name for p in reversed(path.parents[:depth]))
+    stem = re.sub(r"\W", "_", path.stem)
+    return (f"{package}.{stem}" if package else stem), package
+
+
+def makes_pipelines(node: ast.AST) -> bool:
+    """Whether a function or class makes pipelines inside, which nobody outside can reach."""
+    for inner in ast.walk(node):
+        if isinstance(inner, ast.Call) and ast.unparse(inner.func).rpartition(".")[2] == "Pipeline":
+            return True
+    called = (
+        [node] if isinstance(node, ast.FunctionDef) else [x for x in ast.iter_child_nodes(node) if getattr(x, "name", "") == "__init__"]
+    )
+    for function in called:
+        if any(isinstance(x, ast.FunctionDef) and x is not function and _is_definition(x) for x in ast.walk(function)):
+            return True
+    return False
+
+
+def out_of_reach(tree: ast.Module) -> Iterator[tuple[str, int, str]]:
+    """The name and line of definitions in methods, and of classes of pipelines in functions, and where they are."""
+    for outer in tree.body:
+        if not isinstance(outer, (ast.ClassDef, ast.FunctionDef)):
+            continue
+        methods = [outer]
+        if isinstance(outer, ast.ClassDef):
+            methods = [x for x in outer.body if isinstance(x, ast.FunctionDef) and x.name != "__init__"]
+        for method in methods:
+            for inner in ast.walk(method):
+                place = outer.name if method is outer else f"{outer.name}.{method.name}"
+                if isinstance(inner, ast.FunctionDef) and inner is not method and method is not outer and _is_definition(inner):
+                    yield inner.name, inner.lineno, place
+                elif isinstance(inner, ast.ClassDef) and any(ast.unparse(b).rpartition(".")[2] == "Pipeline" for b in inner.bases):
+                    yield inner.name, inner.lineno, place
+
+
+def _is_definition(node: ast.FunctionDef) -> bool:
+    return any(ast.unparse(d.func if isinstance(d, ast.Call) else d).rpartition(".")[2] == "pipeline_def" for d in node.decorator_list)
+
+
+def line_of(tree: ast.Module, name: str) -> int:
+    for node in ast.walk(tree):
+        if getattr(node, "name", None) == name or getattr(node, "id", None) == name:
+            return getattr(node, "lineno", 1)
+    return 1
+
+
+def code_of(tree: ast.Module, function: Any) -> ast.AST:
+    """The definition of a function in the file."""
+    code = getattr(inspect.unwrap(function), "__code__", None)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef) and code is not None and node.name == code.co_name:
+            if code.co_firstlineno in (node.lineno, *(d.lineno for d in node.decorator_list)):
+                return node
+    return tree if code is None else ast.Module([], [])
+
+
+def passed_on_as(node: ast.AST, name: str) -> list[str]:
+    """The names of the arguments that a parameter becomes."""
+    found = []
+    for call in ast.walk(node):
+        if isinstance(call, ast.Call):
+            found += [k.arg for k in call.keywords if k.arg is not None and isinstance(k.value, ast.Name) and k.value.id == name]
+    return found
+
+
+def has_attributes(node: ast.AST, name: str) -> bool:
+    """Whether attributes of a parameter are read."""
+    return any(isinstance(x, ast.Attribute) and isinstance(x.value, ast.Name) and x.value.id == name for x in ast.walk(node))
+
+
+def keys_read(tree: ast.AST, name: str) -> list[str]:
+    """The keys that are read of a dict, or of one that is kept as an attribute: ``kwargs["path"]``, ``self.kwargs.get("path")``."""
+
+    def is_it(x: ast.expr) -> bool:
+        return ast.unparse(x).rpartition(".")[2] == name
+
+    found = []
+    for x in ast.walk(tree):
+        match x:
+            case ast.Subscript(value=of, slice=ast.Constant(value=str(key))) if is_it(of):
+                found.append(key)
+            case ast.Call(func=ast.Attribute(value=of, attr="get" | "pop"), args=[ast.Constant(value=str(key))]) if is_it(of):
+                found.append(key)
+    return list(dict.fromkeys(found))
+
+
+def positional_only(function: Any) -> list[str]:
+    return [p.name for p in inspect.signature(function).parameters.values() if p.kind is p.POSITIONAL_ONLY]
