@@ -24,6 +24,7 @@ class SampleIds:
       position: ``i64[N]``; (epoch, position) depends neither on the number of shards nor on the batch size.
       names: N texts, as source_info has them; ``""`` where a sample has none.
       paths: the same as messages have them: files as they can be opened.
+      repeated: the samples were there before: where another source has fewer, the last ones are left out.
       of_output: ``of_output(k)``: the names of output `k`, where they are not the same for all.
       present: ``bool[N]``, False for the places a smaller batch leaves empty. None: all are present.
       unread: the samples that could not be read, and why. Others are in their place, or they are not present.
@@ -36,6 +37,7 @@ class SampleIds:
     present: np.ndarray | None = None
     unread: Mapping[int, str] = dataclasses.field(default_factory=dict)
     of_output: Callable[[int], Sequence[str]] | None = None
+    repeated: bool = False
 
 
 @dataclasses.dataclass(frozen=True)

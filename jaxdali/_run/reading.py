@@ -187,6 +187,8 @@ def _following(state: dict) -> dict:
 def _joined(node: Node, ids: SampleIds, others: SampleIds | None, primary: bool) -> SampleIds:
     """The ids of a batch of which sources before gave `others`: a sample that one of them could not read is in none.
 
+    Of a batch that is used again the last samples are left out, where other sources have fewer.
+
     Args:
       primary: whether epoch and position are those of `ids`.
 
@@ -195,12 +197,12 @@ def _joined(node: Node, ids: SampleIds, others: SampleIds | None, primary: bool)
     """
     if others is None:
         return ids
-    joined = ids if primary else others
+    joined = dataclasses.replace(ids if primary else others, repeated=ids.repeated and others.repeated)
     if ids.present is None and others.present is None:
         return joined
     here, there = (np.ones(len(x.epoch), bool) if x.present is None else x.present for x in (ids, others))
     unread = {**others.unread, **ids.unread}
-    different = here != there
+    different = (here & ~there & (not ids.repeated)) | (there & ~here & (not others.repeated))
     different[list(unread)] = False
     if different.any():
         raise node.error(f"it gave {int(here.sum())} samples for a batch of which another source gave {int(there.sum())}; these must agree")

@@ -162,6 +162,9 @@ class Resampling(StageOperator):
         return _ffi.Call((ctx.params["roi"], ctx.params["filters"]), attrs)
 
 
+_ONE_OF = "exactly one of size, resize_x/resize_y/resize_z, resize_shorter and resize_longer must be given, got {}"
+
+
 class Resize(Resampling):
     """Of a given size."""
 
@@ -176,12 +179,9 @@ class Resize(Resampling):
         ways = [name for name in ("size", "resize_shorter", "resize_longer") if name in self.args]
         xyz = [name for name in ("resize_x", "resize_y", "resize_z") if name in self.args]
         ways += ["/".join(xyz)] if xyz else []
-        if len(ways) != 1:
-            got = ", ".join(ways) or "none"
-            raise ArgumentError(
-                f"exactly one of size, resize_x/resize_y/resize_z, resize_shorter and resize_longer must be given, got {got}"
-            )
-        if self.mode is not None and ways[0] in ("resize_shorter", "resize_longer"):
+        if len(ways) > 1:
+            raise ArgumentError(_ONE_OF.format(", ".join(ways)))
+        if self.mode is not None and ways and ways[0] in ("resize_shorter", "resize_longer"):
             raise ArgumentError(f"{ways[0]} implies a mode, got mode={self.mode!r} as well")
         if ("roi_start" in self.args) != ("roi_end" in self.args):
             raise ArgumentError("roi_start and roi_end must be given together")
@@ -234,6 +234,8 @@ class Resize(Resampling):
                 mode, request = then, a.vector(name, count, one_for_all=True)
         if request is None:
             each = [a.get(f"resize_{axis}") for axis in "zyx"[3 - count :]]
+            if all(x is None for x in each):  # no error before, as in DALI: nobody minds if the result is not used
+                raise ArgumentError(_ONE_OF.format("none"))
             unset = np.zeros(next(len(x) for x in each if x is not None))
             request = np.column_stack([unset if x is None else x for x in each])
         start, end = (a.vector(name, count, one_for_all=True) for name in ("roi_start", "roi_end"))

@@ -111,7 +111,7 @@ def external_source(
       use_copy_kernel: no effect, accepted for DALI's sake.
       blocking: fed data: wait for them, instead of raising IndexError when there are none. A source is always waited for.
       batch: True: the source makes whole batches; False: samples. None is True, with `parallel` False.
-      repeat_last: fed data: use the last batch again when there is no new one.
+      repeat_last: fed data: use the last batch again when there is no new one; of that as many samples as other sources have.
       parallel: call the source in the background: a callable that makes samples (``batch=False``) of an index in as many threads as
         the pipeline's `py_num_workers` says, at the same time; any other source in one. As in DALI each of several workers has its own
         copy of a callable object (`copy.deepcopy`), made when the first batch is. Functions, objects that can't be copied, and objects

@@ -411,6 +411,7 @@ class _FedSource(_Base):
         super().__init__(ops)
         self._queues: list[collections.deque[Any]] = [collections.deque() for _ in ops]
         self._last: list[Any] = [None] * len(ops)
+        self._repeated = False  # whether the last batch was there before
         self._layout = ""
         self._changed = threading.Condition()
         self._closed = False
@@ -442,6 +443,7 @@ class _FedSource(_Base):
                 self._changed.wait_for(lambda: queue or self._closed)
             if not queue:
                 if self._op.repeat_last and self._last[shard] is not None:
+                    self._repeated = True
                     return self._last[shard]
                 raise IndexError(f"{NAME}: no data: nothing was fed for this run; call feed_input before it")
             batch = queue[0] if keep else queue.popleft()
@@ -457,7 +459,9 @@ class _FedSource(_Base):
 
     def read(self, ctx: HostContext, cursors: Sequence[Any]):
         self.specs()  # of the batch that is taken now, when it is the first
-        return self._deliver(ctx, cursors, [[self._next(s, keep=False)] for s in range(ctx.S)])
+        self._repeated = False
+        outputs, after, ids = self._deliver(ctx, cursors, [[self._next(s, keep=False)] for s in range(ctx.S)])
+        return outputs, after, dataclasses.replace(ids, repeated=self._repeated)
 
     def close(self) -> None:
         with self._changed:

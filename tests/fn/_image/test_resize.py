@@ -283,6 +283,17 @@ def test_bad_arguments(kwargs, message):
         resize([noise(8, 8, 3)], **kwargs)
 
 
+def test_without_a_size_where_nobody_uses_it():
+    """As in DALI: only what runs is refused."""
+
+    def define(x):
+        fn.resize(x, mode="stretch")
+        return x
+
+    (same,) = run(define, [noise(8, 8, 3)], layouts=["HWC"])
+    assert same.layout() == "HWC"
+
+
 def test_bad_input():
     with pytest.raises(TypeError, match="got int32"):
         resize([noise(8, 8, 3, dtype=np.int32)], size=10)

@@ -444,3 +444,23 @@ def test_sources_that_nobody_uses_are_neither_asked_nor_fed():
     with pytest.raises(KeyError, match="no external_source named 'unused' that an output of the pipeline depends on"):
         pipe.feed_input("unused", ONE)
     pipe.close()
+
+
+def test_repeated_batches_are_cut_to_those_of_other_sources():
+    pipe = pipeline_def(
+        lambda: (fn.external_source(name="new") + fn.external_source(name="kept", repeat_last=True), fn.random.uniform()),
+        batch_size=4,
+        num_threads=1,
+        prefetch_queue_depth=1,
+    )()
+    pipe.feed_input("kept", [np.int32(10 * i) for i in range(4)])
+    for n in (4, 2, 3, 4):
+        pipe.feed_input("new", [np.int32(i) for i in range(n)])
+        result, number = pipe.run()
+        assert [np.asarray(x).tolist() for x in result] == [11 * i for i in range(n)]
+        assert len(number) == n
+    pipe.feed_input("new", [np.int32(i) for i in range(3)])
+    pipe.feed_input("kept", [np.int32(i) for i in range(2)])
+    with pytest.raises(RuntimeError, match="2 samples for a batch of which another source gave 3|3 samples .* another source gave 2"):
+        pipe.run()
+    pipe.close()
