@@ -175,3 +175,14 @@ def test_misuse_that_is_a_runtime_error_in_dali():
         pipe.set_outputs(wrong())
         with pytest.raises(RuntimeError):
             pipe.run()
+
+
+def test_a_call_is_one_operator_in_repr():
+    """`decoders.image` makes a node for the headers, and one for the pixels: the user wrote one."""
+
+    @pipeline_def(batch_size=1, num_threads=1, device_id=None)
+    def pipeline():
+        image = fn.decoders.image(fn.readers.file(files=["x.jpg"])[0])
+        return fn.flip(fn.flip(image))
+
+    assert "  operators: readers.file, decoders.image, flip, flip" in repr(pipeline()).splitlines()

@@ -12,11 +12,22 @@ def describe(title: str, graph: Graph | None, specs: Sequence[Spec | None], batc
     """A pipeline in a few lines: its operators and outputs, of these `specs`. No graph: it is not defined yet."""
     if graph is None:
         return f"{title}: not defined yet"
-    operators = ", ".join(n.op.name for n in graph.nodes)
+    operators = ", ".join(_written(graph))
     outputs = list(zip(graph.outputs, specs, strict=True))
     return "\n".join(
         [title, f"  operators: {operators}", *(f"  output {i}: {value(x, s, [batch_size])}" for i, (x, s) in enumerate(outputs))]
     )
+
+
+def _written(graph: Graph) -> list[str]:
+    """Names of the operators as the user wrote them: of a call that made several nodes of one operator, once."""
+    found, seen = [], set[tuple[int, str]]()
+    for n in graph.nodes:
+        key = id(n.call or n), n.op.name
+        if key not in seen:
+            found.append(n.op.name)
+        seen.add(key)
+    return found
 
 
 def value(x: DataNode, spec: Spec | None, batch: Sequence[int]) -> str:

@@ -100,7 +100,7 @@ class Executor:
                     # What is not there for a reader of ours: the text says all that a traceback would, but for what it was made of.
                     ours = type(node.op).__module__.startswith("jaxdali.")
                     said = ours and (type(e) is RuntimeError or isinstance(e, OSError))
-                    raise node.error(str(e)) from shown_error(e.__cause__ if said else e)
+                    raise node.error(_said(e)) from shown_error(e.__cause__ if said else e)
 
     # --- build ------------------------------------------------------------------------------------------------
 
@@ -281,6 +281,13 @@ class Executor:
         for source in self.sources.values():
             source.close()
         self.place.close()
+
+
+def _said(e: Exception) -> str:
+    """The text of an exception that opening a source raised."""
+    if isinstance(e, UnicodeEncodeError):
+        return f"{e.object!r} can't be the name of a file: {e.object[e.start : e.end]!r} is no character"
+    return str(e)
 
 
 def _nbytes(output: Any) -> int:

@@ -15,7 +15,7 @@ import pytest
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from PIL import Image
 
-from jaxdali import OperatorError, Pipeline, SampleError, fn, pipeline_def, types
+from jaxdali import OperatorError, Pipeline, SampleError, fn, pipeline_def, tfrecord, types
 from jaxdali.plugin.base_iterator import LastBatchPolicy
 from jaxdali.plugin.jax import data_iterator
 from jaxdali.plugin.jax.fn import jax_function
@@ -426,3 +426,22 @@ def test_numbers_beyond_64_bits_name_their_argument(window):
 def test_names_that_are_no_text_are_no_types(name):
     with pytest.raises(TypeError, match="expected a numeric type such as"):
         pipeline_def(lambda: fn.random.coin_flip())(batch_size=1, num_threads=1, device_id=None, output_dtype=name)
+
+
+@pytest.mark.parametrize("reader", ["file", "numpy", "parquet", "webdataset", "tfrecord", "root"])
+def test_names_that_no_file_can_have(reader):
+    name = "é\ud800.x"
+    make = {
+        "file": lambda: fn.readers.file(files=[name])[0],
+        "root": lambda: fn.readers.file(file_root=name)[0],
+        "numpy": lambda: fn.readers.numpy(files=[name]),
+        "parquet": lambda: fn.readers.parquet(path=name, columns="x"),
+        "webdataset": lambda: fn.readers.webdataset(paths=name, ext="x"),
+        "tfrecord": lambda: fn.readers.tfrecord(
+            path=name, index_path=name, features={"x": tfrecord.FixedLenFeature([], tfrecord.int64, 0)}
+        ),
+    }[reader]
+    if reader == "parquet":
+        pytest.importorskip("pyarrow")
+    with pytest.raises(OperatorError, match=r"'é\\ud800.x' can't be the name of a file"):
+        pipeline_def(lambda: make() if reader != "tfrecord" else make()["x"])(batch_size=1, num_threads=1, device_id=None).build()
