@@ -230,7 +230,12 @@ class Declaration:
 
     def _call(self, positional: tuple[Any, ...], named: dict[str, Any]) -> Any:
         inputs, values = self._checked(positional, named)
-        if current_scope() is None and self._kind is not None and inputs and not any(map(_holds_nodes, (*inputs, *values.values()))):
+        if (
+            current_scope() is None
+            and self._kind is not None
+            and any(x is not None for x in inputs)
+            and not any(map(_holds_nodes, (*inputs, *values.values())))
+        ):
             raise ArgumentError(
                 f"{self.name}: it is called with arrays, outside of a pipeline definition, where nothing evaluates it: call it in a "
                 "function with @pipeline_def, in which arrays are constants"

@@ -116,6 +116,8 @@ def test_an_operator_on_arrays_alone_needs_a_definition():
         with pytest.raises(ArgumentError, match=rf"called with arrays, outside of a pipeline definition.*{HERE}:\d+"):
             call()
     assert first(pipeline_def(lambda: fn.cast(np.ones(2), dtype=types.INT32))(**ARGUMENTS)) == [[1, 1]]
+    scale = fn.transforms.scale(scale=[2, 3])  # has no array, though it could have an input
+    assert first(pipeline_def(lambda: scale)(**ARGUMENTS)) == [[[2, 0, 0], [0, 3, 0]]]
 
 
 def test_one_hot_needs_the_number_of_classes():

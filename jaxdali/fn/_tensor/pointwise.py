@@ -132,7 +132,7 @@ def _remainder(xp: Any, a: Any, b: Any) -> Any:
 
 
 def _power(xp: Any, base: Any, exponent: Any) -> Any:
-    """Integer powers wrap around; with a negative exponent they are 0 unless the base is 1 or -1."""
+    """Integer powers wrap around; those with a negative exponent are 0, also of 1 and -1, as in DALI."""
     if is_float(base.dtype):
         return xp.power(base, exponent)
     one, zero = xp.ones((), base.dtype), xp.zeros((), base.dtype)
@@ -149,9 +149,7 @@ def _power(xp: Any, base: Any, exponent: Any) -> Any:
         result = np.power(base, np.maximum(exponent, zero))
     if base.dtype.kind == "u":
         return result
-    odd = (exponent & one) != zero
-    inverse = xp.where(base == one, one, xp.where(base == -one, xp.where(odd, -one, one), zero))
-    return xp.where(exponent < zero, inverse, result)
+    return xp.where(exponent < zero, zero, result)
 
 
 # Of each comparison: the ufunc, and the value from (less, equal).
