@@ -232,6 +232,10 @@ def test_a_notebook(tmp_path):
 
 
 def test_nothing_to_try(tmp_path):
+    (tmp_path / "x.py").write_text("from nvidia.dali import fn\ndef part(x):\n    return fn.resize(x, size=3)\n")
+    done = check(tmp_path / "x.py")
+    assert done.returncode == 3
+    assert "it uses operators, but no pipeline definition is found in it\n" in done.stdout
     (tmp_path / "x.py").write_text("import numpy\n")
     done = check(tmp_path / "x.py")
     assert (done.returncode, done.stdout) == (0, "It does not use DALI.\n")

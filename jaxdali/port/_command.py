@@ -95,6 +95,9 @@ def _tried(paths: Sequence[str], seconds: float) -> int:
         if checked.stand_ins:
             print(f"not installed, so that nothing of it runs: {', '.join(checked.stand_ins)}\n")
         bad |= bool(missing) or checked.worst() == "fails"
+        if not any(r["name"] for r in checked.results) and any(u.name.startswith(("fn.", "ops.")) for u in reading.uses):
+            print("it uses operators, but no pipeline definition is found in it\n")
+            untried = True
         untried |= checked.worst() == "untried"
         everything += checked.results
     if not tried:
