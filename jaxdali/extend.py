@@ -23,12 +23,23 @@ from ._core.declaration import DType, Len, OneOf, Range
 from ._core.ffi import call, register_kernel
 from ._core.graph import DataNode
 from ._core.operator import HostOperator, NativeOperator, Operator, ProgramOperator, Setup, SourceOperator
-from ._core.operator_function import Hints, Input, InputPerFrame, ListOf, OneOrMore, PerFrame, PerSample, SeededHints, operator_function
+from ._core.operator_function import (
+    Default,
+    Hints,
+    Input,
+    InputPerFrame,
+    ListOf,
+    OneOrMore,
+    PerFrame,
+    PerSample,
+    SeededHints,
+    operator_function,
+)
 from ._core.ragged import ALIGNMENT, Packed, Ragged
 from ._core.values import Spec, Value
 from ._cpu import Status
 from ._data.files import Files, Path
-from ._data.listed import ListSource, Reader, ReaderHints, Records
+from ._data.listed import ContainerArguments, ListSource, MixedArguments, Reader, ReaderArguments, ReaderHints, Records, StoredArguments
 from ._data.ranges import Ranges
 from ._data.source import SampleIds, Saved, Source
 from ._data.storage import Storage
@@ -50,8 +61,10 @@ __all__ = [
     "Arguments",
     "BuildContext",
     "ColorMatrix",
+    "ContainerArguments",
     "DType",
     "DataNode",
+    "Default",
     "Elementwise",
     "Files",
     "Hints",
@@ -63,6 +76,7 @@ __all__ = [
     "ListOf",
     "ListSource",
     "LowerContext",
+    "MixedArguments",
     "NativeOperator",
     "OneOf",
     "OneOrMore",
@@ -79,6 +93,7 @@ __all__ = [
     "Range",
     "Ranges",
     "Reader",
+    "ReaderArguments",
     "ReaderHints",
     "Records",
     "SampleIds",
@@ -91,6 +106,7 @@ __all__ = [
     "Spec",
     "Status",
     "Storage",
+    "StoredArguments",
     "Value",
     "Values",
     "Warp",

@@ -42,15 +42,19 @@ A complete operator::
         ...
 
 The signature is the declaration; the body is never run. What may come per sample is read with `Operator.arguments`; everything else is a
-field of the operator of the same name, already checked and converted. A function that adds several operators, or whose arguments
-don't go straight to one, is decorated with ``@operator_function("its.name")`` instead: then its body runs, and gets checked values, in
-which a list with DataNodes has become one DataNode.
+field of the operator of the same name, already checked and converted. Arguments that many functions share are declared once, by a
+`TypedDict` (``**arguments: Unpack[Hints]``); one with a `Default` has it, and its line of help, in each of these functions.
+
+A function that adds several operators, or whose arguments don't go straight to one, is decorated with
+``@operator_function("its.name")`` instead: then its body runs, and gets checked values, in which a list with DataNodes has become one
+DataNode.
 
 A call with a list of DataNodes as an input is made once for each of them ("multiple input sets").
 """
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 import functools
 import inspect
@@ -83,6 +87,17 @@ ListOf = Sequence[T | DataNode] | np.ndarray | jax.Array  # elements may each be
 OneOrMore = T | ListOf[T]
 PerSample = Annotated[T | DataNode | np.ndarray | jax.Array, PER_SAMPLE]
 PerFrame = Annotated[T | DataNode | np.ndarray | jax.Array, PER_SAMPLE, PER_FRAME]  # per sample, or per frame of one
+
+
+@dataclasses.dataclass(frozen=True)
+class Default:
+    """Of an argument that many operators share: its default and its line of help, beside its type in a `TypedDict`.
+
+    A line in a function's own docstring comes before it.
+    """
+
+    value: Any
+    help: str
 
 
 class SeededHints(TypedDict, total=False):
@@ -127,7 +142,7 @@ class DTypeImageTypeHints(ImageTypeHints, DTypeHints, total=False):
 
 
 _ARGUMENTS = re.compile(r"^  (\w[\w, *]*):", re.MULTILINE)  # of a docstring
-_COMMON = {"device": 'device: "cpu", "gpu" or None: where the input is.', "name": "name: of the node."}
+_COMMON = ("device", "name")  # of every operator, none of which has fields for them
 _RENAMED = {"output_dtype": "dtype", "type": "dtype"}  # deprecated arguments, and what took their place
 _GIVEN_UP = {  # hints of which DALI warns, and why
     "seed": "the operator draws no random numbers",
@@ -174,9 +189,10 @@ class Declaration:
         self._kind = None if isinstance(what, str) else what
         if self.name in functions and (other := functions[self.name].__module__) != f.__module__:
             raise ValueError(f"there is an operator {self.name!r} already, of {other}: an operator's name must be its own")
-        self._hints, self.signature = _expanded(f)
+        self._hints, self._defaults, self.signature = _expanded(f)
         own = f.__code__.co_varnames[: f.__code__.co_argcount + f.__code__.co_kwonlyargcount]
-        self.hints = frozenset(n for n in (self._hints.__annotations__ if self._hints is not None else ()) if n not in own)
+        shared = () if self._hints is None else self._hints.__annotations__
+        self.hints = frozenset(n for n in shared if n not in own and n not in self._defaults)
         kept = ColorHints.__annotations__.keys() - Hints.__annotations__.keys() if self._hints is ColorHints else ()
         self._given_up = {n: why for n, why in _GIVEN_UP.items() if n in self.hints and n not in kept}
         declared[self.name] = lambda: self.arguments
@@ -185,7 +201,7 @@ class Declaration:
     def arguments(self) -> dict[str, Argument]:
         """Inputs and arguments, by name."""
         resolved = typing.get_type_hints(self.function, include_extras=True)
-        hints = typing.get_type_hints(self._hints, include_extras=True) if self._hints is not None else {}
+        hints = _shared(self._hints) if self._hints is not None else {}
         return arguments_of(self.signature, {**hints, **resolved}, (DataNode, np.ndarray, jax.Array))
 
     @functools.cached_property
@@ -209,7 +225,9 @@ class Declaration:
         end = text.find("\n\n", begin)
         end = len(text) if end < 0 else end
         documented = {n for names in _ARGUMENTS.findall(text) for n in names.split(", ")}
-        lines = [f"  {line}" for n, line in _COMMON.items() if n in self.signature.parameters and n not in documented]
+        own = {n: d.help for n, d in self._defaults.items() if d.help}
+        shared = [n for n in self.signature.parameters if (n in own or n in _COMMON) and n not in documented]
+        lines = [f"  {n}: {own.get(n) or self._help(n)}" for n in shared]
         lines += [f"  {old}: the deprecated name of `{new}`." for old, new in _RENAMED.items() if old in self.hints]
         given_up = {n: why for n, why in self._given_up.items() if n not in documented and n != "seed"}  # of which most have one
         lines += [f"  {n}: deprecated, without effect: {why}." for n, why in given_up.items()]
@@ -217,6 +235,21 @@ class Declaration:
         if hints:
             lines.append(f"  {', '.join(sorted(hints))}: hints to DALI's executor, without effect here.")
         return "\n".join([text[:end], *lines]) + text[end:]
+
+    def _help(self, name: str) -> str:
+        """The line of help for an argument that every operator has."""
+        if name == "name":
+            return "of the node."
+        parameter = self.signature.parameters[name]
+        annotation = parameter.annotation
+        values = re.findall(r"[\"'](\w+)[\"']", annotation if isinstance(annotation, str) else str(annotation))
+        given = [f'"{v}"' for v in values] + ["None"] * (parameter.default is None)
+        text = f"{', '.join(given[:-1])} or {given[-1]}" if len(given) > 1 else given[0]
+        if values == ["cpu"]:
+            return f"{text}."
+        positional = [p for p in self.signature.parameters.values() if p.kind is not p.KEYWORD_ONLY]
+        inputs = any(p.default is p.empty for p in positional)
+        return f"{text}: where the input is." if inputs else f"{text}: where the result is, by default the host."
 
     def __call__(self, inputs: tuple[Any, ...], arguments: dict[str, Any]) -> Any:
         try:
@@ -339,18 +372,45 @@ def _holds_nodes(x: Any) -> bool:
     return is_node(x) or (isinstance(x, (list, tuple)) and any(map(_holds_nodes, x)))
 
 
-def _expanded(f: Callable[..., Any]) -> tuple[Any, inspect.Signature]:
-    """The class of hints in ``**hints: Unpack[Hints]``, and the signature with each of them by name."""
+def _expanded(f: Callable[..., Any]) -> tuple[Any, dict[str, Default], inspect.Signature]:
+    """Of ``**arguments: Unpack[Hints]`` the class, the defaults of those that have one, and the signature with each by name."""
     signature = inspect.signature(f)
     parameters = list(signature.parameters.values())
     if not parameters or parameters[-1].kind is not inspect.Parameter.VAR_KEYWORD:
-        return None, signature
+        return None, {}, signature
     annotation = parameters.pop().annotation
     if isinstance(annotation, str):
         annotation = eval(annotation, f.__globals__)
     (hints,) = typing.get_args(annotation)
+    defaults: dict[str, Default] = {}
+    without: list[inspect.Parameter] = []
     for name, t in hints.__annotations__.items():
-        if name not in signature.parameters:
-            text = t.__forward_arg__ if isinstance(t, typing.ForwardRef) else t
-            parameters.append(inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=text))
-    return hints, signature.replace(parameters=parameters)
+        if name in signature.parameters:
+            continue
+        text = t.__forward_arg__ if isinstance(t, typing.ForwardRef) else t
+        if "Default(" in str(text):
+            defaults[name] = next(m for m in _shared(hints)[name].__metadata__ if isinstance(m, Default))
+            value = defaults[name].value
+            parameters.append(inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=value, annotation=_shown(text)))
+        else:
+            without.append(inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=text))
+    common = [p for p in parameters if p.name in _COMMON and p.kind is p.KEYWORD_ONLY]
+    parameters = [*(p for p in parameters if p not in common), *common, *without]
+    return hints, defaults, signature.replace(parameters=parameters)
+
+
+@functools.cache
+def _shared(hints: Any) -> dict[str, Any]:
+    """The resolved annotations of a `TypedDict`."""
+    return typing.get_type_hints(hints, include_extras=True)
+
+
+@functools.cache
+def _shown(annotation: Any) -> Any:
+    """An annotation as a signature shows it: without its `Default`."""
+    if isinstance(annotation, str):
+        parts = typing.cast(Any, ast.parse(annotation, mode="eval").body).slice.elts
+        rest = [ast.unparse(p) for p in parts if not (isinstance(p, ast.Call) and ast.unparse(p.func).endswith("Default"))]
+        return f"Annotated[{', '.join(rest)}]" if len(rest) > 1 else rest[0]
+    rest = tuple(m for m in annotation.__metadata__ if not isinstance(m, Default))
+    return Annotated[(annotation.__origin__, *rest)] if rest else annotation.__origin__  # pyright: ignore[reportInvalidTypeForm]

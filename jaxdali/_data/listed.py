@@ -7,15 +7,16 @@ import functools
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Literal, Protocol
+from typing import Annotated, Any, Literal, Protocol
 
 import numpy as np
 
 from .._core.building import warn
 from .._core.context import HostContext
+from .._core.declaration import Range
 from .._core.errors import ArgumentError
 from .._core.operator import SourceOperator
-from .._core.operator_function import SeededHints
+from .._core.operator_function import Default, SeededHints
 from .._core.redaction import redacted
 from .._core.threads import show_name
 from .._core.values import Spec
@@ -193,6 +194,91 @@ class ReaderHints(SeededHints, total=False):
     tensor_init_bytes: int | None
 
 
+class ReaderArguments(ReaderHints, total=False):
+    """The arguments of every reader."""
+
+    random_shuffle: Annotated[bool, Default(False, "shuffle the list before it is split into shards, and each epoch of a shard anew.")]
+    initial_fill: Annotated[
+        int,
+        Range(1),
+        Default(
+            1024,
+            "places of the buffer that this order is drawn with: a small one shuffles only locally, 1 not at all. It holds\n"
+            "    numbers, not data: a large one costs nothing.",
+        ),
+    ]
+    shuffle_after_epoch: Annotated[
+        bool, Default(False, "shuffle the whole list anew in each epoch, alike for all shards, and read the same part of it.")
+    ]
+    shuffle_after_epoch_seed: Annotated[int | None, Default(None, "another seed for this than the fixed one, which is DALI's.")]
+    shuffle: Annotated[
+        Literal["global"] | None,
+        Default(
+            None,
+            '"global": the order of each epoch is a new permutation of the whole list, by `seed`, which must be one for all\n'
+            "    shards. Beyond DALI.",
+        ),
+    ]
+    num_shards: Annotated[int, Range(1), Default(1, "parts that the list is split into: part i of S begins at entry ``floor(i*N/S)``.")]
+    shard_id: Annotated[int, Range(0), Default(0, "the part to read, ``0 .. num_shards - 1``.")]
+    stick_to_shard: Annotated[bool, Default(False, "read this part in every epoch, not the next one.")]
+    pad_last_batch: Annotated[
+        bool, Default(False, "repeat a shard's last sample until all shards are equally long and the last batch is full.")
+    ]
+    seed: Annotated[int, Default(-1, "of `random_shuffle` and `shuffle`; negative: the pipeline's.")]
+    on_error: Annotated[
+        OnError,
+        Default(
+            "raise",
+            'what becomes of a record that can\'t be read: "raise": its batch fails. "replace": a later one of the list takes its\n'
+            '    place. "skip": its batch goes without it. The last two are reported by `Pipeline.bad_samples`. Beyond DALI.',
+        ),
+    ]
+    device: Annotated[Literal["cpu"] | None, Default(None, "")]
+    name: Annotated[str | None, Default(None, "of the reader, for ``reader_name`` and error messages.")]
+
+
+class StoredArguments(ReaderArguments, total=False):
+    """Those of readers whose paths may be URLs."""
+
+    storage: Annotated[Storage | None, Default(None, "how URLs are read: `jaxdali.Storage`. Beyond DALI; all paths may be URLs.")]
+
+
+class MixedArguments(ReaderArguments, total=False):
+    """Those of readers of containers, which may be mixed."""
+
+    weights: Annotated[
+        float | Sequence[float] | None,
+        Default(
+            None,
+            "how often the records of each container (file, archive, database) come, in proportion, e.g. ``(0.7, 0.3)``. They are\n"
+            "    mixed evenly, and an epoch has each record at least once: those of a container that is too small for its weight come\n"
+            "    again. Beyond DALI.",
+        ),
+    ]
+    shuffle_after_epoch: Annotated[
+        bool,
+        Default(
+            False,
+            "shuffle the order of the containers anew in each epoch, alike for all shards, and read the same part of the\n"
+            "    list. The records of each stay together, in their order; with `weights` all records are shuffled.",
+        ),
+    ]
+
+
+class ContainerArguments(MixedArguments, StoredArguments, total=False):
+    """Those of readers of containers, whose paths may be URLs."""
+
+    shuffle_after_epoch: Annotated[
+        bool,
+        Default(
+            False,
+            "shuffle the order of the containers anew in each epoch, alike for all shards, and read the same part of the\n"
+            "    list. The records of each stay together, in their order; with `weights` all records are shuffled.",
+        ),
+    ]
+
+
 class Reader(SourceOperator, Order):
     """An operator that reads a list. Its fields besides those of `Order` say which list, and what of its records.
 
@@ -214,6 +300,12 @@ class Reader(SourceOperator, Order):
             raise ArgumentError(f"weights must be above 0, got {list(as_list(self.weights))}")
         if self.shuffle_after_epoch_seed is not None and not self.shuffle_after_epoch:
             warn(f"{self.name}: shuffle_after_epoch_seed has no effect without shuffle_after_epoch=True")
+
+    @classmethod
+    def shared(cls, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """Of a function's `ReaderArguments` the fields of `Reader`: for a function that makes its operator in its body."""
+        names = {f.name for f in dataclasses.fields(Reader)}
+        return {n: x for n, x in arguments.items() if n in names}
 
     def open(self) -> Records:
         """Makes the list, when the pipeline is built. Raises RuntimeError where there is nothing to list."""

@@ -17,7 +17,7 @@ from jaxdali._core.declaration import DType, Len, Range
 from jaxdali._core.errors import ArgumentError, ArgumentTypeError
 from jaxdali._core.graph import DataNode
 from jaxdali._core.operator import HostOperator
-from jaxdali._core.operator_function import Hints, Input, ListOf, OneOrMore, PerSample, operator_function
+from jaxdali._core.operator_function import Default, Hints, Input, ListOf, OneOrMore, PerSample, operator_function
 from jaxdali._core.values import Spec, Value
 
 
@@ -66,6 +66,81 @@ def report(
       dtype: of the report.
     """
     ...
+
+
+class Loudness(Hints, total=False):
+    """Arguments that several functions share."""
+
+    times: Annotated[int, Range(1), Default(3, "how often. It is\n    at least 1.")]
+    mode: Annotated[Literal["a", "b"], Default("b", "one of two.")]
+    device: Annotated[Literal["cpu"] | None, Default(None, "")]
+    name: Annotated[str | None, Default(None, "of a node that is loud.")]
+
+
+class Repeated(Report):
+    name = "repeated"
+
+
+@operator_function(Repeated)
+def repeated(
+    input: Input, /, *, factor: PerSample[float] = 1.0, size: PerSample[OneOrMore[float]] = (2, 3), dtype: DType = types.FLOAT,
+    **loudness: Unpack[Loudness],
+) -> DataNode:  # fmt: skip
+    """Reports its arguments.
+
+    Args:
+      input: anything.
+      factor, size: numbers.
+      dtype: of the report.
+      times: of the report.
+    """
+    ...
+
+
+@operator_function("shared")
+def shared(**loudness: Unpack[Loudness]) -> list[DataNode]:
+    """Has shared arguments alone.
+
+    Args:
+      bytes_per_sample_hint: a hint.
+    """
+    return [fn.constant(idata=loudness.get("times")), fn.constant(idata=ord(loudness.get("mode", "?")))]
+
+
+def test_shared_arguments_have_their_types_defaults_and_help():
+    """One declaration shows in signature and help, and checks; what a function says itself comes first."""
+    parameters = inspect.signature(repeated).parameters
+    assert [parameters[n].default for n in ("mode", "times")] == ["b", 3]
+    assert [str(parameters[n].annotation) for n in ("mode", "times")] == ["Literal['a', 'b']", "Annotated[int, Range(1)]"]
+    lines = (repeated.__doc__ or "").splitlines()
+    assert [line for line in lines if line.startswith("  times:")] == ["  times: of the report."]
+    assert {"  mode: one of two.", "  name: of a node that is loud.", '  device: "cpu" or None.'} <= set(lines)
+    assert "  times: how often. It is\n    at least 1." in (shared.__doc__ or "")
+
+    def values(**given):
+        return pipeline_def(lambda: tuple(shared(**given)))(batch_size=1)
+
+    assert [np.asarray(x[0]).item() for x in values().run()] == [3, ord("b")]
+    assert [np.asarray(x[0]).item() for x in values(times=5, mode="a").run()] == [5, ord("a")]
+    for given, message in [
+        ({"times": 0}, "times must be"),
+        ({"mode": "c"}, "mode must be"),
+        ({"tims": 1}, "'times'"),
+    ]:
+        with pytest.raises((ValueError, TypeError), match=message):
+            values(**given).build()
+
+
+@pytest.mark.parametrize(
+    ("function", "line"),
+    [
+        (fn.readers.file, '"cpu" or None.'),
+        (fn.random.uniform, '"cpu", "gpu" or None: where the result is, by default the host.'),
+        (fn.resize, '"cpu", "gpu" or None: where the input is.'),
+    ],
+)
+def test_the_help_of_device_is_its_annotation(function, line):
+    assert f"  device: {line}" in (function.__doc__ or "").splitlines()
 
 
 def always(batch, **options):

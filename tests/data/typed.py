@@ -35,6 +35,10 @@ assert_type(peekable("a"), DALIGenericPeekableIterator)
 assert_type(data_iterator(lambda: None, ["x"])(batch_size=1), DALIGenericIterator)
 iterator("a", batch_size=4).statistics()
 called("a").run()
+fn.readers.file(file_root="a", num_shards=2, shuffle="global", storage=None)
+fn.readers.numpy(file_root="a", num_shards=2, device="gpu")
 
+fn.readers.file(file_root="a", shuffle="all")  # wrong
+fn.readers.file(file_root="a", num_shard=2)  # wrong
 iterator("a").statisticz()  # wrong
 called("a").runn()  # wrong

@@ -114,7 +114,6 @@ def box_encoder(
         `means` and by `stds`; 0 where an anchor has no box. Default: the box itself, or the anchor where it has none.
       scale: factor of boxes and anchors before offsets are calculated.
       means, stds: 4 numbers each, see `offset`.
-      device: "gpu": the results are moved to the accelerator.
 
     Returns:
       (boxes, labels): ``[anchors, 4]`` float32, x and y of the centre, width and height; ``[anchors]`` int32, 0 where there is no box.

@@ -323,7 +323,6 @@ def random_bbox_crop(
       threshold_type: the metric: "iou", of a box and the window the intersection by the union, or "overlap", by the box.
       thresholds: one of which is drawn.
       total_num_attempts: after so many windows the one with the best metric is used. Default: there is no limit.
-      device: "cpu" or None.
 
     Returns:
       (anchor, shape, boxes), then labels where there are some, then indices (int32) where asked for. Anchor and shape are float32, x first:

@@ -101,7 +101,6 @@ def roi_random_crop(
       roi_end, roi_shape: the one or the other: the indices after its last, or its extents.
       in_shape: extents inside of which the window is to lie, instead of those of an input. Default: there are no limits.
       seed: fixes the numbers, whatever the pipeline's seed and the operator's place; negative: not given.
-      device: "cpu" or None.
 
     Returns:
       The first indices of the window, 1-D int64.

@@ -79,8 +79,6 @@ def peek_image_shape(
       adjust_orientation: the shape after the EXIF orientation is applied.
       image_type: as `output_type` of `decoders.image`; decides the number of channels. With `types.ANY_DATA` it is 4 for JPEG files of
         CMYK and YCCK, as in DALI, although `decoders.image` makes RGB of them.
-      device: "cpu".
-      name: name of the node.
 
     Returns:
       1-D, height, width and channels. A host value: it can be an argument of other operators.

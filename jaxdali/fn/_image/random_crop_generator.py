@@ -65,8 +65,6 @@ def random_crop_generator(
     Args:
       input: shapes of images, (H, W) or (H, W, C), 1-D integers: host values.
       num_attempts, random_area, random_aspect_ratio, seed: as of `random_resized_crop`.
-      device: "cpu" or None.
-      name: of the node.
 
     Returns:
       (start, size): int32, (y, x) and (height, width) of each window.

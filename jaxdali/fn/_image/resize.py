@@ -355,7 +355,6 @@ def resize(
       input: uint8, int16, uint16, float32 or (not in DALI) float16, bfloat16, with layout HWC, CHW, FHWC, FCHW, CFHW, DHWC, CDHW, FDHWC,
         FCDHW or CFDHW; without a layout, 3-D samples are HWC and 4-D ones FHWC.
       antialias: widen the filter when an axis shrinks. `INTERP_NN` never is. `INTERP_TRIANGULAR` is `INTERP_LINEAR`.
-      device: "cpu", "gpu", or None: where the input is.
       dtype: of the output, the input's (default), FLOAT, or (not in DALI) FLOAT16 or BFLOAT16. Integers are rounded half away from zero
         and saturated.
       interp_type: * filter, one of `types.DALIInterpType`.
@@ -365,7 +364,6 @@ def resize(
       mode: what becomes of the axes without a size, and of the aspect ratio. "default": they get the (geometric) mean scale of
         the others; "stretch": they keep their extent; "not_larger", "not_smaller": all axes get the smallest (largest) scale
         asked for. Not together with `resize_shorter` and `resize_longer`.
-      name: of the node.
       resize_longer: * extent of the longer axis; the aspect ratio is kept, as with mode "not_larger".
       resize_shorter: * extent of the shorter axis, as with mode "not_smaller"; see `max_size`.
       resize_x: * width; 0: unset.

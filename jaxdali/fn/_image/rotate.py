@@ -179,8 +179,6 @@ def rotate(
       keep_size: True: the result has the size of the input, and corners are lost.
       size: extents of the result, (H, W) or (D, H, W), rounded; overrides `keep_size`. Default: as large as the rotated image
         needs, or that of all frames of a sequence. Also per sample; then fractions are cut, but at least 1 is left.
-      device: "cpu", "gpu" or None: where the input is.
-      name: of the node.
 
     Returns:
       The rotated data, in the input's layout.

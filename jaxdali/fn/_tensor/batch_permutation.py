@@ -69,7 +69,6 @@ def batch_permutation(
       allow_repetitions: each sample draws by itself. Default: every number occurs once.
       no_fixed_points: no sample gets its own number, unless it is alone; without repetitions, the permutation is a single cycle.
       seed: fixes the numbers, whatever the pipeline's seed and the operator's place; negative: not given.
-      device: "cpu" or None.
 
     Returns:
       int32 scalars.

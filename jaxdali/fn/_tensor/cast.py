@@ -106,8 +106,6 @@ def cast(
       dtype: the type, e.g. ``types.FLOAT`` or ``np.float32``. To an integer type: rounds half away from zero and saturates
         (NaN: 0, or the minimum for INT32 and INT64). To BOOL: whether it rounds to nonzero. To FLOAT16 and BFLOAT16 (not in
         DALI): what is too large becomes infinite; BFLOAT16 is the float32 number, rounded to the nearest, halves to even.
-      device: "cpu", "gpu" or None: where the input is.
-      name: of the node.
 
     Returns:
       A tensor of the same shape and layout.

@@ -120,7 +120,6 @@ def array_node(array: np.ndarray, *, layout: str = "", device: str | None = None
     Args:
       array: the value.
       layout: its layout.
-      device: "gpu" makes it inside the compiled program.
       name: the user's name for the node.
     """
     if layout and len(layout) != array.ndim:
@@ -155,7 +154,6 @@ def constant(
       shape: extents; one element fills any shape. Default: a vector.
       dtype: element type, to which the elements are rounded and saturate. Default: FLOAT with `fdata`, INT32 with `idata`.
       layout: of the result.
-      device: "gpu" makes it inside the compiled program; "cpu" or None on the host.
 
     Raises:
       ArgumentError: none or both of `fdata` and `idata`; elements or a layout that don't fit the shape.

@@ -58,7 +58,6 @@ def copy(
 
     Args:
       input: any tensor.
-      device: "cpu", "gpu" or None: where the input is.
 
     Example:
       >>> labels = fn.copy(labels, device="gpu")

@@ -43,7 +43,6 @@ def element_extract(
     Args:
       input: sequences, e.g. FHWC.
       element_map: numbers of the elements along the first axis, from 0.
-      device: "cpu", "gpu" or None: where the input is.
       name: of the node; of several, of the first.
 
     Returns:

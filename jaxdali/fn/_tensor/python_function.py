@@ -130,7 +130,6 @@ def python_function(
       num_outputs: how many outputs the function has; with 0 what it returns is not looked at.
       batch_processing: call the function once for each batch of a shard instead, with a list of arrays per input; it returns lists.
       output_layouts: a layout for each of the first outputs, or one for all.
-      device: "cpu" or None.
 
     Returns:
       A host value per output: several as a list, none as an empty one.

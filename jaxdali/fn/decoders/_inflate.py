@@ -156,7 +156,6 @@ def inflate(
       layout: of a decompressed chunk.
       sequence_axis_name: of the axis of chunks; one letter, before that layout.
       storage: ``Storage(max_record_bytes=)`` bounds what is decompressed of a sample. None: that of the reader of the input. Beyond DALI.
-      device: "gpu" puts the result on the accelerator; "cpu" leaves it on the host; None: where the input is.
 
     Returns:
       Tensors of that shape, with an axis of chunks before it where there are some. What a chunk lacks is 0.

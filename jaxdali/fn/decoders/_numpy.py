@@ -78,7 +78,6 @@ def numpy(
     Args:
       data: the files, 1-D uint8.
       dtype: convert the elements to this type: rounded and saturated. Default: as stored.
-      device: "cpu" or None.
 
     Returns:
       The arrays, in C's order. A host value.

@@ -59,8 +59,6 @@ def uniform(
         rounded (and may so reach `high`) and clamped.
       shape: of a sample: an integer or a list, may be per sample. By default a sample is one number (no dimensions).
       seed: fixes the numbers, whatever the pipeline's seed and the operator's place; negative: not given.
-      device: "gpu": the result is moved to the accelerator. The numbers are the same.
-      name: of the node.
 
     Raises:
       ValueError: an empty range or values, shape given twice. DALI ignores `range` when `values` are given; here both are an error.
@@ -93,8 +91,6 @@ def coin_flip(
       dtype: of the result, by default `types.INT32`; any numeric type (DALI: BOOL, UINT8, INT32).
       shape: of a sample: an integer or a list, may be per sample. By default a sample is one number (no dimensions).
       seed: fixes the numbers, whatever the pipeline's seed and the operator's place; negative: not given.
-      device: "gpu": the result is moved to the accelerator. The numbers are the same.
-      name: of the node.
 
     Raises:
       ValueError: a probability outside [0, 1] (DALI clamps it), shape given twice.
@@ -125,8 +121,6 @@ def normal(
       dtype: of the result, by default `types.FLOAT`; for integers the numbers are rounded and clamped.
       shape: of a sample: an integer or a list, may be per sample. By default a sample is one number (no dimensions).
       seed: fixes the numbers, whatever the pipeline's seed and the operator's place; negative: not given.
-      device: "gpu": the result is moved to the accelerator. The numbers are the same.
-      name: of the node.
 
     Raises:
       ValueError: shape given twice.
@@ -157,8 +151,6 @@ def beta(
       dtype: of the result: `types.FLOAT`, the default, or `types.FLOAT64`.
       shape: of a sample: an integer or a list, may be per sample. By default a sample is one number (no dimensions).
       seed: fixes the numbers, whatever the pipeline's seed and the operator's place; negative: not given.
-      device: "gpu": the result is moved to the accelerator. The numbers are the same.
-      name: of the node.
 
     Raises:
       ValueError: a parameter that is not above 0, shape given twice.
@@ -191,8 +183,6 @@ def choice(
       p: probability of each element; their sum is 1. By default all are equally likely. May be per sample.
       shape: of a sample: an integer or a list, may be per sample. By default a sample is one element.
       seed: fixes the numbers, whatever the pipeline's seed and the operator's place; negative: not given.
-      device: "cpu" or None.
-      name: of the node.
 
     Returns:
       The elements, of the type of `a` (of an integer: int32).

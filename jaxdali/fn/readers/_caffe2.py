@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Sequence
-from typing import Annotated, Any, ClassVar, Literal, Unpack
+from typing import Annotated, Any, ClassVar, Unpack
 
 import numpy as np
 
@@ -19,9 +18,8 @@ from ..._core.values import Spec, Value
 from ..._cpu import RecordFormat, Status
 from ..._data.containers import Field
 from ..._data.files import Paths, as_list
-from ..._data.listed import OnError, Reader
-from ..._data.storage import Storage
-from ._caffe import IMAGE, RAW_IMAGE, LmdbHints
+from ..._data.listed import Reader
+from ._caffe import IMAGE, RAW_IMAGE, LmdbArguments
 from ._lmdb import LmdbRecords
 
 _FLOATS = 2  # of `RecordBatch.describe`
@@ -115,22 +113,7 @@ def caffe2(
     image_available: bool = True,
     additional_inputs: Annotated[int, Range(0)] = 0,
     bbox: bool = False,
-    weights: float | Sequence[float] | None = None,
-    random_shuffle: bool = False,
-    initial_fill: Annotated[int, Range(1)] = 1024,
-    shuffle_after_epoch: bool = False,
-    shuffle_after_epoch_seed: int | None = None,
-    shuffle: Literal["global"] | None = None,
-    num_shards: Annotated[int, Range(1)] = 1,
-    shard_id: Annotated[int, Range(0)] = 0,
-    stick_to_shard: bool = False,
-    pad_last_batch: bool = False,
-    storage: Storage | None = None,
-    seed: int = -1,
-    on_error: OnError = "raise",
-    device: Literal["cpu"] | None = None,
-    name: str | None = None,
-    **hints: Unpack[LmdbHints],
+    **order: Unpack[LmdbArguments],
 ) -> DataNode | list[DataNode]:
     """Reads images, labels and other tensors from Caffe2's LMDB databases.
 
@@ -142,25 +125,7 @@ def caffe2(
       image_available: whether records begin with an image.
       additional_inputs: number of tensors of ``int32`` or ``float32`` that follow image and label.
       bbox: whether records end with a bounding box.
-      weights: how often the databases' records come, in proportion, e.g. ``(0.7, 0.3)``: one number for each database. They are mixed
-        evenly, and an epoch has each record at least once: those of a database that is too small for its weight come again.
-      random_shuffle: shuffle the list before it is split into shards, and each epoch of a shard in a new order.
-      initial_fill: places of the buffer that this order is drawn with: small ones shuffle only locally, 1 not at all.
-      shuffle_after_epoch: shuffle the order of the databases anew in each epoch, alike for all shards, and read the same part of the
-        list. The records of each stay together, in their order; with `weights` all records are shuffled.
-      shuffle_after_epoch_seed: another seed for this than the fixed one.
-      shuffle: "global": the order of each epoch is a new permutation of the whole list, by `seed`, which must be one for all shards.
-        Beyond DALI.
-      num_shards: parts that the list is split into: part i of S begins at entry ``floor(i*N/S)``.
-      shard_id: the part to read, ``0 .. num_shards - 1``.
-      stick_to_shard: read this part in every epoch, not the next one.
-      pad_last_batch: repeat a shard's last sample until all shards are equally long and the last batch is full.
       storage: ``Storage(max_record_bytes=)`` bounds the values; the databases themselves must be local. Beyond DALI.
-      seed: seed of `random_shuffle`; negative: the pipeline's.
-      on_error: what becomes of a record that can't be read: "raise": its batch fails. "replace": a later one of the list takes its place.
-        "skip": its batch goes without it. The last two are reported by `Pipeline.bad_samples`. Beyond DALI.
-      device: "cpu" or None.
-      name: of the reader, for ``reader_name`` and error messages.
 
     Returns:
       Image, label, additional tensors and bounding box (``int32[4]``), as far as they are read. Images are ``uint8[bytes]``, encoded, or
@@ -184,23 +149,11 @@ def caffe2(
         image_available=image_available,
         additional_inputs=additional_inputs,
         bbox=bbox,
-        weights=None if weights is None else as_list(weights),
-        random_shuffle=random_shuffle,
-        initial_fill=initial_fill,
-        shuffle_after_epoch=shuffle_after_epoch,
-        shuffle_after_epoch_seed=shuffle_after_epoch_seed,
-        shuffle=shuffle,
-        num_shards=num_shards,
-        shard_id=shard_id,
-        stick_to_shard=stick_to_shard,
-        pad_last_batch=pad_last_batch,
-        storage=storage,
-        seed=seed,
-        on_error=on_error,
+        **ReadCaffe2.shared(order),
     )
     if not op.num_outputs:
         raise ArgumentError("image_available=False and label_type=4: nothing is to be read")
-    nodes = add(op, device="cpu", name=name)
+    nodes = add(op, device="cpu", name=order.get("name"))
     outputs = list(nodes) if op.num_outputs > 1 else [nodes]
     if op.label_type in (LabelType.SPARSE, LabelType.WEIGHTED):
         first, behind = int(image_available), int(image_available) + (1 if op.label_type == LabelType.SPARSE else 2)

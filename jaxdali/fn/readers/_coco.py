@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from typing import Annotated, Any, ClassVar, Literal, Unpack
+from typing import Any, ClassVar, Unpack
 
 import numpy as np
 
 from ..._core.building import warn
 from ..._core.context import HostContext
-from ..._core.declaration import Range
 from ..._core.errors import ArgumentError
 from ..._core.graph import DataNode
 from ..._core.operator_function import operator_function
 from ..._core.values import Spec
 from ..._data.files import Files, Path, as_list
-from ..._data.listed import OnError, Reader, ReaderHints, Records
+from ..._data.listed import Reader, Records, StoredArguments
 from ..._data.named_in_data import check_names, normal
-from ..._data.storage import Storage, Store, plain
+from ..._data.storage import Store, plain
 from ._annotations import Annotations, load_annotations, mask_functions, read_annotations, save_annotations
 
 FILE = Spec(np.dtype(np.uint8), 1, None)
@@ -184,7 +183,7 @@ class ReadCOCO(Reader):
         return _Annotated(self, columns, Files(self.file_root, [os.fsencode(normal(n)) for n in columns.names], store))
 
 
-class COCOHints(ReaderHints, total=False):
+class COCOArguments(StoredArguments, total=False):
     """Those of `coco`: files are never mapped here."""
 
     dont_use_mmap: bool | None
@@ -213,21 +212,7 @@ def coco(
     dump_meta_files_path: Path | None = None,
     meta_files_path: Path | None = None,
     save_img_ids: bool = False,
-    random_shuffle: bool = False,
-    initial_fill: Annotated[int, Range(1)] = 1024,
-    shuffle_after_epoch: bool = False,
-    shuffle_after_epoch_seed: int | None = None,
-    shuffle: Literal["global"] | None = None,
-    num_shards: Annotated[int, Range(1)] = 1,
-    shard_id: Annotated[int, Range(0)] = 0,
-    stick_to_shard: bool = False,
-    pad_last_batch: bool = False,
-    storage: Storage | None = None,
-    seed: int = -1,
-    on_error: OnError = "raise",
-    device: Literal["cpu"] | None = None,
-    name: str | None = None,
-    **hints: Unpack[COCOHints],
+    **order: Unpack[COCOArguments],
 ) -> list[DataNode]:
     """Reads images with boxes, classes and polygons from COCO data sets.
 
@@ -251,23 +236,7 @@ def coco(
       save_preprocessed_annotations_dir: this folder, which must be there.
       dump_meta_files, dump_meta_files_path, meta_files_path, save_img_ids: deprecated names of `save_preprocessed_annotations`,
         `save_preprocessed_annotations_dir`, `preprocessed_annotations` and `image_ids`.
-      random_shuffle: shuffle the list before it is split into shards, and each epoch of a shard in a new order.
-      initial_fill: places of the buffer that this order is drawn with: small ones shuffle only locally, 1 not at all. The buffer
-        holds numbers, not files: a large one costs nothing.
-      shuffle_after_epoch: shuffle the whole list anew in each epoch, alike for all shards, and read the same part of it.
-      shuffle_after_epoch_seed: another seed for this than DALI's fixed one.
-      shuffle: "global": the order of each epoch is a new permutation of the whole list, by `seed`, which must be one for all shards.
-        Beyond DALI.
-      num_shards: parts that the list is split into: part i of S begins at entry ``floor(i*N/S)``.
-      shard_id: the part to read, ``0 .. num_shards - 1``.
-      stick_to_shard: read this part in every epoch, not the next one.
-      pad_last_batch: repeat a shard's last sample until all shards are equally long and the last batch is full.
       storage: how URLs are read: `jaxdali.Storage`. Beyond DALI; `file_root` and `annotations_file` may be URLs.
-      seed: seed of `random_shuffle`; negative: the pipeline's.
-      on_error: what becomes of a file that can't be read: "raise": its batch fails. "replace": a later one of the list takes its place.
-        "skip": its batch goes without it. The last two are reported by `Pipeline.bad_samples`. Beyond DALI.
-      device: "cpu" or None.
-      name: of the reader, for ``reader_name`` and error messages.
 
     Returns:
       (image ``uint8[bytes]``, boxes ``float32[objects, 4]``, classes ``int32[objects]``); with `polygon_masks` also (polygons

@@ -5,19 +5,18 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Sequence
-from typing import Annotated, Any, ClassVar, Literal, Unpack
+from typing import Any, ClassVar, Unpack
 
 import numpy as np
 
 from ..._core.context import HostContext
-from ..._core.declaration import Range
 from ..._core.errors import ArgumentError
 from ..._core.graph import DataNode
 from ..._core.operator_function import operator_function
 from ..._core.values import Spec
 from ..._data.files import Files, Path, as_list, check_which, in_directories, matcher, names_in_list, read_lines, root_of
-from ..._data.listed import OnError, Reader, ReaderHints, Records
-from ..._data.storage import Storage, Store
+from ..._data.listed import Reader, Records, StoredArguments
+from ..._data.storage import Store
 
 FILE_FILTERS = tuple(
     f"*.{e}" for e in ("jpg", "jpeg", "png", "bmp", "tif", "tiff", "pnm", "ppm", "pgm", "pbm", "jp2", "webp", "flac", "ogg", "wav")
@@ -186,7 +185,7 @@ def _listed(path: Path, root: Path | None, store: Store) -> LabelledFiles:
     return LabelledFiles(Files(start, names_in_list(path, names, start, store), store), np.array(labels, object), f"labels in {path}")
 
 
-class FileHints(ReaderHints, total=False):
+class FileArguments(StoredArguments, total=False):
     """Those of `file`: files are never mapped here."""
 
     dont_use_mmap: bool | None
@@ -202,21 +201,7 @@ def file(
     file_filters: str | Sequence[str] = FILE_FILTERS,
     dir_filters: str | Sequence[str] | None = None,
     case_sensitive_filter: bool = False,
-    random_shuffle: bool = False,
-    initial_fill: Annotated[int, Range(1)] = 1024,
-    shuffle_after_epoch: bool = False,
-    shuffle_after_epoch_seed: int | None = None,
-    shuffle: Literal["global"] | None = None,
-    num_shards: Annotated[int, Range(1)] = 1,
-    shard_id: Annotated[int, Range(0)] = 0,
-    stick_to_shard: bool = False,
-    pad_last_batch: bool = False,
-    storage: Storage | None = None,
-    seed: int = -1,
-    on_error: OnError = "raise",
-    device: Literal["cpu"] | None = None,
-    name: str | None = None,
-    **hints: Unpack[FileHints],
+    **order: Unpack[FileArguments],
 ) -> list[DataNode]:
     """Reads whole files, each with a label.
 
@@ -234,23 +219,6 @@ def file(
       file_filters: glob patterns, one of which a file's name in a sub-directory must match.
       dir_filters: the same for the names of the sub-directories; only those that match are numbered.
       case_sensitive_filter: whether the filters mind the case.
-      random_shuffle: shuffle the list before it is split into shards, and each epoch of a shard in a new order.
-      initial_fill: places of the buffer that this order is drawn with: small ones shuffle only locally, 1 not at all. The buffer
-        holds numbers, not files: a large one costs nothing.
-      shuffle_after_epoch: shuffle the whole list anew in each epoch, alike for all shards, and read the same part of it.
-      shuffle_after_epoch_seed: another seed for this than DALI's fixed one.
-      shuffle: "global": the order of each epoch is a new permutation of the whole list, by `seed`, which must be one for all shards.
-        Beyond DALI.
-      num_shards: parts that the list is split into: part i of S begins at entry ``floor(i*N/S)``.
-      shard_id: the part to read, ``0 .. num_shards - 1``.
-      stick_to_shard: read this part in every epoch, not the next one.
-      pad_last_batch: repeat a shard's last sample until all shards are equally long and the last batch is full.
-      storage: how URLs are read: `jaxdali.Storage`. Beyond DALI; all paths may be URLs.
-      seed: seed of `random_shuffle`; negative: the pipeline's.
-      on_error: what becomes of a file that can't be read: "raise": its batch fails. "replace": a later one of the list takes its place.
-        "skip": its batch goes without it. The last two are reported by `Pipeline.bad_samples`. Beyond DALI.
-      device: "cpu" or None.
-      name: of the reader, for ``reader_name`` and error messages.
 
     Returns:
       (contents ``uint8[bytes]``, label ``int32[1]``) of each file; of tuples the contents of each of their files, then the label.

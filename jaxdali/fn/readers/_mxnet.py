@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Annotated, ClassVar, Literal, Unpack
+from typing import ClassVar, Unpack
 
 import numpy as np
 
-from ..._core.declaration import Range
 from ..._core.graph import DataNode
 from ..._core.operator_function import operator_function
 from ..._core.values import Spec
 from ..._cpu import RecordFormat
 from ..._data.containers import ExtentRecords, Extents, Field, check_indices, read_indices
 from ..._data.files import Files, Paths, as_list
-from ..._data.listed import OnError, Reader, ReaderHints
-from ..._data.storage import Storage
+from ..._data.listed import ContainerArguments, Reader
 
 
 class _ImageRecords(ExtentRecords):
@@ -68,7 +65,7 @@ class ReadMXNet(Reader):
         return _ImageRecords(self)
 
 
-class MXNetHints(ReaderHints, total=False):
+class MXNetArguments(ContainerArguments, total=False):
     """Those of `mxnet`: files are never mapped here."""
 
     dont_use_mmap: bool | None
@@ -79,22 +76,7 @@ def mxnet(
     *,
     path: Paths,
     index_path: Paths,
-    weights: float | Sequence[float] | None = None,
-    random_shuffle: bool = False,
-    initial_fill: Annotated[int, Range(1)] = 1024,
-    shuffle_after_epoch: bool = False,
-    shuffle_after_epoch_seed: int | None = None,
-    shuffle: Literal["global"] | None = None,
-    num_shards: Annotated[int, Range(1)] = 1,
-    shard_id: Annotated[int, Range(0)] = 0,
-    stick_to_shard: bool = False,
-    pad_last_batch: bool = False,
-    seed: int = -1,
-    on_error: OnError = "raise",
-    storage: Storage | None = None,
-    device: Literal["cpu"] | None = None,
-    name: str | None = None,
-    **hints: Unpack[MXNetHints],
+    **order: Unpack[MXNetArguments],
 ) -> list[DataNode]:
     """Reads images and labels from MXNet's RecordIO files.
 
@@ -102,25 +84,6 @@ def mxnet(
       path: of the ``.rec`` files, which are read one after another.
       index_path: of their ``.idx`` files, one for each, as MXNet's im2rec.py writes them: lines of a key and an offset. Or one
         for all, whose offsets go on from file to file, as in DALI.
-      weights: how often the files' records come, in proportion, e.g. ``(0.7, 0.3)``: one number for each file that `path` names. They are
-        mixed evenly, and an epoch has each record at least once: those of a file that is too small for its weight come again.
-      random_shuffle: shuffle the list before it is split into shards, and each epoch of a shard in a new order.
-      initial_fill: places of the buffer that this order is drawn with: small ones shuffle only locally, 1 not at all.
-      shuffle_after_epoch: shuffle the order of the files anew in each epoch, alike for all shards, and read the same part of the
-        list. The records of each stay together, in their order; with `weights` all records are shuffled.
-      shuffle_after_epoch_seed: another seed for this than DALI's fixed one.
-      shuffle: "global": the order of each epoch is a new permutation of the whole list, by `seed`, which must be one for all shards.
-        Beyond DALI.
-      num_shards: parts that the list is split into: part i of S begins at entry ``floor(i*N/S)``.
-      shard_id: the part to read, ``0 .. num_shards - 1``.
-      stick_to_shard: read this part in every epoch, not the next one.
-      pad_last_batch: repeat a shard's last sample until all shards are equally long and the last batch is full.
-      seed: seed of `random_shuffle`; negative: the pipeline's.
-      on_error: what becomes of a record that can't be read: "raise": its batch fails. "replace": a later one of the list takes its place.
-        "skip": its batch goes without it. The last two are reported by `Pipeline.bad_samples`. Beyond DALI.
-      storage: how URLs are read: `jaxdali.Storage`. Beyond DALI; all paths may be URLs.
-      device: "cpu" or None.
-      name: of the reader, for ``reader_name`` and error messages.
 
     Returns:
       (image ``uint8[bytes]``, label ``float32[labels]``) of each record, in the order of their offsets. Their source_info is the file's

@@ -10,7 +10,7 @@ import math
 import os
 import re
 from collections.abc import Sequence
-from typing import Annotated, Any, ClassVar, Literal, Unpack
+from typing import Annotated, Any, ClassVar, Unpack
 
 import numpy as np
 
@@ -20,9 +20,9 @@ from ..._core.graph import DataNode
 from ..._core.operator_function import operator_function
 from ..._core.values import Spec
 from ..._data.files import Files, Paths, as_list
-from ..._data.listed import OnError, Reader, ReaderHints, Records
+from ..._data.listed import Reader, Records, StoredArguments
 from ..._data.named_in_data import check_names, normal
-from ..._data.storage import Storage, Store
+from ..._data.storage import Store
 from .._tensor.cast import convert
 
 _DTYPES = (np.dtype(np.float32), np.dtype(np.int16), np.dtype(np.int32))
@@ -192,7 +192,7 @@ class ReadNemoASR(Reader):
         return _Speech(self, kept, store)
 
 
-class NemoASRHints(ReaderHints, total=False):
+class NemoASRArguments(StoredArguments, total=False):
     """Those of `nemo_asr`, and an argument that DALI gave up."""
 
     dont_use_mmap: bool | None
@@ -212,21 +212,7 @@ def nemo_asr(
     dtype: Annotated[DType, OneOf(*_DTYPES)] = types.FLOAT,
     min_duration: float = 0.0,
     max_duration: float = 0.0,
-    random_shuffle: bool = False,
-    initial_fill: Annotated[int, Range(1)] = 1024,
-    shuffle_after_epoch: bool = False,
-    shuffle_after_epoch_seed: int | None = None,
-    shuffle: Literal["global"] | None = None,
-    num_shards: Annotated[int, Range(1)] = 1,
-    shard_id: Annotated[int, Range(0)] = 0,
-    stick_to_shard: bool = False,
-    pad_last_batch: bool = False,
-    storage: Storage | None = None,
-    seed: int = -1,
-    on_error: OnError = "raise",
-    device: Literal["cpu"] | None = None,
-    name: str | None = None,
-    **hints: Unpack[NemoASRHints],
+    **order: Unpack[NemoASRArguments],
 ) -> DataNode | list[DataNode]:
     """Reads speech and its transcripts, as NeMo's manifests list them. Audio files are decoded by libsndfile (package soundfile).
 
@@ -243,22 +229,6 @@ def nemo_asr(
       dtype: FLOAT (full scale is 1), INT16 or INT32.
       min_duration: leave entries out that are shorter, in seconds, or of no known duration. 0: none.
       max_duration: leave entries out that are longer. 0: none.
-      random_shuffle: shuffle the list before it is split into shards, and each epoch of a shard in a new order.
-      initial_fill: places of the buffer that this order is drawn with: small ones shuffle only locally, 1 not at all.
-      shuffle_after_epoch: shuffle the whole list anew in each epoch, alike for all shards, and read the same part of it.
-      shuffle_after_epoch_seed: another seed for this than DALI's fixed one.
-      shuffle: "global": the order of each epoch is a new permutation of the whole list, by `seed`, which must be one for all shards.
-        Beyond DALI.
-      num_shards: parts that the list is split into: part i of S begins at entry ``floor(i*N/S)``.
-      shard_id: the part to read, ``0 .. num_shards - 1``.
-      stick_to_shard: read this part in every epoch, not the next one.
-      pad_last_batch: repeat a shard's last sample until all shards are equally long and the last batch is full.
-      storage: how URLs are read: `jaxdali.Storage`. Beyond DALI; all paths may be URLs.
-      seed: seed of `random_shuffle`; negative: the pipeline's.
-      on_error: what becomes of a file that can't be read: "raise": its batch fails. "replace": a later one of the list takes its place.
-        "skip": its batch goes without it. The last two are reported by `Pipeline.bad_samples`. Beyond DALI.
-      device: "cpu" or None.
-      name: of the reader, for ``reader_name`` and error messages.
 
     Returns:
       Audio ``[samples]``, without `downmix` ``[samples, channels]``; with `read_sample_rate` the rate of the file, ``float32``, a scalar;

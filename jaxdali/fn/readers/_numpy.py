@@ -21,10 +21,10 @@ from ..._core.ragged import Packed, plan_offsets
 from ..._core.values import Spec
 from ..._cpu import Status
 from ..._data.files import Files, Path, Paths, as_list, check_which, in_directories, matcher, names_in_list, read_lines, root_of
-from ..._data.listed import OnError, Reader, ReaderHints, Records
+from ..._data.listed import Reader, Records, StoredArguments
 from ..._data.npy import header_size, parse_header
 from ..._data.ranges import why
-from ..._data.storage import Storage, Store
+from ..._data.storage import Store
 from ._regions import REGION, CutRegion, Region
 
 _HEAD = 256  # bytes of a file that are read at first: most headers have 128
@@ -225,7 +225,7 @@ class ReadNumpy(Reader):
         return _Arrays(Files(self.file_root, [name for names in found for name in names], store, sizes), self)
 
 
-class NumpyHints(ReaderHints, total=False):
+class NumpyArguments(StoredArguments, total=False):
     """Those of `numpy`: of DALI's reading straight to the GPU."""
 
     register_buffers: bool | None
@@ -250,21 +250,8 @@ def numpy(
     cache_header_information: bool = False,
     dont_use_mmap: bool = False,
     use_o_direct: bool = False,
-    random_shuffle: bool = False,
-    initial_fill: Annotated[int, Range(1)] = 1024,
-    shuffle_after_epoch: bool = False,
-    shuffle_after_epoch_seed: int | None = None,
-    shuffle: Literal["global"] | None = None,
-    num_shards: Annotated[int, Range(1)] = 1,
-    shard_id: Annotated[int, Range(0)] = 0,
-    stick_to_shard: bool = False,
-    pad_last_batch: bool = False,
-    storage: Storage | None = None,
-    seed: int = -1,
-    on_error: OnError = "raise",
     device: Literal["cpu", "gpu"] | None = None,
-    name: str | None = None,
-    **hints: Unpack[NumpyHints],
+    **order: Unpack[NumpyArguments],  # pyright: ignore[reportGeneralTypeIssues]: this reader's `device` is another
 ) -> DataNode:
     """Reads arrays, or a region of each, from NumPy's ``.npy`` files.
 
@@ -292,22 +279,7 @@ def numpy(
       dont_use_mmap: read whole files even where a region is asked for, for which a file is else mapped. Regions that differ from sample to
         sample are cut from whole arrays in any case.
       use_o_direct: without effect; needs `dont_use_mmap`, as in DALI.
-      random_shuffle: shuffle the list before it is split into shards, and each epoch of a shard in a new order.
-      initial_fill: places of the buffer that this order is drawn with: small ones shuffle only locally, 1 not at all.
-      shuffle_after_epoch: shuffle the whole list anew in each epoch, alike for all shards, and read the same part of it.
-      shuffle_after_epoch_seed: another seed for this than DALI's fixed one.
-      shuffle: "global": the order of each epoch is a new permutation of the whole list, by `seed`, which must be one for all shards.
-        Beyond DALI.
-      num_shards: parts that the list is split into: part i of S begins at entry ``floor(i*N/S)``.
-      shard_id: the part to read, ``0 .. num_shards - 1``.
-      stick_to_shard: read this part in every epoch, not the next one.
-      pad_last_batch: repeat a shard's last sample until all shards are equally long and the last batch is full.
-      storage: how URLs are read: `jaxdali.Storage`. Beyond DALI; all paths may be URLs.
-      seed: seed of `random_shuffle`; negative: the pipeline's.
-      on_error: what becomes of a file that can't be read: "raise": its batch fails. "replace": a later one of the list takes its place.
-        "skip": its batch goes without it. The last two are reported by `Pipeline.bad_samples`. Beyond DALI.
       device: "gpu" moves the result to the accelerator; the files are read by the host in any case.
-      name: of the reader, for ``reader_name`` and error messages.
 
     Returns:
       The arrays, in C order, with the type in the files. Their source_info is the path relative to `file_root`, or as given in
@@ -344,19 +316,8 @@ def numpy(
         region=region if args.static and not nodes else None,
         cache_header_information=cache_header_information,
         dont_use_mmap=dont_use_mmap,
-        random_shuffle=random_shuffle,
-        initial_fill=initial_fill,
-        shuffle_after_epoch=shuffle_after_epoch,
-        shuffle_after_epoch_seed=shuffle_after_epoch_seed,
-        shuffle=shuffle,
-        num_shards=num_shards,
-        shard_id=shard_id,
-        stick_to_shard=stick_to_shard,
-        pad_last_batch=pad_last_batch,
-        storage=storage,
-        seed=seed,
-        on_error=on_error,
+        **ReadNumpy.shared(order),
     )
-    arrays = add(op, device="cpu", name=name)
+    arrays = add(op, device="cpu", name=order.get("name"))
     result = add(CutRegion(region=region, args=args), arrays, *nodes) if nodes else arrays
     return result.gpu() if device == "gpu" else result

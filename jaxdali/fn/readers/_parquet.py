@@ -7,16 +7,15 @@ import os
 import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Annotated, Any, ClassVar, Literal, Unpack
+from typing import Any, ClassVar, Unpack
 
 import numpy as np
 
 from ..._core.context import HostContext
-from ..._core.declaration import Range as Limits
 from ..._core.graph import DataNode
 from ..._core.operator_function import operator_function
 from ..._data.files import Files, Paths, as_list
-from ..._data.listed import OnError, Reader, ReaderHints, Records
+from ..._data.listed import ContainerArguments, Reader, Records
 from ..._data.named_in_data import check_name, normal
 from ..._data.storage import Range, Storage, StoreFile, is_url, join, plain
 from ._arrow_messages import compressed_batches
@@ -272,22 +271,7 @@ def parquet(
     *,
     path: Paths,
     columns: str | Sequence[str],
-    weights: float | Sequence[float] | None = None,
-    random_shuffle: bool = False,
-    initial_fill: Annotated[int, Limits(1)] = 1024,
-    shuffle_after_epoch: bool = False,
-    shuffle_after_epoch_seed: int | None = None,
-    shuffle: Literal["global"] | None = None,
-    num_shards: Annotated[int, Limits(1)] = 1,
-    shard_id: Annotated[int, Limits(0)] = 0,
-    stick_to_shard: bool = False,
-    pad_last_batch: bool = False,
-    storage: Storage | None = None,
-    seed: int = -1,
-    on_error: OnError = "raise",
-    device: Literal["cpu"] | None = None,
-    name: str | None = None,
-    **hints: Unpack[ReaderHints],
+    **order: Unpack[ContainerArguments],
 ) -> DataNode | list[DataNode]:
     """Reads columns of Parquet or Arrow files, also those that Hugging Face's ``datasets`` write. Beyond DALI.
 
@@ -299,25 +283,6 @@ def parquet(
         stand for the files that match, in byte order.
       columns: which are read: of numbers, texts, bytes, lists of numbers, or images (structs of ``bytes`` and ``path``), of which the bytes
         are read; where these are null, the file that the path names, relative to the table's folder.
-      weights: how often the files' rows come, in proportion: one number for each file that `path` names. They are mixed evenly, and an
-        epoch has each row at least once: those of a file that is too small for its weight come again.
-      random_shuffle: shuffle the list before it is split into shards, and each epoch of a shard in a new order.
-      initial_fill: places of the buffer that this order is drawn with: small ones shuffle only locally, 1 not at all.
-      shuffle_after_epoch: shuffle the order of the files anew in each epoch, alike for all shards, and read the same part of the
-        list. The records of each stay together, in their order; with `weights` all records are shuffled.
-      shuffle_after_epoch_seed: another seed for this than the fixed one.
-      shuffle: "global": the same by `seed`, which must be one for all shards: the order of each epoch is a new permutation of the whole
-        list.
-      num_shards: parts that the list is split into: part i of S begins at entry ``floor(i*N/S)``.
-      shard_id: the part to read, ``0 .. num_shards - 1``.
-      stick_to_shard: read this part in every epoch, not the next one.
-      pad_last_batch: repeat a shard's last sample until all shards are equally long and the last batch is full.
-      storage: how URLs are read: `jaxdali.Storage`.
-      seed: seed of the shuffling; negative: the pipeline's.
-      on_error: what becomes of a record that can't be read: "raise": its batch fails. "replace": a later one of the list takes its place.
-        "skip": its batch goes without it. The last two are reported by `Pipeline.bad_samples`. Beyond DALI.
-      device: "cpu" or None.
-      name: of the reader, for ``reader_name`` and error messages.
 
     Returns:
       One output for each column, in a list where `columns` is one, also of a single name: a number of the column's type, shape ();

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import io
-from typing import Annotated, Any, ClassVar, Literal, Unpack
+from typing import Annotated, Any, ClassVar, Unpack
 
 import numpy as np
 
@@ -16,11 +16,11 @@ from ..._core.operator_function import operator_function
 from ..._core.values import Spec
 from ..._cpu import Format, Info
 from ..._data.files import Files, Path, in_directories
-from ..._data.listed import OnError, Reader, Records
-from ..._data.storage import Storage, Store
+from ..._data.listed import Reader, Records
+from ..._data.storage import Store
 from .._decode.decode import num_channels, output_shapes
 from .._decode.foreign import known_as
-from ._file import FileHints
+from ._file import FileArguments
 
 _COLOURS = (types.RGB, types.BGR, types.GRAY)
 
@@ -127,27 +127,13 @@ def sequence(
     step: Annotated[int, Range(1)] = 1,
     stride: Annotated[int, Range(1)] = 1,
     image_type: Annotated[types.DALIImageType, OneOf(*_COLOURS)] = types.RGB,
-    random_shuffle: bool = False,
-    initial_fill: Annotated[int, Range(1)] = 1024,
-    shuffle_after_epoch: bool = False,
-    shuffle_after_epoch_seed: int | None = None,
-    shuffle: Literal["global"] | None = None,
-    num_shards: Annotated[int, Range(1)] = 1,
-    shard_id: Annotated[int, Range(0)] = 0,
-    stick_to_shard: bool = False,
-    pad_last_batch: bool = False,
-    storage: Storage | None = None,
-    seed: int = -1,
-    on_error: OnError = "raise",
-    device: Literal["cpu"] | None = None,
-    name: str | None = None,
-    **hints: Unpack[FileHints],
+    **order: Unpack[FileArguments],
 ) -> DataNode:
     """Reads and decodes sequences of frames that are files: those of a sub-directory are one video, in byte order of their names.
 
     Sequences stay within a video, and only whole ones are read.
 
-    Differs from DALI: source_info is the path of the first frame; the last two arguments on order are not in DALI.
+    Differs from DALI: source_info is the path of the first frame, and `shuffle`, `on_error` and `storage` are not in DALI.
 
     Args:
       file_root: directory whose sub-directories hold the frames, and nothing else. Deeper levels are not entered.
@@ -155,21 +141,6 @@ def sequence(
       step: from the first frame of a sequence to that of the next.
       stride: from a frame of a sequence to the next.
       image_type: RGB, BGR or GRAY: the channels of the frames.
-      random_shuffle: shuffle the list before it is split into shards, and each epoch of a shard in a new order.
-      initial_fill: places of the buffer that this order is drawn with: small ones shuffle only locally, 1 not at all.
-      shuffle_after_epoch: shuffle the whole list anew in each epoch, alike for all shards, and read the same part of it.
-      shuffle_after_epoch_seed: another seed for this than the fixed one.
-      shuffle: "global": the order of each epoch is a new permutation of the whole list, by `seed`, which must be one for all shards.
-      num_shards: parts that the list is split into: part i of S begins at entry ``floor(i*N/S)``.
-      shard_id: the part to read, ``0 .. num_shards - 1``.
-      stick_to_shard: read this part in every epoch, not the next one.
-      pad_last_batch: repeat a shard's last sample until all shards are equally long and the last batch is full.
-      storage: how URLs are read: `jaxdali.Storage`. Beyond DALI.
-      seed: seed of the shuffling; negative: the pipeline's.
-      on_error: what becomes of a sequence that can't be read: "raise": its batch fails. "replace": a later one of the list takes its place.
-        "skip": its batch goes without it. The last two are reported by `Pipeline.bad_samples`. Beyond DALI.
-      device: "cpu" or None.
-      name: of the reader, for ``reader_name`` and error messages.
 
     Returns:
       The frames, uint8 ``[sequence_length, height, width, channels]``, layout FHWC.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Annotated, Any, ClassVar, Literal, Unpack
+from typing import Annotated, Any, ClassVar, Unpack
 
 import numpy as np
 
@@ -20,7 +20,7 @@ from ..._core.values import Spec
 from ..._cpu import Status
 from ..._data import source_worker
 from ..._data.files import as_list
-from ..._data.listed import OnError, Reader, ReaderHints, Records
+from ..._data.listed import MixedArguments, Reader, Records
 from ..._data.processes import Item, Processes, Row
 
 NAME = "readers.source"
@@ -230,21 +230,7 @@ def source(
     num_workers: Annotated[int, Range(0, 256)] = 0,
     layout: str | Sequence[str | None] | Mapping[str, str] | None = None,
     shape: Any = None,
-    weights: float | Sequence[float] | None = None,
-    random_shuffle: bool = False,
-    initial_fill: Annotated[int, Range(1)] = 1024,
-    shuffle_after_epoch: bool = False,
-    shuffle_after_epoch_seed: int | None = None,
-    shuffle: Literal["global"] | None = None,
-    num_shards: Annotated[int, Range(1)] = 1,
-    shard_id: Annotated[int, Range(0)] = 0,
-    stick_to_shard: bool = False,
-    pad_last_batch: bool = False,
-    seed: int = -1,
-    on_error: OnError = "raise",
-    device: Literal["cpu"] | None = None,
-    name: str | None = None,
-    **hints: Unpack[ReaderHints],
+    **order: Unpack[MixedArguments],
 ) -> DataNode | list[DataNode] | dict[str, DataNode]:
     """Reads the items of a data set in Python: any object with ``__len__`` and ``__getitem__``. Beyond DALI.
 
@@ -271,23 +257,10 @@ def source(
         several values as `layout`. Default: nothing is known but of numbers.
       weights: how often the items of each data set come, in proportion: one number for each of the sequence `dataset`. They are mixed
         evenly, and an epoch has each item at least once: those of a data set that is too small for its weight come again.
-      random_shuffle: shuffle the list before it is split into shards, and each epoch of a shard in a new order.
-      initial_fill: size of the shuffle buffer. A small one shuffles only locally; 1 does not shuffle. It holds indices, so a large one is
-        cheap.
       shuffle_after_epoch: shuffle the list anew in each epoch, alike for all shards, and read the same part of it; with `weights` the items
         of all data sets.
-      shuffle_after_epoch_seed: another seed for this than the fixed one.
-      shuffle: "global": the same by `seed`, which must be one for all shards: the order of each epoch is a new permutation of the whole
-        list.
-      num_shards: parts that the list is split into: part i of S begins at entry ``floor(i*N/S)``.
-      shard_id: the part to read, ``0 .. num_shards - 1``.
-      stick_to_shard: read this part in every epoch, not the next one.
-      pad_last_batch: repeat a shard's last sample until all shards are equally long and the last batch is full.
-      seed: seed of the shuffling; negative: the pipeline's.
       on_error: what becomes of an item that can't be read: "raise": its batch fails. "replace": a later one takes its place. "skip": its
         batch goes without it. The last two are reported by `Pipeline.bad_samples`.
-      device: "cpu" or None.
-      name: of the reader, for ``reader_name`` and error messages.
 
     Returns:
       One output, a list of outputs, or a dictionary of them, as the items are. A text or bytes are ``uint8[bytes]``, a number has the shape
@@ -310,6 +283,7 @@ def source(
       ...     item = fn.readers.source(Squares(), name="squares", shuffle="global", num_shards=num_shards, shard_id=shard_id)
       ...     return fn.flip(item["image"]), item["label"]
     """
+    weights = order.get("weights")
     if weights is None:
         parts: Sequence[Any] = [dataset]
     else:
@@ -320,20 +294,9 @@ def source(
     op = ReadSource(
         data=data,
         num_workers=num_workers,
-        weights=None if weights is None else as_list(weights),
-        random_shuffle=random_shuffle,
-        initial_fill=initial_fill,
-        shuffle_after_epoch=shuffle_after_epoch,
-        shuffle_after_epoch_seed=shuffle_after_epoch_seed,
-        shuffle=shuffle,
-        num_shards=num_shards,
-        shard_id=shard_id,
-        stick_to_shard=stick_to_shard,
-        pad_last_batch=pad_last_batch,
-        seed=seed,
-        on_error=on_error,
+        **ReadSource.shared(order),
     )
-    nodes = add(op, device="cpu", name=name)
+    nodes = add(op, device="cpu", name=order.get("name"))
     nodes = list(nodes) if isinstance(nodes, (list, tuple)) else [nodes]
     if isinstance(data.keys, tuple):
         return dict(zip(data.keys, nodes, strict=True))

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Annotated, ClassVar, Literal, Unpack
+from collections.abc import Mapping
+from typing import ClassVar, Unpack
 
 import numpy as np
 
 from ..._core.building import add
-from ..._core.declaration import Range
 from ..._core.errors import ArgumentError
 from ..._core.graph import DataNode
 from ..._core.operator_function import operator_function
@@ -17,8 +16,7 @@ from ..._cpu import RecordFormat
 from ..._data.containers import ExtentRecords, Extents, Field, check_indices, indexed
 from ..._data.files import Files, Paths, as_list
 from ..._data.index import tfrecord_extents
-from ..._data.listed import OnError, Reader, ReaderHints
-from ..._data.storage import Storage
+from ..._data.listed import ContainerArguments, Reader
 from ...tfrecord import Feature, FeatureType
 
 _DTYPES = {FeatureType.int64: np.int64, FeatureType.float32: np.float32, FeatureType.string: np.uint8}
@@ -67,7 +65,7 @@ class ReadTFRecord(Reader):
         return _Examples(self)
 
 
-class TFRecordHints(ReaderHints, total=False):
+class TFRecordArguments(ContainerArguments, total=False):
     """Those of `tfrecord`: files are never mapped here."""
 
     dont_use_mmap: bool | None
@@ -80,22 +78,7 @@ def tfrecord(
     index_path: Paths | None = None,
     features: Mapping[str, Feature],
     use_o_direct: bool = False,
-    weights: float | Sequence[float] | None = None,
-    random_shuffle: bool = False,
-    initial_fill: Annotated[int, Range(1)] = 1024,
-    shuffle_after_epoch: bool = False,
-    shuffle_after_epoch_seed: int | None = None,
-    shuffle: Literal["global"] | None = None,
-    num_shards: Annotated[int, Range(1)] = 1,
-    shard_id: Annotated[int, Range(0)] = 0,
-    stick_to_shard: bool = False,
-    pad_last_batch: bool = False,
-    seed: int = -1,
-    on_error: OnError = "raise",
-    storage: Storage | None = None,
-    device: Literal["cpu"] | None = None,
-    name: str | None = None,
-    **hints: Unpack[TFRecordHints],
+    **order: Unpack[TFRecordArguments],
 ) -> dict[str, DataNode]:
     """Reads features of the examples in TFRecord files.
 
@@ -107,25 +90,6 @@ def tfrecord(
         or not there is made when the pipeline is built, in memory, and a warning says so.
       features: of each name in the examples, what it is: `tfrecord.FixedLenFeature` or `tfrecord.VarLenFeature`.
       use_o_direct: without effect; needs `dont_use_mmap`, as in DALI.
-      weights: how often the files' records come, in proportion, e.g. ``(0.7, 0.3)``: one number for each file that `path` names. They are
-        mixed evenly, and an epoch has each record at least once: those of a file that is too small for its weight come again.
-      random_shuffle: shuffle the list before it is split into shards, and each epoch of a shard in a new order.
-      initial_fill: places of the buffer that this order is drawn with: small ones shuffle only locally, 1 not at all.
-      shuffle_after_epoch: shuffle the order of the files anew in each epoch, alike for all shards, and read the same part of the
-        list. The records of each stay together, in their order; with `weights` all records are shuffled.
-      shuffle_after_epoch_seed: another seed for this than DALI's fixed one.
-      shuffle: "global": the order of each epoch is a new permutation of the whole list, by `seed`, which must be one for all shards.
-        Beyond DALI.
-      num_shards: parts that the list is split into: part i of S begins at entry ``floor(i*N/S)``.
-      shard_id: the part to read, ``0 .. num_shards - 1``.
-      stick_to_shard: read this part in every epoch, not the next one.
-      pad_last_batch: repeat a shard's last sample until all shards are equally long and the last batch is full.
-      seed: seed of `random_shuffle`; negative: the pipeline's.
-      on_error: what becomes of a record that can't be read: "raise": its batch fails. "replace": a later one of the list takes its place.
-        "skip": its batch goes without it. The last two are reported by `Pipeline.bad_samples`. Beyond DALI.
-      storage: how URLs are read: `jaxdali.Storage`. Beyond DALI; all paths may be URLs.
-      device: "cpu" or None.
-      name: of the reader, for ``reader_name`` and error messages.
 
     Returns:
       By the features' names: ``uint8[bytes]`` of a string, ``int64`` or ``float32`` of the feature's shape, or a list of them. Their
@@ -145,25 +109,13 @@ def tfrecord(
       ...                                        "image/class/label": tfrecord.FixedLenFeature([1], tfrecord.int64, -1)})
       >>> images = fn.decoders.image(inputs["image/encoded"])
     """
-    if use_o_direct and not hints.get("dont_use_mmap"):
+    if use_o_direct and not order.get("dont_use_mmap"):
         raise ArgumentError("use_o_direct=True needs dont_use_mmap=True")
     op = ReadTFRecord(
         path=path,
         index_path=index_path,
         features=tuple(features.items()),
-        weights=None if weights is None else as_list(weights),
-        random_shuffle=random_shuffle,
-        initial_fill=initial_fill,
-        shuffle_after_epoch=shuffle_after_epoch,
-        shuffle_after_epoch_seed=shuffle_after_epoch_seed,
-        shuffle=shuffle,
-        num_shards=num_shards,
-        shard_id=shard_id,
-        stick_to_shard=stick_to_shard,
-        pad_last_batch=pad_last_batch,
-        seed=seed,
-        on_error=on_error,
-        storage=storage,
+        **ReadTFRecord.shared(order),
     )
-    nodes = add(op, device="cpu", name=name)
+    nodes = add(op, device="cpu", name=order.get("name"))
     return dict(zip(features, nodes if len(features) > 1 else (nodes,), strict=True))

@@ -18,9 +18,8 @@ from ..._core.operator_function import operator_function
 from ..._core.values import Spec
 from ..._cpu import Status
 from ..._data.files import Paths
-from ..._data.listed import OnError, Reader, ReaderHints, Records
+from ..._data.listed import Reader, Records, StoredArguments
 from ..._data.shuffle import Draw, list_order
-from ..._data.storage import Storage
 from ._array_record import ReadArrayRecord
 
 Packing = Literal["first_fit", "sequential", "concatenate"]
@@ -236,21 +235,7 @@ def tokens(
     packing: Packing = "first_fit",
     packing_seed: Annotated[int, Range(0)] | None = None,
     pad_id: int = 0,
-    random_shuffle: bool = False,
-    initial_fill: Annotated[int, Range(1)] = 1024,
-    shuffle_after_epoch: bool = False,
-    shuffle_after_epoch_seed: int | None = None,
-    shuffle: Literal["global"] | None = None,
-    num_shards: Annotated[int, Range(1)] = 1,
-    shard_id: Annotated[int, Range(0)] = 0,
-    stick_to_shard: bool = False,
-    pad_last_batch: bool = False,
-    storage: Storage | None = None,
-    seed: int = -1,
-    on_error: OnError = "raise",
-    device: Literal["cpu"] | None = None,
-    name: str | None = None,
-    **hints: Unpack[ReaderHints],
+    **order: Unpack[StoredArguments],
 ) -> tuple[DataNode, ...]:
     """Reads token records of ArrayRecord files, several of which are packed into each sequence of one length. Beyond DALI.
 
@@ -271,22 +256,9 @@ def tokens(
         full, so that only the last one is padded; the parts of a record are segments of their own, whose positions begin at 0.
       packing_seed: records are shuffled by it before they are packed; None: they are taken in order.
       pad_id: what stands behind the last token of a sequence.
-      random_shuffle: shuffle the list before it is split into shards, and each epoch of a shard in a new order.
-      initial_fill: places of the buffer that this order is drawn with: small ones shuffle only locally, 1 not at all.
       shuffle_after_epoch: shuffle the list anew before each epoch, alike for all shards, and read the same part of it.
-      shuffle_after_epoch_seed: another seed for this than the fixed one.
-      shuffle: "global": the same by `seed`, which must be one for all shards: the order of each epoch is a new permutation of the whole
-        list.
-      num_shards: parts that the list is split into: part i of S begins at entry ``floor(i*N/S)``.
-      shard_id: the part to read, ``0 .. num_shards - 1``.
-      stick_to_shard: read this part in every epoch, not the next one.
-      pad_last_batch: repeat a shard's last sample until all shards are equally long and the last batch is full.
-      storage: how URLs are read: `jaxdali.Storage`.
-      seed: seed of the shuffling; negative: the pipeline's.
       on_error: what becomes of a sequence with a record that can't be read: "raise": its batch fails. "replace": a later one of the list
         takes its place. "skip": its batch goes without it. The last two are reported by `Pipeline.bad_samples`.
-      device: "cpu" or None.
-      name: of the reader, for ``reader_name`` and error messages.
 
     Returns:
       tokens, their segments and their positions, each ``int32[length]``. Segments count from 1 in each sequence, and are 0 where there is

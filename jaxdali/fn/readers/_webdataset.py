@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from typing import Annotated, ClassVar, Literal, Unpack
+from typing import ClassVar, Literal, Unpack
 
 import numpy as np
 
 from ... import _cpu
 from ..._core.building import add
-from ..._core.declaration import DType, Range
+from ..._core.declaration import DType
 from ..._core.errors import ArgumentError
 from ..._core.graph import DataNode
 from ..._core.operator_function import operator_function
@@ -19,8 +19,8 @@ from ..._cpu import Missing, RecordFormat
 from ..._data.archives import HEADER, ArchiveSamples
 from ..._data.containers import ContainerRecords, Extents, Field, Parts, check_indices, made_in_memory
 from ..._data.files import Files, Paths, as_list
-from ..._data.listed import OnError, Reader, ReaderHints
-from ..._data.storage import Storage, Store
+from ..._data.listed import ContainerArguments, Reader
+from ..._data.storage import Store
 
 _MISSING = {"": Missing.EMPTY, "empty": Missing.EMPTY, "skip": Missing.SKIP, "error": Missing.ERROR}
 
@@ -133,7 +133,7 @@ class ReadWebDataset(Reader):
         return _Samples(self)
 
 
-class WebDatasetHints(ReaderHints, total=False):
+class WebDatasetArguments(ContainerArguments, total=False):
     """Those of `webdataset`: files are never mapped here."""
 
     dont_use_mmap: bool | None
@@ -148,22 +148,7 @@ def webdataset(
     missing_component_behavior: Literal["", "empty", "skip", "error"] = "",
     dtypes: DType | Sequence[DType] | None = None,
     case_sensitive_extensions: bool = True,
-    weights: float | Sequence[float] | None = None,
-    random_shuffle: bool = False,
-    initial_fill: Annotated[int, Range(1)] = 1024,
-    shuffle_after_epoch: bool = False,
-    shuffle_after_epoch_seed: int | None = None,
-    shuffle: Literal["global"] | None = None,
-    num_shards: Annotated[int, Range(1)] = 1,
-    shard_id: Annotated[int, Range(0)] = 0,
-    stick_to_shard: bool = False,
-    pad_last_batch: bool = False,
-    storage: Storage | None = None,
-    seed: int = -1,
-    on_error: OnError = "raise",
-    device: Literal["cpu"] | None = None,
-    name: str | None = None,
-    **hints: Unpack[WebDatasetHints],
+    **order: Unpack[WebDatasetArguments],
 ) -> DataNode | list[DataNode]:
     """Reads members of tar archives in WebDataset's form.
 
@@ -179,26 +164,6 @@ def webdataset(
         "error": an error when the pipeline is built.
       dtypes: element types of the outputs, one for each; default: uint8.
       case_sensitive_extensions: whether extensions mind the case.
-      weights: how often the files' records come, in proportion, e.g. ``(0.7, 0.3)``: one number for each file that `paths` names. They are
-        mixed evenly, and an epoch has each record at least once: those of a file that is too small for its weight come again.
-      random_shuffle: shuffle the list before it is split into shards, and each epoch of a shard in a new order.
-      initial_fill: places of the buffer that this order is drawn with: small ones shuffle only locally, 1 not at all. The buffer
-        holds numbers, not files: a large one costs nothing.
-      shuffle_after_epoch: shuffle the order of the archives anew in each epoch, alike for all shards, and read the same part of the
-        list. The records of each stay together, in their order; with `weights` all records are shuffled.
-      shuffle_after_epoch_seed: another seed for this than DALI's fixed one.
-      shuffle: "global": the order of each epoch is a new permutation of the whole list, by `seed`, which must be one for all shards.
-        Beyond DALI.
-      num_shards: parts that the list is split into: part i of S begins at entry ``floor(i*N/S)``.
-      shard_id: the part to read, ``0 .. num_shards - 1``.
-      stick_to_shard: read this part in every epoch, not the next one.
-      pad_last_batch: repeat a shard's last sample until all shards are equally long and the last batch is full.
-      storage: how URLs are read: `jaxdali.Storage`. Beyond DALI; all paths may be URLs.
-      seed: seed of `random_shuffle`; negative: the pipeline's.
-      on_error: what becomes of a file that can't be read: "raise": its batch fails. "replace": a later one of the list takes its place.
-        "skip": its batch goes without it. The last two are reported by `Pipeline.bad_samples`. Beyond DALI.
-      device: "cpu" or None.
-      name: of the reader, for ``reader_name`` and error messages.
 
     Returns:
       An output for each entry of `ext`: the member's bytes, as a vector of its type. Their source_info is the archive's path, and offset
@@ -222,18 +187,6 @@ def webdataset(
         missing_component_behavior=missing_component_behavior,
         dtypes=found,
         case_sensitive_extensions=case_sensitive_extensions,
-        weights=None if weights is None else as_list(weights),
-        random_shuffle=random_shuffle,
-        initial_fill=initial_fill,
-        shuffle_after_epoch=shuffle_after_epoch,
-        shuffle_after_epoch_seed=shuffle_after_epoch_seed,
-        shuffle=shuffle,
-        num_shards=num_shards,
-        shard_id=shard_id,
-        stick_to_shard=stick_to_shard,
-        pad_last_batch=pad_last_batch,
-        storage=storage,
-        seed=seed,
-        on_error=on_error,
+        **ReadWebDataset.shared(order),
     )
-    return add(op, device="cpu", name=name)
+    return add(op, device="cpu", name=order.get("name"))

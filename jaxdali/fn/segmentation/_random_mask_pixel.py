@@ -70,7 +70,6 @@ def random_mask_pixel(
       threshold: foreground is what is above it. Default: 0. May be per sample.
       value: foreground is what is equal to it, instead. May be per sample.
       seed: fixes the numbers, whatever the pipeline's seed and the operator's place; negative: not given.
-      device: "cpu" or None.
 
     Returns:
       The indices of the pixel, 1-D int64, as many as the mask has axes.

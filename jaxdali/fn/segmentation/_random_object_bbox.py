@@ -206,7 +206,6 @@ def random_object_bbox(
       output_class: whether the label is a result, too.
       seed: fixes the numbers, whatever the pipeline's seed and the operator's place; negative: not given.
       threshold: least extents of boxes, one number or one per axis. Default: any. May be per sample.
-      device: "cpu" or None.
 
     Returns:
       One or two 1-D int32, see `format`; with `output_class` also an int32 scalar, the background where there is no object.

@@ -86,7 +86,6 @@ def select_masks(
       polygons: ``[n, 3]``, int32: mask, first vertex, and the one after the last.
       vertices: ``[m, coordinates]``, of any type.
       reindex_masks: masks are numbered from 0 in the result, in the order of `mask_ids`. Default: they keep their numbers.
-      device: "cpu" or None.
 
     Returns:
       (polygons, vertices), with nothing but those of the masks asked for.

@@ -76,7 +76,6 @@ def read(
       storage: how URLs are read: `jaxdali.Storage`. Beyond DALI; paths may be URLs. They may lead
         anywhere, so pass none that strangers chose. Those of a batch are fetched at the same time, none
         ahead, as the next ones are not known.
-      device: "cpu" or None.
 
     Returns:
       The contents, 1-D uint8. A host value.
