@@ -259,6 +259,9 @@ bool BaselineDecoder::DecodeScans() {
   }
   if (!scan_tables_) scan_tables_ = std::make_unique<CodeTable[]>(3);
   for (const Scan& scan : header_.scans) {
+    // What nobody looks at is not decoded. Damage there makes no difference: libjpeg only warns of it.
+    const Plane& first = plane_[scan.components[0].component];
+    if (scan.first > 0 && (!first.wanted || first.size == 1)) continue;
     StoredScan s{};
     s.bytes = &scan_.bytes;
     s.bits = Bits::At(scan_.bytes.Start(data_ + scan.begin, end_));
