@@ -461,6 +461,6 @@ def test_repeated_batches_are_cut_to_those_of_other_sources():
         assert len(number) == n
     pipe.feed_input("new", [np.int32(i) for i in range(3)])
     pipe.feed_input("kept", [np.int32(i) for i in range(2)])
-    with pytest.raises(RuntimeError, match="2 samples for a batch of which another source gave 3|3 samples .* another source gave 2"):
+    with pytest.raises(RuntimeError, match=r"2 samples for a batch of which another source gave 3|3 samples .* another source gave 2"):
         pipe.run()
     pipe.close()
