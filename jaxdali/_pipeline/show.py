@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import jax
 import numpy as np
 
+from .._core.tracebacks import boundary
 from ..backend import TensorListCPU, TensorListGPU
 from .pipeline import Pipeline
 
@@ -45,6 +46,7 @@ class Picture:
         return f"<{self._text}; a notebook displays it, .save(path) writes it>"
 
 
+@boundary
 def show(
     batch: Any,
     *,

@@ -21,6 +21,7 @@ from .._core.building import is_node, user_line
 from .._core.errors import ArgumentError
 from .._core.language import language
 from .._core.names import did_you_mean
+from .._core.tracebacks import boundary
 from ..types import ScalarConstant
 from . import _keys
 from ._batch import Batch, Tensor, set_operations
@@ -307,6 +308,7 @@ def _function_of(function: Callable[..., Any], public: str, module: str) -> Call
     signature = inspect.signature(function)
     own = [n for n in _OWN if n not in signature.parameters]
 
+    @boundary
     @functools.wraps(function)
     def of_values(*inputs: Any, **arguments: Any) -> Any:
         try:

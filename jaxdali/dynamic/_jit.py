@@ -10,6 +10,7 @@ from typing import Any, TypeVar, overload
 import jax
 import numpy as np
 
+from .._core.tracebacks import boundary
 from .._pipeline.conditionals import converted
 from ._batch import Batch
 from ._engine import Trace, current_trace
@@ -56,6 +57,7 @@ def jit(function: Any = None, /, *, enable_conditionals: bool = False) -> Any:
     made: collections.OrderedDict[Any, Any] = collections.OrderedDict()
     name = f"jit of {getattr(function, '__name__', type(function).__name__)}"
 
+    @boundary
     @functools.wraps(function)
     def compiled(*arguments: Any, **named: Any) -> Any:
         if current_trace() is not None:

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import jaxdali
-from jaxdali import fn, ops, pipeline_def
+from jaxdali import dynamic, fn, ops, pipeline_def
 from jaxdali.extend import DataNode, Elementwise, Hints, Input, operator_function
 from jaxdali.plugin.jax import DALIGenericIterator, data_iterator
 from jaxdali.plugin.jax.fn import jax_function
@@ -77,6 +77,10 @@ ERRORS = {  # what raises, and functions of this file that must be in the traceb
     "operator in a definition": (lambda: define(wrong_argument)().run(), ["wrong_argument"]),
     "operator in an if": (lambda: define(conditional, enable_conditionals=True)().run(), ["conditional"]),
     "operator by itself": (lambda: fn.resize(np.zeros((2, 2, 3), np.uint8), sise=3), ["<lambda>"]),
+    "function of values": (lambda: dynamic.resize(np.zeros((2, 2, 3), np.uint8), sise=3), ["<lambda>"]),
+    "program of values": (lambda: dynamic.jit(fails)(np.zeros((2, 2, 3), np.uint8)), ["<lambda>", "fails"]),
+    "decode_jpeg": (lambda: jaxdali.decode_jpeg(b"no image"), ["<lambda>"]),
+    "show": (lambda: jaxdali.show(np.zeros((2, 3)), colums=3), ["<lambda>"]),
     "operator's class": (lambda: ops.Resize(size=3)(5, sise=3), ["<lambda>"]),
     "subscript": (lambda: fn.random.uniform()["a"], ["<lambda>"]),
     "truth": (lambda: bool(fn.random.uniform()), ["<lambda>"]),

@@ -10,6 +10,7 @@ import numpy as np
 
 from ... import _cpu, types
 from ..._core import ffi as _ffi
+from ..._core.tracebacks import boundary
 from ..._cpu import Format, Info
 from .decode import OUTPUT_TYPES, output_shapes
 from .region import stored_windows
@@ -42,6 +43,7 @@ def decode_jpeg(
 ) -> list[np.ndarray]: ...
 
 
+@boundary
 def decode_jpeg(
     data: Encoded | Sequence[Encoded],
     /,
