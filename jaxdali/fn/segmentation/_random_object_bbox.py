@@ -84,16 +84,22 @@ class RandomObjectBBox(HostOperator):
         """The classes of a sample (None: all) with their weights, the background, and what is wrong with them."""
         weight = weights[i % len(weights)] if weights is not None else None
         mine = classes[i % len(classes)].astype(np.int64) if classes is not None else None
+        given = int(a.background[i]) if "background" in a else None
         if mine is None and weight is not None:
-            mine = np.arange(1, len(weight) + 1)
+            mine = np.setdiff1d(np.arange(len(weight) + 1), [given or 0])[: len(weight)]
         if mine is not None and weight is not None and len(mine) != len(weight):
             return None, None, 0, f"class_weights must have a number for each of {len(mine)} classes, got {len(weight)}"
-        if "background" in a:
-            background = int(a.background[i])
-            if mine is not None and background in mine:
-                return None, None, 0, f"class {background} is the background: give another background, or leave it out of classes"
-            return mine, weight, background, ""
-        return mine, weight, int(mine.min()) - 1 if mine is not None and 0 in mine else 0, ""
+        if given is not None:
+            if mine is not None and given in mine:
+                return None, None, 0, f"class {given} is the background: give another background, or leave it out of classes"
+            return mine, weight, given, ""
+        if mine is None or 0 not in mine:
+            return mine, weight, 0, ""
+        limits = np.iinfo(np.int32)
+        background = int(mine.min()) - 1
+        if background < limits.min:  # goes on from the other end
+            background = next(n for n in range(limits.max, limits.min, -1) if n not in mine)
+        return mine, weight, background, ""
 
     def _pick(
         self,
@@ -197,7 +203,8 @@ def random_object_bbox(
       background: the label that is no object. Default: 0, or if that is one of `classes`, one less than the least of them. May be per
         sample.
       cache_objects: keep the boxes of all maps seen, to find them when a map comes again.
-      class_weights: relative probabilities of `classes`, or of the classes from 1. Default: all are equally likely. May be per sample.
+      class_weights: relative probabilities of `classes`, or of the classes 0, 1, 2, ... but for the background. Default: all are equally
+        likely. May be per sample.
       classes: labels that are objects. Default: all but the background. May be per sample.
       foreground_prob: probability of an object. May be per sample.
       format: "anchor_shape": first indices, and extents; "start_end": first indices, and those after the last; "box": these in one vector.

@@ -8,6 +8,7 @@ from pipelines import run
 
 from jaxdali import OperatorError, fn
 
+I32 = np.iinfo(np.int32)
 MAP = np.zeros((8, 10), np.uint8)
 MAP[1:3, 1:4] = MAP[5, 5] = MAP[6, 1] = MAP[7, 2] = 1
 MAP[4:8, 7:9], MAP[0, 9] = 2, 3
@@ -37,6 +38,8 @@ def drawn(labels=MAP, **arguments):
         ({"classes": [3, 2], "class_weights": [3, 1]}, {THREE: 0.75, TWO: 0.25}),
         ({"class_weights": [0.0, 1]}, {TWO: 1}),
         ({"class_weights": [0.0]}, {WHOLE: 1}),
+        ({"class_weights": [0.0, 0, 1], "background": 2}, {THREE: 1}),
+        ({"class_weights": [0.0, 0, 1], "background": 9}, {TWO: 1}),
         ({"k_largest": 1}, {TWO: 1 / 3, THREE: 1 / 3, ONES[0]: 1 / 3}),
         ({"k_largest": 2, "ignore_class": True}, {TWO: 0.5, ONES[0]: 0.5}),
         ({"threshold": 2}, {TWO: 0.5, ONES[0]: 0.5}),
@@ -54,7 +57,8 @@ def test_boxes(arguments, expected):
 
 @pytest.mark.parametrize(
     ("arguments", "background"),
-    [({}, 0), ({"background": 7}, 7), ({"classes": [0, 5]}, -1), ({"classes": [0, -2]}, -3), ({"class_weights": [1.0, 2]}, 0)],
+    [({}, 0), ({"background": 7}, 7), ({"classes": [0, 5]}, -1), ({"classes": [0, -2]}, -3), ({"class_weights": [1.0, 2]}, 0)]
+    + [({"classes": [0, I32.min]}, I32.max), ({"classes": [0, I32.min, I32.max]}, I32.max - 1)],
 )
 def test_background(arguments, background):
     assert drawn(foreground_prob=0.0, output_class=True, **arguments) == {(WHOLE, background): N}
