@@ -6,7 +6,6 @@ import functools
 import inspect
 import os
 import sys
-import sysconfig
 import types
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -18,7 +17,7 @@ T = TypeVar("T", bound=type)
 
 _PLAIN = ("__getattr__", "__new__", "__init_subclass__", "__class_getitem__", "__del__")  # methods that stay as they are
 _VARIABLE = "JAXDALI_TRACEBACK"
-_PYTHON = os.path.abspath(sysconfig.get_path("stdlib")) + os.sep
+_PYTHON = os.path.dirname(os.path.abspath(os.__file__)) + os.sep  # the standard library
 _INSTALLED = os.path.join(_PYTHON, "site-packages") + os.sep
 
 
