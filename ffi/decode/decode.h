@@ -1,5 +1,5 @@
-// Decoding images. On the CPU one at a time: JPEG by libjpeg-turbo, PNG by libpng, raw pixels by a copy; colour space,
-// orientation and element type in the same pass over the rows. On CUDA a batch: the JPEG files that
+// Decoding images. On the CPU one at a time: JPEG as libjpeg-turbo does it, PNG as libpng, raw pixels by a copy; colour
+// space, orientation and element type in the same pass over the rows. On CUDA a batch: the JPEG files that
 // ffi/cuda_jpeg/table.h takes, and finished pixels. No XLA headers: fuzzers link this alone.
 #ifndef JAXDALI_FFI_DECODE_H_
 #define JAXDALI_FFI_DECODE_H_

@@ -82,7 +82,7 @@ def image(
 ) -> DataNode:
     """Decodes images: JPEG, PNG, BMP, TIFF, WebP, PNM and JPEG 2000, of 1 to 16 bits.
 
-    JPEG is decoded to libjpeg-turbo's pixels (the same as Pillow's), PNG by libpng. Other formats are decoded by Pillow while
+    JPEG is decoded to libjpeg-turbo's pixels (the same as Pillow's), PNG to libpng's. Other formats are decoded by Pillow while
     the batch is prepared; 16-bit TIFF and JPEG 2000 need the package imagecodecs (``pip install jaxdali[formats]``).
 
     Args:
