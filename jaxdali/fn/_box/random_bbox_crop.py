@@ -25,6 +25,7 @@ from ..random._draw import draw
 _log = logging.getLogger("jaxdali")
 _Columns = tuple[list[int], list[int], bool]  # of starts, of ends or extents, and whether they are extents
 _MOST = 1 << 17  # attempts, where the user sets no limit
+_ALIKE = 1e-9  # metrics that differ by less are equal, but for rounding
 _FIRST = 32  # of which so many are made at once; then twice as many
 
 
@@ -124,27 +125,29 @@ class RandomBBoxCrop(HostOperator):
     def _search(self, ctx: HostContext, ndim: int, samples: dict[int, _Sample]):
         """Finds a window for each sample."""
         limit = _MOST if self.total_num_attempts is None else self.total_num_attempts
-        left, done, count = dict(samples), 0, _FIRST
+        left, drawn, count = dict(samples), 0, _FIRST
         for part in itertools.count(1):
             count = -(-count // self.num_attempts) * self.num_attempts  # the attempts at a threshold together
             sizes = np.zeros(ctx.N, np.int64)
             sizes[[*left]] = count * (1 + 2 * ndim)
             numbers, first = draw(ctx, self.seed, sizes, part=part)
             for i, sample in [*left.items()]:
-                u = numbers[first[i] : first[i] + sizes[i]].reshape(count, -1)[: limit - done]
-                if self._attempt(sample, u, ndim):
+                u = numbers[first[i] : first[i] + sizes[i]].reshape(count, -1)
+                if self._attempt(sample, u, ndim, limit) or sample.attempts >= limit:
                     del left[i]
-            done, count = done + count, 2 * count
-            if not left or done >= limit:
+            drawn, count = drawn + count, 2 * count
+            if not left or drawn >= 8 * limit:  # of many attempts at a threshold few may be made
                 break
-        for i, sample in left.items():
+        for i, sample in samples.items():
+            if sample.best == np.inf:
+                continue
             if self.total_num_attempts is None:
                 ctx.fail(i, Status.INPUT, f"no window was found in {_MOST} attempts; pass total_num_attempts to take the best one then")
             elif not self.quiet:
                 _log.warning("random_bbox_crop: no window was found in %d attempts, the best one is used (%s)", limit, sample.best)
 
-    def _attempt(self, sample: _Sample, u: np.ndarray, ndim: int) -> bool:
-        """Tries windows in turn, each of a row of numbers; whether one suits."""
+    def _attempt(self, sample: _Sample, u: np.ndarray, ndim: int, limit: int) -> bool:
+        """Tries windows in turn, each of a row of numbers, as far as a sample may have so many in all; whether one suits."""
         fixed = sample.crop_shape is not None
         no_crop = self.allow_no_crop and not fixed
         # For each `num_attempts` of them a threshold is drawn, or that nothing is cropped.
@@ -166,12 +169,22 @@ class RandomBBoxCrop(HostOperator):
         metric, kept = self._compared(sample, start, size)
         if len(sample.low):
             worst = metric.min(axis=1) if self.all_boxes_above_threshold else metric.max(axis=1)
-            suits = whole | (valid & (worst >= threshold) & kept.any(axis=1))
+            reached = valid & (worst >= threshold)
+            suits = whole | (reached & kept.any(axis=1))
         else:
             worst, suits = np.zeros(len(u)), valid | whole
-        k = int(suits.argmax()) if suits.any() else int(np.where(valid, worst, -1.0).argmax())
-        score = np.inf if suits[k] else worst[k] if valid[k] else -1.0
-        if score > sample.best:
+            reached = suits
+        # As in DALI, a window that reaches the threshold, but keeps no box, ends the attempts at that threshold.
+        ended = (reached & ~suits).reshape(-1, self.num_attempts).cumsum(axis=1).reshape(-1) - (reached & ~suits)
+        tried = ended == 0
+        tried &= tried.cumsum() <= limit - sample.attempts
+        sample.attempts += int(tried.sum())
+        suits &= tried
+        measured = np.where(valid & tried, worst, -1.0)
+        # Of windows that are equally good, as all within one box, the first one: rounding must not prefer some places.
+        k = int((suits if suits.any() else measured >= measured.max() - _ALIKE).argmax())
+        score = np.inf if suits[k] else measured[k]
+        if score > sample.best + _ALIKE:
             sample.best, sample.start, sample.size, sample.kept = score, start[k], size[k], kept[k] | whole[k]
             sample.anchor, sample.whole = place[k] if fixed else start[k], bool(whole[k])
         return bool(suits[k])
@@ -251,7 +264,7 @@ class _Sample:
       crop_shape, input_shape: as given, x first.
       start, size: of the window, relative to the image; anchor: its start as the result has it.
       kept: the boxes that are kept; whole: nothing is cropped.
-      best: how well it suits.
+      best: how well it suits; attempts: how many windows were tried.
     """
 
     low: np.ndarray
@@ -260,6 +273,7 @@ class _Sample:
     input_shape: np.ndarray | None
     best: float = -1.0
     whole: bool = False
+    attempts: int = 0
 
     def __post_init__(self):
         self.start = self.anchor = np.zeros(self.low.shape[1])
@@ -314,7 +328,8 @@ def random_bbox_crop(
       crop_shape: the window's extents in pixels, instead of `aspect_ratio` and `scaling`; needs `input_shape`. May be per sample.
       input_shape: extents of the image in pixels. May be per sample.
       ltrb: former name of ``bbox_layout="xyXY"`` (True) and "xyWH" (False).
-      num_attempts: how many windows are drawn for a threshold; then another threshold is drawn.
+      num_attempts: how many windows are drawn for a threshold; then another threshold is drawn. It is, too, after a window that reaches the
+        threshold, but keeps no box.
       output_bbox_indices: whether the numbers of the boxes that are kept are a result.
       quiet: not to warn, when the best of `total_num_attempts` is used.
       scaling: range of the window's extents, relative to the image. Default: 1.
