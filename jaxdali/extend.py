@@ -46,15 +46,26 @@ from ._data.storage import Storage
 from ._data.walk import Order
 from .fn._families import (
     ColorMatrix,
+    CropWindow,
     Elementwise,
     Part,
     Separable,
     Warp,
     Window,
+    aligned,
+    axes_of,
+    convert,
+    crop_sizes,
+    crop_start,
+    draw,
+    fit,
     image_layout,
     samples_of_blocks,
+    shapes_of,
     spec_of,
+    uniforms,
 )
+from .fn._families.random_windows import random_windows
 
 __all__ = [
     "ALIGNMENT",
@@ -62,6 +73,7 @@ __all__ = [
     "BuildContext",
     "ColorMatrix",
     "ContainerArguments",
+    "CropWindow",
     "DType",
     "DataNode",
     "Default",
@@ -112,13 +124,23 @@ __all__ = [
     "Warp",
     "Window",
     "add",
+    "aligned",
+    "axes_of",
     "call",
+    "convert",
+    "crop_sizes",
+    "crop_start",
+    "draw",
+    "fit",
     "image_layout",
     "include_dir",
     "operator_function",
+    "random_windows",
     "register_kernel",
     "samples_of_blocks",
+    "shapes_of",
     "spec_of",
+    "uniforms",
 ]
 
 

@@ -2,10 +2,14 @@
 
 import ast
 import graphlib
+import itertools
 import pathlib
 
 import places
 import pytest
+
+from jaxdali import fn
+from jaxdali.fn.__main__ import operators
 
 PACKAGE = places.ROOT / "jaxdali"
 MODULES = {  # the compiled module by its stub
@@ -60,3 +64,22 @@ def test_packages_know_those_below(name):
     above = {(m, i) for m, p in MODULES.items() if package(m) == name for i in imported_by(m, p) if package(i) in BELOW.keys() - {name}}
     assert above
     assert {(m, i) for m, i in above if package(i) not in BELOW[name]} == set()
+
+
+FAMILIES = "jaxdali.fn._families"
+
+
+def test_families_know_no_operator():
+    """They and the functions beside them are below all operators, which import them."""
+    above = {(m, i) for m, p in MODULES.items() if m.startswith(FAMILIES) for i in imported_by(m, p) if i.startswith("jaxdali.fn.")}
+    assert {(m, i) for m, i in above if not i.startswith(FAMILIES)} == set()
+    assert (f"{FAMILIES}.warp", f"{FAMILIES}.conversion") in above
+
+
+def test_the_folder_of_an_operator_is_its_public_path():
+    """`fn.random.uniform` in `fn/random`; those of `fn` itself in a folder with a private name, or beside them."""
+    aliases = {f"experimental.{name}" for name in vars(fn.experimental._deprecated)} | {*vars(fn._deprecated)}
+    for name, operator in operators().items():
+        if name not in aliases and not (operator.__doc__ or "").startswith("Deprecated name"):
+            public = itertools.takewhile(lambda part: part[0] != "_", operator.__module__.removeprefix("jaxdali.fn.").split("."))
+            assert [*public] == name.split(".")[:-1], (name, operator.__module__)

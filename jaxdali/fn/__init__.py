@@ -94,8 +94,10 @@ from ._tensor.get_property import get_property as get_property
 from ._tensor.lookup_table import lookup_table as lookup_table
 from ._tensor.normalize import normalize as normalize
 from ._tensor.one_hot import one_hot as one_hot
-from ._tensor.ones import ones as ones
-from ._tensor.ones import ones_like as ones_like
+from ._tensor.ones_and_zeros import ones as ones
+from ._tensor.ones_and_zeros import ones_like as ones_like
+from ._tensor.ones_and_zeros import zeros as zeros
+from ._tensor.ones_and_zeros import zeros_like as zeros_like
 from ._tensor.per_frame import per_frame as per_frame
 from ._tensor.permute_batch import permute_batch as permute_batch
 from ._tensor.python_function import python_function as python_function
@@ -106,8 +108,6 @@ from ._tensor.shapes import shapes as shapes
 from ._tensor.squeeze import squeeze as squeeze
 from ._tensor.stack import stack as stack
 from ._tensor.transpose import transpose as transpose
-from ._tensor.zeros import zeros as zeros
-from ._tensor.zeros import zeros_like as zeros_like
 
 _set_language(_language)
 

@@ -20,7 +20,7 @@ from .._core.operator_function import Input, operator_function
 from .._core.values import Spec, Value
 from .._cpu import Reduction
 from ._families import image_layout
-from ._tensor.cast import convert
+from ._families.conversion import convert
 
 _VALUES = np.arange(256, dtype=np.uint8)
 

@@ -20,7 +20,7 @@ from ..._core.operator import HostOperator
 from ..._core.operator_function import Input, OneOrMore, PerSample, SeededHints, operator_function
 from ..._core.values import Spec, Value
 from ..._cpu import Status
-from ..random._draw import draw
+from .._families.drawing import draw
 
 _log = logging.getLogger("jaxdali")
 _Columns = tuple[list[int], list[int], bool]  # of starts, of ends or extents, and whether they are extents

@@ -1,13 +1,27 @@
-"""Families of operators: each is one native kernel, or one function of arrays, and needs of an operator its parameters alone."""
+"""What operators are made of: families, each one native kernel or one function of arrays, and functions that many operators share.
 
-from .._elementwise import Elementwise as Elementwise
-from .._elementwise import samples_of_blocks as samples_of_blocks
+Nothing here imports an operator.
+"""
+
 from .borders import BORDERS as BORDERS
 from .color_matrix import ColorMatrix as ColorMatrix
+from .conversion import convert as convert
+from .conversion import cut as cut
+from .cropping import CropWindow as CropWindow
+from .cropping import axes_of as axes_of
+from .cropping import crop_sizes as crop_sizes
+from .cropping import crop_start as crop_start
+from .drawing import draw as draw
+from .drawing import uniforms as uniforms
+from .elementwise import Elementwise as Elementwise
 from .layouts import DEFAULT_LAYOUTS as DEFAULT_LAYOUTS
 from .layouts import SPATIAL as SPATIAL
 from .layouts import image_layout as image_layout
 from .layouts import spec_of as spec_of
+from .ragged import aligned as aligned
+from .ragged import fit as fit
+from .ragged import samples_of_blocks as samples_of_blocks
+from .ragged import shapes_of as shapes_of
 from .remap import Remap as Remap
 from .separable import Separable as Separable
 from .stencil import Around as Around

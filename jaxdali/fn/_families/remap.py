@@ -14,7 +14,7 @@ from ..._core.context import HostContext, LowerContext
 from ..._core.operator import NativeOperator, Setup
 from ..._core.values import Spec, Value
 from ..._cpu import Border, Points
-from .._tensor.cast import convert
+from .conversion import convert
 from .layouts import image_layout, spec_of
 
 

@@ -14,7 +14,7 @@ from ..._core.arguments import Values
 from ..._core.context import BuildContext, HostContext, LowerContext
 from ..._core.operator import HostOperator, Operator, Setup, StageOperator
 from ..._core.values import Spec, Value
-from .._tensor.cast import convert, cut
+from .conversion import convert, cut
 from .layouts import image_layout
 
 

@@ -15,7 +15,7 @@ from ..._core.graph import DataNode
 from ..._core.operator_function import DTypeImageTypeHints, Input, OneOrMore, PerSample, operator_function
 from ..._core.values import Spec, Value
 from .._families import Part, spec_of
-from .._windows import CropWindow, Policy
+from .._families.cropping import CropWindow, Policy
 
 
 class CropMirrorNormalize(CropWindow):

@@ -15,7 +15,7 @@ from ..._core.operator_function import Hints, Input, PerSample, SeededHints, ope
 from ..._core.values import Value
 from ..._cpu import Border, Points
 from .._families import Remap
-from ..random._draw import uniforms
+from .._families.drawing import uniforms
 
 
 class Displacement(Remap):

@@ -17,11 +17,10 @@ from ..._core.ragged import ALIGNMENT, Ragged
 from ..._core.values import Spec, Value
 from ..._cpu import Status
 from ...types import is_number
-from .._elementwise import samples_of_blocks
 from .._families import DEFAULT_LAYOUTS
-from .._tensor.cast import cut
-from .._tensor.copy import fit, shapes_of
-from .._windows import axes_of
+from .._families.conversion import cut
+from .._families.cropping import axes_of
+from .._families.ragged import fit, samples_of_blocks, shapes_of
 
 
 class Erase(HostOperator, ProgramOperator):

@@ -17,7 +17,7 @@ from ..._core.operator_function import Hints, Input, OneOrMore, PerFrame, operat
 from ..._core.ragged import Ragged
 from ..._cpu import Status
 from .._families import Separable
-from .._tensor.cast import convert
+from .._families.conversion import convert
 
 _MOST = 31
 

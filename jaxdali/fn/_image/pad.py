@@ -14,7 +14,7 @@ from ..._core.graph import DataNode
 from ..._core.operator_function import Hints, Input, OneOrMore, PerSample, operator_function
 from ..._core.values import Spec, Value
 from .._families import DEFAULT_LAYOUTS, Part, Window, spec_of
-from .._windows import ByAxis, axes_of
+from .._families.cropping import ByAxis, axes_of
 
 
 class Pad(Window):

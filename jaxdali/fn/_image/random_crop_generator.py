@@ -13,8 +13,8 @@ from ..._core.graph import DataNode
 from ..._core.operator import HostOperator
 from ..._core.operator_function import Input, SeededHints, operator_function
 from ..._core.values import Spec, Value
-from .._decode.region import random_range, random_windows
-from ..random._draw import uniforms
+from .._families.drawing import uniforms
+from .._families.random_windows import random_range, random_windows
 
 
 class RandomCropGenerator(HostOperator):

@@ -14,8 +14,8 @@ from ..._core.graph import DataNode
 from ..._core.operator import Setup
 from ..._core.operator_function import Input, OneOrMore, PerSample, SeededHints, operator_function
 from ..._core.values import Spec, Value
-from .._decode.region import random_range, random_windows
-from ..random._draw import uniforms
+from .._families.drawing import uniforms
+from .._families.random_windows import random_range, random_windows
 from .resize import MAX_EXTENT, Resampling, output_spec, plan, spatial_axes
 
 

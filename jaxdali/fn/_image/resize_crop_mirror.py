@@ -13,7 +13,7 @@ from ..._core.context import HostContext
 from ..._core.declaration import DType, Range
 from ..._core.graph import DataNode
 from ..._core.operator_function import Input, OneOrMore, PerSample, operator_function
-from .._windows import crop_sizes, crop_start
+from .._families.cropping import crop_sizes, crop_start
 from .resize import Resize, ResizeHints, spatial_axes
 
 _CROP = ("crop", "crop_h", "crop_w", "crop_d")

@@ -17,7 +17,7 @@ from ..._core.values import Spec, Value
 from ..._cpu import Status
 from ...types import is_float
 from .._families import DEFAULT_LAYOUTS, WindowOnHost, spec_of
-from .._windows import Bounded, ByAxis, Policy, axes_of, converted, rounded
+from .._families.cropping import Bounded, ByAxis, Policy, axes_of, converted, rounded
 
 _NAMED = ("start", "rel_start", "end", "rel_end", "shape", "rel_shape")
 

@@ -18,7 +18,7 @@ from ..._core.operator_function import Input, OneOrMore, PerSample, operator_fun
 from ..._core.values import Spec, Value
 from ..._cpu import Status
 from .._families import spec_of
-from .._windows import axes_of
+from .._families.cropping import axes_of
 from .resize import FLOATS, INPUT_TYPES, MAX_EXTENT, Resampling, ResizeHints, plan, rounded
 
 _ROUNDINGS: dict[str, Callable[[np.ndarray], np.ndarray]] = {"round": rounded, "truncate": np.trunc, "ceil": np.ceil}

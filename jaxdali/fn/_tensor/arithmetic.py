@@ -23,7 +23,8 @@ from ..._core.context import BuildContext, HostContext, LowerContext
 from ..._core.graph import DataNode
 from ..._core.operator import NativeOperator, Operator, Setup
 from ..._core.values import Spec, Value
-from .._elementwise import Elementwise, aligned
+from .._families.elementwise import Elementwise
+from .._families.ragged import aligned
 from .constant import constant_node, narrowed
 from .pointwise import FUNCTIONS, Function
 

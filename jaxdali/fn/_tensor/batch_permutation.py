@@ -11,7 +11,7 @@ from ..._core.graph import DataNode
 from ..._core.operator import HostOperator
 from ..._core.operator_function import SeededHints, operator_function
 from ..._core.values import Spec
-from ..random._draw import uniforms
+from .._families.drawing import uniforms
 
 
 class BatchPermutation(HostOperator):

@@ -10,8 +10,8 @@ from ..._core.graph import DataNode
 from ..._core.operator import HostOperator, ProgramOperator, Setup
 from ..._core.operator_function import Hints, Input, operator_function
 from ..._core.values import Spec, Value
+from .._families.ragged import shapes_of
 from .cast import Cast
-from .copy import shapes_of
 
 
 class CastLike(HostOperator, ProgramOperator):

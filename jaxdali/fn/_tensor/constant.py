@@ -19,7 +19,7 @@ from ..._core.graph import DataNode
 from ..._core.operator import HostOperator, ProgramOperator
 from ..._core.operator_function import Hints, OneOrMore, operator_function
 from ..._core.values import Spec
-from .cast import convert
+from .._families.conversion import convert
 
 
 class Constant(HostOperator, ProgramOperator):

@@ -1,21 +1,21 @@
-"""Copies: `fn.copy`, ``node.gpu()``, ``node.cpu()``; and re-fitting ragged buffers."""
+"""Copies: `fn.copy`, ``node.gpu()``, ``node.cpu()``."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any, Literal, Unpack
 
-import jax.numpy as jnp
 import numpy as np
 
 from ..._core.building import add, as_node
 from ..._core.calls import records
-from ..._core.context import HostContext, LowerContext, Out
+from ..._core.context import HostContext, LowerContext
 from ..._core.graph import DataNode
 from ..._core.operator import HostOperator, ProgramOperator, Setup
 from ..._core.operator_function import Hints, Input, operator_function
 from ..._core.ragged import Ragged
 from ..._core.values import Spec, Value
+from .._families.ragged import fit, shapes_of
 
 
 class Copy(HostOperator, ProgramOperator):
@@ -72,23 +72,3 @@ def copy_to(node: DataNode, device: str) -> DataNode:
     if isinstance(node.node.op, Copy) and node.node.inputs[0].device == device:
         return node.node.inputs[0]
     return node if node.device == device else add(Copy(), node, device=device)
-
-
-def fit(x: Ragged, out: Out | None) -> Ragged:
-    """A ragged value of the shapes of `out`, in a buffer of its capacity.
-
-    Samples of equal shapes lie at equal offsets, so this only cuts off or adds unused elements at the end.
-    """
-    assert out is not None
-    have = x.data.shape[0]
-    data = x.data
-    if have > out.capacity:
-        data = data[: out.capacity]
-    elif have < out.capacity:
-        data = jnp.pad(data, (0, out.capacity - have))
-    return Ragged(data, out.offsets, out.shapes)
-
-
-def shapes_of(x: Value) -> np.ndarray | None:
-    """What `setup` of an operator that keeps the shape returns."""
-    return x.shapes if x.spec.shape is None else None

@@ -16,8 +16,8 @@ from ..._core.errors import ArgumentError
 from ..._core.operator import HostOperator, NativeOperator, Operator, ProgramOperator, Setup
 from ..._core.ragged import ALIGNMENT, Ragged
 from ..._core.values import Spec, Value
-from .._elementwise import samples_of_blocks
-from .cast import convert
+from .._families.conversion import convert
+from .._families.ragged import samples_of_blocks
 
 
 class Filled(HostOperator, ProgramOperator):

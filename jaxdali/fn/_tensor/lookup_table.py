@@ -17,8 +17,8 @@ from ..._core.operator import HostOperator, ProgramOperator, Setup
 from ..._core.operator_function import DTypeHints, Input, OneOrMore, operator_function
 from ..._core.ragged import Ragged
 from ..._core.values import Spec, Value
-from .cast import convert
-from .copy import fit, shapes_of
+from .._families.conversion import convert
+from .._families.ragged import fit, shapes_of
 
 _MAX_KEY = 0xFFFF
 

@@ -18,7 +18,7 @@ from ..._core.ragged import ALIGNMENT, Ragged
 from ..._core.values import Spec, Value
 from ..._cpu import Status
 from .._families import samples_of_blocks, spec_of
-from .cast import convert, cut
+from .._families.conversion import convert, cut
 
 
 class OneHot(HostOperator, ProgramOperator):

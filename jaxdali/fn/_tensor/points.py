@@ -12,7 +12,7 @@ from ..._core.context import HostContext, LowerContext
 from ..._core.operator import HostOperator, ProgramOperator, Setup
 from ..._core.ragged import ALIGNMENT, Ragged
 from ..._core.values import Spec, Value
-from .cast import convert
+from .._families.conversion import convert
 
 
 class PointMap(HostOperator, ProgramOperator):

@@ -14,7 +14,7 @@ from ..._core.graph import DataNode
 from ..._core.operator import HostOperator
 from ..._core.operator_function import Input, TypeHints, operator_function
 from ..._core.values import Spec, Value
-from .cast import convert
+from .._families.conversion import convert
 
 
 class Shapes(HostOperator):

@@ -17,7 +17,7 @@ from ..._core.operator_function import Hints, Input, operator_function
 from ..._core.values import Spec, Value
 from ..._cpu import Status
 from ..._data.npy import read_header
-from .._tensor.cast import convert
+from .._families.conversion import convert
 
 
 class DecodeNumpy(SampleOperator):

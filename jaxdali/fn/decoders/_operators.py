@@ -23,9 +23,9 @@ from .._decode.region import (
     RandomCropHeaders,
     SliceHeaders,
     crop_arguments,
-    random_range,
     slice_arguments,
 )
+from .._families.random_windows import random_range
 
 MAX_PIXELS = 178_956_970  # Pillow raises above this: twice its MAX_IMAGE_PIXELS
 

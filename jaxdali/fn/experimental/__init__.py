@@ -3,8 +3,6 @@
 from typing import TYPE_CHECKING as _TYPE_CHECKING
 
 from ..._core import names as _names
-from .._image.remap import remap as remap
-from .._image.warp_perspective import warp_perspective as warp_perspective
 from . import decoders as decoders
 from ._deprecated import debayer as debayer
 from ._deprecated import equalize as equalize
@@ -16,6 +14,8 @@ from ._deprecated import tensor_resize as tensor_resize
 from ._median_blur import median_blur as median_blur
 from ._morphology import dilate as dilate
 from ._morphology import erode as erode
+from ._remap import remap as remap
+from ._warp_perspective import warp_perspective as warp_perspective
 
 if not _TYPE_CHECKING:
     __all__, __dir__, __getattr__ = _names.index(__name__, globals())

@@ -13,7 +13,7 @@ from ..._core.declaration import Range
 from ..._core.graph import DataNode
 from ..._core.operator_function import Input, PerSample, SeededHints, operator_function
 from ..._core.values import Value
-from .._tensor.cast import convert
+from .._families.conversion import convert
 from ._noise import Noise, normal
 
 

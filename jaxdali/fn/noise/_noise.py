@@ -14,9 +14,8 @@ from ..._core.operator import ProgramOperator, Setup
 from ..._core.ragged import ALIGNMENT, Ragged
 from ..._core.values import Spec, Value
 from ...types import is_number
-from .._elementwise import samples_of_blocks
-from .._tensor.copy import fit, shapes_of
-from ..random._draw import uniforms
+from .._families.drawing import uniforms
+from .._families.ragged import fit, samples_of_blocks, shapes_of
 
 
 class Noise(ProgramOperator):

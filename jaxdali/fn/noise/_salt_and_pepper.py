@@ -14,7 +14,7 @@ from ..._core.graph import DataNode
 from ..._core.operator_function import Input, PerSample, SeededHints, operator_function
 from ..._core.values import Spec, Value
 from ...types import is_float
-from .._tensor.cast import convert
+from .._families.conversion import convert
 from ._noise import Noise, uniform
 
 

@@ -21,8 +21,8 @@ from ..._core.operator import HostOperator, Operator
 from ..._core.ragged import Packed, plan_offsets
 from ..._core.values import Spec, Value
 from ..._cpu import Status
-from .._tensor.cast import convert
-from ._draw import draw, uniforms
+from .._families.conversion import convert
+from .._families.drawing import draw, uniforms
 
 
 class Random(HostOperator):

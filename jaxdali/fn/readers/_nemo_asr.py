@@ -23,7 +23,7 @@ from ..._data.files import Files, Paths, as_list
 from ..._data.listed import Reader, Records, StoredArguments
 from ..._data.named_in_data import check_names, normal
 from ..._data.storage import Store
-from .._tensor.cast import convert
+from .._families.conversion import convert
 
 _DTYPES = (np.dtype(np.float32), np.dtype(np.int16), np.dtype(np.int32))
 _BLOCK = 256  # samples between which DALI adds up positions in single precision

@@ -13,7 +13,7 @@ from ..._core.context import HostContext
 from ..._core.operator import HostOperator
 from ..._core.values import Spec, Value
 from ..._cpu import Status
-from .._tensor.cast import convert
+from .._families.conversion import convert
 
 
 @dataclasses.dataclass(frozen=True)

@@ -17,9 +17,9 @@ from ..._core.values import Spec, Value
 from ..._cpu import Reduction as Kind
 from ...types import is_number
 from .._families import samples_of_blocks, spec_of
-from .._tensor.cast import convert
-from .._tensor.copy import fit
-from .._windows import axes_of
+from .._families.conversion import convert
+from .._families.cropping import axes_of
+from .._families.ragged import fit
 
 _BLOCK = 1 << 15  # elements that stay in the cache
 

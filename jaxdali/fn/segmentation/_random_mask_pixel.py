@@ -16,7 +16,7 @@ from ..._core.operator_function import Input, PerSample, SeededHints, operator_f
 from ..._core.values import Spec, Value
 from ..._cpu import Status
 from ...types import is_number
-from ..random._draw import uniforms
+from .._families.drawing import uniforms
 
 
 class RandomMaskPixel(HostOperator):

@@ -18,7 +18,7 @@ from ..._core.operator import HostOperator
 from ..._core.operator_function import Input, OneOrMore, PerSample, SeededHints, operator_function
 from ..._core.values import Spec, Value
 from ..._cpu import Status
-from ..random._draw import uniforms
+from .._families.drawing import uniforms
 
 
 class RandomObjectBBox(HostOperator):

@@ -10,7 +10,7 @@ from images import decode, decode_pipeline, encode, picture, png
 import jaxdali
 from jaxdali import fn, types
 from jaxdali._pipeline.pipeline import parts_of
-from jaxdali.fn._decode.region import random_windows
+from jaxdali.fn._families.random_windows import random_windows
 from jaxdali.plugin.jax import data_iterator
 
 crop, slice_, random_crop = fn.decoders.image_crop, fn.decoders.image_slice, fn.decoders.image_random_crop

@@ -7,12 +7,13 @@ from typing import Literal
 
 import numpy as np
 
-from .._core.arguments import Values
-from .._core.context import HostContext
-from .._core.errors import ArgumentError
-from .._core.values import Spec, Value
-from .._cpu import Status
-from ._families import SPATIAL, Part, Window
+from ..._core.arguments import Values
+from ..._core.context import HostContext
+from ..._core.errors import ArgumentError
+from ..._core.values import Spec, Value
+from ..._cpu import Status
+from .layouts import SPATIAL
+from .window import Part, Window
 
 Policy = Literal["error", "pad", "trim_to_shape"]
 _FAR = float(1 << 62)

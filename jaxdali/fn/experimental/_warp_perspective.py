@@ -16,7 +16,7 @@ from ..._core.operator_function import Hints, Input, InputPerFrame, ListOf, OneO
 from ..._core.values import Spec, Value
 from ..._cpu import Border, Points, Status
 from .._families import BORDERS, Remap
-from .warp_affine import whole
+from .._image.warp_affine import whole
 
 
 class WarpPerspective(Remap):

@@ -8,25 +8,11 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from .._core.context import HostContext, LowerContext
-from .._core.operator import HostOperator, ProgramOperator, Setup
-from .._core.ragged import ALIGNMENT, Ragged
-from .._core.values import Spec, Value
-from ._tensor.copy import fit, shapes_of
-
-
-def samples_of_blocks(offsets: Any, capacity: int) -> Any:
-    """For each `ALIGNMENT` elements of a ragged buffer the number of the sample they belong to, ``i32[capacity // ALIGNMENT]``.
-
-    Numbers of samples reach their elements so without native code: ``data.reshape(-1, ALIGNMENT)`` against ``x[samples][:, None]``.
-    """
-    first = jnp.zeros((capacity // ALIGNMENT,), jnp.int32).at[offsets].add(jnp.ones((), jnp.int32), mode="drop")
-    return jnp.cumsum(first, dtype=jnp.int32) - jnp.ones((), jnp.int32)
-
-
-def aligned(x: Any, ndim: int) -> Any:
-    """A dense batch with axes of extent 1 inserted behind the batch axis, so that samples are aligned at their last of `ndim` axes."""
-    return x.reshape(x.shape[0], *(1,) * (ndim - (x.ndim - 1)), *x.shape[1:])
+from ..._core.context import HostContext, LowerContext
+from ..._core.operator import HostOperator, ProgramOperator, Setup
+from ..._core.ragged import ALIGNMENT, Ragged
+from ..._core.values import Spec, Value
+from .ragged import aligned, fit, samples_of_blocks, shapes_of
 
 
 class Elementwise(HostOperator, ProgramOperator):

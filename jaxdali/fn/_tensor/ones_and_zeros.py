@@ -1,0 +1,119 @@
+"""Ones and zeros, of a shape given and of another tensor's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Literal, TypeVar, Unpack
+
+import numpy as np
+
+from ... import types
+from ..._core.declaration import DType
+from ..._core.graph import DataNode
+from ..._core.operator_function import Hints, Input, OneOrMore, PerSample, operator_function
+from .filled import Filled
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class Ones(Filled):
+    """Of a shape given."""
+
+    name = "ones"
+    value = 1
+    dtype: np.dtype
+    layout: str | None
+
+
+class Zeros(Ones):
+    name = "zeros"
+    value = 0
+
+
+class OnesLike(Filled):
+    """Of an input's shape."""
+
+    name = "ones_like"
+    value = 1
+    like = True
+    dtype: np.dtype | None
+
+
+class ZerosLike(OnesLike):
+    name = "zeros_like"
+    value = 0
+
+
+def _named(kind: type[Filled]) -> Callable[[F], F]:
+    """Makes an operator of a signature and a docstring that two kinds share, in which `{}` is the public name of these two."""
+
+    def decorate(f: F) -> F:
+        f.__name__ = f.__qualname__ = kind.name
+        f.__doc__ = (f.__doc__ or "").replace("{}", kind.name.removesuffix("_like"))
+        return operator_function(kind)(f)
+
+    return decorate
+
+
+def _of_shape(kind: type[Filled]):
+    @_named(kind)
+    def function(
+        *,
+        shape: PerSample[OneOrMore[int]] | None = None,
+        dtype: DType = types.INT32,
+        layout: str | None = None,
+        device: Literal["cpu", "gpu"] | None = None,
+        name: str | None = None,
+        **hints: Unpack[Hints],
+    ) -> DataNode:
+        """A tensor of {}.
+
+        Args:
+          shape: its extents. Default: a scalar. May be per sample.
+          dtype: element type.
+          layout: of the tensor.
+
+        Returns:
+          A tensor of that shape.
+
+        Raises:
+          ArgumentError: the layout does not fit the shape.
+
+        Example:
+          >>> fn.{}(shape=(8, 8), dtype=types.FLOAT)
+        """
+        ...
+
+    return function
+
+
+def _like(kind: type[Filled]):
+    @_named(kind)
+    def function(
+        data_like: Input,
+        /,
+        *,
+        dtype: DType | None = None,
+        device: Literal["cpu", "gpu"] | None = None,
+        name: str | None = None,
+        **hints: Unpack[Hints],
+    ) -> DataNode:
+        """A tensor of {} with the shape of another.
+
+        Args:
+          data_like: any tensor.
+          dtype: element type. Default: that of `data_like`.
+
+        Returns:
+          A tensor of the input's shape and layout.
+
+        Example:
+          >>> background = fn.{}_like(images)
+        """
+        ...
+
+    return function
+
+
+ones, zeros = _of_shape(Ones), _of_shape(Zeros)
+ones_like, zeros_like = _like(OnesLike), _like(ZerosLike)
