@@ -94,11 +94,16 @@ class Model:
         @pipeline_def
         def hidden():
             return fn.ones(shape=[3])
+
+@pipeline_def
+def medical(labels_paths):
+    labels = fn.reshape(fn.readers.numpy(files=labels_paths), layout="CDHW")
+    return fn.segmentation.random_object_bbox(labels, background=0)[0]
 """,
     )
     assert code == 3, out  # one is out of reach
     assert {k: v.split()[1] for k, v in found.items()} == {
-        **dict.fromkeys(["ready", "train", "Records", "Inside", "maker", "own", "Model.method", "listed"], "runs"),
+        **dict.fromkeys(["ready", "train", "Records", "Inside", "maker", "own", "Model.method", "listed", "medical"], "runs"),
         "hidden": "not",
     }
     assert found["train"] == "7 runs uint8 (30, 20, 3), int32 (1,)"  # as it is called below
@@ -107,7 +112,7 @@ class Model:
     assert found["own"] == "40 runs the file builds it itself"
     assert found["ready"].endswith("runs int32 (10,)")
     assert found["hidden"] == "59 not tried it is defined inside Model.make, which is not called"
-    assert out.endswith("9 pipeline definitions: 8 run, 0 fail, 1 could not be tried.\n")
+    assert out.endswith("10 pipeline definitions: 9 run, 0 fail, 1 could not be tried.\n")
 
 
 def test_what_fails_where(tmp_path):

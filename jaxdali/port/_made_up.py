@@ -22,7 +22,7 @@ from .. import types
 
 HEIGHT, WIDTH = 480, 640
 _IMAGES = 16
-_VARIANTS = ("image", "volumes", "volume", "plane", "vector", "number")  # what arrays may be, where nothing says it
+_VARIANTS = ("image", "volumes", "labels", "volume", "plane", "vector", "number")  # what arrays may be, where nothing says it
 
 
 def picture(seed: int, height: int = HEIGHT, width: int = WIDTH) -> np.ndarray:
@@ -46,6 +46,10 @@ def array(variant: str, seed: int) -> np.ndarray:
         return picture(seed)
     if variant == "number":
         return np.array([seed % 3], np.int32)
+    if variant == "labels":  # of a volume: two objects
+        labels = np.zeros((1, 160, 160, 160), np.uint8)
+        labels[:, 30 + seed : 90, 40:100, 20:80], labels[:, 100:140, 100:150, 90:140] = 1, 2
+        return labels
     shape = {"volumes": (1, 160, 160, 160), "volume": (160, 160, 160), "plane": (HEIGHT, WIDTH), "vector": (10,)}[variant]
     return rng.random(shape, np.float32)
 
@@ -133,7 +137,7 @@ class Data:
         self.used_variant = True
         root = self.folder / "arrays" / self.variant
         root.mkdir(parents=True, exist_ok=True)
-        few = 4 if self.variant.startswith("volume") else _IMAGES
+        few = 4 if self.variant in ("volumes", "volume", "labels") else _IMAGES
         paths = [root / f"{i:03d}.npy" for i in range(few)]
         for i, path in enumerate(paths):
             if not path.exists():
@@ -419,7 +423,7 @@ def _rules(data: Data, settings: Callable[[str], Any]) -> list[tuple[str, Any]]:
         ("annot|ann_file|json", data.annotations),
         ("file_list", data.file_list),
         ("idx_(dir|path|file)|index_(dir|path|file)", data.root),
-        ("(file|image|img)_?(names|paths|list|files)|^(files|paths|filenames|imgs|images|fns|inputs)$", files),
+        ("(file|image|img)_?(names|list)|(paths|files|filenames)$|^(imgs|images|fns|inputs)$", files),
         ("^(labels|lbls|targets)$", numbers),
         ("dir|root|folder|path|location|database|^data$|dataset_?name|url|^file$|filename", data.root),
         ("mean", [0.485, 0.456, 0.406]),

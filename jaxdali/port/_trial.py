@@ -262,7 +262,7 @@ class Trial:
                 continue
             result = self._try_once(name, line, make)
             used = self._data.used_variant
-            if best is None or result.what == "runs":
+            if best is None or result.what == "runs" or _how_far(result) > _how_far(best):
                 best = result
             if result.what == "runs" or result.text.startswith("it is still running"):
                 break
@@ -382,6 +382,11 @@ class Trial:
             result.what = "fails"
             result.hints.append("where DALI takes it, jaxdali should: please report the message and the lines around it")
         return result
+
+
+def _how_far(result: Result) -> int:
+    """The line at which it went wrong, so that of several failures the one that came furthest is shown."""
+    return int(result.where) if result.where.isdigit() else 0
 
 
 def _not_here(e: BaseException) -> bool:
