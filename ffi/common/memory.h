@@ -16,7 +16,7 @@ class Memory {
   Memory& operator=(const Memory&) = delete;
   ~Memory() { std::free(data_); }
 
-  // What was in it is lost.
+  // What was in it is lost. 0 gives much memory back, before samples that need none.
   void* OfSize(int64_t bytes) {
     if (bytes > size_ || (size_ > kKept && bytes < size_ / 8)) {
       std::free(data_);

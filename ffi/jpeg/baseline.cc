@@ -100,6 +100,7 @@ void BaselineDecoder::Select(const Region& region) {
     next_mcu_ = 0;
     return;
   }
+  stored_memory_.OfSize(0);
   PlanTables();
   AllocateRows();
   PlanGroups();

@@ -108,6 +108,7 @@ bool Decoder::Start(const uint8_t* data, int64_t size, int64_t first_row, int64_
     raster_ += first_row * file_.width * channels() * (depth() / 8);
     return true;
   }
+  raster_memory_.OfSize(0);
   // Rows from one on that does not look above.
   const int64_t pitch = 1 + file_.row_bytes(file_.width);
   int64_t y = first_row;
