@@ -11,6 +11,7 @@ import numpy as np
 
 from .._core.expressions import Arithmetic
 from .._core.ragged import DeviceSamples, Packed, is_on_accelerator, pack, plan_offsets
+from .._core.tracebacks import boundaries
 from .._core.values import Spec, Value, narrow
 
 _SLICE = slice  # a batch has a property of that name
@@ -74,6 +75,7 @@ class Slices:
 
 
 @jax.tree_util.register_pytree_node_class
+@boundaries
 class Batch(Arithmetic):
     """Samples of one type and number of dimensions, in one buffer.
 

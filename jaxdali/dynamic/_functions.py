@@ -291,6 +291,8 @@ class Functions(dict[str, Any]):
                 self[public] = _module_of(x, f"{name}.{public}")
 
     def __missing__(self, name: str) -> Any:
+        if name in _LEFT_OUT and not name.startswith("_"):
+            raise AttributeError(f"module {self._name!r} has no {name!r}: it brings data into pipelines, by jaxdali.fn.{name}", name=name)
         raise AttributeError(f"module {self._name!r} has no attribute {name!r}{did_you_mean(name, self)}")
 
 
@@ -308,6 +310,7 @@ def _function_of(function: Callable[..., Any], public: str, module: str) -> Call
     signature = inspect.signature(function)
     own = [n for n in _OWN if n not in signature.parameters]
 
+    @boundary
     @boundary
     @functools.wraps(function)
     def of_values(*inputs: Any, **arguments: Any) -> Any:

@@ -58,6 +58,7 @@ def jit(function: Any = None, /, *, enable_conditionals: bool = False) -> Any:
     name = f"jit of {getattr(function, '__name__', type(function).__name__)}"
 
     @boundary
+    @boundary
     @functools.wraps(function)
     def compiled(*arguments: Any, **named: Any) -> Any:
         if current_trace() is not None:
