@@ -145,6 +145,17 @@ def needs():
     return fn.ones(shape=[not_installed.number()])
 
 @pipeline_def(batch_size=2, num_threads=1, device_id=None)
+def of_elements():
+    x = fn.external_source(name="x", layout="HWC", ndim=3)
+    return fn.crop_mirror_normalize(x, mean=[255 * m for m in not_installed.MEAN])
+
+class Two:
+    @staticmethod
+    @pipeline_def(batch_size=2, num_threads=1, device_id=None)
+    def wrong():
+        return fn.ones(shape=[2])
+
+@pipeline_def(batch_size=2, num_threads=1, device_id=None)
 def round_trip():
     x = fn.decoders.image(fn.external_source(name="x"))
     return fn.brightness(x, brightness=fn.reductions.mean(x) / 128.0)
@@ -158,8 +169,10 @@ def round_trip():
     assert found["own_fault"].startswith("20 not tried line 21: with made-up data: FileNotFoundError")
     assert "made up: data_dir=" in found["own_fault"]
     assert found["needs"].startswith("24 not tried line 25: it needs not_installed.number(), of a module that is not installed")
-    assert found["round_trip"].startswith("28 runs uint8 (480, 640, 3) line 30: brightness needs on the host what ")
-    assert out.endswith("5 pipeline definitions: 1 runs, 2 fail, 2 could not be tried.\n")
+    assert found["of_elements"].startswith("28 not tried line 30: it needs not_installed.MEAN[0], of a module that is not installed")
+    assert found["Two.wrong"] == "35 runs int32 (2,)"
+    assert found["round_trip"].startswith("39 runs uint8 (480, 640, 3) line 41: brightness needs on the host what ")
+    assert out.endswith("7 pipeline definitions: 2 run, 2 fail, 3 could not be tried.\n")
 
 
 def test_hangs_and_crashes(tmp_path):

@@ -62,6 +62,11 @@ def line_of(tree: ast.Module, name: str) -> int:
     return 1
 
 
+def line_of_function(tree: ast.Module, function: Any) -> int:
+    """Where a function is defined."""
+    return getattr(code_of(tree, function), "lineno", inspect.unwrap(function).__code__.co_firstlineno)
+
+
 def code_of(tree: ast.Module, function: Any) -> ast.AST:
     """The definition of a function in the file."""
     code = getattr(inspect.unwrap(function), "__code__", None)

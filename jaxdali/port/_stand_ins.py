@@ -57,10 +57,16 @@ class StandIn:
         return StandIn(f"{self.stands_for}[{key!r}]")
 
     def __iter__(self) -> Iterator[Any]:
-        return iter(())
+        return iter((StandIn(f"{self.stands_for}[0]"),))  # so that what is made of its elements is not known either
 
     def __len__(self) -> int:
-        return 0
+        return 1
+
+    def _combined(self, other: Any = None) -> Any:
+        return self
+
+    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = __floordiv__ = __rfloordiv__ = _combined
+    __mod__ = __rmod__ = __pow__ = __rpow__ = __matmul__ = __rmatmul__ = __or__ = __ror__ = __and__ = __rand__ = __neg__ = _combined
 
     def __bool__(self) -> bool:
         return False

@@ -170,7 +170,7 @@ class Trial:
 
         for name, x in list(vars(module).items()):
             if isinstance(x, types.FunctionType) and getattr(x, "_is_pipeline_def", False) and self._is_own(inspect.unwrap(x)) and once(x):
-                yield name, _code.line_of(self._tree, inspect.unwrap(x).__name__), functools.partial(self._of_function, x)
+                yield name, _code.line_of_function(self._tree, x), functools.partial(self._of_function, x)
             elif isinstance(x, type) and issubclass(x, jaxdali.Pipeline) and x.__module__ == module.__name__ and once(x):
                 base = any(issubclass(y, x) and y is not x for y in vars(module).values() if isinstance(y, type))
                 if not (base and "define_graph" not in vars(x)):
@@ -179,7 +179,7 @@ class Trial:
                 for key, member in vars(x).items():
                     function = member.__func__ if isinstance(member, (staticmethod, classmethod)) else member
                     if getattr(function, "_is_pipeline_def", False) and once(function):
-                        line = _code.line_of(self._tree, inspect.unwrap(function).__name__)
+                        line = _code.line_of_function(self._tree, function)
                         make = self._of_function if isinstance(member, staticmethod) else functools.partial(self._of_method, x)
                         yield f"{name}.{key}", line, functools.partial(make, function)
         for node in self._tree.body:
