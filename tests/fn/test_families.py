@@ -90,6 +90,24 @@ def test_brightness_contrast_and_blur_in_one_program(samples):
         np.testing.assert_allclose(g, want, atol=1e-3)
 
 
+@pytest.mark.parametrize("dtype", [np.int64, np.uint64, np.float64])
+def test_filters_of_64_bits(dtype):
+    x = np.random.default_rng(0).integers(0, 1 << 17, (9, 8)).astype(dtype)
+    (blurred,) = run(lambda a: fn.gaussian_blur(a, window_size=(1, 3), sigma=1.0), [x])
+    w = np.exp([-0.5, 0, -0.5])
+    wide = np.pad(x.astype(np.float64), ((0, 0), (1, 1)), mode="reflect")
+    want = (wide[:, :-2] * w[0] + wide[:, 1:-1] * w[1] + wide[:, 2:] * w[2]) / w.sum()
+    got = np.asarray(blurred[0])
+    assert got.dtype == dtype
+    np.testing.assert_allclose(got, want, atol=0.6 if dtype != np.float64 else 0.02)
+    (edges,) = run(lambda a: fn.laplacian(a, window_size=3, smoothing_size=1), [x])
+    wide = np.pad(x.astype(np.int64), 1, mode="reflect")
+    want = wide[:-2, 1:-1] + wide[2:, 1:-1] + wide[1:-1, :-2] + wide[1:-1, 2:] - 4 * wide[1:-1, 1:-1]
+    np.testing.assert_array_equal(np.asarray(edges[0]), np.maximum(want, 0) if dtype == np.uint64 else want)
+    with pytest.raises(ValueError, match=r"^gaussian_blur .*must be numbers, got bool"):
+        run(lambda a: fn.gaussian_blur(a, window_size=3), [x > 9])
+
+
 @pytest.mark.parametrize("samples", [RAGGED, DENSE], ids=["ragged", "dense"])
 @pytest.mark.parametrize("decoded", [False, True], ids=["host", "program"])
 def test_reductions(samples, decoded):

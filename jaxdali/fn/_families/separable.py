@@ -41,8 +41,10 @@ class Separable(NativeOperator):
     def infer(self, image: Spec, *arguments: Spec) -> tuple[Spec, ...]:
         self.axes(image)
         dtype = self.dtype or image.dtype
-        if dtype not in (image.dtype, np.dtype(np.float32)) or image.dtype.itemsize > 4:
-            raise ValueError(f"the output must be of the input's type or FLOAT, and neither of 64 bits; got {image.dtype} to {dtype}")
+        if image.dtype == np.bool_:
+            raise ValueError("the input must be numbers, got bool")
+        if dtype not in (image.dtype, np.dtype(np.float32)):
+            raise ValueError(f"the output must be of the input's type or FLOAT, got {image.dtype} to {dtype}")
         return (dataclasses.replace(image, dtype=dtype),)
 
     def setup(self, ctx: HostContext, *values: Value) -> Setup:

@@ -55,8 +55,8 @@ def gaussian_blur(
     Differs from DALI: sums are computed in float32 for float16 images, too; DALI's are rounded to float16.
 
     Args:
-      input: a layout whose spatial axes are neighbours: HWC, CHW, FHWC, FCHW, DHWC, ...; without one
-        all axes are spatial, at most three.
+      input: numbers, which are filtered as 32-bit floats, in a layout whose spatial axes are neighbours: HWC, CHW, FHWC, FCHW, DHWC,
+        ...; without one all axes are spatial, at most three.
       dtype: element type of the result: the input's (default; integers are rounded) or FLOAT.
       sigma: standard deviation in pixels, one or one per spatial axis in the layout's order; 0: from `window_size`,
         ``((window_size - 1) / 2 - 1) * 0.3 + 0.8``. May be per sample or frame.

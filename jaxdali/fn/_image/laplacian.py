@@ -102,8 +102,8 @@ def laplacian(
     of a derivative of large numbers.
 
     Args:
-      input: a layout whose spatial axes are neighbours: HWC, CHW, FHWC, FCHW, DHWC, ...; without one
-        all axes are spatial, at most three.
+      input: numbers, which are filtered as 32-bit floats, in a layout whose spatial axes are neighbours: HWC, CHW, FHWC, FCHW, DHWC,
+        ...; without one all axes are spatial, at most three.
       dtype: element type of the result: the input's (default; integers are rounded and saturate) or FLOAT.
       normalized_kernel: divide each derivative by the sum of its windows' weights, ``2 ** (sum of window sizes - axes - 2)``.
       scale: factors of the derivatives, one or one per spatial axis. May be per sample or frame.
