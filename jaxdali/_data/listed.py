@@ -304,7 +304,7 @@ class Reader(SourceOperator, Order):
     @classmethod
     def shared(cls, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """Of a function's `ReaderArguments` the fields of `Reader`: for a function that makes its operator in its body."""
-        names = {f.name for f in dataclasses.fields(Reader)}
+        names = {f.name for f in cls.fields()}
         return {n: x for n, x in arguments.items() if n in names}
 
     def open(self) -> Records:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from pipelines import run
 
-from jaxdali import Pipeline, fn, ops, pipeline_def, types
+from jaxdali import Pipeline, fn, ops, pipeline_def, tfrecord, types
 from jaxdali._core.context import HostContext
 from jaxdali._core.declaration import DType, Len, Range
 from jaxdali._core.errors import ArgumentError, ArgumentTypeError
@@ -354,3 +354,28 @@ def test_several_outputs_are_a_list_and_an_input_set():
     np.testing.assert_array_equal(b, second[:, ::-1][:, :2])
     np.testing.assert_array_equal(c, np.concatenate([first, first], 1))
     np.testing.assert_array_equal(d, np.concatenate([second, first], 1))
+
+
+SHARED = {
+    "random_shuffle": True, "initial_fill": 3, "num_shards": 3, "shard_id": 2, "stick_to_shard": True, "pad_last_batch": True, "seed": 5,
+    "on_error": "skip",
+}  # fmt: skip
+BODIES = {  # readers whose function makes the operator itself
+    "caffe2": {"path": "x"},
+    "numpy": {"files": ["x"]},
+    "source": {"dataset": [1, 2, 3, 4]},
+    "tfrecord": {"path": "x", "index_path": "y", "features": {"a": tfrecord.FixedLenFeature((), tfrecord.int64, 0)}},
+    "webdataset": {"paths": "x", "ext": "jpg"},
+}
+
+
+@pytest.mark.parametrize("reader", BODIES)
+def test_shared_arguments_reach_the_operator(reader):
+    nodes = getattr(fn.readers, reader)(**BODIES[reader], **SHARED, name="reader")
+    while not hasattr(nodes, "node"):
+        nodes = next(iter(nodes.values() if isinstance(nodes, dict) else nodes))
+    node = nodes.node
+    while node.inputs:
+        node = node.inputs[0].node
+    assert {n: getattr(node.op, n) for n in SHARED} == SHARED
+    assert node.name == "reader"
