@@ -15,6 +15,7 @@ import warnings
 from typing import Any
 
 import jax
+import jax.core
 import jax.extend.core
 
 from . import calls

@@ -103,7 +103,7 @@ def test_one_node_in_two_pipelines():
         other,
         pytest.raises(OperatorError, match=rf"{HERE}:\d+\): it is made in the definition of another pipeline.* input 0 of arithmetic"),
     ):
-        z + 1
+        _ = z + 1
     other.set_outputs(z)
     with pytest.raises(OperatorError, match=rf"{HERE}:\d+\): it is made in the definition of another pipeline"):
         other.build()
