@@ -554,18 +554,28 @@ class Pipeline:
 
     # --- files --------------------------------------------------------------------------------------------------
 
-    def serialize(self, filename: str | os.PathLike[str] | None = None) -> bytes:
+    def serialize(self, define_graph: Callable[[], Any] | None = None, filename: str | os.PathLike[str] | None = None) -> bytes:
         """The traced definition and the pipeline's arguments as JSON text, for `deserialize`.
 
         Differs from DALI: the format, which is readable. The state is not in it: a pipeline made of it starts anew. A seed is in it
         if one was given; otherwise each pipeline made of it draws its own, as the one that is serialized did.
 
         Args:
+          define_graph: a definition, called without arguments, of a pipeline that has none yet.
           filename: where to write it, too.
 
         Raises:
+          TypeError: `define_graph` can't be called.
+          RuntimeError: it is given, and the pipeline has outputs already.
           ValueError: an operator holds a Python function or iterator, e.g. external_source with a source.
         """
+        if define_graph is not None:
+            if not callable(define_graph):
+                instead = ": the name of a file is filename=..." if isinstance(define_graph, (str, os.PathLike)) else ""
+                raise TypeError(f"serialize: argument define_graph must be callable, got {define_graph!r}{instead}")
+            if self.__jaxdali.definition.begun:
+                raise RuntimeError("serialize: define_graph is given, but the pipeline has a definition already")
+            self.__jaxdali.definition.define(define_graph)
         text = serialization.dump(self.__jaxdali.graph, self.__jaxdali.settings.for_file)
         if filename is not None:
             pathlib.Path(filename).write_bytes(text)

@@ -328,3 +328,17 @@ def test_a_changed_byte_is_noticed():
     tree["calls"][-1]["random"] = []
     with pytest.raises(RuntimeError, match="serialized pipeline is damaged"):
         Pipeline.deserialize(json.dumps({**tree, "checksum": "0"}))
+
+
+def test_a_definition_that_serialize_is_given(tmp_path):
+    def define():
+        return fn.random.uniform(range=(0.0, 1.0), shape=[2])
+
+    arguments = {"batch_size": 2, "num_threads": 1, "device_id": None, "seed": 3}
+    text = Pipeline(**arguments).serialize(define)
+    assert batches(Pipeline.deserialize(text)) == batches(pipeline_def(define)(**arguments))
+    with pytest.raises(RuntimeError, match="the pipeline has a definition already"):
+        pipeline_def(define)(**arguments).serialize(define)
+    for name in (tmp_path / "pipe.json", str(tmp_path / "pipe.json")):
+        with pytest.raises(TypeError, match=r"define_graph must be callable.*filename="):
+            pipeline_def(define)(**arguments).serialize(name)  # pyright: ignore[reportArgumentType]
