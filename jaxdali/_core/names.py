@@ -45,6 +45,9 @@ video_reader_resize warp_affine water zeros zeros_like
 # Other names of DALI's, also of versions before 1.0, that are not here, and what to use instead.
 _STREAMS = "streams are XLA's: nothing has to be passed"
 _PYTORCH = "use plugin.jax (JAX arrays), plugin.pytorch (PyTorch tensors), or np.asarray of a batch of plugin.jax"
+_EXTENSIONS = "operators of one's own are made with jaxdali.extend"
+_LISTS = "python -m jaxdali.fn lists the operators, inspect.signature has the arguments of each"
+_MEMORY = "memory is XLA's, see its XLA_PYTHON_CLIENT_PREALLOCATE and XLA_PYTHON_CLIENT_MEM_FRACTION"
 _IMAGE = {"": "Image", "Crop": "ImageCrop", "RandomCrop": "ImageRandomCrop", "Slice": "ImageSlice"}
 _INSTEAD = {
     "experimental": "of its modules, experimental.dynamic has no counterpart: use a pipeline, or jaxdali.decode_jpeg",
@@ -53,7 +56,14 @@ _INSTEAD = {
     "plugin.paddle": f"{_PYTORCH}; paddle.utils.dlpack.from_dlpack takes PyTorch's through DLPack, paddle.to_tensor NumPy's",
     "plugin.tf": "use plugin.jax; tf.data.Dataset.from_generator takes np.asarray of its batches (jaxdali/plugin/README.md has the lines), "
     "tf.experimental.dlpack.from_dlpack PyTorch's tensors",
-    "plugin_manager": "operators of one's own are made with jaxdali.extend",
+    "plugin_manager": _EXTENSIONS,
+    **dict.fromkeys(("backend.LoadDirectory", "backend.LoadLibrary", "ops.Reload"), _EXTENSIONS),
+    **dict.fromkeys(("ops.python_op_factory", "ops.register_cpu_op", "ops.register_gpu_op"), _EXTENSIONS),
+    **dict.fromkeys(("ops.cpu_ops", "ops.gpu_ops", "ops.mixed_ops"), _LISTS),
+    **{f"backend.{name}": _LISTS for name in ("GetSchema", "RegisteredCPUOps", "RegisteredGPUOps", "RegisteredMixedOps", "TryGetSchema")},
+    **{f"backend.Preallocate{kind}Memory": _MEMORY for kind in ("Device", "Pinned")},
+    **{f"backend.{name}": _MEMORY for name in ("ReleaseUnusedMemory", "RestrictPinnedMemUsage")},
+    **{f"backend.SetHostBuffer{what}": _MEMORY for what in ("GrowthFactor", "ShrinkThreshold")},
     "types.CUDAStream": _STREAMS,
     "types.PipelineAPIType": "a pipeline knows itself how it is used; Pipeline.enable_api_check(False) allows mixing",
     "fn.old_color_twist": "use fn.color_twist",
