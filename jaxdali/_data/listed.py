@@ -49,6 +49,7 @@ class Records:
       digest: another one for another list. A checkpoint made with another list is refused.
       bounds: ``i64[containers + 1]``, the first record of each container, and the one behind the last; empty where there are none: then
         `weights` are not taken.
+      lengths: of each record, for `group_by_length`; `digest` is to depend on them.
       stored: where the records' bytes are: record i is file, or range, i of this. None: the list gets at its data by itself.
       ends_reads: whether `close` may be called while another thread reads, which it ends.
     """
@@ -58,6 +59,7 @@ class Records:
     stored: Stored | None = None
     ends_reads: bool = False
     bounds: np.ndarray = np.zeros(0, np.int64)
+    lengths: np.ndarray | None = None
 
     def __len__(self) -> int:
         raise NotImplementedError(type(self).__name__)
@@ -152,6 +154,7 @@ class Mixed(Records):
         self._records = records
         self._index = (bounds[:-1][which] + k % sizes[which])[order]
         self.specs, self.stored = records.specs, records.stored
+        self.lengths = None if records.lengths is None else records.lengths[self._index]
         self.digest = f"{records.digest}, weights {share.tolist()}"
 
     def __len__(self) -> int:
@@ -361,7 +364,7 @@ class ListSource(Source):
         self._records = records
         self._on_error = on_error
         self._own_seed = orders[0].seed
-        self.walks = [order.walk(len(r), seed, r.bounds.tolist()) for r, order in zip(records, orders, strict=True)]
+        self.walks = [order.walk(len(r), seed, r.bounds.tolist(), r.lengths) for r, order in zip(records, orders, strict=True)]
         self.metas = tuple(w.meta() for w in self.walks)
         self.ends_reads = any(r.ends_reads for r in records)
         self._one_list = all(r is first for r in records)

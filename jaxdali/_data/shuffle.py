@@ -18,6 +18,7 @@ class Draw(enum.IntEnum):
     BUFFER = 1
     REST = 2
     EPOCH = 3
+    RUNS = 4
 
 
 # The shuffled list must be the same for all shards, also for pipelines that got different seeds (DALI's examples pass
@@ -108,3 +109,22 @@ def buffer_order(n: int, fill: int, seed: int, epoch: int, shard: int) -> np.nda
     order[steps:] = by_place[last][permutation(seed, Draw.REST, epoch, shard, fill)]
     order.flags.writeable = False
     return order
+
+
+WINDOW = 50  # runs that are sorted together: more make runs more alike, fewer leave more of the order before
+
+
+def by_length(lengths: np.ndarray, run: int, seed: int | None, epoch: int, shard: int) -> np.ndarray:
+    """An order in which each `run` samples one after another have similar lengths.
+
+    Each `WINDOW` runs of the order before are sorted by length and cut into runs. These come in random order; without `seed` in that of
+    their first samples. A run that is not full comes last.
+    """
+    order = []
+    for number, begin in enumerate(range(0, len(lengths), WINDOW * run)):
+        window = begin + np.argsort(lengths[begin : begin + WINDOW * run], kind="stable")
+        full = len(window) // run
+        runs = window[: full * run].reshape(full, run)
+        places = runs.min(axis=1, initial=len(lengths)) if seed is None else raw(seed + number, Draw.RUNS, epoch, shard, full)
+        order += [runs[np.argsort(places, kind="stable")].reshape(-1), window[full * run :]]
+    return np.concatenate(order) if order else np.zeros(0, np.int64)

@@ -11,12 +11,21 @@ from typing import Any
 import numpy as np
 
 from .._core.errors import ArgumentError
-from .shuffle import EPOCHS_SEED, LIST_SEED, Draw, buffer_order, epoch_order, list_order
+from .shuffle import EPOCHS_SEED, LIST_SEED, Draw, buffer_order, by_length, epoch_order, list_order
 
 
 @functools.lru_cache(maxsize=32)  # a batch asks for the round of each shard; making one takes time in proportion to the list
 def _whole_round(walk: Walk, number: int) -> tuple[np.ndarray, np.ndarray]:
     """(index in the list as given, position in the list as shuffled) of a round that one walk reads from its start."""
+    index, position = _ungrouped(walk, number)
+    if walk.lengths is None:
+        return index, position
+    seed = walk.seed if walk.random_shuffle or walk.anew else None
+    order = by_length(walk.lengths.values[index], walk.group_by_length, seed, number, walk._shard(number))
+    return index[order], position[order]
+
+
+def _ungrouped(walk: Walk, number: int) -> tuple[np.ndarray, np.ndarray]:
     shard = walk._shard(number)
     first, behind = shard_bounds(walk.size, walk.num_shards, shard)
     position = np.arange(first, behind)
@@ -68,6 +77,7 @@ class Order:
       shuffle_after_epoch_seed: seed of that, the same for all shards; None: DALI's.
       shuffle: "global": the whole list is shuffled, by `seed`. Beyond DALI.
       seed: of the shuffle buffer or of "global"; negative: the pipeline's.
+      group_by_length: so many samples one after another have similar lengths, where the list knows these; 0: as they come.
     """
 
     num_shards: int = 1
@@ -80,6 +90,7 @@ class Order:
     shuffle_after_epoch_seed: int | None = None
     shuffle: str | None = None
     seed: int = -1
+    group_by_length: int = 0
 
     def __post_init__(self):
         if self.num_shards < 1:
@@ -100,17 +111,26 @@ class Order:
         """Whether every round takes its part of a newly shuffled list."""
         return self.shuffle_after_epoch or self.shuffle == "global"
 
-    def walk(self, size: int, seed: int, bounds: Sequence[int] = ()) -> Walk:
+    def walk(self, size: int, seed: int, bounds: Sequence[int] = (), lengths: np.ndarray | None = None) -> Walk:
         """The way through a list of `size` records, in a pipeline with that seed.
 
         Args:
           bounds: as `Walk.containers`.
+          lengths: of the records, for `group_by_length`.
         """
         fields: dict[str, Any] = {f.name: getattr(self, f.name) for f in dataclasses.fields(Order)}
         fields["seed"] = self.seed if self.seed >= 0 else seed
         own = self.shuffle_after_epoch_seed
         fields["shuffle_after_epoch_seed"] = (EPOCHS_SEED if own is None else own) if self.shuffle_after_epoch else 0
-        return Walk(size=size, containers=tuple(bounds) if self.shuffle_after_epoch else (), **fields)
+        of = Lengths(lengths) if self.group_by_length and lengths is not None else None
+        return Walk(size=size, containers=tuple(bounds) if self.shuffle_after_epoch else (), lengths=of, **fields)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Lengths:
+    """Lengths of records, ``[N]``. As a part of keys of caches it is itself, whatever its size."""
+
+    values: np.ndarray
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -128,11 +148,13 @@ class Walk(Order):
     Attributes:
       size: N, entries of the list.
       containers: what `shuffle_after_epoch` keeps together: the first entry of each container, and the one behind the last.
+      lengths: of the entries; None: they are not grouped by length.
       seed: of the shuffle buffer, or of ``shuffle="global"``.
     """
 
     size: int
     containers: tuple[int, ...] = ()
+    lengths: Lengths | None = None
     shuffle_after_epoch_seed: int = 0
     seed: int = 0
 
@@ -288,6 +310,8 @@ class Walk(Order):
 
     def fingerprint(self) -> dict[str, Any]:
         """The fields a cursor's meaning depends on."""
-        fields = dataclasses.asdict(self)
-        del fields["seed"], fields["containers"]  # the one comes from the checkpoint, the others are part of the list's digest
+        fields = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+        del fields["seed"], fields["containers"], fields["lengths"]  # the first comes from the checkpoint, the list's digest has the others
+        if not self.group_by_length:  # as in checkpoints of versions without it
+            del fields["group_by_length"]
         return fields

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Annotated, Any, ClassVar, Unpack
@@ -31,8 +32,11 @@ class DataSet:
 
     Attributes:
       bounds: the first record of each data set, and the one behind the last.
+      lengths: of the items, where they are grouped by these.
       keys: of its items, as `source_worker.leaves` tells them; specs: of their values.
     """
+
+    lengths: np.ndarray | None = None
 
     def __init__(self, parts: Sequence[Any], layouts: Any, shapes: Any):
         self.parts = tuple(parts)
@@ -93,7 +97,11 @@ class DataSet:
         return list(arrays)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, DataSet) and [*map(id, self.parts)] == [*map(id, other.parts)] and self.specs == other.specs
+        if not isinstance(other, DataSet) or [*map(id, self.parts)] != [*map(id, other.parts)] or self.specs != other.specs:
+            return False
+        if self.lengths is None or other.lengths is None:
+            return self.lengths is other.lengths
+        return np.array_equal(self.lengths, other.lengths)
 
     def __hash__(self) -> int:
         return hash(tuple(map(id, self.parts)))
@@ -149,6 +157,9 @@ class _Items(Records):
             self.bounds = data.bounds
         kinds = [(type(p).__module__, type(p).__qualname__, n) for p, n in zip(data.parts, np.diff(data.bounds).tolist())]
         self.digest = f"{kinds}, {[(s.dtype.name, s.ndim) for s in data.specs]}"
+        if data.lengths is not None:
+            self.lengths = data.lengths
+            self.digest += f", lengths {hashlib.sha256(data.lengths.tobytes()).hexdigest()[:16]}"
         self._settings = UserSettings()
         self._processes = Processes(data.parts, num_workers, data.what) if num_workers else None
         self._num_workers = num_workers
@@ -223,6 +234,17 @@ class ReadSource(Reader):
         return _Items(self.data, self.num_workers, self.weights is not None)
 
 
+def _lengths(given: Any, run: int, size: int) -> np.ndarray | None:
+    if (given is None) != (run == 0):
+        raise ArgumentError("lengths and group_by_length must be given together")
+    if given is None:
+        return None
+    found = np.asarray(given)
+    if found.shape != (size,) or found.dtype.kind not in "iuf":
+        raise ArgumentError(f"lengths must have a number for each of the {size} items, got shape {found.shape} of {found.dtype}")
+    return found
+
+
 @operator_function(NAME)
 def source(
     dataset: Any,
@@ -230,6 +252,8 @@ def source(
     num_workers: Annotated[int, Range(0, 256)] = 0,
     layout: str | Sequence[str | None] | Mapping[str, str] | None = None,
     shape: Any = None,
+    lengths: Sequence[float] | np.ndarray | None = None,
+    group_by_length: Annotated[int, Range(0)] = 0,
     **order: Unpack[MixedArguments],
 ) -> DataNode | list[DataNode] | dict[str, DataNode]:
     """Reads the items of a data set in Python: any object with ``__len__`` and ``__getitem__``. Beyond DALI.
@@ -255,6 +279,10 @@ def source(
         by key; None where there is none.
       shape: extents that all items share, None for those that vary, e.g. ``(None, None, 3)``: what follows is compiled with them. For
         several values as `layout`. Default: nothing is known but of numbers.
+      lengths: for `group_by_length`, of each item one number, e.g. its tokens; with `weights` those of all data sets one after another.
+      group_by_length: the batch size of a shard: so many items one after another get similar lengths, and padding wastes little. Each
+        50 batches of the (shuffled) order are sorted by length, cut into batches, and these are shuffled. With `pad_last_batch` batches
+        stay so in all epochs. 0: items come as they are shuffled.
       weights: how often the items of each data set come, in proportion: one number for each of the sequence `dataset`. They are mixed
         evenly, and an epoch has each item at least once: those of a data set that is too small for its weight come again.
       shuffle_after_epoch: shuffle the list anew in each epoch, alike for all shards, and read the same part of it; with `weights` the items
@@ -291,9 +319,11 @@ def source(
             raise ArgumentError(f"weights is for a sequence of data sets, with one number for each; got a {type(dataset).__name__}")
         parts = dataset
     data = DataSet(parts, layout, shape)
+    data.lengths = _lengths(lengths, group_by_length, len(data))
     op = ReadSource(
         data=data,
         num_workers=num_workers,
+        group_by_length=group_by_length,
         **ReadSource.shared(order),
     )
     nodes = add(op, device="cpu", name=order.get("name"))

@@ -341,3 +341,79 @@ def test_a_killed_script_leaves_nothing(tmp_path, by):
         time.sleep(0.05)
     assert not running
     assert not [name for name in {*os.listdir("/dev/shm")} - before if name.startswith(f"jaxdali-{script.pid}")]
+
+
+def grouped(lengths, num_shards=1, **arguments):
+    """Iterators over items that are their own numbers, in batches of 8 of similar lengths."""
+
+    @data_iterator(output_map=["x"], reader_name="r")
+    def define(num_shards=1, shard_id=0):
+        order = {"shuffle": "global", "pad_last_batch": True, "num_shards": num_shards, "shard_id": shard_id} | arguments
+        return fn.readers.source(list(range(len(lengths))), lengths=lengths, group_by_length=8, name="r", seed=3, **order)
+
+    return define(batch_size=8)
+
+
+def batches_of(iterator):
+    return [np.asarray(batch["x"]).reshape(-1).tolist() for batch in iterator]
+
+
+def test_batches_of_similar_lengths_waste_little_padding():
+    """Every item once in an epoch, in new batches each time; a checkpoint goes on in the middle."""
+    rng = np.random.default_rng(1)
+    lengths = rng.lognormal(5, 0.7, 2000).astype(np.int64) + 1
+
+    def waste(batches):
+        padded = sum(len(b) * lengths[b].max() for b in batches)
+        return 1 - sum(lengths[b].sum() for b in batches) / padded
+
+    iterator = grouped(lengths)
+    first = batches_of(iterator)
+    iterator.reset()
+    second = batches_of(iterator)
+    for epoch in (first, second):
+        assert sorted(i for batch in epoch for i in batch) == list(range(2000))
+        assert waste(epoch) < 0.1 < 0.4 < waste(rng.permutation(2000).reshape(-1, 8).tolist())
+        means = [lengths[b].mean() for b in epoch]
+        assert abs(np.corrcoef(means[:50], np.arange(50))[0, 1]) < 0.4  # batches come in random order, not short ones first
+    assert {frozenset(b) for b in first} != {frozenset(b) for b in second}
+    iterator.reset()
+    begun = [np.asarray(next(iterator)["x"]).reshape(-1).tolist() for _ in range(70)]
+    state = iterator.get_state()
+    rest = batches_of(iterator)
+    other = grouped(lengths)
+    other.set_state(state)
+    assert batches_of(other) == rest
+    assert sorted(i for batch in begun + rest for i in batch) == list(range(2000))
+    with pytest.raises(RuntimeError, match="in the checkpoint"):
+        grouped(lengths[::-1].copy()).set_state(state)
+
+
+@pytest.mark.parametrize("order", [{"shuffle": "global"}, {"random_shuffle": True}, {}])
+def test_shards_of_similar_lengths_are_of_all_items(order):
+    lengths = np.arange(100) % 13
+    found = []
+    for shard in range(3):
+
+        @pipeline_def(batch_size=1, num_threads=1)
+        def define(shard):
+            arguments = {"num_shards": 3, "shard_id": shard, "seed": 5, **order}
+            return fn.readers.source(list(range(100)), lengths=lengths, group_by_length=4, **arguments)
+
+        pipe = define(shard)
+        size = 100 * (shard + 1) // 3 - 100 * shard // 3
+        mine = [np.asarray(pipe.run()[0][0]).item() for _ in range(size)]
+        runs = [lengths[mine[k : k + 4]] for k in range(0, size - 3, 4)]
+        assert np.mean([np.ptp(r) for r in runs]) < 3
+        found += mine
+    assert sorted(found) == list(range(100))
+
+
+def test_lengths_are_one_for_each_item():
+    for arguments, message in [
+        ({"lengths": [1, 2]}, "given together"),
+        ({"group_by_length": 2}, "given together"),
+        ({"lengths": [1, 2], "group_by_length": 2}, "each of the 3 items"),
+    ]:
+        with pytest.raises(ValueError, match=rf"readers\.source: .*{message}"):
+            pipeline_def(lambda: fn.readers.source([1, 2, 3], **arguments))(batch_size=1).build()  # noqa: B023
