@@ -72,6 +72,11 @@ class Operator:
         return dataclasses.fields(cls)
 
     @property
+    def few_shapes(self) -> bool:
+        """Whether batches have few shapes by intention, though they vary: then nobody warns of compiling for each."""
+        return False
+
+    @property
     def literal(self) -> np.ndarray | None:
         """What every sample of every batch is, where that is known from the definition."""
         return None

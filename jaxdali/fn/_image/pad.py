@@ -23,6 +23,10 @@ class Pad(Window):
     name = "pad"
     axis_names: str | None
 
+    @property
+    def few_shapes(self) -> bool:
+        return "align" in self.args and self.args.is_static("align") and bool(np.max(self.args.get("align")) > 1)
+
     def layout(self, image: Spec) -> str:
         return image.layout
 

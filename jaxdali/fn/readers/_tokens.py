@@ -244,8 +244,8 @@ def tokens(
     the tables of files written with ``group_size:1``; other files are read once as a whole when the pipeline is built.
 
     To pad single records instead, and compile for few shapes: ``fn.pad(x, axes=[0], align=[128])`` of `readers.array_record`'s records
-    gives batches lengths that are multiples of 128 (an iterator warns once of the third one); its ``ragged={"tokens": 1024}`` gives all
-    of them one.
+    gives batches lengths that are multiples of 128; an iterator's ``ragged={"tokens": 1024}`` gives all of them one. Of a data set in
+    Python, `readers.source` makes batches of similar lengths (`group_by_length`).
 
     Args:
       path: of the files, which are read one after another; patterns (``*``, ``?``, ``[``) stand for the files that match, in byte order.

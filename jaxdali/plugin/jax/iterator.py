@@ -222,9 +222,9 @@ class DALIGenericIterator(BaseIterator):
         behind = len(self._batch_shape)
         for k, (i, name) in enumerate(self._watched):
             found = list(dict.fromkeys(of_batch[k][behind:] for of_batch in self._seen))
-            if len(found) > 2:
+            node = self._stream.executors[0].graph.outputs[i].node
+            if len(found) > 2 and not node.op.few_shapes:
                 self._seen = None
-                node = self._stream.executors[0].graph.outputs[i].node
                 warn(
                     f"output {i} ({name!r}), of {node.op.name} (created at {node.where}), has samples of another shape in each batch: "
                     f"{', '.join(map(str, found))}: a jitted function that takes it compiles anew for each. Give all batches one shape: "

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import threading
 import time
+import warnings
 
 import numpy as np
 import pytest
@@ -417,3 +418,19 @@ def test_lengths_are_one_for_each_item():
     ]:
         with pytest.raises(ValueError, match=rf"readers\.source: .*{message}"):
             pipeline_def(lambda: fn.readers.source([1, 2, 3], **arguments))(batch_size=1).build()  # noqa: B023
+
+
+@pytest.mark.parametrize(("align", "warns"), [(16, False), (1, True)])
+def test_aligned_padding_is_not_warned_of(align, warns):
+    """Few shapes are what `align` is for."""
+
+    @data_iterator(output_map=["x"], reader_name="r")
+    def define():
+        items = [np.zeros(n, np.float32) for n in range(1, 60)]
+        return fn.pad(fn.readers.source(items, name="r"), axes=[0], align=align)
+
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        shapes = {batch["x"].shape[1] for batch in define(batch_size=4)}
+    assert len(shapes) > 3
+    assert any("has samples of another shape" in str(w.message) for w in found) == warns
