@@ -9,6 +9,7 @@ from . import ops as ops
 from . import tensors as tensors
 from . import tfrecord as tfrecord
 from . import types as types
+from ._batch.batch import BadSample as BadSample
 from ._core import names as _names
 from ._core.errors import ArgumentError as ArgumentError
 from ._core.errors import ArgumentTypeError as ArgumentTypeError
@@ -20,7 +21,6 @@ from ._core.graph import DataNode as DataNode
 from ._data.storage import Storage as Storage
 from ._pipeline.config import show_config as show_config
 from ._pipeline.show import show as show
-from ._run.work import BadSample as BadSample
 from ._version import __version__ as __version__
 from .fn._decode.jpeg import decode_jpeg as decode_jpeg
 from .fn._tensor.subscript import newaxis as newaxis

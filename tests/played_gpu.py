@@ -13,7 +13,7 @@ import numpy as np
 
 from jaxdali import backend, fn
 from jaxdali._core import ffi as _ffi
-from jaxdali._run.sharding import Shards
+from jaxdali._program.sharding import Shards
 
 
 def pytest_configure(config):

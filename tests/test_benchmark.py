@@ -6,7 +6,7 @@ import shutil
 import places
 import pytest
 
-from jaxdali._run.meter import Measured
+from jaxdali._batch.meter import Measured
 from jaxdali.benchmark import _measure, _report
 from jaxdali.benchmark.__main__ import _arguments, main
 from jaxdali.benchmark._definitions import find_images, imagenet_train, of_user

@@ -1,4 +1,4 @@
-// Memory that nothing has been written to, for results of programs (jaxdali/_run/spares.py).
+// Memory that nothing has been written to, for results of programs (jaxdali/_program/output_reuse.py).
 #include "ffi/common/binding.h"
 
 namespace jaxdali {

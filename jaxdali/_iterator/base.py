@@ -7,13 +7,13 @@ from typing import Any, NoReturn
 
 import jax
 
+from .._batch.batch import BadSample
+from .._batch.meter import Statistics
 from .._core.tracebacks import boundaries
 from .._pipeline import checkpoint
 from .._pipeline.describe import value
 from .._pipeline.lease import Lease
 from .._pipeline.pipeline import Pipeline
-from .._run.meter import Statistics
-from .._run.work import BadSample
 from .options import IteratorOptions
 from .stream import BatchStream
 

@@ -10,10 +10,10 @@ from typing import Any
 import jax
 import numpy as np
 
+from .._batch.batch import Batch
+from .._batch.executor import Executor
 from .._core.settings import own_settings
-from .._run.executor import Executor
-from .._run.runner import Runner
-from .._run.work import Batch
+from .._runner.runner import Runner
 
 
 class InStep:

@@ -11,6 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from .._batch.batch import Batch
+from .._batch.executor import Executor
 from .._core.building import refuse_tracing, warn
 from .._core.errors import TooFewError
 from .._core.graph import Node
@@ -20,11 +22,9 @@ from .._data.walk import shard_bounds
 from .._pipeline import checkpoint
 from .._pipeline.lease import Lease, num_outputs
 from .._pipeline.pipeline import Pipeline
-from .._run.closing import close_aside
-from .._run.executor import Executor
-from .._run.runner import Runner, runner_of
-from .._run.turn import Turn
-from .._run.work import Batch
+from .._runner.closing import close_aside
+from .._runner.fork_guard import Turn
+from .._runner.runner import Runner, runner_of
 from .in_step import InStep
 from .options import IteratorOptions, LastBatchPolicy
 

@@ -17,10 +17,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from .._batch.executor import Executor
+from .._batch.reading import STATE_VERSION
 from .._data.epoch import EpochCounter, EpochPlan
 from .._data.source import Saved
-from .._run.executor import Executor
-from .._run.reading import STATE_VERSION
 from .checks import check_digest, check_iterator, check_record, check_source, check_version, signed, unsigned
 
 FORMAT = "jaxdali checkpoint"

@@ -7,8 +7,8 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from .._batch.reading import STATE_VERSION
 from .._data.source import Saved, Source
-from .._run.reading import STATE_VERSION
 
 CHECKSUM = "checksum"
 

@@ -10,12 +10,12 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from .._batch.executor import Executor
+from .._batch.options import Delivery, Finish
 from .._data.epoch import EpochCounter
-from .._run.closing import close_collected, close_together
-from .._run.executor import Executor
-from .._run.options import Delivery, Finish
-from .._run.runner import Runner
-from .._run.sharding import Shards
+from .._program.sharding import Shards
+from .._runner.closing import close_collected, close_together
+from .._runner.runner import Runner
 from .pipeline import Pipeline, parts_of
 
 

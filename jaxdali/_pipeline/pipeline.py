@@ -11,13 +11,13 @@ from typing import Any, Generic, NoReturn, Self, TypeVar, overload
 
 import jax
 
+from .._batch.batch import BadSample
+from .._batch.meter import Statistics
 from .._core.building import current_scope, refuse_tracing, warn
 from .._core.errors import OperatorError
 from .._core.graph import DataNode
 from .._core.names import named, unexpected
 from .._core.tracebacks import boundaries
-from .._run.meter import Statistics
-from .._run.work import BadSample
 from ..backend import TensorListCPU, TensorListGPU
 from ..types import DALIDataType, dali_type_of
 from . import arguments as check

@@ -7,14 +7,14 @@ from typing import Any
 
 import numpy as np
 
+from .._batch.batch import Batch
+from .._batch.executor import Executor
 from .._core.ragged import DeviceSamples, Packed, is_on_accelerator
 from .._core.values import Value
 from .._data.source import Source
-from .._run.closing import close_together
-from .._run.executor import Executor
-from .._run.runner import Runner, runner_of
-from .._run.turn import Turn
-from .._run.work import Batch
+from .._runner.closing import close_together
+from .._runner.fork_guard import Turn
+from .._runner.runner import Runner, runner_of
 from ..backend import TensorListCPU, TensorListGPU
 
 

@@ -9,12 +9,12 @@ from typing import Any
 
 import jax
 
+from .._batch.executor import Executor
+from .._batch.options import VALUES
 from .._core.graph import DataNode, Graph
 from .._data.source import Source
-from .._run.closing import close_aside, close_collected
-from .._run.executor import Executor
-from .._run.options import VALUES
-from .._run.sharding import Shards
+from .._program.sharding import Shards
+from .._runner.closing import close_aside, close_collected
 from ..backend import TensorListCPU, TensorListGPU
 from . import arguments as check
 from . import checkpoint as checkpoints

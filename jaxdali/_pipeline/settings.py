@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable
 from typing import Any
 
-from .._run.options import RunOptions
+from .._batch.options import RunOptions
 from . import arguments as check
 from .arguments import OperatorConcurrency, StreamPolicy
 

@@ -16,8 +16,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 import jax
 
+from .._batch.meter import Measured
 from .._pipeline.pipeline import Pipeline
-from .._run.meter import Measured
 from ._definitions import Make, UsageError
 
 _WARM_UP = 3  # batches, which read types, compile, and fill the queue

@@ -12,6 +12,9 @@ import numpy as np
 from jax.experimental.custom_partitioning import custom_partitioning
 from jax.sharding import NamedSharding, PartitionSpec
 
+from .._batch.batch import Work
+from .._batch.executor import Executor
+from .._batch.options import VALUES, RunOptions
 from .._core.building import Scope, add, building
 from .._core.errors import OperatorError
 from .._core.graph import Graph
@@ -19,12 +22,9 @@ from .._core.operator import EagerOperator, NativeOperator, ProgramOperator
 from .._core.settings import own_settings
 from .._core.values import Spec
 from .._data.source import SampleIds
-from .._run.executor import Executor
-from .._run.options import VALUES, RunOptions
-from .._run.plan import Ref
-from .._run.program import lowered
-from .._run.sharding import Shards
-from .._run.work import Work
+from .._plan.plan import Ref
+from .._program.program import lowered
+from .._program.sharding import Shards
 from . import _keys, _threads
 from ._engine import Given, Trace
 

@@ -12,6 +12,9 @@ from typing import Any
 import jax
 import numpy as np
 
+from .._batch.batch import Work
+from .._batch.executor import Executor
+from .._batch.options import VALUES, RunOptions
 from .._core.building import Scope, add, building, current_scope, drawing_as, user_line
 from .._core.errors import ArgumentError, OperatorError, about
 from .._core.graph import DataNode, Graph
@@ -19,11 +22,8 @@ from .._core.operator import SourceOperator
 from .._core.settings import own_settings
 from .._core.values import Spec
 from .._data.source import SampleIds, Source
-from .._run.executor import Executor
-from .._run.options import VALUES, RunOptions
-from .._run.plan import Ref
-from .._run.sharding import Shards
-from .._run.work import Work
+from .._plan.plan import Ref
+from .._program.sharding import Shards
 from . import _threads
 from ._batch import Batch
 from ._keys import KeyOf, numbers_of

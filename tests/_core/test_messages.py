@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from jaxdali import OperatorError, fn, pipeline_def, types
-from jaxdali._run import sharding
+from jaxdali._program import sharding
 from jaxdali.auto_aug import augmentations, auto_augment, core, rand_augment, trivial_augment
 
 

@@ -10,7 +10,7 @@ from photos_of_values import FILES, images, photo
 
 import jaxdali.dynamic as jd
 from jaxdali import types
-from jaxdali._run import program
+from jaxdali._program import program
 
 KEY = jax.random.key(7)
 

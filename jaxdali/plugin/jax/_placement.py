@@ -11,9 +11,9 @@ import jax
 import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec, Sharding
 
+from ..._batch.options import RaggedForm
 from ..._iterator.options import IteratorOptions, LastBatchPolicy
-from ..._run.options import RaggedForm
-from ..._run.sharding import Shards, assemble
+from ..._program.sharding import Shards, assemble
 
 
 @dataclasses.dataclass(frozen=True)

@@ -14,14 +14,14 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec, Sharding
 
+from ..._batch.outputs import by_shard
 from ..._core import names as _names
 from ..._core.building import add, as_node, current_branch, current_scope
 from ..._core.context import BuildContext, HostContext, LowerContext
 from ..._core.errors import ArgumentError, OperatorError
 from ..._core.operator import EagerOperator, Names, Operator, ProgramOperator, joined
 from ..._core.values import Spec, narrow
-from ..._run.outputs import by_shard
-from ..._run.sharding import Shards, assemble
+from ..._program.sharding import Shards, assemble
 from ._tracing.trace import NotFaithful, Trace, compiled, describe, function_of, trace, trace_again
 
 _log = logging.getLogger(__name__)

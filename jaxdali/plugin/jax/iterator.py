@@ -15,6 +15,8 @@ import numpy as np
 from jax.experimental import multihost_utils
 from jax.sharding import Mesh, NamedSharding, PartitionSpec, Sharding
 
+from ..._batch.batch import Batch
+from ..._batch.options import Delivery
 from ..._core import names as _names
 from ..._core.building import user_line, warn
 from ..._core.settings import own_settings
@@ -29,9 +31,7 @@ from ..._pipeline.factory import Decorator, Factory, P
 from ..._pipeline.lease import lease, num_outputs, own_places, reads_the_same
 from ..._pipeline.pipeline import Pipeline
 from ..._pipeline.pipeline_def import name_of, pipeline_def, split_arguments
-from ..._run.options import Delivery
-from ..._run.sharding import Shards, assemble
-from ..._run.work import Batch
+from ..._program.sharding import Shards, assemble
 from ._placement import JaxOptions, OverBatch, of_batch_axis, shards_of
 
 

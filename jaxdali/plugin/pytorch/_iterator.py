@@ -13,6 +13,7 @@ from typing import Any
 import jax
 import torch  # pyright: ignore[reportMissingImports]
 
+from ..._batch.options import Delivery
 from ..._core import names as _names
 from ..._core.building import warn
 from ..._core.declaration import checked
@@ -24,8 +25,7 @@ from ..._iterator.base import BaseIterator
 from ..._iterator.options import IteratorOptions, LastBatchPolicy, list_of
 from ..._pipeline.lease import lease, num_outputs, own_places
 from ..._pipeline.pipeline import Pipeline
-from ..._run.options import Delivery
-from ..._run.plan import Plan, Ref
+from ..._plan.plan import Plan, Ref
 from ...backend import TensorCPU, TensorGPU
 
 _DENSE, _LIST, _COO = "dense", "sparse_list", "sparse_coo"

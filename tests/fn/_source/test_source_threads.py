@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from jaxdali import Pipeline, fn, pipeline_def
-from jaxdali._run import ending
+from jaxdali._runner import shutdown as ending
 from jaxdali.plugin.jax import DALIGenericIterator, data_iterator
 
 

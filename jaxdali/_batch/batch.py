@@ -1,0 +1,158 @@
+"""One batch in the making, and one that is finished."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from .._core.graph import Node
+from .._core.operator import Names, Setup
+from .._core.values import Value
+from .._data.source import SampleIds
+from .._plan.plan import Presence, Ref, Step
+
+
+@dataclasses.dataclass(frozen=True)
+class BadSample:
+    """A sample that could not be read or decoded, and was replaced (``on_error="replace"``) or left out ("skip").
+
+    Attributes:
+      file: where it came from, a file as it can be opened; reason: why; count: how often that happened so far.
+    """
+
+    file: str
+    reason: str
+    count: int
+
+
+class EagerArrays(tuple):
+    """The result of an eager function: one array for each local shard, of the samples that it was called with.
+
+    Attributes:
+      present: which ones these are, ``bool[N]``; None: all.
+    """
+
+    present: np.ndarray | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Room:
+    """Of the programs of a phase, for one batch.
+
+    Attributes:
+      offsets: where the samples of each ragged value are.
+      needs, capacities: elements of its buffer, and bytes of each native step's working memory: needed, and there. By `Phase`'s places.
+    """
+
+    offsets: Mapping[Ref, np.ndarray]
+    needs: Mapping[int, int]
+    capacities: Mapping[int, int]
+
+
+@dataclasses.dataclass
+class Work:
+    """One batch in the making.
+
+    Attributes:
+      before, after: the states it was made from, and after it.
+      read: what the sources gave.
+      values: shapes of everything, and the data of host values.
+      setups: what the steps of programs said, by their ids.
+      origins: what the sources said of their samples, by their nodes; names: where the samples of values came from, see `origins.py`.
+      ids: epoch and position of each sample; drawn: in place of them, by step, what its random numbers are keyed by.
+      results: what programs and eager functions made: arrays, `Ragged` or `EagerArrays`.
+      status: of each program that has native steps: (the program, they, codes ``i32[S*B, steps]``).
+      failures: samples that failed in the host pass: (step, sample, code, reason); replaced: (file, reason) of those replaced.
+      unread: the same of samples that sources could not read: it stays when the batch is made again.
+      bad: after a launch, by native step, the samples that failed and their codes, see `HostContext.bad`.
+      rooms: how much room the programs of each phase had, by its number.
+      only: ``bool[N]``, the samples that are made again, of a batch that stays as it is otherwise; None: it is all of them.
+      error: what a source raised; ended: whether one is at its end. Both stop the batch when the other sources have been read.
+    """
+
+    before: dict
+    after: dict
+    read: dict[Ref, Value] = dataclasses.field(default_factory=dict)
+    values: dict[Ref, Value] = dataclasses.field(default_factory=dict)
+    setups: dict[int, Setup] = dataclasses.field(default_factory=dict)
+    origins: dict[int, SampleIds] = dataclasses.field(default_factory=dict)
+    names: dict[Ref, Names] = dataclasses.field(default_factory=dict)
+    ids: SampleIds | None = None
+    drawn: Mapping[int, tuple[np.ndarray, np.ndarray]] = dataclasses.field(default_factory=dict)
+    results: dict[Ref, Any] = dataclasses.field(default_factory=dict)
+    status: list[tuple[str, tuple[Step, ...], Any]] = dataclasses.field(default_factory=list)
+    failures: list[tuple[Step, int, int, str]] = dataclasses.field(default_factory=list)
+    replaced: list[tuple[str, str]] = dataclasses.field(default_factory=list)
+    unread: list[tuple[str, str]] = dataclasses.field(default_factory=list)
+    bad: Mapping[int, Mapping[int, int]] = dataclasses.field(default_factory=dict)
+    rooms: dict[int, Room] = dataclasses.field(default_factory=dict)
+    only: np.ndarray | None = None
+    error: BaseException | None = None
+    ended: bool = False
+    _among: dict[Presence | None, np.ndarray | None] = dataclasses.field(default_factory=dict)
+
+    @property
+    def present(self) -> np.ndarray | None:
+        """``bool[N]``: the samples that a short batch has; None: all."""
+        return self.ids.present if self.ids is not None else None
+
+    @property
+    def short(self) -> bool:
+        """Whether samples are missing."""
+        return self.present is not None and not self.present.all()
+
+    def identify(self, ids: SampleIds):
+        """Says which samples the batch has, as far as the sources read by now tell."""
+        self.ids = ids
+        self._among.clear()
+
+    def among(self, presence: Presence | None) -> np.ndarray | None:
+        """``bool[N]``: the samples that a step is for; None: all. Known when the values have been made that decide it."""
+        if presence in self._among:
+            return self._among[presence]
+        if presence is None:
+            here = self.present if self.short else None
+            here = here if self.only is None else self.only if here is None else here & self.only
+        else:
+            asked = self.values[presence.predicate].data
+            assert isinstance(asked, np.ndarray), presence
+            takes, outer = asked.reshape(-1).astype(bool, copy=False), self.among(presence.outer)
+            here = takes if presence.taken else ~takes
+            here = here if outer is None else here & outer
+        self._among[presence] = here
+        return here
+
+    def path_of(self, node: Node, i: int) -> str:
+        """Where sample `i` of a node came from, for messages: a file as it can be opened; "" when there is none."""
+        ids = None if node.source is None else self.origins.get(node.source.id)
+        return ids.paths[i] if ids is not None else ""
+
+
+@dataclasses.dataclass
+class Batch:
+    """A finished batch.
+
+    Attributes:
+      outputs: one per pipeline output: a global `jax.Array` (`as_arrays`; or what `finish` made of it) or a `Value` (otherwise).
+      state: after this batch.
+      ids: epoch, position and presence of each sample.
+      names: where the samples of each output came from (not `as_arrays`).
+      replaced: file and reason of each sample that was replaced or left out.
+    """
+
+    outputs: tuple[Any, ...]
+    state: dict
+    ids: SampleIds
+    names: tuple[Sequence[str], ...]
+    replaced: Sequence[tuple[str, str]] = ()
+
+
+class SourceError(Exception):
+    """A source failed (the cause says how); `after` is the state to go on from."""
+
+    def __init__(self, after: dict):
+        super().__init__()
+        self.after = after

@@ -1,0 +1,129 @@
+"""Eager functions: the user's, called between programs."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from .._core.context import HostContext
+from .._core.errors import DifferentShapes, OperatorError
+from .._core.operator import EagerOperator, SampleOperator
+from .._core.ragged import Packed, pack
+from .._core.redaction import shown_error
+from .._core.values import Spec, Value
+from .._plan.plan import Plan, Ref, Step
+from .batch import EagerArrays, Work
+from .outputs import Outputs
+from .resources import Workplace
+
+
+class Functions:
+    """Calls the eager functions of a pipeline, and keeps what they return in the batch.
+
+    Args:
+      place: where batches are made.
+      outputs: gives values the form in which functions take them.
+      buffer: a pooled buffer for a ragged value of so many elements of a type.
+    """
+
+    def __init__(self, place: Workplace, outputs: Outputs, buffer: Callable[[Ref, int, Any], np.ndarray]):
+        self._place = place
+        self._outputs = outputs
+        self._buffer = buffer
+
+    def call(self, plan: Plan, step: Step, op: EagerOperator, work: Work, ctx: HostContext) -> tuple[Spec, ...]:
+        """Calls the function of a step; returns the specs of its outputs."""
+        self._place.calling = step.node
+        try:
+            if isinstance(op, SampleOperator):
+                return self._call_samples(plan, step, op, work, ctx)
+            return self._call(plan, step, op, work, ctx)
+        finally:
+            self._place.calling = None
+
+    def _call(self, plan: Plan, step: Step, op: EagerOperator, work: Work, ctx: HostContext) -> tuple[Spec, ...]:
+        """Of each shard's arrays. Its results are what it returned; later steps see them as host values."""
+        place = self._place
+        inputs = []
+        among = work.among(step.presence)
+        for i, r in enumerate(step.inputs):
+            try:
+                inputs.append(self._outputs.parts(r, plan.maker(r), work, among, narrowed=not place.settings.x64))
+            except DifferentShapes as e:
+                raise step.node.error(op.not_uniform(i, e.shapes)) from e
+        beside = place.accelerator and step.node.device not in ("mixed", "gpu") and op.sharding is None
+        expected = None if ctx.present.any() else _expected(plan, step, op)
+        if expected is not None:
+            results = [[np.zeros((0,) * (1 + s.ndim), s.dtype)] * place.S for s in expected]
+        else:
+            results = op.call(ctx, inputs, place.cpu_shards if beside else place.shards)
+        specs = tuple(_result_spec(step, op, i, parts[0].dtype, parts[0].ndim - 1) for i, parts in enumerate(results))
+        for ref, spec, parts in zip(step.outputs, specs, results, strict=True):
+            made = work.results[ref] = EagerArrays(parts)
+            made.present = among
+            shape = np.asarray(parts[0].shape[1:], np.int64)
+            value = work.values[ref] = Value(spec, np.broadcast_to(shape, (place.N, spec.ndim)), present=among)
+            if ref in plan.read:
+                filled = iter([row for p in parts for row in np.asarray(p)])
+                missing = np.zeros(parts[0].shape[1:], spec.dtype)
+                rows = [next(filled) if here else missing for here in ctx.present.tolist()]
+                if spec.shape is not None:
+                    value.data = np.asarray(rows, spec.dtype)
+                else:
+                    value.data = pack(rows, place.S, functools.partial(self._buffer, ref))
+        return specs
+
+    def _call_samples(self, plan: Plan, step: Step, op: SampleOperator, work: Work, ctx: HostContext) -> tuple[Spec, ...]:
+        """Of samples. Its results are host values."""
+        if ctx.present.any():
+            try:
+                results = op.call_samples(ctx, [self._outputs.host_value(r, work) for r in step.inputs])
+            except OperatorError:
+                raise
+            except Exception as e:  # whatever a function of the user raises
+                raise step.node.failure(e) from shown_error(e)
+            specs = tuple(_spec_of_samples(step, op, i, samples) for i, samples in enumerate(results))
+        else:
+            specs = _expected(plan, step, op)
+            if specs is None:
+                raise step.node.error(
+                    "no sample of the first batch takes its branch, so that the types of its outputs are not known, but other operators "
+                    "take them; let them be what the `if` gives, or call the function before it"
+                )
+            results = [[None] * ctx.N for _ in specs]
+        for ref, spec, samples in zip(step.outputs, specs, results, strict=True):
+            rows = [np.zeros((0,) * spec.ndim, spec.dtype) if x is None else x for x in samples]
+            data = pack(rows, self._place.S, functools.partial(self._buffer, ref)) if spec.ndim else np.array(rows)
+            shapes = data.shapes if isinstance(data, Packed) else np.zeros((self._place.N, 0), np.int64)
+            work.values[ref] = Value(spec, shapes, data, work.among(step.presence))
+        return specs
+
+
+def _expected(plan: Plan, step: Step, op: EagerOperator) -> tuple[Spec, ...] | None:
+    """The outputs of a function in a branch that no sample takes; of one that was never called, as what the `if` has in their place."""
+    if step.known:
+        return step.specs
+    found = [next((plan.spec(r) for r in plan.alike(ref) if plan.maker(r).known), op.unseen) for ref in step.outputs]
+    known = [(s.dtype, s.ndim) for s in found if s is not None]
+    if len(known) < len(found):
+        return None
+    return tuple(Spec(dtype, ndim, None if ndim else (), op.layout_of(i, ndim)) for i, (dtype, ndim) in enumerate(known))
+
+
+def _spec_of_samples(step: Step, op: EagerOperator, i: int, samples: Any) -> Spec:
+    kinds = sorted({(x.dtype.name, x.ndim) for x in samples if x is not None})
+    if len(kinds) != 1:
+        raise step.node.error(f"output {i} must be of one type and number of dimensions in all samples, got {kinds}")
+    dtype, ndim = next((x.dtype, x.ndim) for x in samples if x is not None)
+    return _result_spec(step, op, i, dtype, ndim)
+
+
+def _result_spec(step: Step, op: EagerOperator, i: int, dtype: np.dtype, ndim: int) -> Spec:
+    """Of output `i` of an eager step."""
+    if step.known and (step.specs[i].dtype, step.specs[i].ndim) != (dtype, ndim):
+        before = step.specs[i]
+        raise step.node.error(f"output {i} had {before.ndim} dimensions of {before.dtype}, now {ndim} of {dtype}; these may not change")
+    return Spec(dtype, ndim, None if ndim else (), op.layout_of(i, ndim))

@@ -1,0 +1,297 @@
+"""Runs a graph batch by batch: reads the sources, launches, checks what came of it, and repairs."""
+
+from __future__ import annotations
+
+import os
+import threading
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import jax
+from jax.sharding import Sharding
+
+from .._core import ffi as _ffi
+from .._core.building import warn
+from .._core.errors import DifferentShapes, OperatorError
+from .._core.graph import Graph, check_same_structure
+from .._core.operator import EagerOperator, NativeOperator, SourceOperator
+from .._core.ragged import Packed
+from .._core.redaction import redacted, shown_error
+from .._core.settings import own_settings
+from .._core.values import Value
+from .._data.source import SampleIds, Source
+from .._plan.plan import Plan, Ref
+from .._program.sharding import Shards
+from . import repair
+from .batch import BadSample, Batch, Work
+from .launch import Launcher
+from .meter import Statistics, cache_rows, storage_rows
+from .options import Delivery, RunOptions
+from .origins import source_info
+from .outputs import Outputs
+from .reading import Reader
+from .resources import Workplace
+from .tuning import Tuner
+
+
+class Executor:
+    """Runs the graphs of all local shards of one iterator, or of one stand-alone pipeline.
+
+    Args:
+      graphs: the traced definition, once per local shard; they must have one structure.
+      shards: the local shards.
+      options: how batches are made.
+      delivery: in which form they are given.
+      sources: those, by node id, that another executor of the one graph opened and did not read.
+      setups: functions of the user, called once for each batch before the sources are read.
+
+    Attributes:
+      graph: that of the first shard.
+      sources: by the id of their node.
+      place: where and how batches are made.
+      reader: begins a batch, and knows the states before and after it.
+    """
+
+    def __init__(
+        self,
+        graphs: Sequence[Graph],
+        shards: Shards,
+        options: RunOptions,
+        delivery: Delivery,
+        *,
+        sources: Mapping[int, Source] | None = None,
+        setups: Sequence[Callable[[], None]] = (),
+    ):
+        assert delivery.as_arrays or len(graphs) == 1
+        check_same_structure(graphs)
+        self.graph = graphs[0]
+        self.shards = shards
+        self.B = options.batch_size
+        self._delivery = delivery
+        self._shardings = delivery.of_outputs(len(self.graph.outputs))
+        self._tuned = options.tuned
+        self._warned: set[tuple[int, bool]] = set()
+        self._bad: dict[tuple[str, str], int] = {}
+        self.sources: dict[int, Source] = {}
+        self._built = False
+        self._launching = threading.Lock()
+        self.place = Workplace(shards, options, delivery)
+        try:
+            self._open(graphs, sources or {}, options.num_workers)
+        except BaseException:
+            self.close()
+            raise
+        self._outputs = Outputs(self.place, delivery)
+        self._launcher = Launcher(graphs, self.place, self.sources, self._shardings, self._outputs)
+        self.reader = Reader(self.graph, self.sources, self.place, self._launcher, delivery.reader, setups)
+
+    def _open(self, graphs: Sequence[Graph], opened: Mapping[int, Source], num_workers: int):
+        for i, node in enumerate(self.graph.nodes):
+            if isinstance(node.op, SourceOperator):
+                try:
+                    source = opened.get(node.id) or node.op.make_source([g.nodes[i].op for g in graphs], self.place.seed)
+                    source.workers = max(1, num_workers)
+                    source.use(self.graph.used(node))
+                    self.sources[node.id] = source
+                except OperatorError:
+                    raise
+                except (ValueError, RuntimeError, OSError) as e:
+                    # What is not there for a reader of ours: the text says all that a traceback would, but for what it was made of.
+                    ours = type(node.op).__module__.startswith("jaxdali.")
+                    said = ours and (type(e) is RuntimeError or isinstance(e, OSError))
+                    raise node.error(_said(e)) from shown_error(e.__cause__ if said else e)
+
+    # --- build ------------------------------------------------------------------------------------------------
+
+    def build(self):
+        """Binds the operators, as far as no eager function has to run for that; reads first batches where only these tell the types."""
+        if not self._built:
+            self.reader.set_up_first()
+            self._launcher.host.build_sources()  # may call a function of the user: under the settings of the user's thread
+            with own_settings():
+                self._launcher.host.build()
+            self._built = True
+            for device in self.shards.primaries:
+                _ffi.load_kernels(device)
+            if reason := _ffi.why_no_kernels(self.shards.primaries[0]):
+                self._warn(reason)
+
+    def _warn(self, reason: str):
+        names = sorted({s.op.name for s in self.plan.steps if s.stage == "device" and isinstance(s.op, NativeOperator)})
+        if names:
+            warnings.warn(
+                f"{', '.join(names)} will run on the CPU, and what they make is copied to the GPU, since {reason} "
+                "(see jaxdali.show_config())",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+
+    @property
+    def plan(self) -> Plan:
+        """What runs."""
+        return self._launcher.plan
+
+    def tuner(self, depth: int) -> Tuner | None:
+        """What decides on the number of threads and of batches made ahead, `depth` to begin with; None: they stay."""
+        return Tuner(self.place.meter, self._tuned, self.place.num_threads, depth, len(os.sched_getaffinity(0))) if self._tuned else None
+
+    def reseed(self, seed: int):
+        """Goes on with another seed, that of a checkpoint. Only while nothing runs."""
+        self.place.seed = seed
+        for source in self.sources.values():
+            source.reseed(seed)
+
+    # --- one batch --------------------------------------------------------------------------------------------
+
+    @property
+    def must_run_in_callers_thread(self) -> bool:
+        """Whether batches must be made in the thread that takes them.
+
+        A function that works on devices of several processes has collectives, as the user's own steps may have. Where processes
+        begin collectives in different orders, each waits for the other for ever; the user's thread has one order.
+        """
+        shardings = (n.op.sharding for n in self.graph.nodes if isinstance(n.op, EagerOperator))
+        return any(s is not None and not s.is_fully_addressable for s in shardings)
+
+    @property
+    def launches(self) -> int:
+        """Batches that may be launched and not yet finished.
+
+        While an accelerator computes one, the next is read, packed and launched, so that it never waits for the host. On the CPU
+        both would want the same cores.
+        """
+        return 2 if self.place.accelerator else 1
+
+    def give(self, work: Work, ref: Ref, data: Any):
+        """Takes a value of a source from outside, in place of reading it: dense ``[N, ...]`` or `Packed`."""
+        self._launcher.host.store(self.plan.step(ref.step), work, (data,))
+
+    def prepare(self, work: Work):
+        """The host pass of the first phase alone: host values and set-ups are in the work then.
+
+        Raises:
+          SampleError: a sample failed.
+        """
+        if self._launcher.host.run(0, work):
+            raise AssertionError("a program has run")
+
+    def launch(self, work: Work) -> Work:
+        """Everything but the last wait, see `Launcher.launch`."""
+        with self._launching:  # `check` may repair a batch while the next one is launched
+            return self._launcher.launch(work)
+
+    def check(self, work: Work) -> Batch:
+        """Waits for a batch, repairs or raises where samples failed, and gives its outputs their final form."""
+        while bad := repair.failed(work, self.place.meter):
+            with self._launching:
+                work = self._launcher.repair(work, bad)
+        assert work.ids is not None
+        work.results |= {r: self.place.spares.lend(r, work.results[r]) for r in set(self.plan.outputs) if r in work.results}
+        with self.place.meter.stage("output", "", "outputs"):
+            return self._finished(work, work.ids)
+
+    def _finished(self, work: Work, ids: SampleIds) -> Batch:
+        """The outputs in their final form."""
+        plan = self.plan
+        if self.place.as_arrays:
+            arrays = tuple(self._array(i, r, s, work) for i, (r, s) in enumerate(zip(plan.outputs, self._shardings, strict=True)))
+            self._count(arrays)
+            finish = self._delivery.finish
+            return Batch(arrays if finish is None else finish(plan, arrays), work.after, ids, (), [*work.unread, *work.replaced])
+        found = [source_info(work, x, self.B) for x in self.graph.outputs]
+        names = tuple([""] * self.B if names is None else [*names] for names in found)
+        values = tuple(self._outputs.value(r, work) for r in plan.outputs)
+        self._count(values)
+        return Batch(values, work.after, ids, names, [*work.unread, *work.replaced])
+
+    def _array(self, i: int, ref: Ref, sharding: Sharding | None, work: Work) -> Any:
+        """Output `i` of an iterator."""
+        step, names = self.plan.maker(ref), self._delivery.names
+        if i in self._delivery.as_sample_lists:
+            return self._outputs.samples(ref, step, work)
+        try:
+            if (form := self._delivery.ragged.get(i)) is not None:
+                return self._outputs.ragged(ref, step, sharding, form, names[i], work)
+            return self._outputs.array(ref, step, sharding, work)
+        except DifferentShapes as e:
+            raise DifferentShapes(e.operator, e.where, e.shapes, i, names[i] if i < len(names) else "") from None
+
+    def _count(self, outputs: Sequence[Any]):
+        if self.place.meter.enabled:
+            self.place.meter.count("output", "outputs", self.place.N, sum(map(_nbytes, outputs)))
+
+    def taken(self, batch: Batch):
+        """Counts what was replaced in a batch, or left out: when the user takes it, not when it is made ahead."""
+        for report in batch.replaced:
+            self._bad[report] = self._bad.get(report, 0) + 1
+
+    def bad_samples(self) -> list[BadSample]:
+        """What was replaced or left out in the batches taken so far."""
+        return [BadSample(redacted(file), redacted(reason), count) for (file, reason), count in self._bad.items()]
+
+    def statistics(self) -> Statistics:
+        """What the stages cost so far. RuntimeError when they are not measured."""
+        if not self.place.meter.enabled:
+            raise RuntimeError("statistics() needs enable_statistics=True, an argument of the pipeline")
+        fetched = [storage_rows(name, source.counts()) for name, source in self.reader.named.items()]
+        cached = [cache_rows(name, resource.counts()) for name, resource in self.place.resources.items()]
+        return Statistics((*self.place.meter.statistics(), *(row for rows in (*fetched, *cached) for row in rows)))
+
+    def warn_at_end(self, epoch: int, *, empty: bool, instead: str = ""):
+        """Warns, once for each source, of what its user may have missed when an epoch ends.
+
+        Args:
+          epoch: its number.
+          empty: whether it had no batch: then of sources that are used up; else of samples that fill no batch.
+          instead: how to get those.
+        """
+        for node in self.graph.nodes:
+            source = self.sources.get(node.id)
+            if source is None or (node.id, empty) in self._warned:
+                continue
+            text = ""
+            if empty and epoch and source.why_empty:
+                text = f"gave no data for epoch {epoch}: {source.why_empty}"
+            elif source.dropped and not empty:
+                samples = "1 sample is" if source.dropped == 1 else f"{source.dropped} samples are"
+                samples = f"at least {samples}" if source.drops_more else samples
+                text = f"{samples} dropped at the end of its data, as no batch of {self.B} is full with them{instead}"
+            if text:
+                self._warned.add((node.id, empty))
+                warn(f"{node.op.name} (created at {node.where}): {text}")
+
+    def programs(self) -> int:
+        """How many programs have run."""
+        return len(self._launcher.ran)
+
+    def lower(self, segment: int = 0) -> jax.stages.Lowered:
+        """JAX's own `Lowered` of the program that ran last."""
+        ran = self._launcher.ran
+        if not ran:
+            raise RuntimeError("no program has run yet: take a batch first (and a pipeline without lowered operators has none)")
+        if segment not in ran:
+            raise ValueError(f"segment={segment}: this pipeline has {len(ran)} program(s), numbered from 0")
+        program, operands = ran[segment]
+        with own_settings():
+            return program.run.lower(*operands)
+
+    def close(self):
+        """Lets go of sources and threads."""
+        for source in self.sources.values():
+            source.close()
+        self.place.close()
+
+
+def _said(e: Exception) -> str:
+    """The text of an exception that opening a source raised."""
+    if isinstance(e, UnicodeEncodeError):
+        return f"{e.object!r} can't be the name of a file: {e.object[e.start : e.end]!r} is no character"
+    return str(e)
+
+
+def _nbytes(output: Any) -> int:
+    if isinstance(output, (list, tuple)):  # of a ragged output
+        return sum(x.nbytes for x in output)
+    data: Any = output.data if isinstance(output, Value) else output
+    return int(data.data.nbytes if isinstance(data, Packed) else data.nbytes)

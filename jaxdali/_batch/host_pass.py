@@ -1,0 +1,402 @@
+"""The host pass of one batch: host operators, the setup of those in programs, and eager functions in between."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from .._core import ffi as _ffi
+from .._core.context import HostContext
+from .._core.errors import OperatorError
+from .._core.graph import DataNode
+from .._core.operator import EagerOperator, HostOperator, ProgramOperator, SourceOperator
+from .._core.ragged import Packed, pack, rounded_up
+from .._core.redaction import shown_error
+from .._core.values import Spec, Value
+from .._plan.passes import fused, simplified
+from .._plan.plan import Plan, Ref, Step, Surroundings, bound
+from . import repair
+from .batch import Work
+from .eager import Functions
+from .meter import Meter
+from .origins import source_info
+from .outputs import Outputs
+from .resources import Workplace
+
+
+@dataclasses.dataclass(frozen=True)
+class _Alone:
+    """A step of the host pass.
+
+    Attributes:
+      shapes: of each output of a static shape, ``i64[N, ndim]``.
+      fetched: what of programs' results it needs on the host, after the step itself.
+    """
+
+    step: Step
+    shapes: tuple[np.ndarray | None, ...]
+    fetched: list[tuple[Step, Ref]]
+
+    @property
+    def waits(self) -> bool:
+        """Whether it comes after programs, which must have succeeded."""
+        return bool(self.fetched) or isinstance(self.step.op, EagerOperator)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Run:
+    """Steps of the host pass that need no more than their inputs' data, one after the other: see `HostOperator.compute`."""
+
+    steps: list[tuple[Step, Callable[..., np.ndarray], np.ndarray]]  # with what computes it, and the shapes of its output
+    fetched: list[tuple[Step, Ref]] = dataclasses.field(default_factory=list)  # see `_Alone`
+
+    @property
+    def waits(self) -> bool:
+        """As of `_Alone`."""
+        return bool(self.fetched)
+
+    def __call__(self, work: Work, meter: Meter):
+        values, everywhere = work.values, work.among(None)
+        with np.errstate(all="ignore"), meter.annotation("host", "pointwise"):
+            for step, compute, shapes in self.steps:
+                ref = step.outputs[0]
+                if ref not in values:
+                    try:
+                        if meter.enabled:
+                            with meter.stage("host", step.op.name, step.name):
+                                data = compute(*[values[r].data for r in step.inputs])
+                            meter.count("host", step.name, len(data), data.nbytes)
+                        else:
+                            data = compute(*[values[r].data for r in step.inputs])
+                    except (ValueError, TypeError, ArithmeticError) as e:
+                        raise step.node.failure(e) from shown_error(e)
+                    among = everywhere if step.presence is None else work.among(step.presence)
+                    values[ref] = Value(step.specs[0], shapes, data, among)
+
+
+def _prepared(plan: Plan, number: int, N: int) -> list[_Alone | _Run]:
+    """The host pass of phase `number` of a plan."""
+    prepared: list[_Alone | _Run] = []
+    made: dict[int, int] = {}  # from which of these on the outputs of a step are there
+    for step in plan.steps:
+        if step.phase != number or isinstance(step.op, SourceOperator):
+            continue
+        compute = None
+        if step.stage == "host" and isinstance(step.op, HostOperator):
+            compute = step.op.compute(N, *map(plan.spec, step.inputs))
+        shapes = tuple(static_shapes(s, N) for s in step.specs)
+        fetched = [(step, r) for r in plan.fetched(step)]
+        if compute is None:
+            prepared.append(_Alone(step, shapes, fetched))
+            made[step.id] = len(prepared)
+            continue
+        assert shapes[0] is not None, step.op.name
+        # In the first run that comes after all that it needs: so there are few.
+        ready = max((made[r.step] for r in step.needs if r.step in made), default=0)
+        at, run = next(((i, x) for i, x in enumerate(prepared) if i >= ready and isinstance(x, _Run)), (len(prepared), _Run([])))
+        if at == len(prepared):
+            prepared.append(run)
+        run.steps.append((step, compute, shapes[0]))
+        run.fetched.extend(fetched)
+        made[step.id] = at
+    return prepared
+
+
+class HostPass:
+    """Runs what of a plan runs on the host.
+
+    Args:
+      plan: nothing of which is bound yet.
+      surroundings: what its steps are bound in.
+      place: where batches are made.
+      capacity: of a ragged value, elements of the buffer that the program reading it has; 0: not known.
+      outputs: gives values the form in which functions take them.
+
+    Attributes:
+      plan: what runs. It grows when an eager function has run for the first time.
+    """
+
+    def __init__(self, plan: Plan, surroundings: Surroundings, place: Workplace, capacity: Callable[[Ref], int], outputs: Outputs):
+        self.plan = plan
+        self._surroundings = surroundings
+        self._place = place
+        self._capacity = capacity
+        self._outputs = outputs
+        self._functions = Functions(place, outputs, self._buffer)
+        self._told: set[Ref] = set()  # what was brought to the host before
+        self._passed_on: dict[Ref, Ref] = {}  # ragged values that an operator gave as it got them
+        self._passes: dict[int, tuple[Plan, list[_Alone | _Run]]] = {}
+
+    def build_sources(self):
+        """Binds the sources; reads first batches where only these tell the types."""
+        self.plan = bound(self.plan, self._surroundings, SourceOperator)
+
+    def build(self):
+        """Binds the steps, as far as no eager function has to run for that."""
+        self._replan(self.plan)
+
+    def _replan(self, plan: Plan):
+        plan = simplified(bound(plan, self._surroundings))
+        self.plan = fused(plan, self._surroundings.kernels) if self._surroundings.fuse else plan
+
+    def run(self, number: int, work: Work) -> dict[int, dict[int, int]]:
+        """The host steps of a phase, and the setup of its others. Stops before what needs programs when samples have failed there.
+
+        Returns:
+          Those samples: by native step, with their codes.
+        """
+        failed: dict[int, dict[int, int]] = {}
+        for step in self.plan.steps if work.bad else ():
+            for r in step.inputs if step.id in work.bad else ():
+                failed[r.step] = {**failed.get(r.step, {}), **work.bad[step.id]}
+        done: set[int] = set()
+        waited = False
+        plan = None
+        while plan is not self.plan:  # what is learned from the first batch makes it longer
+            if self.plan.awaited:
+                self._learn(work)
+            plan = self.plan
+            for item in self._prepared(number):
+                if isinstance(item, _Alone) and item.step.id in done:
+                    continue
+                if item.waits and not waited:
+                    if bad := repair.failed(work, self._place.meter):
+                        return bad
+                    waited = True
+                for reader, ref in item.fetched:
+                    self._fetch(reader, ref, work)
+                if isinstance(item, _Run):
+                    item(work, self._place.meter)
+                    if plan.awaited and self._learn(work):
+                        break
+                    continue
+                step = item.step
+                done.add(step.id)
+                with self._place.meter.stage("host" if step.stage == "host" else "setup", step.op.name, step.name):
+                    self._run(item, work, failed.get(step.id, {}))
+                if work.failures:
+                    # A sample fails where it was read or looked at first, so the first failing step is the one to name.
+                    raise repair.sample_error(work.failures[0][0], work, *work.failures[0][1:])
+                if self.plan.awaited:
+                    self._learn(work)
+                if self.plan is not plan:
+                    break
+        return {}
+
+    def _learn(self, work: Work) -> bool:
+        """Binds the steps that awaited what the batch has by now; returns whether there were any."""
+        found = [r for r in self.plan.awaited if r in work.values]
+        for ref in found:
+            maker = self.plan.maker(ref)
+            among = work.among(maker.presence)
+            if among is not None and not among.any():
+                raise maker.node.error(
+                    "no sample of the first batch takes its branch, so that its number of elements is not known, on which the number of "
+                    "dimensions of other operators' outputs depends"
+                )
+            shape = work.values[ref].shapes[0 if among is None else int(among.argmax())]
+            self._surroundings.first_shapes[ref] = tuple(shape.tolist())
+        if found:
+            self._replan(self.plan)
+        return bool(found)
+
+    def _note_shapes(self, step: Step, work: Work):
+        """Notes the shapes of what a function has made for the first time, where the samples agree: steps are bound by them."""
+        for ref in step.outputs if step.presence is None else ():
+            value = work.values.get(ref)
+            if value is not None and len(value.shapes) and (value.shapes == value.shapes[0]).all():
+                self._surroundings.first_shapes.setdefault(ref, tuple(value.shapes[0].tolist()))
+
+    def _fetch(self, reader: Step, ref: Ref, work: Work):
+        """Brings what a program made to the host, for a step that reads it there."""
+        if work.values[ref].data is not None:
+            return
+        maker, meter = self.plan.maker(ref), self._place.meter
+        with meter.stage("to host", maker.op.name, maker.name):
+            value = work.values[ref] = self._outputs.host_value(ref, work)
+        data = value.data
+        assert data is not None, maker.op.name
+        if meter.enabled:
+            samples = self._place.N if (among := work.among(maker.presence)) is None else int(among.sum())
+            meter.count("to host", maker.name, samples, data.data.nbytes if isinstance(data, Packed) else data.nbytes)
+        if ref not in self._told:
+            self._told.add(ref)
+            _tell(reader, maker)
+
+    def run_alone(self, work: Work, bad: repair.Bad) -> bool:
+        """The host steps before samples that are to be made again alone, and the setup of those that make them.
+
+        Args:
+          work: its `only` are these samples; its values and setups are replaced.
+
+        Returns:
+          False: a sample fails here, or is replaced by another.
+        """
+        for id, samples in bad.items():
+            step = self.plan.step(id)
+            for maker in {r.step: self.plan.maker(r) for r in step.inputs}.values():
+                if maker.stage != "host" or not isinstance(maker.op, HostOperator):
+                    continue  # what a source or an earlier program gave
+                ctx = self.context(maker, work, samples)
+                with self._place.meter.stage("host", maker.op.name, maker.name):
+                    self.store(maker, work, maker.op.run(ctx, *(work.values[r].of(ctx.present) for r in maker.inputs)))
+            if work.failures or work.replaced:
+                return False
+            assert isinstance(step.op, ProgramOperator)
+            with self._place.meter.stage("setup", step.op.name, step.name):
+                work.setups[id] = step.op.setup(self.context(step, work, samples), *(work.values[r] for r in step.inputs))
+        return True
+
+    def _prepared(self, number: int) -> list[_Alone | _Run]:
+        """The host pass of a phase."""
+        plan, prepared = self._passes.get(number, (None, []))
+        if plan is not self.plan:
+            plan = self.plan
+            prepared = _prepared(plan, number, self._place.N)
+            self._passes[number] = plan, prepared
+        return prepared
+
+    def _run(self, alone: _Alone, work: Work, bad: Mapping[int, int]):
+        step, op = alone.step, alone.step.op
+        ctx = self.context(step, work, bad)
+        specs: tuple[Spec, ...] = ()
+        try:
+            values = [] if isinstance(op, EagerOperator) else [work.values[r] for r in step.inputs]
+            if isinstance(op, EagerOperator):
+                specs = self._functions.call(self.plan, step, op, work, ctx)
+            elif step.stage != "host":
+                assert isinstance(op, ProgramOperator)
+                work.setups[step.id] = op.setup(ctx, *values)
+            else:
+                assert isinstance(op, HostOperator)
+                if step.presence is None:
+                    self.store(step, work, op.run(ctx, *values))
+                elif ctx.present.any():
+                    self.store(step, work, op.run(ctx, *(v.of(ctx.present) for v in values)))
+                else:
+                    self.store(step, work, [_nothing(s, ctx.N) for s in step.specs])
+        except OperatorError:
+            raise
+        except (ValueError, TypeError, IndexError, KeyError, ArithmeticError, OSError, MemoryError) as e:
+            raise step.node.failure(e) from shown_error(e)
+        if isinstance(op, EagerOperator):
+            if not step.known:
+                self._note_shapes(step, work)
+                self._replan(self.plan.with_specs(step, specs))  # apart: what is wrong with a step behind it is that step's error
+        elif step.stage != "host":
+            for ref, spec, static, shapes in zip(step.outputs, step.specs, alone.shapes, work.setups[step.id].shapes, strict=True):
+                work.values[ref] = Value(spec, np.asarray(shapes, np.int64) if static is None else static)
+
+    def context(self, step: Step, work: Work, bad: Mapping[int, int]) -> HostContext:
+        """What an operator or source gets in the host pass."""
+        place, ids = self._place, work.ids
+        epoch, position = (place.zeros, place.zeros) if ids is None else (ids.epoch, ids.position)
+        epoch, position = work.drawn.get(step.id, (epoch, position))
+        among = work.among(step.presence)
+        present = place.everywhere if among is None else among
+
+        def empty(elements: int, dtype: Any, index: int = 0) -> np.ndarray:
+            return self._buffer(step.outputs[index], elements, dtype)
+
+        def fail(i: int, code: int, reason: str = ""):
+            if present[i]:
+                work.failures.append((step, i, code, reason))
+
+        def report_bad(i: int, code: int, reason: str = ""):
+            if present[i]:
+                work.replaced.append((work.path_of(step.node, i), reason or _ffi.STATUS.get(code, str(code))))
+
+        def source_of(i: int) -> str:
+            names = source_info(work, DataNode(step.node, 0), place.B)
+            return "" if names is None else names[i]
+
+        return HostContext(
+            S=place.S,
+            B=place.B,
+            N=place.N,
+            shard_ids=place.shards.ids,
+            num_shards=place.shards.num,
+            seed=place.seed,
+            num_threads=place.num_threads,
+            pool=place.pool_id,
+            epoch=epoch,
+            position=position,
+            present=present,
+            specs=step.specs,
+            random_index=step.node.random_index,
+            bad=bad,
+            empty=empty,
+            fail=fail,
+            report_bad=report_bad,
+            source_of=source_of,
+            resource=functools.partial(place.resource, step.name),
+        )
+
+    def store(self, step: Step, work: Work, outputs: Sequence[Any]):
+        """Keeps what a host operator or a source returned."""
+        N = self._place.N
+        for ref, spec, data in zip(step.outputs, step.specs, outputs, strict=True):
+            shapes = static_shapes(spec, N)
+            if shapes is not None:
+                assert data.shape == (N, *(spec.shape or ())) and data.dtype == spec.dtype, (step.op.name, data.shape, data.dtype, spec)
+            else:
+                if isinstance(data, list):
+                    data = pack(data, self._place.S, functools.partial(self._buffer, ref))
+                assert data.data.dtype == spec.dtype and data.shapes.shape == (N, spec.ndim), (step.op.name, data.shapes.shape, spec)
+                shapes = data.shapes
+                for r in step.inputs:
+                    if work.values[r].data is data:
+                        self._passed_on[r] = ref
+            among = work.among(step.presence)
+            work.values[ref] = Value(spec, shapes, data, among)
+            if self._place.meter.enabled:
+                stage = "read" if isinstance(step.op, SourceOperator) else "host"
+                nbytes = data.data.nbytes if isinstance(data, Packed) else data.nbytes
+                self._place.meter.count(stage, step.name, 0 if ref.index else N if among is None else int(among.sum()), nbytes)
+
+    def _buffer(self, ref: Ref, elements: int, dtype: Any) -> np.ndarray:
+        """A pooled buffer ``[S, capacity]`` for a ragged host value, of the capacity that the program reading it has, if that is enough."""
+        while ref in self._passed_on:
+            ref = self._passed_on[ref]
+        return self._place.pool.empty((self._place.S, max(rounded_up(elements), 1, self._capacity(ref))), dtype)
+
+
+_log = logging.getLogger(__name__)
+_logged: set[tuple[str, str]] = set()
+
+
+def _tell(reader: Step, maker: Step):
+    """Says once of two lines of a definition that each batch makes a round trip between them; a branch's predicate always does."""
+    lines = reader.node.where, maker.node.where
+    if lines not in _logged and reader.op.name not in ("if", "and", "or", "not"):
+        _logged.add(lines)
+        _log.warning(
+            "%s (created at %s) needs on the host what %s (created at %s) makes in a compiled program: each batch waits for that program, "
+            "and its result is copied to the host",
+            reader.op.name,
+            reader.node.where,
+            maker.op.name,
+            maker.node.where,
+        )
+
+
+def static_shapes(spec: Spec, N: int) -> np.ndarray | None:
+    """``i64[N, ndim]``, the shapes of samples that all have one; None: they don't."""
+    return None if spec.shape is None else _repeated(spec.shape, N)
+
+
+def _nothing(spec: Spec, N: int) -> Any:
+    """What stands for an output that is made of no sample."""
+    if spec.shape is not None:
+        return np.zeros((N, *spec.shape), spec.dtype)
+    return [np.zeros((0,) * spec.ndim, spec.dtype)] * N
+
+
+@functools.lru_cache(maxsize=1024)
+def _repeated(shape: tuple[int, ...], N: int) -> np.ndarray:
+    return np.broadcast_to(np.asarray(shape, np.int64).reshape(1, -1), (N, len(shape)))

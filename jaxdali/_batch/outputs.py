@@ -1,0 +1,275 @@
+"""The final form of a pipeline's outputs: dense arrays on the user's devices. Compiles nothing."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import jax
+import numpy as np
+from jax.sharding import Sharding
+
+from .._core.errors import DifferentShapes, SampleError
+from .._core.ragged import ALIGNMENT, DeviceSamples, Packed, Ragged, is_on_accelerator, plan_offsets
+from .._core.values import Value, narrow
+from .._plan.plan import Ref, Step
+from .._program.sharding import Shards, assemble, cpu_device
+from ..types import is_float
+from .batch import EagerArrays, Work
+from .options import Delivery, RaggedForm
+from .resources import Workplace
+
+
+class Outputs:
+    """Gives outputs their final form.
+
+    Args:
+      place: where batches are made.
+      delivery: which form that is.
+    """
+
+    def __init__(self, place: Workplace, delivery: Delivery):
+        self._pool = place.pool
+        self._shards = place.shards
+        self._B = place.B
+        self._x64 = place.x64
+        self.stacked = delivery.stacked
+        self._padded = delivery.padded
+        self._shapes: dict[Ref, tuple[int, ...]] = {}  # of the last samples of a ragged value
+
+    def value(self, ref: Ref, work: Work) -> Value:
+        """An output of a pipeline that runs alone, as it is."""
+        value, result = work.values[ref], work.results.get(ref)
+        if result is None:
+            return value
+        if isinstance(result, Ragged):
+            offsets, _ = plan_offsets(value.shapes, 1)
+            if is_on_accelerator(result.data):
+                samples: Any = DeviceSamples(result.data, offsets, value.shapes)
+                return Value(value.spec, value.shapes, samples)
+            return Value(value.spec, value.shapes, Packed(np.asarray(result.data)[None], offsets, value.shapes))
+        return Value(value.spec, value.shapes, result[0] if isinstance(result, EagerArrays) else result)
+
+    def host_value(self, ref: Ref, work: Work) -> Value:
+        """A value with its data on the host, of all local shards."""
+        value, result = work.values[ref], work.results.get(ref)
+        if value.data is not None or result is None:
+            return value
+        if isinstance(result, Ragged):
+            offsets, _ = plan_offsets(value.shapes, len(self._shards.devices))
+            rows = np.stack([np.asarray(p) for p in by_shard(result.data, self._shards)])
+            return Value(value.spec, value.shapes, Packed(rows, offsets, value.shapes))
+        return Value(value.spec, value.shapes, np.concatenate([np.asarray(p) for p in by_shard(result, self._shards)]))
+
+    def array(self, ref: Ref, step: Step, sharding: Sharding | None, work: Work) -> jax.Array:
+        """An output of an iterator, made by `step`: a global array on `sharding` (None: on the one device)."""
+        result: Any = work.results.get(ref)
+        short = work.short
+        whole = isinstance(result, jax.Array) and (self._padded or not short) and (self._x64 or narrow(result.dtype) == result.dtype)
+        if whole and sharding is None and step.stage == "device":  # native operators may have made it on the CPU beside the device
+            return jax.device_put(result, self._shards.primaries[0]) if len(self._shards.devices) == 1 else result
+        if whole and (sharding is None or result.sharding == sharding):
+            return result
+        parts = self.parts(ref, step, work, work.present if short else None, narrowed=not self._x64)
+        if short and self._padded:
+            assert work.present is not None
+            if step.specs[ref.index].shape is None and ref not in self._shapes:
+                raise step.node.error("no sample of the first batch could be read, so the shape of this output is not known yet")
+            parts = [_filled(p, here) for p, here in zip(parts, work.present.reshape(-1, self._B), strict=True)]
+        return self._placed(parts, step, sharding)
+
+    def _placed(self, parts: list[Any], step: Step, sharding: Sharding | None) -> jax.Array:
+        """One array of the local shards' ``[samples, ...]``."""
+        if len({p.shape[0] for p in parts}) > 1:
+            raise step.node.error(f"the shards have different numbers of samples in this batch: {[p.shape[0] for p in parts]}")
+        if self.stacked:
+            parts = [np.asarray(p)[None] for p in parts]
+        if sharding is not None:
+            try:
+                return assemble(parts, self._shards, sharding)
+            except ValueError as e:
+                raise step.node.error(f"this output, a batch of {list(parts[0].shape[1:])}, does not fit its sharding: {e}") from e
+        # Without a sharding, what is made on the host stays on the CPU, as in DALI.
+        device = cpu_device() if step.stage == "host" and self._shards.accelerator else self._shards.primaries[0]
+        return jax.device_put(parts[0], device)
+
+    def samples(self, ref: Ref, step: Step, work: Work) -> jax.Array | DeviceSamples:
+        """An output of an iterator of one shard and without a sharding; where it is ragged its samples, whatever their shapes."""
+        value, result = work.values[ref], work.results.get(ref)
+        on_device = not self._shards.accelerator or step.stage == "device"
+        device = self._shards.primaries[0] if on_device else cpu_device()
+        if isinstance(result, Ragged):
+            flat, (offsets, _) = result.data, plan_offsets(value.shapes, 1)
+        elif result is None and isinstance(value.data, Packed):
+            flat, offsets = self._copy(value.data.data[0, : value.data.used], value.spec.dtype), value.data.offsets
+        else:
+            return self.array(ref, step, None, work)
+        there = range(len(value)) if work.present is None else np.flatnonzero(work.present).tolist()
+        return DeviceSamples(jax.device_put(flat, device), offsets, value.shapes).of(there)
+
+    def ragged(self, ref: Ref, step: Step, sharding: Sharding | None, form: RaggedForm, name: str, work: Work) -> Any:
+        """An output of an iterator whose samples may differ in shape, as `form` says; `name`: of the output, for messages.
+
+        Returns:
+          Without limits a list of the samples of all local shards, each on its shard's device. With limits: the samples, padded
+          ``[N, *limits, ...]``, and their lengths, i32 ``[N]``, or ``[N, limits]`` of several limits. Compiles nothing.
+
+        Raises:
+          SampleError: a sample is longer than its limit.
+          DifferentShapes: the samples differ in extents that have no limit.
+        """
+        spec = work.values[ref].spec
+        dtype = spec.dtype if self._x64 else narrow(spec.dtype)
+        rows = self._rows(ref, step, work)
+        if form.limits is None:
+            on_host = step.stage == "host" and self._shards.accelerator and sharding is None
+            devices = [cpu_device()] if on_host else self._shards.primaries
+            empty = np.zeros((0,) * spec.ndim, dtype)  # in the place of samples that are missing
+            return [
+                jax.device_put(np.array(found.get(b, empty), dtype), device)
+                for found, device in zip(rows, devices, strict=True)
+                for b in (range(self._B) if self._padded else found)
+            ]
+        k = len(form.limits)
+        if k > spec.ndim:
+            raise step.node.error(f"ragged[{name!r}] has {k} limits, but the samples of this output have {spec.ndim} axes")
+        for s, found in enumerate(rows):
+            for b, x in found.items():
+                self._check_limits(x.shape, form.limits, name, step, work, s * self._B + b)
+        others = {x.shape[k:] for found in rows for x in found.values() if x.size} or {
+            x.shape[k:] for found in rows for x in found.values()
+        }
+        if len(others) > 1:
+            shapes = np.array([x.shape for found in rows for x in found.values() if x.size])
+            raise DifferentShapes(step.op.name, step.node.where, _describe(shapes))
+        rest = next(iter(others), self._shapes.get(ref, (0,) * spec.ndim)[k:])
+        if any(x.size for found in rows for x in found.values()):
+            self._shapes[ref] = (*form.limits, *rest)
+        elif ref in self._shapes:  # empty samples may say nothing of their other extents
+            rest = self._shapes[ref][k:]
+        fill = self._fill(form.fill, dtype, name, step)
+        parts, lengths = [], []
+        for found in rows:
+            places = list(range(self._B)) if self._padded or len(found) == self._B else list(found)
+            part = self._pool.empty((len(places), *form.limits, *rest), dtype)
+            part[...] = fill
+            length = np.zeros((len(places), k), np.int32)
+            for row, b in enumerate(places):
+                if (x := found.get(b)) is not None:
+                    length[row] = x.shape[:k]
+                    if x.size:
+                        part[(row, *map(slice, x.shape[:k]))] = x
+            parts.append(part)
+            lengths.append(length[:, 0] if k == 1 else length)
+        return self._placed(parts, step, sharding), self._placed(lengths, step, form.lengths)
+
+    def _rows(self, ref: Ref, step: Step, work: Work) -> list[dict[int, np.ndarray]]:
+        """Of each local shard the samples that are there, by their places."""
+        value, result = work.values[ref], work.results.get(ref)
+        present = np.ones(len(value), bool) if work.present is None else work.present
+        here = [np.flatnonzero(p).tolist() for p in present.reshape(-1, self._B)]
+        if isinstance(result, (EagerArrays, jax.Array)) or (result is None and isinstance(value.data, np.ndarray)):
+            parts = self.parts(ref, step, work, work.present if work.short else None, narrowed=not self._x64)
+            return [dict(zip(places, np.asarray(part), strict=True)) for places, part in zip(here, parts, strict=True)]
+        host = self.host_value(ref, work)
+        return [{b: host.sample(s * self._B + b) for b in places} for s, places in enumerate(here)]
+
+    def _check_limits(self, shape: tuple[int, ...], limits: tuple[int, ...], name: str, step: Step, work: Work, i: int):
+        for axis, (n, limit) in enumerate(zip(shape, limits)):
+            if n > limit:
+                source = work.path_of(step.node, i)
+                which = f"sample {i} of the batch" + (f", {source}" if source else "")
+                raise SampleError(
+                    step.op.name,
+                    step.node.where,
+                    which,
+                    f"its shape in the output {name!r} is {tuple(shape)}: {n} elements along axis {axis} are more than the limit {limit}; "
+                    f"raise the limit, ragged={{{name!r}: ...}}, or cut it before: fn.slice(x, 0, {limit}, axes=[{axis}], "
+                    'out_of_bounds_policy="trim_to_shape")',
+                )
+
+    def _fill(self, fill: float, dtype: np.dtype, name: str, step: Step) -> np.ndarray:
+        limits = None if dtype == np.bool_ or is_float(dtype) else np.iinfo(dtype)
+        if (limits is not None and not (fill == int(fill) and limits.min <= fill <= limits.max)) or (
+            dtype == np.bool_ and fill not in (0, 1)
+        ):
+            raise step.node.error(f"the output {name!r}, of type {dtype}, can't be padded with {fill}, its ragged_fill")
+        return np.asarray(fill).astype(dtype)
+
+    def parts(self, ref: Ref, step: Step, work: Work, among: np.ndarray | None, *, narrowed: bool) -> list[Any]:
+        """A value that `step` makes, of some samples: dense, ``[samples, ...]`` for each local shard, NumPy or on its device.
+
+        Args:
+          among: ``bool[N]``, which samples; None: all.
+          narrowed: to 32 bits.
+
+        Raises:
+          DifferentShapes: the samples differ in shape.
+        """
+        value, result = work.values[ref], work.results.get(ref)
+        dtype = narrow(value.spec.dtype) if narrowed else value.spec.dtype
+        S, B = len(self._shards.devices), self._B
+        here = None if among is None else [np.flatnonzero(p) for p in among.reshape(S, B)]
+        if isinstance(result, (EagerArrays, jax.Array)):
+            made = list(result) if isinstance(result, EagerArrays) else by_shard(result, self._shards)
+            if isinstance(result, EagerArrays) and result.present is not None:  # has these alone, and perhaps more than are wanted
+                assert among is not None
+                has = result.present.reshape(S, B)
+                here = None if (has == among.reshape(S, B)).all() else [np.flatnonzero(a[h]) for a, h in zip(among.reshape(S, B), has)]
+            if here is None and all(p.dtype == dtype for p in made):
+                return made
+            return [np.asarray(p)[slice(None) if here is None else here[s]].astype(dtype) for s, p in enumerate(made)]
+        rows = [range(s * B, (s + 1) * B) if here is None else (s * B + here[s]).tolist() for s in range(S)]
+        there = value.shapes[[i for r in rows for i in r]]
+        if (there != there[:1]).any():
+            raise DifferentShapes(step.op.name, step.node.where, _describe(there))
+        if isinstance(value.data, np.ndarray):
+            return [self._copy(value.data[r.start : r.stop] if isinstance(r, range) else value.data[r], dtype) for r in rows]
+        if len(there):
+            self._shapes[ref] = tuple(there[0].tolist())
+        shape = self._shapes.get(ref, (0,) * value.spec.ndim)  # nothing is there: that of samples before
+        if isinstance(result, Ragged):
+            offsets, _ = plan_offsets(value.shapes, S)
+            flat = [np.asarray(p) for p in by_shard(result.data, self._shards)]
+        else:
+            assert isinstance(value.data, Packed)
+            offsets, flat = value.data.offsets, list(value.data.data)
+        return [self._dense(flat[s], offsets[list(r)], shape, dtype) for s, r in enumerate(rows)]
+
+    def _copy(self, data: np.ndarray, dtype: np.dtype) -> np.ndarray:
+        dense = self._pool.empty(data.shape, dtype)
+        dense[...] = data
+        return dense
+
+    def _dense(self, flat: np.ndarray, offsets: np.ndarray, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+        """Samples of one shape out of a shard's flat buffer."""
+        size = math.prod(shape)
+        dense = self._pool.empty((len(offsets), *shape), dtype)
+        rows = dense.reshape(len(offsets), size)
+        if size % ALIGNMENT == 0 and np.array_equal(offsets, np.arange(len(offsets)) * (size // ALIGNMENT)):  # one behind the other
+            rows[...] = flat[: rows.size].reshape(rows.shape)
+        else:
+            for row, offset in zip(rows, offsets.tolist()):
+                row[...] = flat[offset * ALIGNMENT : offset * ALIGNMENT + size]
+        return dense
+
+
+def by_shard(x: jax.Array, shards: Shards) -> list[Any]:
+    """The parts of a program's result, one per local shard: jax, or NumPy where it was made on one CPU device."""
+    at = {s.device: s.data for s in x.addressable_shards}
+    if all(d in at for d in shards.primaries):
+        return [at[d] for d in shards.primaries]
+    # Made beside the accelerators, on one CPU device.
+    rows, S = np.asarray(x), len(shards.devices)
+    return [rows[s * (len(rows) // S) : (s + 1) * (len(rows) // S)] for s in range(S)]
+
+
+def _filled(part: Any, here: np.ndarray) -> np.ndarray:
+    filled = np.zeros((len(here), *part.shape[1:]), part.dtype)
+    filled[here] = part
+    return filled
+
+
+def _describe(shapes: np.ndarray) -> str:
+    distinct = sorted(set(map(tuple, shapes.tolist())))
+    return ", ".join(map(str, distinct[:4])) + (f" and {len(distinct) - 4} more" if len(distinct) > 4 else "")

@@ -1,0 +1,209 @@
+"""Reads the sources: the beginning of a batch, and the state after it."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+
+from .._core.errors import ArgumentError, OperatorError, about
+from .._core.graph import Graph, Node
+from .._core.operator import SourceOperator
+from .._data.source import SampleIds, Source
+from .batch import SourceError, Work
+from .launch import Launcher
+from .resources import Workplace
+
+STATE_VERSION = 1
+
+
+class Reader:
+    """Reads the sources of a pipeline, and knows its states: dicts (JSON) with the cursors of the sources.
+
+    Args:
+      graph: of the pipeline.
+      sources: by the id of their node.
+      place: where batches are made.
+      launcher: gives the sources their contexts, and keeps what they gave.
+      name: of the source that says which epoch and position a sample has; None: the first.
+      setups: the user's, called once for each batch before the sources are read.
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        sources: Mapping[int, Source],
+        place: Workplace,
+        launcher: Launcher,
+        name: str | None,
+        setups: Sequence[Callable[[], None]],
+    ):
+        self._nodes = [n for n in graph.nodes if isinstance(n.op, SourceOperator)]
+        self._sources = sources
+        self._place = place
+        self._launcher = launcher
+        self._setups = setups
+        self._is_set_up = False
+        named = [n for n in self._nodes if n.name == name]
+        self.primary = (named or self._nodes or [None])[0]
+
+    @property
+    def named(self) -> dict[str, Source]:
+        """The sources by their operators' names."""
+        return {n.name: self._sources[n.id] for n in self._nodes}
+
+    @property
+    def initial_state(self) -> dict:
+        """The state before the first batch."""
+        sources = {name: {"cursors": source.initial()} for name, source in self.named.items()}
+        return {"version": STATE_VERSION, "seed": self._place.seed, "epoch": 0, "iteration": 0, "sources": sources}
+
+    def after_end(self, state: dict) -> dict:
+        """The state of the next epoch, when a source has ended this one."""
+        state = copy.deepcopy(state)
+        state["epoch"] += 1
+        state["iteration"] = 0
+        for name, source in self.named.items():
+            entry = state["sources"][name]
+            entry["cursors"] = source.after_end(entry["cursors"])
+        return state
+
+    @property
+    def asks(self) -> bool:
+        """Whether batches begin with `ask`."""
+        return self.sets_up or any(s.in_caller for s in self._sources.values())
+
+    @property
+    def sets_up(self) -> bool:
+        """Whether a function of the user is called before each batch."""
+        return bool(self._setups)
+
+    def set_up_first(self):
+        """Calls it for the first batch: what it feeds tells the types. RuntimeError when there is none."""
+        try:
+            self._set_up()
+        except StopIteration:
+            raise RuntimeError("there is no data: iter_setup raised StopIteration before the first batch") from None
+
+    def _set_up(self):
+        if not self._is_set_up:
+            for f in self._setups:
+                f()
+            self._is_set_up = True
+
+    def ask(self, state: dict) -> Work:
+        """Begins a batch in the thread that takes it, under that thread's settings: sets up, and reads the sources that belong there.
+
+        Returns:
+          What `read` completes. In its `after` only the cursors of these sources have moved on.
+
+        Raises:
+          What is no Exception: a KeyboardInterrupt comes out at once, and the next `ask` begins the same batch.
+        """
+        try:
+            self._set_up()
+        except StopIteration:
+            return Work(state, state, ended=True)
+        self._is_set_up = False
+        work = Work(state, _following(state))
+        self._read([n for n in self._nodes if self._sources[n.id].in_caller], work)
+        return work
+
+    def read(self, state: dict, asked: Work | None = None) -> Work:
+        """Reads the (other) sources. The batch's `after` is the state to go on from, whatever becomes of it.
+
+        Args:
+          asked: what `ask` returned. Its place in those sources is known from there, the rest from `state`.
+
+        Raises:
+          StopIteration: a source has no more data.
+          SourceError: a source failed otherwise; carries the state to go on from.
+        """
+        work = asked or Work(state, state)
+        before, work.before, work.after = work.after, state, _following(state)
+        here = []
+        for node in self._nodes:
+            if asked is not None and self._sources[node.id].in_caller:
+                work.after["sources"][node.name] = before["sources"][node.name]
+            else:
+                here.append(node)
+        self._read(here, work)
+        if work.ended:
+            raise StopIteration
+        for source in self._sources.values():
+            source.commit()
+        if work.error is not None:
+            raise SourceError(work.after) from work.error
+        for value in work.values.values() if work.short else ():
+            value.present = work.present
+        work.read = dict(work.values)
+        if work.ids is None:
+            place = self._place
+            sample = np.arange(place.B)[None] + place.B * np.asarray(place.shards.ids)[:, None]
+            position = (sample + state["iteration"] * place.B * place.shards.num).reshape(-1)
+            nowhere = [""] * place.N
+            work.identify(SampleIds(np.full(place.N, state["epoch"]), position, names=nowhere, paths=nowhere))
+        return work
+
+    def _read(self, nodes: Sequence[Node], work: Work):
+        """Reads a batch of some sources. All of them, also when one fails or is at its end: they stay in step."""
+        for k, node in enumerate(nodes):
+            entry = work.after["sources"][node.name]
+            source, before, step = self._sources[node.id], entry["cursors"], self._launcher.plan.step(node.id)
+            try:
+                if not source.in_caller:
+                    self._place.calling = node
+                with self._place.meter.stage("read", node.op.name, node.name):
+                    outputs, entry["cursors"], ids = source.read(self._launcher.host.context(step, work, {}), before)
+                    self._launcher.host.store(step, work, outputs)
+                work.origins[node.id] = ids
+                work.unread += [(ids.paths[i], reason) for i, reason in ids.unread.items()]
+                work.identify(_joined(node, ids, work.ids, node is self.primary))
+            except StopIteration:
+                work.ended = True  # the others are asked all the same: iterators that start again by themselves stay in step
+            except BaseException as e:
+                if source.in_caller and not isinstance(e, Exception):  # meant for this thread, and for now
+                    for n in nodes[: k + 1]:
+                        self._sources[n.id].undo()
+                    raise
+                if entry["cursors"] is before:
+                    entry["cursors"] = source.after_error(before)
+                if isinstance(e, ArgumentError):  # ours; others are the user's own, and stay as they are
+                    e.args = (about(node.op.name, node.where, e),)
+                elif not isinstance(e, OperatorError):
+                    e.add_note(f"in {node.op.name} (created at {node.where})")
+                work.error = work.error or e
+            finally:
+                self._place.calling = None
+
+
+def _following(state: dict) -> dict:
+    """The state after a batch, as yet with the sources' cursors from before it."""
+    return {**state, "iteration": state["iteration"] + 1, "sources": {k: dict(v) for k, v in state["sources"].items()}}
+
+
+def _joined(node: Node, ids: SampleIds, others: SampleIds | None, primary: bool) -> SampleIds:
+    """The ids of a batch of which sources before gave `others`: a sample that one of them could not read is in none.
+
+    Of a batch that is used again the last samples are left out, where other sources have fewer.
+
+    Args:
+      primary: whether epoch and position are those of `ids`.
+
+    Raises:
+      OperatorError: they gave different numbers of samples otherwise.
+    """
+    if others is None:
+        return ids
+    joined = dataclasses.replace(ids if primary else others, repeated=ids.repeated and others.repeated)
+    if ids.present is None and others.present is None:
+        return joined
+    here, there = (np.ones(len(x.epoch), bool) if x.present is None else x.present for x in (ids, others))
+    unread = {**others.unread, **ids.unread}
+    different = (here & ~there & (not ids.repeated)) | (there & ~here & (not others.repeated))
+    different[list(unread)] = False
+    if different.any():
+        raise node.error(f"it gave {int(here.sum())} samples for a batch of which another source gave {int(there.sum())}; these must agree")
+    return dataclasses.replace(joined, present=here & there, unread=unread)

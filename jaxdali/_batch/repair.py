@@ -1,0 +1,125 @@
+"""Samples that fail: found in the status of programs, and then raised, or the batch is made again without them."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any, TypeAlias
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from .._core import ffi as _ffi
+from .._core.errors import SampleError
+from .._core.operator import NativeOperator, ProgramOperator
+from .._core.ragged import ALIGNMENT, Ragged
+from .._core.redaction import redacted
+from .._cpu import Status
+from .._plan.plan import Plan, Step
+from .batch import Work
+from .meter import Meter
+
+Bad: TypeAlias = Mapping[int, Mapping[int, int]]  # by native step the samples that failed, with their codes
+
+
+def failed(work: Work, meter: Meter) -> dict[int, dict[int, int]]:
+    """Waits for the programs launched so far: their samples that failed and can be repaired, by native step, with their codes.
+
+    Raises:
+      SampleError: one can't.
+    """
+    bad: dict[int, dict[int, int]] = {}
+    for program, native, codes in work.status:
+        with meter.stage("check", " ".join(s.op.name for s in native), program):
+            codes = np.asarray(codes)
+        if meter.enabled:
+            meter.count("check", program, len(codes), codes.nbytes)
+        if not codes.any():
+            continue
+        for column, step in enumerate(native):
+            found = {i: int(codes[i, column]) for i in np.flatnonzero(codes[:, column]).tolist()}
+            assert isinstance(step.op, NativeOperator)
+            for i, code in found.items():
+                if not step.op.repairs(code):
+                    raise sample_error(step, work, i, code, "")
+            if found:
+                bad[step.id] = found
+    return bad
+
+
+def again(work: Work, bad: Bad) -> Work:
+    """The same batch, with the samples that failed in it to be replaced, or done on the host; they add to those found before."""
+    values, known = dict(work.read), known_after(work, bad)
+    return Work(
+        work.before, work.after, work.read, values, origins=work.origins, ids=work.ids, drawn=work.drawn, bad=known, unread=work.unread
+    )
+
+
+def known_after(work: Work, bad: Bad) -> Bad:
+    """The samples that failed in a batch so far, and those that did now."""
+    known = work.bad
+    for step, samples in bad.items():
+        if samples.keys() <= known.get(step, {}).keys():
+            raise AssertionError(f"step {step}: samples {sorted(samples)} failed again")
+    return {s: {**known.get(s, {}), **bad.get(s, {})} for s in {*known, *bad}}
+
+
+def makers_alone(plan: Plan, work: Work, bad: Bad) -> frozenset[int] | None:
+    """The steps that make samples again which the kernels of an accelerator left to the host, of programs that have run.
+
+    None: these samples can't be made again alone, as some failed otherwise, or others depend on them.
+    """
+    if any(code != Status.REFUSED for samples in bad.values() for code in samples.values()):
+        return None
+    makers: set[int] = set()
+    for step in plan.steps:
+        if step.phase not in work.rooms or not isinstance(step.op, ProgramOperator) or step.stage == "host":
+            continue
+        if step.id in bad or any(r.step in makers for r in step.inputs):
+            makers.add(step.id)
+            if step.op.mixes:
+                return None
+    return frozenset(makers)
+
+
+def written_over(old: Any, new: Any, only: np.ndarray, offsets: np.ndarray | None, shapes: np.ndarray) -> Any:
+    """What a program made, with some samples as another run of it made them; on each device by itself.
+
+    Args:
+      old, new: ``[N, ...]`` or ``[S, B, ...]``, or `Ragged`.
+      only: ``bool[N]``, which samples.
+      offsets: of ragged ones; shapes: of all.
+    """
+    if not isinstance(old, Ragged):
+        return _rows_over(old, new, only)
+    assert offsets is not None
+    shards = len(only) // old.shapes.sharding.shard_shape(old.shapes.shape)[0]
+    blocks = np.zeros((shards, old.data.shape[0] // shards // ALIGNMENT), bool)
+    for i in np.flatnonzero(only).tolist():
+        first = int(offsets[i])
+        blocks[i * shards // len(only), first : first + -(-int(shapes[i].prod()) // ALIGNMENT)] = True
+    return dataclasses.replace(old, data=_rows_over(old.data, new.data, blocks.reshape(-1)))
+
+
+def _rows_over(old: jax.Array, new: jax.Array, chosen: np.ndarray) -> jax.Array:
+    """Two arrays as rows, as many as are chosen from: the chosen ones of the second, all others of the first."""
+    there = {s.device: s.data for s in new.addressable_shards}
+    parts = []
+    for shard in old.addressable_shards:
+        start, stop, _ = shard.index[0].indices(len(old))
+        parts.append(_over(shard.data, there[shard.device], chosen[start * len(chosen) // len(old) : stop * len(chosen) // len(old)]))
+    return jax.make_array_from_single_device_arrays(old.shape, old.sharding, parts)
+
+
+@jax.jit
+def _over(old: jax.Array, new: jax.Array, chosen: jax.Array) -> jax.Array:
+    rows = len(chosen), old.size // max(1, len(chosen))
+    return jnp.where(chosen[:, None], new.reshape(rows), old.reshape(rows)).reshape(old.shape)
+
+
+def sample_error(step: Step, work: Work, i: int, code: int, reason: str) -> SampleError:
+    """The error for a sample that failed in a step."""
+    text, path = _ffi.STATUS.get(code, f"status {code}"), work.path_of(step.node, i)
+    reason = redacted(reason).removeprefix(f"{path}: ")
+    return SampleError(step.op.name, step.node.where, path or f"sample {i}", reason or text, code)

@@ -1,0 +1,95 @@
+"""Where and how an executor's batches are made."""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from .. import _cpu
+from .._core import ffi as _ffi
+from .._core.graph import Node
+from .._core.ragged import BufferPool
+from .._core.settings import UserSettings
+from .._program.output_reuse import Spares
+from .._program.sharding import Shards, cpu_device
+from .meter import Meter
+from .options import Delivery, RunOptions
+
+
+class Workplace:
+    """Devices, threads, memory and settings.
+
+    Args:
+      shards: the local shards.
+      options, delivery: as of `Executor`.
+
+    Attributes:
+      S: local shards; N: samples of all.
+      cpu_shards: where what was not asked for on the accelerator runs.
+      kernels: the native kernels of the accelerator; none when the shards are on the CPU.
+      seed, fuse, as_arrays, x64: see the options and the delivery; of the seed, that of a checkpoint.
+      settings: the JAX settings of the user's thread.
+      calling: whose function of the user a thread of ours is in, for messages.
+      meter: of all stages.
+      resources: of the operators, by the names of their nodes.
+      pool: of buffers; spares: memory for outputs; num_threads, pool_id: of the native threads.
+    """
+
+    def __init__(self, shards: Shards, options: RunOptions, delivery: Delivery):
+        self.shards = shards
+        self.S = len(shards.devices)
+        self.B = options.batch_size
+        self.N = self.S * self.B
+        self.seed = options.seed
+        self.fuse = options.fuse
+        self.as_arrays = delivery.as_arrays
+        self.settings = UserSettings()
+        self.x64 = self.settings.x64 if delivery.x64 is None else delivery.x64
+        self.accelerator = shards.accelerator
+        self.cpu_shards = Shards(shards.num, shards.ids, tuple((cpu_device(),) for _ in shards.ids)) if self.accelerator else shards
+        self.kernels = _ffi.kernels_on(shards.primaries[0]) if self.accelerator else frozenset[str]()
+        self.calling: Node | None = None
+        self.meter = Meter(options.statistics or bool(options.tuned))
+        self._process = os.getpid()
+        self.resources: dict[str, Any] = {}
+        self.pool = BufferPool()
+        self.spares = Spares()
+        self._pools: dict[int, int] = {}
+        if options.pool_id is None:
+            self.use_threads(options.num_threads)
+        else:
+            self.num_threads, self.pool_id = options.num_threads, options.pool_id
+
+    def use_threads(self, num_threads: int):
+        """Has the batches from now on made with so many threads. Those under way keep theirs."""
+        if num_threads not in self._pools:
+            self._pools[num_threads] = _cpu.pool_create(num_threads)
+        self.num_threads, self.pool_id = num_threads, self._pools[num_threads]
+
+    @functools.cached_property
+    def zeros(self) -> np.ndarray:
+        """``i64[N]``."""
+        return np.zeros(self.N, np.int64)
+
+    @functools.cached_property
+    def everywhere(self) -> np.ndarray:
+        """``bool[N]``: all samples are present."""
+        return np.ones(self.N, bool)
+
+    def resource(self, name: str, make: Callable[[], Any]) -> Any:
+        """See `HostContext.resource`."""
+        if name not in self.resources:
+            self.resources[name] = make()
+        return self.resources[name]
+
+    def close(self):
+        """Lets go of threads, resources and memory for outputs."""
+        self.resources.clear()
+        self.spares.clear()
+        if os.getpid() == self._process:  # in a fork the threads of the pool, which this waits for, don't exist
+            for pool in self._pools.values():
+                _cpu.pool_destroy(pool)

@@ -1,0 +1,114 @@
+"""Which steps make a program together."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+
+from .._batch.meter import called
+from .._core.operator import NativeOperator
+from .plan import Plan, Presence, Ref, Step
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Segment:
+    """The steps of one program.
+
+    Attributes:
+      plan: whose steps they are.
+      steps: in topological order.
+      operands: host values the program reads.
+      carried: values of earlier programs it reads.
+      exports: its results: outputs of the pipeline and values that later programs read.
+      on_device: it runs on the device the pipeline is placed on; else on the CPU.
+    """
+
+    plan: Plan
+    steps: tuple[Step, ...]
+    operands: tuple[Ref, ...]
+    carried: tuple[Ref, ...]
+    exports: tuple[Ref, ...]
+    on_device: bool
+
+    @functools.cached_property
+    def native(self) -> tuple[Step, ...]:
+        """The steps with a column in the status."""
+        return tuple(s for s in self.steps if isinstance(s.op, NativeOperator))
+
+    @functools.cached_property
+    def presences(self) -> dict[Presence | None, int]:
+        """For which samples its steps are, numbered."""
+        return {p: i for i, p in enumerate(dict.fromkeys(s.presence for s in self.steps))}
+
+    @functools.cached_property
+    def name(self) -> str:
+        """Its operators."""
+        return " ".join(s.op.name for s in self.steps)
+
+    @functools.cached_property
+    def names(self) -> str:
+        """The same, with the names that the user gave, for profiles."""
+        return " ".join(called(s.op.name, s.name) for s in self.steps)
+
+    @functools.cached_property
+    def key(self) -> tuple:
+        """The computation, free of this graph's numbering, names, places, and host steps."""
+        number: dict[Ref, tuple] = {}
+        for kind, values in (("operand", self.operands), ("carried", self.carried)):
+            number |= {r: (kind, i, self.plan.spec(r)) for i, r in enumerate(values)}
+        for i, s in enumerate(self.steps):
+            number |= {r: (i, r.index) for r in s.outputs}
+        steps = tuple(
+            (
+                s.op.name,
+                s.op.key,
+                s.specs,
+                self.presences[s.presence],
+                s.fused,
+                tuple(None if s.reads_on_host(i) else number[r] for i, r in enumerate(s.inputs)),
+            )
+            for s in self.steps
+        )
+        return steps, tuple(number[r] for r in self.exports)
+
+
+def segments(plan: Plan, phase: int, accelerator: bool, kernels: frozenset[str], host_outputs: bool) -> tuple[Segment, ...]:
+    """Splits the steps of a phase that are not the host's into programs, each on one backend.
+
+    Args:
+      accelerator: the pipeline is placed on another backend than the CPU: "cpu" and "device" steps need programs of their own.
+      kernels: the native kernels that programs on the pipeline's devices can call.
+      host_outputs: outputs made on the host ride through the last program.
+    """
+    level: dict[int, int] = {}
+    for step in plan.steps:
+        if step.stage == "host" or step.phase != phase:
+            continue
+        earliest = max((level[r.step] for r in step.inputs if r.step in level), default=0)
+        # Even levels run on the CPU, odd ones on the accelerator. A native operator whose kernel is missing there runs on the
+        # CPU, and its results are transferred.
+        on_device = step.stage == "device" and (not isinstance(step.op, NativeOperator) or step.op.kernel in kernels)
+        level[step.id] = earliest if not accelerator else earliest + (earliest % 2 != on_device)
+    levels = sorted(set(level.values()))
+    result = []
+    for at in levels:
+        steps = tuple(s for s in plan.steps if level.get(s.id) == at)
+        operands: dict[Ref, None] = {}  # as ordered sets
+        carried: dict[Ref, None] = {}
+        exports: dict[Ref, None] = {}
+        read = [r for s in steps for i, r in enumerate(s.inputs) if not s.reads_on_host(i)]
+        for r in read:
+            if plan.maker(r).stage == "host":
+                operands[r] = None
+            elif level.get(r.step, -1) < at:
+                carried[r] = None
+        others = [s for s in plan.steps if level.get(s.id) != at]
+        later = [r for s in others for i, r in enumerate(s.inputs) if not s.reads_shape_only(i)]
+        later += [r for s in others for r in plan.fetched(s)]  # also what says who is in a branch
+        exports |= {r: None for r in (*plan.outputs, *later) if level.get(r.step) == at}
+        if host_outputs and at == levels[-1]:
+            ride = [r for r in plan.outputs if plan.maker(r).stage == "host" and plan.spec(r).shape is not None]
+            operands |= dict.fromkeys(ride)
+            exports |= dict.fromkeys(ride)
+        result.append(Segment(plan, steps, tuple(operands), tuple(carried), tuple(exports), accelerator and at % 2 == 1))
+    return tuple(result)

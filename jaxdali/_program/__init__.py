@@ -1,0 +1,1 @@
+"""The compiled programs: their operands, their cache, and where they run."""

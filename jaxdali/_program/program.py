@@ -1,0 +1,213 @@
+"""The jitted programs of segments, and their cache."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import math
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.sharding import PartitionSpec, Sharding
+
+from .._core import ffi as _ffi
+from .._core.context import LowerContext, Out
+from .._core.operator import NativeOperator, ProgramOperator, StageOperator
+from .._core.ragged import Capacities, Ragged
+from .._core.values import narrow
+from .._plan.plan import Plan, Ref, Step
+from .._plan.segments import Segment
+from .operands import Layout
+from .sharding import Shards
+
+
+@dataclasses.dataclass(frozen=True)
+class Program:
+    """A compiled program: ``run(args, buffers, carried, spares) -> (exports, status i32[S*B, native steps])``.
+
+    Attributes:
+      spares: the exports that are written into arrays that are donated, and what these are.
+    """
+
+    run: Callable[..., Any]
+    spares: Mapping[Ref, jax.ShapeDtypeStruct]
+
+
+_programs: collections.OrderedDict[Any, Callable[..., Any]] = collections.OrderedDict()
+_programs_lock = threading.Lock()
+_capacities: dict[Any, Capacities] = {}
+LEAST = 1 << 20  # bytes of an export that is worth it: malloc keeps what is smaller by itself
+MAX_PROGRAMS = 256  # least recently used ones are dropped beyond this
+
+
+def capacities_for(key: Any, samples: int) -> Capacities:
+    """The capacities of all iterators with the same programs: a second one starts where the first one is and compiles nothing.
+
+    Args:
+      samples: in a batch of one shard.
+    """
+    with _programs_lock:
+        return _capacities.setdefault((key, samples), Capacities(samples))
+
+
+def program_for(
+    segment: Segment,
+    layout: Layout,
+    shards: Shards,
+    B: int,
+    out_shardings: tuple[Sharding, ...],
+    narrowed: bool,
+    stacked: bool,
+    reused: bool,
+) -> Program:
+    """The program of a segment, from the cache or made new.
+
+    Args:
+      layout: of the operands; the capacities of ragged values are part of it.
+      out_shardings: of each export (a ragged one: of its three parts).
+      narrowed: exports are narrowed to 32 bits.
+      stacked: dense exports get a leading axis of the shards.
+      reused: large exports are written into arrays that are donated. Only for one device.
+    """
+    spares = _spares(segment, layout, B, narrowed, stacked) if reused else {}
+    written_over = tuple(map(segment.exports.index, spares))
+    key = segment.key, layout, shards.devices, B, out_shardings, narrowed, stacked, written_over
+    with _programs_lock:
+        program = _programs.get(key)
+        if program is None:
+            program = _programs[key] = _jit(segment, layout, shards, B, out_shardings, narrowed, stacked, written_over)
+            while len(_programs) > MAX_PROGRAMS:
+                _programs.popitem(last=False)
+        _programs.move_to_end(key)
+        return Program(program, spares)
+
+
+def _spares(segment: Segment, layout: Layout, B: int, narrowed: bool, stacked: bool) -> dict[Ref, jax.ShapeDtypeStruct]:
+    """Of the exports that steps make, the large ones."""
+    found: dict[Ref, jax.ShapeDtypeStruct] = {}
+    for step, at in zip(segment.steps, layout.steps, strict=True):
+        for ref, spec, out in zip(step.outputs, step.specs, at.outputs, strict=True):
+            shape = (out.capacity,) if out is not None else (*(1,) * stacked, B, *(spec.shape or ()))
+            dtype = narrow(spec.dtype) if narrowed else spec.dtype
+            if ref in segment.exports and math.prod(shape) * dtype.itemsize >= LEAST:
+                found[ref] = jax.ShapeDtypeStruct(shape, dtype)
+    return found
+
+
+def _jit(
+    segment: Segment,
+    layout: Layout,
+    shards: Shards,
+    B: int,
+    out_shardings: tuple[Sharding, ...],
+    narrowed: bool,
+    stacked: bool,
+    written_over: tuple[int, ...],
+) -> Callable[..., Any]:
+    def jaxdali_pipeline(
+        args: jax.Array, buffers: Sequence[jax.Array], carried: Sequence[Any], spares: Sequence[jax.Array]
+    ) -> tuple[tuple[Any, ...], jax.Array]:
+        """One shard. Of the spares only the memory is of use."""
+        arguments = layout.read(args[0], buffers)
+        values: dict[Ref, Any] = dict(zip(segment.operands, arguments.values, strict=True))
+        values |= zip(segment.carried, carried, strict=True)
+        controls = [arguments.controls[segment.presences[s.presence]] for s in segment.steps]
+        codes = lowered(segment.plan, segment.steps, B, values, controls, arguments.steps)
+        exports = tuple(values[r] for r in segment.exports)
+        if narrowed:
+            exports = tuple(jax.tree.map(lambda a: a.astype(narrow(a.dtype)), exports))
+        if stacked:
+            exports = tuple(e if isinstance(e, Ragged) else e[None] for e in exports)
+        status = jnp.stack([codes[s.id] for s in segment.native], axis=1) if codes else jnp.zeros((B, 0), jnp.int32)
+        return exports, status
+
+    ragged = [segment.plan.spec(r).shape is None for r in segment.exports]
+    outputs = tuple(Ragged(s, s, s) if r else s for r, s in zip(ragged, out_shardings, strict=True))
+    if len(shards.devices) == 1:
+        spares = tuple(out_shardings[i] for i in written_over)
+        placed = shards.local, shards.local, shards.local, spares
+        results = outputs, shards.local
+        return jax.jit(jaxdali_pipeline, in_shardings=placed, out_shardings=results, donate_argnames="spares", keep_unused=True)
+    if len(set(shards.primaries)) == 1:  # the CPU beside several accelerators: the shards one after the other
+
+        def in_turn(*operands: Any) -> Any:
+            S = len(shards.devices)
+            results = [
+                jaxdali_pipeline(*jax.tree.map(lambda a, s=s: a[s * (len(a) // S) : (s + 1) * (len(a) // S)], operands)) for s in range(S)
+            ]
+            return jax.tree.map(lambda *parts: jnp.concatenate(parts), *results)
+
+        return jax.jit(in_turn, in_shardings=shards.local, out_shardings=(outputs, shards.local))
+    spec = PartitionSpec("shard")
+    mapped = jax.shard_map(jaxdali_pipeline, mesh=shards.mesh, in_specs=spec, out_specs=spec, check_vma=False)
+    return jax.jit(mapped, in_shardings=shards.local, out_shardings=(outputs, shards.local))
+
+
+def lowered(
+    plan: Plan,
+    steps: Sequence[Step],
+    B: int,
+    values: dict[Ref, Any],
+    controls: Sequence[Any],
+    placed: Sequence[tuple[tuple[Out | None, ...], Mapping[str, Any], int]],
+) -> dict[int, Any]:
+    """Lowers steps for one shard, in a program that is traced.
+
+    Args:
+      values: what they read, to which what they make is added.
+      controls: of each step, the control operand; placed: where its outputs are, its parameters, and bytes of its working memory.
+
+    Returns:
+      The status of native steps, ``i32[B]`` each, by their ids.
+    """
+    codes: dict[int, Any] = {}
+    chains: dict[Ref, tuple[Any, list[_Stage]]] = {}  # of values inside of a call: what it begins with, and its stages so far
+    for step, control, (out, params, scratch) in zip(steps, controls, placed, strict=True):
+        op = step.op
+        assert isinstance(op, ProgramOperator)
+        ctx = LowerContext(B, tuple(map(plan.spec, step.inputs)), step.specs, control, out, params, scratch)
+        if step.fused or (step.inputs and step.inputs[0] in chains):
+            assert isinstance(op, StageOperator)
+            image, before = chains.get(step.inputs[0]) or (values[step.inputs[0]], [])
+            stages = [*before, _Stage(step, op, ctx)]
+            if step.fused:
+                chains[step.outputs[0]] = image, stages
+                continue
+            results = _called(image, stages, codes)
+        else:
+            with jax.named_scope(op.name):
+                results = op.lower(ctx, *(None if step.reads_on_host(i) else values[r] for i, r in enumerate(step.inputs)))
+            if isinstance(op, NativeOperator):
+                results, codes[step.id] = results
+        _check_results(step, results, B)
+        values |= zip(step.outputs, results, strict=True)
+    return codes
+
+
+@dataclasses.dataclass(frozen=True)
+class _Stage:
+    """A step within a native call."""
+
+    step: Step
+    op: StageOperator
+    ctx: LowerContext
+
+
+def _called(image: Any, stages: Sequence[_Stage], codes: dict[int, Any]) -> tuple[Any]:
+    """What the last stage of a call makes; the status of each goes to `codes`."""
+    with jax.named_scope(" ".join(s.op.name for s in stages)):
+        result, found = _ffi.call_chain(image, [(s.op.kernel, s.ctx, s.op.call(s.ctx)) for s in stages])
+    codes.update(zip((s.step.id for s in stages), found, strict=True))
+    return (result,)
+
+
+def _check_results(step: Step, results: Sequence[Any], B: int):
+    """Our own invariant: an operator gives what its infer said."""
+    assert len(results) == len(step.specs), step.op.name
+    for r, spec in zip(results, step.specs, strict=True):
+        assert isinstance(r, Ragged) == (spec.shape is None), (step.op.name, spec)
+        assert r.dtype == spec.dtype, (step.op.name, r.dtype, spec)
+        assert isinstance(r, Ragged) or r.shape == (B, *(spec.shape or ())), (step.op.name, r.shape, spec)

@@ -1,1 +1,0 @@
-"""How batches are made: programs, their launch, threads."""

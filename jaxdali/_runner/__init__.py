@@ -1,0 +1,1 @@
+"""Batches one after the other, ahead of their use or when they are asked for; and how that ends."""

@@ -1,0 +1,42 @@
+"""What is the same for all who make batches: one thread at a time asks for them, and errors travel as items of the queue."""
+
+from __future__ import annotations
+
+import os
+import threading
+from typing import Any
+
+from .._batch.batch import Batch
+
+
+class Turn:
+    """A lock for what several threads may use at a time. In a forked process, where no threads of ours are, an error says so."""
+
+    def __init__(self, what: str):
+        self._what = what
+        self._lock = threading.RLock()
+        self.process = os.getpid()
+
+    def check(self):
+        """Raises a RuntimeError in another process than the one this was made in."""
+        if os.getpid() != self.process:
+            raise RuntimeError(
+                f"this {self._what} was made in process {self.process}, and this process ({os.getpid()}) is a fork of it, in which its "
+                "threads and JAX's don't run: make it in the process that uses it, or start that with the method 'spawn'"
+            )
+
+    def __enter__(self):
+        self.check()  # first: a thread may have held the lock when the process was forked
+        self._lock.acquire()
+
+    def __exit__(self, *exc: Any):
+        self._lock.release()
+
+
+def opened(kind: str, item: Any) -> Batch:
+    """The batch that an item is; raises the error that it is, or StopIteration."""
+    if kind == "end":
+        raise StopIteration
+    if kind == "error":
+        raise item
+    return item

@@ -1,0 +1,292 @@
+"""The two threads that make batches ahead: *produce* (host pass, launch) and *check* (waits, repairs)."""
+
+from __future__ import annotations
+
+import collections
+import os
+import queue
+import threading
+import weakref
+from typing import Any
+
+from .._batch.batch import Batch, SourceError, Work
+from .._batch.executor import Executor
+from .._core.settings import own_settings
+from .._core.threads import Thread
+from . import shutdown as ending
+from .fork_guard import Turn, opened
+
+# The producer starts this much after a slot of a full queue came free, so that the user's own step is dispatched first: both need the GIL.
+HEAD_START = 0.002  # seconds
+
+_live: weakref.WeakSet[Prefetch] = weakref.WeakSet()
+
+
+class Prefetch:
+    """Makes batches ahead of `get`: `depth` finished ones at most, and as many launched as the executor says.
+
+    The threads start when a batch is first asked for. Sources that must be called in the thread that takes the batches are read
+    there, `ahead` batches in all: before one is taken, as many are read as were taken since.
+
+    Exceptions travel to the caller of `get`, in order; one consumes its batch, the next `get` gives the batch after it.
+    After a StopIteration the threads wait for `restart`. One thread at a time may take batches.
+
+    Attributes:
+      state: the executor's, after the batch that `get` returned last, whatever was made ahead.
+    """
+
+    def __init__(self, executor: Executor, state: dict, depth: int, ahead: int):
+        self._executor = executor
+        self.state = state
+        self._state = state  # after the batch that was read last
+        self._asked_state = state  # after the batch that was asked for last
+        self._asks = executor.reader.asks
+        self._ahead = ahead
+        self._asked = 0  # batches that were asked for and not taken
+        self._met_end = False  # by what was asked for last
+        self._work: queue.SimpleQueue[Work | None] = queue.SimpleQueue()  # asked for, not yet read
+        self._unread: Work | None = None  # taken from there when the thread was parked
+        self._at_end_parked = False
+        self._stop = self._closing = False
+        self._depth = depth
+        self._tuner = executor.tuner(depth)
+        self._slots = threading.Semaphore(depth + 1)
+        self._launched: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self._launch_room = threading.Semaphore(executor.launches)
+        self._finished: collections.deque[Any] = collections.deque()
+        self._ready = threading.Condition()
+        self._resume = threading.Semaphore(0)
+        self._threads: list[threading.Thread] = []
+        self._turn = Turn("pipeline or iterator")
+        self._closed = threading.RLock()  # garbage collected meanwhile may close this one again
+
+    def ask(self):
+        """Builds the executor and starts the threads, the first time; reads the sources that belong to the caller's thread."""
+        self._turn.check()
+        if self._stop:
+            raise RuntimeError("the iterator is closed")
+        if not self._threads:
+            self._executor.build()
+            self._start()
+        while self._asks and self._asked < self._ahead and not (self._met_end or self._stop):
+            work = self._executor.reader.ask(self._asked_state)
+            self._asked_state, self._met_end = work.after, work.ended
+            self._asked += 1
+            self._work.put(work)
+
+    def _start(self):
+        _live.add(self)
+        try:
+            for work, name in ((self._produce_all, "jaxdali-produce"), (self._check, "jaxdali-check")):
+                thread = Thread(target=work, name=name, daemon=True)
+                thread.start()
+                self._threads.append(thread)
+        except BaseException:  # there is no memory for it, say: one alone would wait for the other for ever
+            self._stop = True
+            self._wake()
+            raise
+
+    def request(self, batches: int) -> int:
+        """Starts the threads, the first time, which make batches ahead by themselves."""
+        self.ask()
+        return batches
+
+    def get(self) -> Batch:
+        """The next batch. Raises what making it raised; StopIteration at the end of the data, again and again until `restart`."""
+        self.ask()
+        with self._ready:
+            kind, item, state = self._head()
+            if kind != "end":
+                self._finished.popleft()
+                self._asked -= 1
+                self.state = state
+                self._slots.release()
+        if self._tuner is not None and self._tuner.taken():
+            self._executor.place.use_threads(self._tuner.threads)
+            self._deepen(self._tuner.depth)
+        batch = opened(kind, item)
+        self._executor.taken(batch)
+        return batch
+
+    def _deepen(self, depth: int):
+        """Makes more batches ahead from now on."""
+        more = depth - self._depth
+        self._depth, self._ahead = depth, self._ahead + more
+        for _ in range(more):
+            self._slots.release()
+
+    def peek(self) -> Batch:
+        """What the next `get` gives or raises, without taking it."""
+        self.ask()
+        with self._ready:
+            kind, item, _ = self._head()
+        return opened(kind, item)
+
+    def wait(self) -> bool:
+        """Waits until the next `get` need not. Returns False when the data are at their end, True for a batch or an error."""
+        self.ask()
+        with self._ready:
+            return self._head()[0] != "end"
+
+    def ended(self) -> bool:
+        """Whether the next `get` raises StopIteration; waits until that is known."""
+        self.wait()
+        return self.at_end
+
+    def _head(self) -> tuple[str, Any, dict]:
+        if not self._finished:
+            with self._executor.place.meter.stage("wait", "for a batch", "user"):
+                while not self._finished:
+                    if self._stop:
+                        raise RuntimeError("the iterator is closed")
+                    self._ready.wait()
+        if self._closing and self._finished[0][0] == "error":  # that of a source which was closed while it was read
+            raise RuntimeError("the iterator is closed")
+        return self._finished[0]
+
+    @property
+    def at_end(self) -> bool:
+        """Whether the next `get` raises StopIteration."""
+        with self._ready:
+            return bool(self._finished) and self._finished[0][0] == "end"
+
+    @property
+    def full(self) -> bool:
+        """Whether all finished batches that fit are there (for benchmarks)."""
+        return self._slots._value == 0 and self._launched.empty()
+
+    def restart(self):
+        """Goes on with the next epoch after the end of the data was reached by `get`."""
+        if not self.at_end:
+            return
+        state = self._finished.popleft()[2]
+        self._unread = None
+        while not self._work.empty():  # asked for before another source's end was known
+            self._work.get()
+        # The producing thread waits to be resumed.
+        self.state = self._state = self._asked_state = self._executor.reader.after_end(state)
+        self._asked, self._met_end = 0, False
+        self._slots.release()
+        self._resume.release()
+
+    def close(self, collected: bool = False):
+        """Stops both threads and waits for them, but not for ever: one may be in a function of the user.
+
+        Safe to call twice, and from any thread but these. `collected`: nobody uses it any more; else its user closes it.
+        """
+        stopped, self._stop = self._stop, True
+        if os.getpid() != self._turn.process:
+            return
+        with self._closed:
+            self._closing = True
+            for source in self._executor.sources.values():
+                if source.ends_reads:
+                    source.close()  # a thread may wait for data there
+            self._wake()
+            if not (collected and stopped) or ending.exiting():
+                ending.wait_for(self._threads, self._executor.place, collected=collected)
+        self._finished.clear()
+
+    def _wake(self):
+        """Has threads that wait see that they are to stop."""
+        self._work.put(None)
+        self._slots.release()
+        self._resume.release()
+        self._launch_room.release()
+        with self._ready:
+            self._ready.notify_all()
+
+    def park(self):
+        """Ends the threads and keeps what was asked for and made; they start again when a batch is asked for.
+
+        As `close` where they can't be waited for: one is in a function of the user.
+        """
+        if self._stop or not self._threads:
+            return
+        self._stop = True
+        self._wake()
+        ending.wait_for(self._threads, self._executor.place, collected=True)
+        if self.busy:
+            self.close(collected=True)
+            return
+        with self._ready:
+            for _ in range(self._work.qsize()):  # all but what woke the thread stays, in order
+                work = self._work.get()
+                if work is not None:
+                    self._work.put(work)
+            self._at_end_parked = bool(self._finished) and self._finished[-1][0] == "end"
+            self._slots = threading.Semaphore(self._depth + 1 - len(self._finished))
+            self._launch_room, self._resume = threading.Semaphore(self._executor.launches), threading.Semaphore(0)
+            self._threads, self._stop = [], False
+
+    @property
+    def busy(self) -> bool:
+        """Whether a thread still runs: after `close`, when it could not wait for it."""
+        return any(t.is_alive() for t in self._threads)
+
+    def join(self):
+        """Waits for the threads after `close`, however long it takes."""
+        for t in self._threads:
+            t.join()
+
+    def _produce_all(self):
+        try:
+            self._produce()
+        finally:  # it may be interrupted anywhere
+            self._launched.put(None)
+
+    def _produce(self):
+        if self._at_end_parked:
+            self._resume.acquire()
+            self._at_end_parked = False
+        with own_settings():
+            while not self._stop:
+                if not self._slots.acquire(blocking=False):
+                    with self._executor.place.meter.stage("wait", "for room", "queue"):
+                        self._slots.acquire()
+                    if not self._stop:
+                        threading.Event().wait(HEAD_START)
+                self._launch_room.acquire()
+                asked, self._unread = self._unread, None
+                if asked is None and self._asks and not self._stop:
+                    asked = self._work.get()
+                if self._stop:
+                    self._unread = asked
+                    break
+                item: tuple[str, Any]
+                try:
+                    work = self._executor.reader.read(self._state, asked)
+                    self._state = work.after  # whatever becomes of this batch, the next is another
+                    item = ("batch", self._executor.launch(work))
+                except StopIteration:
+                    item = ("end", None)
+                except SourceError as e:
+                    self._state = e.after
+                    item = ("error", e.__cause__)
+                except BaseException as e:
+                    item = ("error", e)
+                self._launched.put((*item, self._state))
+                if item[0] == "end":
+                    with self._executor.place.meter.stage("wait", "for the next epoch", "queue"):
+                        self._resume.acquire()
+                del item, asked
+
+    def _check(self):
+        with own_settings():
+            while (item := self._launched.get()) is not None:
+                if isinstance(item[1], Work):
+                    try:
+                        item = ("batch", self._executor.check(item[1]), item[2])
+                    except BaseException as e:
+                        item = ("error", e, item[2])
+                self._launch_room.release()
+                with self._ready:
+                    self._finished.append(item)
+                    self._ready.notify_all()
+                del item
+
+
+def close_all():
+    """Stops all threads, at exit."""
+    for p in list(_live):
+        p.close(collected=True)

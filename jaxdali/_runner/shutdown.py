@@ -1,0 +1,91 @@
+"""Waiting for threads that were told to stop, and might not."""
+
+from __future__ import annotations
+
+import ctypes
+import logging
+import os
+import sys
+import threading
+import time
+from collections.abc import Sequence
+
+import jax
+
+from .._batch.resources import Workplace
+
+# So long for those that their user closes, that are collected, and at exit: one may be in a user's function that takes for ever.
+PATIENCE = 5.0  # seconds
+COLLECTED_PATIENCE = 1.5  # seconds: often the script ends there
+EXIT_PATIENCE = 1.5  # seconds
+# At exit such a function is interrupted then, and waited for so long since it was last seen in JAX.
+INTERRUPT_PATIENCE = 0.5  # seconds
+# And so long, at exit, for a batch that is being made: a thread that still runs JAX when the interpreter is gone takes the process down.
+BATCH_PATIENCE = 60.0  # seconds
+
+_JAX = os.path.join(os.path.dirname(jax.__file__), "")
+_log = logging.getLogger("jaxdali")
+_deadline: float | None = None
+
+
+def wait_for(threads: Sequence[threading.Thread], place: Workplace, *, collected: bool):
+    """Waits until threads have ended, but not for ever.
+
+    Args:
+      threads: those that make batches.
+      place: where they do so.
+      collected: nobody uses what they make any more. If not, their user closes them, and is told where that takes too long.
+    """
+    if exiting():
+        _leave(threads, place)
+        return
+    patience = COLLECTED_PATIENCE if collected else PATIENCE
+    join(threads, time.monotonic() + patience)
+    if not collected and _any_alive(threads):
+        node = place.calling
+        waits = f"{node.op.name} (created at {node.where}), which has not returned" if node is not None else "a batch in the making"
+        _log.warning("close() gave up after %g s waiting for %s; its thread ends when that does", patience, waits)
+
+
+def join(threads: Sequence[threading.Thread], deadline: float):
+    """Waits until then for threads."""
+    for t in threads:
+        if t.ident is not None:  # one that could not be started can't be waited for
+            t.join(max(0.0, deadline - time.monotonic()))
+
+
+def exiting() -> bool:
+    """Whether the interpreter is about to go."""
+    return not threading.main_thread().is_alive()
+
+
+def _leave(threads: Sequence[threading.Thread], place: Workplace):
+    deadline = _exit_deadline()
+    join(threads, deadline)
+    if place.calling is not None:  # tracing, say, which may take long, and what comes of it is of no use any more
+        for t in threads:
+            if t.is_alive():
+                ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(t.ident or 0), ctypes.py_object(SystemExit))
+    last = deadline + INTERRUPT_PATIENCE
+    while _any_alive(threads) and time.monotonic() < last:
+        join(threads, time.monotonic() + 0.02)
+        if place.calling is None or _in_jax(threads):
+            last = min(deadline + BATCH_PATIENCE, time.monotonic() + INTERRUPT_PATIENCE)
+
+
+def _any_alive(threads: Sequence[threading.Thread]) -> bool:
+    return any(t.is_alive() for t in threads)
+
+
+def _in_jax(threads: Sequence[threading.Thread]) -> bool:
+    """Whether a thread is in JAX, which compiles, say: that comes to an end, and can't be interrupted."""
+    frames = sys._current_frames()
+    return any(frames[t.ident].f_code.co_filename.startswith(_JAX) for t in threads if t.ident in frames)
+
+
+def _exit_deadline() -> float:
+    """Until when the exiting interpreter waits for threads: one moment for all of them."""
+    global _deadline
+    if _deadline is None:
+        _deadline = time.monotonic() + EXIT_PATIENCE
+    return _deadline

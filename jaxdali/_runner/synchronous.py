@@ -1,0 +1,124 @@
+"""Batches that are made in the thread that takes them."""
+
+from __future__ import annotations
+
+import collections
+from typing import Any
+
+from .._batch.batch import Batch, SourceError, Work
+from .._batch.executor import Executor
+from .._core.settings import own_settings
+from .fork_guard import Turn, opened
+
+
+class Synchronous:
+    """Makes batches in the caller's thread: each is launched when it is requested, and waited for when it is taken."""
+
+    def __init__(self, executor: Executor, state: dict):
+        self._executor = executor
+        self.state = state
+        self._state = state
+        self._turn = Turn("pipeline")
+        self._items: collections.deque[tuple[str, Any, dict]] = collections.deque()
+        self._closed = False
+
+    @property
+    def at_end(self) -> bool:
+        """Whether the next `get` raises StopIteration."""
+        return bool(self._items) and self._items[0][0] == "end"
+
+    busy = False  # it has no thread
+
+    def join(self):
+        """Without effect: it has no thread."""
+
+    def ended(self) -> bool:
+        """Whether the next `get` raises StopIteration."""
+        return self.at_end
+
+    @property
+    def _no_more(self) -> bool:
+        """Whether the end of the data was met: nothing more can be requested before `restart`."""
+        return bool(self._items) and self._items[-1][0] == "end"
+
+    def request(self, batches: int) -> int:
+        """Launches more batches. What goes wrong is raised when they are taken."""
+        self._turn.check()
+        for made in range(batches):
+            if not self._no_more:
+                self._items.append((*self._launch(), self._state))
+            if self._no_more:
+                return made
+        return batches
+
+    def ask(self):
+        """Builds the executor. Nothing is made ahead."""
+        self._turn.check()
+        if self._closed:
+            raise RuntimeError("the iterator is closed")
+        self._executor.build()
+
+    def get(self) -> Batch:
+        """The batch requested first, or a new one. Raises what making it raised; StopIteration at the end of the data."""
+        kind, item, state = self._head()
+        if kind != "end":
+            self._items.popleft()
+            self.state = state
+        batch = opened(kind, item)
+        self._executor.taken(batch)
+        return batch
+
+    def peek(self) -> Batch:
+        """What the next `get` gives or raises, without taking it."""
+        kind, item, _ = self._head()
+        return opened(kind, item)
+
+    def wait(self) -> bool:
+        """Returns False when the data are at their end, True for a batch or an error."""
+        return self._head()[0] != "end"
+
+    def _head(self) -> tuple[str, Any, dict]:
+        """What was requested first, waited for."""
+        if self._closed:
+            raise RuntimeError("the pipeline is closed")
+        if not self._items:
+            self.request(1)
+        kind, item, state = self._items[0]
+        if isinstance(item, Work):
+            try:
+                with own_settings():
+                    item = self._executor.check(item)
+            except Exception as e:
+                kind, item = "error", e
+            self._items[0] = kind, item, state
+        return self._items[0]
+
+    def park(self):
+        """Without effect: it has no thread."""
+
+    def restart(self):
+        """Goes on with the next epoch after the end of the data was reached by `get`."""
+        if self.at_end:
+            self.state = self._state = self._executor.reader.after_end(self._items[0][2])
+            self._items.clear()
+
+    def close(self, collected: bool = False):
+        """Lets go of what was requested. Nothing can be taken afterwards. There is nothing to wait for."""
+        self._closed = True
+        self._items.clear()
+
+    def _launch(self) -> tuple[str, Any]:
+        try:
+            self._executor.build()  # not before: what was fed tells the types
+            asked = self._executor.reader.ask(self._state)
+            with own_settings():
+                work = self._executor.reader.read(self._state, asked)
+                self._state = work.after  # whatever becomes of this batch, the next is another
+                return "batch", self._executor.launch(work)
+        except StopIteration:
+            return "end", None
+        except SourceError as e:
+            self._state = e.after
+            return "error", e.__cause__
+        except Exception as e:
+            return "error", e

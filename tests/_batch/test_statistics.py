@@ -1,0 +1,93 @@
+"""What the stages of a pipeline cost, as its meter says."""
+
+import gzip
+
+import jax
+import numpy as np
+import pytest
+
+from jaxdali import Pipeline, fn, pipeline_def
+from jaxdali._batch.meter import Measured, Meter, Statistics
+from jaxdali.plugin.jax import data_iterator
+
+
+@pipeline_def(batch_size=4, num_threads=1, prefetch_queue_depth=1, exec_pipelined=False)
+def pipeline():
+    images = fn.external_source(lambda: [np.zeros((6, 8, 3), np.uint8)] * 4, layout="HWC", name="images")
+    number = fn.random.uniform(range=(0.0, 1.0), name="number")
+    return fn.resize(images, size=(3, 4), name="small"), number + 1.0
+
+
+def test_each_stage_of_each_step_is_measured():
+    pipe = pipeline(enable_statistics=True)
+    for _ in range(3):
+        pipe.run()
+    rows = {(m.stage, m.step): m for m in pipe.statistics()}
+    pipe.close()
+    assert {stage for stage, _ in rows} == {"read", "host", "setup", "launch", "check", "output"}
+    for key in [("read", "images"), ("host", "number"), ("setup", "small"), ("launch", "0: resize"), ("output", "outputs")]:
+        assert rows[key].calls == 3
+        assert rows[key].seconds > 0
+    assert (rows["read", "images"].samples, rows["read", "images"].bytes) >= (12, 3 * 4 * 6 * 8 * 3)
+    assert (rows["host", "number"].samples, rows["host", "number"].bytes) == (12, 3 * 4 * 4)
+    assert rows["output", "outputs"].bytes >= 3 * 4 * (3 * 4 * 3 + 4)
+    arithmetic = [m for (stage, step), m in rows.items() if stage == "host" and "arithmetic" in step]
+    assert [(m.calls, m.samples, m.bytes) for m in arithmetic] == [(3, 12, 48)]
+
+
+def test_it_is_off_unless_asked_for():
+    pipe = pipeline()
+    assert not pipe.enable_statistics
+    with pytest.raises(RuntimeError, match="has not run yet"):
+        pipe.statistics()
+    pipe.run()
+    with pytest.raises(RuntimeError, match="enable_statistics=True"):
+        pipe.statistics()
+    pipe.close()
+    with pytest.raises(TypeError, match="enable_statistics"):
+        Pipeline(enable_statistics="yes")  # pyright: ignore[reportArgumentType]
+    meter = Meter(False)
+    with meter.stage("host", "cast", "x"):
+        pass
+    assert meter.statistics() == ()
+
+
+def test_iterators_add_up_their_pipelines():
+    def source():
+        return fn.external_source([np.zeros((2, 3), np.float32)] * 3, name="x")
+
+    with data_iterator(source, ["x"])(batch_size=2, enable_statistics=True) as iterator:
+        assert len(list(iterator)) == 3
+        (read,) = [m for m in iterator.statistics() if m.stage == "read"]
+    assert read.step == "x"
+    assert read.calls >= 3
+    a, b = Measured("read", "x", 0.5, 2, 8, 64), Measured("host", "y", 0.25, 1, 4, 16)
+    assert Statistics.merged([Statistics([a, b]), Statistics([a])]) == (Measured("read", "x", 1.0, 4, 16, 128), b)
+
+
+def test_repr_is_a_table():
+    rows = Statistics([Measured("read", "reader", 1.5, 3, 24, 2_500_000), Measured("launch", "0: resize", 0.003, 3)])
+    assert repr(rows).splitlines() == [
+        "stage   step       seconds  ms / call  calls  samples     MB",
+        "read    reader       1.500    500.000      3       24  2.500",
+        "launch  0: resize    0.003      1.000      3        0  0.000",
+    ]
+
+
+def test_names_that_the_user_gave(tmp_path):
+    """In the table, and in JAX's profile."""
+
+    @pipeline_def(batch_size=2, num_threads=1, enable_statistics=True, prefetch_queue_depth=1)
+    def definition():
+        images = fn.external_source(lambda: [np.zeros((30, 30, 3), np.uint8)] * 2, name="camera")
+        return fn.resize(fn.rotate(images, angle=10.0, name="my_rotate"), size=(4, 4))
+
+    pipe = definition()
+    with jax.profiler.trace(str(tmp_path), create_perfetto_trace=True):
+        pipe.run()
+    steps = {(m.stage, m.step) for m in pipe.statistics()}
+    assert {("read", "camera"), ("setup", "my_rotate"), ("launch", "0: rotate resize")} <= steps
+    (trace,) = tmp_path.rglob("perfetto_trace.json.gz")
+    text = gzip.decompress(trace.read_bytes()).decode()
+    assert all(name in text for name in ("read external_source (camera)", "setup rotate (my_rotate)", "launch rotate (my_rotate) resize"))
+    pipe.close()

@@ -1,0 +1,222 @@
+"""Which samples operators of branches get, and what is compiled for that."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from branching import numbers, outputs
+from images import encode, picture
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from jaxdali import fn, pipeline_def, types
+from jaxdali._program import program
+from jaxdali.plugin.jax import data_iterator
+from jaxdali.plugin.jax.fn import jax_function
+
+IMAGES = [picture(20 + 7 * i, 60 - 5 * i, seed=i) for i in range(6)]
+
+
+def augmented(x, which, on_device=False):
+    x = x.gpu() if on_device else x
+    if which == 0:
+        y = fn.rotate(x, angle=30)
+    elif which == 1:
+        y = fn.flip(x)
+    elif which == 2:
+        y = fn.cast(x // 2 + 1, dtype=types.UINT8)
+    else:
+        y = x
+    return y
+
+
+def alone(x, which):
+    """The same, of all samples at once, without conditionals."""
+    return [fn.rotate(x, angle=30), fn.flip(x), fn.cast(x // 2 + 1, dtype=types.UINT8), x][which]
+
+
+def test_images_get_what_their_branch_makes_and_nothing_is_compiled_for_who_takes_which():
+    rng = np.random.default_rng(0)
+    chosen = [rng.permutation([0, 1, 2, 3, 0, 1]) for _ in range(5)] + [np.zeros(6), np.full(6, 3)]
+
+    @pipeline_def(batch_size=6, num_threads=2, enable_conditionals=True, prefetch_queue_depth=1)
+    def mixed():
+        x = fn.external_source(lambda: IMAGES, layout="HWC")
+        which = fn.external_source(iter([c.astype(np.int32) for c in chosen]))
+        return augmented(x, which), augmented(fn.resize(x, size=(16, 16)), which)
+
+    @pipeline_def(batch_size=6, num_threads=2)
+    def each():
+        x = fn.external_source(lambda: IMAGES, layout="HWC")
+        small = fn.resize(x, size=(16, 16))
+        return tuple(alone(i, k) for i in (x, small) for k in range(4))
+
+    want = [[np.asarray(x) for x in o] for o in each().run()]
+    pipe = mixed()
+    pipe.build()
+    for number, which in enumerate(chosen):
+        got = pipe.run()
+        if number == 0:
+            made = len(program._programs)
+        for i, k in enumerate(which):
+            np.testing.assert_array_equal(np.asarray(got[0][i]), want[int(k)][i])
+            np.testing.assert_array_equal(np.asarray(got[1][i]), want[4 + int(k)][i])
+    assert len(program._programs) == made
+    pipe.close()
+
+
+def test_a_decoder_in_a_branch_sees_its_files_alone():
+    files = [encode(IMAGES[i], "PNG") for i in range(6)]
+    files[2] = b"not an image"
+
+    def define():
+        data = fn.external_source(lambda: [np.frombuffer(f, np.uint8) for f in files])
+        if fn.external_source(lambda: np.arange(6) != broken):
+            y = fn.decoders.image(data)
+        else:
+            y = types.Constant(np.zeros((2, 3, 3), np.uint8), layout="HWC")
+        return y
+
+    broken = 2
+    assert [np.shape(x) for x in outputs(define)[0]] == [IMAGES[i].shape if i != 2 else (2, 3, 3) for i in range(6)]
+    broken = 3
+    with pytest.raises(RuntimeError, match=r"decoders\.image"):
+        outputs(define)
+
+
+def test_jax_function_gets_the_part_that_is_there():
+    seen = []
+
+    def double(x):
+        seen.append(x.shape)
+        return x * 2
+
+    def define():
+        x = numbers()
+        which = fn.external_source(iter(np.array([[1, 0, 0, 1, 2, 1], [0] * 6, [1] * 6], np.int32)))
+        if which == 1:
+            y = jax_function(double, jit=False)(x)
+        elif which == 2:
+            y = jax_function(lambda a: a + a.shape[0], jit=True)(x)  # the whole batch
+        else:
+            y = x
+        return y, fn.cast(y, dtype=types.FLOAT)
+
+    assert outputs(define) == [[0, 1, 2, 0, 7, 4]] * 2
+    assert seen[0] == (3,)
+    seen.clear()
+    assert outputs(define, 3) == [[0, 2, 4] * 2] * 2
+    assert [s[0] for s in seen] == [3, 6]
+
+
+@pytest.mark.parametrize("jit", [None, False])
+def test_what_jax_functions_of_nested_branches_get(jit):
+    def define():
+        x = fn.resize(fn.external_source(lambda: IMAGES, layout="HWC"), size=(4, 4))
+        which, y = numbers(), x
+        if which > 0:
+            y = jax_function(lambda a: a // 2 + a.shape[0], jit=jit)(x)
+            if which > 1:
+                y = jax_function(lambda a, b: jnp.maximum(a, b) - a.shape[0], jit=jit)(y, x)
+        return x, y
+
+    x, y = (np.array(o) for o in outputs(define))
+    half = x // 2 + 4
+    np.testing.assert_array_equal(y[[0, 3]], x[[0, 3]])
+    np.testing.assert_array_equal(y[[1, 4]], half[[1, 4]])
+    np.testing.assert_array_equal(y[[2, 5]], np.maximum(half, x)[[2, 5]] - 2)
+
+
+def test_short_batches():
+    def define():
+        x = fn.external_source(lambda: IMAGES[:4], layout="HWC")
+        which = fn.external_source(lambda: np.arange(4, dtype=np.int32) % 4)
+        y = augmented(x, which)
+        if which == 1:
+            y = jax_function(lambda a: a + 1)(fn.resize(y, size=(3, 3)))
+        return y
+
+    got = outputs(define)[0]
+    assert [np.shape(x) for x in got][1:] == [(3, 3, 3), IMAGES[2].shape, IMAGES[3].shape]
+
+
+@pytest.mark.filterwarnings("ignore:size is given")
+def test_shards_have_branches_of_their_own():
+    sharding = NamedSharding(Mesh(np.array(jax.devices()[:4]), ("x",)), PartitionSpec("x"))
+
+    names = ["which", "image", "0", "1", "2", "3"]
+
+    @data_iterator(output_map=names, sharding=sharding, size=64, enable_conditionals=True)
+    def make(num_shards, shard_id):
+        which = fn.external_source(lambda i: np.int32((i.idx_in_epoch + shard_id) % 4), batch=False)
+        x = fn.external_source(lambda i: IMAGES[i.idx_in_epoch % 6], batch=False, layout="HWC")
+        y = augmented(x, which)
+        if which == 1:
+            y = jax_function(lambda a: a + jnp.uint8(a.shape[0]))(fn.resize(y, size=(8, 8)))
+        else:
+            y = fn.resize(y, size=(8, 8))
+        return which, y, *(fn.resize(alone(x, k), size=(8, 8)) for k in range(4))
+
+    it: Any = make(batch_size=8, seed=3, fuse=False)  # one kernel for each, with and without a branch: to the last bit
+    for _ in range(3):
+        batch = {name: np.asarray(x) for name, x in next(it).items()}
+        for i, k in enumerate(batch["which"]):
+            there = (batch["which"] == 1).reshape(4, 2)[i // 2].sum()  # in this shard
+            np.testing.assert_array_equal(batch["image"][i], batch[str(k)][i] + np.uint8(there * (k == 1)))
+
+
+def test_what_is_asked_in_between_programs_and_what_looks_at_a_branch_whole():
+    """A condition that a program makes ends that; `pad` pads to the largest sample of its branch, as in DALI."""
+
+    def define():
+        x, which = fn.external_source(lambda: IMAGES, layout="HWC"), numbers()
+        v = fn.external_source(lambda: [np.arange(n, dtype=np.int32) for n in range(6)])
+        if which > 0:
+            if which > 1:
+                x = fn.flip(x)
+            else:
+                x = fn.rotate(x, angle=90)
+            v = fn.pad(v, axes=[0], align=1)
+        else:
+            v = fn.pad(v, axes=[0], align=4)
+            if fn.reductions.mean(fn.flip(x)) > 300:
+                x = fn.crop(x, crop=(2, 2))
+        return x, v
+
+    x, v = outputs(define)
+    assert [len(e) for e in v] == [4, 5, 5, 4, 5, 5]
+    want = [IMAGES[0], np.rot90(IMAGES[1]), IMAGES[2][:, ::-1], IMAGES[3], np.rot90(IMAGES[4]), IMAGES[5][:, ::-1]]
+    for a, b in zip(x, want, strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_forty_diamonds():
+    def define():
+        x = fn.cast(numbers(), dtype=types.INT64)
+        for _ in range(40):
+            if x > 2:
+                x = x + 1
+            else:
+                x = x * 2
+        return x
+
+    def python(x):
+        for _ in range(40):
+            x = x + 1 if x > 2 else x * 2
+        return x
+
+    assert outputs(define) == [[python(x) for x in (0, 1, 2)] * 2]
+
+
+def test_the_picture_and_the_numbers(tmp_path):
+    def define():
+        return augmented(fn.external_source(lambda: IMAGES, layout="HWC"), fn.external_source(lambda: np.arange(6)))
+
+    pipe = pipeline_def(define, batch_size=6, num_threads=2, enable_conditionals=True, enable_statistics=True)()
+    pipe.save_graph_to_dot_file(tmp_path / "graph.dot")
+    text = (tmp_path / "graph.dot").read_text()
+    assert 'label="else", style="dashed"' in text
+    pipe.run()
+    assert "rotate" in repr(pipe.statistics())
+    pipe.close()

@@ -1,0 +1,173 @@
+"""Accelerators that lack native kernels, played by CPU devices: their operators run beside them, on the first CPU device."""
+
+import types
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import jpeg_checks
+import numpy as np
+import places
+import pytest
+from jax.sharding import Mesh, NamedSharding, PartitionSpec, SingleDeviceSharding
+
+import jaxdali
+from jaxdali import fn
+from jaxdali._batch import launch, outputs
+from jaxdali._core import ffi as _ffi
+from jaxdali._pipeline import schedule
+from jaxdali._program.sharding import Shards
+from jaxdali.backend import TensorGPU, TensorListCPU, TensorListGPU
+from jaxdali.plugin.jax import data_iterator
+from jaxdali.plugin.jax.fn import jax_function
+
+PHOTOS = str(places.PHOTOS)
+
+
+def second_batch(sharding):
+    """Native operators before, between and after others, host and device outputs."""
+
+    @data_iterator(output_map=["images", "labels", "halves", "small"], reader_name="reader", sharding=sharding)
+    def define(num_shards=1, shard_id=0):
+        jpegs, labels = fn.readers.file(file_root=PHOTOS, num_shards=num_shards, shard_id=shard_id, name="reader")
+        images = fn.decoders.image(jpegs, device="mixed")
+        images = fn.rotate(images, angle=fn.random.uniform(range=(-10.0, 10.0)), fill_value=0)
+        images = fn.resize(images, size=(48, 64))
+        halves = images * 0.5
+        return images, labels, halves, fn.resize(halves, size=(16, 16))
+
+    with define(batch_size=4, seed=0) as iterator:
+        next(iterator)
+        batch = next(iterator)
+        programs = iterator._stream.executors[0].programs()
+    return batch, programs
+
+
+def on(first, last):
+    return NamedSharding(Mesh(jax.devices()[first:last], ("batch",)), PartitionSpec("batch"))
+
+
+@pytest.mark.parametrize(
+    "sharding",
+    [lambda: SingleDeviceSharding(jax.devices()[1]), lambda: on(1, 2), lambda: on(1, 3)],
+    ids=["device", "mesh of 1", "mesh of 2"],
+)
+@pytest.mark.parametrize(
+    ("kernels", "count"),
+    [
+        ((), 3),  # the CPU, the accelerator, and the CPU again for the last resize
+        (("resize", "warp"), 2),  # only decoding stays on the CPU
+        (("decode", "resize", "warp"), 1),
+    ],
+)
+def test_same_batches_as_without(monkeypatch, sharding, kernels, count):
+    sharding = sharding()
+    expected, programs = second_batch(sharding)
+    assert programs == 1
+    monkeypatch.setattr(Shards, "accelerator", property(lambda self: True))
+    monkeypatch.setattr(_ffi, "kernels_on", lambda device: frozenset(kernels))
+    if "decode" in kernels:
+        monkeypatch.setattr(_ffi, "call", jpeg_checks.native_calls(jpeg_checks.emulated_kernels()))
+    batch, programs = second_batch(sharding)
+    assert programs == count
+    for name, value in batch.items():
+        assert value.sharding == sharding
+        np.testing.assert_array_equal(value, expected[name])
+
+
+def test_function_of_global_arrays_stays_on_the_accelerators(monkeypatch):
+    sharding, seen = on(0, 4), []
+
+    def centred(x):
+        seen.append(x.sharding)
+        return x - x.mean()
+
+    @data_iterator(output_map=["x", "y"], size=8, sharding=sharding)
+    def define(num_shards=1, shard_id=0):
+        x = fn.external_source(source=lambda i: np.full(3, i.idx_in_batch + 2 * shard_id, np.float32), batch=False)
+        return x, jax_function(centred, sharding=sharding)(x)
+
+    monkeypatch.setattr(Shards, "accelerator", property(lambda self: True))
+    with pytest.warns(UserWarning, match="reader_name"), define(batch_size=8) as iterator:
+        batch = next(iterator)
+    np.testing.assert_allclose(batch["y"], batch["x"] - 3.5)
+    assert seen[-1] == sharding == batch["y"].sharding
+
+
+def test_warning_where_kernels_are_missing(monkeypatch):
+    """A GPU is there, and the module with its kernels is not: said once for a pipeline, with the reason, and only where it matters."""
+    gpu = types.SimpleNamespace(platform="gpu", client=types.SimpleNamespace(platform_version="cuda 13000"))
+    other = types.SimpleNamespace(platform="gpu", client=types.SimpleNamespace(platform_version="rocm 6"))
+    monkeypatch.setattr(_ffi, "CUDA", "failed to load: libcudart.so.13: no such file")
+    monkeypatch.setattr(_ffi, "CUDA_KERNELS", frozenset())
+    assert "failed to load: libcudart.so.13" in _ffi.why_no_kernels(gpu)
+    assert _ffi.why_no_kernels(other) == _ffi.why_no_kernels(jax.devices()[0]) == ""
+
+    def batch(device):
+        @data_iterator(output_map=["images"], reader_name="reader")
+        def define():
+            jpegs, _ = fn.readers.file(file_root=PHOTOS, name="reader")
+            return fn.resize(fn.decoders.image(jpegs, device=device), size=(8, 8))
+
+        return next(define(batch_size=2))
+
+    monkeypatch.setattr(Shards, "accelerator", property(lambda self: True))
+    monkeypatch.setattr(_ffi, "kernels_on", lambda device: frozenset())
+    monkeypatch.setattr(_ffi, "_is_cuda", lambda device: True)
+    monkeypatch.setattr(_ffi, "_loaders", {})
+    with pytest.warns(RuntimeWarning, match=r"decoders\.image, resize will run on the CPU.* failed to load: libcudart") as warned:
+        batch("mixed")
+    assert len(warned) == 1
+    batch("cpu")  # silent: pytest makes errors of warnings
+
+
+def test_kernels_are_loaded_before_the_first_batch(monkeypatch):
+    """Into each GPU once, of the module and of a library of one's own; a GPU that can't run them is an error that says why."""
+    gpus = [
+        types.SimpleNamespace(platform="gpu", client=types.SimpleNamespace(platform_version="cuda 13000"), local_hardware_id=i)
+        for i in range(3)
+    ]
+    loaded = []
+
+    def load(library):
+        return lambda device: loaded.append((library, device)) or ("color: no kernel image is available" if device == 2 else "")
+
+    monkeypatch.setattr(_ffi, "_loaders", {"jaxdali": load("jaxdali"), "own.so": load("own.so")})
+    monkeypatch.setattr(_ffi, "_loaded", set())
+    for device in (gpus[0], gpus[1], gpus[0], jax.devices()[0]):
+        _ffi.load_kernels(device)
+    assert loaded == [("jaxdali", 0), ("own.so", 0), ("jaxdali", 1), ("own.so", 1)]
+    with pytest.raises(RuntimeError, match=r"CUDA kernels of jaxdali can't be loaded into .*: color: no kernel image"):
+        _ffi.load_kernels(gpus[2])
+
+    events: list[Any] = []
+    monkeypatch.setattr(_ffi, "load_kernels", events.append)
+    monkeypatch.setattr(launch, "program_for", lambda *args, real=launch.program_for: events.append("program") or real(*args))
+    second_batch(on(1, 3))
+    assert events[:3] == [*jax.devices()[1:3], "program"]
+
+
+def test_ragged_outputs_stay_on_the_accelerator(monkeypatch):
+    """`Pipeline.run` gives a TensorListGPU, as of dense ones; `as_cpu` is what copies, and only what they occupy."""
+    sizes = [(7, 5, 3), (40, 30, 3), (1, 1, 3), (16, 4, 3)]
+    images = [np.random.default_rng(i).integers(0, 255, s, np.uint8) for i, s in enumerate(sizes)]
+
+    @jaxdali.pipeline_def(batch_size=4, num_threads=2, device_id=None)
+    def define():
+        x = fn.external_source(source=lambda: images, layout="HWC")
+        return x.gpu() + np.uint8(1), x
+
+    for module in (outputs, schedule):
+        monkeypatch.setattr(module, "is_on_accelerator", lambda x: isinstance(x, jax.Array))
+    got, host = define().run()
+    assert (type(got), type(host)) == (TensorListGPU, TensorListCPU)
+    assert (got.shape(), got.layout(), got.dtype, got.is_dense_tensor()) == (sizes, "HWC", host.dtype, False)
+    copied = got.as_cpu()
+    for i, image in enumerate(images):
+        assert isinstance(got[i], TensorGPU)
+        np.testing.assert_array_equal(jnp.asarray(got.at(i)), image + np.uint8(1))
+        np.testing.assert_array_equal(copied.at(i), image + np.uint8(1))
+        assert copied.at(i).base is not None  # a view of the one copy
+    external = np.empty(sum(x.size for x in images), np.uint8)
+    got.block_until_ready().copy_to_external(external.ctypes.data)
+    np.testing.assert_array_equal(external, np.concatenate([x.ravel() + np.uint8(1) for x in images]))

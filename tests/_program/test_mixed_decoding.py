@@ -1,0 +1,378 @@
+"""Pipelines that decode on a GPU, played by CPU devices with the emulated kernels: the pixels are those of the CPU pipeline."""
+
+import contextlib
+import pathlib
+import re
+
+import jax
+import jpeg_checks
+import jpeg_encoder
+import numpy as np
+import pytest
+import shardings
+from images import decode, picture
+from jax.sharding import SingleDeviceSharding
+from jpeg_corpus import GOLDEN, Contents, by_pillow, is_covered, of_all_kinds
+
+from jaxdali import SampleError, _cpu, fn, types
+from jaxdali._batch import repair
+from jaxdali._core import ffi as _ffi
+from jaxdali._cpu import Status
+from jaxdali._program.sharding import Shards
+from jaxdali.fn._decode import decode as _decode
+from jaxdali.plugin.base_iterator import LastBatchPolicy
+from jaxdali.plugin.jax import data_iterator
+from jaxdali.plugin.jax.fn import jax_function
+
+HERE = re.escape(__file__)
+
+
+class Spy:
+    """What became of the samples.
+
+    Attributes:
+      taken: each time that samples went to the kernels, how many, of a batch or of those made again; refused: each time that some
+        failed, their codes, by place.
+    """
+
+    def __init__(self):
+        self.taken: list[int] = []
+        self.refused: list[dict[int, int]] = []
+
+
+@pytest.fixture
+def played(monkeypatch):
+    """A context in which CPU devices are GPUs whose only kernel is the emulated decoder."""
+    kernels = jpeg_checks.emulated_kernels()
+
+    @contextlib.contextmanager
+    def context():
+        spy, make, known_after = Spy(), _cpu.make_jpeg_tables, repair.known_after
+
+        def spied_make(data, offsets, sizes, info, usable, tables, pool):
+            make(data, offsets, sizes, info, usable, tables, pool)
+            spy.taken.append(int((tables[:, 0] != 0).sum()))
+
+        def spied_after(work, bad):
+            spy.refused += bad.values()
+            return known_after(work, bad)
+
+        with monkeypatch.context() as m:
+            m.setattr(Shards, "accelerator", property(lambda self: True))
+            m.setattr(_ffi, "kernels_on", lambda device: frozenset({"decode"}))
+            m.setattr(_ffi, "call", jpeg_checks.native_calls(kernels))
+            m.setattr(_cpu, "make_jpeg_tables", spied_make)
+            m.setattr(repair, "known_after", spied_after)
+            m.setattr(_decode, "_refused", _decode._Refused())  # as in a new process
+            yield spy
+
+    return context
+
+
+FILES = of_all_kinds()
+COVERED = sum(map(is_covered, FILES))
+
+
+@pytest.mark.parametrize(
+    ("kind", "dtype"),
+    [(k, types.UINT8) for k in types.DALIImageType]
+    + [
+        (types.RGB, t)
+        for t in (types.INT8, types.UINT16, types.INT16, types.UINT32, types.INT32, types.FLOAT16, types.FLOAT, types.FLOAT64)
+    ]
+    + [(types.ANY_DATA, types.UINT16), (types.YCbCr, types.FLOAT)],
+)
+def test_a_batch_of_all_kinds(played, kind, dtype):
+    want = decode(FILES, output_type=kind, dtype=dtype)
+    with played() as spy:
+        got = decode(FILES, output_type=kind, dtype=dtype, device="mixed")
+    assert spy.taken == [COVERED]
+    assert not spy.refused
+    for i, (x, y) in enumerate(zip(got, want, strict=True)):
+        jpeg_checks.assert_same(x, y, f"file {i}: {FILES[i][:8]!r}")
+
+
+def test_orientation_kept(played):
+    want = decode(FILES, adjust_orientation=False)
+    with played():
+        got = decode(FILES, adjust_orientation=False, device="mixed")
+    for x, y in zip(got, want, strict=True):
+        jpeg_checks.assert_same(x, y, "as stored")
+
+
+WINDOWS = {
+    "crop": lambda x, **a: fn.decoders.image_crop(x, crop=(9, 12), crop_pos_y=fn.random.uniform(range=(0.0, 1.0), seed=5), **a),
+    "slice": lambda x, **a: fn.decoders.image_slice(x, rel_start=(0.2, 0.3), rel_end=(0.7, 0.9), axes=(0, 1), **a),
+    "random crop": lambda x, **a: fn.decoders.image_random_crop(x, seed=3, **a),
+}
+
+
+@pytest.mark.parametrize("dtype", [types.UINT8, types.FLOAT])
+@pytest.mark.parametrize("window", WINDOWS)
+def test_windows(played, window, dtype):
+    files = [f for f, x in zip(FILES, decode(FILES), strict=True) if min(x.shape[:2]) >= 12]
+    want = decode(files, WINDOWS[window], dtype=dtype)
+    assert len(files) > 80
+    with played() as spy:
+        got = decode(files, WINDOWS[window], dtype=dtype, device="mixed")
+    assert spy.taken == [sum(map(is_covered, files))]
+    assert not spy.refused
+    for i, (x, y) in enumerate(zip(got, want, strict=True)):
+        jpeg_checks.assert_same(x, y, f"file {i}: {files[i][:8]!r}")
+
+
+def missing_piece():
+    """libjpeg decodes it with a warning, the rest of the image gray: the kernels leave it to libjpeg."""
+    data = (GOLDEN[0].parent / "ss420.jpg").read_bytes()
+    return data[:4000] + data[4100:]
+
+
+def coefficient_past_the_last():
+    """More zeros than a block has coefficients, which libjpeg takes without a word."""
+    data = jpeg_encoder.encode(np.zeros((8, 8, 1), np.uint8))
+    bits = "00" + 4 * "11111111001"  # no difference, four times sixteen zeros
+    scan = int(bits.ljust(48, "1"), 2).to_bytes(6, "big")
+    return data[: data.index(b"\xff\xda") + 10] + scan.replace(b"\xff", b"\xff\0") + b"\xff\xd9"
+
+
+def fill_byte_before_data():
+    """libjpeg-turbo leaves some of its first attempt in such a block."""
+    data = (GOLDEN[0].parent / "odd_hopper_orientation_5.jpg").read_bytes()
+    return data[:1011] + b"\xff" + data[1012:]
+
+
+def restart_markers_out_of_order():
+    data = jpeg_encoder.encode(Contents(np.random.default_rng(0)).photo(64, 64), restart=2)
+    return data.replace(b"\xff\xd2", b"\xff\xd5", 1)
+
+
+@pytest.mark.parametrize("make", [missing_piece, coefficient_past_the_last, fill_byte_before_data, restart_markers_out_of_order])
+def test_what_kernels_refuse_comes_from_the_cpu(played, make):
+    files = [*FILES[:9], make(), *FILES[9:12]]
+    want = decode(files)
+    with played() as spy:
+        got = decode(files, device="mixed")
+        assert spy.refused == [{9: Status.REFUSED}]
+        covered = 1 + sum(map(is_covered, FILES[:12]))
+        assert spy.taken == [covered, 0]  # nothing is decoded twice
+        again = decode(files[::-1], device="mixed")[::-1]  # in another place of another pipeline's batch
+        assert spy.taken == [covered, 0, covered - 1]
+        assert len(spy.refused) == 1
+    for i, (x, y, z) in enumerate(zip(got, want, again, strict=True)):
+        jpeg_checks.assert_same(x, y, f"file {i}")
+        jpeg_checks.assert_same(z, y, f"file {i}, the second time")
+
+
+def test_flat_image(played):
+    """The same few bits over and over: threads find out late where symbols begin, but they do."""
+    files = [by_pillow(np.full((2500, 2500, 1), 77, np.uint8), quality=90), *FILES[:3]]
+    want = decode(files)
+    with played() as spy:
+        got = decode(files, device="mixed")
+    assert not spy.refused
+    jpeg_checks.assert_same(got[0], want[0], "flat")
+
+
+def test_cut_off_below_the_window(played):
+    """What is missing is not needed: no error, though the kernels refuse it."""
+    data = by_pillow(picture(160, 96), quality=90)
+    files = [data[: len(data) * 3 // 4], *FILES[:3]]
+
+    def top(x, **arguments):
+        return fn.decoders.image_slice(x, rel_start=(0.0, 0.1), rel_shape=(0.4, 0.8), axes=(0, 1), **arguments)
+
+    want = decode(files, top)
+    with played() as spy:
+        got = decode(files, top, device="mixed")
+    assert spy.refused == [{0: Status.REFUSED}]
+    for x, y in zip(got, want, strict=True):
+        jpeg_checks.assert_same(x, y, "cut off")
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """21 files of several kinds in 3 classes."""
+    for i, data in enumerate(FILES[:21]):
+        path = tmp_path / "root" / f"class{i // 7}" / f"{i:02}.jpg"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
+    return tmp_path / "root"
+
+
+def truncate(path: pathlib.Path) -> None:
+    data = by_pillow(picture(64, 50, seed=int(path.stem)))
+    path.write_bytes(data[: len(data) // 2])
+
+
+def iterator(folder, device="mixed", batch_size=6, **options):
+    @data_iterator(output_map=["images", "labels"], reader_name="reader", **options)
+    def define(num_shards=1, shard_id=0, on_error="raise"):
+        jpegs, labels = fn.readers.file(file_root=folder, name="reader", num_shards=num_shards, shard_id=shard_id)
+        images = fn.decoders.image(jpegs, device=device, on_error=on_error)
+        return fn.resize(images, size=(16, 20)), labels
+
+    return lambda **more: define(batch_size=batch_size, **more)
+
+
+def numpy(batches):
+    return [{k: np.asarray(v) for k, v in b.items()} for b in batches]
+
+
+def assert_equal_batches(got, want):
+    assert len(got) == len(want)
+    for x, y in zip(got, want, strict=True):
+        assert x.keys() == y.keys()
+        for name in x:
+            np.testing.assert_array_equal(x[name], y[name])
+
+
+def test_bytes_that_cross(played):
+    """Encoded images cross at their size and at most an eighth more, not with the room that results have; `statistics` counts them."""
+    files = [by_pillow(picture(400, 300, seed=i), quality=95) for i in range(8)]
+
+    @data_iterator(output_map=["x"], sharding=SingleDeviceSharding(jax.devices()[0]))
+    def define(num_shards=1, shard_id=0):
+        encoded = fn.external_source(source=lambda i: np.frombuffer(files[i.idx_in_batch], np.uint8), batch=False)
+        return fn.resize(fn.decoders.image(encoded, device="mixed"), size=(8, 8))
+
+    with played() as spy, define(batch_size=8, enable_statistics=True) as it:
+        next(it)
+        (launch,) = (m for m in it.statistics() if m.stage == "launch" and "decode" in m.step)
+    assert set(spy.taken) == {8}
+    encoded, numbers = sum(map(len, files)), 8 * 4096  # tables and what else there is of each image
+    assert encoded < launch.bytes / launch.calls < encoded * 9 / 8 + numbers < encoded * 1.4
+
+
+@pytest.mark.parametrize("options", [{}, {"replace_shape": (5, 7, 1)}])
+def test_replacement_of_another_type(played, options):
+    options = {"output_type": types.GRAY, "dtype": types.FLOAT, "on_error": "replace", **options}
+    cut = by_pillow(picture(64, 50))[:700]
+    files = [FILES[0], cut, b"no image", missing_piece(), FILES[1], cut]
+    want = decode(files, **options)
+    with played() as spy:
+        got = decode(files, device="mixed", **options)
+    (refused,) = spy.refused
+    assert refused.keys() >= {1, 3, 5}
+    assert set(refused.values()) == {Status.REFUSED}
+    for i, (x, y) in enumerate(zip(got, want, strict=True)):
+        jpeg_checks.assert_same(x, y, f"file {i}")
+
+
+def test_truncated_file_raises_and_the_next_batch_is_good(played, folder):
+    device = SingleDeviceSharding(jax.devices()[0])
+    with iterator(folder, "cpu", sharding=device)() as it:
+        want = numpy(it)
+    truncate(folder / "class1" / "08.jpg")
+    with played() as spy, iterator(folder, sharding=device)() as it:
+        got = [next(it)]
+        with pytest.raises(SampleError, match=rf"decoders\.image \(created at {HERE}:\d+\): {folder}/class1/08\.jpg: .*truncated") as e:
+            next(it)
+        assert e.value.source == f"{folder}/class1/08.jpg"
+        got.append(next(it))
+        assert {2: Status.REFUSED} in spy.refused
+        assert_equal_batches(numpy(got), [want[0], want[2]])
+
+
+@pytest.mark.parametrize("devices", [1, 3])
+def test_replace(played, folder, devices):
+    for name in ("class0/03.jpg", "class1/08.jpg", "class2/17.jpg"):
+        truncate(folder / name)
+    (folder / "class2" / "19.jpg").write_bytes(b"this is no image")
+    with iterator(folder, "cpu", sharding=shardings.of_batch(devices))(on_error="replace") as it:
+        want = numpy(it)
+        bad = [(b.file, b.count, b.reason) for b in it.bad_samples()]
+    assert len(bad) == 4
+    with played() as spy, iterator(folder, sharding=shardings.of_batch(devices))(on_error="replace") as it:
+        got = numpy(it)
+        assert [(b.file, b.count, b.reason) for b in it.bad_samples()] == bad
+    assert sum(len(r) for r in spy.refused) >= 3
+    assert {c for r in spy.refused for c in r.values()} == {Status.REFUSED}
+    assert_equal_batches(got, want)
+
+
+SEEN: list[int] = []  # batches that a function has got
+
+
+def seen(images):
+    SEEN.append(len(images))
+    return images
+
+
+def resized(images):
+    return fn.resize(images, size=(16, 20))
+
+
+AFTER = {
+    "arithmetic": lambda x: 255 - resized(x),
+    "a function": lambda x: jax_function(seen, jit=False)(resized(x)) + 1,
+    "other samples": lambda x: fn.permute_batch(resized(x), indices=[5, 4, 3, 2, 1, 0]),
+    "a traced function": lambda x: jax_function(lambda a: a + a[::-1])(resized(x)),
+}
+
+
+@pytest.mark.parametrize(("after", "devices"), [("arithmetic", 1), ("arithmetic", 3), ("a function", 1), *((a, 1) for a in [*AFTER][2:])])
+def test_refused_images_alone_are_made_again(played, tmp_path, after, devices):
+    """Unless others of the batch depend on them. The second time they go to the CPU at once."""
+    data = [f for f in FILES if is_covered(f)][:18]
+    data[7], data[9] = missing_piece(), restart_markers_out_of_order()
+    files = [str(tmp_path / f"{i:02}.jpg") for i in range(len(data))]
+    for path, contents in zip(files, data, strict=True):
+        pathlib.Path(path).write_bytes(contents)
+
+    @data_iterator(output_map=["images", "windows"], reader_name="reader", sharding=shardings.of_batch(devices))
+    def define(device, num_shards=1, shard_id=0):
+        jpegs, _ = fn.readers.file(files=files, name="reader", num_shards=num_shards, shard_id=shard_id)
+        images = fn.decoders.image(jpegs, device=device)
+        return AFTER[after](images), fn.crop(images, crop=(2, 3))
+
+    with define("cpu", batch_size=6) as it:
+        want = [numpy(it), (it.reset(), numpy(it))[1]]
+    SEEN.clear()
+    with played() as spy, define("mixed", batch_size=6) as it:
+        assert_equal_batches(numpy(it), want[0])
+        assert SEEN == 3 * [6] * (after == "a function")
+        it.reset()
+        assert_equal_batches(numpy(it), want[1])
+    batches = 1 if devices == 1 else 2
+    assert len(spy.refused) == batches
+    alone = after in ("arithmetic", "a function")
+    assert spy.taken.count(0) == batches * alone  # nothing but the refused images, and these not by the kernels
+    first = spy.taken[: 3 + batches]  # the first epoch, in which each image went to the kernels once, or with its batch twice
+    assert sum(first) == 18 + (0 if alone else 4)
+
+
+@pytest.mark.parametrize("devices", [1, 2, 3])
+@pytest.mark.parametrize("policy", [LastBatchPolicy.FILL, LastBatchPolicy.PARTIAL])
+def test_shards_and_a_short_last_batch(played, folder, devices, policy):
+    options = {"sharding": shardings.of_batch(devices), "last_batch_policy": policy}
+    options |= {"mask_name": "valid"} if policy is LastBatchPolicy.PARTIAL else {}
+    with iterator(folder, "cpu", **options)() as it:
+        want = numpy(it)
+    with played() as spy, iterator(folder, **options)() as it:
+        batches = list(it)
+    assert all(v.sharding == options["sharding"] for b in batches for v in (b["images"], b["labels"]))
+    assert sum(spy.taken) > 0
+    assert_equal_batches(numpy(batches), want)
+
+
+def test_labels_stay_on_the_cpu(played, folder):
+    @data_iterator(output_map=["images", "labels", "moved"], reader_name="reader")
+    def define():
+        jpegs, labels = fn.readers.file(file_root=folder, name="reader")
+        return fn.resize(fn.decoders.image(jpegs, device="mixed"), size=(16, 20)), labels, labels.gpu()
+
+    gpu = jax.devices()[1]
+    with played(), jax.default_device(gpu), define(batch_size=4) as it:
+        batch = next(it)
+    assert {k: v.devices() for k, v in batch.items()} == {"images": {gpu}, "labels": {jax.devices()[0]}, "moved": {gpu}}
+    np.testing.assert_array_equal(batch["labels"], batch["moved"])
+
+
+def test_on_the_cpu_beside_a_gpu(played):
+    """A decoder with ``device="cpu"`` knows nothing of the kernels."""
+    want = decode(FILES)
+    with played() as spy:
+        got = decode(FILES, device="cpu")
+    assert not spy.taken
+    for x, y in zip(got, want, strict=True):
+        jpeg_checks.assert_same(x, y, "on the CPU")

@@ -1,0 +1,97 @@
+"""The interpreter exits while threads of ours are at work: in time, without a word, and with its own status."""
+
+import subprocess
+import sys
+
+import pytest
+
+EXIT = """
+import queue, threading
+import numpy as np
+from jaxdali import fn, pipeline_def
+from jaxdali.plugin.jax import DALIGenericIterator
+
+start = threading.Thread.start
+
+def start_before_exit(thread):  # as Python has it from 3.12 on
+    if not threading.main_thread().is_alive():
+        raise RuntimeError("can't create new thread at interpreter shutdown")
+    start(thread)
+
+threading.Thread.start = start_before_exit
+data = queue.SimpleQueue()
+data.put(np.zeros(2))
+it = DALIGenericIterator(pipeline_def(lambda: fn.external_source(lambda: data.get(), parallel=True, batch=True))(batch_size=2), ["x"])
+next(it)
+print("at the end", flush=True)
+"""
+
+
+def test_the_interpreter_exits_while_a_source_waits():
+    done = subprocess.run([sys.executable, "-c", EXIT], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "at the end\n", "")
+
+
+IN_THE_MAKING = """
+import threading
+import numpy as np
+from jaxdali import fn, pipeline_def
+from jaxdali._runner import shutdown as ending
+
+ending.EXIT_PATIENCE = 0.0
+image = np.zeros((700, 700, 3), np.uint8)
+
+@pipeline_def(batch_size=40, num_threads=2, prefetch_queue_depth=1)
+def define():
+    images = fn.external_source(lambda: [image] * 40, layout="HWC")
+    return fn.gaussian_blur(images, window_size=31)
+
+pipe = define()
+pipe.run()
+threading.Thread(target=lambda: [pipe.run() for _ in range(99)], daemon=True).start()
+"""
+
+
+def test_the_interpreter_exits_while_a_large_batch_is_made():
+    """A thread that returned from JAX to an interpreter that is gone would abort the process."""
+    for _ in range(2):
+        done = subprocess.run([sys.executable, "-c", IN_THE_MAKING], capture_output=True, text=True, timeout=60)
+        assert done.returncode == 0, done.stderr
+
+
+WHILE_IT_COMPILES = """
+import sys, time
+import jax.numpy as jnp
+import numpy as np
+from jaxdali import fn, pipeline_def
+from jaxdali.plugin.jax.fn import jax_function
+
+def takes_long(x):
+    if x.shape[1] > 1:
+        print("begun", flush=True)
+        for i in range({steps}):
+            time.sleep({pause})
+            x = jnp.sort(jnp.sin(x * i) @ jnp.ones((x.shape[1],) * 2), axis=1)
+    return x
+
+def main():
+    shapes = iter([(1,), (30,), (30,)])
+    def define():
+        return jax_function(takes_long, jit=True)(fn.external_source(lambda: [np.zeros(next(shapes), np.float32)] * 2).gpu())
+    pipe = pipeline_def(define)(batch_size=2)
+    pipe.run()
+    time.sleep(1)
+    return pipe
+
+pipe = main()
+pipe = pipe if {kept} else None
+sys.exit(7)
+"""
+
+
+@pytest.mark.parametrize("kept", [False, True])
+@pytest.mark.parametrize(("steps", "pause"), [(10_000, 0.01), (40, 0)])  # in Python, where it is interrupted; in XLA
+def test_the_interpreter_exits_quietly_while_a_function_compiles(steps, pause, kept):
+    code = WHILE_IT_COMPILES.format(steps=steps, pause=pause, kept=kept)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout, done.stderr) == (7, "begun\n", "")

@@ -1,0 +1,171 @@
+"""The threads of an iterator end, wherever it becomes garbage."""
+
+import concurrent.futures
+import gc
+import threading
+import types
+
+import numpy as np
+import pytest
+
+from jaxdali import fn
+from jaxdali._batch.batch import Work
+from jaxdali._batch.executor import Executor
+from jaxdali._batch.meter import Meter
+from jaxdali._core.ragged import ALIGNMENT, rounded_up
+from jaxdali._program.sharding import Shards
+from jaxdali._runner.closing import close_aside
+from jaxdali._runner.prefetch import Prefetch
+from jaxdali.plugin.jax import data_iterator
+
+
+def test_garbage_collected_in_a_producing_thread():
+    """Iterators, this one and another, are collected in a thread that makes batches: nobody waits for himself."""
+
+    def make(source):
+        @data_iterator(output_map=["x"])
+        def define():
+            return fn.external_source(source=source, batch=False)
+
+        return define(batch_size=2)
+
+    before = set(threading.enumerate())
+    other = [make(lambda: np.zeros(3, np.uint8))]
+    other[0].itself = other[0]  # only the garbage collector frees it
+    dropped, collected = threading.Event(), threading.Event()
+
+    def collect():
+        if dropped.is_set() and not collected.is_set():
+            gc.collect()
+            collected.set()
+        return np.zeros(3, np.uint8)
+
+    iterator = make(collect)
+    iterator.itself = iterator
+    next(iterator)
+    other.clear()
+    dropped.set()
+    next(iterator)
+    del iterator
+    assert collected.wait(10)
+    for thread in set(threading.enumerate()) - before:
+        gc.collect()
+        thread.join(10)
+        assert not thread.is_alive()
+
+
+def test_collected_in_a_thread_of_a_source():
+    """Readers have threads that a producing thread waits for: none of them may wait for that one."""
+    closed_in = []
+    done = threading.Event()
+
+    def close():
+        closed_in.append(threading.current_thread().name)
+        done.set()
+
+    thread = threading.Thread(target=close_aside, args=(close,), name="jaxdali-reader_0")
+    thread.start()
+    thread.join()
+    assert done.wait(10)
+    assert closed_in == ["jaxdali-close"]
+
+
+@pytest.mark.parametrize("launches", [1, 2])
+def test_reading_overlaps_with_an_accelerator(launches):
+    """While a device is at work on a batch the next one is read and launched, and no more: memory stays bounded."""
+    read, launched, taken = [], [], []
+    computed = [threading.Event() for _ in range(6)]
+    as_many = threading.Condition()
+
+    def note(where, k):
+        with as_many:
+            where.append(k)
+            as_many.notify_all()
+
+    class Reader:
+        asks = False
+
+        def read(self, state, asked):
+            note(read, state["k"])
+            return types.SimpleNamespace(k=state["k"], after={"k": state["k"] + 1})
+
+    class Device:
+        """An executor whose batches are done when the test says so."""
+
+        sources, reader, place = {}, Reader(), types.SimpleNamespace(meter=Meter(False), calling=None)
+
+        def __init__(self):
+            self.launches = launches
+
+        def build(self):
+            pass
+
+        def launch(self, work):
+            note(launched, work.k)
+            made = Work.__new__(Work)
+            made.k = work.k
+            return made
+
+        def check(self, work):
+            assert computed[work.k].wait(10)
+            return work.k
+
+        def tuner(self, depth):
+            return None
+
+        def taken(self, batch):
+            taken.append(batch)
+
+    runner = Prefetch(Device(), {"k": 0}, depth=10, ahead=10)
+    runner.ask()
+    for done in range(4):
+        with as_many:
+            assert as_many.wait_for(lambda done=done: len(launched) == done + launches, 10)
+        assert (len(read), len(launched)) == (done + launches, done + launches)
+        computed[done].set()
+        assert runner.get() == done
+    for event in computed:
+        event.set()
+    runner.close()
+
+
+@pytest.mark.parametrize(("accelerator", "most"), [(True, 2), (False, 1)])
+def test_batches_launched_at_once(monkeypatch, accelerator, most):
+    """Two on an accelerator; on the CPU the next batch would want the same cores."""
+    launched, computed = threading.Semaphore(0), threading.Event()
+    launch, check = Executor.launch, Executor.check
+
+    def counted(self, work):
+        made = launch(self, work)
+        launched.release()
+        return made
+
+    def held(self, work):
+        assert computed.wait(10)
+        return check(self, work)
+
+    monkeypatch.setattr(Shards, "accelerator", property(lambda self: accelerator))
+    monkeypatch.setattr(Executor, "launch", counted)
+    monkeypatch.setattr(Executor, "check", held)
+
+    @data_iterator(output_map=["x"], prepare_first_batch=False)
+    def define():
+        return fn.external_source(source=lambda i: np.float32(i.idx_in_epoch), batch=False) + 1.0
+
+    with define(batch_size=2, prefetch_queue_depth=5) as it, concurrent.futures.ThreadPoolExecutor(1) as pool:
+        first = pool.submit(next, it)
+        try:
+            for _ in range(most):
+                assert launched.acquire(timeout=10)
+            assert not launched.acquire(timeout=0.2)
+        finally:
+            computed.set()
+        np.testing.assert_array_equal(first.result()["x"], [1, 2])
+
+
+def test_sizes_of_what_is_moved():
+    """At most an eighth more than needed, and few sizes, so that few programs are compiled."""
+    sizes = [rounded_up(n) for n in range(1 << 16, 1 << 17)]
+    assert all(n <= size <= n * 9 / 8 and size % ALIGNMENT == 0 for n, size in zip(range(1 << 16, 1 << 17), sizes, strict=True))
+    assert len(set(sizes)) == 9
+    assert [rounded_up(n) for n in (0, 1, 64, 65)] == [0, 64, 64, 128]
