@@ -45,13 +45,16 @@ BELOW = {  # of each package those that it may import
     "_core": {"_data"},
     "_data": {"_core"},
     "fn": {"_core", "_data"},
-    "_run": {"_core", "_data"},
-    "_pipeline": {"_core", "_data", "fn", "_run"},
-    "_iterator": {"_core", "_data", "_run", "_pipeline"},
+    "_plan": {"_core", "_data"},
+    "_program": {"_core", "_data", "_plan"},
+    "_batch": {"_core", "_data", "_plan", "_program"},
+    "_runner": {"_core", "_data", "_plan", "_program", "_batch"},
+    "_pipeline": {"_core", "_data", "fn", "_plan", "_program", "_batch", "_runner"},
+    "_iterator": {"_core", "_data", "_plan", "_program", "_batch", "_runner", "_pipeline"},
     "auto_aug": {"_core", "fn", "_pipeline"},
-    "plugin": {"_core", "_data", "fn", "_run", "_pipeline", "_iterator"},
-    "dynamic": {"_core", "_data", "fn", "_run", "_pipeline"},
-    "benchmark": {"_core", "fn", "_run", "_pipeline"},
+    "plugin": {"_core", "_data", "fn", "_plan", "_program", "_batch", "_runner", "_pipeline", "_iterator"},
+    "dynamic": {"_core", "_data", "fn", "_plan", "_program", "_batch", "_runner", "_pipeline"},
+    "benchmark": {"_core", "fn", "_plan", "_program", "_batch", "_runner", "_pipeline"},
 }
 
 

@@ -39,7 +39,7 @@ class EagerArrays(tuple):
 
 
 @dataclasses.dataclass(frozen=True)
-class Room:
+class PhaseMemory:
     """Of the programs of a phase, for one batch.
 
     Attributes:
@@ -88,7 +88,7 @@ class Work:
     replaced: list[tuple[str, str]] = dataclasses.field(default_factory=list)
     unread: list[tuple[str, str]] = dataclasses.field(default_factory=list)
     bad: Mapping[int, Mapping[int, int]] = dataclasses.field(default_factory=dict)
-    rooms: dict[int, Room] = dataclasses.field(default_factory=dict)
+    rooms: dict[int, PhaseMemory] = dataclasses.field(default_factory=dict)
     only: np.ndarray | None = None
     error: BaseException | None = None
     ended: bool = False

@@ -17,10 +17,10 @@ from .._core.values import Spec, Value
 from .._plan.plan import Plan, Ref, Step
 from .batch import EagerArrays, Work
 from .outputs import Outputs
-from .resources import Workplace
+from .resources import RunResources
 
 
-class Functions:
+class EagerCalls:
     """Calls the eager functions of a pipeline, and keeps what they return in the batch.
 
     Args:
@@ -29,7 +29,7 @@ class Functions:
       buffer: a pooled buffer for a ragged value of so many elements of a type.
     """
 
-    def __init__(self, place: Workplace, outputs: Outputs, buffer: Callable[[Ref, int, Any], np.ndarray]):
+    def __init__(self, place: RunResources, outputs: Outputs, buffer: Callable[[Ref, int, Any], np.ndarray]):
         self._place = place
         self._outputs = outputs
         self._buffer = buffer

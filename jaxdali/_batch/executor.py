@@ -30,8 +30,8 @@ from .meter import Statistics, cache_rows, storage_rows
 from .options import Delivery, RunOptions
 from .origins import source_info
 from .outputs import Outputs
-from .reading import Reader
-from .resources import Workplace
+from .reading import BatchReader
+from .resources import RunResources
 from .tuning import Tuner
 
 
@@ -76,7 +76,7 @@ class Executor:
         self.sources: dict[int, Source] = {}
         self._built = False
         self._launching = threading.Lock()
-        self.place = Workplace(shards, options, delivery)
+        self.place = RunResources(shards, options, delivery)
         try:
             self._open(graphs, sources or {}, options.num_workers)
         except BaseException:
@@ -84,7 +84,7 @@ class Executor:
             raise
         self._outputs = Outputs(self.place, delivery)
         self._launcher = Launcher(graphs, self.place, self.sources, self._shardings, self._outputs)
-        self.reader = Reader(self.graph, self.sources, self.place, self._launcher, delivery.reader, setups)
+        self.reader = BatchReader(self.graph, self.sources, self.place, self._launcher, delivery.reader, setups)
 
     def _open(self, graphs: Sequence[Graph], opened: Mapping[int, Source], num_workers: int):
         for i, node in enumerate(self.graph.nodes):

@@ -19,18 +19,18 @@ from .._core.ragged import Packed, pack, rounded_up
 from .._core.redaction import shown_error
 from .._core.values import Spec, Value
 from .._plan.passes import fused, simplified
-from .._plan.plan import Plan, Ref, Step, Surroundings, bound
+from .._plan.plan import BindingContext, Plan, Ref, Step, bound
 from . import repair
 from .batch import Work
-from .eager import Functions
+from .eager import EagerCalls
 from .meter import Meter
 from .origins import source_info
 from .outputs import Outputs
-from .resources import Workplace
+from .resources import RunResources
 
 
 @dataclasses.dataclass(frozen=True)
-class _Alone:
+class _SingleStep:
     """A step of the host pass.
 
     Attributes:
@@ -49,15 +49,15 @@ class _Alone:
 
 
 @dataclasses.dataclass(frozen=True)
-class _Run:
+class _Pointwise:
     """Steps of the host pass that need no more than their inputs' data, one after the other: see `HostOperator.compute`."""
 
     steps: list[tuple[Step, Callable[..., np.ndarray], np.ndarray]]  # with what computes it, and the shapes of its output
-    fetched: list[tuple[Step, Ref]] = dataclasses.field(default_factory=list)  # see `_Alone`
+    fetched: list[tuple[Step, Ref]] = dataclasses.field(default_factory=list)  # see `_SingleStep`
 
     @property
     def waits(self) -> bool:
-        """As of `_Alone`."""
+        """As of `_SingleStep`."""
         return bool(self.fetched)
 
     def __call__(self, work: Work, meter: Meter):
@@ -79,9 +79,9 @@ class _Run:
                     values[ref] = Value(step.specs[0], shapes, data, among)
 
 
-def _prepared(plan: Plan, number: int, N: int) -> list[_Alone | _Run]:
+def _prepared(plan: Plan, number: int, N: int) -> list[_SingleStep | _Pointwise]:
     """The host pass of phase `number` of a plan."""
-    prepared: list[_Alone | _Run] = []
+    prepared: list[_SingleStep | _Pointwise] = []
     made: dict[int, int] = {}  # from which of these on the outputs of a step are there
     for step in plan.steps:
         if step.phase != number or isinstance(step.op, SourceOperator):
@@ -92,13 +92,14 @@ def _prepared(plan: Plan, number: int, N: int) -> list[_Alone | _Run]:
         shapes = tuple(static_shapes(s, N) for s in step.specs)
         fetched = [(step, r) for r in plan.fetched(step)]
         if compute is None:
-            prepared.append(_Alone(step, shapes, fetched))
+            prepared.append(_SingleStep(step, shapes, fetched))
             made[step.id] = len(prepared)
             continue
         assert shapes[0] is not None, step.op.name
         # In the first run that comes after all that it needs: so there are few.
         ready = max((made[r.step] for r in step.needs if r.step in made), default=0)
-        at, run = next(((i, x) for i, x in enumerate(prepared) if i >= ready and isinstance(x, _Run)), (len(prepared), _Run([])))
+        new = len(prepared), _Pointwise([])
+        at, run = next(((i, x) for i, x in enumerate(prepared) if i >= ready and isinstance(x, _Pointwise)), new)
         if at == len(prepared):
             prepared.append(run)
         run.steps.append((step, compute, shapes[0]))
@@ -121,16 +122,16 @@ class HostPass:
       plan: what runs. It grows when an eager function has run for the first time.
     """
 
-    def __init__(self, plan: Plan, surroundings: Surroundings, place: Workplace, capacity: Callable[[Ref], int], outputs: Outputs):
+    def __init__(self, plan: Plan, surroundings: BindingContext, place: RunResources, capacity: Callable[[Ref], int], outputs: Outputs):
         self.plan = plan
         self._surroundings = surroundings
         self._place = place
         self._capacity = capacity
         self._outputs = outputs
-        self._functions = Functions(place, outputs, self._buffer)
+        self._functions = EagerCalls(place, outputs, self._buffer)
         self._told: set[Ref] = set()  # what was brought to the host before
         self._passed_on: dict[Ref, Ref] = {}  # ragged values that an operator gave as it got them
-        self._passes: dict[int, tuple[Plan, list[_Alone | _Run]]] = {}
+        self._passes: dict[int, tuple[Plan, list[_SingleStep | _Pointwise]]] = {}
 
     def build_sources(self):
         """Binds the sources; reads first batches where only these tell the types."""
@@ -162,7 +163,7 @@ class HostPass:
                 self._learn(work)
             plan = self.plan
             for item in self._prepared(number):
-                if isinstance(item, _Alone) and item.step.id in done:
+                if isinstance(item, _SingleStep) and item.step.id in done:
                     continue
                 if item.waits and not waited:
                     if bad := repair.failed(work, self._place.meter):
@@ -170,7 +171,7 @@ class HostPass:
                     waited = True
                 for reader, ref in item.fetched:
                     self._fetch(reader, ref, work)
-                if isinstance(item, _Run):
+                if isinstance(item, _Pointwise):
                     item(work, self._place.meter)
                     if plan.awaited and self._learn(work):
                         break
@@ -252,7 +253,7 @@ class HostPass:
                 work.setups[id] = step.op.setup(self.context(step, work, samples), *(work.values[r] for r in step.inputs))
         return True
 
-    def _prepared(self, number: int) -> list[_Alone | _Run]:
+    def _prepared(self, number: int) -> list[_SingleStep | _Pointwise]:
         """The host pass of a phase."""
         plan, prepared = self._passes.get(number, (None, []))
         if plan is not self.plan:
@@ -261,7 +262,7 @@ class HostPass:
             self._passes[number] = plan, prepared
         return prepared
 
-    def _run(self, alone: _Alone, work: Work, bad: Mapping[int, int]):
+    def _run(self, alone: _SingleStep, work: Work, bad: Mapping[int, int]):
         step, op = alone.step, alone.step.op
         ctx = self.context(step, work, bad)
         specs: tuple[Spec, ...] = ()

@@ -13,16 +13,16 @@ from .._core.errors import OperatorError
 from .._core.graph import Graph
 from .._core.ragged import Capacities, Packed, plan_offsets, rounded_up
 from .._data.source import Source
-from .._plan.plan import Plan, Ref, Surroundings, make_plan
+from .._plan.plan import BindingContext, Plan, Ref, make_plan
 from .._plan.segments import Segment, segments
 from .._program.operands import Layout, Operands
 from .._program.program import Program, capacities_for, program_for
 from .._program.sharding import Shards
 from . import repair
-from .batch import Room, Work
+from .batch import PhaseMemory, Work
 from .host_pass import HostPass
 from .outputs import Outputs
-from .resources import Workplace
+from .resources import RunResources
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,13 +63,13 @@ class Launcher:
     def __init__(
         self,
         graphs: Sequence[Graph],
-        place: Workplace,
+        place: RunResources,
         sources: Mapping[int, Source],
         shardings: Sequence[jax.sharding.Sharding | None],
         outputs: Outputs,
     ):
         of_shards = {n.id: [g.nodes[i].op for g in graphs] for i, n in enumerate(graphs[0].nodes)}
-        surroundings = Surroundings(place.B, place.kernels, place.fuse, place.settings, sources, of_shards)
+        surroundings = BindingContext(place.B, place.kernels, place.fuse, place.settings, sources, of_shards)
         self.host = HostPass(make_plan(graphs[0]), surroundings, place, self._capacity, outputs)
         self._place = place
         self._shardings = tuple(shardings)
@@ -135,7 +135,7 @@ class Launcher:
             for segment in again:
                 remade = {r: v for r in segment.operands if isinstance(v := part.values[r].data, Packed) and v is not work.values[r].data}
                 needs = {phase.ragged[r]: max(v.used, room.needs[phase.ragged[r]]) for r, v in remade.items()}
-                own = Room({**room.offsets, **{r: v.offsets for r, v in remade.items()}}, {**room.needs, **needs}, room.capacities)
+                own = PhaseMemory({**room.offsets, **{r: v.offsets for r, v in remade.items()}}, {**room.needs, **needs}, room.capacities)
                 self._run_program(phase, segment, own, part)
             for ref in (r for s in again for r in s.exports if r.step in steps):
                 new, shapes = part.results[ref], work.values[ref].shapes
@@ -186,11 +186,11 @@ class Launcher:
                 except ValueError as e:
                     raise self.plan.maker(ref).node.error(str(e)) from e
         needs |= {at: size for step, at in phase.scratch.items() if (size := work.setups[step].scratch)}
-        room = work.rooms[number] = Room(offsets, needs, phase.capacities.fit(needs))
+        room = work.rooms[number] = PhaseMemory(offsets, needs, phase.capacities.fit(needs))
         for segment in phase.segments:
             self._run_program(phase, segment, room, work)
 
-    def _run_program(self, phase: Phase, segment: Segment, room: Room, work: Work):
+    def _run_program(self, phase: Phase, segment: Segment, room: PhaseMemory, work: Work):
         """Dispatches a program."""
         place, at = self._place, phase.first + phase.segments.index(segment)
         label, capacities = f"{at}: {segment.name}", room.capacities
@@ -213,7 +213,7 @@ class Launcher:
         if place.meter.enabled:
             place.meter.count("launch", label, place.N if work.only is None else int(work.only.sum()), operands.nbytes)
 
-    def _made(self, ref: Ref, phase: Phase, room: Room, work: Work) -> tuple[int, np.ndarray, np.ndarray] | None:
+    def _made(self, ref: Ref, phase: Phase, room: PhaseMemory, work: Work) -> tuple[int, np.ndarray, np.ndarray] | None:
         """Capacity, offsets and shapes of a ragged value that a program makes. What goes from step to step in a call has shapes alone."""
         if self.plan.spec(ref).shape is not None:
             return None

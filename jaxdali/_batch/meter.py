@@ -10,6 +10,8 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from jax.profiler import TraceAnnotation
 
+from .._plan.segments import called
+
 
 @dataclasses.dataclass(frozen=True)
 class Measured:
@@ -85,11 +87,6 @@ def cache_rows(step: str, counts: Mapping[str, int]) -> list[Measured]:
 
 
 _OF_ONE = ("read", "host", "setup", "to host")  # stages of single operators
-
-
-def called(operator: str, name: str) -> str:
-    """A step in profiles: its operator, and the name that the user gave it, which does not begin with two underscores."""
-    return operator if name.startswith("__") else f"{operator} ({name})"
 
 
 class Meter:

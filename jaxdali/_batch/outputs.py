@@ -17,7 +17,7 @@ from .._program.sharding import Shards, assemble, cpu_device
 from ..types import is_float
 from .batch import EagerArrays, Work
 from .options import Delivery, RaggedForm
-from .resources import Workplace
+from .resources import RunResources
 
 
 class Outputs:
@@ -28,7 +28,7 @@ class Outputs:
       delivery: which form that is.
     """
 
-    def __init__(self, place: Workplace, delivery: Delivery):
+    def __init__(self, place: RunResources, delivery: Delivery):
         self._pool = place.pool
         self._shards = place.shards
         self._B = place.B

@@ -14,12 +14,12 @@ from .._core.operator import SourceOperator
 from .._data.source import SampleIds, Source
 from .batch import SourceError, Work
 from .launch import Launcher
-from .resources import Workplace
+from .resources import RunResources
 
 STATE_VERSION = 1
 
 
-class Reader:
+class BatchReader:
     """Reads the sources of a pipeline, and knows its states: dicts (JSON) with the cursors of the sources.
 
     Args:
@@ -35,7 +35,7 @@ class Reader:
         self,
         graph: Graph,
         sources: Mapping[int, Source],
-        place: Workplace,
+        place: RunResources,
         launcher: Launcher,
         name: str | None,
         setups: Sequence[Callable[[], None]],

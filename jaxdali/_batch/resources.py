@@ -14,13 +14,13 @@ from .._core import ffi as _ffi
 from .._core.graph import Node
 from .._core.ragged import BufferPool
 from .._core.settings import UserSettings
-from .._program.output_reuse import Spares
+from .._program.output_reuse import OutputReuse
 from .._program.sharding import Shards, cpu_device
 from .meter import Meter
 from .options import Delivery, RunOptions
 
 
-class Workplace:
+class RunResources:
     """Devices, threads, memory and settings.
 
     Args:
@@ -57,7 +57,7 @@ class Workplace:
         self._process = os.getpid()
         self.resources: dict[str, Any] = {}
         self.pool = BufferPool()
-        self.spares = Spares()
+        self.spares = OutputReuse()
         self._pools: dict[int, int] = {}
         if options.pool_id is None:
             self.use_threads(options.num_threads)

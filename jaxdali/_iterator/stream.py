@@ -23,9 +23,9 @@ from .._pipeline import checkpoint
 from .._pipeline.lease import Lease, num_outputs
 from .._pipeline.pipeline import Pipeline
 from .._runner.closing import close_aside
-from .._runner.fork_guard import Turn
+from .._runner.fork_guard import ExclusiveUse
 from .._runner.runner import Runner, runner_of
-from .in_step import InStep
+from .lockstep import Lockstep
 from .options import IteratorOptions, LastBatchPolicy
 
 _log = logging.getLogger(__name__)
@@ -47,8 +47,8 @@ class BatchStream:
     def __init__(self, lease: Lease, options: IteratorOptions, user: str, instead: str):
         self.lease = lease
         self.given = self.resumed = 0
-        self.turn = Turn("iterator")
-        self._runners = InStep(lease.runners, lease.executors)
+        self.turn = ExclusiveUse("iterator")
+        self._runners = Lockstep(lease.runners, lease.executors)
         self._options = options
         self._user = user  # for messages
         self._may_restart = False

@@ -13,7 +13,7 @@ from .._core.ragged import DeviceSamples, Packed, is_on_accelerator
 from .._core.values import Value
 from .._data.source import Source
 from .._runner.closing import close_together
-from .._runner.fork_guard import Turn
+from .._runner.fork_guard import ExclusiveUse
 from .._runner.runner import Runner, runner_of
 from ..backend import TensorListCPU, TensorListGPU
 
@@ -43,7 +43,7 @@ class Schedule:
         self._pending = 0
         self._given = 0  # in this epoch
         self._closed = False
-        self._turn = Turn("pipeline")
+        self._turn = ExclusiveUse("pipeline")
 
     @property
     def started(self) -> bool:

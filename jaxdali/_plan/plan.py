@@ -189,7 +189,7 @@ def make_plan(graph: Graph) -> Plan:
 
 
 @dataclasses.dataclass(frozen=True)
-class Surroundings:
+class BindingContext:
     """What steps are bound in.
 
     Attributes:
@@ -211,7 +211,7 @@ class Surroundings:
     first_shapes: dict[Ref, tuple[int, ...]] = dataclasses.field(default_factory=dict)
 
 
-def bound(plan: Plan, where: Surroundings, kind: type[Operator] = Operator) -> Plan:
+def bound(plan: Plan, where: BindingContext, kind: type[Operator] = Operator) -> Plan:
     """The plan with every step of a kind bound whose inputs are known; itself when there is none.
 
     Errors name the operator and the user's line.
@@ -254,7 +254,7 @@ def _before_copies(ref: Ref, steps: Mapping[int, Step]) -> Ref:
     return copied
 
 
-def _bound(step: Step, where: Surroundings, steps: Mapping[int, Step], wanted: bool) -> Step:
+def _bound(step: Step, where: BindingContext, steps: Mapping[int, Step], wanted: bool) -> Step:
     """A step, bound. `wanted`: the host needs what it makes, and it might run there."""
     node, op, stage = step.node, step.op, step.stage
     if wanted and stage != "host":

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 
-from .._batch.meter import called
 from .._core.operator import NativeOperator
 from .plan import Plan, Presence, Ref, Step
 
@@ -112,3 +111,8 @@ def segments(plan: Plan, phase: int, accelerator: bool, kernels: frozenset[str],
             exports |= dict.fromkeys(ride)
         result.append(Segment(plan, steps, tuple(operands), tuple(carried), tuple(exports), accelerator and at % 2 == 1))
     return tuple(result)
+
+
+def called(operator: str, name: str) -> str:
+    """A step in profiles: its operator, and the name that the user gave it, which does not begin with two underscores."""
+    return operator if name.startswith("__") else f"{operator} ({name})"

@@ -59,7 +59,7 @@ class Field:
 
 
 @dataclasses.dataclass(frozen=True)
-class Bulk:
+class DenseOperand:
     """A dense operand in a buffer of its own."""
 
     buffer: int
@@ -68,16 +68,16 @@ class Bulk:
 
 
 @dataclasses.dataclass(frozen=True)
-class Loose:
+class RaggedOperand:
     """A ragged operand: `data` in a buffer of its own."""
 
-    data: Bulk
+    data: DenseOperand
     offsets: Field
     shapes: Field
 
 
 @dataclasses.dataclass(frozen=True)
-class Room:
+class OutputPlacement:
     """Where a ragged value that a step makes is written."""
 
     capacity: int
@@ -95,13 +95,13 @@ class StepLayout:
       scratch: bytes of working memory.
     """
 
-    outputs: tuple[Room | None, ...]
+    outputs: tuple[OutputPlacement | None, ...]
     params: tuple[tuple[str, Field], ...]
     scratch: int
 
 
 @dataclasses.dataclass(frozen=True)
-class Arguments:
+class LoadedOperands:
     """What `Layout.read` finds: one shard's operands, traced."""
 
     controls: tuple[Any, ...]
@@ -122,23 +122,23 @@ class Layout:
     """
 
     controls: tuple[Field, ...]
-    values: tuple[Field | Bulk | Loose, ...]
+    values: tuple[Field | DenseOperand | RaggedOperand, ...]
     steps: tuple[StepLayout, ...]
     fields: tuple[Field, ...]
     words: int
 
-    def read(self, row: jax.Array, buffers: Sequence[jax.Array]) -> Arguments:
+    def read(self, row: jax.Array, buffers: Sequence[jax.Array]) -> LoadedOperands:
         """The operands of one shard, in a program.
 
         Args:
           row: ``i32[words]``; buffers: each ``[1, ...]``.
         """
 
-        def value(place: Field | Bulk | Loose) -> Any:
+        def value(place: Field | DenseOperand | RaggedOperand) -> Any:
             match place:
                 case Field():
                     return place.read(row)
-                case Bulk():
+                case DenseOperand():
                     return buffers[place.buffer][0]
             return Ragged(buffers[place.data.buffer][0], place.offsets.read(row), place.shapes.read(row))
 
@@ -150,7 +150,7 @@ class Layout:
             )
             for s in self.steps
         )
-        return Arguments(tuple(c.read(row) for c in self.controls), tuple(map(value, self.values)), steps)
+        return LoadedOperands(tuple(c.read(row) for c in self.controls), tuple(map(value, self.values)), steps)
 
 
 class Operands:
@@ -186,14 +186,14 @@ class Operands:
         data = value.data
         assert data is not None
         if isinstance(data, Packed):
-            self._kinds.append(Loose)
+            self._kinds.append(RaggedOperand)
             self.buffers.append(self._resized(data, capacity))
             self._layout(data.offsets, data.shapes)
         elif data[:1].nbytes <= SMALL_ROW:
             self._kinds.append(Field)
             self._by_shard(data)
         else:
-            self._kinds.append(Bulk)
+            self._kinds.append(DenseOperand)
             copied = self._pool.empty((self._S, self._B, *data.shape[1:]), data.dtype)
             copied.reshape(data.shape)[...] = data
             self.buffers.append(copied)
@@ -225,20 +225,20 @@ class Operands:
             fields.append(Field(x.dtype, x.shape[1:], first))
             first += fields[-1].words + (fields[-1].words & 1)  # 64-bit fields start at even words
         field = iter(fields)
-        bulk = iter(Bulk(i, b.dtype, b.shape[1:]) for i, b in enumerate(self.buffers))
+        bulk = iter(DenseOperand(i, b.dtype, b.shape[1:]) for i, b in enumerate(self.buffers))
         controls = tuple(next(field) for _ in range(self._controls))
-        values: list[Field | Bulk | Loose] = []
+        values: list[Field | DenseOperand | RaggedOperand] = []
         steps: list[StepLayout] = []
         for kind in self._kinds:
             if kind is Field:
                 values.append(next(field))
-            elif kind is Bulk:
+            elif kind is DenseOperand:
                 values.append(next(bulk))
-            elif kind is Loose:
-                values.append(Loose(next(bulk), next(field), next(field)))
+            elif kind is RaggedOperand:
+                values.append(RaggedOperand(next(bulk), next(field), next(field)))
             else:
                 capacities, names, scratch = kind
-                outputs = tuple(None if c is None else Room(c, next(field), next(field)) for c in capacities)
+                outputs = tuple(None if c is None else OutputPlacement(c, next(field), next(field)) for c in capacities)
                 steps.append(StepLayout(outputs, tuple((name, next(field)) for name in names), scratch))
         return Layout(controls, tuple(values), tuple(steps), tuple(fields), -(-max(first, 1) // 16) * 16)
 

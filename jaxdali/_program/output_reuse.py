@@ -17,7 +17,7 @@ from .._plan.plan import Ref
 KEPT = 2  # arrays of each output that wait to be written again
 
 
-class Spares:
+class OutputReuse:
     """Has results written where results of earlier batches were.
 
     XLA asks malloc for the memory of each result, which asks the system, and the system clears page after page: a tenth of the time of

@@ -9,7 +9,7 @@ from typing import Any
 from .._batch.batch import Batch
 
 
-class Turn:
+class ExclusiveUse:
     """A lock for what several threads may use at a time. In a forked process, where no threads of ours are, an error says so."""
 
     def __init__(self, what: str):
@@ -33,7 +33,7 @@ class Turn:
         self._lock.release()
 
 
-def opened(kind: str, item: Any) -> Batch:
+def result_of(kind: str, item: Any) -> Batch:
     """The batch that an item is; raises the error that it is, or StopIteration."""
     if kind == "end":
         raise StopIteration

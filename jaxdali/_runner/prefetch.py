@@ -14,7 +14,7 @@ from .._batch.executor import Executor
 from .._core.settings import own_settings
 from .._core.threads import Thread
 from . import shutdown as ending
-from .fork_guard import Turn, opened
+from .fork_guard import ExclusiveUse, result_of
 
 # The producer starts this much after a slot of a full queue came free, so that the user's own step is dispatched first: both need the GIL.
 HEAD_START = 0.002  # seconds
@@ -57,7 +57,7 @@ class Prefetch:
         self._ready = threading.Condition()
         self._resume = threading.Semaphore(0)
         self._threads: list[threading.Thread] = []
-        self._turn = Turn("pipeline or iterator")
+        self._turn = ExclusiveUse("pipeline or iterator")
         self._closed = threading.RLock()  # garbage collected meanwhile may close this one again
 
     def ask(self):
@@ -104,7 +104,7 @@ class Prefetch:
         if self._tuner is not None and self._tuner.taken():
             self._executor.place.use_threads(self._tuner.threads)
             self._deepen(self._tuner.depth)
-        batch = opened(kind, item)
+        batch = result_of(kind, item)
         self._executor.taken(batch)
         return batch
 
@@ -120,7 +120,7 @@ class Prefetch:
         self.ask()
         with self._ready:
             kind, item, _ = self._head()
-        return opened(kind, item)
+        return result_of(kind, item)
 
     def wait(self) -> bool:
         """Waits until the next `get` need not. Returns False when the data are at their end, True for a batch or an error."""

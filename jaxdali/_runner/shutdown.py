@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 import jax
 
-from .._batch.resources import Workplace
+from .._batch.resources import RunResources
 
 # So long for those that their user closes, that are collected, and at exit: one may be in a user's function that takes for ever.
 PATIENCE = 5.0  # seconds
@@ -28,7 +28,7 @@ _log = logging.getLogger("jaxdali")
 _deadline: float | None = None
 
 
-def wait_for(threads: Sequence[threading.Thread], place: Workplace, *, collected: bool):
+def wait_for(threads: Sequence[threading.Thread], place: RunResources, *, collected: bool):
     """Waits until threads have ended, but not for ever.
 
     Args:
@@ -59,7 +59,7 @@ def exiting() -> bool:
     return not threading.main_thread().is_alive()
 
 
-def _leave(threads: Sequence[threading.Thread], place: Workplace):
+def _leave(threads: Sequence[threading.Thread], place: RunResources):
     deadline = _exit_deadline()
     join(threads, deadline)
     if place.calling is not None:  # tracing, say, which may take long, and what comes of it is of no use any more

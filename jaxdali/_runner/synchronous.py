@@ -8,7 +8,7 @@ from typing import Any
 from .._batch.batch import Batch, SourceError, Work
 from .._batch.executor import Executor
 from .._core.settings import own_settings
-from .fork_guard import Turn, opened
+from .fork_guard import ExclusiveUse, result_of
 
 
 class Synchronous:
@@ -18,7 +18,7 @@ class Synchronous:
         self._executor = executor
         self.state = state
         self._state = state
-        self._turn = Turn("pipeline")
+        self._turn = ExclusiveUse("pipeline")
         self._items: collections.deque[tuple[str, Any, dict]] = collections.deque()
         self._closed = False
 
@@ -64,14 +64,14 @@ class Synchronous:
         if kind != "end":
             self._items.popleft()
             self.state = state
-        batch = opened(kind, item)
+        batch = result_of(kind, item)
         self._executor.taken(batch)
         return batch
 
     def peek(self) -> Batch:
         """What the next `get` gives or raises, without taking it."""
         kind, item, _ = self._head()
-        return opened(kind, item)
+        return result_of(kind, item)
 
     def wait(self) -> bool:
         """Returns False when the data are at their end, True for a batch or an error."""

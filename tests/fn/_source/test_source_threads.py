@@ -205,7 +205,7 @@ class Shuffles(Permutes):
 
 
 @pytest.mark.parametrize("workers", [2, 3, 4, 9])
-def test_copies_of_a_source_stay_in_step(workers):
+def test_copies_of_a_source_stay_lockstep(workers):
     random, order = np.random.default_rng(7), np.arange(23)
     definition = pipeline_def(lambda: fn.external_source(Shuffles(), batch=False, parallel=True))
     pipe = definition(batch_size=4, num_threads=1, py_num_workers=workers)
@@ -278,7 +278,7 @@ def test_an_iterator_that_starts_again_by_itself_gives_each_epoch():
 
 @pytest.mark.parametrize("first", [False, True])
 @pytest.mark.parametrize("second", [False, True])
-def test_two_that_start_again_by_themselves_stay_in_step(first, second):
+def test_two_that_start_again_by_themselves_stay_lockstep(first, second):
     with Pipeline(batch_size=2, num_threads=1) as pipe:
         pipe.set_outputs(*(fn.external_source(StartsAgain(), parallel=parallel) for parallel in (first, second)))
     for _ in range(3):
@@ -312,7 +312,7 @@ def test_an_end_of_one_source_loses_nothing_of_another(parallel):
     pipe.close()
 
 
-def test_an_error_of_one_source_keeps_others_in_step():
+def test_an_error_of_one_source_keeps_others_lockstep():
     def failing(i):
         if i == 1:
             raise LookupError("gone")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from jaxdali._iterator.in_step import InStep
+from jaxdali._iterator.lockstep import Lockstep
 
 
 class Runner:
@@ -33,7 +33,7 @@ class Runner:
 
 def test_all_are_taken_when_one_fails():
     runners = [Runner(1, 2), Runner(ValueError("b"), 3), Runner(KeyError("c"), 4)]
-    together = InStep(runners)
+    together = Lockstep(runners)
     with pytest.raises(ValueError, match="b"):
         together.get()
     assert together.get() == [2, 3, 4]
@@ -42,7 +42,7 @@ def test_all_are_taken_when_one_fails():
 
 def test_what_is_dropped_concerns_nobody():
     a, b = Runner(ValueError(), 1), Runner(0, 2)
-    together = InStep([a, b])
+    together = Lockstep([a, b])
     together.drop()
     assert together.wait()
     assert together.get() == [1, 2]
@@ -51,7 +51,7 @@ def test_what_is_dropped_concerns_nobody():
 
 def test_all_are_asked_and_start_again():
     runners = [Runner(1)]
-    together = InStep(runners)
+    together = Lockstep(runners)
     runners.append(Runner())  # who made the list may put others into it
     together.ask()
     together.restart()

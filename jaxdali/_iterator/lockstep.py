@@ -1,4 +1,4 @@
-"""`InStep`: several runners as one."""
+"""`Lockstep`: several runners as one."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .._core.settings import own_settings
 from .._runner.runner import Runner
 
 
-class InStep:
+class Lockstep:
     """Runners whose batches are taken together: the n-th of one with the n-th of all others, whatever becomes of them.
 
     Attributes:
