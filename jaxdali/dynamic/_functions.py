@@ -44,6 +44,19 @@ class _Place:
         self.index = index
 
 
+class _Same:
+    """An object that can't be hashed, by its identity; it lives as long as what was compiled for it."""
+
+    def __init__(self, x: Any):
+        self._x = x
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Same) and other._x is self._x
+
+    def __hash__(self) -> int:
+        return id(self._x)
+
+
 def call(
     name: str,
     function: Callable[..., Any],
@@ -202,6 +215,8 @@ def size_of(name: str, batches: Sequence[Batch], singles: Sequence[bool], key: A
         raise ArgumentError(
             f"{name}: all batches of a call must have the same number of samples, got {' and '.join(map(str, sorted(lengths)))}"
         )
+    if 0 in lengths:
+        raise ArgumentError(f"{name}: there is no sample in the batch")
     return (lengths.pop(), False) if lengths else (1, True)
 
 
@@ -230,7 +245,7 @@ def frozen(x: Any) -> Any:
     try:
         hash(x)
     except TypeError:
-        return id(x)
+        return _Same(x)
     return type(x), x
 
 

@@ -72,6 +72,28 @@ def test_batches_of_different_lengths_are_refused():
         jd.rotate(images(), angle=np.zeros(3))
 
 
+def test_batches_without_samples_are_refused():
+    with pytest.raises(ValueError, match="flip: there is no sample in the batch"):
+        jd.flip(images()[:0])
+    with pytest.raises(ValueError, match="a batch of no sample has no type"):
+        jd.flip([])
+
+
+def test_functions_of_python_are_told_apart():
+    class Unhashable:
+        __hash__ = None
+
+        def __init__(self, factor):
+            self.factor = factor
+
+        def __call__(self, x):
+            return x * self.factor
+
+    for factor in range(2, 6):  # the memory of one is that of the next
+        got = jd.python_function(images(), function=Unhashable(factor)).numpy()
+        np.testing.assert_array_equal(got, images() * np.uint8(factor))
+
+
 # --- batches ----------------------------------------------------------------------------------------------------------
 
 
