@@ -60,10 +60,16 @@ def test_readme_example(monkeypatch, capsys):
     printed = capsys.readouterr().out.splitlines()
     assert len(printed) == 3  # the fullest of 8 shards of 21 photos, one of each in a batch
     assert all(line.startswith("(8, 256, 256, 3) NamedSharding(mesh=Mesh('batch': 8") for line in printed)
-    exec(readme_code(1), space)  # checkpoints
+    exec(readme_code(2), space)  # checkpoints
     with space["iterator_fn"](batch_size=8, seed=0) as iterator:
         for batch in (space["first"], space["second"]):
             np.testing.assert_array_equal(batch["images"], next(iterator)["images"])
+
+
+def test_readme_functions():
+    space = {"paths": sorted((places.ROOT / "examples" / "images").rglob("*.jpg"))[:3]}
+    exec(readme_code(1), space)
+    assert space["x"].shape == (3, 224, 224, 3)
 
 
 def load(name):

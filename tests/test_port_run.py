@@ -21,7 +21,8 @@ import jaxdali
 
 def run(folder, *arguments, **environment):
     command = [sys.executable, "-m", "jaxdali.port", "--run", *arguments]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, timeout=120, env={**os.environ, **environment})
+    users = {k: v for k, v in os.environ.items() if k != "PYTHONSAFEPATH"}  # which conftest.py sets: a user's script finds what is beside it
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, timeout=120, env={**users, **environment})
 
 
 def test_names(tmp_path):
