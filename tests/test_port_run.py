@@ -21,7 +21,7 @@ import jaxdali
 
 def run(folder, *arguments, **environment):
     command = [sys.executable, "-m", "jaxdali.port", "--run", *arguments]
-    users = {k: v for k, v in os.environ.items() if k != "PYTHONSAFEPATH"}  # which conftest.py sets: a user's script finds what is beside it
+    users = {k: v for k, v in os.environ.items() if k != "PYTHONSAFEPATH"}  # conftest.py sets it; scripts find what is beside them
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, timeout=120, env={**users, **environment})
 
 
