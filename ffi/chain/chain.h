@@ -1,6 +1,7 @@
 // Kernels in a row, sample by sample: what one makes of an image the next one gets from a buffer of the thread, which
 // stays in its cache, and no batch lies in between. A stage makes no more of its image than the next one reads: a crop
-// behind a resize decides which rows and columns are decoded. For CPUs alone; all values have three axes.
+// behind a resize decides which rows and columns are decoded. For CPUs alone; all values have three axes. See Note [The
+// chain] in jaxdali/_plan/passes.py.
 #ifndef JAXDALI_FFI_CHAIN_H_
 #define JAXDALI_FFI_CHAIN_H_
 

@@ -187,6 +187,7 @@ class Executor:
             with self._launching:
                 work = self._launcher.repair(work, bad)
         assert work.ids is not None
+        # Note [Output reuse] says why users do not get the results themselves.
         work.results |= {r: self.place.spares.lend(r, work.results[r]) for r in set(self.plan.outputs) if r in work.results}
         with self.place.meter.stage("output", "", "outputs"):
             return self._finished(work, work.ids)

@@ -146,7 +146,7 @@ class HostPass:
         self.plan = fused(plan, self._surroundings.kernels) if self._surroundings.fuse else plan
 
     def run(self, number: int, work: Work) -> dict[int, dict[int, int]]:
-        """The host steps of a phase, and the setup of its others. Stops before what needs programs when samples have failed there.
+        """The host steps of a phase, see Note [Phases], and the setup of its others. Stops where samples failed before what needs programs.
 
         Returns:
           Those samples: by native step, with their codes.

@@ -45,6 +45,11 @@ class Phase:
     last: bool
 
 
+# Note [Repair alone]
+# A GPU's decoder leaves some files to the host, and only its status, after the batch, says which. Making the batch again would read,
+# decode and transfer everything twice. Instead the host decodes those samples, and the programs that have run do so once more with a mask
+# of these samples alone (see Note [Presence]); their rows are written over those of the first run. The operands have the same shapes, so
+# nothing is compiled. Where other samples depend on one that failed (`ProgramOperator.mixes`), the whole batch is made again.
 class Launcher:
     """Launches the batches of an executor.
 

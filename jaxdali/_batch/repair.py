@@ -1,4 +1,4 @@
-"""Samples that fail: found in the status of programs, and then raised, or the batch is made again without them."""
+"""Samples that fail: found in the status of programs, and then raised, or made again, see Note [Repair alone]."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ class HostContext:
       shard_ids: place of each local shard among `num_shards`.
       seed: of the pipeline; num_threads: of the pipeline; pool: id of its native thread pool.
       epoch, position: ``i64[N]``, what random numbers are keyed by; present: ``bool[N]``, False for samples that a short batch lacks, and
-        for those that don't take the branch of an `if` that the operator is in: to be left alone.
+        for those that don't take the branch of an `if` that the operator is in: to be left alone. See Note [Presence].
       specs: of the outputs.
       random_index: number of the operator among the random ones; -1: it is none.
       bad: samples that failed in an earlier launch of this batch, with their status codes: to be replaced, or (`Status.REFUSED`) to be

@@ -153,6 +153,12 @@ def rounded_up(n: int) -> int:
     return -(-n // step) * step
 
 
+# Note [Shared capacities]
+# A compiled program has fixed buffer sizes, and a batch of photos needs another size each time. If each buffer grew by itself, every
+# combination of sizes would be a program: with five buffers of three sizes 243. So the buffers of all programs of a phase grow together,
+# as one set of capacities, and sets are kept by computation (`capacities_for`), not by pipeline: a second iterator starts with the sets
+# of the first and compiles nothing. What a batch does not use of its buffers costs no time: kernels and transfers go by shapes, not by
+# capacity.
 class Capacities:
     """Sizes of the ragged buffers of one program, in elements.
 

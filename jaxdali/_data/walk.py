@@ -133,6 +133,11 @@ class Lengths:
     values: np.ndarray
 
 
+# Note [Redistribution]
+# A checkpoint of S shards can be gone on with by T shards. The order of a round is a function of the seed and the round alone, so what
+# the S shards had read follows from one cursor, and what they had not is a list that every new shard can compute without the others: it
+# is split anew into T parts. Samples keep their epoch and position, and with them their random numbers. From the next round on the T
+# shards split the whole list as if they had been there from the start.
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Walk(Order):
     """The way of one reader through a list of samples, in its `Order`.

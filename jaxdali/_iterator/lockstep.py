@@ -16,6 +16,10 @@ from .._core.settings import own_settings
 from .._runner.runner import Runner
 
 
+# Note [Lockstep]
+# An iterator over several pipelines gives the n-th batch of each together, also after an error in one of them: were the others not to
+# take their n-th batch then, their samples would be shifted from there on. So each runner takes a batch before an error is raised, and a
+# `StopIteration` of one ends the epoch of all, or, with a mask, is followed by batches without samples until all have ended.
 class Lockstep:
     """Runners whose batches are taken together: the n-th of one with the n-th of all others, whatever becomes of them.
 

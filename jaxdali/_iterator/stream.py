@@ -48,7 +48,7 @@ class BatchStream:
         self.lease = lease
         self.given = self.resumed = 0
         self.turn = ExclusiveUse("iterator")
-        self._runners = Lockstep(lease.runners, lease.executors)
+        self._runners = Lockstep(lease.runners, lease.executors)  # see Note [Lockstep]
         self._options = options
         self._user = user  # for messages
         self._may_restart = False

@@ -205,6 +205,7 @@ def _states(executors: Sequence[Executor], records: Sequence[Mapping[str, Any]])
     return [state_of(e, records, p) for e, p in zip(executors, shard_places(executors), strict=True)]
 
 
+# See Note [Redistribution].
 def _redistribute(
     executors: Sequence[Executor], records: Sequence[Mapping[str, Any]], iterator: Mapping[str, Any], reader: str, plan: EpochPlan
 ) -> tuple[list[dict[str, Any]], EpochCounter]:

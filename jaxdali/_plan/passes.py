@@ -49,6 +49,11 @@ def drop_dead(plan: Plan) -> Plan:
     return plan if len(needed) == len(plan.steps) else dataclasses.replace(plan, steps=tuple(s for s in plan.steps if s.id in needed))
 
 
+# Note [Absorbing merges]
+# `if`, `elif` and `else` make nested merges, one for each `if`, and each would copy all samples. A merge whose only use is another merge
+# is absorbed by it: the outer one chooses for each sample among all branches, and copies it once, from where its branch put it. Any
+# operator may do the same for one before it (`Operator.absorb`). It must be used by nobody else, on the same side, and in the same phase,
+# whose programs are settled together.
 def absorb(plan: Plan) -> Plan:
     """Steps that do what others before them did for them alone. Those are left to `drop_dead`."""
     read = collections.Counter(r.step for s in plan.steps for r in s.needs)
@@ -71,6 +76,11 @@ def absorb(plan: Plan) -> Plan:
     return plan if same else dataclasses.replace(plan, steps=tuple(steps.values()))
 
 
+# Note [The chain]
+# Decoding, cropping, resizing and normalising a photo one operator after the other writes and reads each image in main memory between any
+# two. On the CPU steps that hand an image to one other step alone become one native call, which works image by image, and row by row
+# where it can: what lies between two stages stays in the cache. The steps stay steps in the plan, with set-up, status and statistics of
+# their own; only their image has no buffer. `ffi/chain` is the other half; on a GPU kernels are launched one by one.
 def fused(plan: Plan, kernels: frozenset[str]) -> Plan:
     """Steps on the CPU that give an image to one other alone, marked to be one native call with that.
 

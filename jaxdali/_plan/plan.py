@@ -24,6 +24,11 @@ class Ref(NamedTuple):
     index: int
 
 
+# Note [Presence]
+# A branch of an `if` is for some samples of a batch, and which these are is known only when the batch is there. Values of a branch still
+# have N places, of which some hold nothing; nothing is gathered or scattered. So shapes of buffers do not depend on the predicate, and
+# another split of a batch compiles nothing. The mask goes where samples are worked on: into `HostContext.present`, and into the control
+# operand of native calls. A short batch at the end of the data is the same case, with a mask for all steps.
 @dataclasses.dataclass(frozen=True, eq=False)
 class Presence:
     """Which samples of a batch there are in a branch of an `if`: a plan has one for each branch, which its steps share.
@@ -44,6 +49,11 @@ class Presence:
         return (*(self.outer.predicates if self.outer is not None else ()), self.predicate)
 
 
+# Note [Phases]
+# A host operator or an eager function may need what a program makes. The program ends there, its result comes to the host, and what
+# depends on that belongs to the next phase: `Step.phase` counts how often a batch waits for programs before a step can run. All host
+# steps and programs of one phase run before those of the next. Most pipelines have phase 0 alone, and never wait; where a phase is added,
+# the log says so once, since each batch then makes a round trip.
 @dataclasses.dataclass(frozen=True, eq=False)
 class Step:
     """A use of an operator.

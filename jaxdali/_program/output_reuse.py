@@ -17,6 +17,11 @@ from .._plan.plan import Ref
 KEPT = 2  # arrays of each output that wait to be written again
 
 
+# Note [Output reuse]
+# Fresh memory has to be cleared by the system, page by page, which takes a tenth of the time of decoding. So a large result on the CPU is
+# lent to the user, and when the last reference to its memory is gone, it is donated to the next run of its program, which writes into it.
+# Whoever holds an array, a view of it, or a tensor of another framework over the same memory therefore keeps it from being written again;
+# no copy is made to be safe.
 class OutputReuse:
     """Has results written where results of earlier batches were.
 

@@ -44,7 +44,7 @@ MAX_PROGRAMS = 256  # least recently used ones are dropped beyond this
 
 
 def capacities_for(key: Any, samples: int) -> Capacities:
-    """The capacities of all iterators with the same programs: a second one starts where the first one is and compiles nothing.
+    """The capacities of all iterators with the same programs, see Note [Shared capacities].
 
     Args:
       samples: in a batch of one shard.

@@ -1,4 +1,4 @@
-"""Closing runners and their executors, from whatever thread."""
+"""Closing runners and their executors, from whatever thread; see Note [Exit]."""
 
 from __future__ import annotations
 

@@ -14,13 +14,19 @@ import jax
 
 from .._batch.resources import RunResources
 
-# So long for those that their user closes, that are collected, and at exit: one may be in a user's function that takes for ever.
+# Note [Exit]
+# A daemon thread that is in XLA or Python while the interpreter goes down aborts the process, and a thread in a user's function may never
+# come back. So threads are told to stop and waited for, but for a bounded time, which depends on who waits: a user who calls `close`, the
+# garbage collector, or the exit of the process. At exit a thread in a user's function is interrupted, one in JAX is waited for longer. No
+# thread may wait for itself: what is collected in one of ours is closed by another thread (`close_aside`).
+
+# How long a thread is waited for, by why it stops.
 PATIENCE = 5.0  # seconds
 COLLECTED_PATIENCE = 1.5  # seconds: often the script ends there
 EXIT_PATIENCE = 1.5  # seconds
-# At exit such a function is interrupted then, and waited for so long since it was last seen in JAX.
+# At exit a user's function is interrupted then; how long it is waited for since it was last seen in JAX.
 INTERRUPT_PATIENCE = 0.5  # seconds
-# And so long, at exit, for a batch that is being made: a thread that still runs JAX when the interpreter is gone takes the process down.
+# How long, at exit, for a batch that is being made: a thread that still runs JAX when the interpreter is gone takes the process down.
 BATCH_PATIENCE = 60.0  # seconds
 
 _JAX = os.path.join(os.path.dirname(jax.__file__), "")

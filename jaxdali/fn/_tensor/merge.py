@@ -42,7 +42,7 @@ class Merge(HostOperator, NativeOperator):
         places = _places(self.tree, [asked.get(i) for i in range(len(names))]).tolist()
         return [of[i] if (of := names[self.joins[k]]) is not None else "" for i, k in enumerate(places)]
 
-    def absorb(self, i: int, inner: Operator) -> Operator | None:
+    def absorb(self, i: int, inner: Operator) -> Operator | None:  # see Note [Absorbing merges]
         if not isinstance(inner, Merge) or i not in _leaves(self.tree):
             return None
         n = max(_inputs(inner.tree)) + 1
