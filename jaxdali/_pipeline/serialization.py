@@ -44,7 +44,6 @@ from .checks import CHECKSUM, digest, signed
 
 FORMAT = "jaxdali pipeline"
 VERSION = 3
-_RENAMED = {2: {"copy": "copy_to", "constant": "array"}}  # functions that files of older versions call otherwise
 _WIDTH = 120
 _ENUMS = {kind.__name__: kind for kind in vars(types).values() if isinstance(kind, type) and issubclass(kind, enum.Enum)}
 
@@ -80,21 +79,15 @@ def load(text: bytes | str) -> tuple[Graph, dict[str, Any]]:
         raise RuntimeError(f"this is not a serialized pipeline: {e}") from e
     if not isinstance(tree, dict) or tree.get("format") != FORMAT:
         raise RuntimeError(f'this is not a serialized pipeline: it has no "format": "{FORMAT}"')
-    if tree.get("version") == 1:
+    if tree.get("version") != VERSION:
         raise RuntimeError(
-            "the serialized pipeline has version 1, of a jaxdali before its first release, which held the library's own classes: "
-            "define the pipeline in Python and serialize it again"
-        )
-    if tree.get("version") not in (VERSION, *_RENAMED):
-        raise RuntimeError(
-            f"the serialized pipeline has version {tree.get('version')!r}; this jaxdali reads versions {min(_RENAMED)} to {VERSION}"
+            f"the serialized pipeline has version {tree.get('version')!r}; this jaxdali reads version {VERSION}: serialize it again"
         )
     try:
-        renamed = _RENAMED.get(tree["version"], {})
         made, returned, branches = list[Node](), list[list[DataNode]](), dict[Any, Branch]()
         with building(Scope(None, made)):
             for item in tree["calls"]:
-                returned.append(_call({**item, "function": renamed.get(item["function"], item["function"])}, returned, branches))
+                returned.append(_call(item, returned, branches))
         needed = [x for item, outputs in zip(tree["calls"], returned) for x in _needed(item, outputs)]
         graph = Graph.collect(made, [_node(x, returned) for x in tree["outputs"]], needed)
         for item, outputs in zip(tree["calls"], returned, strict=True):
