@@ -148,7 +148,7 @@ def failures(pattern: str, on_device: bool = False, every: int = 1) -> list[str]
     Args:
       pattern: of the operators' names.
       on_device: the inputs are moved to the accelerator first, so that operators with a host version run in a program.
-      every: only each so-manieth case.
+      every: run only every n-th case.
     """
     selected = cases(pattern)[::every]
     assert selected, pattern

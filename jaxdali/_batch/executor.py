@@ -149,7 +149,7 @@ class Executor:
         """Whether batches must be made in the thread that takes them.
 
         A function that works on devices of several processes has collectives, as the user's own steps may have. Where processes
-        begin collectives in different orders, each waits for the other for ever; the user's thread has one order.
+        begin collectives in different orders, each waits for the other without end; the user's thread has one order.
         """
         shardings = (n.op.sharding for n in self.graph.nodes if isinstance(n.op, EagerOperator))
         return any(s is not None and not s.is_fully_addressable for s in shardings)

@@ -75,7 +75,7 @@ def load_kernels(device: jax.Device):
     """Loads all kernels into a GPU of NVIDIA's, the first time. Of other devices: does nothing.
 
     CUDA would load each when it is launched first, and wait for all that runs on the GPU: with a kernel of NCCL's that waits for another
-    GPU, which our launch there would have to precede, for ever.
+    GPU, which our launch there would have to precede, without end.
 
     Raises:
       RuntimeError: the GPU can't run them.

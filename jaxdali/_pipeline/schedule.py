@@ -35,7 +35,7 @@ class Schedule:
         self._by_user = by_user or not pipelined
         self._runner: Runner | None = None  # made when the first batch is scheduled: it may read the sources at once
         self._start = state
-        # Collectives of a function over several processes begin in the order of the user's own: none is made before its batch is wanted.
+        # Collectives of a function over several processes begin in the order of the user's steps: none is made before its batch is wanted.
         self._depth = depth if pipelined and not executor.must_run_in_callers_thread else 1
         self._fed = [s for s in executor.sources.values() if s.fed]
         self._setups = executor.reader.sets_up

@@ -318,7 +318,7 @@ def _bound(step: Step, where: BindingContext, steps: Mapping[int, Step], wanted:
         e.args = (about(op.name, node.where, e),)
         raise
     except Exception as e:
-        if isinstance(op, SourceOperator):  # perhaps of the user's own code: comes out as it is
+        if isinstance(op, SourceOperator):  # perhaps user code: its error comes out as it is
             e.add_note(f"in {op.name} (created at {node.where})")
         if isinstance(op, SourceOperator) or not isinstance(e, (ValueError, TypeError, RuntimeError)):
             raise

@@ -81,7 +81,7 @@ class Prefetch:
                 thread = Thread(target=work, name=name, daemon=True)
                 thread.start()
                 self._threads.append(thread)
-        except BaseException:  # there is no memory for it, say: one alone would wait for the other for ever
+        except BaseException:  # there is no memory for it, say: one alone would wait for the other without end
             self._stop = True
             self._wake()
             raise
@@ -170,7 +170,7 @@ class Prefetch:
         self._resume.release()
 
     def close(self, collected: bool = False):
-        """Stops both threads and waits for them, but not for ever: one may be in a function of the user.
+        """Stops both threads and waits for them for a bounded time: one may be in a user function.
 
         Safe to call twice, and from any thread but these. `collected`: nobody uses it any more; else its user closes it.
         """

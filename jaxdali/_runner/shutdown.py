@@ -35,7 +35,7 @@ _deadline: float | None = None
 
 
 def wait_for(threads: Sequence[threading.Thread], place: RunResources, *, collected: bool):
-    """Waits until threads have ended, but not for ever.
+    """Waits for threads to end, for a bounded time.
 
     Args:
       threads: those that make batches.

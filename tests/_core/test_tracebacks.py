@@ -34,7 +34,7 @@ def source():
 
 
 class Mine(Elementwise):
-    """An operator of the user's own."""
+    """A user operator."""
 
     name = "my.operator"
 

@@ -1,4 +1,4 @@
-"""Where data end: what is given, what is dropped, what is warned of, and iterators that go on for ever."""
+"""Where data end: what is given, what is dropped, what is warned of, and iterators that never end."""
 
 import functools
 import io

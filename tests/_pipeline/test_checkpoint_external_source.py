@@ -1,4 +1,4 @@
-"""Checkpoints of sources of the user's: what they say of their state, and what goes on without."""
+"""Checkpoints of user sources: what they say of their state, and what resumes without."""
 
 import itertools
 import json

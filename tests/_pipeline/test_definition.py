@@ -79,7 +79,7 @@ def test_detached_nodes():
         def __init__(self):
             super().__init__(**ARGUMENTS)
             self.x = fn.external_source(source, name="x")
-            self.device, self.graph = "cpu", 3  # names of the user's own
+            self.device, self.graph = "cpu", 3  # names that the user chose
 
         def define_graph(self):
             return self.x + types.Constant([1, 1])

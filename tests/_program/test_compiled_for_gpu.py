@@ -151,7 +151,7 @@ def rotated(files, num_shards=1, shard_id=0):
 
 
 def normalised(files, num_shards=1, shard_id=0):
-    """Two functions of the user's, and arithmetic between them."""
+    """Two user functions, and arithmetic between them."""
     images, labels = random_crops(files, num_shards, shard_id)
     centred = jax_function(lambda x: x.astype(jnp.float32) - 128.0)(images)
     return jax_function(lambda x: jnp.transpose(x, (0, 3, 1, 2)))(centred * np.float32(1 / 64)), labels

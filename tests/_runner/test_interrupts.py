@@ -106,7 +106,7 @@ def test_a_thread_that_can_not_be_started_is_the_error(no_threads, started):
     with pytest.raises(RuntimeError, match="can't start new thread"):
         next(it)
     with pytest.raises(RuntimeError, match="closed"):
-        next(it)  # and it does not wait for ever
+        next(it)  # and it does not wait without end
     it.close()
 
     no_threads[0] = started

@@ -81,7 +81,7 @@ def test_batches_without_samples_are_refused():
 
 def test_functions_of_python_are_told_apart():
     class Unhashable:
-        __hash__ = None
+        __hash__ = None  # pyright: ignore[reportAssignmentType]
 
         def __init__(self, factor):
             self.factor = factor

@@ -5,7 +5,7 @@ import os
 import golden
 import pytest
 
-# Of an operator's cases each so-manieth: CI's additional runs, after one of them all, take fewer.
+# Run only every n-th case of each operator: CI's additional runs, after one of all cases, take fewer.
 EVERY = int(os.environ.get("JAXDALI_GOLDEN_EVERY", "1"))
 
 

@@ -98,7 +98,7 @@ def roi_random_crop(
         for fewer. May be left out.
       crop_shape: extents of the window, in elements; one number, or one per axis. May be per sample, as the others.
       roi_start: first indices of the region.
-      roi_end, roi_shape: the one or the other: the indices after its last, or its extents.
+      roi_end, roi_shape: one of them: the indices after its last element, or its extents.
       in_shape: extents inside of which the window is to lie, instead of those of an input. Default: there are no limits.
       seed: fixes the numbers, whatever the pipeline's seed and the operator's place; negative: not given.
 

@@ -182,7 +182,7 @@ def erase(
       fill_value: one number, or one per channel; of integers the fraction is cut, and what the type can't hold wraps around, as in DALI.
         May be per sample.
       normalized: anchors and shapes are fractions of the extents.
-      normalized_anchor, normalized_shape: the one or the other is.
+      normalized_anchor, normalized_shape: like `normalized`, for the anchor or the shape only.
       shape: extents of the regions, like `anchor`. Default: there are none. May be per sample.
 
     Returns:

@@ -116,7 +116,7 @@ class Pull:
             if self._cycle == "raise":
                 raise
             self._iterator = self._fresh()
-            return next(self._iterator)  # without data, this ends the epoch instead of looping for ever
+            return next(self._iterator)  # without data, this ends the epoch instead of looping without end
         self._ended = False
         return item
 
