@@ -3,7 +3,7 @@
 #include <new>
 
 #include "ffi/chain/chain.h"
-#include "ffi/common/memory.h"
+#include "ffi/common/kept_memory.h"
 #include "ffi/common/thread_pool.h"
 #include "ffi/jpeg/baseline.h"
 
@@ -323,7 +323,7 @@ bool Chain::Stream(int i, int k, const Part* parts, void* to) const {
 }
 
 Status Chain::Run(int i, int* failed) const {
-  thread_local Memory memory[2];
+  thread_local KeptMemory memory[2];
   Part parts[kMostStages + 1];  // of the values
   *failed = 0;
   for (const Batch& b : values)

@@ -20,7 +20,7 @@
 #include <memory>
 #include <vector>
 
-#include "ffi/common/memory.h"
+#include "ffi/common/kept_memory.h"
 #include "ffi/jpeg/band.h"
 #include "ffi/jpeg/header.h"
 #include "ffi/jpeg/kernels.h"
@@ -141,7 +141,7 @@ class BaselineDecoder {
   int table_of_[3];
   BandScan scan_;
   // Of a progressive file:
-  Memory stored_memory_;
+  KeptMemory stored_memory_;
   StoredPlane stored_[3];
   std::unique_ptr<CodeTable[]> scan_tables_;
   bool has_coefficients_ = false;

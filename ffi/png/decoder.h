@@ -10,7 +10,7 @@
 
 #include <cstdint>
 
-#include "ffi/common/memory.h"
+#include "ffi/common/kept_memory.h"
 #include "ffi/png/chunks.h"
 
 struct libdeflate_decompressor;
@@ -45,7 +45,7 @@ class Decoder {
 
   File file_;
   libdeflate_decompressor* inflate_ = nullptr;
-  Memory packed_memory_, filtered_memory_, rows_memory_, raster_memory_;
+  KeptMemory packed_memory_, filtered_memory_, rows_memory_, raster_memory_;
   const uint8_t* filtered_ = nullptr;  // the next row, with the byte of its filter
   uint8_t* rows_[3] = {};              // the row above, this one, the one below
   int64_t rows_left_ = 0;              // of the image, or of a pass

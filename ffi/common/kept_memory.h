@@ -1,6 +1,6 @@
 // Memory of a thread that is kept from one sample to the next.
-#ifndef JAXDALI_FFI_COMMON_MEMORY_H_
-#define JAXDALI_FFI_COMMON_MEMORY_H_
+#ifndef JAXDALI_FFI_COMMON_KEPT_MEMORY_H_
+#define JAXDALI_FFI_COMMON_KEPT_MEMORY_H_
 
 #include <cstdint>
 #include <cstdlib>
@@ -9,12 +9,12 @@
 namespace jaxdali {
 
 // Kept unless it is much more than the next sample needs.
-class Memory {
+class KeptMemory {
  public:
-  Memory() = default;
-  Memory(const Memory&) = delete;
-  Memory& operator=(const Memory&) = delete;
-  ~Memory() { std::free(data_); }
+  KeptMemory() = default;
+  KeptMemory(const KeptMemory&) = delete;
+  KeptMemory& operator=(const KeptMemory&) = delete;
+  ~KeptMemory() { std::free(data_); }
 
   // What was in it is lost. 0 gives much memory back, before samples that need none.
   void* OfSize(int64_t bytes) {
@@ -38,4 +38,4 @@ class Memory {
 
 }  // namespace jaxdali
 
-#endif  // JAXDALI_FFI_COMMON_MEMORY_H_
+#endif  // JAXDALI_FFI_COMMON_KEPT_MEMORY_H_
