@@ -51,7 +51,7 @@ class Reader {
   Reader(const uint8_t* data, int64_t size, Header* header, bool may_be_progressive)
       : data_(data), size_(size), header_(*header), may_be_progressive_(may_be_progressive) {
     for (int c = 0; c < 2; c++)
-      for (int i = 0; i < 2; i++) huffman_[c][i] = kStandard[c][i], has_huffman_[c][i] = true;
+      for (int i = 0; i < 2; i++) huffman_[c][i] = kStandard[c][i];
   }
 
   bool Read() {
@@ -171,7 +171,7 @@ class Reader {
       const int dc = p[1] >> 4, ac = p[1] & 15;
       const auto found = std::find_if(header_.components.begin(), header_.components.end(),
                                       [&](const FrameComponent& c) { return c.id == p[0]; });
-      if (found == header_.components.end() || dc > 3 || ac > 3 || !has_huffman_[0][dc] || !has_huffman_[1][ac] ||
+      if (found == header_.components.end() || dc > 3 || ac > 3 || !HasTable(0, dc) || !HasTable(1, ac) ||
           !has_quantizer_[found->quantizer_slot])
         return false;
       const int c = static_cast<int>(found - header_.components.begin());
@@ -217,10 +217,10 @@ class Reader {
       is_coded_[c] = true;
       ScanComponent component{c, -1, -1};
       if (is_dc && scan.high == 0) {
-        if (!has_huffman_[0][dc]) return false;
+        if (!HasTable(0, dc)) return false;
         component.dc = Table(huffman_[0][dc]);
       } else if (!is_dc) {
-        if (!has_huffman_[1][ac]) return false;
+        if (!HasTable(1, ac)) return false;
         component.ac = Table(huffman_[1][ac]);
       }
       // What libjpeg warns of is left to it.
@@ -252,6 +252,9 @@ class Reader {
         if (bits_left_[c][k] != 0) return false;
     return true;
   }
+
+  // A sequential file without tables gets the standard ones, as frames of Motion JPEG do; a progressive one does not.
+  bool HasTable(int is_ac, int slot) const { return has_huffman_[is_ac][slot] || (!header_.progressive && slot < 2); }
 
   static bool EndsScan(const uint8_t* p) { return p[0] == 0xFF && p[1] != 0 && p[1] != 0xFF && (p[1] & 0xF8) != 0xD0; }
 

@@ -7,7 +7,7 @@ import pytest
 from images import encode, picture
 from PIL import Image, ImageOps
 
-from jaxdali import fn, pipeline_def, types
+from jaxdali import SampleError, fn, pipeline_def, types
 from jaxdali._cpu import Info
 from jaxdali.fn._decode.decode import ImageHeaders
 
@@ -86,6 +86,18 @@ def test_pixels_are_libjpegs(options, scale):
     assert want.shape == (-(-333 // scale), 512 // scale, 3)
     ((got,),) = run([file], lambda x: (fn.resize(x, size=want.shape[:2]),), dct_scaling=True)
     assert np.abs(got.astype(int) - want).max() <= (1 if options == {"mode": "CMYK"} else 0)
+
+
+def test_scans_without_tables():
+    """A progressive file gets no standard tables, not even where the scan is not looked at, at 1/8 of its size."""
+    file = encode(picture(333, 512, 1), "JPEG", progressive=True)
+    tables = [i for i in range(len(file)) if file[i : i + 2] == b"\xff\xc4"]
+    broken = bytearray(file)
+    for i in tables:
+        if file[i + 4] >> 4:  # of coefficients after the first
+            broken[i + 1] = 0xE5  # application data, which is skipped
+    with pytest.raises(SampleError, match="damaged"):
+        run([bytes(broken)], lambda x: (fn.resize(x, size=(333 // 8, 512 // 8)),), dct_scaling=True)
 
 
 def test_turned_images():

@@ -48,7 +48,7 @@ def test_samplings(name: str, quality: int):
 
 
 def test_kinds():
-    data = encode(picture(40, 30), "JPEG", progressive=True)  # left to libjpeg-turbo
+    data = encode(picture(40, 30), "JPEG", progressive=True)
     np.testing.assert_array_equal(jaxdali.decode_jpeg(data), by_pillow(data))
     gray = encode(picture(40, 30, 1), "JPEG")
     np.testing.assert_array_equal(jaxdali.decode_jpeg(gray, output_type=types.ANY_DATA)[..., 0], by_pillow(gray, "L"))
@@ -129,7 +129,7 @@ def large(channels: int = 3, **options: object) -> bytes:
         {"subsampling": 2, "restart_marker_rows": 1},
         {"subsampling": 1, "restart_marker_blocks": 7},
         {"subsampling": 2, "restart_marker_rows": 70},
-        {"progressive": True},  # left to libjpeg-turbo
+        {"progressive": True},  # by one thread
     ],
 )
 def test_threads_on_one_file(options: dict):
