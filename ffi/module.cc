@@ -86,6 +86,7 @@ NB_MODULE(_cpu, m) {
       "run_on_pool", [] { return reinterpret_cast<uintptr_t>(&jaxdali::RunOnPool); },
       "address of RunOnPool, for jaxdali_connect of ffi/common/extension.h");
   m.def("pool_create", &jaxdali::ThreadPool::Create, nb::arg("num_threads"));
+  m.def("pool_share", &jaxdali::ThreadPool::Share, nb::arg("num_threads"), nb::call_guard<nb::gil_scoped_release>());
   m.def("pool_destroy", &jaxdali::ThreadPool::Destroy, nb::arg("id"), nb::call_guard<nb::gil_scoped_release>());
 }
 

@@ -127,6 +127,13 @@ int ThreadPool::Create(int num_threads) {
   return g_next++;
 }
 
+void ThreadPool::Share(int num_threads) {
+  auto pool =
+      std::make_shared<ThreadPool>(num_threads);  // in the end what was there before, which joins outside the lock
+  std::lock_guard<std::mutex> lock(g_mutex);
+  std::swap(Pools()[0], pool);
+}
+
 void ThreadPool::Destroy(int id) {
   std::shared_ptr<ThreadPool> pool;  // joins outside the lock
   std::lock_guard<std::mutex> lock(g_mutex);

@@ -29,6 +29,9 @@ class ThreadPool {
   // A process-wide register, so that compiled programs get a pool as an operand. Get returns null for an unknown id.
   static int Create(int num_threads);
   static void Destroy(int id);
+  // Gives the id 0 a new pool, which programs hold that belong to no pipeline: the id is the same in every process, as
+  // compiled programs may be kept on disk. Calls that are under way keep the pool before.
+  static void Share(int num_threads);
   static std::shared_ptr<ThreadPool> Get(int id);
 
  private:

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 
 from .._core.expressions import Arithmetic
 from .._core.ragged import DeviceSamples, Packed, is_on_accelerator, pack, plan_offsets
@@ -83,7 +84,8 @@ class Batch(Arithmetic):
     else it is *ragged*: the samples stand one after the other in a flat buffer, beside their shapes.
 
     A batch is a pytree of its buffer, and of the shapes where it is ragged: `jax.device_put`, `jax.tree.map` and `jax.jit` take it.
-    Arithmetic and comparisons work sample by sample, with batches, arrays ``[N, ...]`` and numbers, in DALI's types. It can't be changed.
+    Functions of `jax.numpy` take a dense one. Arithmetic and comparisons work sample by sample, with batches, arrays ``[N, ...]`` and
+    numbers, in DALI's types. A batch can't be changed.
 
     Attributes:
       layout: a letter for each axis of a sample, as "HWC"; "" where it is not known.
@@ -139,7 +141,8 @@ class Batch(Arithmetic):
         shapes = self.shapes
         what = f"shape={shapes[0]}" if len(set(shapes)) == 1 else f"shapes={shapes[:4]}".replace("]", ", ...]" if len(shapes) > 4 else "]")
         layout = f", layout={self.layout!r}" if self.layout else ""
-        return f"Batch({len(self)} samples, {what}, dtype={self.dtype}{layout}, device={self.device})"
+        device = "" if isinstance(self._data, Tracer) else f", device={self.device}"
+        return f"Batch({len(self)} samples, {what}, dtype={self.dtype}{layout}{device})"
 
     # --- samples ----------------------------------------------------------------------------------------------------
 
@@ -232,6 +235,9 @@ class Batch(Arithmetic):
         if dtype is not None and dense.dtype != dtype:
             return dense.astype(dtype)
         return dense.copy() if copy else dense
+
+    def __jax_array__(self) -> jax.Array:
+        return self.jax()
 
     def __dlpack__(self, **arguments: Any) -> Any:
         return self._dense(False).__dlpack__(**arguments)

@@ -15,9 +15,9 @@ from jax.sharding import NamedSharding, PartitionSpec
 from .._batch.batch import Work
 from .._batch.executor import Executor
 from .._batch.options import VALUES, RunOptions
-from .._core.building import Scope, add, building
-from .._core.errors import OperatorError
-from .._core.graph import Graph
+from .._core.building import add
+from .._core.errors import OperatorError, SampleError
+from .._core.graph import DataNode
 from .._core.operator import EagerOperator, NativeOperator, ProgramOperator
 from .._core.settings import own_settings
 from .._core.values import Spec
@@ -26,7 +26,8 @@ from .._plan.plan import Ref
 from .._program.program import lowered
 from .._program.sharding import Shards
 from . import _keys, _threads
-from ._engine import Given, Trace
+from ._batch import Batch
+from ._engine import Given, Graphed
 
 
 class Traced(ProgramOperator):
@@ -67,18 +68,16 @@ class Dense:
     ):
         self._N, self._specs = N, specs
         shards = Shards.single(device)
-        trace, scope = Trace(keys), Scope(None, [])
-        with building(scope):
+
+        def inputs() -> list[DataNode]:
             on = "gpu" if shards.accelerator else None
-            nodes = [add(Given(spec=s)) if host else add(Traced(spec=s), device=on) for s, host in zip(specs, hosted, strict=True)]
-            leaves, self.tree = trace.of(function, nodes)
-        self._keys = trace.keys
-        graph = Graph.collect(scope.made, leaves)
-        self._inputs = [Ref(graph.copies[x.node.id].id, 0) if x.node.id in graph.copies else None for x in nodes]
+            return [add(Given(spec=s)) if host else add(Traced(spec=s), device=on) for s, host in zip(specs, hosted, strict=True)]
+
+        self._graphed = graphed = Graphed(function, keys, inputs)
+        self._inputs = [None if n is None else Ref(n, 0) for n in graphed.inputs]
         self._hosted = tuple(hosted)
-        self._keyed = {graph.copies[n].id: key for n, key in trace.keyed.items() if n in graph.copies}
-        threads, pool_id = _threads.pool()
-        self._executor = Executor([graph], shards, RunOptions(batch_size=N, num_threads=threads, pool_id=pool_id), VALUES)
+        options = RunOptions(batch_size=N, num_threads=_threads.get_num_threads(), pool_id=_threads.SHARED)
+        self._executor = Executor([graphed.graph], shards, options, VALUES)
         with own_settings():
             self._executor.build()
         self._plan = plan = self._executor.plan
@@ -103,15 +102,16 @@ class Dense:
         self._asked = tuple(i for i, r in enumerate(self._inputs) if r in needed)
         zeros = [np.zeros((N, *(s.shape or ())), s.dtype) for s in specs]
         try:
-            self._constant = self._prepared(zeros, np.zeros((len(self._keys), 2, N), np.int64))
+            # Which numbers a batch has is not known yet. That these are out of a range says nothing, but where they are all there is.
+            self._constant = self._prepared(zeros, np.zeros((len(graphed.keys), 2, N), np.int64), any_numbers=self.calls_back)
         except (OperatorError, ValueError) as e:
             raise NotDense(str(e)) from e
         self._operands = jax.tree.structure([zeros, *self._constant[:2]])
 
-    @property
-    def layouts(self) -> list[str]:
-        """Of the outputs."""
-        return [self._plan.spec(r).layout for r in self._plan.outputs]
+    def batches(self, outputs: Sequence[Any]) -> Any:
+        """Arrays of the outputs as the function gives them."""
+        layouts = (self._plan.spec(r).layout for r in self._plan.outputs)
+        return jax.tree.unflatten(self._graphed.tree, [Batch(x, None, layout) for x, layout in zip(outputs, layouts, strict=True)])
 
     @functools.cached_property
     def compiled(self) -> Callable[[Sequence[Any]], Any]:
@@ -120,12 +120,12 @@ class Dense:
 
     def words(self, keys: Sequence[Any]) -> list[jax.Array]:
         """What random numbers are keyed by, ``u32[N, words]`` each."""
-        return [k.words(keys, self._N) for k in self._keys] if self._keyed else []
+        return [k.words(keys, self._N) for k in self._graphed.keys] if self._graphed.keyed else []
 
     @property
     def calls_back(self) -> bool:
         """Whether a batch needs the host."""
-        return bool(self._asked or self._keyed)
+        return bool(self._asked or self._graphed.keyed)
 
     def __call__(self, arrays: Sequence[Any], words: Sequence[Any]) -> tuple[list[Any], Any]:
         """The outputs, and the status of each native step: ``i32[N, steps]``. Traced.
@@ -206,17 +206,27 @@ class Dense:
         for i, x in zip(self._asked, asked, strict=True):
             arrays[i] = np.asarray(x)
         with own_settings():
-            return jax.tree.map(_in_words, self._prepared(arrays, [_keys.numbers_of(np.asarray(w)) for w in words])[:2])
+            found = self._prepared(arrays, [_keys.numbers_of(np.asarray(w)) for w in words])[:2]
+        for step, params, like in zip(self._steps, found[1], self._constant[1], strict=True):
+            if {n: x.shape for n, x in params.items()} != {n: x.shape for n, x in like.items()}:
+                raise step.node.error(
+                    "how many numbers it needs depends on the values of a batch: in a compiled program that must be the same"
+                )
+        return jax.tree.map(_in_words, found)
 
-    def _prepared(self, arrays: Sequence[Any], drawn: Any) -> tuple[Any, ...]:
-        work = Work({}, {}, drawn={step: tuple(drawn[k]) for step, k in self._keyed.items()})
+    def _prepared(self, arrays: Sequence[Any], drawn: Any, any_numbers: bool = False) -> tuple[Any, ...]:
+        work = Work({}, {}, drawn={step: tuple(drawn[k]) for step, k in self._graphed.keyed.items()})
         nowhere = [""] * self._N
         work.identify(SampleIds(self._executor.place.zeros, np.arange(self._N), names=nowhere, paths=nowhere))
         for ref, host, array in zip(self._inputs, self._hosted, arrays, strict=True):
             if ref is not None and host:
                 spec = self._plan.spec(ref)
                 self._executor.give(work, ref, np.zeros((self._N, *(spec.shape or ())), spec.dtype) if array is None else array)
-        self._executor.prepare(work)
+        try:
+            self._executor.prepare(work)
+        except SampleError:
+            if not any_numbers or not all(s.id in work.setups for s in self._steps):
+                raise
         made = [np.ascontiguousarray(work.values[r].data) for r in self._made_on_host]
         params = [{n: np.ascontiguousarray(x) for n, x in work.setups[s.id].params.items()} for s in self._steps]
         return made, params, [work.setups[s.id].scratch for s in self._steps]

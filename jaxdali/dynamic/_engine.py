@@ -120,13 +120,40 @@ class Trace:
         return leaves, tree
 
 
+class Graphed:
+    """The graph of a function of values.
+
+    Args:
+      function: gets a `Trace`, a DataNode for each input, and the keys; returns a pytree of DataNodes.
+      keys: how many there are.
+      inputs: makes a node for each input.
+
+    Attributes:
+      graph; tree: of the outputs.
+      inputs: the numbers of the inputs' nodes; None: of those that no output needs.
+      keys: of random operators, each a `KeyOf`; keyed: their places, by the numbers of random nodes.
+    """
+
+    def __init__(self, function: Callable[..., Any], keys: int, inputs: Callable[[], list[DataNode]]):
+        trace, scope = Trace(keys), Scope(None, [])
+        with building(scope):
+            nodes = inputs()
+            leaves, self.tree = trace.of(function, nodes)
+        self.graph = Graph.collect(scope.made, leaves)
+        copies = self.graph.copies
+        kept = {n.id for n in self.graph.nodes}
+        sources = [next(iter(x.node.inputs), x).node for x in nodes]  # before they are moved to an accelerator
+        self.inputs = [copies[n.id].id if copies[n.id].id in kept else None for n in sources]
+        self.keys = trace.keys
+        self.keyed = {copies[n].id: key for n, key in trace.keyed.items() if n in copies}
+
+
 class Engine:
     """A function of batches.
 
     Args:
-      function: gets a `Trace`, a DataNode for each input, and the keys; returns a pytree of DataNodes.
+      function, keys: as of `Graphed`.
       specs: of the inputs.
-      keys: how many there are.
       N: samples of a batch.
       device: where it runs.
       firsts: shape of the first sample of each ragged input, by which some operators are bound; None: of dense ones.
@@ -146,14 +173,12 @@ class Engine:
         self._N, self._firsts = N, firsts
         self._asked: set[int] = set()
         self._shards = Shards.single(device)
-        trace, scope = Trace(keys), Scope(None, [])
-        with building(scope):
+
+        def inputs() -> list[DataNode]:
             given = [add(Given(spec=s, number=i, first=f, asked=self._asked)) for i, (s, f) in enumerate(zip(specs, firsts, strict=True))]
-            leaves, self._tree = trace.of(function, [x.gpu() for x in given] if self._shards.accelerator else given)
-        self._keys = trace.keys
-        self._graph = Graph.collect(scope.made, leaves)
-        self._inputs = [self._graph.copies[x.node.id].id for x in given]
-        self._keyed = {self._graph.copies[n].id: key for n, key in trace.keyed.items() if n in self._graph.copies}
+            return [x.gpu() for x in given] if self._shards.accelerator else given
+
+        self._graphed = Graphed(function, keys, inputs)
         # An executor makes one batch at a time: each thread that calls has one.
         self._idle: collections.deque[Executor] = collections.deque()
 
@@ -163,12 +188,12 @@ class Engine:
 
     def __call__(self, batches: Sequence[Batch], keys: Sequence[Any]) -> Any:
         """The outputs, each a `Batch`."""
-        drawn = [numbers_of(np.asarray(k.words(keys, self._N))) for k in self._keys] if self._keyed else []
+        drawn = [numbers_of(np.asarray(k.words(keys, self._N))) for k in self._graphed.keys] if self._graphed.keyed else []
         executor = self._executor()
         try:
             with own_settings():
                 executor.build()
-                work = self._work(executor, batches, {step: drawn[k] for step, k in self._keyed.items()})
+                work = self._work(executor, batches, {step: drawn[k] for step, k in self._graphed.keyed.items()})
                 made = executor.check(executor.launch(work))
         except OperatorError as e:
             _at_this_line(e)
@@ -178,26 +203,25 @@ class Engine:
         while len(self._idle) > self.KEPT:
             with contextlib.suppress(IndexError):
                 self._idle.popleft().close()
-        return jax.tree.unflatten(self._tree, map(Batch._of, made.outputs))
+        return jax.tree.unflatten(self._graphed.tree, map(Batch._of, made.outputs))
 
     def _executor(self) -> Executor:
-        number, pool_id = _threads.pool()
-        while True:
-            try:
-                executor = self._idle.pop()
-            except IndexError:
-                break
-            if executor.place.pool_id == pool_id:
-                return executor
-            executor.close()
-        return Executor([self._graph], self._shards, RunOptions(batch_size=self._N, num_threads=number, pool_id=pool_id), VALUES)
+        number = _threads.get_num_threads()
+        try:
+            executor = self._idle.pop()
+        except IndexError:
+            options = RunOptions(batch_size=self._N, num_threads=number, pool_id=_threads.SHARED)
+            return Executor([self._graphed.graph], self._shards, options, VALUES)
+        executor.place.num_threads = number
+        return executor
 
     def _work(self, executor: Executor, batches: Sequence[Batch], drawn: Mapping[int, tuple[np.ndarray, np.ndarray]]) -> Work:
         """The batch that is to be made."""
         work = Work({}, {}, drawn=drawn)
         nowhere = [""] * self._N
         work.identify(SampleIds(executor.place.zeros, np.arange(self._N), names=nowhere, paths=nowhere))
-        for node, batch in zip(self._inputs, batches, strict=True):
+        for node, batch in zip(self._graphed.inputs, batches, strict=True):
+            assert node is not None  # sources stay
             executor.give(work, Ref(node, 0), batch._on_host)
         work.read = dict(work.values)
         return work

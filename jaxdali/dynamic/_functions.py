@@ -23,7 +23,7 @@ from .._core.language import language
 from .._core.names import did_you_mean
 from .._core.tracebacks import boundary
 from ..types import ScalarConstant
-from . import _keys
+from . import _keys, _threads
 from ._batch import Batch, Tensor, set_operations
 from ._dense import Dense, NotDense
 from ._engine import Engine, Trace, current_trace
@@ -149,6 +149,7 @@ def evaluated(made: collections.OrderedDict[Any, Any], at: Any, name: str, funct
       name: for messages.
       function: of a `Trace`, the values, and the keys.
     """
+    _threads.check_pool()
     N, keys = given.N, given.keys
     batches = [b if len(b) == N else b[[0] * N] for b in given.batches]
     arrays = [b._data for b in batches]
@@ -161,12 +162,11 @@ def evaluated(made: collections.OrderedDict[Any, Any], at: Any, name: str, funct
         if inside:
             if isinstance(dense, NotDense):
                 raise ArgumentError(f"{name}: it can't be part of a program that JAX traces: {dense}")
-            outputs, _ = dense(arrays, dense.words(keys))
-            return jax.tree.unflatten(dense.tree, [x[0] for x in outputs] if given.single else outputs)
+            return dense.batches(dense(arrays, dense.words(keys))[0])
         if isinstance(dense, Dense) and not dense.calls_back:
             outputs, status = dense.compiled(arrays)
             if not status.shape[1] or not np.asarray(status).any():
-                return _of(jax.tree.unflatten(dense.tree, map(Batch, outputs, [None] * len(outputs), dense.layouts)), given.single)
+                return _of(dense.batches(outputs), given.single)
     elif inside:
         raise ArgumentError(f"{name}: in a program that JAX traces batches must be dense arrays, but one of these is ragged")
     firsts = [None if b.is_dense or not len(b) else b.shapes[0] for b in batches]

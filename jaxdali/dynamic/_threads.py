@@ -7,9 +7,11 @@ import threading
 
 from .. import _cpu
 
+SHARED = 0  # id of the pool, in every process: programs that are kept on disk hold it
+
 _lock = threading.Lock()
-_made: tuple[int, int, int] | None = None  # number of threads, id of the pool, process
 _number: int | None = None
+_process: int | None = None  # in which the pool was made
 
 
 def set_num_threads(number: int) -> None:
@@ -18,11 +20,13 @@ def set_num_threads(number: int) -> None:
     Raises:
       ValueError: it is below 1.
     """
-    global _number, _made
+    global _number
     if isinstance(number, bool) or not isinstance(number, int) or number < 1:
         raise ValueError(f"set_num_threads takes a number of 1 or more, got {number!r}")
     with _lock:
-        _number, _made = number, None
+        _number = number
+        if _process == os.getpid():
+            _cpu.pool_share(number)
 
 
 def get_num_threads() -> int:
@@ -30,21 +34,20 @@ def get_num_threads() -> int:
     return _number or len(os.sched_getaffinity(0))
 
 
-def pool() -> tuple[int, int]:
-    """The number of threads, and the id of their pool.
+def check_pool() -> None:
+    """Makes the pool, the first time.
 
     Raises:
       RuntimeError: the process was forked from one in which functions had run.
     """
-    global _made
+    global _process
     with _lock:
-        if _made is not None and _made[2] != os.getpid():
+        if _process is None:
+            _cpu.pool_share(get_num_threads())
+            _process = os.getpid()
+        elif _process != os.getpid():
             raise RuntimeError(
                 "this process was forked from one that had called functions of jaxdali.dynamic, whose threads a fork does not have: "
                 'start it by "spawn" or "forkserver" (multiprocessing.set_start_method, DataLoader(multiprocessing_context="spawn")), '
                 "or fork before the first call"
             )
-        if _made is None:
-            number = get_num_threads()
-            _made = number, _cpu.pool_create(number), os.getpid()
-        return _made[:2]

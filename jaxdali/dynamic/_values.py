@@ -117,5 +117,10 @@ def argument_of(a: Argument, x: Any) -> Batch | None:
     if isinstance(x, Tensor) or not shape or (a.many and a.lengths and size in a.lengths):
         return None
     if a.many and not a.lengths and len(shape) == 1:
+        if isinstance(x, Tracer):
+            raise TypeError(
+                f"argument {a.name} takes a list of numbers for all samples, which must be known while JAX traces: "
+                "for those of each sample pass an array of two axes, as x[:, None]"
+            )
         return None
     return _as_batch(x)

@@ -240,8 +240,10 @@ def test_results_stay_when_others_are_made():
 def test_number_of_threads():
     before = jd.get_num_threads()
     try:
+        jd.flip(images())
         jd.set_num_threads(1)
         assert jd.get_num_threads() == 1
+        assert jd.flip(images()).shapes == [(20, 30, 3)] * 4  # compiled before
         assert jd.decoders.image(FILES).shapes[0] == (60, 80, 3)
         with pytest.raises(ValueError, match="1 or more"):
             jd.set_num_threads(0)
@@ -254,12 +256,13 @@ import os, sys
 import numpy as np
 import jaxdali.dynamic as jd
 x = np.zeros((2, 4, 5, 3), np.uint8)
+values = x if sys.argv[2] == "dense" else jd.batch([x[0], x[1]])
 if sys.argv[1] == "after":
-    jd.cast(jd.batch([x[0], x[1]]), dtype=jd.types.FLOAT)
+    jd.flip(values)
 pid = os.fork()
 if pid == 0:
     try:
-        print(jd.cast(jd.batch([x[0], x[1]]), dtype=jd.types.FLOAT).dtype, flush=True)
+        print(jd.flip(values).dtype, flush=True)
     except RuntimeError as e:
         print(e, flush=True)
     os._exit(0)
@@ -267,11 +270,11 @@ os.waitpid(pid, 0)
 """
 
 
-@pytest.mark.parametrize(("when", "said"), [("after", "this process was forked from one that had called functions"), ("before", "float32")])
-def test_after_a_fork(when, said):
-    program = FORK.replace("jd.types", "types").replace("import jaxdali.dynamic", "from jaxdali import types\nimport jaxdali.dynamic")
+@pytest.mark.parametrize("form", ["ragged", "dense"])
+@pytest.mark.parametrize(("when", "said"), [("after", "this process was forked from one that had called functions"), ("before", "uint8")])
+def test_after_a_fork(when, said, form):
     environment = {**os.environ, "PYTHONWARNINGS": "ignore"}
-    done = subprocess.run([sys.executable, "-c", program, when], capture_output=True, text=True, timeout=60, env=environment)
+    done = subprocess.run([sys.executable, "-c", FORK, when, form], capture_output=True, text=True, timeout=60, env=environment)
     assert said in done.stdout, done.stderr
 
 

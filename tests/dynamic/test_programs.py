@@ -98,7 +98,7 @@ FUNCTIONS = {
 def test_within_jax_jit(name):
     function, x = FUNCTIONS[name], images((8, 20, 30, 3))
     got = jax.jit(function)(x)
-    assert isinstance(got, jax.Array)
+    assert (type(got), got.layout) == (jd.Batch, function(x).layout)
     np.testing.assert_array_equal(np.asarray(got), function(x).numpy())
 
 
@@ -109,7 +109,7 @@ def test_each_device_computes_its_part(name):
     compiled = jax.jit(function).lower(jax.device_put(x, sharding)).compile()
     assert "all-gather" not in compiled.as_text()
     got = compiled(jax.device_put(x, sharding))
-    assert got.sharding.is_equivalent_to(sharding, got.ndim)
+    assert got.jax().sharding.is_equivalent_to(sharding, 4)
     np.testing.assert_array_equal(np.asarray(got), function(x).numpy())
 
 
@@ -125,7 +125,7 @@ def test_arguments_and_keys_that_are_traced():
     @jax.jit
     def step(x, angle, key):
         x = jd.rotate(x, angle=angle, keep_size=True)
-        return jnp.mean(jd.random_resized_crop(x, size=(8, 8), key=jax.random.fold_in(key, 3)).astype(jnp.float32))
+        return jnp.mean(jd.random_resized_crop(x, size=(8, 8), key=jax.random.fold_in(key, 3)).jax().astype(jnp.float32))
 
     angle = np.arange(4) * 20.0
     want = jd.random_resized_crop(jd.rotate(images(), angle=angle, keep_size=True), size=(8, 8), key=jax.random.fold_in(KEY, 3))
@@ -134,9 +134,26 @@ def test_arguments_and_keys_that_are_traced():
     np.testing.assert_array_equal(np.asarray(drawn), jd.random.uniform(batch_size=5, key=KEY).numpy())
 
 
+def test_arguments_whose_range_does_not_hold_zero():
+    """What stands for the numbers while a program is made is none of them."""
+
+    def run(x, quality, sigma):
+        x = jd.jpeg_compression_distortion(jd.batch(x, layout="HWC"), quality=quality)
+        return jd.gaussian_blur(x, sigma=sigma, window_size=5)
+
+    given = images(), np.array([1, 50, 80, 100], np.int32), np.array([[0.5], [1], [2], [3]], np.float32)
+    np.testing.assert_array_equal(np.asarray(jax.jit(run)(*given)), run(*given).numpy())
+
+
 def test_what_can_not_be_traced_says_why():
     with pytest.raises(ValueError, match=r"rotate: it can't be part of a program that JAX traces: the shape .* depends on values"):
         jax.jit(lambda x: jd.rotate(x, angle=jnp.arange(4.0)))(images())
+    with pytest.raises(ValueError, match=r"crop: it can't be part of a program that JAX traces: .* reaches outside"):
+        jax.jit(lambda x: jd.crop(x, crop=(50, 50)))(images())
+    with pytest.raises(Exception, match="depends on the values of a batch"):
+        jax.block_until_ready(jax.jit(lambda x, s: jd.gaussian_blur(x, sigma=s))(images(), jnp.array([[0.5], [1], [2], [3]])))
+    with pytest.raises(TypeError, match="argument sigma takes a list of numbers for all samples"):
+        jax.jit(lambda x, s: jd.gaussian_blur(x, sigma=s))(images(), jnp.ones(4))
     with pytest.raises(TypeError, match="not a list"):
         jax.jit(lambda x: jd.flip([x[0], x[1]]))(images())
     with pytest.raises(Exception, match="probability must be"):
@@ -145,7 +162,7 @@ def test_what_can_not_be_traced_says_why():
 
 def test_gradients():
     x = images().astype(np.float32)
-    grad = jax.grad(lambda x: jnp.sum(jd.batch(x) * 3.0))(x)
+    grad = jax.grad(lambda x: jnp.sum(jd.batch(x) * 3.0))(x)  # a function of JAX takes a batch
     np.testing.assert_array_equal(np.asarray(grad), np.full(x.shape, 3.0))
     with pytest.raises(TypeError, match="rotate: native operators have no derivative"):
         jax.grad(lambda x: jnp.sum(jd.rotate(x, angle=10.0, keep_size=True)))(x)
