@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -19,6 +18,7 @@ from .._core.operator import EagerOperator, NativeOperator, SourceOperator
 from .._core.ragged import Packed
 from .._core.redaction import redacted, shown_error
 from .._core.settings import own_settings
+from .._core.threads import available_cpus
 from .._core.values import Value
 from .._data.source import SampleIds, Source
 from .._plan.plan import Plan, Ref
@@ -134,7 +134,7 @@ class Executor:
 
     def tuner(self, depth: int) -> Tuner | None:
         """What decides on the number of threads and of batches made ahead, `depth` to begin with; None: they stay."""
-        return Tuner(self.place.meter, self._tuned, self.place.num_threads, depth, len(os.sched_getaffinity(0))) if self._tuned else None
+        return Tuner(self.place.meter, self._tuned, self.place.num_threads, depth, available_cpus()) if self._tuned else None
 
     def reseed(self, seed: int):
         """Goes on with another seed, that of a checkpoint. Only while nothing runs."""

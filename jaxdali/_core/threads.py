@@ -1,9 +1,50 @@
-"""Threads whose names profilers, debuggers and ``top -H`` show."""
+"""Threads whose names profilers, debuggers and ``top -H`` show, and the number of CPUs that there are for them."""
 
 from __future__ import annotations
 
 import contextlib
+import math
+import os
 import threading
+from pathlib import Path
+
+_GROUPS = Path("/proc/self/cgroup")
+_CONTROL = Path("/sys/fs/cgroup")
+
+
+def available_cpus() -> int:
+    """The CPUs that this process may use: those of its affinity, and no more than the time that its control groups allow."""
+    affinity = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, math.ceil(min(affinity, cpu_quota())))
+
+
+def cpu_quota(groups: Path = _GROUPS, control: Path = _CONTROL) -> float:
+    """The CPU seconds a second that the control groups of this process allow, in version 1 or 2; infinite where there is no limit."""
+    try:
+        memberships = [line.split(":", 2) for line in groups.read_text().splitlines()]
+    except OSError:
+        return math.inf
+    quota = math.inf
+    for _, controllers, path in memberships:
+        if controllers and "cpu" not in controllers.split(","):
+            continue
+        root = control / controllers  # of version 2, whose controllers are not named, the folder itself
+        group = root / path.lstrip("/")
+        for folder in [group, *group.parents]:  # a container may see its own group as the root
+            quota = min(quota, _quota_of(folder))
+            if folder == root:
+                break
+    return quota
+
+
+def _quota_of(folder: Path) -> float:
+    with contextlib.suppress(OSError, ValueError):
+        limit, period = (folder / "cpu.max").read_text().split()
+        return math.inf if limit == "max" else int(limit) / int(period)
+    with contextlib.suppress(OSError, ValueError):
+        limit = int((folder / "cpu.cfs_quota_us").read_text())
+        return math.inf if limit < 0 else limit / int((folder / "cpu.cfs_period_us").read_text())
+    return math.inf
 
 
 def show_name():

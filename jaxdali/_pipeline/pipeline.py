@@ -57,8 +57,9 @@ class Pipeline:
 
     Args:
       batch_size: samples per batch.
-      num_threads: CPU threads of the native operators. Default: 4. "auto" (beyond DALI): as many as make batches faster while they are
-        waited for, and no more than there are cores; found while batches are made ahead, without compiling anything.
+      num_threads: CPU threads of the native operators. Default: as many as the CPUs that the process may use (its affinity, and its
+        control group's quota). "auto" (beyond DALI): as many as make batches faster while they are waited for, and no more than those
+        CPUs; found while batches are made ahead, without compiling anything.
       device_id: place of the device in ``jax.local_devices()``, where "mixed" and "gpu" operators run and outputs are put.
         None or negative: `jax.default_device`, or the first. Differs from DALI: without an accelerator it is a CPU device, so that
         the same script runs on a laptop.

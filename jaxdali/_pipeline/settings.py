@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 from collections.abc import Callable
 from typing import Any
 
 from .._batch.options import RunOptions
+from .._core.threads import available_cpus
 from . import arguments as check
 from .arguments import OperatorConcurrency, StreamPolicy
 
-DEFAULT_NUM_THREADS = 4
+_FIRST_NUM_THREADS = 4  # where the number is tuned
 DEFAULT_DEPTH = 2
 MAX_DEPTH = 4096  # of batches made ahead, all of which are in memory
 _OF_THIS_PROCESS = ("py_callback_pickler", "stream_policy", "concurrency")  # arguments that are not written to files
@@ -75,8 +75,8 @@ class Settings:
     def threads(self) -> int:
         """CPU threads of the native operators; those to begin with, where they are tuned."""
         if isinstance(self.num_threads, str):
-            return min(DEFAULT_NUM_THREADS, len(os.sched_getaffinity(0)))
-        return DEFAULT_NUM_THREADS if self.num_threads is None else self.num_threads
+            return min(_FIRST_NUM_THREADS, available_cpus())
+        return available_cpus() if self.num_threads is None else self.num_threads
 
     @property
     def depth(self) -> int:

@@ -13,6 +13,7 @@ import jax
 
 from .. import __version__
 from .._core.errors import ArgumentError
+from .._core.threads import available_cpus
 from . import _definitions, _measure, _report
 
 BATCH_SIZES = (16, 64, 256)
@@ -41,7 +42,7 @@ def _arguments(given: Sequence[str] | None) -> tuple[argparse.ArgumentParser, ar
         help="a pipeline definition of your own, which gets DIR if it has a parameter for it; MODULE may be a file. Default: random "
         "crop, resize to 224x224, mirror, normalise",
     )
-    cores = len(os.sched_getaffinity(0))
+    cores = available_cpus()
     powers = [1 << k for k in range(cores.bit_length()) if 1 << k <= cores]
     threads = sorted({*powers, cores})
     parser.add_argument("--threads", type=_numbers, default=threads, help=f"num_threads to try; default: {','.join(map(str, threads))}")
@@ -88,8 +89,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run(args: argparse.Namespace, make: _definitions.Make, what: str):
     device = jax.devices()[0]
-    print(f"jaxdali {__version__}, jax {jax.__version__}, {device.device_kind}, {len(os.sched_getaffinity(0))} cores\n{what}\n", flush=True)
-    if (load := os.getloadavg()[0]) > 0.25 * len(os.sched_getaffinity(0)):
+    print(f"jaxdali {__version__}, jax {jax.__version__}, {device.device_kind}, {available_cpus()} cores\n{what}\n", flush=True)
+    if (load := os.getloadavg()[0]) > 0.25 * available_cpus():
         print(f"The machine has other work (load {load:.1f}): these are not its best figures.\n", flush=True)
     middle = args.batch_sizes[len(args.batch_sizes) // 2]
     step = args.step_ms / 1e3

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import pathlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+from .._core.threads import available_cpus
 from ._measure import Bound, Cost, Run
 
 _ADVICE = {
@@ -68,7 +68,7 @@ def verdict(run: Run, spent: Sequence[Cost], bound: Bound, depth: int) -> Iterat
     share = (
         f"it waits for batches {1 - bound.share:.0%} of the time" if bound.kind == "consumer" else f"{bound.share:.0%} of a batch's time"
     )
-    cores = len(os.sched_getaffinity(0))
+    cores = available_cpus()
     yield f"Bound by: {_NAMES.get(bound.kind, bound.operator)} ({share}; {run.cores:.1f} of {cores} cores busy)"
     advice = _ADVICE[bound.kind]
     if bound.kind == "decode" and any(c.operator == "decoders.image" for c in spent):  # it decodes whole images, each epoch

@@ -6,6 +6,7 @@ import os
 import threading
 
 from .. import _cpu
+from .._core.threads import available_cpus
 
 SHARED = 0  # id of the pool, in every process: programs that are kept on disk hold it
 
@@ -31,7 +32,7 @@ def set_num_threads(number: int) -> None:
 
 def get_num_threads() -> int:
     """The number of native threads that functions of values use."""
-    return _number or len(os.sched_getaffinity(0))
+    return _number or available_cpus()
 
 
 def check_pool() -> None:

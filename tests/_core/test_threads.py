@@ -1,11 +1,15 @@
-"""Threads have names that profilers and `top -H` show."""
+"""Threads have names that profilers and `top -H` show, and there are as many as the process may use CPUs."""
 
+import math
+import os
 import pathlib
 
 import numpy as np
 import pytest
 
-from jaxdali import fn
+from jaxdali import Pipeline, fn
+from jaxdali._core import threads
+from jaxdali._core.threads import cpu_quota
 from jaxdali.plugin.jax import data_iterator
 
 
@@ -21,3 +25,32 @@ def test_names_of_threads():
         names = [p.read_text().strip() for p in pathlib.Path("/proc/self/task").glob("*/comm")]
     assert {"jaxdali-produce", "jaxdali-check", "jaxdali-source", "jaxdali-kernels"} <= {*names}
     assert names.count("jaxdali-kernels") >= 2
+
+
+@pytest.mark.parametrize(
+    ("memberships", "files", "quota"),
+    [
+        ("0::/a/b\n", {"a/b/cpu.max": "max 100000", "a/cpu.max": "150000 100000", "cpu.max": "max 100000"}, 1.5),  # version 2: the least
+        ("0::/a/b\n", {"a/b/cpu.max": "max 100000"}, math.inf),
+        ("0::/kubepods/pod1/c\n", {"cpu.max": "300000 100000"}, 3),  # inside of a container, which sees its own group alone
+        ("4:cpu,cpuacct:/a\n3:memory:/a\n", {"cpu,cpuacct/a/cpu.cfs_quota_us": "50000", "cpu,cpuacct/a/cpu.cfs_period_us": "100000"}, 0.5),
+        ("4:cpu:/a\n", {"cpu/a/cpu.cfs_quota_us": "-1", "cpu/a/cpu.cfs_period_us": "100000"}, math.inf),  # version 1 without a limit
+        ("3:memory:/a\n", {"memory/a/cpu.max": "1 100000"}, math.inf),
+    ],
+)
+def test_quota(tmp_path, memberships, files, quota):
+    (tmp_path / "cgroup").write_text(memberships)
+    for name, text in files.items():
+        (tmp_path / "control" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "control" / name).write_text(text + "\n")
+    assert cpu_quota(tmp_path / "cgroup", tmp_path / "control") == quota
+
+
+def test_default_num_threads(monkeypatch):
+    """A pipeline has as many threads as the process may use CPUs."""
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 2, 5, 7, 9})
+    monkeypatch.setattr(threads, "cpu_quota", lambda: 2.5)
+    assert Pipeline(batch_size=1).num_threads == 3
+    monkeypatch.setattr(threads, "cpu_quota", lambda: math.inf)
+    assert Pipeline(batch_size=1).num_threads == 5
+    assert Pipeline(batch_size=1, num_threads=7).num_threads == 7

@@ -13,6 +13,7 @@ import pytest
 from pipelines import counter, numbers, values
 
 from jaxdali import Pipeline, fn, pipeline_def, types
+from jaxdali._core.threads import available_cpus
 from jaxdali._pipeline.pipeline import parts_of
 from jaxdali.plugin.jax import DALIGenericIterator
 
@@ -171,7 +172,7 @@ def test_properties():
     assert {k: getattr(pipe, k) for k in given} == given
     pipe = numbers(seed=-1, device_id=-1, num_threads=-1, max_streams=-1)
     assert pipe.seed >= 0
-    assert (pipe.device_id, pipe.num_threads) == (None, 4)
+    assert (pipe.device_id, pipe.num_threads) == (None, available_cpus())
 
 
 @pytest.mark.parametrize(
