@@ -40,18 +40,6 @@ def default_center(dtype: np.dtype) -> float:
     return 2.0 ** (8 * dtype.itemsize - (2 if dtype.kind == "i" else 1)) if dtype.kind in "iu" else 0.5
 
 
-class Brightness(BrightnessContrast):
-    """Without contrast."""
-
-    name = "brightness"
-
-
-class Contrast(BrightnessContrast):
-    """Without brightness."""
-
-    name = "contrast"
-
-
 @operator_function(BrightnessContrast)
 def brightness_contrast(
     input: Input,
@@ -83,57 +71,5 @@ def brightness_contrast(
 
     Example:
       >>> fn.brightness_contrast(images, brightness=fn.random.uniform(range=(0.8, 1.2)), contrast=1.1)
-    """
-    ...
-
-
-@operator_function(Brightness)
-def brightness(
-    input: Input,
-    /,
-    *,
-    brightness: PerFrame[float] = 1.0,
-    brightness_shift: PerFrame[float] = 0.0,
-    dtype: DType | None = None,
-    device: Literal["cpu", "gpu"] | None = None,
-    name: str | None = None,
-    **hints: Unpack[Hints],
-) -> DataNode:
-    """Changes the brightness: ``brightness_shift * range + brightness * x``; see `brightness_contrast`.
-
-    Args:
-      input: any tensor of at most 32 bits an element.
-      brightness: factor. May be per sample or frame.
-      brightness_shift: in units of the largest value of the output's type, 1 for floats. May be per sample or frame.
-      dtype: element type of the result: values are rounded and saturate. Default: the input's.
-
-    Returns:
-      The input's shape and layout; without one images, sequences and volumes get theirs by rank: HWC, FHWC, FDHWC.
-    """
-    ...
-
-
-@operator_function(Contrast)
-def contrast(
-    input: Input,
-    /,
-    *,
-    contrast: PerFrame[float] = 1.0,
-    contrast_center: PerFrame[float] | None = None,
-    dtype: DType | None = None,
-    device: Literal["cpu", "gpu"] | None = None,
-    name: str | None = None,
-    **hints: Unpack[Hints],
-) -> DataNode:
-    """Changes the contrast: ``contrast_center + contrast * (x - contrast_center)``; see `brightness_contrast`.
-
-    Args:
-      input: any tensor of at most 32 bits an element.
-      contrast: factor. May be per sample or frame.
-      contrast_center: the value that stays. Default: 128 for uint8, 0.5 for floats. May be per sample or frame.
-      dtype: element type of the result: values are rounded and saturate. Default: the input's.
-
-    Returns:
-      The input's shape and layout; without one images, sequences and volumes get theirs by rank: HWC, FHWC, FDHWC.
     """
     ...

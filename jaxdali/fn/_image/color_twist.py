@@ -6,16 +6,17 @@ from typing import Literal, Unpack
 
 import numpy as np
 
-from ... import types
 from ..._core.arguments import Values
 from ..._core.context import HostContext
 from ..._core.declaration import DType
 from ..._core.graph import DataNode
-from ..._core.operator_function import ColorHints, Hints, Input, PerFrame, operator_function
+from ..._core.operator_function import ColorHints, Input, PerFrame, operator_function
 from ..._core.values import Spec
 from .._families import ColorMatrix
 
 _YIQ_OF_RGB = np.array([[0.299, 0.587, 0.114], [0.596, -0.274, -0.321], [0.211, -0.523, 0.311]])
+
+
 _RGB_OF_YIQ = np.linalg.inv(_YIQ_OF_RGB)
 
 
@@ -40,24 +41,6 @@ class ColorTwist(ColorMatrix):
         return matrix
 
 
-class Hsv(ColorTwist):
-    """Hue, saturation and value."""
-
-    name = "hsv"
-
-
-class Hue(ColorTwist):
-    """Hue alone."""
-
-    name = "hue"
-
-
-class Saturation(ColorTwist):
-    """Saturation alone."""
-
-    name = "saturation"
-
-
 @operator_function(ColorTwist)
 def color_twist(
     input: Input,
@@ -79,93 +62,6 @@ def color_twist(
       brightness: factor of all channels. May be per sample or frame.
       contrast: factor of the distance from the middle grey: 128, 0.5 for floats. May be per sample or frame.
       hue: angle that the hue is turned by, in degrees. May be per sample or frame.
-      saturation: factor of the saturation. May be per sample or frame.
-      dtype: element type of the result: values are rounded and saturate. Default: the input's.
-      image_type: accepted as in DALI, and as there without effect: the channels are RGB.
-
-    Returns:
-      The input's shape and layout.
-
-    Raises:
-      ValueError: wrong layout or number of channels.
-    """
-    ...
-
-
-@operator_function(Hsv)
-def hsv(
-    input: Input,
-    /,
-    *,
-    hue: PerFrame[float] = 0.0,
-    saturation: PerFrame[float] = 1.0,
-    value: PerFrame[float] = 1.0,
-    dtype: DType = types.UINT8,
-    device: Literal["cpu", "gpu"] | None = None,
-    name: str | None = None,
-    **hints: Unpack[Hints],
-) -> DataNode:
-    """Changes hue, saturation and value of RGB images.
-
-    Args:
-      input: RGB images, HWC, FHWC, DHWC or FDHWC, of at most 32 bits an element.
-      hue: angle that the hue is turned by, in degrees. May be per sample or frame.
-      saturation: factor of the saturation. May be per sample or frame.
-      value: factor of all channels. May be per sample or frame.
-      dtype: element type of the result: values are rounded and saturate. Default: UINT8, whatever the input's, as in DALI.
-
-    Returns:
-      The input's shape and layout.
-
-    Raises:
-      ValueError: wrong layout or number of channels.
-    """
-    ...
-
-
-@operator_function(Hue)
-def hue(
-    input: Input,
-    /,
-    *,
-    hue: PerFrame[float] = 0.0,
-    dtype: DType | None = None,
-    device: Literal["cpu", "gpu"] | None = None,
-    name: str | None = None,
-    **hints: Unpack[ColorHints],
-) -> DataNode:
-    """Turns the hue of RGB images.
-
-    Args:
-      input: RGB images, HWC, FHWC, DHWC or FDHWC, of at most 32 bits an element.
-      hue: angle that the hue is turned by, in degrees. May be per sample or frame.
-      dtype: element type of the result: values are rounded and saturate. Default: the input's.
-      image_type: accepted as in DALI, and as there without effect: the channels are RGB.
-
-    Returns:
-      The input's shape and layout.
-
-    Raises:
-      ValueError: wrong layout or number of channels.
-    """
-    ...
-
-
-@operator_function(Saturation)
-def saturation(
-    input: Input,
-    /,
-    *,
-    saturation: PerFrame[float] = 1.0,
-    dtype: DType | None = None,
-    device: Literal["cpu", "gpu"] | None = None,
-    name: str | None = None,
-    **hints: Unpack[ColorHints],
-) -> DataNode:
-    """Changes the saturation of RGB images.
-
-    Args:
-      input: RGB images, HWC, FHWC, DHWC or FDHWC, of at most 32 bits an element.
       saturation: factor of the saturation. May be per sample or frame.
       dtype: element type of the result: values are rounded and saturate. Default: the input's.
       image_type: accepted as in DALI, and as there without effect: the channels are RGB.

@@ -16,13 +16,6 @@ class Full(Filled):
     layout: str | None
 
 
-class FullLike(Filled):
-    """Of an input's shape and type."""
-
-    name = "full_like"
-    like = True
-
-
 @operator_function(Full)
 def full(
     fill_value: Input,
@@ -50,33 +43,5 @@ def full(
 
     Example:
       >>> fn.full(fn.random.uniform(), shape=(8, 8))
-    """
-    ...
-
-
-@operator_function(FullLike)
-def full_like(
-    data_like: Input,
-    fill_value: Input,
-    /,
-    *,
-    device: Literal["cpu", "gpu"] | None = None,
-    name: str | None = None,
-    **hints: Unpack[Hints],
-) -> DataNode:
-    """A tensor of one value with the shape, type and layout of another.
-
-    Args:
-      data_like: any tensor.
-      fill_value: the value, as of `full`.
-
-    Returns:
-      A tensor like `data_like`.
-
-    Raises:
-      OperatorError: the value can't be broadcast to the shape.
-
-    Example:
-      >>> gray = fn.full_like(images, 128)
     """
     ...

@@ -23,7 +23,8 @@ from ..._core.values import Spec, Value
 from .._families import call_window, samples_of_blocks
 from .._families.conversion import convert
 from .._families.ragged import fit, shapes_of
-from ..reductions._reduction import Reduction, Variance
+from ..reductions._reduction import Reduction
+from ..reductions._variance import Variance
 
 _TYPES = ("uint8", "int8", "uint16", "int16", "uint32", "int32", "float16", "bfloat16", "float32")
 

@@ -10,7 +10,6 @@ import numpy as np
 from ..._core.arguments import Arguments
 from ..._core.building import add, is_node
 from ..._core.context import BuildContext, HostContext
-from ..._core.declaration import DType
 from ..._core.errors import ArgumentError
 from ..._core.graph import DataNode
 from ..._core.operator import Operator
@@ -129,13 +128,7 @@ def _scaled(extent: int, factor: float) -> int:
     return int(np.floor(extent * factor + 0.5))
 
 
-class Reinterpret(Reshape):
-    """The same, of another element type."""
-
-    name = "reinterpret"
-
-
-def _add(kind: type[Reshape], dtype: Any, data, shape_input, shape, rel_shape, src_dims, layout, device, name) -> DataNode:
+def add_reshape(kind: type[Reshape], dtype: Any, data, shape_input, shape, rel_shape, src_dims, layout, device, name) -> DataNode:
     given = [n for n, x in (("shape_input", shape_input), ("shape", shape), ("rel_shape", rel_shape)) if x is not None]
     if len(given) > 1:
         raise ArgumentError(f"{' and '.join(given)} exclude each other")
@@ -188,40 +181,4 @@ def reshape(
     Example:
       >>> digits = fn.reshape(images, shape=[-1], layout="")
     """
-    return _add(Reshape, None, data, shape_input, shape, rel_shape, src_dims, layout, device, name)
-
-
-@operator_function("reinterpret")
-def reinterpret(
-    data: Input,
-    shape_input: Input | None = None,
-    /,
-    *,
-    shape: PerSample[OneOrMore[int]] | None = None,
-    rel_shape: PerSample[OneOrMore[float]] | None = None,
-    src_dims: OneOrMore[int] | None = None,
-    layout: str | None = None,
-    dtype: DType | None = None,
-    device: Literal["cpu", "gpu"] | None = None,
-    name: str | None = None,
-    **hints: Unpack[Hints],
-) -> DataNode:
-    """Sees the bytes of each sample as another element type, and gives them another shape.
-
-    Args:
-      data: any tensor.
-      shape_input, shape, rel_shape, src_dims, layout: as of `reshape`, in elements of the new type. Without any of them the last
-        extent becomes what it has to be.
-      dtype: the new element type. Default: the input's.
-
-    Returns:
-      A tensor of the same bytes.
-
-    Raises:
-      ArgumentError: as `reshape`.
-      OperatorError: a sample does not have the bytes that its new shape needs.
-
-    Example:
-      >>> floats = fn.reinterpret(file_bytes, dtype=types.FLOAT)
-    """
-    return _add(Reinterpret, dtype, data, shape_input, shape, rel_shape, src_dims, layout, device, name)
+    return add_reshape(Reshape, None, data, shape_input, shape, rel_shape, src_dims, layout, device, name)

@@ -11,9 +11,9 @@ from ._deprecated import inflate as inflate
 from ._deprecated import peek_image_shape as peek_image_shape
 from ._deprecated import resize as resize
 from ._deprecated import tensor_resize as tensor_resize
+from ._dilate import dilate as dilate
+from ._erode import erode as erode
 from ._median_blur import median_blur as median_blur
-from ._morphology import dilate as dilate
-from ._morphology import erode as erode
 from ._remap import remap as remap
 from ._warp_perspective import warp_perspective as warp_perspective
 

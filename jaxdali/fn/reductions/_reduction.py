@@ -1,4 +1,4 @@
-"""What reductions compute: a class for each, of which `_operators.py` makes the functions."""
+"""What reductions share: the elements over some axes become one number, computed in double precision."""
 
 from __future__ import annotations
 
@@ -121,97 +121,6 @@ class Reduction(HostOperator, NativeOperator):
         if ctx.out[0] is not None:
             raise ArgumentError("the mean's shape must vary as the result's does")
         return center.reshape(-1).astype(jnp.float64)
-
-
-class Sum(Reduction):
-    """The sum."""
-
-    name = "reductions.sum"
-    dtype: np.dtype | None
-
-    def result(self, dtype: np.dtype) -> np.dtype:
-        return self.dtype or np.dtype({"u": np.uint64, "i": np.int64}.get(dtype.kind, np.float32))
-
-    def finish(self, xp: Any, total: Any, count: Any) -> Any:
-        if self.dtype is None or self.dtype.kind not in "iu" or self.dtype.itemsize == 8:
-            return total
-        return convert(xp, total, np.dtype(np.int64)).astype(self.dtype)  # as DALI, which sums in this type
-
-
-class Mean(Reduction):
-    """The mean."""
-
-    name = "reductions.mean"
-    dtype: np.dtype | None
-
-    def result(self, dtype: np.dtype) -> np.dtype:
-        return self.dtype or np.dtype(np.float32)
-
-    def finish(self, xp: Any, total: Any, count: Any) -> Any:
-        if self.dtype is None or self.dtype.kind not in "iu":
-            return total / count
-        return xp.trunc(total.astype(np.int64).astype(self.dtype).astype(np.float64) / count)  # as DALI, which sums in this type
-
-
-class Min(Reduction):
-    """The least element."""
-
-    name = "reductions.min"
-    what = Kind.MIN
-
-    def result(self, dtype: np.dtype) -> np.dtype:
-        return dtype
-
-
-class Max(Min):
-    """The greatest element."""
-
-    name = "reductions.max"
-    what = Kind.MAX
-
-
-class MeanSquare(Reduction):
-    """The mean of the squares."""
-
-    name = "reductions.mean_square"
-    what = Kind.SQUARES
-    dtype: np.dtype | None
-
-    def result(self, dtype: np.dtype) -> np.dtype:
-        return self.dtype or np.dtype(np.float32)
-
-    def finish(self, xp: Any, total: Any, count: Any) -> Any:
-        return total / count
-
-
-class Rms(MeanSquare):
-    """The root of the mean of the squares."""
-
-    name = "reductions.rms"
-    what = Kind.SQUARES
-
-    def finish(self, xp: Any, total: Any, count: Any) -> Any:
-        return xp.sqrt(total / count)
-
-
-class Variance(Reduction):
-    """The mean of the squared distances from a given mean."""
-
-    name = "reductions.variance"
-    what = Kind.SQUARES
-    ddof: int
-
-    def finish(self, xp: Any, total: Any, count: Any) -> Any:
-        return total / (count - float(self.ddof))
-
-
-class StdDev(Variance):
-    """Its root."""
-
-    name = "reductions.std_dev"
-
-    def finish(self, xp: Any, total: Any, count: Any) -> Any:
-        return xp.sqrt(super().finish(xp, total, count))
 
 
 def _reduced(what: Kind, x: np.ndarray, center: Any, axes: tuple[int, ...]) -> np.ndarray:

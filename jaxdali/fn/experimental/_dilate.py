@@ -1,4 +1,4 @@
-"""Dilation and erosion."""
+"""experimental.dilate: the largest element around each."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ from .._families import BORDERS, Around, Stencil
 from ._median_blur import plane
 
 BorderMode = Literal["constant", "replicate", "reflect", "reflect_101", "wrap"]
-_MOST = 1023
+
+
+MAX_MASK_EXTENT = 1023
 
 
 class Dilate(Stencil):
@@ -43,22 +45,15 @@ class Dilate(Stencil):
         return Around(mask + (self.iterations - 1) * (mask - 1), anchor * self.iterations)  # n times is once with a larger mask
 
 
-class Erode(Dilate):
-    """The smallest element of a rectangle."""
-
-    name = "experimental.erode"
-    reduction = StencilReduction.MIN
-
-
 @operator_function(Dilate)
 def dilate(
     input: Input,
     /,
     *,
-    anchor: Annotated[PerFrame[ListOf[int]], Len(2), Range(-1, _MOST)] = (-1, -1),
+    anchor: Annotated[PerFrame[ListOf[int]], Len(2), Range(-1, MAX_MASK_EXTENT)] = (-1, -1),
     border_mode: BorderMode = "constant",
     iterations: Annotated[int, Range(1, 64)] = 1,
-    mask_size: Annotated[PerFrame[ListOf[int]], Len(2), Range(1, _MOST)] = (3, 3),
+    mask_size: Annotated[PerFrame[ListOf[int]], Len(2), Range(1, MAX_MASK_EXTENT)] = (3, 3),
     device: Literal["cpu", "gpu"] | None = None,
     name: str | None = None,
     **hints: Unpack[Hints],
@@ -83,39 +78,5 @@ def dilate(
 
     Example:
       >>> fn.experimental.dilate(masks, mask_size=[5, 5])
-    """
-    ...
-
-
-@operator_function(Erode)
-def erode(
-    input: Input,
-    /,
-    *,
-    anchor: Annotated[PerFrame[ListOf[int]], Len(2), Range(-1, _MOST)] = (-1, -1),
-    border_mode: BorderMode = "constant",
-    iterations: Annotated[int, Range(1, 64)] = 1,
-    mask_size: Annotated[PerFrame[ListOf[int]], Len(2), Range(1, _MOST)] = (3, 3),
-    device: Literal["cpu", "gpu"] | None = None,
-    name: str | None = None,
-    **hints: Unpack[Hints],
-) -> DataNode:
-    """Replaces each element by the smallest of the rectangle around it; arguments and result are those of `dilate`.
-
-    Args:
-      input: images or sequences of 8- or 16-bit integers or floats of at most 32 bits, HW, HWC, CHW, FHWC or FCHW.
-      anchor: (x, y) in the rectangle of the element that is replaced; -1: the middle. May be per sample or frame.
-      border_mode: what stands beyond the border, see `dilate`.
-      iterations: how many times.
-      mask_size: (width, height) of the rectangle. May be per sample or frame.
-
-    Returns:
-      The input's shape, type and layout.
-
-    Raises:
-      TypeError, ValueError: another element type or layout. A sample of an anchor outside of the rectangle fails when its batch is made.
-
-    Example:
-      >>> fn.experimental.erode(masks, mask_size=[3, 3], iterations=2)
     """
     ...

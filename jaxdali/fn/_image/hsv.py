@@ -1,0 +1,48 @@
+"""hsv: hue, saturation and value."""
+
+from __future__ import annotations
+
+from typing import Literal, Unpack
+
+from ... import types
+from ..._core.declaration import DType
+from ..._core.graph import DataNode
+from ..._core.operator_function import Hints, Input, PerFrame, operator_function
+from .color_twist import ColorTwist
+
+
+class Hsv(ColorTwist):
+    """Hue, saturation and value."""
+
+    name = "hsv"
+
+
+@operator_function(Hsv)
+def hsv(
+    input: Input,
+    /,
+    *,
+    hue: PerFrame[float] = 0.0,
+    saturation: PerFrame[float] = 1.0,
+    value: PerFrame[float] = 1.0,
+    dtype: DType = types.UINT8,
+    device: Literal["cpu", "gpu"] | None = None,
+    name: str | None = None,
+    **hints: Unpack[Hints],
+) -> DataNode:
+    """Changes hue, saturation and value of RGB images.
+
+    Args:
+      input: RGB images, HWC, FHWC, DHWC or FDHWC, of at most 32 bits an element.
+      hue: angle that the hue is turned by, in degrees. May be per sample or frame.
+      saturation: factor of the saturation. May be per sample or frame.
+      value: factor of all channels. May be per sample or frame.
+      dtype: element type of the result: values are rounded and saturate. Default: UINT8, whatever the input's, as in DALI.
+
+    Returns:
+      The input's shape and layout.
+
+    Raises:
+      ValueError: wrong layout or number of channels.
+    """
+    ...

@@ -1,0 +1,44 @@
+"""hue: turns the hue."""
+
+from __future__ import annotations
+
+from typing import Literal, Unpack
+
+from ..._core.declaration import DType
+from ..._core.graph import DataNode
+from ..._core.operator_function import ColorHints, Input, PerFrame, operator_function
+from .color_twist import ColorTwist
+
+
+class Hue(ColorTwist):
+    """Hue alone."""
+
+    name = "hue"
+
+
+@operator_function(Hue)
+def hue(
+    input: Input,
+    /,
+    *,
+    hue: PerFrame[float] = 0.0,
+    dtype: DType | None = None,
+    device: Literal["cpu", "gpu"] | None = None,
+    name: str | None = None,
+    **hints: Unpack[ColorHints],
+) -> DataNode:
+    """Turns the hue of RGB images.
+
+    Args:
+      input: RGB images, HWC, FHWC, DHWC or FDHWC, of at most 32 bits an element.
+      hue: angle that the hue is turned by, in degrees. May be per sample or frame.
+      dtype: element type of the result: values are rounded and saturate. Default: the input's.
+      image_type: accepted as in DALI, and as there without effect: the channels are RGB.
+
+    Returns:
+      The input's shape and layout.
+
+    Raises:
+      ValueError: wrong layout or number of channels.
+    """
+    ...

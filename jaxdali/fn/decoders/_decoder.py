@@ -1,0 +1,68 @@
+"""What the decoders of images share: their hints, and the two operators that each of them adds to the graph."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ... import types
+from ..._core.building import add
+from ..._core.errors import ArgumentError
+from ..._core.graph import DataNode
+from ..._core.operator_function import Hints, SeededHints
+from .._decode.decode import DecodeImage, ImageHeaders, num_channels
+from .._decode.region import (
+    Extents,
+)
+
+MAX_PIXELS = 178_956_970  # Pillow raises above this: twice its MAX_IMAGE_PIXELS
+
+
+class DecoderHints(SeededHints, total=False):
+    """Hints to DALI's decoders on the GPU."""
+
+    affine: bool | None
+    device_memory_padding: int | None
+    device_memory_padding_jpeg2k: int | None
+    host_memory_padding: int | None
+    host_memory_padding_jpeg2k: int | None
+    hw_decoder_load: float | None
+    hybrid_huffman_threshold: int | None
+    memory_stats: bool | None
+    preallocate_height_hint: int | None
+    preallocate_width_hint: int | None
+    split_stages: bool | None
+    use_chunk_allocator: bool | None
+
+
+class RegionHints(DecoderHints, Hints, total=False):
+    """The same for decoders that draw no random numbers."""
+
+
+def add_decoder(
+    kind: type[DecodeImage],
+    headers: Callable[..., ImageHeaders],
+    inputs: Sequence[Any],
+    extents: Extents = (None, None),
+    *,
+    output_type: types.DALIImageType,
+    on_error: str,
+    replace_shape: Any,
+    max_pixels: int,
+    device: str | None,
+    name: str | None,
+    **attributes: Any,
+) -> DataNode:
+    """Adds the two operators of a decoder. `extents`: height and width that all images have, bad ones apart."""
+    if replace_shape is not None:
+        if on_error != "replace":
+            raise ArgumentError("replace_shape is used with on_error='replace' only")
+        channels = num_channels(output_type)
+        if replace_shape[2] not in ((1, 2, 3, 4) if channels is None else (channels,)):
+            raise ArgumentError(f"replace_shape must be (height, width, {channels or 'channels'}), got {replace_shape}")
+        height, width = (n if n == replaced else None for n, replaced in zip(extents, replace_shape[:2], strict=True))
+        extents = height, width
+    decoder = kind(output_type=output_type, on_error=on_error, extents=extents, **attributes)
+    op = headers(images=decoder, on_device=device in ("mixed", "gpu"), max_pixels=max_pixels, replace_shape=replace_shape)
+    payload, info, tables = add(op, *inputs, device="cpu")
+    return add(decoder, payload, info, tables, device=device, name=name)

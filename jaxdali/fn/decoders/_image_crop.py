@@ -1,0 +1,84 @@
+"""decoders.image_crop: decodes a window of a given size."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import Annotated, Literal, Unpack
+
+from ... import types
+from ..._core.declaration import DType, Len, OneOf, Range
+from ..._core.graph import DataNode
+from ..._core.operator_function import Input, ListOf, PerSample, operator_function
+from .._decode.decode import DTYPES
+from .._decode.region import (
+    CropHeaders,
+    DecodeCrop,
+    crop_arguments,
+)
+from ._decoder import MAX_PIXELS, RegionHints, add_decoder
+
+
+@operator_function("decoders.image_crop")
+def image_crop(
+    input: Input,
+    /,
+    *,
+    crop: Annotated[PerSample[ListOf[float]] | None, Len(2, 3)] = None,
+    crop_d: PerSample[float] | None = None,
+    crop_h: PerSample[float] | None = None,
+    crop_w: PerSample[float] | None = None,
+    crop_pos_x: Annotated[PerSample[float], Range(0, 1)] = 0.5,
+    crop_pos_y: Annotated[PerSample[float], Range(0, 1)] = 0.5,
+    crop_pos_z: PerSample[float] = 0.5,
+    rounding: Literal["round", "truncate"] = "round",
+    output_type: types.DALIImageType = types.RGB,
+    dtype: Annotated[DType, OneOf(*DTYPES)] = types.UINT8,
+    adjust_orientation: bool = True,
+    use_fast_idct: bool = False,
+    jpeg_fancy_upsampling: bool = False,
+    on_error: Literal["raise", "replace"] = "raise",
+    replace_shape: Annotated[Sequence[int] | None, Len(3), Range(1)] = None,
+    max_pixels: Annotated[int, Range(1)] = MAX_PIXELS,
+    device: Literal["cpu", "mixed", "gpu"] | None = None,
+    name: str | None = None,
+    **hints: Unpack[RegionHints],
+) -> DataNode:
+    """Decodes a window of a given size of each image: the same pixels as `image` and then the cut, with less work.
+
+    Args:
+      input: encoded images, as in `image`.
+      crop: (height, width) of the window. A fraction is dropped; what is then below 1 is the image's. May be per sample.
+      crop_h, crop_w: the same, one by one. May be per sample.
+      crop_pos_x, crop_pos_y: where the window is, from 0 (at the left, at the top) to 1. May be per sample.
+      rounding: of the window's first row and column: "round" (halves up) or "truncate".
+      crop_d, crop_pos_z: of volumes, without effect on images.
+      output_type, dtype, adjust_orientation, use_fast_idct, jpeg_fancy_upsampling, replace_shape, max_pixels, device, name: as in
+        `image`.
+      on_error: as in `image`; a window that reaches outside its image is such an error.
+
+    Returns:
+      Images, layout HWC; of one size when that is given by numbers and `output_type` fixes the channels.
+
+    Raises:
+      ValueError: sizes given twice or by halves, another `rounding`, positions outside 0 .. 1, and what `image` raises.
+
+    Example:
+      >>> images = fn.decoders.image_crop(jpegs, crop=(224, 224), crop_pos_x=fn.random.uniform(range=(0.0, 1.0)))
+    """
+    args, nodes, extents = crop_arguments(crop, crop_d, crop_h, crop_w, crop_pos_x, crop_pos_y)
+    return add_decoder(
+        DecodeCrop,
+        functools.partial(CropHeaders, args=args, truncate=rounding == "truncate"),
+        (input, *nodes),
+        extents,
+        output_type=output_type,
+        dtype=dtype,
+        adjust_orientation=adjust_orientation,
+        use_fast_idct=use_fast_idct,
+        on_error=on_error,
+        replace_shape=replace_shape,
+        max_pixels=max_pixels,
+        device=device,
+        name=name,
+    )

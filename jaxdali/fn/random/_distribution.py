@@ -1,0 +1,127 @@
+"""Random numbers, one or a tensor of them per sample.
+
+They are drawn on the host by Philox4x32-10. They depend on the seed, the operator's number among the random operators of the pipeline,
+and the sample's epoch and position in the shuffled data set; batch size, number of shards and threads do not change them. The same seed
+gives other numbers in DALI.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+
+from ..._core.arguments import Arguments
+from ..._core.building import add, is_node
+from ..._core.context import BuildContext, HostContext
+from ..._core.errors import ArgumentError
+from ..._core.graph import DataNode
+from ..._core.operator import HostOperator, Operator
+from ..._core.ragged import Packed, plan_offsets
+from ..._core.values import Spec, Value
+from .._families.drawing import draw
+
+NUMBERS = ("uint8", "int8", "uint16", "int16", "uint32", "int32", "uint64", "int64", "float16", "bfloat16", "float32", "float64")
+
+
+class Random(HostOperator):
+    """What all distributions share: the shape of a sample's numbers, and who draws them.
+
+    Inputs: ``shape_like`` (when `like`), then what the distribution takes, then those of `args`.
+    """
+
+    random: ClassVar[bool] = True
+
+    like: bool
+    seed: int
+
+    def run_reads(self, i: int) -> bool:
+        return not (self.like and i == 0)
+
+    def bind(self, ctx: BuildContext, *specs: Spec) -> Operator:
+        return dataclasses.replace(self, args=self.args.measure(ctx, specs, "shape"))
+
+    def _static_shape(self, specs: Sequence[Spec]) -> tuple[int, tuple[int, ...] | None]:
+        """(dimensions of a sample's numbers, their shape when it is the same for all samples)."""
+        if self.like:
+            return specs[0].ndim, specs[0].shape
+        if "shape" in self.args.inputs:
+            spec = specs[self._place_of_shape(specs)]
+            length = self.args.width("shape", specs)
+            if spec.dtype.kind not in "iu" or spec.ndim > 1 or length is None:
+                got = f"{spec.ndim}-D {spec.dtype}" + ("" if length is not None else " of a number that may vary")
+                raise ArgumentError(f"shape must be an integer or a 1-D list of a fixed number of integers, got {got}")
+            return length, None
+        shape = self.args.get("shape") if "shape" in self.args else ()
+        shape = shape if isinstance(shape, tuple) else (shape,)
+        return len(shape), shape
+
+    def _place_of_shape(self, inputs: Sequence[Any]) -> int:
+        return len(inputs) - len(self.args.inputs) + self.args.inputs.index("shape")
+
+    def _shapes(self, ctx: HostContext, values: Sequence[Value]) -> np.ndarray:
+        """``i64[N, ndim]``, for this batch."""
+        if self.like:
+            return values[0].shapes
+        ndim, shape = self._static_shape([v.spec for v in values])
+        if shape is None:
+            shapes = self.arguments(ctx, values).vector("shape", ndim)
+            assert shapes is not None
+            return shapes
+        return np.broadcast_to(np.array(shape, np.int64), (ctx.N, len(shape)))
+
+    def _emit(
+        self, ctx: HostContext, flat: np.ndarray, starts: np.ndarray, shapes: np.ndarray, static: tuple[int, ...] | None
+    ) -> tuple[Any]:
+        """Numbers that lie one sample after another, as the output."""
+        if static is not None:
+            return (flat.reshape(ctx.N, *static),)
+        offsets, need = plan_offsets(shapes, ctx.S)
+        packed = Packed(ctx.empty(need, flat.dtype, 0), offsets, shapes)
+        ends = np.append(starts[1:], len(flat))
+        for i, (a, b) in enumerate(zip(starts.tolist(), ends.tolist())):
+            packed[i][...] = flat[a:b].reshape(shapes[i])
+        return (packed,)
+
+
+class Distribution(Random):
+    """A distribution of numbers, element by element."""
+
+    dtype: np.dtype
+
+    def infer(self, *specs: Spec) -> tuple[Spec, ...]:
+        ndim, shape = self._static_shape(specs)
+        return (Spec(self.dtype, ndim, shape),)
+
+    def run(self, ctx: HostContext, *values: Value):
+        shapes = self._shapes(ctx, values)
+        sizes = shapes.prod(axis=1, dtype=np.int64)
+        flat, starts = draw(ctx, self.seed, sizes, normal=self.name == "random.normal")
+        flat = self.transform(ctx, values, flat, sizes)
+        return self._emit(ctx, flat, starts, shapes, ctx.spec.shape)
+
+    def transform(self, ctx: HostContext, values: Sequence[Value], u: np.ndarray, sizes: np.ndarray) -> np.ndarray:
+        """Uniform (or normal) numbers to this distribution's, of `dtype`. `sizes`: elements of each sample."""
+        raise NotImplementedError
+
+    def _each(self, per_sample: np.ndarray, sizes: np.ndarray) -> np.ndarray:
+        """``[N, ...]``, a row per sample, as a row per element."""
+        first = per_sample[:1]
+        return first if (per_sample == first).all() else np.repeat(per_sample, sizes, axis=0)
+
+
+def add_distribution(
+    kind: type[Distribution], shape_like: Any, arguments: Mapping[str, Any], *, seed: int, dtype: Any, **node: Any
+) -> DataNode:
+    args, nodes = Arguments.of(arguments, is_node)
+    op = kind(like=has_shape(args, shape_like), seed=seed, args=args, dtype=dtype)
+    return add(op, *(() if shape_like is None else (shape_like,)), *nodes, **node)
+
+
+def has_shape(args: Arguments, shape_like: Any) -> bool:
+    """Whether the shape is that of `shape_like`."""
+    if shape_like is not None and "shape" in args:
+        raise ArgumentError("shape and shape_like can't be given together; pass one of them")
+    return shape_like is not None

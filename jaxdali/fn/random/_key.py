@@ -1,0 +1,64 @@
+"""random.key: JAX random keys."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal, Unpack
+
+import numpy as np
+
+from ..._core.building import add
+from ..._core.context import HostContext
+from ..._core.graph import DataNode
+from ..._core.operator import HostOperator
+from ..._core.operator_function import SeededHints, operator_function
+from ..._core.values import Spec
+from .._families.drawing import uniforms
+
+
+class Key(HostOperator):
+    """Random keys of JAX's generator threefry2x32, as their data."""
+
+    name: ClassVar[str] = "random.key"
+    random: ClassVar[bool] = True
+
+    seed: int
+
+    def infer(self) -> tuple[Spec, ...]:
+        return (Spec(np.dtype(np.uint32), 1, (2,), keys=True),)
+
+    def run(self, ctx: HostContext):
+        return ((uniforms(ctx, self.seed, 2) * 2**32).astype(np.uint32),)  # of 53 random bits the upper 32
+
+
+@operator_function("random.key")
+def key(
+    *,
+    seed: int = -1,
+    device: Literal["cpu", "gpu"] | None = None,
+    name: str | None = None,
+    **hints: Unpack[SeededHints],
+) -> DataNode:
+    """A JAX random key for each sample, for random functions of your own. Beyond DALI.
+
+    A `jax_function` gets the keys of a batch as typed keys, ``key<fry>[batch]``, as `jax.random.split` gives them: with `jax.vmap`, each
+    sample has its own. As other random numbers, the key of a sample depends on the pipeline's seed, the operator's number among the random
+    ones, and the sample's epoch and position alone; not on batch size, number of shards, or device. It comes again after resuming.
+
+    Everywhere else, as an output of the pipeline for instance, a key is its data: ``uint32[2]`` per sample, an ordinary array that can be
+    sharded, stored and given to `jax.jit`. ``jax.random.wrap_key_data(batch["key"], impl="threefry2x32")`` makes keys of it there.
+
+    Args:
+      seed: fixes the keys, whatever the pipeline's seed and the operator's place; negative: not given.
+      device: "gpu": the result is moved to the accelerator. The keys are the same.
+      name: of the node.
+
+    Returns:
+      Data of keys of the generator threefry2x32, ``uint32[2]`` per sample.
+
+    Example:
+      >>> @jax_function
+      ... def add_noise(images, keys):
+      ...     return jax.vmap(lambda image, key: image + jax.random.normal(key, image.shape))(images, keys)
+      >>> noisy = add_noise(images, fn.random.key())
+    """
+    return add(Key(seed=seed), device=device, name=name)

@@ -1,0 +1,107 @@
+"""random.uniform: uniformly distributed numbers, or one of some values."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import Annotated, ClassVar, Literal, Unpack
+
+import numpy as np
+
+from ... import types
+from ..._core.context import HostContext
+from ..._core.declaration import DType, Len, OneOf, Range
+from ..._core.errors import ArgumentError
+from ..._core.graph import DataNode
+from ..._core.operator_function import Input, ListOf, OneOrMore, PerSample, SeededHints, operator_function
+from ..._core.values import Value
+from ..._cpu import Status
+from .._families.conversion import convert
+from ._distribution import NUMBERS, Distribution, add_distribution
+
+
+class Uniform(Distribution):
+    """Continuous in ``[low, high)``, or one of some values."""
+
+    name: ClassVar[str] = "random.uniform"
+
+    def __post_init__(self):
+        if "range" in self.args and "values" in self.args:
+            raise ArgumentError("range and values can't be given together; pass one of them")
+        if self.args.is_static("values") and self.args.get("values") == ():
+            raise ArgumentError("values is empty")
+        if "range" in self.args and self.args.is_static("range"):
+            low, high = self.args.get("range")
+            if not low < high:
+                raise ArgumentError(f"range must be (low, high) with low < high, got ({low}, {high})")
+
+    def transform(self, ctx: HostContext, values: Sequence[Value], u: np.ndarray, sizes: np.ndarray) -> np.ndarray:
+        a = self.arguments(ctx, values)
+        if self._values is not None:
+            return self._values[(u * len(self._values)).astype(np.int64)]
+        if "values" in self.args:
+            return convert(np, self._chosen(a.ragged("values"), u, sizes), self.dtype)
+        bounds = a.vector("range", 2)
+        bounds = np.broadcast_to(np.array([-1.0, 1.0]), (ctx.N, 2)) if bounds is None else bounds
+        for i in np.flatnonzero(~(bounds[:, 0] < bounds[:, 1]) & ctx.present):
+            ctx.fail(int(i), Status.ARGUMENT, f"argument range must be (low, high) with low < high, got {tuple(bounds[i].tolist())}")
+        bounds = self._each(bounds if types.is_float(self.dtype) else np.trunc(bounds), sizes)
+        low, high = bounds[:, 0], bounds[:, 1]
+        x = convert(np, low + (high - low) * u, self.dtype)
+        if types.is_float(self.dtype):  # rounding may reach the upper bound, which is not part of the range
+            top = high.astype(self.dtype)
+            top = np.where(top.astype(np.float64) >= high, np.nextafter(top, np.asarray(-np.inf, self.dtype)), top)
+            x = np.minimum(x, top)
+        return x
+
+    @functools.cached_property
+    def _values(self) -> np.ndarray | None:
+        """Those of all samples, of `dtype`."""
+        if "values" not in self.args or not self.args.is_static("values"):
+            return None
+        return convert(np, np.array(self.args.get("values"), np.float64), self.dtype)
+
+    def _chosen(self, choices: Sequence[np.ndarray], u: np.ndarray, sizes: np.ndarray) -> np.ndarray:
+        """For each number one of the values of its sample, of which each may have another number."""
+        counts = np.array([len(c) for c in choices])
+        if (counts == 0).any():
+            raise ArgumentError(f"{self.name}: values is empty")
+        starts = np.cumsum(counts) - counts
+        return np.concatenate(choices)[np.repeat(starts, sizes) + (u * np.repeat(counts, sizes)).astype(np.int64)]
+
+
+@operator_function("random.uniform")
+def uniform(
+    shape_like: Input | None = None,
+    /,
+    *,
+    range: Annotated[PerSample[ListOf[float]] | None, Len(2)] = None,
+    values: PerSample[OneOrMore[float]] | None = None,
+    dtype: Annotated[DType, OneOf(*NUMBERS)] = types.FLOAT,
+    shape: Annotated[PerSample[OneOrMore[int]] | None, Range(0)] = None,
+    seed: int = -1,
+    device: Literal["cpu", "gpu"] | None = None,
+    name: str | None = None,
+    **hints: Unpack[SeededHints],
+) -> DataNode:
+    """Uniformly distributed numbers.
+
+    Differs from DALI: of a range that reaches outside of an integer type, the numbers are clamped; DALI's bounds wrap around.
+
+    Args:
+      shape_like: a value whose samples' shapes the result takes.
+      range: ``(low, high)``, by default (-1, 1): numbers of ``[low, high)``. May be per sample.
+      values: numbers, one of which is taken with equal probability, instead of a range. May be per sample.
+      dtype: of the result, by default `types.FLOAT`; for integers the bounds lose their fractions, and the numbers are
+        rounded (and may so reach `high`) and clamped.
+      shape: of a sample: an integer or a list, may be per sample. By default a sample is one number (no dimensions).
+      seed: fixes the numbers, whatever the pipeline's seed and the operator's place; negative: not given.
+
+    Raises:
+      ValueError: an empty range or values, shape given twice. DALI ignores `range` when `values` are given; here both are an error.
+
+    Example:
+      >>> angle = fn.random.uniform(range=(-10.0, 10.0))
+    """
+    arguments = {"range": range, "values": values, "shape": shape}
+    return add_distribution(Uniform, shape_like, arguments, seed=seed, dtype=dtype, device=device, name=name)

@@ -1,0 +1,48 @@
+"""reductions.max: greatest elements over axes."""
+
+from __future__ import annotations
+
+from typing import Literal, Unpack
+
+from ..._core.graph import DataNode
+from ..._core.operator_function import Hints, Input, OneOrMore, operator_function
+from ..._cpu import Reduction as Kind
+from ._min import Min
+
+
+class Max(Min):
+    """The greatest element."""
+
+    name = "reductions.max"
+    what = Kind.MAX
+
+
+@operator_function(Max)
+def max(
+    data: Input,
+    /,
+    *,
+    axes: OneOrMore[int] | None = None,
+    axis_names: str | None = None,
+    keep_dims: bool = False,
+    device: Literal["cpu", "gpu"] | None = None,
+    name: str | None = None,
+    **hints: Unpack[Hints],
+) -> DataNode:
+    """Finds the greatest element over axes.
+
+    Computed in double precision, unlike DALI's.
+
+    Args:
+      data: any tensor of numbers; 64-bit integers beyond 2**53 are rounded.
+      axes: the axes reduced, by number. Default: all.
+      axis_names: the axes reduced, by letter of the layout.
+      keep_dims: reduced axes stay, with extent 1.
+
+    Returns:
+      The greatest elements, of the input's type.
+
+    Raises:
+      ValueError: wrong axes.
+    """
+    ...

@@ -1,0 +1,53 @@
+"""reductions.min: least elements over axes."""
+
+from __future__ import annotations
+
+from typing import Literal, Unpack
+
+import numpy as np
+
+from ..._core.graph import DataNode
+from ..._core.operator_function import Hints, Input, OneOrMore, operator_function
+from ..._cpu import Reduction as Kind
+from ._reduction import Reduction
+
+
+class Min(Reduction):
+    """The least element."""
+
+    name = "reductions.min"
+    what = Kind.MIN
+
+    def result(self, dtype: np.dtype) -> np.dtype:
+        return dtype
+
+
+@operator_function(Min)
+def min(
+    data: Input,
+    /,
+    *,
+    axes: OneOrMore[int] | None = None,
+    axis_names: str | None = None,
+    keep_dims: bool = False,
+    device: Literal["cpu", "gpu"] | None = None,
+    name: str | None = None,
+    **hints: Unpack[Hints],
+) -> DataNode:
+    """Finds the least element over axes.
+
+    Computed in double precision, unlike DALI's.
+
+    Args:
+      data: any tensor of numbers; 64-bit integers beyond 2**53 are rounded.
+      axes: the axes reduced, by number. Default: all.
+      axis_names: the axes reduced, by letter of the layout.
+      keep_dims: reduced axes stay, with extent 1.
+
+    Returns:
+      The least elements, of the input's type.
+
+    Raises:
+      ValueError: wrong axes.
+    """
+    ...
