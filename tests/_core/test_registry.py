@@ -219,3 +219,16 @@ def test_the_stub_of_the_compiled_module_is_what_it_says():
     generator.put(_cpu)
     text = (places.ROOT / "jaxdali" / "_cpu.pyi").read_text()
     assert text.partition("\n")[2] == generator.get(), text.partition("\n")[0]
+
+
+def test_one_operator_is_one_file():
+    """`fn.random.uniform` stands in `fn/random/_uniform.py`, `fn.hue` in `fn/_image/hue.py`: the rule in CONTRIBUTING.md."""
+    misplaced = []
+    for name, f in FN.items():
+        *folders, operator = name.split(".")
+        *_, folder, file = f.__module__.split(".")
+        if (f.__doc__ or "").startswith(OTHER_NAMES) or file == "ones_and_zeros":  # the exceptions that the rule names
+            continue
+        if [folder, file] != [folders[-1], f"_{operator}"] if folders else file != operator:
+            misplaced.append(f"{name} is in {f.__module__}")
+    assert misplaced == []
