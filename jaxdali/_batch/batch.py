@@ -53,8 +53,8 @@ class PhaseMemory:
 
 
 @dataclasses.dataclass
-class Work:
-    """One batch in the making.
+class InFlightBatch:
+    """One batch while it is made.
 
     Attributes:
       before, after: the states it was made from, and after it.
@@ -68,8 +68,8 @@ class Work:
       failures: samples that failed in the host pass: (step, sample, code, reason); replaced: (file, reason) of those replaced.
       unread: the same of samples that sources could not read: it stays when the batch is made again.
       bad: after a launch, by native step, the samples that failed and their codes, see `HostContext.bad`.
-      rooms: how much room the programs of each phase had, by its number.
-      only: ``bool[N]``, the samples that are made again, of a batch that stays as it is otherwise; None: it is all of them.
+      memory: what the programs of each phase needed and had, by the phase's number.
+      repaired: ``bool[N]``, the samples that are made again while the rest of the batch stays as it is; None: the whole batch is made.
       error: what a source raised; ended: whether one is at its end. Both stop the batch when the other sources have been read.
     """
 
@@ -88,11 +88,11 @@ class Work:
     replaced: list[tuple[str, str]] = dataclasses.field(default_factory=list)
     unread: list[tuple[str, str]] = dataclasses.field(default_factory=list)
     bad: Mapping[int, Mapping[int, int]] = dataclasses.field(default_factory=dict)
-    rooms: dict[int, PhaseMemory] = dataclasses.field(default_factory=dict)
-    only: np.ndarray | None = None
+    memory: dict[int, PhaseMemory] = dataclasses.field(default_factory=dict)
+    repaired: np.ndarray | None = None
     error: BaseException | None = None
     ended: bool = False
-    _among: dict[Presence | None, np.ndarray | None] = dataclasses.field(default_factory=dict)
+    _present_in: dict[Presence | None, np.ndarray | None] = dataclasses.field(default_factory=dict)
 
     @property
     def present(self) -> np.ndarray | None:
@@ -107,23 +107,23 @@ class Work:
     def identify(self, ids: SampleIds):
         """Says which samples the batch has, as far as the sources read by now tell."""
         self.ids = ids
-        self._among.clear()
+        self._present_in.clear()
 
-    def among(self, presence: Presence | None) -> np.ndarray | None:
-        """``bool[N]``: the samples that a step is for; None: all. Known when the values have been made that decide it."""
-        if presence in self._among:
-            return self._among[presence]
+    def present_in(self, presence: Presence | None) -> np.ndarray | None:
+        """``bool[N]``, the samples that a step with this presence works on; None: all. Its predicates must have been made."""
+        if presence in self._present_in:
+            return self._present_in[presence]
         if presence is None:
-            here = self.present if self.short else None
-            here = here if self.only is None else self.only if here is None else here & self.only
+            present = self.present if self.short else None
+            present = self.repaired if present is None else present if self.repaired is None else present & self.repaired
         else:
             asked = self.values[presence.predicate].data
             assert isinstance(asked, np.ndarray), presence
-            takes, outer = asked.reshape(-1).astype(bool, copy=False), self.among(presence.outer)
-            here = takes if presence.taken else ~takes
-            here = here if outer is None else here & outer
-        self._among[presence] = here
-        return here
+            takes, outer = asked.reshape(-1).astype(bool, copy=False), self.present_in(presence.outer)
+            present = takes if presence.side else ~takes
+            present = present if outer is None else present & outer
+        self._present_in[presence] = present
+        return present
 
     def path_of(self, node: Node, i: int) -> str:
         """Where sample `i` of a node came from, for messages: a file as it can be opened; "" when there is none."""

@@ -15,7 +15,7 @@ from .._core.ragged import Packed, pack
 from .._core.redaction import shown_error
 from .._core.values import Spec, Value
 from .._plan.plan import Plan, Ref, Step
-from .batch import EagerArrays, Work
+from .batch import EagerArrays, InFlightBatch
 from .outputs import Outputs
 from .resources import RunResources
 
@@ -24,48 +24,48 @@ class EagerCalls:
     """Calls the eager functions of a pipeline, and keeps what they return in the batch.
 
     Args:
-      place: where batches are made.
+      resources: what batches are made with.
       outputs: gives values the form in which functions take them.
       buffer: a pooled buffer for a ragged value of so many elements of a type.
     """
 
-    def __init__(self, place: RunResources, outputs: Outputs, buffer: Callable[[Ref, int, Any], np.ndarray]):
-        self._place = place
+    def __init__(self, resources: RunResources, outputs: Outputs, buffer: Callable[[Ref, int, Any], np.ndarray]):
+        self._resources = resources
         self._outputs = outputs
         self._buffer = buffer
 
-    def call(self, plan: Plan, step: Step, op: EagerOperator, work: Work, ctx: HostContext) -> tuple[Spec, ...]:
+    def call(self, plan: Plan, step: Step, op: EagerOperator, batch: InFlightBatch, ctx: HostContext) -> tuple[Spec, ...]:
         """Calls the function of a step; returns the specs of its outputs."""
-        self._place.calling = step.node
+        self._resources.calling = step.node
         try:
             if isinstance(op, SampleOperator):
-                return self._call_samples(plan, step, op, work, ctx)
-            return self._call(plan, step, op, work, ctx)
+                return self._call_samples(plan, step, op, batch, ctx)
+            return self._call(plan, step, op, batch, ctx)
         finally:
-            self._place.calling = None
+            self._resources.calling = None
 
-    def _call(self, plan: Plan, step: Step, op: EagerOperator, work: Work, ctx: HostContext) -> tuple[Spec, ...]:
+    def _call(self, plan: Plan, step: Step, op: EagerOperator, batch: InFlightBatch, ctx: HostContext) -> tuple[Spec, ...]:
         """Of each shard's arrays. Its results are what it returned; later steps see them as host values."""
-        place = self._place
+        resources = self._resources
         inputs = []
-        among = work.among(step.presence)
+        present = batch.present_in(step.presence)
         for i, r in enumerate(step.inputs):
             try:
-                inputs.append(self._outputs.parts(r, plan.maker(r), work, among, narrowed=not place.settings.x64))
+                inputs.append(self._outputs.parts(r, plan.maker(r), batch, present, narrowed=not resources.settings.x64))
             except DifferentShapes as e:
                 raise step.node.error(op.not_uniform(i, e.shapes)) from e
-        beside = place.accelerator and step.node.device not in ("mixed", "gpu") and op.sharding is None
+        beside = resources.accelerator and step.node.device not in ("mixed", "gpu") and op.sharding is None
         expected = None if ctx.present.any() else _expected(plan, step, op)
         if expected is not None:
-            results = [[np.zeros((0,) * (1 + s.ndim), s.dtype)] * place.S for s in expected]
+            results = [[np.zeros((0,) * (1 + s.ndim), s.dtype)] * resources.S for s in expected]
         else:
-            results = op.call(ctx, inputs, place.cpu_shards if beside else place.shards)
+            results = op.call(ctx, inputs, resources.cpu_shards if beside else resources.shards)
         specs = tuple(_result_spec(step, op, i, parts[0].dtype, parts[0].ndim - 1) for i, parts in enumerate(results))
         for ref, spec, parts in zip(step.outputs, specs, results, strict=True):
-            made = work.results[ref] = EagerArrays(parts)
-            made.present = among
+            made = batch.results[ref] = EagerArrays(parts)
+            made.present = present
             shape = np.asarray(parts[0].shape[1:], np.int64)
-            value = work.values[ref] = Value(spec, np.broadcast_to(shape, (place.N, spec.ndim)), present=among)
+            value = batch.values[ref] = Value(spec, np.broadcast_to(shape, (resources.N, spec.ndim)), present=present)
             if ref in plan.read:
                 filled = iter([row for p in parts for row in np.asarray(p)])
                 missing = np.zeros(parts[0].shape[1:], spec.dtype)
@@ -73,14 +73,14 @@ class EagerCalls:
                 if spec.shape is not None:
                     value.data = np.asarray(rows, spec.dtype)
                 else:
-                    value.data = pack(rows, place.S, functools.partial(self._buffer, ref))
+                    value.data = pack(rows, resources.S, functools.partial(self._buffer, ref))
         return specs
 
-    def _call_samples(self, plan: Plan, step: Step, op: SampleOperator, work: Work, ctx: HostContext) -> tuple[Spec, ...]:
+    def _call_samples(self, plan: Plan, step: Step, op: SampleOperator, batch: InFlightBatch, ctx: HostContext) -> tuple[Spec, ...]:
         """Of samples. Its results are host values."""
         if ctx.present.any():
             try:
-                results = op.call_samples(ctx, [self._outputs.host_value(r, work) for r in step.inputs])
+                results = op.call_samples(ctx, [self._outputs.host_value(r, batch) for r in step.inputs])
             except OperatorError:
                 raise
             except Exception as e:  # whatever a function of the user raises
@@ -96,9 +96,9 @@ class EagerCalls:
             results = [[None] * ctx.N for _ in specs]
         for ref, spec, samples in zip(step.outputs, specs, results, strict=True):
             rows = [np.zeros((0,) * spec.ndim, spec.dtype) if x is None else x for x in samples]
-            data = pack(rows, self._place.S, functools.partial(self._buffer, ref)) if spec.ndim else np.array(rows)
-            shapes = data.shapes if isinstance(data, Packed) else np.zeros((self._place.N, 0), np.int64)
-            work.values[ref] = Value(spec, shapes, data, work.among(step.presence))
+            data = pack(rows, self._resources.S, functools.partial(self._buffer, ref)) if spec.ndim else np.array(rows)
+            shapes = data.shapes if isinstance(data, Packed) else np.zeros((self._resources.N, 0), np.int64)
+            batch.values[ref] = Value(spec, shapes, data, batch.present_in(step.presence))
         return specs
 
 

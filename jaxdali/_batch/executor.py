@@ -24,7 +24,7 @@ from .._data.source import SampleIds, Source
 from .._plan.plan import Plan, Ref
 from .._program.sharding import Shards
 from . import repair
-from .batch import BadSample, Batch, Work
+from .batch import BadSample, Batch, InFlightBatch
 from .launch import Launcher
 from .meter import Statistics, cache_rows, storage_rows
 from .options import Delivery, RunOptions
@@ -49,7 +49,7 @@ class Executor:
     Attributes:
       graph: that of the first shard.
       sources: by the id of their node.
-      place: where and how batches are made.
+      resources: what batches are made with.
       reader: begins a batch, and knows the states before and after it.
     """
 
@@ -76,21 +76,21 @@ class Executor:
         self.sources: dict[int, Source] = {}
         self._built = False
         self._launching = threading.Lock()
-        self.place = RunResources(shards, options, delivery)
+        self.resources = RunResources(shards, options, delivery)
         try:
             self._open(graphs, sources or {}, options.num_workers)
         except BaseException:
             self.close()
             raise
-        self._outputs = Outputs(self.place, delivery)
-        self._launcher = Launcher(graphs, self.place, self.sources, self._shardings, self._outputs)
-        self.reader = BatchReader(self.graph, self.sources, self.place, self._launcher, delivery.reader, setups)
+        self._outputs = Outputs(self.resources, delivery)
+        self._launcher = Launcher(graphs, self.resources, self.sources, self._shardings, self._outputs)
+        self.reader = BatchReader(self.graph, self.sources, self.resources, self._launcher, delivery.reader, setups)
 
     def _open(self, graphs: Sequence[Graph], opened: Mapping[int, Source], num_workers: int):
         for i, node in enumerate(self.graph.nodes):
             if isinstance(node.op, SourceOperator):
                 try:
-                    source = opened.get(node.id) or node.op.make_source([g.nodes[i].op for g in graphs], self.place.seed)
+                    source = opened.get(node.id) or node.op.make_source([g.nodes[i].op for g in graphs], self.resources.seed)
                     source.workers = max(1, num_workers)
                     source.use(self.graph.used(node))
                     self.sources[node.id] = source
@@ -134,11 +134,11 @@ class Executor:
 
     def tuner(self, depth: int) -> Tuner | None:
         """What decides on the number of threads and of batches made ahead, `depth` to begin with; None: they stay."""
-        return Tuner(self.place.meter, self._tuned, self.place.num_threads, depth, available_cpus()) if self._tuned else None
+        return Tuner(self.resources.meter, self._tuned, self.resources.num_threads, depth, available_cpus()) if self._tuned else None
 
     def reseed(self, seed: int):
         """Goes on with another seed, that of a checkpoint. Only while nothing runs."""
-        self.place.seed = seed
+        self.resources.seed = seed
         for source in self.sources.values():
             source.reseed(seed)
 
@@ -161,68 +161,68 @@ class Executor:
         While an accelerator computes one, the next is read, packed and launched, so that it never waits for the host. On the CPU
         both would want the same cores.
         """
-        return 2 if self.place.accelerator else 1
+        return 2 if self.resources.accelerator else 1
 
-    def give(self, work: Work, ref: Ref, data: Any):
+    def give(self, batch: InFlightBatch, ref: Ref, data: Any):
         """Takes a value of a source from outside, in place of reading it: dense ``[N, ...]`` or `Packed`."""
-        self._launcher.host.store(self.plan.step(ref.step), work, (data,))
+        self._launcher.host.store(self.plan.step(ref.step), batch, (data,))
 
-    def prepare(self, work: Work):
-        """The host pass of the first phase alone: host values and set-ups are in the work then.
+    def prepare(self, batch: InFlightBatch):
+        """The host pass of the first phase alone: the batch then holds host values and setups.
 
         Raises:
           SampleError: a sample failed.
         """
-        if self._launcher.host.run(0, work):
+        if self._launcher.host.run(0, batch):
             raise AssertionError("a program has run")
 
-    def launch(self, work: Work) -> Work:
+    def launch(self, batch: InFlightBatch) -> InFlightBatch:
         """Everything but the last wait, see `Launcher.launch`."""
         with self._launching:  # `check` may repair a batch while the next one is launched
-            return self._launcher.launch(work)
+            return self._launcher.launch(batch)
 
-    def check(self, work: Work) -> Batch:
+    def check(self, batch: InFlightBatch) -> Batch:
         """Waits for a batch, repairs or raises where samples failed, and gives its outputs their final form."""
-        while bad := repair.failed(work, self.place.meter):
+        while bad := repair.failed(batch, self.resources.meter):
             with self._launching:
-                work = self._launcher.repair(work, bad)
-        assert work.ids is not None
+                batch = self._launcher.repair(batch, bad)
+        assert batch.ids is not None
         # Note [Output reuse] says why users do not get the results themselves.
-        work.results |= {r: self.place.spares.lend(r, work.results[r]) for r in set(self.plan.outputs) if r in work.results}
-        with self.place.meter.stage("output", "", "outputs"):
-            return self._finished(work, work.ids)
+        batch.results |= {r: self.resources.output_reuse.lend(r, batch.results[r]) for r in set(self.plan.outputs) if r in batch.results}
+        with self.resources.meter.stage("output", "", "outputs"):
+            return self._finished(batch, batch.ids)
 
-    def _finished(self, work: Work, ids: SampleIds) -> Batch:
+    def _finished(self, batch: InFlightBatch, ids: SampleIds) -> Batch:
         """The outputs in their final form."""
         plan = self.plan
-        if self.place.as_arrays:
-            arrays = tuple(self._array(i, r, s, work) for i, (r, s) in enumerate(zip(plan.outputs, self._shardings, strict=True)))
+        if self.resources.as_arrays:
+            arrays = tuple(self._array(i, r, s, batch) for i, (r, s) in enumerate(zip(plan.outputs, self._shardings, strict=True)))
             self._count(arrays)
             finish = self._delivery.finish
-            return Batch(arrays if finish is None else finish(plan, arrays), work.after, ids, (), [*work.unread, *work.replaced])
-        found = [source_info(work, x, self.B) for x in self.graph.outputs]
+            return Batch(arrays if finish is None else finish(plan, arrays), batch.after, ids, (), [*batch.unread, *batch.replaced])
+        found = [source_info(batch, x, self.B) for x in self.graph.outputs]
         names = tuple([""] * self.B if names is None else [*names] for names in found)
-        values = tuple(self._outputs.value(r, work) for r in plan.outputs)
+        values = tuple(self._outputs.value(r, batch) for r in plan.outputs)
         self._count(values)
-        return Batch(values, work.after, ids, names, [*work.unread, *work.replaced])
+        return Batch(values, batch.after, ids, names, [*batch.unread, *batch.replaced])
 
-    def _array(self, i: int, ref: Ref, sharding: Sharding | None, work: Work) -> Any:
+    def _array(self, i: int, ref: Ref, sharding: Sharding | None, batch: InFlightBatch) -> Any:
         """Output `i` of an iterator."""
         step, names = self.plan.maker(ref), self._delivery.names
         if i in self._delivery.as_sample_lists:
-            return self._outputs.samples(ref, step, work)
+            return self._outputs.samples(ref, step, batch)
         try:
             if (form := self._delivery.ragged.get(i)) is not None:
-                return self._outputs.ragged(ref, step, sharding, form, names[i], work)
-            return self._outputs.array(ref, step, sharding, work)
+                return self._outputs.ragged(ref, step, sharding, form, names[i], batch)
+            return self._outputs.array(ref, step, sharding, batch)
         except DifferentShapes as e:
             raise DifferentShapes(e.operator, e.where, e.shapes, i, names[i] if i < len(names) else "") from None
 
     def _count(self, outputs: Sequence[Any]):
-        if self.place.meter.enabled:
-            self.place.meter.count("output", "outputs", self.place.N, sum(map(_nbytes, outputs)))
+        if self.resources.meter.enabled:
+            self.resources.meter.count("output", "outputs", self.resources.N, sum(map(_nbytes, outputs)))
 
-    def taken(self, batch: Batch):
+    def note_taken(self, batch: Batch):
         """Counts what was replaced in a batch, or left out: when the user takes it, not when it is made ahead."""
         for report in batch.replaced:
             self._bad[report] = self._bad.get(report, 0) + 1
@@ -233,11 +233,11 @@ class Executor:
 
     def statistics(self) -> Statistics:
         """What the stages cost so far. RuntimeError when they are not measured."""
-        if not self.place.meter.enabled:
+        if not self.resources.meter.enabled:
             raise RuntimeError("statistics() needs enable_statistics=True, an argument of the pipeline")
         fetched = [storage_rows(name, source.counts()) for name, source in self.reader.named.items()]
-        cached = [cache_rows(name, resource.counts()) for name, resource in self.place.resources.items()]
-        return Statistics((*self.place.meter.statistics(), *(row for rows in (*fetched, *cached) for row in rows)))
+        cached = [cache_rows(name, resource.counts()) for name, resource in self.resources.of_operators.items()]
+        return Statistics((*self.resources.meter.statistics(), *(row for rows in (*fetched, *cached) for row in rows)))
 
     def warn_at_end(self, epoch: int, *, empty: bool, instead: str = ""):
         """Warns, once for each source, of what its user may have missed when an epoch ends.
@@ -281,7 +281,7 @@ class Executor:
         """Lets go of sources and threads."""
         for source in self.sources.values():
             source.close()
-        self.place.close()
+        self.resources.close()
 
 
 def _said(e: Exception) -> str:

@@ -21,7 +21,7 @@ from .._core.values import Spec, Value
 from .._plan.passes import fused, simplified
 from .._plan.plan import BindingContext, Plan, Ref, Step, bound
 from . import repair
-from .batch import Work
+from .batch import InFlightBatch
 from .eager import EagerCalls
 from .meter import Meter
 from .origins import source_info
@@ -60,8 +60,8 @@ class _Pointwise:
         """As of `_SingleStep`."""
         return bool(self.fetched)
 
-    def __call__(self, work: Work, meter: Meter):
-        values, everywhere = work.values, work.among(None)
+    def __call__(self, batch: InFlightBatch, meter: Meter):
+        values, everywhere = batch.values, batch.present_in(None)
         with np.errstate(all="ignore"), meter.annotation("host", "pointwise"):
             for step, compute, shapes in self.steps:
                 ref = step.outputs[0]
@@ -75,8 +75,8 @@ class _Pointwise:
                             data = compute(*[values[r].data for r in step.inputs])
                     except (ValueError, TypeError, ArithmeticError) as e:
                         raise step.node.failure(e) from shown_error(e)
-                    among = everywhere if step.presence is None else work.among(step.presence)
-                    values[ref] = Value(step.specs[0], shapes, data, among)
+                    present = everywhere if step.presence is None else batch.present_in(step.presence)
+                    values[ref] = Value(step.specs[0], shapes, data, present)
 
 
 def _prepared(plan: Plan, number: int, N: int) -> list[_SingleStep | _Pointwise]:
@@ -113,8 +113,8 @@ class HostPass:
 
     Args:
       plan: nothing of which is bound yet.
-      surroundings: what its steps are bound in.
-      place: where batches are made.
+      binding: what its steps are bound with.
+      resources: what batches are made with.
       capacity: of a ragged value, elements of the buffer that the program reading it has; 0: not known.
       outputs: gives values the form in which functions take them.
 
@@ -122,118 +122,118 @@ class HostPass:
       plan: what runs. It grows when an eager function has run for the first time.
     """
 
-    def __init__(self, plan: Plan, surroundings: BindingContext, place: RunResources, capacity: Callable[[Ref], int], outputs: Outputs):
+    def __init__(self, plan: Plan, binding: BindingContext, resources: RunResources, capacity: Callable[[Ref], int], outputs: Outputs):
         self.plan = plan
-        self._surroundings = surroundings
-        self._place = place
+        self._binding = binding
+        self._resources = resources
         self._capacity = capacity
         self._outputs = outputs
-        self._functions = EagerCalls(place, outputs, self._buffer)
+        self._eager = EagerCalls(resources, outputs, self._buffer)
         self._told: set[Ref] = set()  # what was brought to the host before
         self._passed_on: dict[Ref, Ref] = {}  # ragged values that an operator gave as it got them
         self._passes: dict[int, tuple[Plan, list[_SingleStep | _Pointwise]]] = {}
 
     def build_sources(self):
         """Binds the sources; reads first batches where only these tell the types."""
-        self.plan = bound(self.plan, self._surroundings, SourceOperator)
+        self.plan = bound(self.plan, self._binding, SourceOperator)
 
     def build(self):
         """Binds the steps, as far as no eager function has to run for that."""
         self._replan(self.plan)
 
     def _replan(self, plan: Plan):
-        plan = simplified(bound(plan, self._surroundings))
-        self.plan = fused(plan, self._surroundings.kernels) if self._surroundings.fuse else plan
+        plan = simplified(bound(plan, self._binding))
+        self.plan = fused(plan, self._binding.kernels) if self._binding.fuse else plan
 
-    def run(self, number: int, work: Work) -> dict[int, dict[int, int]]:
+    def run(self, number: int, batch: InFlightBatch) -> dict[int, dict[int, int]]:
         """The host steps of a phase, see Note [Phases], and the setup of its others. Stops where samples failed before what needs programs.
 
         Returns:
           Those samples: by native step, with their codes.
         """
         failed: dict[int, dict[int, int]] = {}
-        for step in self.plan.steps if work.bad else ():
-            for r in step.inputs if step.id in work.bad else ():
-                failed[r.step] = {**failed.get(r.step, {}), **work.bad[step.id]}
+        for step in self.plan.steps if batch.bad else ():
+            for r in step.inputs if step.id in batch.bad else ():
+                failed[r.step] = {**failed.get(r.step, {}), **batch.bad[step.id]}
         done: set[int] = set()
         waited = False
         plan = None
         while plan is not self.plan:  # what is learned from the first batch makes it longer
             if self.plan.awaited:
-                self._learn(work)
+                self._learn(batch)
             plan = self.plan
             for item in self._prepared(number):
                 if isinstance(item, _SingleStep) and item.step.id in done:
                     continue
                 if item.waits and not waited:
-                    if bad := repair.failed(work, self._place.meter):
+                    if bad := repair.failed(batch, self._resources.meter):
                         return bad
                     waited = True
                 for reader, ref in item.fetched:
-                    self._fetch(reader, ref, work)
+                    self._fetch(reader, ref, batch)
                 if isinstance(item, _Pointwise):
-                    item(work, self._place.meter)
-                    if plan.awaited and self._learn(work):
+                    item(batch, self._resources.meter)
+                    if plan.awaited and self._learn(batch):
                         break
                     continue
                 step = item.step
                 done.add(step.id)
-                with self._place.meter.stage("host" if step.stage == "host" else "setup", step.op.name, step.name):
-                    self._run(item, work, failed.get(step.id, {}))
-                if work.failures:
+                with self._resources.meter.stage("host" if step.stage == "host" else "setup", step.op.name, step.name):
+                    self._run(item, batch, failed.get(step.id, {}))
+                if batch.failures:
                     # A sample fails where it was read or looked at first, so the first failing step is the one to name.
-                    raise repair.sample_error(work.failures[0][0], work, *work.failures[0][1:])
+                    raise repair.sample_error(batch.failures[0][0], batch, *batch.failures[0][1:])
                 if self.plan.awaited:
-                    self._learn(work)
+                    self._learn(batch)
                 if self.plan is not plan:
                     break
         return {}
 
-    def _learn(self, work: Work) -> bool:
+    def _learn(self, batch: InFlightBatch) -> bool:
         """Binds the steps that awaited what the batch has by now; returns whether there were any."""
-        found = [r for r in self.plan.awaited if r in work.values]
+        found = [r for r in self.plan.awaited if r in batch.values]
         for ref in found:
             maker = self.plan.maker(ref)
-            among = work.among(maker.presence)
-            if among is not None and not among.any():
+            present = batch.present_in(maker.presence)
+            if present is not None and not present.any():
                 raise maker.node.error(
                     "no sample of the first batch takes its branch, so that its number of elements is not known, on which the number of "
                     "dimensions of other operators' outputs depends"
                 )
-            shape = work.values[ref].shapes[0 if among is None else int(among.argmax())]
-            self._surroundings.first_shapes[ref] = tuple(shape.tolist())
+            shape = batch.values[ref].shapes[0 if present is None else int(present.argmax())]
+            self._binding.first_shapes[ref] = tuple(shape.tolist())
         if found:
             self._replan(self.plan)
         return bool(found)
 
-    def _note_shapes(self, step: Step, work: Work):
+    def _note_shapes(self, step: Step, batch: InFlightBatch):
         """Notes the shapes of what a function has made for the first time, where the samples agree: steps are bound by them."""
         for ref in step.outputs if step.presence is None else ():
-            value = work.values.get(ref)
+            value = batch.values.get(ref)
             if value is not None and len(value.shapes) and (value.shapes == value.shapes[0]).all():
-                self._surroundings.first_shapes.setdefault(ref, tuple(value.shapes[0].tolist()))
+                self._binding.first_shapes.setdefault(ref, tuple(value.shapes[0].tolist()))
 
-    def _fetch(self, reader: Step, ref: Ref, work: Work):
+    def _fetch(self, reader: Step, ref: Ref, batch: InFlightBatch):
         """Brings what a program made to the host, for a step that reads it there."""
-        if work.values[ref].data is not None:
+        if batch.values[ref].data is not None:
             return
-        maker, meter = self.plan.maker(ref), self._place.meter
+        maker, meter = self.plan.maker(ref), self._resources.meter
         with meter.stage("to host", maker.op.name, maker.name):
-            value = work.values[ref] = self._outputs.host_value(ref, work)
+            value = batch.values[ref] = self._outputs.host_value(ref, batch)
         data = value.data
         assert data is not None, maker.op.name
         if meter.enabled:
-            samples = self._place.N if (among := work.among(maker.presence)) is None else int(among.sum())
+            samples = self._resources.N if (present := batch.present_in(maker.presence)) is None else int(present.sum())
             meter.count("to host", maker.name, samples, data.data.nbytes if isinstance(data, Packed) else data.nbytes)
         if ref not in self._told:
             self._told.add(ref)
             _tell(reader, maker)
 
-    def run_alone(self, work: Work, bad: repair.Bad) -> bool:
+    def run_alone(self, batch: InFlightBatch, bad: repair.Bad) -> bool:
         """The host steps before samples that are to be made again alone, and the setup of those that make them.
 
         Args:
-          work: its `only` are these samples; its values and setups are replaced.
+          batch: its `repaired` are these samples; its values and setups are replaced.
 
         Returns:
           False: a sample fails here, or is replaced by another.
@@ -243,14 +243,14 @@ class HostPass:
             for maker in {r.step: self.plan.maker(r) for r in step.inputs}.values():
                 if maker.stage != "host" or not isinstance(maker.op, HostOperator):
                     continue  # what a source or an earlier program gave
-                ctx = self.context(maker, work, samples)
-                with self._place.meter.stage("host", maker.op.name, maker.name):
-                    self.store(maker, work, maker.op.run(ctx, *(work.values[r].of(ctx.present) for r in maker.inputs)))
-            if work.failures or work.replaced:
+                ctx = self.context(maker, batch, samples)
+                with self._resources.meter.stage("host", maker.op.name, maker.name):
+                    self.store(maker, batch, maker.op.run(ctx, *(batch.values[r].of(ctx.present) for r in maker.inputs)))
+            if batch.failures or batch.replaced:
                 return False
             assert isinstance(step.op, ProgramOperator)
-            with self._place.meter.stage("setup", step.op.name, step.name):
-                work.setups[id] = step.op.setup(self.context(step, work, samples), *(work.values[r] for r in step.inputs))
+            with self._resources.meter.stage("setup", step.op.name, step.name):
+                batch.setups[id] = step.op.setup(self.context(step, batch, samples), *(batch.values[r] for r in step.inputs))
         return True
 
     def _prepared(self, number: int) -> list[_SingleStep | _Pointwise]:
@@ -258,73 +258,73 @@ class HostPass:
         plan, prepared = self._passes.get(number, (None, []))
         if plan is not self.plan:
             plan = self.plan
-            prepared = _prepared(plan, number, self._place.N)
+            prepared = _prepared(plan, number, self._resources.N)
             self._passes[number] = plan, prepared
         return prepared
 
-    def _run(self, alone: _SingleStep, work: Work, bad: Mapping[int, int]):
+    def _run(self, alone: _SingleStep, batch: InFlightBatch, bad: Mapping[int, int]):
         step, op = alone.step, alone.step.op
-        ctx = self.context(step, work, bad)
+        ctx = self.context(step, batch, bad)
         specs: tuple[Spec, ...] = ()
         try:
-            values = [] if isinstance(op, EagerOperator) else [work.values[r] for r in step.inputs]
+            values = [] if isinstance(op, EagerOperator) else [batch.values[r] for r in step.inputs]
             if isinstance(op, EagerOperator):
-                specs = self._functions.call(self.plan, step, op, work, ctx)
+                specs = self._eager.call(self.plan, step, op, batch, ctx)
             elif step.stage != "host":
                 assert isinstance(op, ProgramOperator)
-                work.setups[step.id] = op.setup(ctx, *values)
+                batch.setups[step.id] = op.setup(ctx, *values)
             else:
                 assert isinstance(op, HostOperator)
                 if step.presence is None:
-                    self.store(step, work, op.run(ctx, *values))
+                    self.store(step, batch, op.run(ctx, *values))
                 elif ctx.present.any():
-                    self.store(step, work, op.run(ctx, *(v.of(ctx.present) for v in values)))
+                    self.store(step, batch, op.run(ctx, *(v.of(ctx.present) for v in values)))
                 else:
-                    self.store(step, work, [_nothing(s, ctx.N) for s in step.specs])
+                    self.store(step, batch, [_nothing(s, ctx.N) for s in step.specs])
         except OperatorError:
             raise
         except (ValueError, TypeError, IndexError, KeyError, ArithmeticError, OSError, MemoryError) as e:
             raise step.node.failure(e) from shown_error(e)
         if isinstance(op, EagerOperator):
             if not step.known:
-                self._note_shapes(step, work)
+                self._note_shapes(step, batch)
                 self._replan(self.plan.with_specs(step, specs))  # apart: what is wrong with a step behind it is that step's error
         elif step.stage != "host":
-            for ref, spec, static, shapes in zip(step.outputs, step.specs, alone.shapes, work.setups[step.id].shapes, strict=True):
-                work.values[ref] = Value(spec, np.asarray(shapes, np.int64) if static is None else static)
+            for ref, spec, static, shapes in zip(step.outputs, step.specs, alone.shapes, batch.setups[step.id].shapes, strict=True):
+                batch.values[ref] = Value(spec, np.asarray(shapes, np.int64) if static is None else static)
 
-    def context(self, step: Step, work: Work, bad: Mapping[int, int]) -> HostContext:
+    def context(self, step: Step, batch: InFlightBatch, bad: Mapping[int, int]) -> HostContext:
         """What an operator or source gets in the host pass."""
-        place, ids = self._place, work.ids
-        epoch, position = (place.zeros, place.zeros) if ids is None else (ids.epoch, ids.position)
-        epoch, position = work.drawn.get(step.id, (epoch, position))
-        among = work.among(step.presence)
-        present = place.everywhere if among is None else among
+        resources, ids = self._resources, batch.ids
+        epoch, position = (resources.zeros, resources.zeros) if ids is None else (ids.epoch, ids.position)
+        epoch, position = batch.drawn.get(step.id, (epoch, position))
+        present = batch.present_in(step.presence)
+        present = resources.everywhere if present is None else present
 
         def empty(elements: int, dtype: Any, index: int = 0) -> np.ndarray:
             return self._buffer(step.outputs[index], elements, dtype)
 
         def fail(i: int, code: int, reason: str = ""):
             if present[i]:
-                work.failures.append((step, i, code, reason))
+                batch.failures.append((step, i, code, reason))
 
         def report_bad(i: int, code: int, reason: str = ""):
             if present[i]:
-                work.replaced.append((work.path_of(step.node, i), reason or _ffi.STATUS.get(code, str(code))))
+                batch.replaced.append((batch.path_of(step.node, i), reason or _ffi.STATUS.get(code, str(code))))
 
         def source_of(i: int) -> str:
-            names = source_info(work, DataNode(step.node, 0), place.B)
+            names = source_info(batch, DataNode(step.node, 0), resources.B)
             return "" if names is None else names[i]
 
         return HostContext(
-            S=place.S,
-            B=place.B,
-            N=place.N,
-            shard_ids=place.shards.ids,
-            num_shards=place.shards.num,
-            seed=place.seed,
-            num_threads=place.num_threads,
-            pool=place.pool_id,
+            S=resources.S,
+            B=resources.B,
+            N=resources.N,
+            shard_ids=resources.shards.ids,
+            num_shards=resources.shards.num,
+            seed=resources.seed,
+            num_threads=resources.num_threads,
+            pool=resources.pool_id,
             epoch=epoch,
             position=position,
             present=present,
@@ -335,36 +335,36 @@ class HostPass:
             fail=fail,
             report_bad=report_bad,
             source_of=source_of,
-            resource=functools.partial(place.resource, step.name),
+            resource=functools.partial(resources.resource, step.name),
         )
 
-    def store(self, step: Step, work: Work, outputs: Sequence[Any]):
+    def store(self, step: Step, batch: InFlightBatch, outputs: Sequence[Any]):
         """Keeps what a host operator or a source returned."""
-        N = self._place.N
+        N = self._resources.N
         for ref, spec, data in zip(step.outputs, step.specs, outputs, strict=True):
             shapes = static_shapes(spec, N)
             if shapes is not None:
                 assert data.shape == (N, *(spec.shape or ())) and data.dtype == spec.dtype, (step.op.name, data.shape, data.dtype, spec)
             else:
                 if isinstance(data, list):
-                    data = pack(data, self._place.S, functools.partial(self._buffer, ref))
+                    data = pack(data, self._resources.S, functools.partial(self._buffer, ref))
                 assert data.data.dtype == spec.dtype and data.shapes.shape == (N, spec.ndim), (step.op.name, data.shapes.shape, spec)
                 shapes = data.shapes
                 for r in step.inputs:
-                    if work.values[r].data is data:
+                    if batch.values[r].data is data:
                         self._passed_on[r] = ref
-            among = work.among(step.presence)
-            work.values[ref] = Value(spec, shapes, data, among)
-            if self._place.meter.enabled:
+            present = batch.present_in(step.presence)
+            batch.values[ref] = Value(spec, shapes, data, present)
+            if self._resources.meter.enabled:
                 stage = "read" if isinstance(step.op, SourceOperator) else "host"
                 nbytes = data.data.nbytes if isinstance(data, Packed) else data.nbytes
-                self._place.meter.count(stage, step.name, 0 if ref.index else N if among is None else int(among.sum()), nbytes)
+                self._resources.meter.count(stage, step.name, 0 if ref.index else N if present is None else int(present.sum()), nbytes)
 
     def _buffer(self, ref: Ref, elements: int, dtype: Any) -> np.ndarray:
         """A pooled buffer ``[S, capacity]`` for a ragged host value, of the capacity that the program reading it has, if that is enough."""
         while ref in self._passed_on:
             ref = self._passed_on[ref]
-        return self._place.pool.empty((self._place.S, max(rounded_up(elements), 1, self._capacity(ref))), dtype)
+        return self._resources.pool.empty((self._resources.S, max(rounded_up(elements), 1, self._capacity(ref))), dtype)
 
 
 _log = logging.getLogger(__name__)

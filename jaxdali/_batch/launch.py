@@ -19,7 +19,7 @@ from .._program.operands import Layout, Operands
 from .._program.program import Program, capacities_for, program_for
 from .._program.sharding import Shards
 from . import repair
-from .batch import PhaseMemory, Work
+from .batch import InFlightBatch, PhaseMemory
 from .host_pass import HostPass
 from .outputs import Outputs
 from .resources import RunResources
@@ -55,7 +55,7 @@ class Launcher:
 
     Args:
       graphs: one per local shard.
-      place: where and how they run.
+      resources: what they run with.
       sources: by the id of their node.
       shardings: of the outputs.
       outputs: gives values the form in which functions take them.
@@ -68,15 +68,15 @@ class Launcher:
     def __init__(
         self,
         graphs: Sequence[Graph],
-        place: RunResources,
+        resources: RunResources,
         sources: Mapping[int, Source],
         shardings: Sequence[jax.sharding.Sharding | None],
         outputs: Outputs,
     ):
         of_shards = {n.id: [g.nodes[i].op for g in graphs] for i, n in enumerate(graphs[0].nodes)}
-        surroundings = BindingContext(place.B, place.kernels, place.fuse, place.settings, sources, of_shards)
-        self.host = HostPass(make_plan(graphs[0]), surroundings, place, self._capacity, outputs)
-        self._place = place
+        binding = BindingContext(resources.B, resources.kernels, resources.fuse, resources.settings, sources, of_shards)
+        self.host = HostPass(make_plan(graphs[0]), binding, resources, self._capacity, outputs)
+        self._resources = resources
         self._shardings = tuple(shardings)
         self._stacked = outputs.stacked
         self._phases: list[Phase] = []
@@ -88,35 +88,35 @@ class Launcher:
         """What runs."""
         return self.host.plan
 
-    def launch(self, work: Work):
+    def launch(self, batch: InFlightBatch):
         """Host steps and eager functions in turn with programs.
 
         Returns:
-          The work, or what was launched in its stead because samples had failed before an eager function.
+          The batch, or the one that was launched instead because samples had failed before an eager function.
 
         Raises:
           SampleError: a sample failed on the host; nothing of its phase was launched.
           OperatorError: an operator failed.
         """
-        if work.failures:  # of what was read: no host step may follow
-            raise repair.sample_error(work.failures[0][0], work, *work.failures[0][1:])
+        if batch.failures:  # of what was read: no host step may follow
+            raise repair.sample_error(batch.failures[0][0], batch, *batch.failures[0][1:])
         number = 0
         while True:
-            if bad := self.host.run(number, work):
+            if bad := self.host.run(number, batch):
                 # A function that keeps Python state sees each batch once, whole, and in order.
-                if not self._repair_alone(work, bad):
-                    return self.launch(repair.again(work, bad))
+                if not self._repair_alone(batch, bad):
+                    return self.launch(repair.again(batch, bad))
                 continue
-            self._run_programs(number, work)
+            self._run_programs(number, batch)
             number += 1
             if number > self.plan.last_phase:
-                return work
+                return batch
 
-    def repair(self, work: Work, bad: repair.Bad) -> Work:
+    def repair(self, batch: InFlightBatch, bad: repair.Bad) -> InFlightBatch:
         """A batch that was launched, with the samples that failed in it made again: these alone, where that can be, else all of it."""
-        return work if self._repair_alone(work, bad) else self.launch(repair.again(work, bad))
+        return batch if self._repair_alone(batch, bad) else self.launch(repair.again(batch, bad))
 
-    def _repair_alone(self, work: Work, bad: repair.Bad) -> bool:
+    def _repair_alone(self, batch: InFlightBatch, bad: repair.Bad) -> bool:
         """Makes samples again that the kernels of an accelerator left to the host, and writes them over their places.
 
         The host decodes them, and the programs that have run do so once more, with these samples and no others: nothing is compiled, and
@@ -125,27 +125,29 @@ class Launcher:
         Returns:
           False: they can't be made alone.
         """
-        steps = repair.makers_alone(self.plan, work, bad)
+        steps = repair.makers_alone(self.plan, batch, bad)
         if steps is None:
             return False
-        only = np.zeros(self._place.N, bool)
-        only[[i for samples in bad.values() for i in samples]] = True
-        copies = {"values": dict(work.values), "setups": dict(work.setups), "results": dict(work.results)}
-        part = dataclasses.replace(work, **copies, status=[], failures=[], replaced=[], only=only, _among={})
+        repaired = np.zeros(self._resources.N, bool)
+        repaired[[i for samples in bad.values() for i in samples]] = True
+        copies = {"values": dict(batch.values), "setups": dict(batch.setups), "results": dict(batch.results)}
+        part = dataclasses.replace(batch, **copies, status=[], failures=[], replaced=[], repaired=repaired, _present_in={})
         if not self.host.run_alone(part, bad):
             return False
-        for number, room in work.rooms.items():
+        for number, memory in batch.memory.items():
             phase = self._phases[number]
             again = [s for s in phase.segments if any(step.id in steps for step in s.steps)]
             for segment in again:
-                remade = {r: v for r in segment.operands if isinstance(v := part.values[r].data, Packed) and v is not work.values[r].data}
-                needs = {phase.ragged[r]: max(v.used, room.needs[phase.ragged[r]]) for r, v in remade.items()}
-                own = PhaseMemory({**room.offsets, **{r: v.offsets for r, v in remade.items()}}, {**room.needs, **needs}, room.capacities)
+                remade = {r: v for r in segment.operands if isinstance(v := part.values[r].data, Packed) and v is not batch.values[r].data}
+                needs = {phase.ragged[r]: max(v.used, memory.needs[phase.ragged[r]]) for r, v in remade.items()}
+                own = PhaseMemory(
+                    {**memory.offsets, **{r: v.offsets for r, v in remade.items()}}, {**memory.needs, **needs}, memory.capacities
+                )
                 self._run_program(phase, segment, own, part)
             for ref in (r for s in again for r in s.exports if r.step in steps):
-                new, shapes = part.results[ref], work.values[ref].shapes
-                work.results[ref] = repair.written_over(work.results[ref], new, only, room.offsets.get(ref), shapes)
-        work.bad, work.status = repair.known_after(work, bad), part.status
+                new, shapes = part.results[ref], batch.values[ref].shapes
+                batch.results[ref] = repair.written_over(batch.results[ref], new, repaired, memory.offsets.get(ref), shapes)
+        batch.bad, batch.status = repair.known_after(batch, bad), part.status
         return True
 
     def _capacity(self, ref: Ref) -> int:
@@ -155,14 +157,14 @@ class Launcher:
     def _phase(self, number: int) -> Phase:
         """The programs of a phase whose host steps have run, and whose steps are therefore known."""
         if number == len(self._phases):
-            place, plan = self._place, self.plan
+            resources, plan = self._resources, self.plan
             last = plan.ends_with(number)
-            ride = place.as_arrays and last and (any(s is not None for s in self._shardings) or not place.accelerator)
-            found = segments(plan, number, place.accelerator, place.kernels, ride)
+            ride = resources.as_arrays and last and (any(s is not None for s in self._shardings) or not resources.accelerator)
+            found = segments(plan, number, resources.accelerator, resources.kernels, ride)
             read_or_made = [r for s in found for r in (*s.operands, *(r for step in s.steps for r in step.outputs))]
             ragged = dict.fromkeys(r for r in read_or_made if plan.spec(r).shape is None and not plan.maker(r).fused)
             scratch = [step.id for s in found for step in s.native]
-            capacities = capacities_for((tuple(s.key for s in found), place.shards.devices), place.B)
+            capacities = capacities_for((tuple(s.key for s in found), resources.shards.devices), resources.B)
             first = sum(len(p.segments) for p in self._phases)
             self._phases.append(
                 Phase(
@@ -176,85 +178,85 @@ class Launcher:
             )
         return self._phases[number]
 
-    def _run_programs(self, number: int, work: Work):
+    def _run_programs(self, number: int, batch: InFlightBatch):
         """Dispatches the programs of a phase."""
-        place, phase = self._place, self._phase(number)
+        resources, phase = self._resources, self._phase(number)
         offsets: dict[Ref, np.ndarray] = {}
         needs: dict[int, int] = {}
         for ref, at in phase.ragged.items():
-            value = work.values[ref]
+            value = batch.values[ref]
             if isinstance(value.data, Packed):
-                offsets[ref], needs[at] = value.data.offsets, self._need(ref, value.data, work)
+                offsets[ref], needs[at] = value.data.offsets, self._need(ref, value.data, batch)
             else:
                 try:
-                    offsets[ref], needs[at] = plan_offsets(value.shapes, place.S)
+                    offsets[ref], needs[at] = plan_offsets(value.shapes, resources.S)
                 except ValueError as e:
                     raise self.plan.maker(ref).node.error(str(e)) from e
-        needs |= {at: size for step, at in phase.scratch.items() if (size := work.setups[step].scratch)}
-        room = work.rooms[number] = PhaseMemory(offsets, needs, phase.capacities.fit(needs))
+        needs |= {at: size for step, at in phase.scratch.items() if (size := batch.setups[step].scratch)}
+        memory = batch.memory[number] = PhaseMemory(offsets, needs, phase.capacities.fit(needs))
         for segment in phase.segments:
-            self._run_program(phase, segment, room, work)
+            self._run_program(phase, segment, memory, batch)
 
-    def _run_program(self, phase: Phase, segment: Segment, room: PhaseMemory, work: Work):
+    def _run_program(self, phase: Phase, segment: Segment, memory: PhaseMemory, batch: InFlightBatch):
         """Dispatches a program."""
-        place, at = self._place, phase.first + phase.segments.index(segment)
-        label, capacities = f"{at}: {segment.name}", room.capacities
+        resources, at = self._resources, phase.first + phase.segments.index(segment)
+        label, capacities = f"{at}: {segment.name}", memory.capacities
         # What crosses to an accelerator is cut to what is needed, and so is working memory there; results keep their capacity.
-        cut = {k: rounded_up(n) for k, n in room.needs.items()} if segment.on_device else capacities
-        with place.meter.stage("launch", segment.names, label):
-            operands = Operands(place.S, place.B, place.pool)
+        cut = {k: rounded_up(n) for k, n in memory.needs.items()} if segment.on_device else capacities
+        with resources.meter.stage("launch", segment.names, label):
+            operands = Operands(resources.S, resources.B, resources.pool)
             for presence in segment.presences:
-                operands.control(place.pool_id, work.among(presence))
+                operands.control(resources.pool_id, batch.present_in(presence))
             for ref in segment.operands:
-                operands.value(work.values[ref], cut[phase.ragged[ref]] if ref in phase.ragged else 0)
+                operands.value(batch.values[ref], cut[phase.ragged[ref]] if ref in phase.ragged else 0)
             for step in segment.steps:
-                setup = work.setups[step.id]
-                made = [self._made(r, phase, room, work) for r in step.outputs]
+                setup = batch.setups[step.id]
+                made = [self._made(r, phase, memory, batch) for r in step.outputs]
                 scratch = phase.scratch.get(step.id)
-                operands.step(made, setup.params, cut[scratch] if scratch is not None and scratch in room.needs else 0)
-            codes = self._dispatch(at, segment, phase, operands, work)
+                operands.step(made, setup.params, cut[scratch] if scratch is not None and scratch in memory.needs else 0)
+            codes = self._dispatch(at, segment, phase, operands, batch)
         if segment.native:
-            work.status.append((label, segment.native, codes))
-        if place.meter.enabled:
-            place.meter.count("launch", label, place.N if work.only is None else int(work.only.sum()), operands.nbytes)
+            batch.status.append((label, segment.native, codes))
+        if resources.meter.enabled:
+            resources.meter.count("launch", label, resources.N if batch.repaired is None else int(batch.repaired.sum()), operands.nbytes)
 
-    def _made(self, ref: Ref, phase: Phase, room: PhaseMemory, work: Work) -> tuple[int, np.ndarray, np.ndarray] | None:
+    def _made(self, ref: Ref, phase: Phase, memory: PhaseMemory, batch: InFlightBatch) -> tuple[int, np.ndarray, np.ndarray] | None:
         """Capacity, offsets and shapes of a ragged value that a program makes. What goes from step to step in a call has shapes alone."""
         if self.plan.spec(ref).shape is not None:
             return None
         if ref in phase.ragged:
-            return room.capacities[phase.ragged[ref]], room.offsets[ref], work.values[ref].shapes
-        return 0, self._place.zeros.astype(np.int32), work.values[ref].shapes
+            return memory.capacities[phase.ragged[ref]], memory.offsets[ref], batch.values[ref].shapes
+        return 0, self._resources.zeros.astype(np.int32), batch.values[ref].shapes
 
-    def _need(self, ref: Ref, data: Packed, work: Work) -> int:
+    def _need(self, ref: Ref, data: Packed, batch: InFlightBatch) -> int:
         """Elements of the buffer for a host value. In a branch as if all samples took it: who does so is not to change what is compiled."""
         presence = self.plan.maker(ref).presence
         if presence is None:
             return data.used
-        among = work.among(presence)
-        assert among is not None
-        return data.used * self._place.B // max(1, int(among.reshape(self._place.S, -1).sum(axis=1).max()))
+        present = batch.present_in(presence)
+        assert present is not None
+        return data.used * self._resources.B // max(1, int(present.reshape(self._resources.S, -1).sum(axis=1).max()))
 
-    def _dispatch(self, at: int, segment: Segment, phase: Phase, operands: Operands, work: Work) -> jax.Array:
+    def _dispatch(self, at: int, segment: Segment, phase: Phase, operands: Operands, batch: InFlightBatch) -> jax.Array:
         """Starts a program; returns the status that it will have."""
-        place = self._place
+        resources = self._resources
         layout, program, shards = self._program(at, segment, phase, operands)
-        carried = tuple(work.results[r] for r in segment.carried)
+        carried = tuple(batch.results[r] for r in segment.carried)
         carried = jax.device_put(carried, shards.local) if carried else ()
         packed, buffers = operands.packed(layout), tuple(operands.buffers)
         try:
-            arguments = (packed, buffers, carried, place.spares.take(program.spares, shards.primaries[0]))
-            if place.S > 1 and jax.process_count() > 1:  # with several processes JAX takes no NumPy array to be sharded
+            arguments = (packed, buffers, carried, resources.output_reuse.take(program.donated, shards.primaries[0]))
+            if resources.S > 1 and jax.process_count() > 1:  # with several processes JAX takes no NumPy array to be sharded
                 arguments = jax.device_put(arguments, shards.local)
             exports, codes = program.run(*arguments)
         except jax.errors.JaxRuntimeError as e:
             if not str(e).startswith("RESOURCE_EXHAUSTED"):
                 raise
-            raise _too_large(segment, work, str(e).partition("\n")[0]) from e
-        if segment.native and place.accelerator and segment.on_device:
+            raise _too_large(segment, batch, str(e).partition("\n")[0]) from e
+        if segment.native and resources.accelerator and segment.on_device:
             codes.copy_to_host_async()
         self.ran[at] = (program, arguments)
-        work.results |= zip(segment.exports, exports, strict=True)
+        batch.results |= zip(segment.exports, exports, strict=True)
         return codes
 
     def _program(self, at: int, segment: Segment, phase: Phase, operands: Operands) -> tuple[Layout, Program, Shards]:
@@ -262,26 +264,28 @@ class Launcher:
         key = at, operands.key
         found = self._programs.get(key)
         if found is None:
-            place, plan = self._place, segment.plan
+            resources, plan = self._resources, segment.plan
             layout = operands.layout()
-            shards = place.shards if segment.on_device else place.cpu_shards
-            last = phase.last and segment is phase.segments[-1] and place.as_arrays
+            shards = resources.shards if segment.on_device else resources.cpu_shards
+            last = phase.last and segment is phase.segments[-1] and resources.as_arrays
             # Of an output that is wanted on several shardings the program writes the first.
             wanted = dict(zip(plan.outputs[::-1], self._shardings[::-1], strict=True)) if last else {}
             direct = {r: s for r, s in wanted.items() if s is not None and shards.direct(s)}
             placed = tuple(shards.local if plan.spec(r).shape is None else direct.get(r, shards.local) for r in segment.exports)
             # What a later program reads must keep its type, but after the last program there is none.
-            narrowed = last and not place.x64
+            narrowed = last and not resources.x64
             # Whether a result is finished is known from a status.
-            reused = phase.last and segment is phase.segments[-1] and bool(segment.native) and place.S == 1 and not place.accelerator
-            program = program_for(segment, layout, shards, place.B, placed, narrowed, bool(direct) and self._stacked, reused)
+            reuse = (
+                phase.last and segment is phase.segments[-1] and bool(segment.native) and resources.S == 1 and not resources.accelerator
+            )
+            program = program_for(segment, layout, shards, resources.B, placed, narrowed, bool(direct) and self._stacked, reuse)
             found = self._programs[key] = layout, program, shards
         return found
 
 
-def _too_large(segment: Segment, work: Work, reason: str) -> OperatorError:
+def _too_large(segment: Segment, batch: InFlightBatch, reason: str) -> OperatorError:
     """The error for a program that finds no memory: names the step with the largest output, and its largest sample."""
-    made = ((s, work.values[r].shapes) for s in segment.steps if not s.fused for r in s.outputs)
+    made = ((s, batch.values[r].shapes) for s in segment.steps if not s.fused for r in s.outputs)
     step, shapes = max(made, key=lambda x: x[1].prod(axis=1).sum())
     i = int(shapes.prod(axis=1).argmax())
     return step.node.error(

@@ -10,12 +10,12 @@ from .._core.graph import DataNode, Node
 from .._core.operator import Names
 from .._core.values import Value
 from .._plan.plan import Ref
-from .batch import Work
+from .batch import InFlightBatch
 
 
-def source_info(work: Work, x: DataNode, B: int) -> Names:
+def source_info(batch: InFlightBatch, x: DataNode, B: int) -> Names:
     """Where the samples of a value came from; None: nobody knows of any. `B`: samples of a shard."""
-    found = work.names
+    found = batch.names
     todo = [x]
     while todo:  # not recursive: a graph may be deep
         missing = [y for y in todo[-1].node.inputs if Ref(y.node.id, y.index) not in found]
@@ -23,40 +23,40 @@ def source_info(work: Work, x: DataNode, B: int) -> Names:
             todo += missing
         else:
             y = todo.pop()
-            found[Ref(y.node.id, y.index)] = _source_info(work, y, B)
+            found[Ref(y.node.id, y.index)] = _source_info(batch, y, B)
     return found[Ref(x.node.id, x.index)]
 
 
-def _source_info(work: Work, x: DataNode, B: int) -> Names:
+def _source_info(batch: InFlightBatch, x: DataNode, B: int) -> Names:
     """The same, where that of its inputs is found."""
     node = x.node
-    ids = work.origins.get(node.id)
+    ids = batch.origins.get(node.id)
     if ids is not None:
         names = ids.names if ids.of_output is None else ids.of_output(x.index)
         return None if isinstance(names, (list, tuple)) and not any(names) else names
-    inputs = [work.names[Ref(y.node.id, y.index)] for y in node.inputs]
+    inputs = [batch.names[Ref(y.node.id, y.index)] for y in node.inputs]
     if all(names is None for names in inputs):
         return None
-    return node.op.origins(inputs, lambda i: _data(work, node.inputs[i]), lambda: _present(work, node, B))
+    return node.op.origins(inputs, lambda i: _data(batch, node.inputs[i]), lambda: _present(batch, node, B))
 
 
-def _data(work: Work, x: DataNode) -> Value | None:
+def _data(batch: InFlightBatch, x: DataNode) -> Value | None:
     """A value that the host has; None: it has none."""
-    while Ref(x.node.id, x.index) not in work.values:  # a copy or the like, which does not run
+    while Ref(x.node.id, x.index) not in batch.values:  # a copy or the like, which does not run
         if len(x.node.inputs) != 1:
             return None
         x = x.node.inputs[0]
-    value = work.values[Ref(x.node.id, x.index)]
+    value = batch.values[Ref(x.node.id, x.index)]
     return None if value.data is None else value
 
 
-def _present(work: Work, node: Node, B: int) -> Sequence[np.ndarray]:
+def _present(batch: InFlightBatch, node: Node, B: int) -> Sequence[np.ndarray]:
     """For each shard the places of the samples that a node is for."""
-    ids = work.ids
+    ids = batch.ids
     assert ids is not None
     here = np.ones(len(ids.epoch), bool) if ids.present is None else ids.present.copy()
     for branch in node.branch.path if node.branch is not None else ():
-        asked = _data(work, branch.predicate)
+        asked = _data(batch, branch.predicate)
         if asked is not None and isinstance(asked.data, np.ndarray):
-            here &= (asked.data.reshape(-1) != 0) == branch.taken
+            here &= (asked.data.reshape(-1) != 0) == branch.side
     return [s * B + np.flatnonzero(each) for s, each in enumerate(here.reshape(-1, B))]

@@ -15,7 +15,7 @@ from .._core.values import Value, narrow
 from .._plan.plan import Ref, Step
 from .._program.sharding import Shards, assemble, cpu_device
 from ..types import is_float
-from .batch import EagerArrays, Work
+from .batch import EagerArrays, InFlightBatch
 from .options import Delivery, RaggedForm
 from .resources import RunResources
 
@@ -24,22 +24,22 @@ class Outputs:
     """Gives outputs their final form.
 
     Args:
-      place: where batches are made.
+      resources: what batches are made with.
       delivery: which form that is.
     """
 
-    def __init__(self, place: RunResources, delivery: Delivery):
-        self._pool = place.pool
-        self._shards = place.shards
-        self._B = place.B
-        self._x64 = place.x64
+    def __init__(self, resources: RunResources, delivery: Delivery):
+        self._pool = resources.pool
+        self._shards = resources.shards
+        self._B = resources.B
+        self._x64 = resources.x64
         self.stacked = delivery.stacked
         self._padded = delivery.padded
         self._shapes: dict[Ref, tuple[int, ...]] = {}  # of the last samples of a ragged value
 
-    def value(self, ref: Ref, work: Work) -> Value:
+    def value(self, ref: Ref, batch: InFlightBatch) -> Value:
         """An output of a pipeline that runs alone, as it is."""
-        value, result = work.values[ref], work.results.get(ref)
+        value, result = batch.values[ref], batch.results.get(ref)
         if result is None:
             return value
         if isinstance(result, Ragged):
@@ -50,9 +50,9 @@ class Outputs:
             return Value(value.spec, value.shapes, Packed(np.asarray(result.data)[None], offsets, value.shapes))
         return Value(value.spec, value.shapes, result[0] if isinstance(result, EagerArrays) else result)
 
-    def host_value(self, ref: Ref, work: Work) -> Value:
+    def host_value(self, ref: Ref, batch: InFlightBatch) -> Value:
         """A value with its data on the host, of all local shards."""
-        value, result = work.values[ref], work.results.get(ref)
+        value, result = batch.values[ref], batch.results.get(ref)
         if value.data is not None or result is None:
             return value
         if isinstance(result, Ragged):
@@ -61,21 +61,21 @@ class Outputs:
             return Value(value.spec, value.shapes, Packed(rows, offsets, value.shapes))
         return Value(value.spec, value.shapes, np.concatenate([np.asarray(p) for p in by_shard(result, self._shards)]))
 
-    def array(self, ref: Ref, step: Step, sharding: Sharding | None, work: Work) -> jax.Array:
+    def array(self, ref: Ref, step: Step, sharding: Sharding | None, batch: InFlightBatch) -> jax.Array:
         """An output of an iterator, made by `step`: a global array on `sharding` (None: on the one device)."""
-        result: Any = work.results.get(ref)
-        short = work.short
+        result: Any = batch.results.get(ref)
+        short = batch.short
         whole = isinstance(result, jax.Array) and (self._padded or not short) and (self._x64 or narrow(result.dtype) == result.dtype)
         if whole and sharding is None and step.stage == "device":  # native operators may have made it on the CPU beside the device
             return jax.device_put(result, self._shards.primaries[0]) if len(self._shards.devices) == 1 else result
         if whole and (sharding is None or result.sharding == sharding):
             return result
-        parts = self.parts(ref, step, work, work.present if short else None, narrowed=not self._x64)
+        parts = self.parts(ref, step, batch, batch.present if short else None, narrowed=not self._x64)
         if short and self._padded:
-            assert work.present is not None
+            assert batch.present is not None
             if step.specs[ref.index].shape is None and ref not in self._shapes:
                 raise step.node.error("no sample of the first batch could be read, so the shape of this output is not known yet")
-            parts = [_filled(p, here) for p, here in zip(parts, work.present.reshape(-1, self._B), strict=True)]
+            parts = [_filled(p, present) for p, present in zip(parts, batch.present.reshape(-1, self._B), strict=True)]
         return self._placed(parts, step, sharding)
 
     def _placed(self, parts: list[Any], step: Step, sharding: Sharding | None) -> jax.Array:
@@ -93,9 +93,9 @@ class Outputs:
         device = cpu_device() if step.stage == "host" and self._shards.accelerator else self._shards.primaries[0]
         return jax.device_put(parts[0], device)
 
-    def samples(self, ref: Ref, step: Step, work: Work) -> jax.Array | DeviceSamples:
+    def samples(self, ref: Ref, step: Step, batch: InFlightBatch) -> jax.Array | DeviceSamples:
         """An output of an iterator of one shard and without a sharding; where it is ragged its samples, whatever their shapes."""
-        value, result = work.values[ref], work.results.get(ref)
+        value, result = batch.values[ref], batch.results.get(ref)
         on_device = not self._shards.accelerator or step.stage == "device"
         device = self._shards.primaries[0] if on_device else cpu_device()
         if isinstance(result, Ragged):
@@ -103,11 +103,11 @@ class Outputs:
         elif result is None and isinstance(value.data, Packed):
             flat, offsets = self._copy(value.data.data[0, : value.data.used], value.spec.dtype), value.data.offsets
         else:
-            return self.array(ref, step, None, work)
-        there = range(len(value)) if work.present is None else np.flatnonzero(work.present).tolist()
+            return self.array(ref, step, None, batch)
+        there = range(len(value)) if batch.present is None else np.flatnonzero(batch.present).tolist()
         return DeviceSamples(jax.device_put(flat, device), offsets, value.shapes).of(there)
 
-    def ragged(self, ref: Ref, step: Step, sharding: Sharding | None, form: RaggedForm, name: str, work: Work) -> Any:
+    def ragged(self, ref: Ref, step: Step, sharding: Sharding | None, form: RaggedForm, name: str, batch: InFlightBatch) -> Any:
         """An output of an iterator whose samples may differ in shape, as `form` says; `name`: of the output, for messages.
 
         Returns:
@@ -118,9 +118,9 @@ class Outputs:
           SampleError: a sample is longer than its limit.
           DifferentShapes: the samples differ in extents that have no limit.
         """
-        spec = work.values[ref].spec
+        spec = batch.values[ref].spec
         dtype = spec.dtype if self._x64 else narrow(spec.dtype)
-        rows = self._rows(ref, step, work)
+        rows = self._rows(ref, step, batch)
         if form.limits is None:
             on_host = step.stage == "host" and self._shards.accelerator and sharding is None
             devices = [cpu_device()] if on_host else self._shards.primaries
@@ -135,7 +135,7 @@ class Outputs:
             raise step.node.error(f"ragged[{name!r}] has {k} limits, but the samples of this output have {spec.ndim} axes")
         for s, found in enumerate(rows):
             for b, x in found.items():
-                self._check_limits(x.shape, form.limits, name, step, work, s * self._B + b)
+                self._check_limits(x.shape, form.limits, name, step, batch, s * self._B + b)
         others = {x.shape[k:] for found in rows for x in found.values() if x.size} or {
             x.shape[k:] for found in rows for x in found.values()
         }
@@ -163,21 +163,21 @@ class Outputs:
             lengths.append(length[:, 0] if k == 1 else length)
         return self._placed(parts, step, sharding), self._placed(lengths, step, form.lengths)
 
-    def _rows(self, ref: Ref, step: Step, work: Work) -> list[dict[int, np.ndarray]]:
+    def _rows(self, ref: Ref, step: Step, batch: InFlightBatch) -> list[dict[int, np.ndarray]]:
         """Of each local shard the samples that are there, by their places."""
-        value, result = work.values[ref], work.results.get(ref)
-        present = np.ones(len(value), bool) if work.present is None else work.present
-        here = [np.flatnonzero(p).tolist() for p in present.reshape(-1, self._B)]
+        value, result = batch.values[ref], batch.results.get(ref)
+        present = np.ones(len(value), bool) if batch.present is None else batch.present
+        places = [np.flatnonzero(p).tolist() for p in present.reshape(-1, self._B)]
         if isinstance(result, (EagerArrays, jax.Array)) or (result is None and isinstance(value.data, np.ndarray)):
-            parts = self.parts(ref, step, work, work.present if work.short else None, narrowed=not self._x64)
-            return [dict(zip(places, np.asarray(part), strict=True)) for places, part in zip(here, parts, strict=True)]
-        host = self.host_value(ref, work)
-        return [{b: host.sample(s * self._B + b) for b in places} for s, places in enumerate(here)]
+            parts = self.parts(ref, step, batch, batch.present if batch.short else None, narrowed=not self._x64)
+            return [dict(zip(at, np.asarray(part), strict=True)) for at, part in zip(places, parts, strict=True)]
+        host = self.host_value(ref, batch)
+        return [{b: host.sample(s * self._B + b) for b in at} for s, at in enumerate(places)]
 
-    def _check_limits(self, shape: tuple[int, ...], limits: tuple[int, ...], name: str, step: Step, work: Work, i: int):
+    def _check_limits(self, shape: tuple[int, ...], limits: tuple[int, ...], name: str, step: Step, batch: InFlightBatch, i: int):
         for axis, (n, limit) in enumerate(zip(shape, limits)):
             if n > limit:
-                source = work.path_of(step.node, i)
+                source = batch.path_of(step.node, i)
                 which = f"sample {i} of the batch" + (f", {source}" if source else "")
                 raise SampleError(
                     step.op.name,
@@ -196,30 +196,32 @@ class Outputs:
             raise step.node.error(f"the output {name!r}, of type {dtype}, can't be padded with {fill}, its ragged_fill")
         return np.asarray(fill).astype(dtype)
 
-    def parts(self, ref: Ref, step: Step, work: Work, among: np.ndarray | None, *, narrowed: bool) -> list[Any]:
+    def parts(self, ref: Ref, step: Step, batch: InFlightBatch, present: np.ndarray | None, *, narrowed: bool) -> list[Any]:
         """A value that `step` makes, of some samples: dense, ``[samples, ...]`` for each local shard, NumPy or on its device.
 
         Args:
-          among: ``bool[N]``, which samples; None: all.
+          present: ``bool[N]``, which samples; None: all.
           narrowed: to 32 bits.
 
         Raises:
           DifferentShapes: the samples differ in shape.
         """
-        value, result = work.values[ref], work.results.get(ref)
+        value, result = batch.values[ref], batch.results.get(ref)
         dtype = narrow(value.spec.dtype) if narrowed else value.spec.dtype
         S, B = len(self._shards.devices), self._B
-        here = None if among is None else [np.flatnonzero(p) for p in among.reshape(S, B)]
+        places = None if present is None else [np.flatnonzero(p) for p in present.reshape(S, B)]
         if isinstance(result, (EagerArrays, jax.Array)):
             made = list(result) if isinstance(result, EagerArrays) else by_shard(result, self._shards)
             if isinstance(result, EagerArrays) and result.present is not None:  # has these alone, and perhaps more than are wanted
-                assert among is not None
+                assert present is not None
                 has = result.present.reshape(S, B)
-                here = None if (has == among.reshape(S, B)).all() else [np.flatnonzero(a[h]) for a, h in zip(among.reshape(S, B), has)]
-            if here is None and all(p.dtype == dtype for p in made):
+                places = (
+                    None if (has == present.reshape(S, B)).all() else [np.flatnonzero(a[h]) for a, h in zip(present.reshape(S, B), has)]
+                )
+            if places is None and all(p.dtype == dtype for p in made):
                 return made
-            return [np.asarray(p)[slice(None) if here is None else here[s]].astype(dtype) for s, p in enumerate(made)]
-        rows = [range(s * B, (s + 1) * B) if here is None else (s * B + here[s]).tolist() for s in range(S)]
+            return [np.asarray(p)[slice(None) if places is None else places[s]].astype(dtype) for s, p in enumerate(made)]
+        rows = [range(s * B, (s + 1) * B) if places is None else (s * B + places[s]).tolist() for s in range(S)]
         there = value.shapes[[i for r in rows for i in r]]
         if (there != there[:1]).any():
             raise DifferentShapes(step.op.name, step.node.where, _describe(there))
@@ -264,9 +266,9 @@ def by_shard(x: jax.Array, shards: Shards) -> list[Any]:
     return [rows[s * (len(rows) // S) : (s + 1) * (len(rows) // S)] for s in range(S)]
 
 
-def _filled(part: Any, here: np.ndarray) -> np.ndarray:
-    filled = np.zeros((len(here), *part.shape[1:]), part.dtype)
-    filled[here] = part
+def _filled(part: Any, present: np.ndarray) -> np.ndarray:
+    filled = np.zeros((len(present), *part.shape[1:]), part.dtype)
+    filled[present] = part
     return filled
 
 

@@ -12,7 +12,7 @@ from .._core.errors import ArgumentError, OperatorError, about
 from .._core.graph import Graph, Node
 from .._core.operator import SourceOperator
 from .._data.source import SampleIds, Source
-from .batch import SourceError, Work
+from .batch import InFlightBatch, SourceError
 from .launch import Launcher
 from .resources import RunResources
 
@@ -25,7 +25,7 @@ class BatchReader:
     Args:
       graph: of the pipeline.
       sources: by the id of their node.
-      place: where batches are made.
+      resources: what batches are made with.
       launcher: gives the sources their contexts, and keeps what they gave.
       name: of the source that says which epoch and position a sample has; None: the first.
       setups: the user's, called once for each batch before the sources are read.
@@ -35,14 +35,14 @@ class BatchReader:
         self,
         graph: Graph,
         sources: Mapping[int, Source],
-        place: RunResources,
+        resources: RunResources,
         launcher: Launcher,
         name: str | None,
         setups: Sequence[Callable[[], None]],
     ):
         self._nodes = [n for n in graph.nodes if isinstance(n.op, SourceOperator)]
         self._sources = sources
-        self._place = place
+        self._resources = resources
         self._launcher = launcher
         self._setups = setups
         self._is_set_up = False
@@ -58,7 +58,7 @@ class BatchReader:
     def initial_state(self) -> dict:
         """The state before the first batch."""
         sources = {name: {"cursors": source.initial()} for name, source in self.named.items()}
-        return {"version": STATE_VERSION, "seed": self._place.seed, "epoch": 0, "iteration": 0, "sources": sources}
+        return {"version": STATE_VERSION, "seed": self._resources.seed, "epoch": 0, "iteration": 0, "sources": sources}
 
     def after_end(self, state: dict) -> dict:
         """The state of the next epoch, when a source has ended this one."""
@@ -93,7 +93,7 @@ class BatchReader:
                 f()
             self._is_set_up = True
 
-    def ask(self, state: dict) -> Work:
+    def ask(self, state: dict) -> InFlightBatch:
         """Begins a batch in the thread that takes it, under that thread's settings: sets up, and reads the sources that belong there.
 
         Returns:
@@ -105,13 +105,13 @@ class BatchReader:
         try:
             self._set_up()
         except StopIteration:
-            return Work(state, state, ended=True)
+            return InFlightBatch(state, state, ended=True)
         self._is_set_up = False
-        work = Work(state, _following(state))
-        self._read([n for n in self._nodes if self._sources[n.id].in_caller], work)
-        return work
+        batch = InFlightBatch(state, _following(state))
+        self._read([n for n in self._nodes if self._sources[n.id].in_caller], batch)
+        return batch
 
-    def read(self, state: dict, asked: Work | None = None) -> Work:
+    def read(self, state: dict, asked: InFlightBatch | None = None) -> InFlightBatch:
         """Reads the (other) sources. The batch's `after` is the state to go on from, whatever becomes of it.
 
         Args:
@@ -121,48 +121,48 @@ class BatchReader:
           StopIteration: a source has no more data.
           SourceError: a source failed otherwise; carries the state to go on from.
         """
-        work = asked or Work(state, state)
-        before, work.before, work.after = work.after, state, _following(state)
+        batch = asked or InFlightBatch(state, state)
+        before, batch.before, batch.after = batch.after, state, _following(state)
         here = []
         for node in self._nodes:
             if asked is not None and self._sources[node.id].in_caller:
-                work.after["sources"][node.name] = before["sources"][node.name]
+                batch.after["sources"][node.name] = before["sources"][node.name]
             else:
                 here.append(node)
-        self._read(here, work)
-        if work.ended:
+        self._read(here, batch)
+        if batch.ended:
             raise StopIteration
         for source in self._sources.values():
             source.commit()
-        if work.error is not None:
-            raise SourceError(work.after) from work.error
-        for value in work.values.values() if work.short else ():
-            value.present = work.present
-        work.read = dict(work.values)
-        if work.ids is None:
-            place = self._place
-            sample = np.arange(place.B)[None] + place.B * np.asarray(place.shards.ids)[:, None]
-            position = (sample + state["iteration"] * place.B * place.shards.num).reshape(-1)
-            nowhere = [""] * place.N
-            work.identify(SampleIds(np.full(place.N, state["epoch"]), position, names=nowhere, paths=nowhere))
-        return work
+        if batch.error is not None:
+            raise SourceError(batch.after) from batch.error
+        for value in batch.values.values() if batch.short else ():
+            value.present = batch.present
+        batch.read = dict(batch.values)
+        if batch.ids is None:
+            resources = self._resources
+            sample = np.arange(resources.B)[None] + resources.B * np.asarray(resources.shards.ids)[:, None]
+            position = (sample + state["iteration"] * resources.B * resources.shards.num).reshape(-1)
+            nowhere = [""] * resources.N
+            batch.identify(SampleIds(np.full(resources.N, state["epoch"]), position, names=nowhere, paths=nowhere))
+        return batch
 
-    def _read(self, nodes: Sequence[Node], work: Work):
+    def _read(self, nodes: Sequence[Node], batch: InFlightBatch):
         """Reads a batch of some sources. All of them, also when one fails or is at its end: they stay in step."""
         for k, node in enumerate(nodes):
-            entry = work.after["sources"][node.name]
+            entry = batch.after["sources"][node.name]
             source, before, step = self._sources[node.id], entry["cursors"], self._launcher.plan.step(node.id)
             try:
                 if not source.in_caller:
-                    self._place.calling = node
-                with self._place.meter.stage("read", node.op.name, node.name):
-                    outputs, entry["cursors"], ids = source.read(self._launcher.host.context(step, work, {}), before)
-                    self._launcher.host.store(step, work, outputs)
-                work.origins[node.id] = ids
-                work.unread += [(ids.paths[i], reason) for i, reason in ids.unread.items()]
-                work.identify(_joined(node, ids, work.ids, node is self.primary))
+                    self._resources.calling = node
+                with self._resources.meter.stage("read", node.op.name, node.name):
+                    outputs, entry["cursors"], ids = source.read(self._launcher.host.context(step, batch, {}), before)
+                    self._launcher.host.store(step, batch, outputs)
+                batch.origins[node.id] = ids
+                batch.unread += [(ids.paths[i], reason) for i, reason in ids.unread.items()]
+                batch.identify(_joined(node, ids, batch.ids, node is self.primary))
             except StopIteration:
-                work.ended = True  # the others are asked all the same: iterators that start again by themselves stay in step
+                batch.ended = True  # the others are asked all the same: iterators that start again by themselves stay in step
             except BaseException as e:
                 if source.in_caller and not isinstance(e, Exception):  # meant for this thread, and for now
                     for n in nodes[: k + 1]:
@@ -174,9 +174,9 @@ class BatchReader:
                     e.args = (about(node.op.name, node.where, e),)
                 elif not isinstance(e, OperatorError):
                     e.add_note(f"in {node.op.name} (created at {node.where})")
-                work.error = work.error or e
+                batch.error = batch.error or e
             finally:
-                self._place.calling = None
+                self._resources.calling = None
 
 
 def _following(state: dict) -> dict:

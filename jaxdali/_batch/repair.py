@@ -17,20 +17,20 @@ from .._core.ragged import ALIGNMENT, Ragged
 from .._core.redaction import redacted
 from .._cpu import Status
 from .._plan.plan import Plan, Step
-from .batch import Work
+from .batch import InFlightBatch
 from .meter import Meter
 
 Bad: TypeAlias = Mapping[int, Mapping[int, int]]  # by native step the samples that failed, with their codes
 
 
-def failed(work: Work, meter: Meter) -> dict[int, dict[int, int]]:
+def failed(batch: InFlightBatch, meter: Meter) -> dict[int, dict[int, int]]:
     """Waits for the programs launched so far: their samples that failed and can be repaired, by native step, with their codes.
 
     Raises:
       SampleError: one can't.
     """
     bad: dict[int, dict[int, int]] = {}
-    for program, native, codes in work.status:
+    for program, native, codes in batch.status:
         with meter.stage("check", " ".join(s.op.name for s in native), program):
             codes = np.asarray(codes)
         if meter.enabled:
@@ -42,30 +42,38 @@ def failed(work: Work, meter: Meter) -> dict[int, dict[int, int]]:
             assert isinstance(step.op, NativeOperator)
             for i, code in found.items():
                 if not step.op.repairs(code):
-                    raise sample_error(step, work, i, code, "")
+                    raise sample_error(step, batch, i, code, "")
             if found:
                 bad[step.id] = found
     return bad
 
 
-def again(work: Work, bad: Bad) -> Work:
+def again(batch: InFlightBatch, bad: Bad) -> InFlightBatch:
     """The same batch, with the samples that failed in it to be replaced, or done on the host; they add to those found before."""
-    values, known = dict(work.read), known_after(work, bad)
-    return Work(
-        work.before, work.after, work.read, values, origins=work.origins, ids=work.ids, drawn=work.drawn, bad=known, unread=work.unread
+    values, known = dict(batch.read), known_after(batch, bad)
+    return InFlightBatch(
+        batch.before,
+        batch.after,
+        batch.read,
+        values,
+        origins=batch.origins,
+        ids=batch.ids,
+        drawn=batch.drawn,
+        bad=known,
+        unread=batch.unread,
     )
 
 
-def known_after(work: Work, bad: Bad) -> Bad:
+def known_after(batch: InFlightBatch, bad: Bad) -> Bad:
     """The samples that failed in a batch so far, and those that did now."""
-    known = work.bad
+    known = batch.bad
     for step, samples in bad.items():
         if samples.keys() <= known.get(step, {}).keys():
             raise AssertionError(f"step {step}: samples {sorted(samples)} failed again")
     return {s: {**known.get(s, {}), **bad.get(s, {})} for s in {*known, *bad}}
 
 
-def makers_alone(plan: Plan, work: Work, bad: Bad) -> frozenset[int] | None:
+def makers_alone(plan: Plan, batch: InFlightBatch, bad: Bad) -> frozenset[int] | None:
     """The steps that make samples again which the kernels of an accelerator left to the host, of programs that have run.
 
     None: these samples can't be made again alone, as some failed otherwise, or others depend on them.
@@ -74,7 +82,7 @@ def makers_alone(plan: Plan, work: Work, bad: Bad) -> frozenset[int] | None:
         return None
     makers: set[int] = set()
     for step in plan.steps:
-        if step.phase not in work.rooms or not isinstance(step.op, ProgramOperator) or step.stage == "host":
+        if step.phase not in batch.memory or not isinstance(step.op, ProgramOperator) or step.stage == "host":
             continue
         if step.id in bad or any(r.step in makers for r in step.inputs):
             makers.add(step.id)
@@ -83,22 +91,22 @@ def makers_alone(plan: Plan, work: Work, bad: Bad) -> frozenset[int] | None:
     return frozenset(makers)
 
 
-def written_over(old: Any, new: Any, only: np.ndarray, offsets: np.ndarray | None, shapes: np.ndarray) -> Any:
+def written_over(old: Any, new: Any, repaired: np.ndarray, offsets: np.ndarray | None, shapes: np.ndarray) -> Any:
     """What a program made, with some samples as another run of it made them; on each device by itself.
 
     Args:
       old, new: ``[N, ...]`` or ``[S, B, ...]``, or `Ragged`.
-      only: ``bool[N]``, which samples.
+      repaired: ``bool[N]``, which samples.
       offsets: of ragged ones; shapes: of all.
     """
     if not isinstance(old, Ragged):
-        return _rows_over(old, new, only)
+        return _rows_over(old, new, repaired)
     assert offsets is not None
-    shards = len(only) // old.shapes.sharding.shard_shape(old.shapes.shape)[0]
+    shards = len(repaired) // old.shapes.sharding.shard_shape(old.shapes.shape)[0]
     blocks = np.zeros((shards, old.data.shape[0] // shards // ALIGNMENT), bool)
-    for i in np.flatnonzero(only).tolist():
+    for i in np.flatnonzero(repaired).tolist():
         first = int(offsets[i])
-        blocks[i * shards // len(only), first : first + -(-int(shapes[i].prod()) // ALIGNMENT)] = True
+        blocks[i * shards // len(repaired), first : first + -(-int(shapes[i].prod()) // ALIGNMENT)] = True
     return dataclasses.replace(old, data=_rows_over(old.data, new.data, blocks.reshape(-1)))
 
 
@@ -118,8 +126,8 @@ def _over(old: jax.Array, new: jax.Array, chosen: jax.Array) -> jax.Array:
     return jnp.where(chosen[:, None], new.reshape(rows), old.reshape(rows)).reshape(old.shape)
 
 
-def sample_error(step: Step, work: Work, i: int, code: int, reason: str) -> SampleError:
+def sample_error(step: Step, batch: InFlightBatch, i: int, code: int, reason: str) -> SampleError:
     """The error for a sample that failed in a step."""
-    text, path = _ffi.STATUS.get(code, f"status {code}"), work.path_of(step.node, i)
+    text, path = _ffi.STATUS.get(code, f"status {code}"), batch.path_of(step.node, i)
     reason = redacted(reason).removeprefix(f"{path}: ")
     return SampleError(step.op.name, step.node.where, path or f"sample {i}", reason or text, code)

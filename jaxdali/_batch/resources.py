@@ -35,8 +35,8 @@ class RunResources:
       settings: the JAX settings of the user's thread.
       calling: whose function of the user a thread of ours is in, for messages.
       meter: of all stages.
-      resources: of the operators, by the names of their nodes.
-      pool: of buffers; spares: memory for outputs; num_threads, pool_id: of the native threads.
+      of_operators: what operators share or keep, by the names of their nodes, see `HostContext.resource`.
+      pool: of buffers; output_reuse: of the memory of outputs; num_threads, pool_id: of the native threads.
     """
 
     def __init__(self, shards: Shards, options: RunOptions, delivery: Delivery):
@@ -55,9 +55,9 @@ class RunResources:
         self.calling: Node | None = None
         self.meter = Meter(options.statistics or bool(options.tuned))
         self._process = os.getpid()
-        self.resources: dict[str, Any] = {}
+        self.of_operators: dict[str, Any] = {}
         self.pool = BufferPool()
-        self.spares = OutputReuse()
+        self.output_reuse = OutputReuse()
         self._pools: dict[int, int] = {}
         if options.pool_id is None:
             self.use_threads(options.num_threads)
@@ -82,14 +82,14 @@ class RunResources:
 
     def resource(self, name: str, make: Callable[[], Any]) -> Any:
         """See `HostContext.resource`."""
-        if name not in self.resources:
-            self.resources[name] = make()
-        return self.resources[name]
+        if name not in self.of_operators:
+            self.of_operators[name] = make()
+        return self.of_operators[name]
 
     def close(self):
         """Lets go of threads, resources and memory for outputs."""
-        self.resources.clear()
-        self.spares.clear()
+        self.of_operators.clear()
+        self.output_reuse.clear()
         if os.getpid() == self._process:  # in a fork the threads of the pool, which this waits for, don't exist
             for pool in self._pools.values():
                 _cpu.pool_destroy(pool)

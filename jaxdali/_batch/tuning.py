@@ -45,8 +45,8 @@ class Tuner:
         self._window: tuple[float, float, float] | None = None  # when it began, and what had been waited by then
         self._before: tuple[int, float] | None = None  # the threads, and the time of a batch with them, before others were tried
 
-    def taken(self) -> bool:
-        """To be called when a batch was taken. Returns whether `threads` or `depth` changed."""
+    def note_taken(self) -> bool:
+        """Notes that the user has taken a batch. Returns whether `threads` or `depth` changed."""
         self._taken += 1
         if self._taken % WINDOW:
             return False

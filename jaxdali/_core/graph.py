@@ -24,14 +24,14 @@ class Branch:
 
     Attributes:
       predicate: what was asked, a number for each sample.
-      taken: whether it is for those of which that is true, or for the others.
+      side: True: the branch is for samples whose predicate is true; False: for the others.
       outer: the branch in which it was asked; None: in none.
       where: the user's line.
       by_inputs: it is no place in the user's code: what is made of values in it is in it, too (`fn._conditional.split`).
     """
 
     predicate: DataNode
-    taken: bool
+    side: bool
     outer: Branch | None
     where: str
     by_inputs: bool = False
@@ -287,7 +287,7 @@ class Graph:
             for b in node.branch.path if node.branch is not None else ():
                 if b not in branches:
                     predicate = DataNode(graph.copies[b.predicate.node.id], b.predicate.index)
-                    branches[b] = Branch(predicate, b.taken, branches[b.outer], b.where)
+                    branches[b] = Branch(predicate, b.side, branches[b.outer], b.where)
             graph.copies[number] = graph.add(node.op, inputs, node.device, name, node.where, random_index)
             graph.copies[number].call = node.call
             graph.copies[number].branch = branches[node.branch]
@@ -372,7 +372,7 @@ def check_pipeline(x: DataNode, pipeline: int, how: str):
 
 def _asked(node: Node, number: Mapping[int, int]) -> tuple:
     path = node.branch.path if node.branch is not None else ()
-    return tuple((number[id(b.predicate.node)], b.predicate.index, b.taken) for b in path)
+    return tuple((number[id(b.predicate.node)], b.predicate.index, b.side) for b in path)
 
 
 def check_same_structure(graphs: Sequence[Graph]):

@@ -133,7 +133,7 @@ class BatchStream:
         if self._finalizer is not None and self._finalizer.detach() is not None:
             close_aside(self.lease.close)
 
-    def _check_turn(self):
+    def _check_exclusive_use(self):
         user = self.lease.user
         if user is not None and user() is not self:
             raise RuntimeError("another iterator over the same pipeline has taken the place of this one")
@@ -172,7 +172,7 @@ class BatchStream:
         """The next batch of each executor, and how many of its first samples belong to this epoch, for each pipeline (None: all)."""
         refuse_tracing(f"next() of {self._user}")
         with self.turn:
-            self._check_turn()
+            self._check_exclusive_use()
             self._await()
             lacking = 0
             try:
@@ -251,7 +251,7 @@ class BatchStream:
     def begin_loop(self, level: int = logging.WARNING):
         """A `for` loop begins: the next epoch, if this one is over; else it goes on with the rest, with a message of `level` in the log."""
         with self.turn:
-            self._check_turn()
+            self._check_exclusive_use()
             if self._options.repeat:
                 return
             in_epoch = self._batches_of_reader()
@@ -285,7 +285,7 @@ class BatchStream:
     def reset(self, level: int = logging.WARNING):
         """Begins the next epoch. Only possible at the end of one: a request before is ignored, with a message of `level` in the log."""
         with self.turn:
-            self._check_turn()
+            self._check_exclusive_use()
             self._reset(level)
 
     def _reset(self, level: int = logging.WARNING, *, in_loop: bool = False):

@@ -304,9 +304,9 @@ def _joined(
     check_reach(condition, outer, f"by the `if` at {where}")
     predicate = language().predicate_of(condition)
     results = []
-    for taken, side in ((True, if_true), (False, if_false)):
-        with inside(Branch(predicate, taken, outer, where)):
-            results.append(side())
+    for side, body in ((True, if_true), (False, if_false)):
+        with inside(Branch(predicate, side, outer, where)):
+            results.append(body())
     return [_merged(a, b, predicate, name, where) for a, b, name in zip(*results, names, strict=True)]
 
 

@@ -31,7 +31,7 @@ def dot(graph: Graph, *, show_tensors: bool, show_ids: bool, use_colors: bool) -
             origin = _tensor(x.node, x.index) if show_tensors else x.node.name
             lines.append(f"{_quoted(origin)} -> {_quoted(node.name)}{_attributes({'label': str(place)} if show_tensors else {})};")
         if node.branch is not None:
-            asked, label = node.branch.predicate, "if" if node.branch.taken else "else"
+            asked, label = node.branch.predicate, "if" if node.branch.side else "else"
             origin = _tensor(asked.node, asked.index) if show_tensors else asked.node.name
             lines.append(f"{_quoted(origin)} -> {_quoted(node.name)}{_attributes({'label': label, 'style': 'dashed'})};")
     for place, x in enumerate(graph.outputs):

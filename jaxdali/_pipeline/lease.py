@@ -120,7 +120,7 @@ class Lease:
         for p in self.pipelines:
             parts = parts_of(p)
             assert parts.session.executor is not None
-            parts.seed = parts.session.executor.place.seed
+            parts.seed = parts.session.executor.resources.seed
 
     def checkpoint_with(self, method: Callable[[], list[bytes]]):
         """Has `Pipeline.checkpoint` ask this bound method, which it doesn't keep alive, for those of all pipelines."""

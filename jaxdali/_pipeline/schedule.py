@@ -43,7 +43,7 @@ class Schedule:
         self._pending = 0
         self._given = 0  # in this epoch
         self._closed = False
-        self._turn = ExclusiveUse("pipeline")
+        self._exclusive_use = ExclusiveUse("pipeline")
 
     @property
     def started(self) -> bool:
@@ -57,7 +57,7 @@ class Schedule:
 
     def schedule(self):
         """Schedules one batch; the first time as many as are made ahead. Of data that are fed, at most those that are there."""
-        with self._turn:
+        with self._exclusive_use:
             self._schedule()
 
     def _schedule(self):
@@ -76,7 +76,7 @@ class Schedule:
 
     def take(self) -> Batch:
         """The batch scheduled first. Raises StopIteration when nothing is scheduled, or the data are at their end."""
-        with self._turn:
+        with self._exclusive_use:
             if not self._pending or self._runner is None:
                 raise StopIteration
             self._pending -= 1

@@ -178,7 +178,7 @@ def _when(call: Call, places: Places) -> dict[str, Any]:
     branch = next((x.node.branch for x in call.outputs if x.node.branch is not None), None)
     while branch is not None and branch.by_inputs:  # found again from its inputs
         branch = branch.outer
-    return {} if branch is None else {"when": [[_reference(b.predicate, places), b.taken] for b in branch.path]}
+    return {} if branch is None else {"when": [[_reference(b.predicate, places), b.side] for b in branch.path]}
 
 
 def _branch(item: dict[str, Any], made: Made, branches: dict[Any, Branch]) -> Branch | None:

@@ -35,12 +35,12 @@ class Presence:
 
     Attributes:
       predicate: a host value, a number for each sample.
-      taken: whether the branch is taken where that is true, or where it is not.
-      outer: those among which these are; None: all.
+      side: True: the samples for which the predicate is true; False: the others.
+      outer: the presence in the enclosing branch; None: there is none.
     """
 
     predicate: Ref
-    taken: bool
+    side: bool
     outer: Presence | None
 
     @functools.cached_property
@@ -190,7 +190,7 @@ def make_plan(graph: Graph) -> Plan:
     presences: dict[Branch | None, Presence | None] = {None: None}
     for b in (b for n in graph.nodes if n.branch is not None for b in n.branch.path):
         if b not in presences:
-            presences[b] = Presence(Ref(b.predicate.node.id, b.predicate.index), b.taken, presences[b.outer])
+            presences[b] = Presence(Ref(b.predicate.node.id, b.predicate.index), b.side, presences[b.outer])
     steps = tuple(
         Step(n, n.op, tuple(Ref(x.node.id, x.index) for x in n.inputs), n.stage, presence=presences[n.branch]) for n in graph.nodes
     )

@@ -14,7 +14,7 @@ from .._core import ffi as _ffi
 from .._core.ragged import Ragged, lent
 from .._plan.plan import Ref
 
-KEPT = 2  # arrays of each output that wait to be written again
+MAX_FREE = 2  # arrays of each output that wait to be reused
 
 
 # Note [Output reuse]
@@ -36,17 +36,17 @@ class OutputReuse:
 
     def take(self, wanted: Mapping[Ref, jax.ShapeDtypeStruct], device: jax.Device) -> tuple[jax.Array, ...]:
         """Arrays to be donated to a program, whose contents nobody needs. One thread at a time takes."""
-        taken = []
+        donated = []
         for ref, of in wanted.items():
-            free = self._free.setdefault(ref, collections.deque(maxlen=KEPT))
+            free = self._free.setdefault(ref, collections.deque(maxlen=MAX_FREE))
             while free:  # those of another capacity are let go
-                spare = free.pop()
-                if (spare.shape, spare.dtype) == (of.shape, of.dtype):
-                    taken.append(spare)
+                candidate = free.pop()
+                if (candidate.shape, candidate.dtype) == (of.shape, of.dtype):
+                    donated.append(candidate)
                     break
             else:
-                taken.append(_ffi.empty(of, device))
-        return tuple(taken)
+                donated.append(_ffi.empty(of, device))
+        return tuple(donated)
 
     def lend(self, ref: Ref, result: Any) -> Any:
         """What users get in place of a finished result: an array, or that of a `Ragged`, in the same memory."""

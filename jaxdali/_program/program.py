@@ -26,20 +26,20 @@ from .sharding import Shards
 
 @dataclasses.dataclass(frozen=True)
 class Program:
-    """A compiled program: ``run(args, buffers, carried, spares) -> (exports, status i32[S*B, native steps])``.
+    """A compiled program: ``run(args, buffers, carried, donated) -> (exports, status i32[S*B, native steps])``.
 
     Attributes:
-      spares: the exports that are written into arrays that are donated, and what these are.
+      donated: shape and type of the array that is donated for each export that reuses memory.
     """
 
     run: Callable[..., Any]
-    spares: Mapping[Ref, jax.ShapeDtypeStruct]
+    donated: Mapping[Ref, jax.ShapeDtypeStruct]
 
 
 _programs: collections.OrderedDict[Any, Callable[..., Any]] = collections.OrderedDict()
 _programs_lock = threading.Lock()
 _capacities: dict[Any, Capacities] = {}
-LEAST = 1 << 20  # bytes of an export that is worth it: malloc keeps what is smaller by itself
+MIN_DONATED_BYTES = 1 << 20  # malloc keeps the memory of smaller exports by itself
 MAX_PROGRAMS = 256  # least recently used ones are dropped beyond this
 
 
@@ -61,7 +61,7 @@ def program_for(
     out_shardings: tuple[Sharding, ...],
     narrowed: bool,
     stacked: bool,
-    reused: bool,
+    reuse: bool,
 ) -> Program:
     """The program of a segment, from the cache or made new.
 
@@ -70,10 +70,10 @@ def program_for(
       out_shardings: of each export (a ragged one: of its three parts).
       narrowed: exports are narrowed to 32 bits.
       stacked: dense exports get a leading axis of the shards.
-      reused: large exports are written into arrays that are donated. Only for one device.
+      reuse: large exports are written into donated arrays, see Note [Output reuse]. Only for one device.
     """
-    spares = _spares(segment, layout, B, narrowed, stacked) if reused else {}
-    written_over = tuple(map(segment.exports.index, spares))
+    donated = _donated(segment, layout, B, narrowed, stacked) if reuse else {}
+    written_over = tuple(map(segment.exports.index, donated))
     key = segment.key, layout, shards.devices, B, out_shardings, narrowed, stacked, written_over
     with _programs_lock:
         program = _programs.get(key)
@@ -82,17 +82,17 @@ def program_for(
             while len(_programs) > MAX_PROGRAMS:
                 _programs.popitem(last=False)
         _programs.move_to_end(key)
-        return Program(program, spares)
+        return Program(program, donated)
 
 
-def _spares(segment: Segment, layout: Layout, B: int, narrowed: bool, stacked: bool) -> dict[Ref, jax.ShapeDtypeStruct]:
-    """Of the exports that steps make, the large ones."""
+def _donated(segment: Segment, layout: Layout, B: int, narrowed: bool, stacked: bool) -> dict[Ref, jax.ShapeDtypeStruct]:
+    """The exports for which arrays are donated: the large ones that steps of the segment make."""
     found: dict[Ref, jax.ShapeDtypeStruct] = {}
     for step, at in zip(segment.steps, layout.steps, strict=True):
         for ref, spec, out in zip(step.outputs, step.specs, at.outputs, strict=True):
             shape = (out.capacity,) if out is not None else (*(1,) * stacked, B, *(spec.shape or ()))
             dtype = narrow(spec.dtype) if narrowed else spec.dtype
-            if ref in segment.exports and math.prod(shape) * dtype.itemsize >= LEAST:
+            if ref in segment.exports and math.prod(shape) * dtype.itemsize >= MIN_DONATED_BYTES:
                 found[ref] = jax.ShapeDtypeStruct(shape, dtype)
     return found
 
@@ -108,9 +108,9 @@ def _jit(
     written_over: tuple[int, ...],
 ) -> Callable[..., Any]:
     def jaxdali_pipeline(
-        args: jax.Array, buffers: Sequence[jax.Array], carried: Sequence[Any], spares: Sequence[jax.Array]
+        args: jax.Array, buffers: Sequence[jax.Array], carried: Sequence[Any], donated: Sequence[jax.Array]
     ) -> tuple[tuple[Any, ...], jax.Array]:
-        """One shard. Of the spares only the memory is of use."""
+        """One shard. Only the memory of `donated` is used, by XLA."""
         arguments = layout.read(args[0], buffers)
         values: dict[Ref, Any] = dict(zip(segment.operands, arguments.values, strict=True))
         values |= zip(segment.carried, carried, strict=True)
@@ -127,10 +127,10 @@ def _jit(
     ragged = [segment.plan.spec(r).shape is None for r in segment.exports]
     outputs = tuple(Ragged(s, s, s) if r else s for r, s in zip(ragged, out_shardings, strict=True))
     if len(shards.devices) == 1:
-        spares = tuple(out_shardings[i] for i in written_over)
-        placed = shards.local, shards.local, shards.local, spares
+        donated = tuple(out_shardings[i] for i in written_over)
+        placed = shards.local, shards.local, shards.local, donated
         results = outputs, shards.local
-        return jax.jit(jaxdali_pipeline, in_shardings=placed, out_shardings=results, donate_argnames="spares", keep_unused=True)
+        return jax.jit(jaxdali_pipeline, in_shardings=placed, out_shardings=results, donate_argnames="donated", keep_unused=True)
     if len(set(shards.primaries)) == 1:  # the CPU beside several accelerators: the shards one after the other
 
         def in_turn(*operands: Any) -> Any:

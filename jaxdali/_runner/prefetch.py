@@ -9,7 +9,7 @@ import threading
 import weakref
 from typing import Any
 
-from .._batch.batch import Batch, SourceError, Work
+from .._batch.batch import Batch, InFlightBatch, SourceError
 from .._batch.executor import Executor
 from .._core.settings import own_settings
 from .._core.threads import Thread
@@ -44,8 +44,8 @@ class Prefetch:
         self._ahead = ahead
         self._asked = 0  # batches that were asked for and not taken
         self._met_end = False  # by what was asked for last
-        self._work: queue.SimpleQueue[Work | None] = queue.SimpleQueue()  # asked for, not yet read
-        self._unread: Work | None = None  # taken from there when the thread was parked
+        self._requested: queue.SimpleQueue[InFlightBatch | None] = queue.SimpleQueue()  # asked for, not yet read
+        self._unread: InFlightBatch | None = None  # taken from there when the thread was parked
         self._at_end_parked = False
         self._stop = self._closing = False
         self._depth = depth
@@ -57,28 +57,28 @@ class Prefetch:
         self._ready = threading.Condition()
         self._resume = threading.Semaphore(0)
         self._threads: list[threading.Thread] = []
-        self._turn = ExclusiveUse("pipeline or iterator")
+        self._exclusive_use = ExclusiveUse("pipeline or iterator")
         self._closed = threading.RLock()  # garbage collected meanwhile may close this one again
 
     def ask(self):
         """Builds the executor and starts the threads, the first time; reads the sources that belong to the caller's thread."""
-        self._turn.check()
+        self._exclusive_use.check()
         if self._stop:
             raise RuntimeError("the iterator is closed")
         if not self._threads:
             self._executor.build()
             self._start()
         while self._asks and self._asked < self._ahead and not (self._met_end or self._stop):
-            work = self._executor.reader.ask(self._asked_state)
-            self._asked_state, self._met_end = work.after, work.ended
+            batch = self._executor.reader.ask(self._asked_state)
+            self._asked_state, self._met_end = batch.after, batch.ended
             self._asked += 1
-            self._work.put(work)
+            self._requested.put(batch)
 
     def _start(self):
         _live.add(self)
         try:
-            for work, name in ((self._produce_all, "jaxdali-produce"), (self._check, "jaxdali-check")):
-                thread = Thread(target=work, name=name, daemon=True)
+            for target, name in ((self._produce_all, "jaxdali-produce"), (self._check, "jaxdali-check")):
+                thread = Thread(target=target, name=name, daemon=True)
                 thread.start()
                 self._threads.append(thread)
         except BaseException:  # there is no memory for it, say: one alone would wait for the other without end
@@ -101,11 +101,11 @@ class Prefetch:
                 self._asked -= 1
                 self.state = state
                 self._slots.release()
-        if self._tuner is not None and self._tuner.taken():
-            self._executor.place.use_threads(self._tuner.threads)
+        if self._tuner is not None and self._tuner.note_taken():
+            self._executor.resources.use_threads(self._tuner.threads)
             self._deepen(self._tuner.depth)
         batch = result_of(kind, item)
-        self._executor.taken(batch)
+        self._executor.note_taken(batch)
         return batch
 
     def _deepen(self, depth: int):
@@ -135,7 +135,7 @@ class Prefetch:
 
     def _head(self) -> tuple[str, Any, dict]:
         if not self._finished:
-            with self._executor.place.meter.stage("wait", "for a batch", "user"):
+            with self._executor.resources.meter.stage("wait", "for a batch", "user"):
                 while not self._finished:
                     if self._stop:
                         raise RuntimeError("the iterator is closed")
@@ -161,8 +161,8 @@ class Prefetch:
             return
         state = self._finished.popleft()[2]
         self._unread = None
-        while not self._work.empty():  # asked for before another source's end was known
-            self._work.get()
+        while not self._requested.empty():  # asked for before another source's end was known
+            self._requested.get()
         # The producing thread waits to be resumed.
         self.state = self._state = self._asked_state = self._executor.reader.after_end(state)
         self._asked, self._met_end = 0, False
@@ -175,7 +175,7 @@ class Prefetch:
         Safe to call twice, and from any thread but these. `collected`: nobody uses it any more; else its user closes it.
         """
         stopped, self._stop = self._stop, True
-        if os.getpid() != self._turn.process:
+        if os.getpid() != self._exclusive_use.process:
             return
         with self._closed:
             self._closing = True
@@ -184,12 +184,12 @@ class Prefetch:
                     source.close()  # a thread may wait for data there
             self._wake()
             if not (collected and stopped) or ending.exiting():
-                ending.wait_for(self._threads, self._executor.place, collected=collected)
+                ending.wait_for(self._threads, self._executor.resources, collected=collected)
         self._finished.clear()
 
     def _wake(self):
         """Has threads that wait see that they are to stop."""
-        self._work.put(None)
+        self._requested.put(None)
         self._slots.release()
         self._resume.release()
         self._launch_room.release()
@@ -205,15 +205,15 @@ class Prefetch:
             return
         self._stop = True
         self._wake()
-        ending.wait_for(self._threads, self._executor.place, collected=True)
+        ending.wait_for(self._threads, self._executor.resources, collected=True)
         if self.busy:
             self.close(collected=True)
             return
         with self._ready:
-            for _ in range(self._work.qsize()):  # all but what woke the thread stays, in order
-                work = self._work.get()
-                if work is not None:
-                    self._work.put(work)
+            for _ in range(self._requested.qsize()):  # all but what woke the thread stays, in order
+                batch = self._requested.get()
+                if batch is not None:
+                    self._requested.put(batch)
             self._at_end_parked = bool(self._finished) and self._finished[-1][0] == "end"
             self._slots = threading.Semaphore(self._depth + 1 - len(self._finished))
             self._launch_room, self._resume = threading.Semaphore(self._executor.launches), threading.Semaphore(0)
@@ -242,22 +242,22 @@ class Prefetch:
         with own_settings():
             while not self._stop:
                 if not self._slots.acquire(blocking=False):
-                    with self._executor.place.meter.stage("wait", "for room", "queue"):
+                    with self._executor.resources.meter.stage("wait", "for room", "queue"):
                         self._slots.acquire()
                     if not self._stop:
                         threading.Event().wait(HEAD_START)
                 self._launch_room.acquire()
                 asked, self._unread = self._unread, None
                 if asked is None and self._asks and not self._stop:
-                    asked = self._work.get()
+                    asked = self._requested.get()
                 if self._stop:
                     self._unread = asked
                     break
                 item: tuple[str, Any]
                 try:
-                    work = self._executor.reader.read(self._state, asked)
-                    self._state = work.after  # whatever becomes of this batch, the next is another
-                    item = ("batch", self._executor.launch(work))
+                    batch = self._executor.reader.read(self._state, asked)
+                    self._state = batch.after  # whatever becomes of this batch, the next is another
+                    item = ("batch", self._executor.launch(batch))
                 except StopIteration:
                     item = ("end", None)
                 except SourceError as e:
@@ -267,14 +267,14 @@ class Prefetch:
                     item = ("error", e)
                 self._launched.put((*item, self._state))
                 if item[0] == "end":
-                    with self._executor.place.meter.stage("wait", "for the next epoch", "queue"):
+                    with self._executor.resources.meter.stage("wait", "for the next epoch", "queue"):
                         self._resume.acquire()
                 del item, asked
 
     def _check(self):
         with own_settings():
             while (item := self._launched.get()) is not None:
-                if isinstance(item[1], Work):
+                if isinstance(item[1], InFlightBatch):
                     try:
                         item = ("batch", self._executor.check(item[1]), item[2])
                     except BaseException as e:

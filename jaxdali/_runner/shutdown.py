@@ -34,21 +34,21 @@ _log = logging.getLogger("jaxdali")
 _deadline: float | None = None
 
 
-def wait_for(threads: Sequence[threading.Thread], place: RunResources, *, collected: bool):
+def wait_for(threads: Sequence[threading.Thread], resources: RunResources, *, collected: bool):
     """Waits for threads to end, for a bounded time.
 
     Args:
       threads: those that make batches.
-      place: where they do so.
+      resources: what they make batches with.
       collected: nobody uses what they make any more. If not, their user closes them, and is told where that takes too long.
     """
     if exiting():
-        _leave(threads, place)
+        _leave(threads, resources)
         return
     patience = COLLECTED_PATIENCE if collected else PATIENCE
     join(threads, time.monotonic() + patience)
     if not collected and _any_alive(threads):
-        node = place.calling
+        node = resources.calling
         waits = f"{node.op.name} (created at {node.where}), which has not returned" if node is not None else "a batch in the making"
         _log.warning("close() gave up after %g s waiting for %s; its thread ends when that does", patience, waits)
 
@@ -65,17 +65,17 @@ def exiting() -> bool:
     return not threading.main_thread().is_alive()
 
 
-def _leave(threads: Sequence[threading.Thread], place: RunResources):
+def _leave(threads: Sequence[threading.Thread], resources: RunResources):
     deadline = _exit_deadline()
     join(threads, deadline)
-    if place.calling is not None:  # tracing, say, which may take long, and what comes of it is of no use any more
+    if resources.calling is not None:  # tracing, say, which may take long, and what comes of it is of no use any more
         for t in threads:
             if t.is_alive():
                 ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(t.ident or 0), ctypes.py_object(SystemExit))
     last = deadline + INTERRUPT_PATIENCE
     while _any_alive(threads) and time.monotonic() < last:
         join(threads, time.monotonic() + 0.02)
-        if place.calling is None or _in_jax(threads):
+        if resources.calling is None or _in_jax(threads):
             last = min(deadline + BATCH_PATIENCE, time.monotonic() + INTERRUPT_PATIENCE)
 
 

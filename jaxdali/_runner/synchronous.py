@@ -5,7 +5,7 @@ from __future__ import annotations
 import collections
 from typing import Any
 
-from .._batch.batch import Batch, SourceError, Work
+from .._batch.batch import Batch, InFlightBatch, SourceError
 from .._batch.executor import Executor
 from .._core.settings import own_settings
 from .fork_guard import ExclusiveUse, result_of
@@ -18,7 +18,7 @@ class Synchronous:
         self._executor = executor
         self.state = state
         self._state = state
-        self._turn = ExclusiveUse("pipeline")
+        self._exclusive_use = ExclusiveUse("pipeline")
         self._items: collections.deque[tuple[str, Any, dict]] = collections.deque()
         self._closed = False
 
@@ -43,7 +43,7 @@ class Synchronous:
 
     def request(self, batches: int) -> int:
         """Launches more batches. What goes wrong is raised when they are taken."""
-        self._turn.check()
+        self._exclusive_use.check()
         for made in range(batches):
             if not self._no_more:
                 self._items.append((*self._launch(), self._state))
@@ -53,7 +53,7 @@ class Synchronous:
 
     def ask(self):
         """Builds the executor. Nothing is made ahead."""
-        self._turn.check()
+        self._exclusive_use.check()
         if self._closed:
             raise RuntimeError("the iterator is closed")
         self._executor.build()
@@ -65,7 +65,7 @@ class Synchronous:
             self._items.popleft()
             self.state = state
         batch = result_of(kind, item)
-        self._executor.taken(batch)
+        self._executor.note_taken(batch)
         return batch
 
     def peek(self) -> Batch:
@@ -84,7 +84,7 @@ class Synchronous:
         if not self._items:
             self.request(1)
         kind, item, state = self._items[0]
-        if isinstance(item, Work):
+        if isinstance(item, InFlightBatch):
             try:
                 with own_settings():
                     item = self._executor.check(item)
@@ -112,9 +112,9 @@ class Synchronous:
             self._executor.build()  # not before: what was fed tells the types
             asked = self._executor.reader.ask(self._state)
             with own_settings():
-                work = self._executor.reader.read(self._state, asked)
-                self._state = work.after  # whatever becomes of this batch, the next is another
-                return "batch", self._executor.launch(work)
+                batch = self._executor.reader.read(self._state, asked)
+                self._state = batch.after  # whatever becomes of this batch, the next is another
+                return "batch", self._executor.launch(batch)
         except StopIteration:
             return "end", None
         except SourceError as e:

@@ -12,7 +12,7 @@ import numpy as np
 from jax.experimental.custom_partitioning import custom_partitioning
 from jax.sharding import NamedSharding, PartitionSpec
 
-from .._batch.batch import Work
+from .._batch.batch import InFlightBatch
 from .._batch.executor import Executor
 from .._batch.options import VALUES, RunOptions
 from .._core.building import add
@@ -92,7 +92,7 @@ class Dense:
             if step.phase:
                 raise NotDense(f"{step.op.name} needs on the host what the program makes")
             kernel = step.op.kernel if step.stage != "host" and isinstance(step.op, NativeOperator) else ""
-            if kernel and shards.accelerator and kernel not in self._executor.place.kernels:
+            if kernel and shards.accelerator and kernel not in self._executor.resources.kernels:
                 raise NotDense(f"{step.op.name} has no kernel for {device.platform}")
         self._steps = tuple(s for s in plan.steps if s.stage != "host" and not isinstance(s.op, Traced))
         read = dict.fromkeys(r for s in self._steps for i, r in enumerate(s.inputs) if not s.reads_on_host(i))
@@ -155,7 +155,7 @@ class Dense:
         B = leaves[0].shape[0] if leaves else self._N
         values: dict[Ref, Any] = {r: a for r, a in zip(self._inputs, arrays, strict=True) if r is not None}
         values |= zip(self._made_on_host, made, strict=True)
-        control = jnp.asarray(np.r_[self._executor.place.pool_id, np.ones(B)].astype(np.int32))
+        control = jnp.asarray(np.r_[self._executor.resources.pool_id, np.ones(B)].astype(np.int32))
         placed = [((None,) * len(s.specs), p, scratch) for s, p, scratch in zip(self._steps, params, self._constant[2], strict=True)]
         codes = lowered(self._plan, self._steps, B, values, [control] * len(self._steps), placed)
         status = jnp.stack([codes[s.id] for s in self._steps if s.id in codes], 1) if codes else jnp.zeros((B, 0), jnp.int32)
@@ -215,21 +215,21 @@ class Dense:
         return jax.tree.map(_in_words, found)
 
     def _prepared(self, arrays: Sequence[Any], drawn: Any, any_numbers: bool = False) -> tuple[Any, ...]:
-        work = Work({}, {}, drawn={step: tuple(drawn[k]) for step, k in self._graphed.keyed.items()})
+        batch = InFlightBatch({}, {}, drawn={step: tuple(drawn[k]) for step, k in self._graphed.keyed.items()})
         nowhere = [""] * self._N
-        work.identify(SampleIds(self._executor.place.zeros, np.arange(self._N), names=nowhere, paths=nowhere))
+        batch.identify(SampleIds(self._executor.resources.zeros, np.arange(self._N), names=nowhere, paths=nowhere))
         for ref, host, array in zip(self._inputs, self._hosted, arrays, strict=True):
             if ref is not None and host:
                 spec = self._plan.spec(ref)
-                self._executor.give(work, ref, np.zeros((self._N, *(spec.shape or ())), spec.dtype) if array is None else array)
+                self._executor.give(batch, ref, np.zeros((self._N, *(spec.shape or ())), spec.dtype) if array is None else array)
         try:
-            self._executor.prepare(work)
+            self._executor.prepare(batch)
         except SampleError:
-            if not any_numbers or not all(s.id in work.setups for s in self._steps):
+            if not any_numbers or not all(s.id in batch.setups for s in self._steps):
                 raise
-        made = [np.ascontiguousarray(work.values[r].data) for r in self._made_on_host]
-        params = [{n: np.ascontiguousarray(x) for n, x in work.setups[s.id].params.items()} for s in self._steps]
-        return made, params, [work.setups[s.id].scratch for s in self._steps]
+        made = [np.ascontiguousarray(batch.values[r].data) for r in self._made_on_host]
+        params = [{n: np.ascontiguousarray(x) for n, x in batch.setups[s.id].params.items()} for s in self._steps]
+        return made, params, [batch.setups[s.id].scratch for s in self._steps]
 
 
 def _without_derivative(function: Callable[..., Any], names: Sequence[str]) -> Callable[..., Any]:

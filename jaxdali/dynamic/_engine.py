@@ -12,7 +12,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from .._batch.batch import Work
+from .._batch.batch import InFlightBatch
 from .._batch.executor import Executor
 from .._batch.options import VALUES, RunOptions
 from .._core.building import Scope, add, building, current_scope, drawing_as, user_line
@@ -193,8 +193,8 @@ class Engine:
         try:
             with own_settings():
                 executor.build()
-                work = self._work(executor, batches, {step: drawn[k] for step, k in self._graphed.keyed.items()})
-                made = executor.check(executor.launch(work))
+                batch = self._in_flight(executor, batches, {step: drawn[k] for step, k in self._graphed.keyed.items()})
+                made = executor.check(executor.launch(batch))
         except OperatorError as e:
             _at_this_line(e)
             raise
@@ -212,19 +212,19 @@ class Engine:
         except IndexError:
             options = RunOptions(batch_size=self._N, num_threads=number, pool_id=_threads.SHARED)
             return Executor([self._graphed.graph], self._shards, options, VALUES)
-        executor.place.num_threads = number
+        executor.resources.num_threads = number
         return executor
 
-    def _work(self, executor: Executor, batches: Sequence[Batch], drawn: Mapping[int, tuple[np.ndarray, np.ndarray]]) -> Work:
+    def _in_flight(self, executor: Executor, batches: Sequence[Batch], drawn: Mapping[int, tuple[np.ndarray, np.ndarray]]) -> InFlightBatch:
         """The batch that is to be made."""
-        work = Work({}, {}, drawn=drawn)
+        batch = InFlightBatch({}, {}, drawn=drawn)
         nowhere = [""] * self._N
-        work.identify(SampleIds(executor.place.zeros, np.arange(self._N), names=nowhere, paths=nowhere))
-        for node, batch in zip(self._graphed.inputs, batches, strict=True):
+        batch.identify(SampleIds(executor.resources.zeros, np.arange(self._N), names=nowhere, paths=nowhere))
+        for node, given in zip(self._graphed.inputs, batches, strict=True):
             assert node is not None  # sources stay
-            executor.give(work, Ref(node, 0), batch._on_host)
-        work.read = dict(work.values)
-        return work
+            executor.give(batch, Ref(node, 0), given._on_host)
+        batch.read = dict(batch.values)
+        return batch
 
 
 def _at_this_line(e: OperatorError):

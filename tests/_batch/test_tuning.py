@@ -35,7 +35,7 @@ class Machine:
                 self.user += max(batch - self.step, 0.0) + late
                 self.queue += max(self.step - batch, 0.0) + late
                 self.now += max(batch, self.step) + late
-                changed = tuner.taken()
+                changed = tuner.note_taken()
                 assert not changed or k == WINDOW - 1
             seen.append((tuner.threads, tuner.depth))
         return seen
@@ -112,7 +112,7 @@ def test_nothing_is_compiled_when_they_change(monkeypatch):
             assert (batch == np.array([2 * k, 2 * k + 1], np.uint8).reshape(2, 1, 1, 1)).all()
         (made,) = iterator._stream.executors
         assert len(made._launcher._programs) == 1
-        assert made.place._pools.keys() >= {1, 2, 3}
+        assert made.resources._pools.keys() >= {1, 2, 3}
         assert len(read) == 2 * (6 + 5)  # six batches were taken, and the source was called for five more
         assert iterator.statistics()
 
@@ -163,5 +163,5 @@ def test_windows_are_whole(monkeypatch):
     for _ in range(7):
         machine.now += 1.0
         machine.user += 1.0
-        found.append(tuner.taken())
+        found.append(tuner.note_taken())
     assert found == [False] * 5 + [True, False]

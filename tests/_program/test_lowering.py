@@ -161,7 +161,7 @@ def test_buffers_return_to_the_pool(spread):
             pass
         gc.collect()
         np.testing.assert_array_equal(kept["images"], before)
-        free = sum(len(d) for d, _ in it._stream.executors[0].place.pool._free.values())
+        free = sum(len(d) for d, _ in it._stream.executors[0].resources.pool._free.values())
     assert 1 <= free <= 40
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from jaxdali import fn
-from jaxdali._batch.batch import Work
+from jaxdali._batch.batch import InFlightBatch
 from jaxdali._batch.executor import Executor
 from jaxdali._batch.meter import Meter
 from jaxdali._core.ragged import ALIGNMENT, rounded_up
@@ -102,7 +102,7 @@ def test_reading_overlaps_with_an_accelerator(launches):
 
         def launch(self, work):
             note(launched, work.k)
-            made = Work.__new__(Work)
+            made = InFlightBatch.__new__(InFlightBatch)
             made.k = work.k
             return made
 
@@ -113,7 +113,7 @@ def test_reading_overlaps_with_an_accelerator(launches):
         def tuner(self, depth):
             return None
 
-        def taken(self, batch):
+        def note_taken(self, batch):
             taken.append(batch)
 
     runner = Prefetch(Device(), {"k": 0}, depth=10, ahead=10)
