@@ -275,9 +275,7 @@ class Launcher:
             # What a later program reads must keep its type, but after the last program there is none.
             narrowed = last and not resources.x64
             # Whether a result is finished is known from a status.
-            reuse = (
-                phase.last and segment is phase.segments[-1] and bool(segment.native) and resources.S == 1 and not resources.accelerator
-            )
+            reuse = phase.last and segment is phase.segments[-1] and bool(segment.native) and resources.S == 1 and not resources.accelerator
             program = program_for(segment, layout, shards, resources.B, placed, narrowed, bool(direct) and self._stacked, reuse)
             found = self._programs[key] = layout, program, shards
         return found

@@ -87,7 +87,7 @@ class Always:
         self.threads, self.depth = 1, 2
         Always.made = self
 
-    def taken(self):
+    def note_taken(self):
         self.threads, self.depth = self.threads % 3 + 1, self.depth + (self.depth < 5)
         return True
 

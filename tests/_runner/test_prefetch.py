@@ -92,7 +92,7 @@ def test_reading_overlaps_with_an_accelerator(launches):
     class Device:
         """An executor whose batches are done when the test says so."""
 
-        sources, reader, place = {}, Reader(), types.SimpleNamespace(meter=Meter(False), calling=None)
+        sources, reader, resources = {}, Reader(), types.SimpleNamespace(meter=Meter(False), calling=None)
 
         def __init__(self):
             self.launches = launches
