@@ -136,7 +136,7 @@ def _loader(library: ctypes.CDLL) -> Callable[[int], str]:
 
 
 @dataclasses.dataclass(frozen=True)
-class Call:
+class KernelCall:
     """What a native call gets beside its batch.
 
     Attributes:
@@ -192,7 +192,7 @@ def call(
     return (data if out is None else Ragged(data, out.offsets, out.shapes)), status
 
 
-def call_chain(image: Any, stages: Sequence[tuple[str, LowerContext, Call]]) -> tuple[Any, list[Any]]:
+def call_chain(image: Any, stages: Sequence[tuple[str, LowerContext, KernelCall]]) -> tuple[Any, list[Any]]:
     """Calls several native kernels as one: each gets, sample by sample, what the one before makes (ffi/chain/chain.h).
 
     Args:

@@ -256,7 +256,7 @@ class StageOperator(NativeOperator):
     The kernel is one of those that ffi/chain knows.
     """
 
-    def call(self, ctx: LowerContext) -> _ffi.Call:
+    def call(self, ctx: LowerContext) -> _ffi.KernelCall:
         """The kernel's operands and attributes."""
         raise NotImplementedError(self.name)
 

@@ -20,7 +20,7 @@ from .._core.values import Spec
 from .._cpu import RecordFormat, RecordShape, Status, ValueType
 from .files import Files, Path
 from .listed import Records
-from .storage import Range, Store, is_url, plain
+from .storage import ByteRange, Store, is_url, plain
 
 _CHUNK = 1 << 22  # bytes of an index that are parsed at once
 
@@ -33,7 +33,7 @@ _TYPES = {
 
 
 @dataclasses.dataclass(frozen=True)
-class Field:
+class RecordField:
     """What an output is made of.
 
     Attributes:
@@ -72,7 +72,7 @@ class ContainerRecords(Records):
       fields: of each output.
     """
 
-    fields: tuple[Field, ...]
+    fields: tuple[RecordField, ...]
 
     @functools.cached_property
     def specs(self) -> tuple[Spec, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -194,9 +194,9 @@ class Extents:
         """Records that are read next; see `Records.ahead`."""
         self.store.ahead(map(self.range, index.tolist()), now)
 
-    def range(self, i: int) -> Range:
+    def range(self, i: int) -> ByteRange:
         """Where record `i` is."""
-        return Range(self.path(i), int(self.table[i, 0]), int(self.table[i, 1]))
+        return ByteRange(self.path(i), int(self.table[i, 0]), int(self.table[i, 1]))
 
     def fetched(self, i: int) -> bytes:
         """A record, from far away; nothing where its size is 0. OSError where it can't be had."""
@@ -208,7 +208,7 @@ class Extents:
         return self.store.read(*self.range(i)) if size else b""
 
 
-class Parts:
+class RecordParts:
     """The parts of records, in places of their own in the same files.
 
     Args:
@@ -266,7 +266,7 @@ class ExtentRecords(ContainerRecords):
 
     def __init__(self, extents: Extents):
         self.stored = self.extents = extents
-        self.scan = Parts([extents]).scan
+        self.scan = RecordParts([extents]).scan
         self.bounds = extents.bounds
         self.digest = extents.digest
 

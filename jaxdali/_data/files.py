@@ -17,9 +17,9 @@ from .._core.errors import ArgumentError
 from .._core.ragged import Packed, plan_offsets
 from .._cpu import Status
 from .named_in_data import check_names, normal
+from .storage import ByteRange, Storage, Store, is_url, join, plain
 from .storage import Path as Path
 from .storage import Paths as Paths
-from .storage import Range, Storage, Store, is_url, join, plain
 
 
 class Files:
@@ -63,8 +63,8 @@ class Files:
         """Files that are read next, `now` of them at once; see `Records.ahead`."""
         self.store.ahead(map(self._range, index.tolist()), now)
 
-    def _range(self, i: int) -> Range:
-        return Range(self.path(i), 0, None if self.sizes is None or self.sizes[i] < 0 else self.sizes[i])
+    def _range(self, i: int) -> ByteRange:
+        return ByteRange(self.path(i), 0, None if self.sizes is None or self.sizes[i] < 0 else self.sizes[i])
 
     @property
     def read_ahead(self) -> int:

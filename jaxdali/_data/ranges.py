@@ -12,7 +12,7 @@ from .._core.context import HostContext
 from .._core.ragged import Packed, plan_offsets
 from .._cpu import Status
 from .files import Files
-from .storage import Range, Store
+from .storage import ByteRange, Store
 
 _CHECKED = 1 << 20  # at once
 
@@ -87,8 +87,8 @@ class Ranges:
         """Ranges that are read next; see `Records.ahead`."""
         self.store.ahead(map(self._range, index.tolist()), now)
 
-    def _range(self, i: int) -> Range:
-        return Range(self.files.path(int(self.file[i])), *self._place(i))
+    def _range(self, i: int) -> ByteRange:
+        return ByteRange(self.files.path(int(self.file[i])), *self._place(i))
 
     @staticmethod
     def read_batch(ctx: HostContext, parts: Sequence[tuple[Ranges, np.ndarray]]) -> Packed:

@@ -125,7 +125,7 @@ class Storage:
         return Store(self)
 
 
-class Range(NamedTuple):
+class ByteRange(NamedTuple):
     """Bytes of a file: `size` of them from `start` on; None: to its end."""
 
     path: str
@@ -133,7 +133,7 @@ class Range(NamedTuple):
     size: int | None = None
 
 
-class Entry(NamedTuple):
+class DirectoryEntry(NamedTuple):
     """What a directory holds."""
 
     name: str
@@ -183,7 +183,7 @@ class Store:
         self.counts: collections.Counter[str] = collections.Counter()
         self._lock = threading.Lock()
         self._threads: _Threads | None = None
-        self._held: dict[Range, Future[bytes]] = {}
+        self._held: dict[ByteRange, Future[bytes]] = {}
         self._filesystem = functools.lru_cache(maxsize=1024)(self._new_filesystem)
         self._cache = None
         if self.settings.cache_dir is not None:
@@ -224,14 +224,14 @@ class Store:
                 raise OSError(errno.EINVAL, "its size is unknown", redacted(path))
         return [int(info["size"]) for info in infos]
 
-    def entries(self, directories: Sequence[str]) -> list[list[Entry]]:
+    def entries(self, directories: Sequence[str]) -> list[list[DirectoryEntry]]:
         """What is in directories given by URLs, by name."""
 
-        def ls(fs: Any, name: str, **kw: Any) -> list[Entry]:
+        def ls(fs: Any, name: str, **kw: Any) -> list[DirectoryEntry]:
             fs.invalidate_cache(name)
             found = [(i["name"].rstrip("/"), i["type"] == "directory", i["size"]) for i in fs.ls(name, detail=True, **kw)]
             inside = [x for x in found if x[0] != name.rstrip("/")]  # some stores list the directory itself
-            entries = [Entry(x.rpartition("/")[2], is_dir, -1 if size is None else size) for x, is_dir, size in inside]
+            entries = [DirectoryEntry(x.rpartition("/")[2], is_dir, -1 if size is None else size) for x, is_dir, size in inside]
             return sorted(entries, key=lambda e: os.fsencode(e.name))
 
         return self._ask(directories, ls)
@@ -271,16 +271,16 @@ class Store:
             if size is not None and len(data) < size:
                 raise OSError(errno.EIO, _short(len(data), size, start), path)
             return data
-        range = Range(path, start, size)
+        range = ByteRange(path, start, size)
         return self._wait(path, self._held.get(range) or self._submit(range))
 
-    def ahead(self, ranges: Iterable[Range], now: int = 0) -> None:
+    def ahead(self, ranges: Iterable[ByteRange], now: int = 0) -> None:
         """Begins to fetch ranges, in this order, and lets go of what it held besides.
 
         Args:
           now: how many of them are needed at once; of the rest only as much is fetched as memory is meant for.
         """
-        held: dict[Range, Future[bytes]] = {}
+        held: dict[ByteRange, Future[bytes]] = {}
         guess = self.counts["bytes"] // max(self.counts["requests"], 1)
         bytes = 0
         for k, range in enumerate(ranges):
@@ -304,7 +304,7 @@ class Store:
 
     # --- requests -----------------------------------------------------------------------------------------------
 
-    def _submit(self, range: Range) -> Future[bytes]:
+    def _submit(self, range: ByteRange) -> Future[bytes]:
         with self._lock:
             self._threads = self._threads or _Threads(max(self.settings.read_ahead, 8))
         return self._threads.submit(self._fetch, range)
@@ -326,7 +326,7 @@ class Store:
             text = f"no answer in {settings.timeout:g} s, nor to {settings.retries} more requests"
             raise TimeoutError(errno.ETIMEDOUT, text, redacted(path)) from None
 
-    def _fetch(self, range: Range, ended: threading.Event) -> bytes:
+    def _fetch(self, range: ByteRange, ended: threading.Event) -> bytes:
         path, start, size = range
         if self._cache is not None and (data := self._cache.get(range, size)) is not None:
             self._count(cached=1)

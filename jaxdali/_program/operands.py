@@ -26,7 +26,7 @@ SMALL_ROW = 256
 
 
 @dataclasses.dataclass(frozen=True)
-class Field:
+class OperandField:
     """An operand in the argument buffer."""
 
     dtype: np.dtype
@@ -72,8 +72,8 @@ class RaggedOperand:
     """A ragged operand: `data` in a buffer of its own."""
 
     data: DenseOperand
-    offsets: Field
-    shapes: Field
+    offsets: OperandField
+    shapes: OperandField
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,8 +81,8 @@ class OutputPlacement:
     """Where a ragged value that a step makes is written."""
 
     capacity: int
-    offsets: Field
-    shapes: Field
+    offsets: OperandField
+    shapes: OperandField
 
 
 @dataclasses.dataclass(frozen=True)
@@ -96,7 +96,7 @@ class StepLayout:
     """
 
     outputs: tuple[OutputPlacement | None, ...]
-    params: tuple[tuple[str, Field], ...]
+    params: tuple[tuple[str, OperandField], ...]
     scratch: int
 
 
@@ -121,10 +121,10 @@ class Layout:
       words: of the argument buffer.
     """
 
-    controls: tuple[Field, ...]
-    values: tuple[Field | DenseOperand | RaggedOperand, ...]
+    controls: tuple[OperandField, ...]
+    values: tuple[OperandField | DenseOperand | RaggedOperand, ...]
     steps: tuple[StepLayout, ...]
-    fields: tuple[Field, ...]
+    fields: tuple[OperandField, ...]
     words: int
 
     def read(self, row: jax.Array, buffers: Sequence[jax.Array]) -> LoadedOperands:
@@ -134,9 +134,9 @@ class Layout:
           row: ``i32[words]``; buffers: each ``[1, ...]``.
         """
 
-        def value(place: Field | DenseOperand | RaggedOperand) -> Any:
+        def value(place: OperandField | DenseOperand | RaggedOperand) -> Any:
             match place:
-                case Field():
+                case OperandField():
                     return place.read(row)
                 case DenseOperand():
                     return buffers[place.buffer][0]
@@ -190,7 +190,7 @@ class Operands:
             self.buffers.append(self._resized(data, capacity))
             self._layout(data.offsets, data.shapes)
         elif data[:1].nbytes <= SMALL_ROW:
-            self._kinds.append(Field)
+            self._kinds.append(OperandField)
             self._by_shard(data)
         else:
             self._kinds.append(DenseOperand)
@@ -222,15 +222,15 @@ class Operands:
         """Where everything stands."""
         fields, first = [], 0
         for x in self._fields:
-            fields.append(Field(x.dtype, x.shape[1:], first))
+            fields.append(OperandField(x.dtype, x.shape[1:], first))
             first += fields[-1].words + (fields[-1].words & 1)  # 64-bit fields start at even words
         field = iter(fields)
         bulk = iter(DenseOperand(i, b.dtype, b.shape[1:]) for i, b in enumerate(self.buffers))
         controls = tuple(next(field) for _ in range(self._controls))
-        values: list[Field | DenseOperand | RaggedOperand] = []
+        values: list[OperandField | DenseOperand | RaggedOperand] = []
         steps: list[StepLayout] = []
         for kind in self._kinds:
-            if kind is Field:
+            if kind is OperandField:
                 values.append(next(field))
             elif kind is DenseOperand:
                 values.append(next(bulk))

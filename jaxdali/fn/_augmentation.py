@@ -45,7 +45,7 @@ def taken(table: np.ndarray, place: DataNode) -> DataNode:
     return add(Taken(table=table, text=table.tobytes()), place)
 
 
-class Tabled(NativeOperator):
+class LookupOperator(NativeOperator):
     """A function of bytes, as a table for each sample."""
 
     kernel = "table"
@@ -72,7 +72,7 @@ class Tabled(NativeOperator):
         return self.table(numbers, ctx.N).astype(np.uint8)
 
 
-class Masked(Tabled):
+class Masked(LookupOperator):
     """``x & mask``."""
 
     name = "auto_aug.posterize"
@@ -81,7 +81,7 @@ class Masked(Tabled):
         return _VALUES & parameter.astype(np.uint8)
 
 
-class Solarized(Tabled):
+class Solarized(LookupOperator):
     """``255 - x`` from a threshold on."""
 
     name = "auto_aug.solarize"
@@ -90,7 +90,7 @@ class Solarized(Tabled):
         return np.where(_VALUES < parameter, _VALUES, 255 - _VALUES)
 
 
-class Shifted(Tabled):
+class Shifted(LookupOperator):
     """``x + shift`` below 128."""
 
     name = "auto_aug.solarize_add"
@@ -99,7 +99,7 @@ class Shifted(Tabled):
         return np.where(_VALUES < 128, _VALUES + parameter.astype(np.uint8), _VALUES)
 
 
-class Inverted(Tabled):
+class Inverted(LookupOperator):
     """``255 - x``."""
 
     name = "auto_aug.invert"
@@ -108,7 +108,7 @@ class Inverted(Tabled):
         return (255 - _VALUES)[None]
 
 
-class Measured(NativeOperator):
+class FromStatistics(NativeOperator):
     """A function of bytes that depends on what an image, or a frame of a sequence, holds: on numbers of each channel, of all pixels."""
 
     kernel = "table"
@@ -153,7 +153,7 @@ class Measured(NativeOperator):
         return (y,), jnp.max(jnp.stack([*codes, code]), axis=0)
 
 
-class Contrasted(Measured):
+class Contrasted(FromStatistics):
     """The distance from an image's mean brightness, as the weights of ITU-R BT.601 have it, times a number."""
 
     name = "auto_aug.contrast"
@@ -165,7 +165,7 @@ class Contrasted(Measured):
         return center + (values - center) * parameter[:, None, None]
 
 
-class Stretched(Measured):
+class Stretched(FromStatistics):
     """Each channel stretched to the whole range."""
 
     name = "auto_aug.auto_contrast"

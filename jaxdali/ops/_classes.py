@@ -31,7 +31,7 @@ def class_name(function: str) -> str:
 
 
 @boundaries
-class Operator:
+class OperatorClass:
     """What the classes of `jaxdali.ops` have in common.
 
     Attributes:
@@ -83,14 +83,14 @@ class Operator:
         return f"ops.{type(self).__name__}({', '.join(f'{k}={v!r}' for k, v in self._arguments.items())})"
 
 
-class ExternalSource(Operator):
+class ExternalSource(OperatorClass):
     """`fn.external_source`; `source` and `num_outputs` may be given by position, as in DALI."""
 
     def __init__(self, source: Any = None, num_outputs: int | None = None, **arguments: Any):
         super().__init__(**_given(source=source, num_outputs=num_outputs), **arguments)
 
 
-class PythonFunction(Operator):
+class PythonFunction(OperatorClass):
     """`fn.python_function`, or one that takes the same; its first arguments may be given by position, as in DALI."""
 
     def __init__(
@@ -144,9 +144,9 @@ def _module_of(functions: types.ModuleType, name: str) -> types.ModuleType:
     return module
 
 
-def _class_of(function: Callable[..., Any], name: str, module: str) -> type[Operator]:
+def _class_of(function: Callable[..., Any], name: str, module: str) -> type[OperatorClass]:
     base = {"ExternalSource": ExternalSource, "PythonFunction": PythonFunction, "DLTensorPythonFunction": PythonFunction}.get(
-        name, Operator
+        name, OperatorClass
     )
     parameters = inspect.signature(function).parameters.values()
     signature = inspect.Signature([p for p in parameters if p.kind is p.KEYWORD_ONLY or base is ExternalSource])

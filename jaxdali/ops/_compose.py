@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ._classes import Operator
+from ._classes import OperatorClass
 
 
 class Compose:
@@ -32,7 +32,7 @@ class Compose:
     def __call__(self, *inputs: Any) -> Any:
         values: Any = inputs
         for op in self._operators:
-            if isinstance(op, Operator) and op.device == "gpu":
+            if isinstance(op, OperatorClass) and op.device == "gpu":
                 values = tuple(x.gpu() for x in values)
             values = op(*values)
             values = tuple(values) if isinstance(values, (tuple, list)) else (values,)

@@ -15,7 +15,7 @@ from jaxdali import SampleError, fn, pipeline_def
 from jaxdali._data.disk_cache import DiskCache
 from jaxdali._data.files import Files
 from jaxdali._data.ranges import Ranges
-from jaxdali._data.storage import Range, Store
+from jaxdali._data.storage import ByteRange, Store
 
 fsspec = pytest.importorskip("fsspec")
 Faulty = __import__("faulty").Faulty
@@ -124,9 +124,9 @@ def test_read_ahead_is_bounded(monkeypatch):
     monkeypatch.setattr("jaxdali._data.storage._AHEAD_BYTES", 300)
     Faulty.start({"big": bytes(1000)})
     store = Store()
-    store.ahead((Range("faulty://big", 100 * i, 100) for i in range(10)), now=1)
+    store.ahead((ByteRange("faulty://big", 100 * i, 100) for i in range(10)), now=1)
     assert len(store._held) == 3
-    store.ahead((Range("faulty://big", 100 * i, 100) for i in range(10)), now=5)
+    store.ahead((ByteRange("faulty://big", 100 * i, 100) for i in range(10)), now=5)
     assert len(store._held) == 5  # what is needed is fetched whatever it takes
     store.close()
 
@@ -187,7 +187,7 @@ def test_what_never_answers_is_given_up():
 def test_closing_interrupts_retries():
     Faulty.start(CONTENT, fault=lambda name, number: ConnectionResetError())
     store = Store(jaxdali.Storage(retries=50))
-    store.ahead([Range(f"faulty://{n}") for n in CONTENT])
+    store.ahead([ByteRange(f"faulty://{n}") for n in CONTENT])
     while len(Faulty.requests) < 5:
         time.sleep(0.001)
     begin = time.monotonic()
@@ -321,8 +321,8 @@ def test_damaged_entries_of_the_cache_are_fetched_again(tmp_path, kind):
 
 def test_a_range_of_another_length_is_not_believed(tmp_path):
     cache = DiskCache(str(tmp_path), 10_000)
-    cache.put(Range("memory://x", 0, 5), b"four")
-    assert cache.get(Range("memory://x", 0, 5), 5) is None
+    cache.put(ByteRange("memory://x", 0, 5), b"four")
+    assert cache.get(ByteRange("memory://x", 0, 5), 5) is None
     assert not list(tmp_path.rglob("*.record"))
 
 

@@ -190,14 +190,14 @@ class DecodeImage(StageOperator):
         assert isinstance(tables.data, np.ndarray)
         return Setup((shapes,), {"info": rows, "tables": tables.data}, scratch=_cpu.plan_jpeg_workspace(tables.data, ctx.S))
 
-    def call(self, ctx: LowerContext) -> _ffi.Call:
+    def call(self, ctx: LowerContext) -> _ffi.KernelCall:
         tables = ctx.params["tables"] if self.on_gpu else jnp.zeros((ctx.B, 0), jnp.int32)
         attrs = {
             "output_type": int(self.output_type),
             "adjust_orientation": self.adjust_orientation,
             "fast_idct": self.use_fast_idct,
         }
-        return _ffi.Call((ctx.params["info"], tables), attrs)
+        return _ffi.KernelCall((ctx.params["info"], tables), attrs)
 
     def lower(self, ctx: LowerContext, image: Any, *arguments: Any) -> Any:
         call = self.call(ctx)

@@ -8,10 +8,10 @@ from ... import types
 from ..._core.context import HostContext
 from ..._core.operator import Setup
 from ..._core.values import Value
-from .._families import Remap
+from .._families import PointGather
 
 
-class Displacement(Remap):
+class Displacement(PointGather):
     """Pixels move within their image; those that come from outside are filled."""
 
     interp_type: types.DALIInterpType

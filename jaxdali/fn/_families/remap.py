@@ -18,7 +18,7 @@ from .conversion import convert
 from .layouts import image_layout, spec_of
 
 
-class Remap(NativeOperator):
+class PointGather(NativeOperator):
     """A gather: each output pixel is the image's value at a point, which is computed or given."""
 
     kernel = "remap"

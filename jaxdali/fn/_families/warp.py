@@ -72,10 +72,10 @@ class Warp(StageOperator):
             shapes = np.concatenate([image.shapes[:, :first], size, image.shapes[:, first + dims :]], axis=1)
         return Setup((shapes,), params)
 
-    def call(self, ctx: LowerContext) -> _ffi.Call:
+    def call(self, ctx: LowerContext) -> _ffi.KernelCall:
         _, first, dims = self.layout(ctx.inputs[0])
         attrs = {"dims": dims, "first": first, "linear": self.linear, "has_fill": self.fill_value is not None}
-        return _ffi.Call((ctx.params["map"], ctx.params["fill"]), attrs)
+        return _ffi.KernelCall((ctx.params["map"], ctx.params["fill"]), attrs)
 
 
 @functools.lru_cache(maxsize=1024)

@@ -83,7 +83,7 @@ class Window(StageOperator):
         """Shapes of the output, ``i64[N, ndim]``."""
         return part.extent[:, self._permutation(image, out)]
 
-    def call(self, ctx: LowerContext) -> _ffi.Call:
+    def call(self, ctx: LowerContext) -> _ffi.KernelCall:
         image = ctx.inputs[0]
         return _call(ctx, **ctx.params, permutation=self._permutation(image, ctx.spec), channel=self.layout(image).find("C"))
 
@@ -154,7 +154,7 @@ def _call(
     offset: Any = None,
     permutation: Sequence[int] = (),
     channel: int = -1,
-) -> _ffi.Call:
+) -> _ffi.KernelCall:
     """What the kernel gets, see ffi/window/window.h.
 
     Args:
@@ -166,4 +166,4 @@ def _call(
     none = jnp.zeros((ctx.B, 0), jnp.float32)
     axes = tuple(permutation) or tuple(range(start.shape[1]))
     numbers = (none if p is None else p for p in (fill, scale, offset))
-    return _ffi.Call((start, step, extent, *numbers), {"permutation": axes, "channel": channel})
+    return _ffi.KernelCall((start, step, extent, *numbers), {"permutation": axes, "channel": channel})

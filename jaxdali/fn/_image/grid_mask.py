@@ -14,15 +14,15 @@ from ..._core.operator import Setup
 from ..._core.operator_function import Hints, Input, PerSample, operator_function
 from ..._core.values import Spec, Value
 from ..._cpu import Points
-from .._families import Remap
+from .._families import PointGather
 
 
-class GridMask(Remap):
+class GridMask(PointGather):
     """Pixels are taken from where they are, or from nowhere."""
 
     name = "grid_mask"
     points = Points.GRID
-    types = (*Remap.types, "int32")
+    types = (*PointGather.types, "int32")
 
     def infer(self, image: Spec, *arguments: Spec) -> tuple[Spec, ...]:
         (spec,) = super().infer(image, *arguments)

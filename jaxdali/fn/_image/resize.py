@@ -156,10 +156,10 @@ class Resampling(StageOperator):
         shapes[:, first : first + count] = sizes
         return Setup((shapes,), params)
 
-    def call(self, ctx: LowerContext) -> _ffi.Call:
+    def call(self, ctx: LowerContext) -> _ffi.KernelCall:
         first, count = self.resampled(ctx.inputs[0])
         attrs = {"first_axis": first, "num_axes": count, "antialias": self.antialias}
-        return _ffi.Call((ctx.params["roi"], ctx.params["filters"]), attrs)
+        return _ffi.KernelCall((ctx.params["roi"], ctx.params["filters"]), attrs)
 
 
 _ONE_OF = "exactly one of size, resize_x/resize_y/resize_z, resize_shorter and resize_longer must be given, got {}"

@@ -58,7 +58,7 @@ class At:
 
 
 @dataclasses.dataclass(frozen=True)
-class Range:
+class SliceIndex:
     """A slice of an axis."""
 
     start: Index = None
@@ -78,7 +78,7 @@ class Subscript(HostOperator, ProgramOperator):
     """A part of each sample by Python's indexing rules."""
 
     name = "subscript"
-    axes: tuple[At | Range, ...]  # of the leading axes
+    axes: tuple[At | SliceIndex, ...]  # of the leading axes
     new: tuple[tuple[int, str], ...]  # (place among the output's axes, letter)
 
     def origins(self, names: Sequence[Names], data: Any, present: Any) -> Names:
@@ -94,7 +94,7 @@ class Subscript(HostOperator, ProgramOperator):
         extents: list[int | None] = []
         letters: list[str] = []
         for d, axis in enumerate(axes):
-            if isinstance(axis, Range):
+            if isinstance(axis, SliceIndex):
                 extents.append(_known_extent(axis, x.extent(d)))
                 letters.append(x.layout[d : d + 1])
             elif not isinstance(axis.index, Operand) and (n := x.extent(d)) is not None and not -n <= axis.index < n:
@@ -113,10 +113,10 @@ class Subscript(HostOperator, ProgramOperator):
         return self if ctx.stage == "host" or self._static(x) else _PerSampleSubscript(axes=self.axes, new=self.new, called=self.name)
 
     def is_identity(self, *specs: Spec) -> bool:
-        return not self.new and all(isinstance(a, Range) and a.whole for a in self.axes)
+        return not self.new and all(isinstance(a, SliceIndex) and a.whole for a in self.axes)
 
-    def _all_axes(self, ndim: int) -> tuple[At | Range, ...]:
-        return self.axes + (Range(),) * (ndim - len(self.axes))
+    def _all_axes(self, ndim: int) -> tuple[At | SliceIndex, ...]:
+        return self.axes + (SliceIndex(),) * (ndim - len(self.axes))
 
     def _static(self, x: Spec) -> bool:
         """Whether all samples have one shape and one set of indices."""
@@ -156,7 +156,7 @@ class Subscript(HostOperator, ProgramOperator):
 
     def shapes(self, x: Spec, out: Spec, part: Part) -> np.ndarray:
         """Shapes of the output, ``i64[N, ndim]``."""
-        kept = [d for d, a in enumerate(self._all_axes(x.ndim)) if isinstance(a, Range)]
+        kept = [d for d, a in enumerate(self._all_axes(x.ndim)) if isinstance(a, SliceIndex)]
         shapes = part.extent[:, kept]
         for place, _ in self.new:
             shapes = np.insert(shapes, place, 1, axis=1)
@@ -214,7 +214,7 @@ def _slice(start: int, step: int, extent: int) -> slice:
     return slice(start, stop if stop >= 0 else None, step) if extent else slice(0, 0)
 
 
-def _known_extent(axis: Range, n: int | None) -> int | None:
+def _known_extent(axis: SliceIndex, n: int | None) -> int | None:
     """The extent of a slice of `n` elements (None: unknown), where indices that come as inputs leave it open."""
     if axis.whole:
         return n
@@ -270,7 +270,7 @@ def subscript(node: DataNode, key: Any) -> DataNode:
         except TypeError:
             raise TypeError(f"an index must be an integer, a slice, an integer scalar DataNode or newaxis, got {x!r}") from None
 
-    axes: list[At | Range] = []
+    axes: list[At | SliceIndex] = []
     new: list[tuple[int, str]] = []
     place = 0
     for k in key if isinstance(key, tuple) else (key,):
@@ -279,9 +279,9 @@ def subscript(node: DataNode, key: Any) -> DataNode:
         if isinstance(k, NewAxis):
             new.append((place, k.letter))
         elif k is None:
-            axes.append(Range())
+            axes.append(SliceIndex())
         elif isinstance(k, slice):
-            part = Range(*(None if i is None else index(i) for i in (k.start, k.stop, k.step)))
+            part = SliceIndex(*(None if i is None else index(i) for i in (k.start, k.stop, k.step)))
             if part.step == 0:
                 raise ValueError("the step of a slice must not be 0")
             axes.append(part)

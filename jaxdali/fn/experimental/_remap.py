@@ -15,10 +15,10 @@ from ..._core.operator import Setup
 from ..._core.operator_function import Hints, Input, operator_function
 from ..._core.values import Spec, Value
 from ..._cpu import Points, Status
-from .._families import Remap as Gather
+from .._families import PointGather
 
 
-class Remap(Gather):
+class Remap(PointGather):
     """By one map of each coordinate."""
 
     name = "experimental.remap"

@@ -15,11 +15,11 @@ from ..._core.operator import Setup
 from ..._core.operator_function import Hints, Input, InputPerFrame, ListOf, OneOrMore, PerFrame, PerSample, operator_function
 from ..._core.values import Spec, Value
 from ..._cpu import Border, Points, Status
-from .._families import BORDERS, Remap
+from .._families import BORDERS, PointGather
 from .._image.warp_affine import whole
 
 
-class WarpPerspective(Remap):
+class WarpPerspective(PointGather):
     """By a given matrix."""
 
     name = "experimental.warp_perspective"

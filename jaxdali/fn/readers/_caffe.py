@@ -11,7 +11,7 @@ from ..._core.graph import DataNode
 from ..._core.operator_function import operator_function
 from ..._core.values import Spec
 from ..._cpu import RecordFormat
-from ..._data.containers import Field
+from ..._data.containers import RecordField
 from ..._data.files import Paths, as_list
 from ..._data.listed import ContainerArguments, Reader
 from ._lmdb import LmdbRecords
@@ -39,9 +39,9 @@ class ReadCaffe(Reader):
         return self.image_available + self.label_available
 
     def open(self) -> LmdbRecords:
-        def fields(types: np.ndarray, dims: np.ndarray) -> tuple[Field, ...]:
-            image = Field("image", 0, RAW_IMAGE if dims[0].any() else IMAGE)
-            label = Field("label", 1, Spec(np.dtype(np.int32), 1, (1,)))
+        def fields(types: np.ndarray, dims: np.ndarray) -> tuple[RecordField, ...]:
+            image = RecordField("image", 0, RAW_IMAGE if dims[0].any() else IMAGE)
+            label = RecordField("label", 1, Spec(np.dtype(np.int32), 1, (1,)))
             return (image,) * self.image_available + (label,) * self.label_available
 
         return LmdbRecords(as_list(self.path), RecordFormat.DATUM, 2, fields, self.storage)

@@ -16,7 +16,7 @@ from ..._core.operator import HostOperator
 from ..._core.operator_function import operator_function
 from ..._core.values import Spec, Value
 from ..._cpu import RecordFormat, Status
-from ..._data.containers import Field
+from ..._data.containers import RecordField
 from ..._data.files import Paths, as_list
 from ..._data.listed import Reader
 from ._caffe import IMAGE, RAW_IMAGE, LmdbArguments
@@ -52,13 +52,13 @@ class ReadCaffe2(Reader):
         return self.image_available + labels + self.additional_inputs + self.bbox
 
     def open(self) -> LmdbRecords:
-        def fields(types: np.ndarray, dims: np.ndarray) -> tuple[Field, ...]:
-            found: list[Field] = []
+        def fields(types: np.ndarray, dims: np.ndarray) -> tuple[RecordField, ...]:
+            found: list[RecordField] = []
 
             def take(name: str, spec: Spec | None = None):
                 k = len(found)
                 dtype = np.dtype(np.float32 if types[k] == _FLOATS else np.int32)
-                found.append(Field(name, k, spec or Spec(dtype, 1, None)))
+                found.append(RecordField(name, k, spec or Spec(dtype, 1, None)))
 
             if self.image_available:
                 take("image", RAW_IMAGE if dims[0].any() else IMAGE)

@@ -10,7 +10,7 @@ import numpy as np
 
 from ... import _cpu
 from ..._cpu import RecordFormat
-from ..._data.containers import ContainerRecords, Field, described
+from ..._data.containers import ContainerRecords, RecordField, described
 from ..._data.files import Path
 from ..._data.lmdb_files import open_lmdb
 from ..._data.storage import Storage
@@ -32,7 +32,7 @@ class LmdbRecords(ContainerRecords):
         paths: Sequence[Path],
         format: RecordFormat,
         num_fields: int,
-        fields: Callable[[np.ndarray, np.ndarray], tuple[Field, ...]],
+        fields: Callable[[np.ndarray, np.ndarray], tuple[RecordField, ...]],
         storage: Storage | None = None,
     ):
         self._settings = storage or Storage()

@@ -10,7 +10,7 @@ from ..._core.graph import DataNode
 from ..._core.operator_function import operator_function
 from ..._core.values import Spec
 from ..._cpu import RecordFormat
-from ..._data.containers import ExtentRecords, Extents, Field, check_indices, read_indices
+from ..._data.containers import ExtentRecords, Extents, RecordField, check_indices, read_indices
 from ..._data.files import Files, Paths, as_list
 from ..._data.listed import ContainerArguments, Reader
 
@@ -19,7 +19,7 @@ class _ImageRecords(ExtentRecords):
     """The records of RecordIO files, in the order in which they lie there."""
 
     format = RecordFormat.IMAGE_RECORD
-    fields = (Field("image", 0, Spec(np.dtype(np.uint8), 1, None)), Field("label", 1, Spec(np.dtype(np.float32), 1, None)))
+    fields = (RecordField("image", 0, Spec(np.dtype(np.uint8), 1, None)), RecordField("label", 1, Spec(np.dtype(np.float32), 1, None)))
 
     def __init__(self, op: ReadMXNet):
         files = Files.of(op.path, op.storage)

@@ -30,7 +30,7 @@ _BLOCK = 256  # samples between which DALI adds up positions in single precision
 
 
 @dataclasses.dataclass(frozen=True)
-class Entry:
+class ManifestEntry:
     """What a manifest says of a sample: duration and offset in seconds, a negative duration for all that there is."""
 
     path: str
@@ -39,7 +39,7 @@ class Entry:
     text: bytes
 
 
-def read_manifest(path: str, content: bytes) -> list[Entry]:
+def read_manifest(path: str, content: bytes) -> list[ManifestEntry]:
     """The entries of a manifest: JSON objects one after another.
 
     Raises:
@@ -55,7 +55,7 @@ def read_manifest(path: str, content: bytes) -> list[Entry]:
             os.fsencode(x["audio_filepath"])
             if not math.isfinite(offset + duration):
                 raise ValueError(f"offset {offset} and duration {duration} must be finite")
-            entries.append(Entry(x["audio_filepath"], duration, offset, x.get("text", "").encode()))
+            entries.append(ManifestEntry(x["audio_filepath"], duration, offset, x.get("text", "").encode()))
     except (ValueError, TypeError, KeyError, AttributeError) as e:
         raise RuntimeError(f"{path}: entry {len(entries)} has not the form of a NeMo manifest: {type(e).__name__}: {e}") from e
     return entries
@@ -96,7 +96,7 @@ def resampled(x: np.ndarray, rate: float, to: float, quality: float) -> np.ndarr
 class _Speech(Records):
     """The entries of manifests."""
 
-    def __init__(self, op: ReadNemoASR, entries: Sequence[Entry], store: Store):
+    def __init__(self, op: ReadNemoASR, entries: Sequence[ManifestEntry], store: Store):
         self._op, self._entries = op, entries
         self.stored = self._files = Files("", [os.fsencode(e.path) for e in entries], store)
         audio = Spec(op.dtype, 1 if op.downmix else 2, None, "", None)
@@ -174,7 +174,7 @@ class ReadNemoASR(Reader):
 
     def open(self) -> _Speech:
         _soundfile()
-        store, entries = Store(self.storage), list[Entry]()
+        store, entries = Store(self.storage), list[ManifestEntry]()
         for path in as_list(self.manifest_filepaths):
             try:
                 found = read_manifest(os.fspath(path), store.read(store.named(path)))

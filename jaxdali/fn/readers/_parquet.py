@@ -17,7 +17,7 @@ from ..._core.operator_function import operator_function
 from ..._data.files import Files, Paths, as_list
 from ..._data.listed import ContainerArguments, Reader, Records
 from ..._data.named_in_data import check_name, normal
-from ..._data.storage import Range, Storage, StoreFile, is_url, join, plain
+from ..._data.storage import ByteRange, Storage, StoreFile, is_url, join, plain
 from ._arrow_messages import compressed_batches
 from ._columns import Column, column_of, import_pyarrow, joined, spec_of
 
@@ -174,9 +174,9 @@ class _Rows(Records):
         ranges = [r for g in needed for r in self._ranges(g)]
         self._files.store.ahead(ranges, sum(len(self._ranges(g)) for g in needed if g in at_once))
 
-    def _ranges(self, group: int) -> list[Range]:
+    def _ranges(self, group: int) -> list[ByteRange]:
         file, g = self._groups[group]
-        return [Range(self._files.path(file), begin, size) for begin, size in self._tables[file].ranges(g, self._columns)]
+        return [ByteRange(self._files.path(file), begin, size) for begin, size in self._tables[file].ranges(g, self._columns)]
 
     def _group(self, group: int) -> list[Column]:
         """The columns of a group of rows."""

@@ -13,7 +13,7 @@ from ..._core.graph import DataNode
 from ..._core.operator_function import operator_function
 from ..._core.values import Spec
 from ..._cpu import RecordFormat
-from ..._data.containers import ExtentRecords, Extents, Field, check_indices, indexed
+from ..._data.containers import ExtentRecords, Extents, RecordField, check_indices, indexed
 from ..._data.files import Files, Paths, as_list
 from ..._data.index import tfrecord_extents
 from ..._data.listed import ContainerArguments, Reader
@@ -22,16 +22,16 @@ from ...tfrecord import Feature, FeatureType
 _DTYPES = {FeatureType.int64: np.int64, FeatureType.float32: np.float32, FeatureType.string: np.uint8}
 
 
-def _field(number: int, name: str, feature: Feature) -> Field:
+def _field(number: int, name: str, feature: Feature) -> RecordField:
     dtype = np.dtype(_DTYPES[feature.dtype])
     if feature.dtype == FeatureType.string:
-        return Field(f"feature {name!r}", number, Spec(dtype, 1, None), feature.text)
+        return RecordField(f"feature {name!r}", number, Spec(dtype, 1, None), feature.text)
     elif feature.shape is not None:
         spec = Spec(dtype, len(feature.shape), feature.shape)
     else:
         dims = (None, *feature.partial_shape)
         spec = Spec(dtype, len(dims), None, "", dims)
-    return Field(f"feature {name!r}", number, spec, feature.default if spec.shape is not None else None)
+    return RecordField(f"feature {name!r}", number, spec, feature.default if spec.shape is not None else None)
 
 
 class _Examples(ExtentRecords):

@@ -17,7 +17,7 @@ from ..._core.operator_function import operator_function
 from ..._core.values import Spec
 from ..._cpu import Missing, RecordFormat
 from ..._data.archives import HEADER, ArchiveSamples
-from ..._data.containers import ContainerRecords, Extents, Field, Parts, check_indices, made_in_memory
+from ..._data.containers import ContainerRecords, Extents, RecordField, RecordParts, check_indices, made_in_memory
 from ..._data.files import Files, Paths, as_list
 from ..._data.listed import ContainerArguments, Reader
 from ..._data.storage import Store
@@ -55,7 +55,7 @@ class _Samples(ContainerRecords):
         else:
             check_indices(files, indices)
         dtypes = op.dtypes or (np.dtype(np.uint8),) * op.num_outputs
-        self.fields = tuple(Field(f"output {k}", k, Spec(t, 1, None), raw=True) for k, t in enumerate(dtypes))
+        self.fields = tuple(RecordField(f"output {k}", k, Spec(t, 1, None), raw=True) for k, t in enumerate(dtypes))
         fold = not op.case_sensitive_extensions
         extensions = [(e.lower() if fold else e).split(";") for e in as_list(op.ext)]
         self._extensions, self._fold = extensions, fold
@@ -70,7 +70,7 @@ class _Samples(ContainerRecords):
                 what = f"output {k} of {self._samples.name(i)} has {x.table[i, 1] - HEADER} bytes"
                 raise RuntimeError(f"{x.path(i)}: {what}, no multiple of the {dtype.itemsize} of {dtype}")
         self.stored = _Members(self.outputs)
-        self.scan = Parts(self.outputs).scan
+        self.scan = RecordParts(self.outputs).scan
         self.digest = " ".join(x.digest for x in self.outputs)
 
     def __len__(self) -> int:

@@ -14,7 +14,7 @@ from ..._core.values import Spec
 from ._transform import Transform, known_width
 
 
-class Crop(Transform):
+class CropTransform(Transform):
     """Maps a box onto a box."""
 
     name = "transforms.crop"
@@ -44,7 +44,7 @@ class Crop(Transform):
 _CORNERS = ("from_start", "from_end", "to_start", "to_end")
 
 
-@operator_function(Crop)
+@operator_function(CropTransform)
 def crop(
     input: InputPerFrame | None = None,
     /,

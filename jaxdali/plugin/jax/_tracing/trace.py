@@ -22,7 +22,7 @@ from .reachability import out_of_reach, reach_of
 from .snapshot import NotFaithful as NotFaithful
 from .snapshot import no_text, state_restored
 
-MAX_PROGRAMS = 256  # compiled functions; least recently used ones are dropped beyond this
+MAX_TRACED = 256  # compiled functions; least recently used ones are dropped beyond this
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,7 +45,7 @@ def function_of(jaxpr: Any) -> Callable[..., Any]:
     return jaxpr_as_fun(jaxpr)
 
 
-@functools.lru_cache(MAX_PROGRAMS)
+@functools.lru_cache(MAX_TRACED)
 def compiled(trace: Trace) -> Callable[..., Any]:
     """The computation as a program. Equal computations share it, whichever function and pipeline they come from."""
     return jax.jit(function_of(trace.jaxpr))
