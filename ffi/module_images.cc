@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "ffi/common/batch.h"
+#include "ffi/cpu_codecs/encode_jpeg.h"
 #include "ffi/cpu_codecs/image_header.h"
 #include "ffi/cuda_jpeg/table.h"
 #include "ffi/decode/decode.h"
@@ -124,6 +125,49 @@ std::vector<int> DecodeImages(const std::vector<Vector<const uint8_t> >& data, R
   return status;
 }
 
+using Pixels = nb::ndarray<const uint8_t, nb::ndim<3>, nb::c_contig, nb::device::cpu>;
+
+// Of each image its file, or the status.
+nb::list EncodeJpegs(const std::vector<Pixels>& images, int quality, int factor_h, int factor_v, bool bgr,
+                     int pool_id) {
+  if (quality < 1 || quality > 100) throw nb::value_error("encode_jpegs: quality");
+  for (int factor : {factor_h, factor_v})
+    if (factor != 1 && factor != 2 && factor != 4) throw nb::value_error("encode_jpegs: sampling factors");
+  if (factor_h * factor_v > 4) throw nb::value_error("encode_jpegs: sampling factors");
+  for (const Pixels& x : images) {
+    for (int axis : {0, 1})
+      if (x.shape(axis) < 1 || static_cast<int64_t>(x.shape(axis)) > kMaxJpegExtent)
+        throw nb::value_error("encode_jpegs: size of an image");
+    if (x.shape(2) != 1 && x.shape(2) != 3) throw nb::value_error("encode_jpegs: images must have 1 or 3 channels");
+  }
+  auto pool = Pool(pool_id);
+  const EncodeOptions options{quality, factor_h, factor_v, bgr};
+  std::vector<EncodedFile> files(images.size());
+  std::vector<Status> status(images.size());
+  std::vector<int64_t> cost;
+  for (const Pixels& x : images) cost.push_back(static_cast<int64_t>(x.size()));
+  {
+    nb::gil_scoped_release release;
+    pool->Run(
+        static_cast<int>(images.size()),
+        [&](int i) {
+          const Pixels& x = images[i];
+          status[i] = EncodeJpeg(x.data(), static_cast<int64_t>(x.shape(0)), static_cast<int64_t>(x.shape(1)),
+                                 static_cast<int>(x.shape(2)), options, &files[i]);
+        },
+        LargestFirst(cost));
+  }
+  nb::list made;
+  for (size_t i = 0; i < files.size(); i++) {
+    if (status[i] == kOk)
+      made.append(nb::bytes(files[i].data.get(), files[i].size));
+    else
+      made.append(static_cast<int>(status[i]));
+    files[i].data.reset();
+  }
+  return made;
+}
+
 }  // namespace
 
 void DefineImages(nb::module_& m) {
@@ -140,6 +184,9 @@ void DefineImages(nb::module_& m) {
   m.def("decode_images", &DecodeImages, nb::arg("data"), nb::arg("info"), nb::arg("out"), nb::arg("output_type"),
         nb::arg("adjust_orientation"), nb::arg("fast_idct"), nb::arg("pool"),
         "Decodes images into arrays [H, W, C] on a thread pool; the status of each");
+  m.def("encode_jpegs", &EncodeJpegs, nb::arg("images"), nb::arg("quality"), nb::arg("factor_h"), nb::arg("factor_v"),
+        nb::arg("bgr"), nb::arg("pool"),
+        "Encodes images [H, W, 1 or 3] as baseline JPEG on a thread pool: of each the file's bytes, or its status");
 }
 
 }  // namespace jaxdali

@@ -22,6 +22,7 @@ from ._data.storage import Storage as Storage
 from ._pipeline.config import show_config as show_config
 from ._pipeline.show import show as show
 from ._version import __version__ as __version__
+from .fn._decode.encode_jpeg import encode_jpeg as encode_jpeg
 from .fn._decode.jpeg import decode_jpeg as decode_jpeg
 from .fn._tensor.subscript import newaxis as newaxis
 from .pipeline import OperatorConcurrency as OperatorConcurrency

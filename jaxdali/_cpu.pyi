@@ -300,6 +300,11 @@ def decode_images(data: Sequence[Annotated[NDArray[numpy.uint8], dict(shape=(Non
     Decodes images into arrays [H, W, C] on a thread pool; the status of each
     """
 
+def encode_jpegs(images: Sequence[Annotated[NDArray[numpy.uint8], dict(shape=(None, None, None), order='C', device='cpu', writable=False)]], quality: int, factor_h: int, factor_v: int, bgr: bool, pool: int) -> list:
+    """
+    Encodes images [H, W, 1 or 3] as baseline JPEG on a thread pool: of each the file's bytes, or its status
+    """
+
 class FileTable:
     """Paths, so that a batch of files is named by integers."""
 
