@@ -21,15 +21,18 @@ from .._core.settings import own_settings
 from .._core.threads import available_cpus
 from .._core.values import Value
 from .._data.source import SampleIds, Source
-from .._plan.plan import Plan, Ref
+from .._plan.binding import BindingContext, BoundPlan
+from .._plan.plan import Plan, Ref, make_plan
 from .._program.sharding import Shards
 from . import repair
 from .batch import BadSample, Batch, InFlightBatch
+from .host_pass import HostPass
 from .launch import Launcher
 from .meter import Statistics, cache_rows, storage_rows
 from .options import Delivery, RunOptions
 from .origins import source_info
 from .outputs import Outputs
+from .phases import Phases
 from .reading import BatchReader
 from .resources import RunResources
 from .tuning import Tuner
@@ -82,9 +85,14 @@ class Executor:
         except BaseException:
             self.close()
             raise
+        of_shards = {n.id: [g.nodes[i].op for g in graphs] for i, n in enumerate(self.graph.nodes)}
+        context = BindingContext(self.B, self.resources.kernels, options.fuse, self.resources.settings, self.sources, of_shards)
+        self._bound = BoundPlan(make_plan(self.graph), context)
         self._outputs = Outputs(self.resources, delivery)
-        self._launcher = Launcher(graphs, self.resources, self.sources, self._shardings, self._outputs)
-        self.reader = BatchReader(self.graph, self.sources, self.resources, self._launcher, delivery.reader, setups)
+        phases = Phases(self._bound, self.resources, any(s is not None for s in self._shardings))
+        self._host = HostPass(self._bound, self.resources, phases.capacity, self._outputs)
+        self._launcher = Launcher(self._bound, self._host, phases, self.resources, self._shardings, delivery.stacked)
+        self.reader = BatchReader(self.graph, self.sources, self.resources, self._bound, self._host, delivery.reader, setups)
 
     def _open(self, graphs: Sequence[Graph], opened: Mapping[int, Source], num_workers: int):
         for i, node in enumerate(self.graph.nodes):
@@ -108,9 +116,9 @@ class Executor:
         """Binds the operators, as far as no eager function has to run for that; reads first batches where only these tell the types."""
         if not self._built:
             self.reader.set_up_first()
-            self._launcher.host.build_sources()  # may call a function of the user: under the settings of the user's thread
+            self._bound.bind_sources()  # may call a function of the user: under the settings of the user's thread
             with own_settings():
-                self._launcher.host.build()
+                self._bound.bind()
             self._built = True
             for device in self.shards.primaries:
                 _ffi.load_kernels(device)
@@ -130,7 +138,7 @@ class Executor:
     @property
     def plan(self) -> Plan:
         """What runs."""
-        return self._launcher.plan
+        return self._bound.plan
 
     def tuner(self, depth: int) -> Tuner | None:
         """What decides on the number of threads and of batches made ahead, `depth` to begin with; None: they stay."""
@@ -165,7 +173,7 @@ class Executor:
 
     def give(self, batch: InFlightBatch, ref: Ref, data: Any):
         """Takes a value of a source from outside, in place of reading it: dense ``[N, ...]`` or `Packed`."""
-        self._launcher.host.store(self.plan.step(ref.step), batch, (data,))
+        self._host.store(self.plan.step(ref.step), batch, (data,))
 
     def prepare(self, batch: InFlightBatch):
         """The host pass of the first phase alone: the batch then holds host values and setups.
@@ -173,7 +181,7 @@ class Executor:
         Raises:
           SampleError: a sample failed.
         """
-        if self._launcher.host.run(0, batch):
+        if self._host.run(0, batch):
             raise AssertionError("a program has run")
 
     def launch(self, batch: InFlightBatch) -> InFlightBatch:

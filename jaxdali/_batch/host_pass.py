@@ -18,8 +18,8 @@ from .._core.operator import EagerOperator, HostOperator, ProgramOperator, Sourc
 from .._core.ragged import Packed, pack, rounded_up
 from .._core.redaction import shown_error
 from .._core.values import Spec, Value
-from .._plan.passes import fused, simplified
-from .._plan.plan import BindingContext, Plan, Ref, Step, bound
+from .._plan.binding import BoundPlan
+from .._plan.plan import Plan, Ref, Step
 from . import repair
 from .batch import InFlightBatch
 from .eager import EagerCalls
@@ -112,19 +112,14 @@ class HostPass:
     """Runs what of a plan runs on the host.
 
     Args:
-      plan: nothing of which is bound yet.
-      binding: what its steps are bound with.
+      bound: the plan; what the first batch tells makes it grow.
       resources: what batches are made with.
       capacity: of a ragged value, elements of the buffer that the program reading it has; 0: not known.
       outputs: gives values the form in which functions take them.
-
-    Attributes:
-      plan: what runs. It grows when an eager function has run for the first time.
     """
 
-    def __init__(self, plan: Plan, binding: BindingContext, resources: RunResources, capacity: Callable[[Ref], int], outputs: Outputs):
-        self.plan = plan
-        self._binding = binding
+    def __init__(self, bound: BoundPlan, resources: RunResources, capacity: Callable[[Ref], int], outputs: Outputs):
+        self._bound = bound
         self._resources = resources
         self._capacity = capacity
         self._outputs = outputs
@@ -133,18 +128,6 @@ class HostPass:
         self._passed_on: dict[Ref, Ref] = {}  # ragged values that an operator gave as it got them
         self._passes: dict[int, tuple[Plan, list[_SingleStep | _Pointwise]]] = {}
 
-    def build_sources(self):
-        """Binds the sources; reads first batches where only these tell the types."""
-        self.plan = bound(self.plan, self._binding, SourceOperator)
-
-    def build(self):
-        """Binds the steps, as far as no eager function has to run for that."""
-        self._replan(self.plan)
-
-    def _replan(self, plan: Plan):
-        plan = simplified(bound(plan, self._binding))
-        self.plan = fused(plan, self._binding.kernels) if self._binding.fuse else plan
-
     def run(self, number: int, batch: InFlightBatch) -> dict[int, dict[int, int]]:
         """The host steps of a phase, see Note [Phases], and the setup of its others. Stops where samples failed before what needs programs.
 
@@ -152,16 +135,16 @@ class HostPass:
           Those samples: by native step, with their codes.
         """
         failed: dict[int, dict[int, int]] = {}
-        for step in self.plan.steps if batch.bad else ():
+        for step in self._bound.plan.steps if batch.bad else ():
             for r in step.inputs if step.id in batch.bad else ():
                 failed[r.step] = {**failed.get(r.step, {}), **batch.bad[step.id]}
         done: set[int] = set()
         waited = False
         plan = None
-        while plan is not self.plan:  # what is learned from the first batch makes it longer
-            if self.plan.awaited:
+        while plan is not self._bound.plan:  # what is learned from the first batch makes it longer
+            if self._bound.plan.awaited:
                 self._learn(batch)
-            plan = self.plan
+            plan = self._bound.plan
             for item in self._prepared(number):
                 if isinstance(item, _SingleStep) and item.step.id in done:
                     continue
@@ -183,17 +166,17 @@ class HostPass:
                 if batch.failures:
                     # A sample fails where it was read or looked at first, so the first failing step is the one to name.
                     raise repair.sample_error(batch.failures[0][0], batch, *batch.failures[0][1:])
-                if self.plan.awaited:
+                if self._bound.plan.awaited:
                     self._learn(batch)
-                if self.plan is not plan:
+                if self._bound.plan is not plan:
                     break
         return {}
 
     def _learn(self, batch: InFlightBatch) -> bool:
         """Binds the steps that awaited what the batch has by now; returns whether there were any."""
-        found = [r for r in self.plan.awaited if r in batch.values]
-        for ref in found:
-            maker = self.plan.maker(ref)
+        shapes: dict[Ref, tuple[int, ...]] = {}
+        for ref in (r for r in self._bound.plan.awaited if r in batch.values):
+            maker = self._bound.plan.maker(ref)
             present = batch.present_in(maker.presence)
             if present is not None and not present.any():
                 raise maker.node.error(
@@ -201,23 +184,15 @@ class HostPass:
                     "dimensions of other operators' outputs depends"
                 )
             shape = batch.values[ref].shapes[0 if present is None else int(present.argmax())]
-            self._binding.first_shapes[ref] = tuple(shape.tolist())
-        if found:
-            self._replan(self.plan)
-        return bool(found)
-
-    def _note_shapes(self, step: Step, batch: InFlightBatch):
-        """Notes the shapes of what a function has made for the first time, where the samples agree: steps are bound by them."""
-        for ref in step.outputs if step.presence is None else ():
-            value = batch.values.get(ref)
-            if value is not None and len(value.shapes) and (value.shapes == value.shapes[0]).all():
-                self._binding.first_shapes.setdefault(ref, tuple(value.shapes[0].tolist()))
+            shapes[ref] = tuple(shape.tolist())
+        self._bound.learn(shapes)
+        return bool(shapes)
 
     def _fetch(self, reader: Step, ref: Ref, batch: InFlightBatch):
         """Brings what a program made to the host, for a step that reads it there."""
         if batch.values[ref].data is not None:
             return
-        maker, meter = self.plan.maker(ref), self._resources.meter
+        maker, meter = self._bound.plan.maker(ref), self._resources.meter
         with meter.stage("to host", maker.op.name, maker.name):
             value = batch.values[ref] = self._outputs.host_value(ref, batch)
         data = value.data
@@ -239,8 +214,8 @@ class HostPass:
           False: a sample fails here, or is replaced by another.
         """
         for id, samples in bad.items():
-            step = self.plan.step(id)
-            for maker in {r.step: self.plan.maker(r) for r in step.inputs}.values():
+            step = self._bound.plan.step(id)
+            for maker in {r.step: self._bound.plan.maker(r) for r in step.inputs}.values():
                 if maker.stage != "host" or not isinstance(maker.op, HostOperator):
                     continue  # what a source or an earlier program gave
                 ctx = self.context(maker, batch, samples)
@@ -256,8 +231,8 @@ class HostPass:
     def _prepared(self, number: int) -> list[_SingleStep | _Pointwise]:
         """The host pass of a phase."""
         plan, prepared = self._passes.get(number, (None, []))
-        if plan is not self.plan:
-            plan = self.plan
+        if plan is not self._bound.plan:
+            plan = self._bound.plan
             prepared = _prepared(plan, number, self._resources.N)
             self._passes[number] = plan, prepared
         return prepared
@@ -269,7 +244,7 @@ class HostPass:
         try:
             values = [] if isinstance(op, EagerOperator) else [batch.values[r] for r in step.inputs]
             if isinstance(op, EagerOperator):
-                specs = self._eager.call(self.plan, step, op, batch, ctx)
+                specs = self._eager.call(self._bound.plan, step, op, batch, ctx)
             elif step.stage != "host":
                 assert isinstance(op, ProgramOperator)
                 batch.setups[step.id] = op.setup(ctx, *values)
@@ -287,8 +262,7 @@ class HostPass:
             raise step.node.failure(e) from shown_error(e)
         if isinstance(op, EagerOperator):
             if not step.known:
-                self._note_shapes(step, batch)
-                self._replan(self.plan.with_specs(step, specs))  # apart: what is wrong with a step behind it is that step's error
+                self._bound.learn_results(step, specs, _common_shapes(step, batch))
         elif step.stage != "host":
             for ref, spec, static, shapes in zip(step.outputs, step.specs, alone.shapes, batch.setups[step.id].shapes, strict=True):
                 batch.values[ref] = Value(spec, np.asarray(shapes, np.int64) if static is None else static)
@@ -384,6 +358,12 @@ def _tell(reader: Step, maker: Step):
             maker.op.name,
             maker.node.where,
         )
+
+
+def _common_shapes(step: Step, batch: InFlightBatch) -> dict[Ref, tuple[int, ...]]:
+    """The shapes of what a step has made of all samples, where these agree."""
+    made = ((r, batch.values[r].shapes) for r in step.outputs if r in batch.values and step.presence is None)
+    return {r: tuple(shapes[0].tolist()) for r, shapes in made if len(shapes) and (shapes == shapes[0]).all()}
 
 
 def static_shapes(spec: Spec, N: int) -> np.ndarray | None:

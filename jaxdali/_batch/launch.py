@@ -3,46 +3,25 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import jax
 import numpy as np
 
 from .._core.errors import OperatorError
-from .._core.graph import Graph
-from .._core.ragged import Capacities, Packed, plan_offsets, rounded_up
-from .._data.source import Source
-from .._plan.plan import BindingContext, Plan, Ref, make_plan
-from .._plan.segments import Segment, segments
+from .._core.ragged import Packed, plan_offsets, rounded_up
+from .._plan.binding import BoundPlan
+from .._plan.plan import Ref
+from .._plan.segments import Segment
 from .._program.operands import Layout, Operands
-from .._program.program import Program, capacities_for, program_for
+from .._program.program import Program, program_for
 from .._program.sharding import Shards
 from . import repair
 from .batch import InFlightBatch, PhaseMemory
 from .host_pass import HostPass
-from .outputs import Outputs
+from .phases import Phase, Phases
 from .resources import RunResources
-
-
-@dataclasses.dataclass(frozen=True)
-class Phase:
-    """What runs without an eager function in between: host steps, and then programs.
-
-    Attributes:
-      segments: the programs; first: number of the first in the pipeline.
-      ragged: of each ragged value that the programs read or make, the place of its capacity.
-      scratch: the same of each native step's working memory.
-      capacities: shared with all iterators that have the same programs.
-      last: whether the last program is the pipeline's last.
-    """
-
-    segments: tuple[Segment, ...]
-    first: int
-    ragged: Mapping[Ref, int]
-    scratch: Mapping[int, int]
-    capacities: Capacities
-    last: bool
 
 
 # Note [Repair alone]
@@ -54,39 +33,34 @@ class Launcher:
     """Launches the batches of an executor.
 
     Args:
-      graphs: one per local shard.
-      resources: what they run with.
-      sources: by the id of their node.
+      bound: the plan.
+      host: the host pass.
+      phases: the programs.
+      resources: what batches are made with.
       shardings: of the outputs.
-      outputs: gives values the form in which functions take them.
+      stacked: whether outputs get a leading axis of the shards.
 
     Attributes:
-      host: the host pass.
       ran: each program that has run, with its last operands, by its number.
     """
 
     def __init__(
         self,
-        graphs: Sequence[Graph],
+        bound: BoundPlan,
+        host: HostPass,
+        phases: Phases,
         resources: RunResources,
-        sources: Mapping[int, Source],
         shardings: Sequence[jax.sharding.Sharding | None],
-        outputs: Outputs,
+        stacked: bool,
     ):
-        of_shards = {n.id: [g.nodes[i].op for g in graphs] for i, n in enumerate(graphs[0].nodes)}
-        binding = BindingContext(resources.B, resources.kernels, resources.fuse, resources.settings, sources, of_shards)
-        self.host = HostPass(make_plan(graphs[0]), binding, resources, self._capacity, outputs)
+        self._bound = bound
+        self._host = host
+        self._phases = phases
         self._resources = resources
         self._shardings = tuple(shardings)
-        self._stacked = outputs.stacked
-        self._phases: list[Phase] = []
+        self._stacked = stacked
         self._programs: dict[Any, tuple[Layout, Program, Shards]] = {}
         self.ran: dict[int, tuple[Program, Any]] = {}
-
-    @property
-    def plan(self) -> Plan:
-        """What runs."""
-        return self.host.plan
 
     def launch(self, batch: InFlightBatch):
         """Host steps and eager functions in turn with programs.
@@ -102,14 +76,14 @@ class Launcher:
             raise repair.sample_error(batch.failures[0][0], batch, *batch.failures[0][1:])
         number = 0
         while True:
-            if bad := self.host.run(number, batch):
+            if bad := self._host.run(number, batch):
                 # A function that keeps Python state sees each batch once, whole, and in order.
                 if not self._repair_alone(batch, bad):
                     return self.launch(repair.again(batch, bad))
                 continue
             self._run_programs(number, batch)
             number += 1
-            if number > self.plan.last_phase:
+            if number > self._bound.plan.last_phase:
                 return batch
 
     def repair(self, batch: InFlightBatch, bad: repair.Bad) -> InFlightBatch:
@@ -125,17 +99,17 @@ class Launcher:
         Returns:
           False: they can't be made alone.
         """
-        steps = repair.makers_alone(self.plan, batch, bad)
+        steps = repair.makers_alone(self._bound.plan, batch, bad)
         if steps is None:
             return False
         repaired = np.zeros(self._resources.N, bool)
         repaired[[i for samples in bad.values() for i in samples]] = True
         copies = {"values": dict(batch.values), "setups": dict(batch.setups), "results": dict(batch.results)}
         part = dataclasses.replace(batch, **copies, status=[], failures=[], replaced=[], repaired=repaired, _present_in={})
-        if not self.host.run_alone(part, bad):
+        if not self._host.run_alone(part, bad):
             return False
         for number, memory in batch.memory.items():
-            phase = self._phases[number]
+            phase = self._phases.of(number)
             again = [s for s in phase.segments if any(step.id in steps for step in s.steps)]
             for segment in again:
                 remade = {r: v for r in segment.operands if isinstance(v := part.values[r].data, Packed) and v is not batch.values[r].data}
@@ -150,37 +124,9 @@ class Launcher:
         batch.bad, batch.status = repair.known_after(batch, bad), part.status
         return True
 
-    def _capacity(self, ref: Ref) -> int:
-        """Elements of the largest buffer that a program has for a ragged value; 0: not known."""
-        return max((p.capacities.get(p.ragged[ref]) for p in self._phases if ref in p.ragged), default=0)
-
-    def _phase(self, number: int) -> Phase:
-        """The programs of a phase whose host steps have run, and whose steps are therefore known."""
-        if number == len(self._phases):
-            resources, plan = self._resources, self.plan
-            last = plan.ends_with(number)
-            ride = resources.as_arrays and last and (any(s is not None for s in self._shardings) or not resources.accelerator)
-            found = segments(plan, number, resources.accelerator, resources.kernels, ride)
-            read_or_made = [r for s in found for r in (*s.operands, *(r for step in s.steps for r in step.outputs))]
-            ragged = dict.fromkeys(r for r in read_or_made if plan.spec(r).shape is None and not plan.maker(r).fused)
-            scratch = [step.id for s in found for step in s.native]
-            capacities = capacities_for((tuple(s.key for s in found), resources.shards.devices), resources.B)
-            first = sum(len(p.segments) for p in self._phases)
-            self._phases.append(
-                Phase(
-                    found,
-                    first,
-                    {r: i for i, r in enumerate(ragged)},
-                    {step: len(ragged) + i for i, step in enumerate(scratch)},
-                    capacities,
-                    last,
-                )
-            )
-        return self._phases[number]
-
     def _run_programs(self, number: int, batch: InFlightBatch):
         """Dispatches the programs of a phase."""
-        resources, phase = self._resources, self._phase(number)
+        resources, phase = self._resources, self._phases.of(number)
         offsets: dict[Ref, np.ndarray] = {}
         needs: dict[int, int] = {}
         for ref, at in phase.ragged.items():
@@ -191,7 +137,7 @@ class Launcher:
                 try:
                     offsets[ref], needs[at] = plan_offsets(value.shapes, resources.S)
                 except ValueError as e:
-                    raise self.plan.maker(ref).node.error(str(e)) from e
+                    raise self._bound.plan.maker(ref).node.error(str(e)) from e
         needs |= {at: size for step, at in phase.scratch.items() if (size := batch.setups[step].scratch)}
         memory = batch.memory[number] = PhaseMemory(offsets, needs, phase.capacities.fit(needs))
         for segment in phase.segments:
@@ -222,7 +168,7 @@ class Launcher:
 
     def _made(self, ref: Ref, phase: Phase, memory: PhaseMemory, batch: InFlightBatch) -> tuple[int, np.ndarray, np.ndarray] | None:
         """Capacity, offsets and shapes of a ragged value that a program makes. What goes from step to step in a call has shapes alone."""
-        if self.plan.spec(ref).shape is not None:
+        if self._bound.plan.spec(ref).shape is not None:
             return None
         if ref in phase.ragged:
             return memory.capacities[phase.ragged[ref]], memory.offsets[ref], batch.values[ref].shapes
@@ -230,7 +176,7 @@ class Launcher:
 
     def _need(self, ref: Ref, data: Packed, batch: InFlightBatch) -> int:
         """Elements of the buffer for a host value. In a branch as if all samples took it: who does so is not to change what is compiled."""
-        presence = self.plan.maker(ref).presence
+        presence = self._bound.plan.maker(ref).presence
         if presence is None:
             return data.used
         present = batch.present_in(presence)

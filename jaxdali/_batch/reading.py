@@ -12,8 +12,9 @@ from .._core.errors import ArgumentError, OperatorError, about
 from .._core.graph import Graph, Node
 from .._core.operator import SourceOperator
 from .._data.source import SampleIds, Source
+from .._plan.binding import BoundPlan
 from .batch import InFlightBatch, SourceError
-from .launch import Launcher
+from .host_pass import HostPass
 from .resources import RunResources
 
 STATE_VERSION = 1
@@ -26,7 +27,8 @@ class BatchReader:
       graph: of the pipeline.
       sources: by the id of their node.
       resources: what batches are made with.
-      launcher: gives the sources their contexts, and keeps what they gave.
+      bound: the plan.
+      host: gives the sources their contexts, and keeps what they gave.
       name: of the source that says which epoch and position a sample has; None: the first.
       setups: the user's, called once for each batch before the sources are read.
     """
@@ -36,14 +38,16 @@ class BatchReader:
         graph: Graph,
         sources: Mapping[int, Source],
         resources: RunResources,
-        launcher: Launcher,
+        bound: BoundPlan,
+        host: HostPass,
         name: str | None,
         setups: Sequence[Callable[[], None]],
     ):
         self._nodes = [n for n in graph.nodes if isinstance(n.op, SourceOperator)]
         self._sources = sources
         self._resources = resources
-        self._launcher = launcher
+        self._bound = bound
+        self._host = host
         self._setups = setups
         self._is_set_up = False
         named = [n for n in self._nodes if n.name == name]
@@ -151,13 +155,13 @@ class BatchReader:
         """Reads a batch of some sources. All of them, also when one fails or is at its end: they stay in step."""
         for k, node in enumerate(nodes):
             entry = batch.after["sources"][node.name]
-            source, before, step = self._sources[node.id], entry["cursors"], self._launcher.plan.step(node.id)
+            source, before, step = self._sources[node.id], entry["cursors"], self._bound.plan.step(node.id)
             try:
                 if not source.in_caller:
                     self._resources.calling = node
                 with self._resources.meter.stage("read", node.op.name, node.name):
-                    outputs, entry["cursors"], ids = source.read(self._launcher.host.context(step, batch, {}), before)
-                    self._launcher.host.store(step, batch, outputs)
+                    outputs, entry["cursors"], ids = source.read(self._host.context(step, batch, {}), before)
+                    self._host.store(step, batch, outputs)
                 batch.origins[node.id] = ids
                 batch.unread += [(ids.paths[i], reason) for i, reason in ids.unread.items()]
                 batch.identify(_joined(node, ids, batch.ids, node is self.primary))

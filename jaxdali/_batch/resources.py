@@ -31,7 +31,7 @@ class RunResources:
       S: local shards; N: samples of all.
       cpu_shards: where what was not asked for on the accelerator runs.
       kernels: the native kernels of the accelerator; none when the shards are on the CPU.
-      seed, fuse, as_arrays, x64: see the options and the delivery; of the seed, that of a checkpoint.
+      seed, as_arrays, x64: see the options and the delivery; of the seed, that of a checkpoint.
       settings: the JAX settings of the user's thread.
       calling: whose function of the user a thread of ours is in, for messages.
       meter: of all stages.
@@ -45,7 +45,6 @@ class RunResources:
         self.B = options.batch_size
         self.N = self.S * self.B
         self.seed = options.seed
-        self.fuse = options.fuse
         self.as_arrays = delivery.as_arrays
         self.settings = UserSettings()
         self.x64 = self.settings.x64 if delivery.x64 is None else delivery.x64

@@ -1,20 +1,14 @@
-"""What runs, in which order: the operators of a graph, bound to what is known of their inputs. The graph stays as the user wrote it."""
+"""What runs, in which order: the operators of a graph as steps. The graph stays as the user wrote it."""
 
 from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from .._core.context import BuildContext
-from .._core.errors import ArgumentError, InputTypeError, OperatorError, about
-from .._core.frames import per_frame
-from .._core.graph import Branch, Graph, Node, can_be_on_host
-from .._core.operator import EagerOperator, HostOperator, Operator, ProgramOperator, SourceOperator
-from .._core.settings import UserSettings
+from .._core.graph import Branch, Graph, Node
+from .._core.operator import HostOperator, Operator, ProgramOperator
 from .._core.values import Spec
-from .._data.source import Source
 
 
 class Ref(NamedTuple):
@@ -196,142 +190,3 @@ def make_plan(graph: Graph) -> Plan:
     )
     outputs, sinks = (tuple(Ref(x.node.id, x.index) for x in values) for values in (graph.outputs, graph.sinks))
     return Plan(steps, outputs, sinks)
-
-
-@dataclasses.dataclass(frozen=True)
-class BindingContext:
-    """What steps are bound in.
-
-    Attributes:
-      B: samples per shard.
-      kernels: the native kernels of the accelerator; none on the CPU.
-      fuse: whether native calls on the CPU are made one where that is possible.
-      settings: the JAX settings of the user's thread.
-      sources: the running source of each source step, by its id.
-      of_shards: the operator of each node as each local shard's graph has it, by the node's id.
-      first_shapes: of values that steps awaited, and of what functions make alike, the shapes of the first samples that there were.
-    """
-
-    B: int
-    kernels: frozenset[str]
-    fuse: bool
-    settings: UserSettings
-    sources: Mapping[int, Source]
-    of_shards: Mapping[int, Sequence[Operator]]
-    first_shapes: dict[Ref, tuple[int, ...]] = dataclasses.field(default_factory=dict)
-
-
-def bound(plan: Plan, where: BindingContext, kind: type[Operator] = Operator) -> Plan:
-    """The plan with every step of a kind bound whose inputs are known; itself when there is none.
-
-    Errors name the operator and the user's line.
-    """
-    steps: dict[int, Step] = {}
-    hosted = _wanted_on_host(plan)
-    for step in plan.steps:
-        steps[step.id] = step
-        if step.phase < 0 and isinstance(step.op, kind) and all(steps[r.step].known for r in step.needs):
-            steps[step.id] = _bound(step, where, steps, step.id in hosted)
-    same = all(a is b for a, b in zip(steps.values(), plan.steps, strict=True))
-    return plan if same else dataclasses.replace(plan, steps=tuple(steps.values()))
-
-
-def _wanted_on_host(plan: Plan) -> set[int]:
-    """The steps that can run on the host, and make what it needs, as far as that can be told before they are bound."""
-    needed: set[Ref] = set()
-    found: set[int] = set()
-    shown = {*plan.outputs, *plan.sinks}
-    for step in reversed(plan.steps):
-        op, outputs = step.op, [Ref(step.id, i) for i in range(step.op.num_outputs)]
-        if op.has_host_form and not needed.isdisjoint(outputs) and not (step.stage == "device" and not shown.isdisjoint(outputs)):
-            found.add(step.id)
-        if step.presence is not None:
-            needed.update(step.presence.predicates)
-        for i, r in enumerate(step.inputs):
-            reads = op.setup_reads(i) if isinstance(op, ProgramOperator) else isinstance(op, HostOperator) and op.run_reads(i)
-            if reads or step.id in found:
-                needed.add(r)
-    return found
-
-
-def _before_copies(ref: Ref, steps: Mapping[int, Step]) -> Ref:
-    """A value on the host that this one is a copy of; itself when there is none."""
-    copied = ref
-    while (m := steps[copied.step]).stage != "host":
-        if not m.op.is_identity(*(steps[r.step].specs[r.index] for r in m.inputs)):
-            return ref
-        copied = m.inputs[0]
-    return copied
-
-
-def _bound(step: Step, where: BindingContext, steps: Mapping[int, Step], wanted: bool) -> Step:
-    """A step, bound. `wanted`: the host needs what it makes, and it might run there."""
-    node, op, stage = step.node, step.op, step.stage
-    if wanted and stage != "host":
-        copied = tuple(_before_copies(r, steps) for r in step.inputs)
-        # What has more axes may be an image, and those belong into programs.
-        small = all(steps[r.step].specs[r.index].ndim <= 2 for r in copied)
-        if small and all(steps[r.step].stage == "host" for r in copied):
-            step, stage = dataclasses.replace(step, inputs=copied), "host"
-    makers, asked = ([steps[r.step] for r in refs] for refs in (step.inputs, step.needs[len(step.inputs) :]))
-    inputs = tuple(m.specs[r.index] for m, r in zip(makers, step.inputs, strict=True))
-    if stage == "cpu" and can_be_on_host(node) and all(m.stage == "host" and not isinstance(m.op, EagerOperator) for m in makers):
-        stage = "host"  # an input was bound to a host operator
-
-    def first_shape(i: int) -> tuple[int, ...] | None:
-        ref = step.inputs[i]
-        while (m := steps[ref.step]).op.is_identity(*(steps[r.step].specs[r.index] for r in m.inputs)):
-            ref = m.inputs[0]
-        source = where.sources.get(ref.step)
-        shape = source.first_shape(ref.index) if source is not None else None
-        shape = where.first_shapes.get(ref) if shape is None else shape
-        if shape is None:
-            awaits.append(ref)
-        return shape
-
-    specs: tuple[Spec, ...] = ()
-    awaits: list[Ref] = []
-    try:
-        of_shards = where.of_shards[node.id]
-        ctx = BuildContext(
-            B=where.B,
-            stage=stage,
-            where=node.where,
-            kernels=where.kernels,
-            settings=where.settings,
-            of_shards=of_shards,
-            first_shape=first_shape,
-            literals=[steps[_before_copies(r, steps).step].op.literal for r in step.inputs],
-            on_host=all(m.stage == "host" for m in makers),
-            in_branch=step.presence is not None,
-        )
-        op = per_frame(op, *inputs).bind(ctx, *inputs)
-        if isinstance(op, SourceOperator):
-            specs = tuple(where.sources[node.id].specs())
-        elif not isinstance(op, EagerOperator):
-            specs = tuple(op.infer(*inputs))
-    except OperatorError:
-        raise
-    except (ArgumentError, InputTypeError) as e:
-        if awaits:
-            return dataclasses.replace(step, awaits=tuple(awaits))  # perhaps it is right once these are known
-        e.args = (about(op.name, node.where, e),)
-        raise
-    except Exception as e:
-        if isinstance(op, SourceOperator):  # perhaps user code: its error comes out as it is
-            e.add_note(f"in {op.name} (created at {node.where})")
-        if isinstance(op, SourceOperator) or not isinstance(e, (ValueError, TypeError, RuntimeError)):
-            raise
-        # In DALI whatever an operator has to say about its inputs is a RuntimeError.
-        kind = type(e) if isinstance(e, RuntimeError) else InputTypeError if isinstance(e, TypeError) else ArgumentError
-        raise kind(about(op.name, node.where, e)) from e
-    eager = isinstance(op, EagerOperator)
-    on_host = eager or (isinstance(op, HostOperator) and not isinstance(op, ProgramOperator))
-    made = Step(node, op, step.inputs, "host" if on_host else stage, 0, specs, step.presence)
-    read = tuple(_before_copies(r, steps) if made.needs_on_host(i) else r for i, r in enumerate(made.inputs))
-    if read != made.inputs:
-        made, makers = dataclasses.replace(made, inputs=read), [steps[r.step] for r in read]
-    # What an eager function or the host needs of a program ends that: the step comes after it.
-    waits = [eager or made.needs_on_host(i) for i in range(len(makers))] + [True] * len(asked)
-    phases = (m.phase + (wait and m.stage != "host") for m, wait in zip((*makers, *asked), waits, strict=True))
-    return dataclasses.replace(made, phase=max(phases, default=0))

@@ -1,0 +1,77 @@
+"""The programs of a pipeline, phase by phase, see Note [Phases]."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+
+from .._core.ragged import Capacities
+from .._plan.binding import BoundPlan
+from .._plan.plan import Ref
+from .._plan.segments import Segment, segments
+from .._program.program import capacities_for
+from .resources import RunResources
+
+
+@dataclasses.dataclass(frozen=True)
+class Phase:
+    """What runs without an eager function in between: host steps, and then programs.
+
+    Attributes:
+      segments: the programs; first: number of the first in the pipeline.
+      ragged: of each ragged value that the programs read or make, the place of its capacity.
+      scratch: the same of each native step's working memory.
+      capacities: shared with all iterators that have the same programs.
+      last: whether the last program is the pipeline's last.
+    """
+
+    segments: tuple[Segment, ...]
+    first: int
+    ragged: Mapping[Ref, int]
+    scratch: Mapping[int, int]
+    capacities: Capacities
+    last: bool
+
+
+class Phases:
+    """The phases whose host steps have run, and whose programs are therefore known.
+
+    Args:
+      bound: the plan.
+      resources: what batches are made with.
+      sharded: whether an output has a sharding.
+    """
+
+    def __init__(self, bound: BoundPlan, resources: RunResources, sharded: bool):
+        self._bound = bound
+        self._resources = resources
+        self._sharded = sharded
+        self._known: list[Phase] = []
+
+    def capacity(self, ref: Ref) -> int:
+        """Elements of the largest buffer that a program has for a ragged value; 0: not known."""
+        return max((p.capacities.get(p.ragged[ref]) for p in self._known if ref in p.ragged), default=0)
+
+    def of(self, number: int) -> Phase:
+        """The programs of a phase whose host steps have run."""
+        if number == len(self._known):
+            resources, plan = self._resources, self._bound.plan
+            last = plan.ends_with(number)
+            ride = resources.as_arrays and last and (self._sharded or not resources.accelerator)
+            found = segments(plan, number, resources.accelerator, resources.kernels, ride)
+            read_or_made = [r for s in found for r in (*s.operands, *(r for step in s.steps for r in step.outputs))]
+            ragged = dict.fromkeys(r for r in read_or_made if plan.spec(r).shape is None and not plan.maker(r).fused)
+            scratch = [step.id for s in found for step in s.native]
+            capacities = capacities_for((tuple(s.key for s in found), resources.shards.devices), resources.B)
+            first = sum(len(p.segments) for p in self._known)
+            self._known.append(
+                Phase(
+                    found,
+                    first,
+                    {r: i for i, r in enumerate(ragged)},
+                    {step: len(ragged) + i for i, step in enumerate(scratch)},
+                    capacities,
+                    last,
+                )
+            )
+        return self._known[number]
