@@ -5,6 +5,7 @@
 #ifndef JAXDALI_FFI_CHAIN_H_
 #define JAXDALI_FFI_CHAIN_H_
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -112,6 +113,8 @@ struct Chain {
   std::vector<std::unique_ptr<Stage>> stages;
   bool streams = true;  // a stage that makes rows gives them to one that takes rows, with no image in between
   jpeg::Helpers helpers;
+  // Where the stages' times are wanted: each one's sum over all samples, in ticks of some clock. Empty: they are not.
+  mutable std::vector<std::atomic<int64_t>> spent;
   std::vector<Batch>
       values;  // what goes into the first stage, and what comes out of each; those in between have no data
 
@@ -122,7 +125,8 @@ struct Chain {
  private:
   // What the first n stages read and make, for all of what comes out of them. `failed`: the stage that can't run.
   Status Plan(int i, int n, Part* parts, int* failed) const;
-  // Stages k and k + 1 by rows, between their parts; false: they can't.
+  // Stages k and k + 1 by rows, between their parts, or the part of one strip; false: they can't.
+  bool RunRows(int i, int k, const Part& read, const jpeg::Strip* from, const Part& made, void* to) const;
   bool Stream(int i, int k, const Part* parts, void* to) const;
 };
 

@@ -36,7 +36,10 @@ struct KernelCall<kSetUp, kRun> {
 #ifdef JAXDALI_CUDA
     return LaunchKernel<B>(kRun, b, device, control, status, memory->typed_data());
 #else
-    return ForEachSample(control, b.in, b.out, status, [&](int i) -> Status { return kRun(b, i); });
+    const CallTime time;
+    auto error = ForEachSample(control, b.in, b.out, status, [&](int i) -> Status { return kRun(b, i); });
+    time.Write(memory);
+    return error;
 #endif
   }
 };

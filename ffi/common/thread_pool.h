@@ -57,8 +57,8 @@ PoolRun RunOnPool;
 #endif
 
 // Of what such libraries and the module agree on: this function, the operands that every custom call begins with
-// (binding.h), the status codes. Another one whenever one of them changes.
-inline constexpr int kExtensionVersion = 2;
+// (binding.h), the status codes, the time that a call writes. Another one whenever one of them changes.
+inline constexpr int kExtensionVersion = 3;
 
 }  // namespace jaxdali
 

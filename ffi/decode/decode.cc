@@ -32,13 +32,16 @@ static ffi::Error DecodeImpl(Device device, ffi::AnyBuffer data, I32 offsets, I3
                           .adjust_orientation = adjust_orientation};
   return LaunchKernel(LaunchDecode, batch, device, control, status, static_cast<uint8_t*>(nullptr));
 #else
-  (void)device, (void)tables, (void)workspace;
+  (void)device, (void)tables;
   const auto pool = ThreadPool::Get(control.typed_data()[0]);
   const DecodeOptions options{static_cast<ImageType>(output_type), adjust_orientation, fast_idct, {pool.get()}};
-  return ForEachSample(control, in, out, status, [&](int i) {
+  const CallTime time;
+  auto error = ForEachSample(control, in, out, status, [&](int i) {
     return DecodeImage(in.sample<uint8_t>(i), in.size(i), rows[i], options, out.dtype, out.bytes(i), out.dim(i, 0),
                        out.dim(i, 1), out.dim(i, 2));
   });
+  time.Write(workspace);
+  return error;
 #endif
 }
 
@@ -51,7 +54,7 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(jaxdali_decode, DecodeImpl,
                                   .Attr<bool>("fast_idct")
                                   .Ret<ffi::AnyBuffer>()         // pixels
                                   .Ret<I32>()                    // status
-                                  .Ret<ffi::Buffer<ffi::U8>>(),  // working memory; CUDA only
+                                  .Ret<ffi::Buffer<ffi::U8>>(),  // working memory
                               JAXDALI_HANDLER_TRAITS);
 
 }  // namespace jaxdali

@@ -64,7 +64,7 @@ class InFlightBatch:
       origins: what the sources said of their samples, by their nodes; names: where the samples of values came from, see `origins.py`.
       ids: epoch and position of each sample; drawn: in place of them, by step, what its random numbers are keyed by.
       results: what programs and eager functions made: arrays, `Ragged` or `EagerArrays`.
-      status: of each program that has native steps: (the program, they, codes ``i32[S*B, steps]``).
+      status: of each program that has native steps: (the program, they, codes ``i32[S*B, steps]``, what they took, or None).
       failures: samples that failed in the host pass: (step, sample, code, reason); replaced: (file, reason) of those replaced.
       unread: the same of samples that sources could not read: it stays when the batch is made again.
       bad: after a launch, by native step, the samples that failed and their codes, see `HostContext.bad`.
@@ -83,7 +83,7 @@ class InFlightBatch:
     ids: SampleIds | None = None
     drawn: Mapping[int, tuple[np.ndarray, np.ndarray]] = dataclasses.field(default_factory=dict)
     results: dict[Ref, Any] = dataclasses.field(default_factory=dict)
-    status: list[tuple[str, tuple[Step, ...], Any]] = dataclasses.field(default_factory=list)
+    status: list[tuple[str, tuple[Step, ...], Any, Any]] = dataclasses.field(default_factory=list)
     failures: list[tuple[Step, int, int, str]] = dataclasses.field(default_factory=list)
     replaced: list[tuple[str, str]] = dataclasses.field(default_factory=list)
     unread: list[tuple[str, str]] = dataclasses.field(default_factory=list)

@@ -160,9 +160,9 @@ class Launcher:
                 made = [self._made(r, phase, memory, batch) for r in step.outputs]
                 scratch = phase.scratch.get(step.id)
                 operands.step(made, setup.params, cut[scratch] if scratch is not None and scratch in memory.needs else 0)
-            codes = self._dispatch(at, segment, phase, operands, batch)
+            codes, times = self._dispatch(at, segment, phase, operands, batch)
         if segment.native:
-            batch.status.append((label, segment.native, codes))
+            batch.status.append((label, segment.native, codes, times))
         if resources.meter.enabled:
             resources.meter.count("launch", label, resources.N if batch.repaired is None else int(batch.repaired.sum()), operands.nbytes)
 
@@ -183,8 +183,10 @@ class Launcher:
         assert present is not None
         return data.used * self._resources.B // max(1, int(present.reshape(self._resources.S, -1).sum(axis=1).max()))
 
-    def _dispatch(self, at: int, segment: Segment, phase: Phase, operands: Operands, batch: InFlightBatch) -> jax.Array:
-        """Starts a program; returns the status that it will have."""
+    def _dispatch(
+        self, at: int, segment: Segment, phase: Phase, operands: Operands, batch: InFlightBatch
+    ) -> tuple[jax.Array, jax.Array | None]:
+        """Starts a program; returns the status that it will have, and what its native steps will have taken."""
         resources = self._resources
         layout, program, shards = self._program(at, segment, phase, operands)
         carried = tuple(batch.results[r] for r in segment.carried)
@@ -194,7 +196,7 @@ class Launcher:
             arguments = (packed, buffers, carried, resources.output_reuse.take(program.donated, shards.primaries[0]))
             if resources.S > 1 and jax.process_count() > 1:  # with several processes JAX takes no NumPy array to be sharded
                 arguments = jax.device_put(arguments, shards.local)
-            exports, codes = program.run(*arguments)
+            exports, codes, times = program.run(*arguments)
         except jax.errors.JaxRuntimeError as e:
             if not str(e).startswith("RESOURCE_EXHAUSTED"):
                 raise
@@ -203,7 +205,7 @@ class Launcher:
             codes.copy_to_host_async()
         self.ran[at] = (program, arguments)
         batch.results |= zip(segment.exports, exports, strict=True)
-        return codes
+        return codes, times
 
     def _program(self, at: int, segment: Segment, phase: Phase, operands: Operands) -> tuple[Layout, Program, Shards]:
         """The program for operands of these shapes, and where they stand."""
@@ -222,7 +224,8 @@ class Launcher:
             narrowed = last and not resources.x64
             # Whether a result is finished is known from a status.
             reuse = phase.last and segment is phase.segments[-1] and bool(segment.native) and resources.S == 1 and not resources.accelerator
-            program = program_for(segment, layout, shards, resources.B, placed, narrowed, bool(direct) and self._stacked, reuse)
+            timed = resources.meter.enabled and bool(segment.native) and shards.primaries[0].platform == "cpu"
+            program = program_for(segment, layout, shards, resources.B, placed, narrowed, bool(direct) and self._stacked, reuse, timed)
             found = self._programs[key] = layout, program, shards
         return found
 

@@ -19,7 +19,8 @@ class Measured:
 
     Attributes:
       stage: "read" (sources), "host" (operators on the host), "setup" (the host's part of operators in programs), "launch" (operands,
-        and dispatch of programs), "check" (waiting for programs), "to host" (copying what a program made to the host, where a later step
+        and dispatch of programs), "check" (waiting for programs), "program" (native operators inside programs on the CPU, see
+        `Pipeline.statistics`), "to host" (copying what a program made to the host, where a later step
         reads it), "output" (final form of the outputs) or "wait" (step "user": who takes
         batches waited for one; step "queue": all that fit, or all of an epoch, were made, and one had to be taken first, or the next
         epoch begun). Of readers of URLs also "fetch" (requests, in threads of their own: no seconds), "retry" (those that had failed
@@ -113,6 +114,10 @@ class Meter:
     def count(self, stage: str, step: str, samples: int, nbytes: int):
         """Adds samples and bytes. To be called only when it is enabled: what they are may take time to find out."""
         self._add(Measured(stage, step, samples=samples, bytes=nbytes))
+
+    def took(self, stage: str, step: str, seconds: float, samples: int):
+        """Adds what somebody else has measured, of one call."""
+        self._add(Measured(stage, step, seconds, 1, samples))
 
     @contextlib.contextmanager
     def _timed(self, annotation: TraceAnnotation, stage: str, step: str) -> Iterator[None]:

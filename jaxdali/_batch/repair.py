@@ -17,6 +17,7 @@ from .._core.ragged import ALIGNMENT, Ragged
 from .._core.redaction import redacted
 from .._cpu import Status
 from .._plan.plan import Plan, Step
+from .._program.program import TIME_UNIT
 from .batch import InFlightBatch
 from .meter import Meter
 
@@ -30,11 +31,15 @@ def failed(batch: InFlightBatch, meter: Meter) -> dict[int, dict[int, int]]:
       SampleError: one can't.
     """
     bad: dict[int, dict[int, int]] = {}
-    for program, native, codes in batch.status:
+    for at, (program, native, codes, times) in enumerate(batch.status):
         with meter.stage("check", " ".join(s.op.name for s in native), program):
             codes = np.asarray(codes)
         if meter.enabled:
             meter.count("check", program, len(codes), codes.nbytes)
+        if times is not None:
+            for step, seconds in zip(native, np.asarray(times).mean(axis=0) * TIME_UNIT, strict=True):
+                meter.took("program", step.name, float(seconds), len(codes))
+            batch.status[at] = program, native, codes, None  # once: a later phase asks for the status again
         if not codes.any():
             continue
         for column, step in enumerate(native):

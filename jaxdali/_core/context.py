@@ -120,6 +120,7 @@ class LowerContext:
       out: of each output, where a ragged one is to be written, or None for a static one.
       params: the per-sample parameters that `setup` gave, by name, ``[B, ...]``.
       scratch: bytes of working memory that the native call gets; at least what `setup` asked for.
+      times: to which `call` adds what each native call takes, ``i32[]`` in units of 100 ns; None where nobody wants to know.
     """
 
     B: int
@@ -129,6 +130,7 @@ class LowerContext:
     out: tuple[Out | None, ...]
     params: Mapping[str, Any]
     scratch: int = 0
+    times: list[Any] | None = None
 
     @property
     def spec(self) -> Spec:

@@ -186,9 +186,11 @@ def call(
     results = (result, jax.ShapeDtypeStruct((ctx.B,), jnp.int32), memory)
     operands = (*flat(image), *layout, ctx.control, *params)
     aliases = {i: 0 for i, x in enumerate(operands) if x is into} if into is not None else None
-    data, status, _ = jax.ffi.ffi_call(f"jaxdali_{kernel}", results, input_output_aliases=aliases)(
+    data, status, memory = jax.ffi.ffi_call(f"jaxdali_{kernel}", results, input_output_aliases=aliases)(
         *operands, **{k: _attribute(v) for k, v in attrs.items()}
     )
+    if ctx.times is not None:  # on the CPU, where the kernel writes it there (ffi/common/binding.h)
+        ctx.times.append(jax.lax.bitcast_convert_type(memory[:4], jnp.int32))
     return (data if out is None else Ragged(data, out.offsets, out.shapes)), status
 
 
@@ -213,9 +215,13 @@ def call_chain(image: Any, stages: Sequence[tuple[str, LowerContext, KernelCall]
     operands = (*flat(image), *layout, last.control, *between, *(p for _, _, c in stages for p in c.params))
     attrs = {f"{k}_{name}": _attribute(v) for k, (_, _, c) in enumerate(stages) for name, v in c.attrs.items()}
     code = jax.ShapeDtypeStruct((B,), jnp.int32)
-    data, status, stage = jax.ffi.ffi_call("jaxdali_chain", (result, code, code))(
+    took = jax.ShapeDtypeStruct((len(stages) if last.times is not None else 0,), jnp.int32)
+    data, status, stage, times = jax.ffi.ffi_call("jaxdali_chain", (result, code, code, took))(
         *operands, kernels=" ".join(kernel for kernel, _, _ in stages), **attrs
     )
+    for k, (_, ctx, _) in enumerate(stages):
+        if ctx.times is not None:
+            ctx.times.append(times[k])
     codes = [jnp.where(stage == k, status, 0) for k in range(len(stages))]
     return (data if out is None else Ragged(data, out.offsets, out.shapes)), codes
 

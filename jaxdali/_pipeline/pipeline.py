@@ -514,7 +514,13 @@ class Pipeline:
         """Seconds, calls, samples and bytes of each stage and step so far, as rows; printed it is a table. Beyond DALI.
 
         Stages: reading of sources, operators on the host, setup and launch of programs, waiting for them, form of the outputs. A program
-        that runs while nobody waits for it costs nothing here; JAX's profiler shows what is inside.
+        that runs while nobody waits for it costs nothing there.
+
+        What operators take inside programs on the CPU is the stage "program": seconds of each native call, from its begin to its end,
+        however many threads work on it, by the operator's ``name=``. They are part of what "launch" and "check" took, and not to be
+        added to it. Operators that are one call (decode and resize, say) divide its time by what their stages took in all threads.
+        Where several devices run at once it is their mean. Operators that XLA computes (arithmetic, `jax_function`, ...) have no rows
+        there, as it makes one loop of several, nor has any on an accelerator: JAX's profiler shows these.
 
         Raises:
           RuntimeError: the pipeline was not made with ``enable_statistics=True``, or has not run yet.

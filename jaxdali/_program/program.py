@@ -26,7 +26,9 @@ from .sharding import Shards
 
 @dataclasses.dataclass(frozen=True)
 class Program:
-    """A compiled program: ``run(args, buffers, carried, donated) -> (exports, status i32[S*B, native steps])``.
+    """A compiled program: ``run(args, buffers, carried, donated) -> (exports, status i32[S*B, native steps], times)``.
+
+    The times are None, or ``i32[shards that run at once, native steps]``: of each step what its calls took, in units of `TIME_UNIT`.
 
     Attributes:
       donated: shape and type of the array that is donated for each export that reuses memory.
@@ -39,6 +41,7 @@ class Program:
 _programs: collections.OrderedDict[Any, Callable[..., Any]] = collections.OrderedDict()
 _programs_lock = threading.Lock()
 _capacities: dict[Any, Capacities] = {}
+TIME_UNIT = 1e-7  # seconds
 MIN_DONATED_BYTES = 1 << 20  # malloc keeps the memory of smaller exports by itself
 MAX_PROGRAMS = 256  # least recently used ones are dropped beyond this
 
@@ -62,6 +65,7 @@ def program_for(
     narrowed: bool,
     stacked: bool,
     reuse: bool,
+    timed: bool,
 ) -> Program:
     """The program of a segment, from the cache or made new.
 
@@ -71,14 +75,15 @@ def program_for(
       narrowed: exports are narrowed to 32 bits.
       stacked: dense exports get a leading axis of the shards.
       reuse: large exports are written into donated arrays, see Note [Output reuse]. Only for one device.
+      timed: it says what its native steps take. Only on the CPU.
     """
     donated = _donated(segment, layout, B, narrowed, stacked) if reuse else {}
     written_over = tuple(map(segment.exports.index, donated))
-    key = segment.key, layout, shards.devices, B, out_shardings, narrowed, stacked, written_over
+    key = segment.key, layout, shards.devices, B, out_shardings, narrowed, stacked, written_over, timed
     with _programs_lock:
         program = _programs.get(key)
         if program is None:
-            program = _programs[key] = _jit(segment, layout, shards, B, out_shardings, narrowed, stacked, written_over)
+            program = _programs[key] = _jit(segment, layout, shards, B, out_shardings, narrowed, stacked, written_over, timed)
             while len(_programs) > MAX_PROGRAMS:
                 _programs.popitem(last=False)
         _programs.move_to_end(key)
@@ -106,30 +111,32 @@ def _jit(
     narrowed: bool,
     stacked: bool,
     written_over: tuple[int, ...],
+    timed: bool,
 ) -> Callable[..., Any]:
     def jaxdali_pipeline(
         args: jax.Array, buffers: Sequence[jax.Array], carried: Sequence[Any], donated: Sequence[jax.Array]
-    ) -> tuple[tuple[Any, ...], jax.Array]:
+    ) -> tuple[tuple[Any, ...], jax.Array, jax.Array | None]:
         """One shard. Only the memory of `donated` is used, by XLA."""
         arguments = layout.read(args[0], buffers)
         values: dict[Ref, Any] = dict(zip(segment.operands, arguments.values, strict=True))
         values |= zip(segment.carried, carried, strict=True)
         controls = [arguments.controls[segment.presences[s.presence]] for s in segment.steps]
-        codes = lowered(segment.plan, segment.steps, B, values, controls, arguments.steps)
+        times: dict[int, list[Any]] | None = {s.id: [] for s in segment.native} if timed else None
+        codes = lowered(segment.plan, segment.steps, B, values, controls, arguments.steps, times)
         exports = tuple(values[r] for r in segment.exports)
         if narrowed:
             exports = tuple(jax.tree.map(lambda a: a.astype(narrow(a.dtype)), exports))
         if stacked:
             exports = tuple(e if isinstance(e, Ragged) else e[None] for e in exports)
         status = jnp.stack([codes[s.id] for s in segment.native], axis=1) if codes else jnp.zeros((B, 0), jnp.int32)
-        return exports, status
+        return exports, status, None if times is None else jnp.stack([sum(t, jnp.int32(0)) for t in times.values()])[None]
 
     ragged = [segment.plan.spec(r).shape is None for r in segment.exports]
     outputs = tuple(Ragged(s, s, s) if r else s for r, s in zip(ragged, out_shardings, strict=True))
     if len(shards.devices) == 1:
         donated = tuple(out_shardings[i] for i in written_over)
         placed = shards.local, shards.local, shards.local, donated
-        results = outputs, shards.local
+        results = outputs, shards.local, shards.local
         return jax.jit(jaxdali_pipeline, in_shardings=placed, out_shardings=results, donate_argnames="donated", keep_unused=True)
     if len(set(shards.primaries)) == 1:  # the CPU beside several accelerators: the shards one after the other
 
@@ -138,12 +145,13 @@ def _jit(
             results = [
                 jaxdali_pipeline(*jax.tree.map(lambda a, s=s: a[s * (len(a) // S) : (s + 1) * (len(a) // S)], operands)) for s in range(S)
             ]
-            return jax.tree.map(lambda *parts: jnp.concatenate(parts), *results)
+            exports, status, times = jax.tree.map(lambda *parts: jnp.concatenate(parts), *results)
+            return exports, status, None if times is None else times.sum(axis=0, keepdims=True)
 
-        return jax.jit(in_turn, in_shardings=shards.local, out_shardings=(outputs, shards.local))
+        return jax.jit(in_turn, in_shardings=shards.local, out_shardings=(outputs, shards.local, shards.local))
     spec = PartitionSpec("shard")
     mapped = jax.shard_map(jaxdali_pipeline, mesh=shards.mesh, in_specs=spec, out_specs=spec, check_vma=False)
-    return jax.jit(mapped, in_shardings=shards.local, out_shardings=(outputs, shards.local))
+    return jax.jit(mapped, in_shardings=shards.local, out_shardings=(outputs, shards.local, shards.local))
 
 
 def lowered(
@@ -153,12 +161,14 @@ def lowered(
     values: dict[Ref, Any],
     controls: Sequence[Any],
     placed: Sequence[tuple[tuple[Out | None, ...], Mapping[str, Any], int]],
+    times: Mapping[int, list[Any]] | None = None,
 ) -> dict[int, Any]:
     """Lowers steps for one shard, in a program that is traced.
 
     Args:
       values: what they read, to which what they make is added.
       controls: of each step, the control operand; placed: where its outputs are, its parameters, and bytes of its working memory.
+      times: of native steps by their ids, to which is added what each of their calls takes.
 
     Returns:
       The status of native steps, ``i32[B]`` each, by their ids.
@@ -168,7 +178,8 @@ def lowered(
     for step, control, (out, params, scratch) in zip(steps, controls, placed, strict=True):
         op = step.op
         assert isinstance(op, ProgramOperator)
-        ctx = LowerContext(B, tuple(map(plan.spec, step.inputs)), step.specs, control, out, params, scratch)
+        took = None if times is None else times.get(step.id)
+        ctx = LowerContext(B, tuple(map(plan.spec, step.inputs)), step.specs, control, out, params, scratch, took)
         if step.fused or (step.inputs and step.inputs[0] in chains):
             assert isinstance(op, StageOperator)
             image, before = chains.get(step.inputs[0]) or (values[step.inputs[0]], [])

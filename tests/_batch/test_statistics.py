@@ -5,6 +5,8 @@ import gzip
 import jax
 import numpy as np
 import pytest
+import shardings
+from PIL import Image
 
 from jaxdali import Pipeline, fn, pipeline_def
 from jaxdali._batch.meter import Measured, Meter, Statistics
@@ -24,7 +26,7 @@ def test_each_stage_of_each_step_is_measured():
         pipe.run()
     rows = {(m.stage, m.step): m for m in pipe.statistics()}
     pipe.close()
-    assert {stage for stage, _ in rows} == {"read", "host", "setup", "launch", "check", "output"}
+    assert {stage for stage, _ in rows} == {"read", "host", "setup", "launch", "check", "program", "output"}
     for key in [("read", "images"), ("host", "number"), ("setup", "small"), ("launch", "0: resize"), ("output", "outputs")]:
         assert rows[key].calls == 3
         assert rows[key].seconds > 0
@@ -92,3 +94,57 @@ def test_names_that_the_user_gave(tmp_path):
     text = gzip.decompress(trace.read_bytes()).decode()
     assert all(name in text for name in ("read external_source (camera)", "setup rotate (my_rotate)", "launch rotate (my_rotate) resize"))
     pipe.close()
+
+
+@pytest.mark.parametrize("fuse", [True, False])
+def test_what_operators_take_inside_programs(fuse, tmp_path):
+    """By the user's names; together what the launch and the wait for it took, but for dispatch and XLA's own part."""
+    file = tmp_path / "ramp.jpg"
+    Image.fromarray((np.indices((800, 1000)).sum(axis=0)[..., None] // np.array([2, 5, 9]) % 256).astype(np.uint8)).save(file)
+
+    @pipeline_def(batch_size=8, num_threads=2, enable_statistics=True, exec_pipelined=False, fuse=fuse)
+    def definition():
+        jpegs, _ = fn.readers.file(files=[str(file)])
+        images = fn.resize(fn.decoders.image(jpegs, name="my_decoder"), size=(700, 700), name="my_resize")
+        return fn.gaussian_blur(fn.rotate(images, angle=10.0, name="my_rotate"), sigma=4.0, name="my_blur")
+
+    pipe = definition()
+    pipe.run()  # compiles
+    before = {(m.stage, m.step): m.seconds for m in pipe.statistics()}
+    for _ in range(3):
+        pipe.run()
+    rows = {(m.stage, m.step): m for m in pipe.statistics()}
+    pipe.close()
+    took = {step: m.seconds - before[stage, step] for (stage, step), m in rows.items() if stage == "program"}
+    assert list(took) == ["my_decoder", "my_resize", "my_rotate", "my_blur"]
+    assert all((rows["program", step].calls, rows["program", step].samples) == (4, 32) for step in took)
+    assert min(took.values()) > 0
+    around = sum(m.seconds - before[key] for key, m in rows.items() if key[0] in ("launch", "check"))
+    assert 0.3 * around < sum(took.values()) <= around  # nearly all, on a machine that does nothing else
+    assert took["my_blur"] > took["my_decoder"]  # 33 x 33 taps
+
+
+def test_what_operators_take_in_several_shards_and_phases():
+    """Shards that run at once are no reason for a sum beyond the time that went by; what a later phase waits for counts once."""
+
+    photos = [np.full((500, 500, 3), i, np.uint8) for i in range(64)]
+
+    def definition(num_shards, shard_id):
+        images = fn.readers.source(photos, num_shards=num_shards, shard_id=shard_id, name="camera")
+        blurred = fn.gaussian_blur(images, sigma=3.0, name="first")
+        size = fn.cast(fn.reductions.mean(blurred, axes=[0, 1, 2]), dtype="int32") * 0 + 300
+        return fn.resize(blurred, size=fn.stack(size, size), name="second")
+
+    options = {"reader_name": "camera", "auto_reset": True, "sharding": shardings.of_batch(4)}
+    with data_iterator(definition, ["x"], **options)(batch_size=16, num_threads=2, enable_statistics=True) as iterator:
+        next(iterator)
+        before = {(m.stage, m.step): m for m in iterator.statistics()}
+        batches = 1 + len([next(iterator) for _ in range(3)])
+        rows = {(m.stage, m.step): m for m in iterator.statistics()}
+    first = rows["program", "first"]
+    assert first.calls >= batches
+    assert first.samples == 16 * first.calls
+    assert rows["program", "second"].seconds > 0
+    took = sum(m.seconds - before[key].seconds for key, m in rows.items() if key[0] == "program")
+    around = sum(m.seconds - before[key].seconds for key, m in rows.items() if key[0] in ("launch", "check"))
+    assert 0.3 * around < took <= around
