@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Annotated, Any, Literal
 
 from jax.sharding import Sharding
 
+from .._core.declaration import Range, Whole, check_fields
 from .._plan.plan import Plan
 
+Tuned = Literal["num_threads", "prefetch_queue_depth"]
 Finish = Callable[[Plan, tuple[Any, ...]], tuple[Any, ...]]
 
 
@@ -43,14 +45,17 @@ class RunOptions:
       pool_id: of native threads that others use, too; None: the executor has its own.
     """
 
-    batch_size: int
-    seed: int = 0
-    num_threads: int
-    num_workers: int = 1
+    batch_size: Annotated[Whole, Range(1)]
+    seed: Whole = 0
+    num_threads: Annotated[Whole, Range(1)]
+    num_workers: Annotated[Whole, Range(0)] = 1
     statistics: bool = False
     fuse: bool = True
-    tuned: tuple[str, ...] = ()
-    pool_id: int | None = None
+    tuned: tuple[Tuned, ...] = ()
+    pool_id: Whole | None = None
+
+    def __post_init__(self):
+        check_fields("pipeline", self)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -81,6 +86,12 @@ class Delivery:
     as_sample_lists: frozenset[int] = frozenset()
     names: tuple[str, ...] = ()
     ragged: Mapping[int, RaggedForm] = dataclasses.field(default_factory=dict)
+
+    def __post_init__(self):
+        if not self.as_arrays and (self.shardings or self.stacked or self.finish or self.as_sample_lists or self.ragged):
+            raise ValueError("what is no array has no sharding, no leading axis of shards and no other form")
+        if self.as_sample_lists & {*self.ragged}:
+            raise ValueError(f"outputs {sorted(self.as_sample_lists & {*self.ragged})} can't have two forms")
 
     def of_outputs(self, number: int) -> tuple[Sharding | None, ...]:
         """The sharding of each of so many outputs."""

@@ -28,15 +28,17 @@ import numpy as np
 
 from ..types import ScalarConstant
 from .errors import ArgumentError, ArgumentTypeError
-from .kinds import FLOAT, KINDS, TENSOR, Kind, Mark, by_name, choice_kind, class_kind, dtype_kind, member_kind
+from .kinds import FLOAT, KINDS, MARKED, Kind, Mark, by_name, choice_kind, class_kind, dtype_kind, member_kind
 from .kinds import INPUT as INPUT
 from .kinds import PER_FRAME as PER_FRAME
 from .kinds import PER_SAMPLE as PER_SAMPLE
+from .kinds import Auto as Auto
 from .kinds import DType as DType
 from .kinds import Len as Len
 from .kinds import OneOf as OneOf
 from .kinds import Range as Range
 from .kinds import Tensor as Tensor
+from .kinds import Whole as Whole
 
 
 @dataclasses.dataclass(frozen=True)
@@ -192,8 +194,8 @@ def parse(name: str, annotation: Any, default: Any, skipped: tuple[type, ...] = 
                     found[type(m)] = m
             if Mark.DTYPE in t.__metadata__:
                 into.append(Mark.DTYPE)
-            elif Mark.TENSOR in t.__metadata__:
-                into.append(Mark.TENSOR)
+            elif own := [m for m in t.__metadata__ if m in MARKED]:
+                into.extend(own)
             elif Mark.INPUT not in t.__metadata__:
                 walk(t.__origin__, into)
         elif origin in (Union, python_types.UnionType):
@@ -223,8 +225,8 @@ def parse(name: str, annotation: Any, default: Any, skipped: tuple[type, ...] = 
         elif t is Mark.DTYPE:
             allowed = None if one_of is None else tuple(np.dtype(v) for v in one_of.values)
             kinds[dtype_kind(allowed)] = None
-        elif t is Mark.TENSOR:
-            kinds[TENSOR] = None
+        elif isinstance(t, Mark):
+            kinds[MARKED[t]] = None
         elif t in KINDS:
             kinds[KINDS[t]] = None
         elif isinstance(t, type) and issubclass(t, enum.IntEnum):
@@ -259,6 +261,20 @@ def parse(name: str, annotation: Any, default: Any, skipped: tuple[type, ...] = 
 def checked(owner: str, name: str, annotation: Any, x: Any) -> Any:
     """One value, as an argument so annotated is checked: for what is no operator."""
     return parse(name, annotation, inspect.Parameter.empty).check(owner, x)
+
+
+def check_fields(owner: str, settings: Any):
+    """Checks the fields of a dataclass by their annotations, as arguments so annotated are, and puts what was checked in their places.
+
+    None becomes the default, and stays None where the annotation allows that.
+    """
+    hints = typing.get_type_hints(type(settings), include_extras=True)
+    for field in dataclasses.fields(settings):
+        default = inspect.Parameter.empty if field.default is dataclasses.MISSING else field.default
+        argument = parse(field.name, hints[field.name], default)
+        x = getattr(settings, field.name)
+        if x is not None or not argument.takes_none:
+            object.__setattr__(settings, field.name, argument.check(owner, x))
 
 
 def arguments_of(signature: inspect.Signature, hints: Mapping[str, Any], skipped: tuple[type, ...] = ()) -> dict[str, Argument]:

@@ -88,12 +88,16 @@ class Mark(enum.Enum):
 
     DTYPE = "a numeric type such as types.FLOAT or np.float32"
     TENSOR = "an array of numbers, of any shape"
+    WHOLE = "a number of a whole type"
+    AUTO = "the text 'auto'"
     PER_SAMPLE = "a DataNode is allowed"
     PER_FRAME = "it may be a sequence, with a value for each frame"
     INPUT = "an input"
 
 
 DType = Annotated[DALIDataType | np.dtype | type | str, Mark.DTYPE]  # the operator gets a np.dtype
+Whole = Annotated[int, Mark.WHOLE]  # an int of Python or NumPy, and no float or bool of the same value
+Auto = Annotated[str, Mark.AUTO]
 Tensor = Annotated[np.ndarray | jax.Array | Sequence, Mark.TENSOR]  # the operator gets a np.ndarray of float32
 PER_SAMPLE, PER_FRAME, INPUT = Mark.PER_SAMPLE, Mark.PER_FRAME, Mark.INPUT
 
@@ -141,6 +145,18 @@ def _int(x: Any) -> int:
     if not math.isfinite(number) or number != int(number):
         raise TypeError
     return int(number)
+
+
+def _whole(x: Any) -> int:
+    if isinstance(x, bool) or not hasattr(x, "__index__"):
+        raise TypeError
+    return x.__index__()
+
+
+def _auto(x: Any) -> str:
+    if not isinstance(x, str) or x != "auto":
+        raise TypeError
+    return x
 
 
 def _float(x: Any) -> float:
@@ -233,7 +249,11 @@ def by_name(kind: type) -> Kind:
 _BOOL = Kind("True or False", "bools", _bool, bool)
 _INT = Kind("a whole number", "whole numbers", _int, int)
 FLOAT = Kind("a number", "numbers", _float, float)
-TENSOR = Kind("an array of numbers", "arrays of numbers", _tensor)
+MARKED = {
+    Mark.TENSOR: Kind("an array of numbers", "arrays of numbers", _tensor),
+    Mark.WHOLE: Kind("a whole number", "whole numbers", _whole, int),
+    Mark.AUTO: Kind("'auto'", "'auto'", _auto),
+}
 KINDS = {bool: _BOOL, int: _INT, float: FLOAT, str: Kind("a text", "texts", _str), os.PathLike: Kind("a path", "paths", _path)}
 KINDS |= {collections.abc.Callable: Kind("a function", "functions", _function)}
 

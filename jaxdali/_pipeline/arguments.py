@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
 
-from .._core.declaration import checked
+from .._core.declaration import Auto, Whole, checked
 from .._core.graph import Graph
 from .._core.values import Spec
 from ..types import NO_TYPE, numpy_dtype
@@ -34,41 +34,19 @@ class OperatorConcurrency(enum.Enum):
 
 def whole(name: str, x: Any) -> int:
     """A whole number as an int; TypeError for anything else."""
-    if isinstance(x, bool) or not hasattr(x, "__index__"):
-        raise TypeError(f"{name} must be a whole number, got {x!r}")
-    return x.__index__()
-
-
-def flag(name: str, x: Any) -> bool:
-    """True or False (None: False); TypeError for anything else."""
-    return x is not None and checked("Pipeline", name, bool, x)
-
-
-def optional(name: str, x: Any) -> int | None:
-    """A whole number; None and -1: not given."""
-    return None if x is None or whole(name, x) == -1 else whole(name, x)
+    return checked("Pipeline", name, Whole, x)
 
 
 AUTO = "auto"
 
 
-def or_auto(convert: Callable[[str, Any], Any], name: str, x: Any) -> Any:
-    """What `convert` makes of it, or "auto"."""
-    return x if isinstance(x, str) and x == AUTO else convert(name, x)
-
-
-def not_negative(name: str, x: Any) -> int | None:
-    """A whole number; None and negative ones: not given."""
-    return None if x is None or whole(name, x) < 0 else whole(name, x)
-
-
-def depth(x: Any) -> int | dict[str, int]:
-    """A prefetch queue depth of the right type."""
+def depth(x: Any) -> int | dict[str, int] | str:
+    """A prefetch queue depth of the right type: of both stages, one for each, or "auto"."""
     if isinstance(x, dict):
         if set(x) != {"cpu_size", "gpu_size"}:
             raise ValueError(f'prefetch_queue_depth must be a number or {{"cpu_size": n, "gpu_size": m}}, got {x!r}')
         return {k: whole(f"prefetch_queue_depth[{k!r}]", v) for k, v in x.items()}
-    return whole("prefetch_queue_depth", x)
+    return checked("Pipeline", "prefetch_queue_depth", Whole | Auto, x)
 
 
 def check_range(name: str, x: int, most: int | None = None):
@@ -79,25 +57,14 @@ def check_range(name: str, x: int, most: int | None = None):
         raise ValueError(f"{name} must be at most {most}, got {x}")
 
 
-def one_of(name: str, x: Any, kind: type) -> Any:
-    """A member of an enum; None: not given."""
-    if x is not None and not isinstance(x, kind):
-        raise TypeError(f"{name} must be a {kind.__name__}, got {x!r}")
-    return x
-
-
-def workers(number: int, start_method: Any, pickler: Any):
-    """ValueError, TypeError: an argument about Python workers is wrong."""
-    if number < 0:
-        raise ValueError(f"py_num_workers must not be negative, got {number}")
-    if start_method not in ("fork", "spawn"):
-        raise ValueError(f"py_start_method must be 'fork' or 'spawn', got {start_method!r}")
-    if pickler is not None:
+def pickler(start_method: str, given: Any):
+    """ValueError, TypeError: `py_callback_pickler` is none, or is given without need."""
+    if given is not None:
         if start_method == "fork":
             raise ValueError("py_callback_pickler is for py_start_method='spawn'")
-        first = pickler[0] if isinstance(pickler, tuple) and pickler else pickler
+        first = given[0] if isinstance(given, tuple) and given else given
         if not (hasattr(first, "dumps") and hasattr(first, "loads")):
-            raise TypeError(f"py_callback_pickler must have dumps and loads, or be a tuple that begins with what has, got {pickler!r}")
+            raise TypeError(f"py_callback_pickler must have dumps and loads, or be a tuple that begins with what has, got {given!r}")
 
 
 def missing_modes(debug: Any):

@@ -124,38 +124,14 @@ class Pipeline:
         fuse: bool = True,
         debug: bool = False,
     ):
+        arguments = locals()
         check.missing_modes(debug)
         if experimental_exec_dynamic is not None:
             warn("experimental_exec_dynamic is deprecated: use exec_dynamic", DeprecationWarning)
             exec_dynamic = experimental_exec_dynamic
         if bytes_per_sample is not None and check.whole("bytes_per_sample", bytes_per_sample) < 0:
             raise ValueError(f"bytes_per_sample must not be negative, got {bytes_per_sample}")
-        settings = Settings(
-            batch_size=batch_size,
-            num_threads=num_threads,
-            device_id=device_id,
-            seed=seed,
-            exec_pipelined=exec_pipelined,
-            prefetch_queue_depth=prefetch_queue_depth,
-            exec_async=exec_async,
-            set_affinity=set_affinity,
-            max_streams=-1 if max_streams is None else max_streams,
-            default_cuda_stream_priority=default_cuda_stream_priority or 0,
-            enable_checkpointing=enable_checkpointing,
-            output_dtype=output_dtype,
-            output_ndim=output_ndim,
-            output_layout=output_layout,
-            enable_memory_stats=enable_memory_stats,
-            enable_statistics=enable_statistics,
-            enable_conditionals=enable_conditionals,
-            fuse=fuse,
-            py_num_workers=1 if py_num_workers is None else py_num_workers,
-            py_start_method="fork" if py_start_method is None else py_start_method,
-            py_callback_pickler=py_callback_pickler,
-            exec_dynamic=exec_dynamic,
-            stream_policy=stream_policy,
-            concurrency=concurrency,
-        )
+        settings = Settings.of({**arguments, "exec_dynamic": exec_dynamic})
         if checkpoint is not None and not enable_checkpointing:
             raise RuntimeError("checkpoint is given, but enable_checkpointing is not: pass enable_checkpointing=True")
         restored = None if checkpoint is None else checkpoints.from_bytes(checkpoint)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
 
-from .._batch.options import RunOptions
+from .._batch.options import RunOptions, Tuned
+from .._core.declaration import Auto, Range, Whole, check_fields
 from .._core.threads import available_cpus
 from . import arguments as check
 from .arguments import OperatorConcurrency, StreamPolicy
@@ -25,16 +26,16 @@ class Settings:
       TypeError, ValueError: one has a wrong type, or none of the values it may have.
     """
 
-    batch_size: int | None = None
-    num_threads: int | str | None = None
-    device_id: int | None = None
-    seed: int | None = None
+    batch_size: Whole | None = None
+    num_threads: Whole | Auto | None = None
+    device_id: Whole | None = None
+    seed: Whole | None = None
     exec_pipelined: bool = True
     prefetch_queue_depth: int | dict[str, int] | str = 2
     exec_async: bool = True
     set_affinity: bool = False
-    max_streams: int = -1
-    default_cuda_stream_priority: int = 0
+    max_streams: Whole = -1
+    default_cuda_stream_priority: Whole = 0
     enable_checkpointing: bool = False
     output_dtype: Any = None
     output_ndim: Any = None
@@ -43,33 +44,38 @@ class Settings:
     enable_statistics: bool = False
     enable_conditionals: bool = False
     fuse: bool = True
-    py_num_workers: int = 1
-    py_start_method: str = "fork"
+    py_num_workers: Annotated[Whole, Range(0)] = 1
+    py_start_method: Literal["fork", "spawn"] = "fork"
     py_callback_pickler: Any = None
     exec_dynamic: bool | None = None
     stream_policy: StreamPolicy | None = None
     concurrency: OperatorConcurrency | None = None
 
-    def __post_init__(self):
-        self._convert(check.optional, "batch_size")
-        self._convert(lambda name, x: check.or_auto(check.optional, name, x), "num_threads")
-        self._convert(check.not_negative, "device_id")
-        self._convert(lambda name, x: check.not_negative(name, int(x) if isinstance(x, bool) else x), "seed")  # True is 1, as in DALI
-        self._convert(check.flag, "exec_pipelined", "exec_async", "set_affinity")
-        self._convert(check.flag, "enable_checkpointing", "enable_memory_stats", "enable_statistics", "enable_conditionals", "fuse")
-        self._convert(check.whole, "max_streams", "default_cuda_stream_priority", "py_num_workers")
-        self._convert(lambda name, x: check.or_auto(lambda _, x: check.depth(x), name, x), "prefetch_queue_depth")
-        self._convert(lambda _, x: check.output_dtypes(x), "output_dtype")
-        self._convert(lambda _, x: check.output_ndims(x), "output_ndim")
-        self._convert(lambda _, x: check.output_layouts(x), "output_layout")
-        self._convert(lambda name, x: None if x is None else check.flag(name, x), "exec_dynamic")
-        check.one_of("stream_policy", self.stream_policy, StreamPolicy)
-        check.one_of("concurrency", self.concurrency, OperatorConcurrency)
-        check.workers(self.py_num_workers, self.py_start_method, self.py_callback_pickler)
+    @classmethod
+    def of(cls, arguments: Mapping[str, Any]) -> Settings:
+        """The settings among the arguments of `Pipeline`."""
+        return cls(**{f.name: arguments[f.name] for f in dataclasses.fields(cls)})
 
-    def _convert(self, checked: Callable[[str, Any], Any], *names: str):
-        for name in names:
-            object.__setattr__(self, name, checked(name, getattr(self, name)))
+    def __post_init__(self):
+        for name in (f.name for f in dataclasses.fields(self) if f.default is True and getattr(self, f.name) is None):
+            self._set(name, False)  # None is False, as in DALI
+        if isinstance(self.seed, bool):
+            self._set("seed", int(self.seed))  # as in DALI
+        check_fields("Pipeline", self)
+        for name in ("batch_size", "num_threads"):
+            if getattr(self, name) == -1:
+                self._set(name, None)
+        for name in ("device_id", "seed"):
+            if (x := getattr(self, name)) is not None and x < 0:
+                self._set(name, None)
+        self._set("prefetch_queue_depth", check.depth(self.prefetch_queue_depth))
+        self._set("output_dtype", check.output_dtypes(self.output_dtype))
+        self._set("output_ndim", check.output_ndims(self.output_ndim))
+        self._set("output_layout", check.output_layouts(self.output_layout))
+        check.pickler(self.py_start_method, self.py_callback_pickler)
+
+    def _set(self, name: str, x: Any):
+        object.__setattr__(self, name, x)
 
     @property
     def threads(self) -> int:
@@ -87,9 +93,10 @@ class Settings:
         return max(depth.values()) if isinstance(depth, dict) else depth
 
     @property
-    def tuned(self) -> tuple[str, ...]:
+    def tuned(self) -> tuple[Tuned, ...]:
         """The arguments that are "auto"."""
-        return tuple(name for name in ("num_threads", "prefetch_queue_depth") if getattr(self, name) == check.AUTO)
+        names: tuple[Tuned, ...] = ("num_threads", "prefetch_queue_depth")
+        return tuple(name for name in names if getattr(self, name) == check.AUTO)
 
     def run_options(self, seed: int) -> RunOptions:
         """How batches are made, from a seed."""

@@ -296,9 +296,9 @@ def test_arguments_of_pipelines():
 @pytest.mark.parametrize(
     ("arguments", "error", "message"),
     [
-        ({"py_num_workers": -1}, ValueError, "py_num_workers must not be negative, got -1"),
+        ({"py_num_workers": -1}, ValueError, "py_num_workers must be a whole number at least 0, got -1"),
         ({"py_num_workers": "a"}, TypeError, "py_num_workers must be a whole number"),
-        ({"py_start_method": "thread"}, ValueError, "must be 'fork' or 'spawn', got 'thread'"),
+        ({"py_start_method": "thread"}, ValueError, "must be one of 'fork', 'spawn', got 'thread'"),
         ({"py_callback_pickler": pickle}, ValueError, "py_callback_pickler is for py_start_method='spawn'"),
         ({"py_callback_pickler": 3, "py_start_method": "spawn"}, TypeError, "must have dumps and loads"),
         ({"stream_policy": 1}, TypeError, "stream_policy must be a StreamPolicy, got 1"),

@@ -325,7 +325,7 @@ next(it)
     [
         ({"exec_pipelined": "False"}, "exec_pipelined must be True or False, got 'False'"),
         ({"enable_checkpointing": 2}, "enable_checkpointing must be True or False, got 2"),
-        ({"num_threads": 1.5}, "num_threads must be a whole number, got 1.5"),
+        ({"num_threads": 1.5}, "num_threads must be a whole number or 'auto', got 1.5"),
         ({"batch_size": float("inf")}, "batch_size must be a whole number, got inf"),
         ({"seed": 1.5}, "seed must be a whole number, got 1.5"),
     ],
