@@ -333,7 +333,8 @@ def random_bbox_crop(
       output_bbox_indices: whether the numbers of the boxes that are kept are a result.
       quiet: not to warn, when the best of `total_num_attempts` is used.
       scaling: range of the window's extents, relative to the image. Default: 1.
-      seed: fixes the numbers, whatever the pipeline's seed and the operator's place; negative: not given.
+      seed: fixes the random numbers regardless of the pipeline's seed and of the operator's place in the pipeline; a negative seed counts
+        as not given.
       shape_layout: the order of `crop_shape` and `input_shape`. Default: WH, WHD of volumes.
       threshold_type: the metric: "iou", of a box and the window the intersection by the union, or "overlap", by the box.
       thresholds: one of which is drawn.
@@ -344,7 +345,7 @@ def random_bbox_crop(
       for `slice`, relative to the image, with `crop_shape` in pixels.
 
     Raises:
-      ArgumentError: arguments that exclude each other, wrong ranges, inputs of other types.
+      ArgumentError: arguments that can't be combined, wrong ranges, inputs of other types.
       OperatorError: boxes outside of 0 ... 1, not as many labels; no window was found.
 
     Example:

@@ -100,13 +100,14 @@ def roi_random_crop(
       roi_start: first indices of the region.
       roi_end, roi_shape: one of them: the indices after its last element, or its extents.
       in_shape: extents inside of which the window is to lie, instead of those of an input. Default: there are no limits.
-      seed: fixes the numbers, whatever the pipeline's seed and the operator's place; negative: not given.
+      seed: fixes the random numbers regardless of the pipeline's seed and of the operator's place in the pipeline; a negative seed counts
+        as not given.
 
     Returns:
       The first indices of the window, 1-D int64.
 
     Raises:
-      ArgumentError: arguments that exclude each other, or of different numbers of axes.
+      ArgumentError: arguments that can't be combined, or of different numbers of axes.
       OperatorError: the window is larger than the data, or the region lies outside of them.
 
     Example:

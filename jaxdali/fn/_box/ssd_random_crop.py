@@ -38,7 +38,8 @@ def ssd_random_crop(
       boxes: ``[n, 4]``, float32: left, top, right, bottom, in 0 ... 1. Host values.
       labels: ``[n]`` or ``[n, 1]``, int32. Host values.
       num_attempts: how many windows are drawn for a threshold; then another is drawn.
-      seed: fixes the numbers, whatever the pipeline's seed and the operator's place; negative: not given.
+      seed: fixes the random numbers regardless of the pipeline's seed and of the operator's place in the pipeline; a negative seed counts
+        as not given.
       device: "cpu" or None.
 
     Returns:

@@ -11,7 +11,7 @@ from .brightness_contrast import BrightnessContrast
 
 
 class Brightness(BrightnessContrast):
-    """Without contrast."""
+    """The operator: brightness alone."""
 
     name = "brightness"
 
@@ -32,11 +32,11 @@ def brightness(
 
     Args:
       input: any tensor of at most 32 bits an element.
-      brightness: factor. May be per sample or frame.
-      brightness_shift: in units of the largest value of the output's type, 1 for floats. May be per sample or frame.
-      dtype: element type of the result: values are rounded and saturate. Default: the input's.
+      brightness: a factor. May be per sample or frame.
+      brightness_shift: an offset, in units of the largest value of the output's type (1 for floats). May be per sample or frame.
+      dtype: element type of the result. Values are rounded and saturated. Default: the input's.
 
     Returns:
-      The input's shape and layout; without one images, sequences and volumes get theirs by rank: HWC, FHWC, FDHWC.
+      The input's shape and layout. Input without a layout gets one by its rank: HWC, FHWC or FDHWC.
     """
     ...

@@ -36,7 +36,7 @@ def full_range(dtype: np.dtype) -> float:
 
 
 def default_center(dtype: np.dtype) -> float:
-    """Half the range of an element type: 128 for uint8."""
+    """Half the range of an element type, 128 for uint8."""
     return 2.0 ** (8 * dtype.itemsize - (2 if dtype.kind == "i" else 1)) if dtype.kind in "iu" else 0.5
 
 
@@ -60,14 +60,14 @@ def brightness_contrast(
 
     Args:
       input: any tensor of at most 32 bits an element.
-      brightness: factor. May be per sample or frame.
-      brightness_shift: in units of `range`. May be per sample or frame.
-      contrast: factor. May be per sample or frame.
-      contrast_center: the value that contrast leaves alone. Default: 128 for uint8, 0.5 for floats. May be per sample or frame.
-      dtype: element type of the result: values are rounded and saturate. Default: the input's.
+      brightness: a factor. May be per sample or frame.
+      brightness_shift: an offset, in units of `range`. May be per sample or frame.
+      contrast: a factor. May be per sample or frame.
+      contrast_center: the value that the contrast does not change. Default: 128 for uint8, 0.5 for floats. May be per sample or frame.
+      dtype: element type of the result. Values are rounded and saturated. Default: the input's.
 
     Returns:
-      The input's shape and layout; without one images, sequences and volumes get theirs by rank: HWC, FHWC, FDHWC.
+      The input's shape and layout. Input without a layout gets one by its rank: HWC, FHWC or FDHWC.
 
     Example:
       >>> fn.brightness_contrast(images, brightness=fn.random.uniform(range=(0.8, 1.2)), contrast=1.1)

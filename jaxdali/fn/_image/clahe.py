@@ -96,22 +96,23 @@ def clahe(
 ) -> DataNode:
     """Contrast limited adaptive histogram equalization.
 
-    The image is cut into tiles. In the histogram of each, no value counts more than `clip_limit` times the mean, and what is cut off is
-    spread over all values; then each pixel gets its share in the tiles around it, blended by distance. The numbers are those of DALI's
-    CPU operator (OpenCV's ``CLAHE``) on every device.
+    The image is cut into tiles. In the histogram of each tile, no value counts more than `clip_limit` times the mean, and the excess is
+    spread over all values. Each pixel is then mapped by the histograms of the tiles around it, blended by distance. The results equal those
+    of DALI's CPU operator (OpenCV's ``CLAHE``) on every device.
 
     Args:
-      input: uint8 images, HWC, of one or three channels. Three are taken for RGB.
+      input: uint8 images, HWC, with one or three channels. Three channels are RGB.
       tiles_x, tiles_y: how many tiles there are along the width and the height.
-      clip_limit: the most pixels of one value, in units of their mean in the tile: 1 changes least; 0 or less: any number.
-      bins: 256, of the histograms; DALI's CPU operator takes other numbers, without effect.
-      luma_only: of RGB images the lightness is equalized (L of CIE L*a*b* in 8 bits); else each channel.
+      clip_limit: how many pixels of a tile one value may count for, in units of the tile's mean. 1 changes the image least; 0 or less sets
+        no limit.
+      bins: Number of bins of the histograms, always 256. DALI's CPU operator accepts other numbers, which have no effect.
+      luma_only: if true, only the lightness of RGB images is equalized (L of CIE L*a*b* in 8 bits), otherwise each channel.
 
     Returns:
       The input's shape and layout.
 
     Raises:
-      ArgumentError: `bins` is another number.
+      ArgumentError: `bins` is not 256.
       TypeError: the input is not uint8.
       ValueError: wrong layout or number of channels.
 

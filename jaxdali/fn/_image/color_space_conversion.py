@@ -46,7 +46,7 @@ def _matrix(source: types.DALIImageType, result: types.DALIImageType) -> np.ndar
 
 
 class ColorSpaceConversion(ColorMatrix):
-    """Of uint8 pixels, perhaps to another number of channels."""
+    """The operator: uint8 pixels, where the number of channels may change."""
 
     name = "color_space_conversion"
     dtype: np.dtype | None = None
@@ -97,15 +97,15 @@ def color_space_conversion(
     """Converts images from one colour space to another.
 
     Args:
-      input: uint8 images, HWC, FHWC, DHWC or FDHWC, of the channels of `image_type`.
-      image_type: what the input is: RGB, BGR, GRAY (one channel) or YCbCr (ITU-R BT.601, studio range).
-      output_type: what it becomes.
+      input: uint8 images, HWC, FHWC, DHWC or FDHWC, with the channels of `image_type`.
+      image_type: colour space of the input: RGB, BGR, GRAY (one channel) or YCbCr (ITU-R BT.601, studio range).
+      output_type: colour space of the result.
 
     Returns:
       uint8 images of the input's layout, with the channels of `output_type`.
 
     Raises:
-      ValueError: wrong layout or number of channels, or both types are the same.
+      ValueError: wrong layout or number of channels, or both colour spaces are the same.
       TypeError: the input is not uint8.
 
     Example:

@@ -21,7 +21,7 @@ _RGB_OF_YIQ = np.linalg.inv(_YIQ_OF_RGB)
 
 
 class ColorTwist(ColorMatrix):
-    """Hue and saturation in YIQ, then brightness and contrast; arguments that an operator has not change nothing."""
+    """Changes hue and saturation in YIQ, then brightness and contrast. Arguments that an operator lacks have no effect."""
 
     name = "color_twist"
 
@@ -59,12 +59,12 @@ def color_twist(
 
     Args:
       input: RGB images, HWC, FHWC, DHWC or FDHWC, of at most 32 bits an element.
-      brightness: factor of all channels. May be per sample or frame.
-      contrast: factor of the distance from the middle grey: 128, 0.5 for floats. May be per sample or frame.
-      hue: angle that the hue is turned by, in degrees. May be per sample or frame.
-      saturation: factor of the saturation. May be per sample or frame.
-      dtype: element type of the result: values are rounded and saturate. Default: the input's.
-      image_type: accepted as in DALI, and as there without effect: the channels are RGB.
+      brightness: a factor for all channels. May be per sample or frame.
+      contrast: a factor for the distance from middle grey, which is 128 for uint8 and 0.5 for floats. May be per sample or frame.
+      hue: the angle by which the hue is rotated, in degrees. May be per sample or frame.
+      saturation: a factor for the saturation. May be per sample or frame.
+      dtype: element type of the result. Values are rounded and saturated. Default: the input's.
+      image_type: has no effect, as in DALI: the channels are always RGB.
 
     Returns:
       The input's shape and layout.

@@ -11,7 +11,7 @@ from .brightness_contrast import BrightnessContrast
 
 
 class Contrast(BrightnessContrast):
-    """Without brightness."""
+    """The operator: contrast alone."""
 
     name = "contrast"
 
@@ -32,11 +32,11 @@ def contrast(
 
     Args:
       input: any tensor of at most 32 bits an element.
-      contrast: factor. May be per sample or frame.
-      contrast_center: the value that stays. Default: 128 for uint8, 0.5 for floats. May be per sample or frame.
-      dtype: element type of the result: values are rounded and saturate. Default: the input's.
+      contrast: a factor. May be per sample or frame.
+      contrast_center: the value that does not change. Default: 128 for uint8, 0.5 for floats. May be per sample or frame.
+      dtype: element type of the result. Values are rounded and saturated. Default: the input's.
 
     Returns:
-      The input's shape and layout; without one images, sequences and volumes get theirs by rank: HWC, FHWC, FDHWC.
+      The input's shape and layout. Input without a layout gets one by its rank: HWC, FHWC or FDHWC.
     """
     ...

@@ -1,4 +1,4 @@
-"""A window of an image, of given size."""
+"""crop: a window of an image, of a given size."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .._families.cropping import CropWindow, Policy, converted
 
 
 class Crop(CropWindow):
-    """The window, in another element type perhaps."""
+    """The operator: the window, converted to another element type if asked."""
 
     name = "crop"
     dtype: np.dtype | None
@@ -52,17 +52,18 @@ def crop(
     """Cuts a window out of images, sequences or volumes.
 
     Args:
-      input: any layout with the axes H and W, e.g. HWC, CHW, FHWC, DHWC; without one by rank HWC, DHWC, FDHWC. Any type.
-      crop: extents of the window in pixels, (H, W) or (D, H, W); fractions are cut. Default: the whole image. May be per sample.
-      crop_d, crop_h, crop_w: the same, one by one; `crop_h` and `crop_w` go together. D is the frames of sequences, and ignored of images.
-        May be per sample.
-      crop_pos_x, crop_pos_y, crop_pos_z: where the window is, from 0 (left, top, front) to 1. May be per sample.
-      dtype: element type of the result: values are rounded and saturate. Default: the input's.
-      fill_values: of what is outside, with the policy "pad": one number, or one per channel; of integers the fraction is cut, and what
-        the type can't hold wraps around, as in DALI.
-      out_of_bounds_policy: what becomes of a window that reaches outside: "error": the sample fails; "pad": with `fill_values`;
-        "trim_to_shape": it is cut to the image.
-      rounding: how the window's place becomes a whole number: "round" (halves away from 0) or "truncate".
+      input: any layout with the axes H and W, e.g. HWC, CHW, FHWC, DHWC; data without a layout are HWC, DHWC or FDHWC by their rank. Any
+        type.
+      crop: extents of the window in pixels, (H, W) or (D, H, W); fractions are dropped. Default: the whole image. May be per sample.
+      crop_d, crop_h, crop_w: the same extents, one by one; `crop_h` and `crop_w` must be given together. For sequences, `crop_d` counts
+        frames; for images it is ignored. May be per sample.
+      crop_pos_x, crop_pos_y, crop_pos_z: position of the window along each axis, from 0 (left, top, front) to 1. May be per sample.
+      dtype: element type of the result. Values are rounded and saturated. Default: the input's.
+      fill_values: the value of elements outside the input, with the policy "pad": one number, or one per channel. For integer types the
+        fraction is dropped, and values out of range wrap around, as in DALI.
+      out_of_bounds_policy: what happens when the window reaches outside the image. "error": the sample fails; "pad": the missing part is
+        filled with `fill_values`; "trim_to_shape": the window is cut to the image.
+      rounding: how the window's position is rounded to a whole number: "round" (halves away from 0) or "truncate".
 
     Returns:
       The window, in the input's layout.

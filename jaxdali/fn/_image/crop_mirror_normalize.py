@@ -19,7 +19,7 @@ from .._families.cropping import CropWindow, Policy
 
 
 class CropMirrorNormalize(CropWindow):
-    """The window, mirrored, its channels shifted, scaled and padded, its axes permuted."""
+    """The operator: a window that is mirrored, normalised, padded and permuted."""
 
     name = "crop_mirror_normalize"
     dtype: np.dtype
@@ -65,7 +65,7 @@ def _padded(channels: np.ndarray) -> np.ndarray:
 
 
 def _by_channel(name: str, a: Values, channels: np.ndarray) -> np.ndarray:
-    """``[N, numbers]``: one for all channels of a sample, or one for each. `channels`: how many the samples have that are there."""
+    """``[N, numbers]``: one number for all channels of a sample, or one per channel. `channels`: of the samples that are present."""
     x = a.get(name)
     assert x is not None
     x = x.reshape(len(x), -1)
@@ -101,30 +101,30 @@ def crop_mirror_normalize(
     name: str | None = None,
     **hints: Unpack[DTypeImageTypeHints],
 ) -> DataNode:
-    """Cuts a window out, mirrors it, normalises the channels: ``scale * (x - mean) / std + shift``; and permutes the axes.
+    """Cuts a window out, mirrors it, normalises the channels with ``scale * (x - mean) / std + shift``, and permutes the axes.
 
-    Differs from DALI: beside `fill_values` of all channels, a `mean` and a `std` of one number hold for all channels; DALI applies them
-    to the first one, and gives zeros in the others.
+    Differs from DALI: when `fill_values` has one number per channel, a `mean` or `std` of one number still applies to all channels. DALI
+      applies it to the first channel, and gives zeros in the others.
 
     Args:
-      input: HWC, CHW, FHWC, FCHW, DHWC or another layout with the axes H and W; without one by rank HWC, DHWC, FDHWC.
-      crop: extents of the window in pixels, (H, W) or (D, H, W); fractions are cut. Default: the whole image. May be per sample.
-      crop_d, crop_h, crop_w: the same, one by one; `crop_h` and `crop_w` go together. D is the frames of sequences, and ignored of images.
-        May be per sample.
-      crop_pos_x, crop_pos_y, crop_pos_z: where the window is, from 0 (left, top, front) to 1. May be per sample.
-      dtype: FLOAT, FLOAT16, BFLOAT16 (not in DALI), UINT8 or INT8; integers are rounded and saturate.
-      fill_values: of what is outside, with the policy "pad": one number, or one per channel; of integers the fraction is cut, and what
-        the type can't hold wraps around, as in DALI. They are not normalised.
-      out_of_bounds_policy: what becomes of a window that reaches outside: "error": the sample fails; "pad": with `fill_values`;
-        "trim_to_shape": it is cut to the image.
-      mean: what is subtracted, one number or one per channel. May be per sample.
-      mirror: nonzero: left and right are exchanged. May be per sample.
-      output_layout: the result's, a permutation of the input's; "" keeps that.
-      pad_output: the number of channels grows to the next power of two; the new ones are 0.
-      rounding: how the window's place becomes a whole number: "round" (halves away from 0) or "truncate".
-      scale: what the normalised value is multiplied by.
-      shift: what is then added.
-      std: what is divided by, one number or one per channel. May be per sample.
+      input: HWC, CHW, FHWC, FCHW, DHWC or another layout with the axes H and W; data without a layout are HWC, DHWC or FDHWC by their rank.
+      crop: extents of the window in pixels, (H, W) or (D, H, W); fractions are dropped. Default: the whole image. May be per sample.
+      crop_d, crop_h, crop_w: the same extents, one by one; `crop_h` and `crop_w` must be given together. For sequences, `crop_d` counts
+        frames; for images it is ignored. May be per sample.
+      crop_pos_x, crop_pos_y, crop_pos_z: position of the window along each axis, from 0 (left, top, front) to 1. May be per sample.
+      dtype: FLOAT, FLOAT16, BFLOAT16 (not in DALI), UINT8 or INT8; integers are rounded and saturated.
+      fill_values: the value of elements outside the input, with the policy "pad": one number, or one per channel. For integer types the
+        fraction is dropped, and values out of range wrap around, as in DALI. They are not normalised.
+      out_of_bounds_policy: what happens when the window reaches outside the image. "error": the sample fails; "pad": the missing part is
+        filled with `fill_values`; "trim_to_shape": the window is cut to the image.
+      mean: the number subtracted, one or one per channel. May be per sample.
+      mirror: if nonzero, left and right are exchanged. May be per sample.
+      output_layout: layout of the result, a permutation of the input's; "" keeps the input's layout.
+      pad_output: whether to pad the channels with zeros to the next power of two.
+      rounding: how the window's position is rounded to a whole number: "round" (halves away from 0) or "truncate".
+      scale: the factor by which normalised values are multiplied.
+      shift: the number added after that.
+      std: the divisor, one number or one per channel. May be per sample.
 
     Returns:
       The normalised window in `output_layout`.

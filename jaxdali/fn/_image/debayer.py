@@ -1,4 +1,4 @@
-"""Colours of images that a sensor took through a mosaic of colour filters."""
+"""debayer: colour images from the raw images of a sensor with a mosaic of colour filters."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _SMALL = 8  # extents below which "vng_ocv" is bilinear
 
 
 class Debayer(HostOperator):
-    """Each pixel's missing colours from those around it, by OpenCV's algorithms."""
+    """Interpolates each pixel's missing colours from its neighbours, by OpenCV's algorithms."""
 
     name = "debayer"
     algorithm: str | None
@@ -78,14 +78,14 @@ def _demosaiced(x: np.ndarray, algorithm: str, y0: int, x0: int) -> np.ndarray:
 
 
 def _colours(shape: tuple[int, int], y0: int, x0: int, border: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Which pixels, but for a border, are blue, which are red, and which are in a row with blue ones."""
+    """Which pixels inside the border are blue, which are red, and which are in a row with blue ones."""
     y, x = (np.arange(border, n - border) for n in shape)
     in_row, in_column = ((y + 1 - y0) % 2 == 0)[:, None], ((x + 1 - x0) % 2 == 0)[None]
     return in_row & in_column, ~in_row & ~in_column, np.broadcast_to(in_row, (len(y), len(x)))
 
 
 def _from_neighbours(x: np.ndarray, algorithm: str, y0: int, x0: int) -> np.ndarray:
-    """Of all pixels but those at the edges, means of the eight around each."""
+    """The mean of the eight neighbours of each pixel, except at the edges."""
 
     def at(dy: int, dx: int) -> np.ndarray:
         return x[1 + dy : x.shape[0] - 1 + dy, 1 + dx : x.shape[1] - 1 + dx].astype(np.int64)
@@ -198,24 +198,25 @@ def debayer(
     name: str | None = None,
     **hints: Unpack[Hints],
 ) -> DataNode:
-    """Makes colour images of those that a sensor took through a mosaic of red, green and blue filters (Bayer, 1976).
+    """Makes colour images from raw images of a sensor with a mosaic of red, green and blue filters (Bayer, 1976).
 
-    The pixels are DALI's on the CPU, which are OpenCV's. Images are host values.
+    The pixels equal those of DALI's CPU operator, which uses OpenCV. Images are host values.
 
     Args:
       input: images or sequences of one channel, of layout HW, HWC, FHW or FHWC, uint8 or uint16. Height and width are even.
       blue_position: (row, column) of blue in the tile of 2x2 pixels that begins in the second row and column: (0, 0) is OpenCV's BG,
         (0, 1) GB, (1, 0) GR, (1, 1) RG. May be per sample or frame.
       algorithm: "bilinear_ocv" (default), "edgeaware_ocv", "vng_ocv" (variable number of gradients, only uint8) or "gray_ocv", which makes
-        gray images. "default_npp", of DALI's GPU, is refused.
-      device: "gpu": the result is moved to the accelerator.
+        gray images. DALI's algorithm for GPUs, "default_npp", is refused.
+      device: with "gpu", the result is moved to the accelerator.
 
     Returns:
-      Images ``HWC`` or ``FHWC`` of the same type, RGB; with "gray_ocv" of one channel. Those with an extent of 2 are black, as in OpenCV.
+      RGB images ``HWC`` or ``FHWC`` of the same type; with "gray_ocv" they have one channel. Images with an extent of 2 are black, as in
+      OpenCV.
 
     Raises:
-      ArgumentError: another layout or type, or an algorithm that does not take it.
-      OperatorError: a sample with several channels, or of odd height or width.
+      ArgumentError: the layout or type is not accepted, or not by this algorithm.
+      OperatorError: a sample has several channels, or an odd height or width.
 
     Example:
       >>> images = fn.debayer(raw, blue_position=(0, 0))

@@ -1,4 +1,4 @@
-"""Images as files, to look at them."""
+"""dump_image: images written to files, to look at them."""
 
 from __future__ import annotations
 
@@ -53,21 +53,22 @@ def dump_image(
     name: str | None = None,
     **hints: Unpack[Hints],
 ) -> DataNode:
-    """Writes images to files ``{sample}-{suffix}-0.ppm`` of the current directory, over those of the batch before. For debugging.
+    """Writes images to files ``{sample}-{suffix}-0.ppm`` in the current directory, for debugging. Each batch overwrites the one before.
 
-    Differs from DALI: the files are binary PPM (gray: PGM), and written even if nobody needs the result; inputs may be on the accelerator.
+    Differs from DALI: the files are binary PPM (PGM for gray images), they are written even if the result is not used, and inputs may be on
+      the accelerator.
 
     Args:
       input: uint8 images, HWC of 1 or 3 channels.
       suffix: part of the files' names.
       input_layout: "HWC".
-      device: "gpu" puts the result on the accelerator. Default: the host, which writes the files in any case.
+      device: with "gpu", the result is put on the accelerator. The host writes the files in any case.
 
     Returns:
       The images.
 
     Raises:
-      OperatorError: no such images, or a file can't be written.
+      OperatorError: the input has another type or shape, or a file can't be written.
 
     Example:
       >>> images = fn.dump_image(images, suffix="before")

@@ -20,7 +20,7 @@ _BINS = 256
 
 
 class Equalize(NativeOperator):
-    """Of each channel of each frame: tables of histograms, of the whole plane or of its tiles."""
+    """The family of equalization: a table for each channel of each frame, from the histogram of the whole plane or of its tiles."""
 
     name = "equalize"
     kernel = "equalize"
@@ -45,7 +45,7 @@ class Equalize(NativeOperator):
         return "HW" if image.ndim == 2 and not image.layout else image_layout(image, ("HW", "HWC", "CHW", "FHW", "FHWC", "FCHW"))
 
     def limit(self, ctx: HostContext) -> np.ndarray:
-        """The most pixels of one value in a tile, in units of their mean, ``[N]``; 0: any number."""
+        """How many pixels of a tile one value may count for, in units of the tile's mean, ``[N]``; 0: no limit."""
         return np.zeros(ctx.N)
 
     def infer(self, image: Spec, *arguments: Spec) -> tuple[Spec, ...]:
@@ -94,8 +94,8 @@ def equalize(
 ) -> DataNode:
     """Equalizes the histogram of each channel, in each frame.
 
-    The smallest value becomes 0, the largest 255, and those between their share of the pixels; a channel of one value stays. The numbers
-    are those of DALI's CPU operator (OpenCV's ``equalizeHist``) on every device.
+    The smallest value becomes 0 and the largest 255; values between are placed by how many pixels lie below them. A channel with a single
+    value does not change. The results equal those of DALI's CPU operator (OpenCV's ``equalizeHist``) on every device.
 
     Args:
       input: uint8 images or sequences, HW, HWC, CHW, FHW, FHWC or FCHW; without a layout HW, HWC or FHWC.

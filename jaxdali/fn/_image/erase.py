@@ -24,7 +24,7 @@ from .._families.ragged import fit, samples_of_blocks, shapes_of
 
 
 class Erase(HostOperator, ProgramOperator):
-    """Fills boxes. In a program each element asks whether its coordinates lie in one."""
+    """Fills boxes. In a program each element tests whether its coordinates lie in one."""
 
     name = "erase"
     axes: tuple[int, ...] | int | None
@@ -55,7 +55,7 @@ class Erase(HostOperator, ProgramOperator):
         return i > 0
 
     def _boxes(self, ctx: HostContext, x: Value, a: Values) -> list[np.ndarray]:
-        """Of each sample first and last indices ``i64[regions, 2, ndim]``, the last one not included, inside the sample."""
+        """For each sample the regions as ``i64[regions, 2, ndim]``: first index, and the one after the last, both clipped to the sample."""
         axes = self._axes(x.spec)
         relative = [bool(self.normalized) or bool(flag) for flag in (self.normalized_anchor, self.normalized_shape)]
         sizes = a.ragged("shape") if "shape" in a else None
@@ -82,7 +82,7 @@ class Erase(HostOperator, ProgramOperator):
         return found
 
     def _fill(self, ctx: HostContext, x: Value, a: Values) -> np.ndarray:
-        """What each sample is filled with, ``[N, numbers]``, one or one per channel, in the input's type."""
+        """The fill values of each sample in the input's type, ``[N, numbers]``: one, or one per channel."""
         fill = a.fill_value
         channels = self._layout(x.spec).find("C")
         if fill.shape[1] > 1:
@@ -169,27 +169,27 @@ def erase(
 ) -> DataNode:
     """Fills regions of tensors with a value.
 
-    A region has along each axis the indices from ``floor(anchor)`` to below ``floor(anchor + shape)``, as far as the data has them; axes
-    that are not meant are taken whole.
+    Along each axis, a region covers the indices from ``floor(anchor)`` to ``floor(anchor + shape) - 1``, clipped to the data. Axes not
+    listed in `axes` are covered completely.
 
     Args:
       input: any tensor of numbers.
-      anchor: where regions begin, in elements; along the axes meant, one region after the other. Default: at 0. May be per sample, of
-        another number of regions each.
-      axes: the axes meant, by number. Default: all but C.
-      axis_names: the axes meant, by letter of the layout; goes before `axes`.
-      centered_anchor: `anchor` is where regions have their centre.
-      fill_value: one number, or one per channel; of integers the fraction is cut, and what the type can't hold wraps around, as in DALI.
-        May be per sample.
-      normalized: anchors and shapes are fractions of the extents.
+      anchor: where the regions begin, in elements: one number per listed axis, one region after the other. Default: 0. May be per sample,
+        and each sample may have another number of regions.
+      axes: the axes that `anchor` and `shape` refer to, by number. Default: all but C.
+      axis_names: the same axes, by their letters in the layout; takes precedence over `axes`.
+      centered_anchor: Whether `anchor` is the centre of each region.
+      fill_value: one number, or one per channel. For integer types the fraction is dropped, and values out of range wrap around, as in
+        DALI. May be per sample.
+      normalized: whether anchors and shapes are fractions of the extents.
       normalized_anchor, normalized_shape: like `normalized`, for the anchor or the shape only.
-      shape: extents of the regions, like `anchor`. Default: there are none. May be per sample.
+      shape: extents of the regions, in the same order as `anchor`. Default: no regions. May be per sample.
 
     Returns:
       A tensor of the same shape, layout and type.
 
     Raises:
-      ValueError: wrong axes, or arguments that exclude each other. A sample whose anchors and shapes don't match fails when its batch
+      ValueError: wrong axes, or arguments that can't be combined. A sample whose anchors and shapes don't match fails when its batch
         is made.
 
     Example:

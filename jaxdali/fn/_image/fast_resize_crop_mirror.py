@@ -13,7 +13,7 @@ from .resize_crop_mirror import ResizeCropMirror
 
 
 class FastResizeCropMirror(ResizeCropMirror):
-    """The same under its older name."""
+    """The same operator under its older name."""
 
     name = "fast_resize_crop_mirror"
 
@@ -53,21 +53,21 @@ def fast_resize_crop_mirror(
     name: str | None = None,
     **hints: Unpack[ResizeHints],
 ) -> DataNode:
-    """`resize_crop_mirror` without antialiasing, unless it is asked for. DALI advises to use that.
+    """Like `resize_crop_mirror`, but without antialiasing unless it is asked for. DALI recommends `resize_crop_mirror` instead.
 
     Args:
-      input: as of `resize`.
+      input: as in `resize`.
       antialias: widen the filter when an axis shrinks.
-      crop, crop_d, crop_h, crop_w, crop_pos_x, crop_pos_y, crop_pos_z, mirror, rounding: as of `resize_crop_mirror`.
-      dtype, interp_type, mag_filter, max_size, min_filter, mode: as of `resize`.
-      resize_longer, resize_shorter, resize_x, resize_y, resize_z, size, subpixel_scale: as of `resize`.
-      roi_start, roi_end, roi_relative: as of `resize`.
+      crop, crop_d, crop_h, crop_w, crop_pos_x, crop_pos_y, crop_pos_z, mirror, rounding: as in `resize_crop_mirror`.
+      dtype, interp_type, mag_filter, max_size, min_filter, mode: as in `resize`.
+      resize_longer, resize_shorter, resize_x, resize_y, resize_z, size, subpixel_scale: as in `resize`.
+      roi_start, roi_end, roi_relative: as in `resize`.
 
     Returns:
       The window, in the input's layout.
 
     Raises:
-      ValueError, TypeError: as of `resize` and `crop`.
+      ValueError, TypeError: as in `resize` and `crop`.
 
     Example:
       >>> fn.fast_resize_crop_mirror(images, resize_shorter=256, crop=(224, 224), mirror=fn.random.coin_flip())

@@ -1,4 +1,4 @@
-"""Convolution with a filter of each sample's own."""
+"""filter: convolution with one filter per sample."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ BorderMode = Literal["reflect_101", "reflect_1001", "wrap", "clamp", "edge", "co
 
 
 class Filter(Stencil):
-    """Inputs: images, filters, perhaps fill values, then those of `args`."""
+    """Inputs: images, filters, optionally fill values, then those of `args`."""
 
     name = "filter"
     reduction = StencilReduction.SUM
@@ -109,29 +109,29 @@ def filter(
     name: str | None = None,
     **hints: Unpack[Hints],
 ) -> DataNode:
-    """Correlates images, sequences or volumes with a filter of each sample's own: what is usually called a convolution.
+    """Correlates images, sequences or volumes with one filter per sample (usually called a convolution).
 
-    Element i of the result is the sum of ``filter[k] * data[i - anchor + k]``, in float32. DALI's CPU operator takes neither volumes
-    nor int8 and float16; this one does, on every device.
+    Element i of the result is the sum of ``filter[k] * data[i - anchor + k]``, in float32. Unlike DALI's CPU operator, this one also takes
+    volumes, int8 and float16, on every device.
 
     Args:
-      data: a layout with two or three spatial axes that are neighbours: HW, HWC, CHW, FHWC, FCHW, DHWC, ...; without one all axes are
-        spatial. 8- or 16-bit integers or floats of at most 32 bits.
+      data: data in a layout with two or three adjacent spatial axes: HW, HWC, CHW, FHWC, FCHW, DHWC, ...; without a layout all axes are
+        spatial. The type is 8- or 16-bit integers or floats of at most 32 bits.
       filter: float32, a host value: 2-D for images and sequences, 3-D for volumes. May be per frame.
-      fill_value: a scalar of the input's type, a host value: what is beyond a constant border. Default: 0. May be per frame.
-      anchor: the filter's element that is at the element of the result, one or one per axis; -1: the middle, rounded down.
-        Without effect in mode "valid". May be per sample or frame.
-      border: what stands beyond the border: "reflect_101": the image mirrored about the centre of the outermost element, "reflect_1001":
-        mirrored at its edge, "wrap": its other side, "clamp" or "edge": the outermost element, "constant": `fill_value`.
-      dtype: element type of the result: the input's (default; integers are rounded and saturate) or FLOAT.
-      mode: "same": results are as large as the data; "valid": of all places where the filter lies inside of them.
+      fill_value: the value beyond a constant border, a scalar of the input's type and a host value. Default: 0. May be per frame.
+      anchor: the element of the filter that is aligned with the element of the result, one number or one per axis; -1 is the middle,
+        rounded down. It has no effect in mode "valid". May be per sample or frame.
+      border: what the values beyond the border are: "reflect_101": the image mirrored about the centre of the outermost element,
+        "reflect_1001": mirrored at its edge, "wrap": its other side, "clamp" or "edge": the outermost element, "constant": `fill_value`.
+      dtype: element type of the result: the input's (default; integers are rounded and saturated) or FLOAT.
+      mode: with "same", the result is as large as the data; with "valid", it has only the places where the filter lies inside the data.
 
     Returns:
       The input's layout.
 
     Raises:
-      TypeError, ValueError: wrong layout, element type or number of axes. A sample fails when its batch is made: of an anchor outside of
-        the filter, or in mode "valid" of a filter larger than the data.
+      TypeError, ValueError: wrong layout, element type or number of axes. A sample fails when its batch is made if the anchor lies outside
+        the filter, or if in mode "valid" the filter is larger than the data.
 
     Example:
       >>> sharp = fn.filter(images, np.float32([[0, -1, 0], [-1, 5, -1], [0, -1, 0]]))

@@ -44,10 +44,11 @@ def flip(
     """Mirrors images, sequences or volumes.
 
     Args:
-      input: any layout with the axes H and W, e.g. HWC, CHW, FHWC, DHWC; without one by rank HWC, FHWC, FDHWC. Any type.
-      horizontal: nonzero: left and right are exchanged. May be per sample.
-      vertical: nonzero: top and bottom. May be per sample.
-      depthwise: nonzero: front and back, of volumes. May be per sample.
+      input: any layout with the axes H and W, e.g. HWC, CHW, FHWC, DHWC; data without a layout are HWC, FHWC or FDHWC by their rank. Any
+        type.
+      horizontal: if nonzero, left and right are exchanged. May be per sample.
+      vertical: if nonzero, top and bottom are exchanged. May be per sample.
+      depthwise: if nonzero, front and back of volumes are exchanged. May be per sample.
 
     Returns:
       The input's shape, type and layout.

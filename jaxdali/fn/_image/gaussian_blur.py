@@ -52,15 +52,15 @@ def gaussian_blur(
 
     Borders are mirrored about the centre of the outermost pixel (reflect-101).
 
-    Differs from DALI: sums are computed in float32 for float16 images, too; DALI's are rounded to float16.
+    Differs from DALI: sums are computed in float32 even for float16 images, where DALI rounds them to float16.
 
     Args:
-      input: numbers, which are filtered as 32-bit floats, in a layout whose spatial axes are neighbours: HWC, CHW, FHWC, FCHW, DHWC,
+      input: numbers, which are filtered as 32-bit floats, in a layout whose spatial axes are adjacent: HWC, CHW, FHWC, FCHW, DHWC,
         ...; without one all axes are spatial, at most three.
       dtype: element type of the result: the input's (default; integers are rounded) or FLOAT.
-      sigma: standard deviation in pixels, one or one per spatial axis in the layout's order; 0: from `window_size`,
+      sigma: standard deviation in pixels, one or one per spatial axis in the layout's order; 0 derives it from `window_size`:
         ``((window_size - 1) / 2 - 1) * 0.3 + 0.8``. May be per sample or frame.
-      window_size: odd length of the window; 0: from `sigma`, ``2 * ceil(3 * sigma) + 1``. May be per sample or frame.
+      window_size: odd length of the window; 0 derives it from `sigma`: ``2 * ceil(3 * sigma) + 1``. May be per sample or frame.
 
     Returns:
       The input's shape and layout.

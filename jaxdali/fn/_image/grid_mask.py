@@ -18,7 +18,7 @@ from .._families import PointGather
 
 
 class GridMask(PointGather):
-    """Pixels are taken from where they are, or from nowhere."""
+    """Each pixel is either kept or replaced by black."""
 
     name = "grid_mask"
     points = Points.GRID
@@ -53,10 +53,10 @@ def grid_mask(
 
     Args:
       input: HWC or (not in DALI) FHWC; uint8, int16, int32, float32 or (not in DALI) uint16, float16, bfloat16; any number of channels.
-      angle: of the grid about the image's corner, in radians. May be per sample.
-      ratio: side of a black square by distance of two. May be per sample.
-      shift_x, shift_y: of the grid after the rotation, in pixels. May be per sample.
-      tile: distance of two squares, in pixels. May be per sample.
+      angle: rotation of the grid about the image's corner, in radians. May be per sample.
+      ratio: side of a black square divided by the distance between two squares. May be per sample.
+      shift_x, shift_y: translation of the grid after the rotation, in pixels. May be per sample.
+      tile: distance between two squares, in pixels. May be per sample.
 
     Returns:
       The input's shape, type and layout.

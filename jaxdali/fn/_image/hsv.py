@@ -34,10 +34,10 @@ def hsv(
 
     Args:
       input: RGB images, HWC, FHWC, DHWC or FDHWC, of at most 32 bits an element.
-      hue: angle that the hue is turned by, in degrees. May be per sample or frame.
-      saturation: factor of the saturation. May be per sample or frame.
-      value: factor of all channels. May be per sample or frame.
-      dtype: element type of the result: values are rounded and saturate. Default: UINT8, whatever the input's, as in DALI.
+      hue: the angle by which the hue is rotated, in degrees. May be per sample or frame.
+      saturation: a factor for the saturation. May be per sample or frame.
+      value: a factor for all channels. May be per sample or frame.
+      dtype: element type of the result. Values are rounded and saturated. Default: UINT8 for every input type, as in DALI.
 
     Returns:
       The input's shape and layout.

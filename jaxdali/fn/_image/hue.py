@@ -1,4 +1,4 @@
-"""hue: turns the hue."""
+"""hue: rotates the hue."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ def hue(
     name: str | None = None,
     **hints: Unpack[ColorHints],
 ) -> DataNode:
-    """Turns the hue of RGB images.
+    """Rotates the hue of RGB images.
 
     Args:
       input: RGB images, HWC, FHWC, DHWC or FDHWC, of at most 32 bits an element.
-      hue: angle that the hue is turned by, in degrees. May be per sample or frame.
-      dtype: element type of the result: values are rounded and saturate. Default: the input's.
-      image_type: accepted as in DALI, and as there without effect: the channels are RGB.
+      hue: the angle by which the hue is rotated, in degrees. May be per sample or frame.
+      dtype: element type of the result. Values are rounded and saturated. Default: the input's.
+      image_type: has no effect, as in DALI: the channels are always RGB.
 
     Returns:
       The input's shape and layout.

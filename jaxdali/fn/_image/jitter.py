@@ -47,17 +47,18 @@ def jitter(
     name: str | None = None,
     **hints: Unpack[SeededHints],
 ) -> DataNode:
-    """Each pixel shows another one, drawn from the square of ``nDegree + 1`` pixels around it.
+    """Replaces each pixel by a random one from the square of ``nDegree + 1`` pixels around it.
 
-    In DALI it is an operator of the GPU alone.
+    DALI has this operator on the GPU only.
 
     Args:
       input: HWC or (not in DALI) FHWC; uint8, float32 or (not in DALI) int16, uint16, float16, bfloat16; any number of channels.
-      fill_value: without effect, as in DALI: pixels of the edge stand for those outside.
-      interp_type: INTERP_NN or INTERP_LINEAR; the same, as in DALI: pixels move by whole numbers.
-      mask: 0: the image stays as it is. May be per sample.
-      nDegree: pixels move by -nDegree / 2 to nDegree / 2 along each axis, whole numbers, all equally likely.
-      seed: fixes the numbers, whatever the pipeline's seed and the operator's place; negative: not given.
+      fill_value: has no effect, as in DALI: pixels at the edge are repeated outside.
+      interp_type: INTERP_NN or INTERP_LINEAR. Both give the same, as in DALI, because pixels move by whole numbers.
+      mask: if 0, the image is not changed. May be per sample.
+      nDegree: along each axis a pixel moves by a whole number from -nDegree / 2 to nDegree / 2, all equally likely.
+      seed: fixes the random numbers regardless of the pipeline's seed and of the operator's place in the pipeline; a negative seed counts
+        as not given.
 
     Returns:
       The input's shape, type and layout.

@@ -1,4 +1,4 @@
-"""What JPEG compression does to images."""
+"""jpeg_compression_distortion: the artifacts of JPEG compression."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _TABLES = np.array([_LUMINANCE.split(), _CHROMA.split()], np.int64)
 
 
 class JpegCompressionDistortion(NativeOperator):
-    """Compression with chroma of half the size, and decompression, as libjpeg does both."""
+    """Compression with chroma at half the resolution, and decompression, both as libjpeg does them."""
 
     name = "jpeg_compression_distortion"
     kernel = "jpeg_distortion"
@@ -71,14 +71,14 @@ def jpeg_compression_distortion(
     name: str | None = None,
     **hints: Unpack[Hints],
 ) -> DataNode:
-    """Gives images what JPEG compression would do to them: blocks, ringing, blurred colours.
+    """Adds the artifacts of JPEG compression to images: blocks, ringing, blurred colours.
 
-    The numbers are those of compression (4:2:0) and decompression by libjpeg-turbo with its defaults, on every device; DALI's GPU operator
-    computes slightly others.
+    The results equal compression (4:2:0) and decompression by libjpeg-turbo with its defaults, on every device. DALI's GPU operator gives
+    slightly different results.
 
     Args:
       input: uint8 RGB images or sequences, HWC or FHWC.
-      quality: of the compression, 1 (worst) to 100; what lies outside counts as the nearer of both. May be per sample.
+      quality: quality of the compression, 1 (worst) to 100; values outside are clipped. May be per sample.
 
     Returns:
       The input's shape and layout.

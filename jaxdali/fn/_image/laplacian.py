@@ -23,7 +23,8 @@ _MOST = 31
 
 
 class Laplacian(Separable):
-    """The sum of second derivatives, each a separable filter: its window along one axis, binomial ones along the others."""
+    """The sum of second derivatives. Each is a separable filter: a derivative window along one axis, and binomial windows along the
+    others."""
 
     name = "laplacian"
     normalized_kernel: bool
@@ -98,17 +99,17 @@ def laplacian(
     Each derivative is a separable filter: ``[1, -2, 1]``, widened by binomial smoothing to `window_size`, along its own axis, and
     binomial windows along the others. Sums are computed in float32; borders are mirrored about the centre of the outermost pixel.
 
-    Differs from DALI: sums are float32 for float16 images, too; DALI's products and sums are rounded to float16, so that little is left
-    of a derivative of large numbers.
+    Differs from DALI: sums are computed in float32 even for float16 images. DALI rounds products and sums to float16, so that derivatives
+      of large numbers lose most of their precision.
 
     Args:
-      input: numbers, which are filtered as 32-bit floats, in a layout whose spatial axes are neighbours: HWC, CHW, FHWC, FCHW, DHWC,
+      input: numbers, which are filtered as 32-bit floats, in a layout whose spatial axes are adjacent: HWC, CHW, FHWC, FCHW, DHWC,
         ...; without one all axes are spatial, at most three.
-      dtype: element type of the result: the input's (default; integers are rounded and saturate) or FLOAT.
-      normalized_kernel: divide each derivative by the sum of its windows' weights, ``2 ** (sum of window sizes - axes - 2)``.
-      scale: factors of the derivatives, one or one per spatial axis. May be per sample or frame.
-      smoothing_size: odd lengths of the windows across the derivative's axis, 1 to 31, one or one per spatial axis; 1: no smoothing.
-        Default: as long as the derivative's. May be per sample or frame.
+      dtype: element type of the result: the input's (default; integers are rounded and saturated) or FLOAT.
+      normalized_kernel: whether to divide each derivative by the sum of its windows' weights, ``2 ** (sum of window sizes - axes - 2)``.
+      scale: factors for the derivatives, one or one per spatial axis. May be per sample or frame.
+      smoothing_size: odd lengths of the windows across the derivative's axis, 1 to 31, one or one per spatial axis; 1 does not smooth.
+        Default: the length of the derivative's window. May be per sample or frame.
       window_size: odd lengths of the derivatives' windows, 3 to 31, one or one per spatial axis. May be per sample or frame.
 
     Returns:

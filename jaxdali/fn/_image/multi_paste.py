@@ -1,4 +1,4 @@
-"""Regions of several images on one canvas."""
+"""multi_paste: regions of several images on one canvas."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _PAIRS = ("in_anchors", "shapes", "out_anchors")  # each also with _rel
 
 
 class MultiPaste(NativeOperator):
-    """Of each sample a list of regions: of other samples, or of one sample of each input."""
+    """Each sample has a list of regions, which come from other samples, or one from each input."""
 
     name = "multi_paste"
     kernel = "paste"
@@ -66,7 +66,7 @@ class MultiPaste(NativeOperator):
         return (spec_of(dtype, extents, layout),)
 
     def origins(self, names: Sequence[Names], data: Callable[[int], Value | None], present: Callable[[], Sequence[np.ndarray]]) -> Names:
-        """As in DALI, those of all that is pasted."""
+        """Names of all samples that are pasted, as in DALI."""
         images = names[: len(names) - len(self.args.inputs)]
         if "in_ids" not in self.args:
             return joined(images)
@@ -112,7 +112,7 @@ class MultiPaste(NativeOperator):
         return Setup((None if ctx.spec.shape is not None else shapes,), {"regions": regions})
 
     def _sources(self, ctx: HostContext, images: tuple[Value, ...], a: Values) -> list[list[tuple[int, int]]]:
-        """For each sample the input and the sample (of all shards) of each region."""
+        """For each sample, the input and the sample (among all shards) that each region comes from."""
         if "in_ids" not in a:
             return [[(k, i) for k in range(len(images))] for i in range(ctx.N)]
         sources = []
@@ -167,7 +167,7 @@ def _regions(given: dict[str, np.ndarray], have: np.ndarray, canvas: np.ndarray)
       have: ``[regions, 2]``, heights and widths of the inputs. canvas: of the output.
 
     Raises:
-      ValueError: it is not inside both, or `given` are not that many numbers.
+      ValueError: a region is not inside both, or `given` has the wrong number of elements.
     """
 
     def read(name: str, of: np.ndarray, default: np.ndarray, rounding: Any) -> np.ndarray:
@@ -216,29 +216,30 @@ def multi_paste(
     name: str | None = None,
     **hints: Unpack[Hints],
 ) -> DataNode:
-    """Pastes regions of images on a black canvas, later ones over earlier ones.
+    """Pastes regions of images on a black canvas. Later regions cover earlier ones.
 
-    With `in_ids` the regions are those of other samples of the batch (of the shard's, where there are several), else each input gives one.
+    With `in_ids`, the regions come from other samples of the batch (of the shard's batch, where there are several shards); otherwise each
+    input gives one region.
 
     Args:
-      *inputs: HWC or FHWC, of one type, any numbers (in DALI uint8, int16, int32 and float32); all that is pasted on a canvas has the same
-        number of channels, and of frames.
-      dtype: element type of the result; integers are rounded and saturate. Default: the inputs'.
+      *inputs: HWC or FHWC, all of one numeric type (in DALI uint8, int16, int32 or float32). Everything pasted on one canvas must have the
+        same number of channels and frames.
+      dtype: element type of the result; integers are rounded and saturated. Default: the inputs'.
       in_anchors: where the regions begin in the inputs, (y, x) for each region. Default: (0, 0). May be per sample or frame.
       in_anchors_rel: the same in units of the input's extents, rounded down. May be per sample or frame.
-      in_ids: the samples that regions are of, by number in the batch. May be per sample, of another number of regions each.
+      in_ids: for each region the number of its sample in the batch. May be per sample, and each sample may have another number of regions.
       out_anchors: where the regions begin on the canvas, (y, x) for each. Default: (0, 0). May be per sample or frame.
       out_anchors_rel: the same in units of the canvas's extents, rounded down. May be per sample or frame.
-      output_size: (H, W) of the canvas. Default: that of the images, where all have one size. May be per sample.
-      shapes: height and width of each region. Default: all from the anchor on. May be per sample or frame.
+      output_size: (H, W) of the canvas. Default: the size of the images, if all have the same. May be per sample.
+      shapes: height and width of each region. Default: everything from the anchor to the image's end. May be per sample or frame.
       shapes_rel: the same in units of the input's extents, rounded up. May be per sample or frame.
 
     Returns:
       The canvases, in the inputs' layout.
 
     Raises:
-      ValueError: arguments that exclude each other, wrong layouts or types, or images of different sizes without `output_size`. A sample
-        fails when its batch is made where a region reaches outside, or numbers of regions differ.
+      ValueError: arguments that can't be combined, wrong layouts or types, or images of different sizes without `output_size`. A sample
+        fails when its batch is made if a region reaches outside, or if the arguments differ in their number of regions.
 
     Example:
       >>> mosaic = fn.multi_paste(images, in_ids=fn.random.uniform(range=(0, 7), shape=4, dtype=types.INT32), output_size=(512, 512),

@@ -1,4 +1,4 @@
-"""Padding to a common shape."""
+"""pad: padding to a common shape."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Pad(Window):
         return image.layout
 
     def _axes(self, x: Spec) -> list[int] | None:
-        """The axes that grow; None: each sample's own."""
+        """The axes that grow; None: they come per sample."""
         if "axes" in self.args and self.axis_names is not None:
             raise ArgumentError("give either axes or axis_names")
         if not self.args.is_static("axes"):
@@ -85,16 +85,17 @@ def pad(
 ) -> DataNode:
     """Pads tensors at the ends of their axes, to the largest extents of the batch or to a given shape.
 
-    The batch is that of all shards of the process.
+    The batch includes all shards of the process.
 
     Args:
       input: any tensor.
-      align: extents become multiples of it, one number or one per axis. May be per sample.
-      axes: the axes meant, by number; none of them: all. Default: all. May be per sample.
-      axis_names: the axes meant, by letter of the layout.
-      fill_value: of the new elements; of integers the fraction is cut, and what the type can't hold wraps around, as in DALI: -1 of uint8
-        is 255. May be per sample.
-      shape: least extents, one number or one per axis; an axis with 0 or less grows to the batch's largest. May be per sample.
+      align: extents are rounded up to multiples of this, one number or one per axis. May be per sample.
+      axes: the axes to pad, by number; an empty list means all. Default: all. May be per sample.
+      axis_names: the same axes, by their letters in the layout.
+      fill_value: the value of the new elements. For integer types the fraction is dropped, and values out of range wrap around, as in DALI:
+        -1 becomes 255 in uint8. May be per sample.
+      shape: minimum extents, one number or one per axis; an axis with 0 or less grows to the largest extent in the batch. May be per
+        sample.
 
     Returns:
       The padded data, in the input's layout.

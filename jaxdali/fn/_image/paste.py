@@ -18,7 +18,7 @@ from .._families import Part, Window, image_layout, spec_of
 
 
 class Paste(Window):
-    """A window that reaches outside of the image on all sides."""
+    """A window that reaches outside the image on all sides."""
 
     name = "paste"
     fill_value: tuple[int, ...] | int
@@ -81,17 +81,17 @@ def paste(
 
     Args:
       input: HWC, uint8, any number of channels.
-      fill_value: of the canvas, one number or one per channel.
-      ratio: extents of the canvas in units of the image's; fractions of a pixel are cut. May be per sample.
-      min_canvas_size: least height and width of the canvas, in pixels. May be per sample.
-      n_channels: how many channels the images must have. Default: any (in DALI: 3).
-      paste_x, paste_y: where the image is, from 0 (at the left, at the top) to 1. May be per sample.
+      fill_value: value of the canvas, one number or one per channel.
+      ratio: extents of the canvas in units of the image's; fractions of a pixel are dropped. May be per sample.
+      min_canvas_size: minimum height and width of the canvas, in pixels. May be per sample.
+      n_channels: the number of channels that the images must have. Default: any (in DALI: 3).
+      paste_x, paste_y: position of the image on the canvas, from 0 (left, top) to 1. May be per sample.
 
     Returns:
       The canvases, HWC.
 
     Raises:
-      ValueError: wrong layout, or numbers of channels that differ. A sample with an argument outside its range fails when its batch is
+      ValueError: wrong layout or number of channels. A sample with an argument outside its range fails when its batch is
         made.
 
     Example:

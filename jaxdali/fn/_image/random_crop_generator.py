@@ -1,4 +1,4 @@
-"""Random windows, as numbers."""
+"""random_crop_generator: the coordinates of random windows."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .._families.random_windows import random_range, random_windows
 
 
 class RandomCropGenerator(HostOperator):
-    """Start and size of a window, of the shape of an image."""
+    """Start and size of a random window, given the shape of an image."""
 
     name = "random_crop_generator"
     random = True
@@ -60,17 +60,17 @@ def random_crop_generator(
 ) -> list[DataNode]:
     """Draws windows as `random_resized_crop` and `decoders.image_random_crop` do, for `slice` or a `resize` of a region.
 
-    Differs from DALI: a seed gives other numbers; at least one attempt is made.
+    Differs from DALI: the same seed gives other numbers, and at least one attempt is made.
 
     Args:
       input: shapes of images, (H, W) or (H, W, C), 1-D integers: host values.
-      num_attempts, random_area, random_aspect_ratio, seed: as of `random_resized_crop`.
+      num_attempts, random_area, random_aspect_ratio, seed: as in `random_resized_crop`.
 
     Returns:
       (start, size): int32, (y, x) and (height, width) of each window.
 
     Raises:
-      ValueError: other inputs; an empty range.
+      ValueError: the input has another shape or type, or a range is empty.
 
     Example:
       >>> start, size = fn.random_crop_generator(images.shape())

@@ -1,4 +1,4 @@
-"""A random window, resized."""
+"""random_resized_crop: a random window, resized."""
 
 from __future__ import annotations
 
@@ -83,24 +83,25 @@ def random_resized_crop(
 ) -> DataNode:
     """Resizes a random window of each image, as usual for training.
 
-    Filters read pixels around the window, too, as in DALI: for those of the window alone, decode it by `decoders.image_random_crop`.
-    Differs from DALI: a seed gives other numbers.
+    Filters also read pixels around the window, as in DALI; to read only the window's pixels, decode it with `decoders.image_random_crop`.
+    Differs from DALI: the same seed gives other numbers.
 
     Args:
-      input: as of `resize`, with layout HWC, CHW, FHWC, FCHW or CFHW; all frames of a sequence get the same window.
-      size: (height, width) of the result, or one number for both; fractions are cut. May be per sample.
-      antialias, dtype, interp_type, mag_filter, min_filter: as of `resize`.
-      num_attempts: how many windows may be drawn until one fits into the image. After that it is the largest of the nearest allowed
-        aspect ratio, at a random place.
-      random_area: range of the window's area, as a fraction of the image's, uniformly distributed.
-      random_aspect_ratio: range of its width by height; the logarithm is uniformly distributed.
-      seed: fixes the numbers, whatever the pipeline's seed and the operator's place; negative: not given.
+      input: as in `resize`, with layout HWC, CHW, FHWC, FCHW or CFHW; all frames of a sequence get the same window.
+      size: (height, width) of the result, or one number for both; fractions are dropped. May be per sample.
+      antialias, dtype, interp_type, mag_filter, min_filter: as in `resize`.
+      num_attempts: how many windows are drawn at most until one fits into the image. If none does, the largest window of the nearest
+        allowed aspect ratio is taken, at a random place.
+      random_area: range of the window's area as a fraction of the image's; uniformly distributed.
+      random_aspect_ratio: range of width divided by height; the logarithm is uniformly distributed.
+      seed: fixes the random numbers regardless of the pipeline's seed and of the operator's place in the pipeline; a negative seed counts
+        as not given.
 
     Returns:
       Images of the given size, in the input's layout.
 
     Raises:
-      ValueError, TypeError: an empty range; an input type or layout that is not supported.
+      ValueError, TypeError: a range is empty, or an input type or layout is not supported.
 
     Example:
       >>> fn.random_resized_crop(images, size=(224, 224))

@@ -32,7 +32,7 @@ MAX_EXTENT = 1 << 24  # float32 positions resolve no more
 
 
 def rounded(x: np.ndarray) -> np.ndarray:
-    """To whole numbers, halves up."""
+    """Rounds to whole numbers, halves up."""
     return np.floor(x + 0.5)
 
 
@@ -64,7 +64,7 @@ def plan(
     Returns:
       (``i64[N, axes]`` output extents, ``f32[N, axes, 2]`` source intervals, mirrored where the first is larger).
     """
-    empty = extents == 0  # stays so; as in DALI such an axis has no part in what becomes of the others
+    empty = extents == 0  # stays so; as in DALI, such an axis does not influence the others
     request = np.where(empty, 0, request)
     if roi is None and max_size is None and mode in ("default", "stretch") and (request == np.floor(request)).all() and request.all():
         # Nothing to work out: the usual case, in a function that runs for every batch.
@@ -123,7 +123,7 @@ class Resampling(StageOperator):
     dtype: np.dtype | None
 
     def output(self, image: Spec) -> tuple[str, np.dtype]:
-        """Layout and element type of the output. Raises ValueError or TypeError on images that are not taken."""
+        """Layout and element type of the output. Raises ValueError or TypeError for images that are not supported."""
         layout = image.layout or {3: "HWC", 4: "FHWC"}.get(image.ndim, "")
         if layout not in self.layouts:
             got = f"layout {layout!r}" if layout else f"{image.ndim}-D samples without a layout"
@@ -139,14 +139,14 @@ class Resampling(StageOperator):
         return layout, dtype
 
     def resampled(self, image: Spec) -> tuple[int, int]:
-        """The first of the axes that are resampled, which are neighbours, and how many there are."""
+        """The first of the resampled axes, which are adjacent, and how many there are."""
         return spatial_axes(self.output(image)[0])
 
     def setup_of(self, ctx: HostContext, image: Value, a: Values, sizes: np.ndarray, interval: np.ndarray) -> Setup:
         """What `setup` returns.
 
         Args:
-          sizes: ``i64[N, axes]``, extents of the outputs. interval: ``f32[N, axes, 2]``, what they are of the images, as of `plan`.
+          sizes: ``i64[N, axes]``, extents of the outputs. interval: ``f32[N, axes, 2]``, their source intervals, as `plan` returns them.
         """
         first, count = self.resampled(image.spec)
         params = {"roi": interval.reshape(len(sizes), -1), "filters": filter_parameter(a)}
@@ -212,7 +212,7 @@ class Resize(Resampling):
         request, mode, roi, _ = self._arguments(self.arguments(None, ()), count)
         if not (np.abs(request) <= MAX_EXTENT).all():
             raise ValueError(f"sizes must be finite and at most {MAX_EXTENT}, got {request[0].tolist()}")
-        enough = all(n is not None for n in extents)  # all that the sizes depend on is known
+        enough = all(n is not None for n in extents)  # everything that the sizes depend on is known
         enough |= roi is not None and not self.roi_relative
         enough |= mode in ("default", "stretch") and bool((request != 0).all())
         if not enough:
@@ -220,7 +220,7 @@ class Resize(Resampling):
         return self._planned(np.array([[1 if n is None else n for n in extents]]), self.arguments(None, ()))[1][0].tolist()
 
     def _planned(self, extents: np.ndarray, a: Values) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """What is asked for, output extents and source intervals."""
+        """The request, the output extents and the source intervals."""
         request, mode, roi, limit = self._arguments(a, extents.shape[1])
         more = {"roi_relative": self.roi_relative, "mode": mode, "max_size": limit, "subpixel_scale": self.subpixel_scale}
         with np.errstate(all="ignore"):
@@ -234,7 +234,7 @@ class Resize(Resampling):
                 mode, request = then, a.vector(name, count, one_for_all=True)
         if request is None:
             each = [a.get(f"resize_{axis}") for axis in "zyx"[3 - count :]]
-            if all(x is None for x in each):  # no error before, as in DALI: nobody minds if the result is not used
+            if all(x is None for x in each):  # no earlier error, as in DALI, where an unused result does not fail
                 raise ArgumentError(_ONE_OF.format("none"))
             unset = np.zeros(next(len(x) for x in each if x is not None))
             request = np.column_stack([unset if x is None else x for x in each])
@@ -243,13 +243,13 @@ class Resize(Resampling):
         return request, mode, roi, a.vector("max_size", count, one_for_all=True)
 
     def sizes_of(self, ctx: HostContext, extents: np.ndarray) -> np.ndarray | None:
-        """Extents ``i64[N, axes]`` of what images of `extents` become; None: regions of them do, or samples have their own arguments."""
+        """Extents ``i64[N, axes]`` of the results for images of `extents`; None if regions are resized, or if arguments come per sample."""
         if self.args.inputs or "roi_start" in self.args:
             return None
         return self._planned(extents, self.arguments(ctx, ()))[1]
 
     def parts(self, ctx: HostContext, a: Values, sizes: np.ndarray, interval: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """What is made of the resized images: extents and source intervals of that."""
+        """Extents and source intervals of what is made from the resized images."""
         return sizes, interval
 
     def setup(self, ctx: HostContext, image: Value, *values: Value) -> Setup:

@@ -93,27 +93,27 @@ def resize_crop_mirror(
     name: str | None = None,
     **hints: Unpack[ResizeHints],
 ) -> DataNode:
-    """Resizes, cuts a window out and mirrors it: as `resize`, `crop` and `flip`, with the work of the window alone.
+    """Resizes, cuts a window out and mirrors it, like `resize`, `crop` and `flip` in turn, but computes only the window.
 
-    Where the window reaches outside of the resized image, the edge is repeated. Differs from DALI, whose INTERP_NN takes what stands in
-    memory there, other rows or what is no image, and of two pixels that are equally near either; `crop_d` of images without depth is an
-    error; `mirror` means the same axes in all layouts, where DALI mirrors others unless the spatial axes come first.
+    Where the window reaches outside the resized image, the edge is repeated. Differs from DALI: with INTERP_NN, DALI reads whatever lies in
+      memory outside the image, and may take either of two equally near pixels; `crop_d` is an error for images without depth; `mirror`
+      means the same axes in all layouts, where DALI mirrors other axes unless the spatial axes come first.
 
     Args:
-      input: as of `resize`.
-      crop, crop_d, crop_h, crop_w: extents of the window, as of `crop`. Default: the whole. May be per sample.
-      crop_pos_x, crop_pos_y, crop_pos_z: where it is, from 0 to 1, as of `crop`. May be per sample.
-      mirror: sum of 1: left and right are exchanged; 2: top and bottom; 4: front and back. May be per sample.
-      rounding: how the window's place becomes a whole number: "round" (halves up) or "truncate".
-      antialias, dtype, interp_type, mag_filter, max_size, min_filter, mode: as of `resize`.
-      resize_longer, resize_shorter, resize_x, resize_y, resize_z, size, subpixel_scale: as of `resize`.
-      roi_start, roi_end, roi_relative: as of `resize`.
+      input: as in `resize`.
+      crop, crop_d, crop_h, crop_w: extents of the window, as in `crop`. Default: the whole image. May be per sample.
+      crop_pos_x, crop_pos_y, crop_pos_z: position of the window, from 0 to 1, as in `crop`. May be per sample.
+      mirror: the sum of 1 (left and right are exchanged), 2 (top and bottom) and 4 (front and back). May be per sample.
+      rounding: how the window's position is rounded to a whole number: "round" (halves up) or "truncate".
+      antialias, dtype, interp_type, mag_filter, max_size, min_filter, mode: as in `resize`.
+      resize_longer, resize_shorter, resize_x, resize_y, resize_z, size, subpixel_scale: as in `resize`.
+      roi_start, roi_end, roi_relative: as in `resize`.
 
     Returns:
       The window, in the input's layout.
 
     Raises:
-      ValueError, TypeError: as of `resize` and `crop`.
+      ValueError, TypeError: as in `resize` and `crop`.
 
     Example:
       >>> fn.resize_crop_mirror(images, resize_shorter=256, crop=(224, 224), mirror=fn.random.coin_flip())

@@ -49,14 +49,14 @@ def rotation(axis: np.ndarray, c: np.ndarray, s: np.ndarray) -> np.ndarray:
 def canvas(size: np.ndarray, degrees: np.ndarray, axis: np.ndarray | None, frames: np.ndarray | None = None) -> np.ndarray:
     """Extents that hold the whole rotated image, or all frames of a sequence.
 
-    They get the parity of the source axis that contributes most, in most frames, so that pixel centres fall on pixel centres for small
-    angles.
+    Each extent gets the parity of the source axis that contributes most to it (in most frames), so that pixel centres stay on pixel centres
+    for small angles.
 
     Args:
       size: ``i64[N, D]``, extents (z,) y, x.
       degrees: ``f64[N]``.
       axis: ``f64[N, 3]`` for volumes.
-      frames: ``bool[sequences, K]``, which of so many frames each there are, N together. Default: each is an image.
+      frames: ``bool[sequences, K]``, which frames of each sequence are present, N in all. Default: each is an image.
 
     Returns:
       ``i64[N, D]``.
@@ -136,7 +136,7 @@ class Rotate(Warp):
         size = image.shapes[:, first : first + dims]
         wanted = a.vector("size", dims)
         if wanted is not None:
-            half = 0.5 if self.args.is_static("size") else 0.0  # DALI rounds a constant, but cuts what comes per sample
+            half = 0.5 if self.args.is_static("size") else 0.0  # DALI rounds a constant, but truncates values given per sample
             out = np.maximum(1, np.floor(np.minimum(wanted, 2.0 * self.max_extent) + half)).astype(np.int64)
         elif self.keep_size:
             out = size
@@ -164,28 +164,29 @@ def rotate(
     """Rotates images, sequences or volumes about their centre.
 
     Results are within 1 level of DALI's for uint8, and within 2e-4 of the values' range for wider types. Unlike DALI's, rotations by
-    multiples of 90 degrees are exact, results do not depend on how far a pixel is from the left edge, and arguments that come as inputs
-    may have any numeric type.
+    multiples of 90 degrees are exact, results do not depend on how far a pixel is from the left edge, and arguments given as inputs may
+    have any numeric type.
 
     Args:
       input: HWC, FHWC, DHWC or FDHWC; uint8, int16, int32, float32 or (not in DALI) float16, bfloat16; any number
         of channels. Data without a layout count as HWC, FHWC or FDHWC by their rank.
-      angle: degrees. Images: counter-clockwise as seen on screen. Volumes: positive about `axis`. Also per sample or frame.
-      axis: only for volumes, and required there: the vector (x, y, z) to rotate about, of any length. Also per sample or frame.
+      angle: the angle in degrees: for images counter-clockwise as seen on screen, for volumes positive about `axis`. May be per sample or
+        frame.
+      axis: for volumes only, and required there: the vector (x, y, z) to rotate about, of any length. May be per sample or frame.
       dtype: element type of the result: the input's (default) or FLOAT; from float32 any of the types above.
-      fill_value: value of what is outside the image, rounded and clipped to the element type (with INTERP_LINEAR the input's, too:
-        edges blend with it over one pixel). Default: the nearest pixel of the edge is repeated.
+      fill_value: the value of points outside the image, rounded and clipped to the element type (with INTERP_LINEAR also to the input's
+        type, as edges are blended with it over one pixel). Default: the nearest pixel of the edge is repeated.
       interp_type: INTERP_LINEAR or INTERP_NN.
-      keep_size: True: the result has the size of the input, and corners are lost.
-      size: extents of the result, (H, W) or (D, H, W), rounded; overrides `keep_size`. Default: as large as the rotated image
-        needs, or that of all frames of a sequence. Also per sample; then fractions are cut, but at least 1 is left.
+      keep_size: Whether the result has the size of the input, so that corners are lost.
+      size: extents of the result, (H, W) or (D, H, W), rounded; overrides `keep_size`. Default: as large as the rotated image, or all
+        rotated frames of a sequence, need. May be per sample; then fractions are dropped, and extents are at least 1.
 
     Returns:
       The rotated data, in the input's layout.
 
     Raises:
-      ValueError: wrong layout, element types, interpolation, or numbers of `size`, `axis`. A sample with an argument outside its range
-        fails when its batch is made.
+      ValueError: wrong layout, element types or interpolation, or a wrong number of elements in `size` or `axis`. A sample with an argument
+        outside its range fails when its batch is made.
 
     Example:
       >>> fn.rotate(images, angle=fn.random.uniform(range=(-10.0, 10.0)), fill_value=0, keep_size=True)

@@ -31,9 +31,9 @@ def saturation(
 
     Args:
       input: RGB images, HWC, FHWC, DHWC or FDHWC, of at most 32 bits an element.
-      saturation: factor of the saturation. May be per sample or frame.
-      dtype: element type of the result: values are rounded and saturate. Default: the input's.
-      image_type: accepted as in DALI, and as there without effect: the channels are RGB.
+      saturation: a factor for the saturation. May be per sample or frame.
+      dtype: element type of the result. Values are rounded and saturated. Default: the input's.
+      image_type: has no effect, as in DALI: the channels are always RGB.
 
     Returns:
       The input's shape and layout.

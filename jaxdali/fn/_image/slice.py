@@ -23,7 +23,7 @@ _NAMED = ("start", "rel_start", "end", "rel_end", "shape", "rel_shape")
 
 
 class Slice(Bounded):
-    """Anchor and shape as inputs, or start, end and shape as arguments."""
+    """The window is given by the inputs anchor and shape, or by the arguments start, end and shape."""
 
     name = "slice"
     axis_names: str | None
@@ -32,7 +32,7 @@ class Slice(Bounded):
     normalized_shape: bool
 
     def bind(self, ctx: BuildContext, *specs: Spec) -> Operator:
-        vectors = specs[0].ndim == 1 and ctx.on_host  # are no images, but what other operators' arguments are made of: stay on the host
+        vectors = specs[0].ndim == 1 and ctx.on_host  # these are arguments of other operators and stay on the host
         if ctx.stage != "host" and not (ctx.stage == "cpu" and vectors):
             return self
         positional = len(specs) - len(self.args.inputs) == 3 and self.args.is_static("axes")
@@ -45,7 +45,7 @@ class Slice(Bounded):
         return image.layout
 
     def _axes(self, image: Spec) -> list[int] | None:
-        """The axes that are cut; None: each sample's own."""
+        """The axes that are cut; None: they come per sample."""
         if "axes" in self.args and self.axis_names is not None:
             raise ArgumentError("give either axes or axis_names")
         if not self.args.is_static("axes"):
@@ -102,7 +102,7 @@ class Slice(Bounded):
 
 
 class _OfVectors(WindowOnHost):
-    """Of vectors, of which the same number of elements is taken in all samples."""
+    """Whether the data are vectors from which every sample takes the same number of elements."""
 
     extent: int
 
@@ -139,24 +139,24 @@ def slice(
 
     Args:
       data: any tensor.
-      anchor, shape_input: start and extents of the window along the axes, one number per axis and sample: fractions of the extents when of
-        a float type, else elements. In place of the arguments below.
-      axes: the axes meant, by number; none of them: all. Default: `axis_names`. May be per sample.
-      axis_names: the axes meant, by letter of the layout, without which 2-D data count as HW. Default: "WH" (x before y).
-      dtype: element type of the result: values are rounded and saturate. Default: the input's.
-      start, end, shape: first index, the one after the last, extents; along each axis, or one number for all. May be per sample.
+      anchor, shape_input: start and extents of the window along the axes, one number per axis and sample: fractions of the extents if they
+        are floats, else elements. They replace the arguments below.
+      axes: the axes that the numbers refer to, by number; an empty list means all. Default: `axis_names`. May be per sample.
+      axis_names: the same axes, by their letters in the layout, where 2-D data without a layout count as HW. Default: "WH" (x before y).
+      dtype: element type of the result. Values are rounded and saturated. Default: the input's.
+      start, end, shape: first index, the index after the last, and extents: one number per axis, or one for all. May be per sample.
       rel_start, rel_end, rel_shape: the same as fractions of the extents; rounded when start and end are known. May be per sample.
-      normalized_anchor, normalized_shape: whether floats of the inputs are fractions.
-      fill_values: of what is outside, with the policy "pad": one number, or one per channel; of integers the fraction is cut, and what
-        the type can't hold wraps around, as in DALI.
-      out_of_bounds_policy: what becomes of a window that reaches outside: "error": the sample fails; "pad": with `fill_values`;
-        "trim_to_shape": it is cut to the data.
+      normalized_anchor, normalized_shape: whether inputs of a float type are fractions.
+      fill_values: the value of elements outside the input, with the policy "pad": one number, or one per channel. For integer types the
+        fraction is dropped, and values out of range wrap around, as in DALI.
+      out_of_bounds_policy: what happens when the window reaches outside the data. "error": the sample fails; "pad": the missing part is
+        filled with `fill_values`; "trim_to_shape": the window is cut to the data.
 
     Returns:
       The window, in the input's layout.
 
     Raises:
-      ValueError: wrong axes, or arguments that exclude each other. A sample whose window reaches outside fails when its batch is made.
+      ValueError: wrong axes, or arguments that can't be combined. A sample whose window reaches outside fails when its batch is made.
 
     Example:
       >>> fn.slice(images, rel_start=(0.25, 0.25), rel_shape=(0.5, 0.5), axis_names="HW")

@@ -16,7 +16,7 @@ from .._families.displacement import Displacement
 
 
 class Sphere(Displacement):
-    """As if the image were on a ball."""
+    """The operator: images bulged as if on a ball."""
 
     name = "sphere"
     points = Points.SPHERE
@@ -41,9 +41,9 @@ def sphere(
 
     Args:
       input: HWC or (not in DALI) FHWC; uint8, float32 or (not in DALI) int16, uint16, float16, bfloat16; any number of channels.
-      fill_value: of what is outside the image, rounded and clipped to the element type.
+      fill_value: the value of points outside the image, rounded and clipped to the element type.
       interp_type: INTERP_NN or INTERP_LINEAR.
-      mask: 0: the image stays as it is. May be per sample.
+      mask: if 0, the image is not changed. May be per sample.
 
     Returns:
       The input's shape, type and layout.

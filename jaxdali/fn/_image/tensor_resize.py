@@ -1,4 +1,4 @@
-"""Resampling of any axes of tensors."""
+"""tensor_resize: resampling of any axes of tensors."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _ROUNDINGS: dict[str, Callable[[np.ndarray], np.ndarray]] = {"round": rounded, "
 
 
 class TensorResize(Resampling):
-    """Of given axes, by sizes or scales."""
+    """Resizes given axes, by sizes or scales."""
 
     name = "tensor_resize"
     axes: tuple[int, ...] | int | None
@@ -46,12 +46,12 @@ class TensorResize(Resampling):
             raise ArgumentError(f"mode {self.mode!r} needs sizes, not scales")
 
     def _axes(self, image: Spec) -> list[int]:
-        """The axes that arguments are about, in their order."""
+        """The axes that the arguments refer to, in their order."""
         axes = None if self.axes is None else np.atleast_1d(self.axes).tolist()
         return axes_of(image.layout, image.ndim, self.axis_names, axes)
 
     def _stays(self, image: Spec, k: int, axis: int) -> bool:
-        """Whether it is known that the axis, the `k`-th of those meant, does not change."""
+        """Whether the axis, the `k`-th in the arguments, is known not to change."""
         name = "scales" if "scales" in self.args else "sizes"
         if "roi_start" in self.args or not self.args.is_static(name):
             return False
@@ -90,7 +90,7 @@ class TensorResize(Resampling):
         return (spec_of(dtype, extents, image.layout),)
 
     def _planned(self, extents: np.ndarray, image: Spec, a: Values) -> tuple[np.ndarray, np.ndarray]:
-        """Extents ``[N, ndim]`` and source intervals ``[N, ndim, 2]``. Axes that are not meant are asked to stay as they are."""
+        """Extents ``[N, ndim]`` and source intervals ``[N, ndim, 2]``. Axes that are not listed keep their extent."""
         axes = self._axes(image)
 
         def everywhere(name: str, others: np.ndarray | float) -> np.ndarray | None:
@@ -159,33 +159,33 @@ def tensor_resize(
     name: str | None = None,
     **hints: Unpack[ResizeHints],
 ) -> DataNode:
-    """Resizes tensors along any axes, of any rank and layout; channels are an axis as others are.
+    """Resizes tensors of any rank and layout along any axes, channels included.
 
-    At most three axes that are neighbours can change at once; that is known when the pipeline is built, from `axes`, scales of 1 and
-    sizes that are the input's. In DALI it may also turn out with the batch. `alignment` is
-    that of the axes meant; DALI mixes it up where these are only some.
+    At most three adjacent axes can change at once. This is decided when the pipeline is built, from `axes`, scales of 1 and sizes that
+    equal the input's; DALI may also decide it with each batch. `alignment` refers to the axes in `axes`; DALI mixes up its order when only
+    some axes are given.
 
     Args:
       input: uint8, int16, uint16, float32 or (not in DALI) float16, bfloat16.
-      alignment: the point of the region, from its start (0) to its end (1), that keeps its place where an extent was rounded; one number
+      alignment: the point of the region, from its start (0) to its end (1), that keeps its position when an extent is rounded; one number
         or one per axis. May be per sample.
-      antialias, dtype, interp_type, mag_filter, min_filter: as of `resize`.
-      axes: the axes that arguments are about, by number. Default: all.
-      axis_names: the same by letter of the layout.
-      max_size: limits of the output extents, one number or one per axis; 0: none. May be per sample.
-      mode: as of `resize`; "not_larger" and "not_smaller" with `sizes` alone. Axes that are not meant ask for their own extent there.
-      roi_start, roi_end, roi_relative: the source region, as of `resize`, along the axes meant.
+      antialias, dtype, interp_type, mag_filter, min_filter: as in `resize`.
+      axes: the axes that the arguments refer to, by number. Default: all.
+      axis_names: the same axes, by their letters in the layout.
+      max_size: limits of the output extents, one number or one per axis; 0 sets no limit. May be per sample.
+      mode: as in `resize`; "not_larger" and "not_smaller" work with `sizes` only. Axes that are not listed count with their own extent.
+      roi_start, roi_end, roi_relative: the source region, as in `resize`, along the listed axes.
       scales: output extents in units of the input's, one number or one per axis; negative: mirrored. May be per sample.
-      size_rounding: how an extent becomes a whole number: "round" (halves up), "truncate" or "ceil".
+      size_rounding: how extents are rounded to whole numbers: "round" (halves up), "truncate" or "ceil".
       sizes: output extents, one number or one per axis; 0: unset; negative: mirrored. May be per sample.
-      subpixel_scale: as of `resize`.
+      subpixel_scale: as in `resize`.
 
     Returns:
       A tensor of the input's layout.
 
     Raises:
-      ValueError, TypeError: none or both of `sizes` and `scales`; wrong axes, or too many; an element type that is not taken. A sample
-        that would become too large fails when its batch is made.
+      ValueError, TypeError: none or both of `sizes` and `scales`; wrong or too many axes; an unsupported element type. A sample whose
+        result would be too large fails when its batch is made.
 
     Example:
       >>> fn.tensor_resize(masks, scales=(0.5, 0.5), axis_names="HW", interp_type=types.INTERP_NN)

@@ -19,7 +19,7 @@ from .._families import Warp
 
 
 class WarpAffine(Warp):
-    """By a given matrix."""
+    """The operator: a map by a given matrix."""
 
     name = "warp_affine"
     inverse_map: bool
@@ -59,8 +59,8 @@ class WarpAffine(Warp):
 
     @staticmethod
     def _inverse(ctx: HostContext, linear: np.ndarray) -> np.ndarray:
-        """Of each matrix ``[N, D, D]``; samples fail whose matrix has none."""
-        # np.linalg would take longer for small ones than all else of a batch.
+        """The inverse of each matrix ``[N, D, D]``. Samples whose matrix has no inverse fail."""
+        # For small matrices, np.linalg would take longer than the rest of the batch.
         small = linear.shape[1] == 2
         determinant = linear[:, 0, 0] * linear[:, 1, 1] - linear[:, 0, 1] * linear[:, 1, 0] if small else np.linalg.det(linear)
         if not determinant.all():
@@ -103,7 +103,7 @@ def warp_affine(
     name: str | None = None,
     **hints: Unpack[DTypeHints],
 ) -> DataNode:
-    """Maps images, sequences or volumes affinely. Points are (x, y) or (x, y, z) in pixels, the corner of the image is 0.
+    """Applies affine maps to images, sequences or volumes. Points are (x, y) or (x, y, z) in pixels; the corner of the image is 0.
 
     Unlike DALI's, coordinates do not depend on how far a pixel is from the left edge, and are inverted in double precision: with
     INTERP_NN, points exactly on the border of two pixels may go to the other one; linear results are within 1 level for uint8, and within
@@ -112,11 +112,11 @@ def warp_affine(
     Args:
       input: HWC, FHWC, DHWC or FDHWC; uint8, int16, int32, float32 or (not in DALI) float16, bfloat16; any number of channels. Data
         without a layout count as HWC, FHWC or FDHWC by their rank.
-      matrix_input: the matrix as an input, ``[D, D+1]`` per sample or frame; in place of the argument `matrix`.
+      matrix_input: the matrix as an input, ``[D, D+1]`` per sample or frame, instead of the argument `matrix`.
       dtype: element type of the result: the input's (default) or FLOAT; from float32 any of the types above.
-      fill_value: value of what is outside the image. Default: the nearest pixel of the edge is repeated.
+      fill_value: the value of points outside the image. Default: the nearest pixel of the edge is repeated.
       interp_type: INTERP_LINEAR or INTERP_NN.
-      inverse_map: True: the matrix maps points of the result to points of the input; False: the other way round.
+      inverse_map: If True, the matrix maps points of the result to points of the input; if False, the other way round.
       matrix: ``D * (D + 1)`` numbers, row by row. May be per sample or frame.
       size: extents of the result, (H, W) or (D, H, W), rounded. Default: the input's. May be per sample.
 
@@ -124,7 +124,8 @@ def warp_affine(
       The mapped data, in the input's layout.
 
     Raises:
-      ValueError: wrong layout, element types, or number of numbers. A sample whose matrix has no inverse fails when its batch is made.
+      ValueError: wrong layout or element types, or a wrong number of elements. A sample whose matrix has no inverse fails when its batch is
+        made.
 
     Example:
       >>> fn.warp_affine(images, matrix=[1.0, 0.2, 0.0, 0.0, 1.0, 0.0], fill_value=0)

@@ -68,7 +68,8 @@ def batch_permutation(
     Args:
       allow_repetitions: each sample draws by itself. Default: every number occurs once.
       no_fixed_points: no sample gets its own number, unless it is alone; without repetitions, the permutation is a single cycle.
-      seed: fixes the numbers, whatever the pipeline's seed and the operator's place; negative: not given.
+      seed: fixes the random numbers regardless of the pipeline's seed and of the operator's place in the pipeline; a negative seed counts
+        as not given.
 
     Returns:
       int32 scalars.

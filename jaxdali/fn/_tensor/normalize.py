@@ -313,7 +313,7 @@ def normalize(
       axis_names: the same, by letter of the layout.
       batch: mean and stddev are of all samples of a batch (of each shard's), which may differ in the reduced axes only.
       ddof: what is subtracted from the number of elements in the divisor of the variance.
-      dtype: element type of the result, one of the same: integers are rounded and saturate.
+      dtype: element type of the result, one of the same: integers are rounded and saturated.
       epsilon: added to the variance.
       mean: a number, or a float32 tensor of the input's shape with extent 1 in the reduced axes: an array, or a DataNode with one per
         sample (not with `batch`); if its shape is not known when the pipeline is built, axes must be given.

@@ -48,7 +48,8 @@ def image_random_crop(
       random_aspect_ratio: range of its width by height; the logarithm is uniformly distributed.
       num_attempts: how many windows may be drawn until one fits into the image. After that it is the largest of the nearest allowed
         aspect ratio, at a random place.
-      seed: fixes the numbers, whatever the pipeline's seed and the operator's place; negative: not given. Another sequence than DALI's.
+      seed: fixes the random numbers regardless of the pipeline's seed and of the operator's place in the pipeline; a negative seed counts
+        as not given. The numbers differ from DALI's.
       output_type, dtype, adjust_orientation, use_fast_idct, jpeg_fancy_upsampling, replace_shape, max_pixels, device, name: as in
         `image`.
       on_error: as in `image`; windows always fit.

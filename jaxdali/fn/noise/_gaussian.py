@@ -45,7 +45,7 @@ def gaussian(
     """Adds Gaussian noise, of each element another.
 
     Args:
-      input: any tensor of integers or floats. Sums are computed in float32; integers are rounded and saturate.
+      input: any tensor of integers or floats. Sums are computed in float32; integers are rounded and saturated.
       mean: of the noise. May be per sample.
       stddev: standard deviation of the noise, at least 0. May be per sample.
       seed: of this operator alone; default: of the pipeline. The noise of a seed is other than DALI's.

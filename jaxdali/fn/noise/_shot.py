@@ -73,7 +73,7 @@ def shot(
     """Shot noise: each element becomes `factor` times a Poisson-distributed number, whose mean is ``max(0, element / factor)``.
 
     Args:
-      input: any tensor of integers or floats. Results are computed in float32; integers are rounded and saturate. Elements that are not
+      input: any tensor of integers or floats. Results are computed in float32; integers are rounded and saturated. Elements that are not
         finite stay.
       factor: what one event adds to an element: the larger, the more noise. 0: none. May be per sample.
       seed: of this operator alone; default: of the pipeline. The noise of a seed is other than DALI's.

@@ -67,7 +67,8 @@ def beta(
       alpha, beta: parameters of the distribution, above 0. May be per sample.
       dtype: of the result: `types.FLOAT`, the default, or `types.FLOAT64`.
       shape: of a sample: an integer or a list, may be per sample. By default a sample is one number (no dimensions).
-      seed: fixes the numbers, whatever the pipeline's seed and the operator's place; negative: not given.
+      seed: fixes the random numbers regardless of the pipeline's seed and of the operator's place in the pipeline; a negative seed counts
+        as not given.
 
     Raises:
       ValueError: a parameter that is not above 0, shape given twice.

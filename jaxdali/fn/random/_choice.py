@@ -103,7 +103,8 @@ def choice(
       shape_like: a value whose samples' shapes the result takes.
       p: probability of each element; their sum is 1. By default all are equally likely. May be per sample.
       shape: of a sample: an integer or a list, may be per sample. By default a sample is one element.
-      seed: fixes the numbers, whatever the pipeline's seed and the operator's place; negative: not given.
+      seed: fixes the random numbers regardless of the pipeline's seed and of the operator's place in the pipeline; a negative seed counts
+        as not given.
 
     Returns:
       The elements, of the type of `a` (of an integer: int32).

@@ -42,7 +42,8 @@ def coin_flip(
       probability: of a 1, in [0, 1]. May be per sample.
       dtype: of the result, by default `types.INT32`; any numeric type (DALI: BOOL, UINT8, INT32).
       shape: of a sample: an integer or a list, may be per sample. By default a sample is one number (no dimensions).
-      seed: fixes the numbers, whatever the pipeline's seed and the operator's place; negative: not given.
+      seed: fixes the random numbers regardless of the pipeline's seed and of the operator's place in the pipeline; a negative seed counts
+        as not given.
 
     Raises:
       ValueError: a probability outside [0, 1] (DALI clamps it), shape given twice.

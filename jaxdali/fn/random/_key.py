@@ -48,8 +48,9 @@ def key(
     sharded, stored and given to `jax.jit`. ``jax.random.wrap_key_data(batch["key"], impl="threefry2x32")`` makes keys of it there.
 
     Args:
-      seed: fixes the keys, whatever the pipeline's seed and the operator's place; negative: not given.
-      device: "gpu": the result is moved to the accelerator. The keys are the same.
+      seed: fixes the keys regardless of the pipeline's seed and of the operator's place in the pipeline; a negative seed counts as not
+        given.
+      device: with "gpu", the result is moved to the accelerator. The keys are the same.
       name: of the node.
 
     Returns:

@@ -48,7 +48,8 @@ def normal(
       stddev: its standard deviation; a negative one mirrors the numbers, as in DALI. May be per sample.
       dtype: of the result, by default `types.FLOAT`; for integers the numbers are rounded and clamped.
       shape: of a sample: an integer or a list, may be per sample. By default a sample is one number (no dimensions).
-      seed: fixes the numbers, whatever the pipeline's seed and the operator's place; negative: not given.
+      seed: fixes the random numbers regardless of the pipeline's seed and of the operator's place in the pipeline; a negative seed counts
+        as not given.
 
     Raises:
       ValueError: shape given twice.

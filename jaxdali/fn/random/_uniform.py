@@ -95,7 +95,8 @@ def uniform(
       dtype: of the result, by default `types.FLOAT`; for integers the bounds lose their fractions, and the numbers are
         rounded (and may so reach `high`) and clamped.
       shape: of a sample: an integer or a list, may be per sample. By default a sample is one number (no dimensions).
-      seed: fixes the numbers, whatever the pipeline's seed and the operator's place; negative: not given.
+      seed: fixes the random numbers regardless of the pipeline's seed and of the operator's place in the pipeline; a negative seed counts
+        as not given.
 
     Raises:
       ValueError: an empty range or values, shape given twice. DALI ignores `range` when `values` are given; here both are an error.

@@ -69,7 +69,8 @@ def random_mask_pixel(
       foreground: whether to draw from the foreground, where there is one; 0: from all pixels. May be per sample.
       threshold: foreground is what is above it. Default: 0. May be per sample.
       value: foreground is what is equal to it, instead. May be per sample.
-      seed: fixes the numbers, whatever the pipeline's seed and the operator's place; negative: not given.
+      seed: fixes the random numbers regardless of the pipeline's seed and of the operator's place in the pipeline; a negative seed counts
+        as not given.
 
     Returns:
       The indices of the pixel, 1-D int64, as many as the mask has axes.

@@ -211,14 +211,15 @@ def random_object_bbox(
       ignore_class: all blobs are equally likely, whatever their class.
       k_largest: only so many of the largest boxes are drawn from, of a class, or with `ignore_class` of all.
       output_class: whether the label is a result, too.
-      seed: fixes the numbers, whatever the pipeline's seed and the operator's place; negative: not given.
+      seed: fixes the random numbers regardless of the pipeline's seed and of the operator's place in the pipeline; a negative seed counts
+        as not given.
       threshold: least extents of boxes, one number or one per axis. Default: any. May be per sample.
 
     Returns:
       One or two 1-D int32, see `format`; with `output_class` also an int32 scalar, the background where there is no object.
 
     Raises:
-      ArgumentError: arguments that exclude each other; a map that is not of integers.
+      ArgumentError: arguments that can't be combined; a map that is not of integers.
       OperatorError: the background is one of the classes, or there are not as many weights as classes.
 
     Example:
