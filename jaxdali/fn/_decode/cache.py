@@ -20,7 +20,7 @@ _UNITS = {unit: 1 << 10 * (k + 1) for k, unit in enumerate(("K", "M", "G", "T"))
 
 
 def parse_bytes(text: int | str) -> int:
-    """Bytes: a number, or one with a unit, as "256MB" (powers of 1024, as DALI's megabytes)."""
+    """A number of bytes, given as a number or with a unit such as "256MB" (powers of 1024, as DALI's megabytes)."""
     if isinstance(text, int):
         if text < 0:
             raise ArgumentError(f"cache must not be negative, got {text}")
@@ -34,13 +34,13 @@ def parse_bytes(text: int | str) -> int:
 
 @dataclasses.dataclass(frozen=True)
 class CacheOptions:
-    """What is kept.
+    """What the cache keeps.
 
     Attributes:
-      limit: bytes of all images together.
-      least: bytes of an image that is kept.
-      policy: what happens when the limit is reached: "" (those not used for the longest time go), "threshold" (nothing is kept any
-        more), "largest" (smaller ones go).
+      limit: most bytes of all images together.
+      least: bytes of the smallest image that is kept.
+      policy: what happens when the limit is reached: "" drops the least recently used images, "threshold" keeps no further image, "largest"
+        drops smaller images.
     """
 
     limit: int
@@ -49,18 +49,18 @@ class CacheOptions:
 
 
 class ImageCache:
-    """Pixels of images, by what tells them apart. Several threads may use it."""
+    """Pixels of images, by their keys. Several threads may use it at the same time."""
 
     def __init__(self, options: CacheOptions):
         self._options = options
         self._images: collections.OrderedDict[Any, np.ndarray] = collections.OrderedDict()
-        self._smallest: list[tuple[int, int, Any]] = []  # heap of size, number and key, where smaller ones go
+        self._smallest: list[tuple[int, int, Any]] = []  # heap of size, number and key, if smaller images are dropped
         self._number = 0
         self._lock = threading.Lock()
         self.nbytes = 0
 
     def get(self, key: Any) -> np.ndarray | None:
-        """Pixels; None: they are not there, or not any more."""
+        """The pixels; None if the cache does not hold them."""
         with self._lock:
             if key in self._images:
                 self._images.move_to_end(key)
@@ -76,7 +76,7 @@ class ImageCache:
             return room or o.policy == "" or (o.policy == "largest" and self._smallest[0][0] < nbytes)
 
     def put(self, key: Any, pixels: np.ndarray):
-        """Keeps an image that it takes, and lets go of others where the limit would be passed."""
+        """Keeps an image that the policy admits, and drops others if the limit would be exceeded."""
         o = self._options
         with self._lock:
             if key in self._images or not o.least <= pixels.nbytes <= o.limit:
@@ -94,9 +94,9 @@ class ImageCache:
 
 
 class CacheUse:
-    """A decoder's use of the cache that it shares with all decoders of the process of the same options.
+    """A decoder's use of the cache, which all decoders of the process with the same options share.
 
-    The cache lives as long as one of them.
+    The cache lives as long as one of these objects.
     """
 
     def __init__(self, options: CacheOptions):
@@ -105,19 +105,19 @@ class CacheUse:
         self._hits = self._misses = 0
 
     def get(self, key: Any) -> np.ndarray | None:
-        """What is there."""
+        """The images that the cache holds."""
         pixels = self.cache.get(key)
         self._hits += pixels is not None
         return pixels
 
     def keep(self, images: Mapping[Any, np.ndarray]):
-        """Puts there what had to be decoded."""
+        """Adds images that had to be decoded."""
         self._misses += len(images)
         for key, pixels in images.items():
             self.cache.put(key, pixels)
 
     def counts(self) -> dict[str, int]:
-        """How many images were there, how many were decoded to be kept, and the bytes of all that are there now."""
+        """How many images the cache served, how many were decoded to be kept, and the bytes that it holds now."""
         return {"hits": self._hits, "misses": self._misses, "bytes": self.cache.nbytes}
 
 
@@ -126,5 +126,5 @@ _caches: weakref.WeakValueDictionary[CacheOptions, ImageCache] = weakref.WeakVal
 
 
 def digest(encoded: np.ndarray) -> bytes:
-    """What tells a file from all others: its bytes, wherever they come from. A file that changes becomes another."""
+    """The key of a file, made from its bytes. A file that changes gets another key."""
     return hashlib.sha256(encoded.data).digest()

@@ -1,8 +1,8 @@
 """The operators that decode images.
 
-A decoder is two of them. `ImageHeaders`, on the host, parses the headers of the whole batch and decodes what the compiled program
-can't; `DecodeImage` does the rest in the program. On the CPU that is JPEG and PNG; on a GPU with our kernels it is sequential JPEG
-(``ffi/cuda_jpeg/``), and everything else comes as finished pixels.
+A decoder is two operators. `ImageHeaders` parses the headers of the whole batch on the host, and decodes what the compiled program can't
+decode; `DecodeImage` decodes the rest in the program. On the CPU, the program decodes JPEG and PNG. On a GPU with native kernels, it
+decodes sequential JPEG (``ffi/cuda_jpeg/``), and all other images arrive as finished pixels.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def parse_headers(encoded: Packed) -> np.ndarray:
       encoded: N byte strings, u8, 1-D.
 
     Returns:
-      ``i32[N, INFO_COLUMNS]``, with the columns `Info`; the region to decode is at first the whole.
+      ``i32[N, INFO_COLUMNS]``, with the columns `Info`; the region to decode is initially the whole image.
     """
     info = np.empty((len(encoded), _cpu.INFO_COLUMNS), np.int32)
     _cpu.parse_headers(encoded.data, encoded.offsets, np.ascontiguousarray(encoded.shapes[:, 0]), info)
@@ -48,12 +48,12 @@ def parse_headers(encoded: Packed) -> np.ndarray:
 
 
 def refusal(encoded: Packed, info: np.ndarray, i: int) -> str:
-    """What is to be said of a sample that `parse_headers` refused, besides its status."""
+    """The reason for a sample that `parse_headers` refused, in addition to its status."""
     return known_as(encoded[i]) if info[i, Info.STATUS] == Status.UNKNOWN_FORMAT else ""
 
 
 def _info(kind: Format, height: int, width: int, channels: int) -> np.ndarray:
-    """The info row of an image that the host pass has made."""
+    """The info row of an image that the host pass has decoded."""
     row = np.zeros(_cpu.INFO_COLUMNS, np.int32)
     size = {Info.HEIGHT: height, Info.WIDTH: width, Info.REGION_H: height, Info.REGION_W: width}
     values = {**size, Info.FORMAT: kind, Info.CHANNELS: channels, Info.DEPTH: 8, Info.ORIENTATION: 1, Info.ORIENTATION_AT: -1}
@@ -74,7 +74,7 @@ def output_shapes(info: np.ndarray, output_type: types.DALIImageType, adjust_ori
 
 
 def num_channels(output_type: types.DALIImageType) -> int | None:
-    """Channels of a decoded image; None: those of the file."""
+    """The number of channels of a decoded image; None: as in the file."""
     return {types.GRAY: 1, types.ANY_DATA: None}.get(output_type, 3)
 
 
@@ -103,23 +103,23 @@ def repack(ctx: HostContext, samples: Sequence[np.ndarray]) -> Packed:
 
 
 class _Refused:
-    """Files that the kernels of an accelerator left to the host, known by their bytes: they go there at once from then on."""
+    """Files that the accelerator's kernels could not decode, identified by their bytes. The host decodes them at once the next time."""
 
     MOST = 1 << 17
 
     def __init__(self):
-        self._digests: dict[int, set[int]] = {}  # by the file's size
-        self._count = 0  # of all
+        self._digests: dict[int, set[int]] = {}  # by the size of the file
+        self._count = 0  # number of files
 
     def add(self, data: np.ndarray):
-        """One more; none when there are very many."""
+        """Adds a file, unless there are very many."""
         digests, digest = self._digests.setdefault(data.size, set()), zlib.crc32(data.data)
         if digest not in digests and self._count < self.MOST:
             digests.add(digest)
             self._count += 1
 
     def among(self, encoded: Packed) -> np.ndarray:
-        """``bool[N]``: which samples are such files. Only the bytes of those are looked at that are as long as one."""
+        """``bool[N]``: which samples are such files. Only files of a known length are compared."""
         sizes = encoded.shapes[:, 0].tolist() if self._digests else ()
         found = np.zeros(len(encoded), bool)
         for i, size in enumerate(sizes):
@@ -128,7 +128,7 @@ class _Refused:
         return found
 
 
-_refused = _Refused()  # of the process: what the kernels take is the same for all pipelines
+_refused = _Refused()  # one per process: which files the kernels decode is the same for all pipelines
 
 
 @dataclasses.dataclass
@@ -136,10 +136,10 @@ class _Samples:
     """A batch on its way through the host.
 
     Attributes:
-      source: the encoded images; info: their info rows; tables: what GPU kernels know of each, ``i32[N, 0]`` when none will run.
-      data: bytes that take the place of a sample's encoded ones.
+      source: the encoded images; info: their info rows; tables: the tables of each for GPU kernels, ``i32[N, 0]`` if none will run.
+      data: bytes that replace a sample's encoded bytes.
       failed: status code and reason of each sample that can't be decoded.
-      keys: of samples that are decoded here to be kept in the cache, and under which key.
+      keys: the cache keys of samples that are decoded here to be kept.
     """
 
     source: Packed
@@ -154,7 +154,7 @@ class _Samples:
 
 
 class DecodeImage(StageOperator):
-    """What `ImageHeaders` gives -> images HWC."""
+    """Outputs of `ImageHeaders` -> images HWC."""
 
     name = "decoders.image"
     kernel = "decode"
@@ -163,10 +163,10 @@ class DecodeImage(StageOperator):
     adjust_orientation: bool
     use_fast_idct: bool
     on_error: str  # "raise" or "replace"
-    extents: tuple[int | None, int | None] = (None, None)  # height and width, where all images have the same
+    extents: tuple[int | None, int | None] = (None, None)  # height and width, where they are the same for all images
     dct_scaling: bool = False
-    resize: Resize | None = None  # what is done with the images, and nothing else; known, if they may be scaled, when the pipeline is built
-    on_gpu: bool = False  # the GPU kernels run; known when the pipeline is built
+    resize: Resize | None = None  # the only reader of the images, if they may be scaled; known when the pipeline is built
+    on_gpu: bool = False  # whether the GPU kernels run; known when the pipeline is built
 
     def infer(self, payload: Spec, info: Spec, tables: Spec) -> tuple[Spec, ...]:
         return (output_spec(self.dtype, (*self.extents, num_channels(self.output_type)), "HWC"),)
@@ -205,13 +205,13 @@ class DecodeImage(StageOperator):
         return (y,), status
 
     def on_host(self, ctx: HostContext, images: Sequence[tuple[np.ndarray, np.ndarray]]) -> list[np.ndarray | int]:
-        """Decodes images here and now, on the pipeline's threads.
+        """Decodes images immediately, on the pipeline's threads.
 
         Args:
           images: (encoded bytes u8, info row) of each.
 
         Returns:
-          Of each the pixels ``[H, W, C]``, or the status code that says why not.
+          For each image its pixels ``[H, W, C]``, or a status code if it can't be decoded.
         """
         if not images:
             return []
@@ -224,15 +224,15 @@ class DecodeImage(StageOperator):
 
 
 class ImageHeaders(HostOperator):
-    """Encoded images -> (what the kernel decodes, info rows, tables for GPU kernels). Bad samples are reported or replaced here."""
+    """Encoded images -> (input of the decoding kernel, info rows, tables for GPU kernels). Failed samples are reported or replaced here."""
 
-    name = "decoders.image"  # what users know; they never see this one
+    name = "decoders.image"  # the name that users know; they never see this operator
     images: DecodeImage  # what decodes them
-    on_device: bool  # it was asked for on the accelerator
-    max_pixels: int  # of an image that is decoded at all
+    on_device: bool  # the user asked for the accelerator
+    max_pixels: int  # limit for images that are decoded
     replace_shape: tuple[int, int, int] | None = None
     cache: CacheOptions | None = None
-    on_gpu: bool = False  # as DecodeImage has it
+    on_gpu: bool = False  # as in DecodeImage
 
     @property
     def num_outputs(self) -> int:
@@ -250,7 +250,7 @@ class ImageHeaders(HostOperator):
         return dataclasses.replace(self, images=next((r for r in readers if isinstance(r, DecodeImage)), self.images))
 
     def _scale(self, ctx: HostContext, info: np.ndarray):
-        """Has JPEGs decoded at the smallest of 1/2, 1/4 and 1/8 of their size that is as large as what is to become of them."""
+        """Has JPEGs decoded at the smallest of 1/2, 1/4 and 1/8 of their size that is not smaller than the resized result."""
         op = self.images
         if op.resize is None or self.on_gpu:
             return
@@ -265,7 +265,7 @@ class ImageHeaders(HostOperator):
             sizes[enough] = np.iinfo(np.int32).max  # done
 
     def _refuse_large(self, info: np.ndarray) -> dict[int, str]:
-        """Sets the status of images of too many pixels, and says why."""
+        """Sets the status of images with too many pixels, and the reason."""
         pixels = info[:, Info.HEIGHT].astype(np.int64) * info[:, Info.WIDTH]
         large = pixels > self.max_pixels
         refused = info[:, Info.STATUS] == Status.TOO_LARGE  # by the limits of what can be decoded, see image_header.h
@@ -286,13 +286,13 @@ class ImageHeaders(HostOperator):
         return reasons
 
     def choose_regions(self, ctx: HostContext, info: np.ndarray, values: Sequence[Value]) -> dict[int, str]:
-        """Writes into `info` which region to decode of each image: by default the whole.
+        """Writes the region of each image to decode into `info`; by default the whole image.
 
         Args:
           values: of all inputs.
 
         Returns:
-          Why there is none, for the images whose status it has set.
+          The reasons for the images whose status it has set.
         """
         return {}
 
@@ -306,7 +306,7 @@ class ImageHeaders(HostOperator):
         use = None if self.cache is None else ctx.resource(functools.partial(CacheUse, self.cache))
         if use is not None:
             self._look_up(ctx, x, use)
-        remaining = np.zeros(ctx.N, bool)  # what GPU kernels don't take, and what is to be kept
+        remaining = np.zeros(ctx.N, bool)  # images that GPU kernels don't decode, and images for the cache
         if self.on_gpu:
             usable = ctx.present & (info[:, Info.STATUS] == 0)
             for i in (i for i, code in ctx.bad.items() if code == Status.REFUSED):
@@ -318,7 +318,7 @@ class ImageHeaders(HostOperator):
         remaining[[*x.keys]] = True
         remaining[[*x.data]] = False
         if not ctx.bad and not x.data and not (info[:, Info.STATUS] | info[:, Info.HOST_DECODE] | remaining).any():
-            return source, info, x.tables  # as it came: nothing is copied
+            return source, info, x.tables  # the bytes as they came, without a copy
 
         x.failed = {
             i: (int(info[i, Info.STATUS]), reasons.get(i) or refusal(source, info, i))
@@ -327,7 +327,7 @@ class ImageHeaders(HostOperator):
         self._decode_rasters(ctx, x)
         for i, code in ctx.bad.items():
             if code != Status.REFUSED:
-                x.failed.setdefault(i, (code, ""))  # its own failure; not that of a bad sample which had replaced it
+                x.failed.setdefault(i, (code, ""))  # the sample's own failure, not that of the sample which replaced it
         self._decode_pixels(ctx, x, [int(i) for i in np.flatnonzero(remaining) if i not in x.failed])
         if use is not None:
             use.keep({key: x.data[i] for i, key in x.keys.items() if i not in x.failed})
@@ -342,7 +342,7 @@ class ImageHeaders(HostOperator):
         return source, info, x.tables
 
     def _look_up(self, ctx: HostContext, x: _Samples, use: CacheUse):
-        """What is in the cache becomes finished pixels."""
+        """Takes images that the cache holds as finished pixels."""
         op = self.images
         how = op.output_type, op.dtype.str, op.adjust_orientation, op.use_fast_idct
         sizes = output_shapes(x.info, op.output_type, op.adjust_orientation).prod(axis=1) * op.dtype.itemsize
@@ -356,7 +356,7 @@ class ImageHeaders(HostOperator):
                 x.keys[i] = key
 
     def _decode_rasters(self, ctx: HostContext, x: _Samples):
-        """What is neither JPEG nor PNG becomes a raw raster, as it is stored."""
+        """Decodes images that are neither JPEG nor PNG to rasters as they are stored."""
         chosen = [int(i) for i in np.flatnonzero(x.info[:, Info.HOST_DECODE]) if i not in x.failed]
         for i, result in zip(chosen, _pillow.decode_all([(x.source[i], x.info[i]) for i in chosen], ctx.num_threads), strict=True):
             if isinstance(result, _pillow.DecodeError):
@@ -366,7 +366,7 @@ class ImageHeaders(HostOperator):
                 x.info[i, [Info.FORMAT, Info.DEPTH, Info.HOST_DECODE, Info.ORIENTATION_AT]] = Format.RAW, 8 * result.itemsize, 0, -1
 
     def _decode_pixels(self, ctx: HostContext, x: _Samples, chosen: list[int]):
-        """What GPU kernels don't take becomes finished pixels."""
+        """Decodes images that GPU kernels don't take to finished pixels."""
         for i, result in zip(chosen, self.images.on_host(ctx, [(x.bytes_of(i), x.info[i]) for i in chosen]), strict=True):
             if isinstance(result, int):
                 x.failed[i] = (result, "")
@@ -375,7 +375,7 @@ class ImageHeaders(HostOperator):
                 x.info[i, Info.FORMAT] = Format.PIXELS
 
     def _replace(self, ctx: HostContext, x: _Samples):
-        """Puts a black image, or the next good sample, in the place of each failed one: of its shard (cyclic), or else of the others."""
+        """Replaces each failed sample by a black image, or by the next valid sample of its shard (cyclic), or else of the other shards."""
         for i in sorted(x.failed):
             if self.replace_shape is not None:
                 height, width, channels = self.replace_shape
@@ -396,7 +396,7 @@ class ImageHeaders(HostOperator):
                 x.data[i] = x.bytes_of(good)
                 x.info[i] = x.info[good]
                 x.tables[i] = x.tables[good]
-                if ctx.bad.get(i) == Status.REFUSED and x.tables[i].any():  # in this shard's batch the kernels might refuse it, too
+                if ctx.bad.get(i) == Status.REFUSED and x.tables[i].any():  # the kernels might refuse it in this shard's batch as well
                     self._decode_pixels(ctx, x, [i])
                     x.tables[i] = 0
             ctx.report_bad(i, *x.failed[i])

@@ -1,4 +1,4 @@
-"""What data are that no decoder takes: for messages alone."""
+"""Recognizes data that no decoder takes, for messages."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import numpy as np
 
 SUPPORTED = "JPEG, PNG, BMP, TIFF, WebP, PNM, JPEG 2000"
 
-# How data of other formats begin, as the specifications of these say.
+# The first bytes of other formats, from their specifications.
 _BEGINNINGS = (
     (b"GIF87a", "a GIF image"),
     (b"GIF89a", "a GIF image"),
@@ -32,13 +32,13 @@ _BRANDS = {
 
 
 def known_as(data: np.ndarray) -> str:
-    """What encoded data are that are no image of a supported format, as the end of a message; "" when that is not known either."""
+    """Says what encoded data are if they are not an image of a supported format, as the end of a message; "" if they are not recognized."""
     head = data[:256].tobytes()
     text = head.lstrip(b"\xef\xbb\xbf \t\r\n").lower()
     found = next((what for start, what in _BEGINNINGS if head.startswith(start)), None)
     if head[4:8] == b"ftyp":
         brands = [head[8:12], *(head[i : i + 4] for i in range(16, min(int.from_bytes(head[:4]), len(head)), 4))]
-        brands.sort(key=lambda b: b in (b"mif1", b"msf1"))  # these say only that it holds images, others of what kind
+        brands.sort(key=lambda b: b in (b"mif1", b"msf1"))  # these brands only say that the file holds images; others say which kind
         found = next((_BRANDS[b] for b in brands if b in _BRANDS), "a video or another file of the MP4 family")
     elif text.startswith((b"<!doctype html", b"<html")):
         found = "a page in HTML, as servers send instead of a file"

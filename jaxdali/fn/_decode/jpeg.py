@@ -53,24 +53,27 @@ def decode_jpeg(
     adjust_orientation: bool = True,
     num_threads: int = 1,
 ) -> np.ndarray | list[np.ndarray]:
-    """Decodes JPEG files at once, outside any pipeline, without the GIL; not in DALI.
+    """Decodes JPEG files outside any pipeline, without holding the GIL. Not in DALI.
 
-    The pixels are those of `fn.decoders.image`: libjpeg-turbo's, to the bit, in half of its time where a file is baseline or progressive.
+    The pixels equal those of `fn.decoders.image` and libjpeg-turbo bit by bit. Baseline and progressive files take half of libjpeg-turbo's
+    time.
 
     Args:
-      data: a file's bytes (bytes, bytearray, memoryview, 1-D uint8 array), or a list of such.
-      output_type: RGB, BGR, GRAY, YCbCr or ANY_DATA (the channels of the file), as `fn.decoders.image` has it.
-      region: (y, x, height, width) of the part to decode, in pixels of the upright image; for a list one for all or a list of them.
-        The pixels are the same as cut out of the whole image; what is above is only skipped over, what is below not read. None: all.
-      adjust_orientation: apply the EXIF orientation.
-      num_threads: how many threads decode: different files, and parts of the same one where it is large and baseline (0.25 MB and more).
+      data: a file's bytes (bytes, bytearray, memoryview or 1-D uint8 array), or a list of these.
+      output_type: RGB, BGR, GRAY, YCbCr or ANY_DATA (the channels of the file), as in `fn.decoders.image`.
+      region: (y, x, height, width) of the part to decode, in pixels of the upright image; for a list of files, one region for all or a list
+        of them. The pixels are the same as those cut out of the whole image; the part above is skipped over, and the part below is not
+        read. None: the whole image.
+      adjust_orientation: whether to apply the EXIF orientation.
+      num_threads: how many threads decode. They decode different files, and parts of the same file if it is baseline and has 0.25 MB or
+        more.
 
     Returns:
       uint8 ``[height, width, channels]``, or a list of these.
 
     Raises:
-      ValueError: a file is not JPEG, is damaged so that nothing can be decoded, ends early, or is of an unsupported kind; a region that is
-        empty or reaches outside the image; an unknown `output_type`; `num_threads` below 1. Says which file of a list.
+      ValueError: a file is not JPEG, is damaged so that nothing can be decoded, ends early, or is of an unsupported kind; a region is empty
+        or reaches outside the image; `output_type` is unknown; `num_threads` is below 1. The message says which file of a list.
       TypeError: `data` is not bytes.
 
     Example:

@@ -20,7 +20,7 @@ DTYPES = tuple(np.dtype(t) for t in (np.int32, np.uint32, np.int64, np.uint64, n
 
 
 class PeekImageShape(HostOperator):
-    """Shapes that `decoders.image` would give."""
+    """The shapes of the images that `decoders.image` would return."""
 
     name = "peek_image_shape"
     dtype: np.dtype
@@ -44,7 +44,7 @@ class PeekImageShape(HostOperator):
 
 
 def _components(jpeg: bytes) -> int:
-    """How many components a JPEG file's frame header says that it has; the file's headers were parsed before."""
+    """The number of components in a JPEG file's frame header. The file's headers were parsed before."""
     at = 2
     while at + 10 <= len(jpeg):
         marker = jpeg[at + 1]
@@ -71,21 +71,21 @@ def peek_image_shape(
     name: str | None = None,
     **hints: Unpack[Hints],
 ) -> DataNode:
-    """The shape an image will have after decoding; only its header is read.
+    """Reads the shape that an image will have after decoding from its header.
 
     Args:
       input: encoded images, 1-D uint8. A host value.
       dtype: INT32, UINT32, INT64, UINT64, FLOAT or FLOAT64.
-      adjust_orientation: the shape after the EXIF orientation is applied.
-      image_type: as `output_type` of `decoders.image`; decides the number of channels. With `types.ANY_DATA` it is 4 for JPEG files of
-        CMYK and YCCK, as in DALI, although `decoders.image` makes RGB of them.
+      adjust_orientation: whether the shape is that after the EXIF orientation is applied.
+      image_type: as `output_type` of `decoders.image`; it determines the number of channels. With `types.ANY_DATA`, CMYK and YCCK JPEG
+        files have 4 channels, as in DALI, although `decoders.image` converts them to RGB.
 
     Returns:
-      1-D, height, width and channels. A host value: it can be an argument of other operators.
+      1-D: height, width and channels. This is a host value, so it can be an argument of other operators.
 
     Raises:
       ValueError: an unknown `image_type`.
-      TypeError: another `dtype`, or the input is not 1-D uint8.
+      TypeError: an unsupported `dtype`, or the input is not 1-D uint8.
 
     Example:
       >>> shape = fn.peek_image_shape(jpegs)

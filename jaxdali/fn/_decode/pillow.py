@@ -1,4 +1,4 @@
-"""Decoding in the host pass of what is neither JPEG nor PNG, or what libjpeg-turbo refuses: Pillow and imagecodecs."""
+"""Decoding with Pillow and imagecodecs in the host pass: images that are neither JPEG nor PNG, or that libjpeg-turbo refuses."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def decode_all(images: Sequence[tuple[np.ndarray, np.ndarray]], num_threads: int
       num_threads: threads to use.
 
     Returns:
-      For each the stored raster, ``[H, W, C]`` as the header says, uint8 or uint16 in full range, or the reason why not.
+      For each the stored raster, ``[H, W, C]`` as the header says, uint8 or uint16 in full range, or the error.
     """
     if len(images) <= 1 or num_threads <= 1:
         return [_decode_or_error(x) for x in images]
@@ -77,7 +77,7 @@ def decode(encoded: np.ndarray, info: np.ndarray) -> np.ndarray:
     kind, height, width, channels, depth, orientation, orientation_at = info[_USED].tolist()
     data = encoded.tobytes()
     if kind == Format.TIFF and orientation != 1 and orientation_at >= 0:
-        # Pillow turns TIFF images upright by itself, others it does not: here it sees none that needs turning.
+        # Pillow rotates TIFF images upright by itself, but not others. The images here need no rotation.
         one = b"\1\0" if data[:2] == b"II" else b"\0\1"
         data = data[:orientation_at] + one + data[orientation_at + 2 :]
     if kind == Format.PNM and depth > 8:
@@ -101,7 +101,7 @@ def _pillow(data: bytes, kind: int, channels: int) -> np.ndarray:
 
 
 def _deep(data: bytes, kind: int, channels: int, depth: int) -> np.ndarray:
-    """More than 8 bits: uint16, scaled to full range."""
+    """Images of more than 8 bits, as uint16 scaled to full range."""
     codecs = _imagecodecs()
     white_is_zero = False
     if kind == Format.TIFF:
@@ -134,7 +134,7 @@ def _deep(data: bytes, kind: int, channels: int, depth: int) -> np.ndarray:
 
 
 def _deep_pnm(data: bytes, height: int, width: int, channels: int) -> np.ndarray:
-    """PGM and PPM with a maximum above 255, which Pillow cuts to 8 bits when they are in colour."""
+    """PGM and PPM with a maximum above 255. Pillow reduces them to 8 bits if they are in colour."""
     fields, at = [], 2
     while len(fields) < 3:
         if data[at : at + 1] == b"#":

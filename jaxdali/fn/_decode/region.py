@@ -1,7 +1,7 @@
-"""Decoders that give a window of each image: which one it is, as a region of the stored raster.
+"""Decoders that return a window of each image, as a region of the stored raster.
 
-The windows of all three operators are of the upright image. `ImageHeaders` hands each image's region to whoever decodes it, and no
-pixel outside is written anywhere.
+The windows of all three operators refer to the upright image. `ImageHeaders` passes each image's region to its decoder, which writes no
+pixel outside.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class _RegionHeaders(ImageHeaders):
     """Chooses windows. Inputs: the encoded images, then what `windows` takes."""
 
     def windows(self, ctx: HostContext, values: Sequence[Value], extents: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Start and size of each sample's window, ``f64[N, 2]`` of whole numbers, in an upright image of these extents ``i64[N, 2]``."""
+        """Start and size of each sample's window, ``f64[N, 2]`` of whole numbers, in upright images of these extents ``i64[N, 2]``."""
         raise NotImplementedError(self.name)
 
     def choose_regions(self, ctx: HostContext, info: np.ndarray, values: Sequence[Value]) -> dict[int, str]:
@@ -55,7 +55,7 @@ class _RegionHeaders(ImageHeaders):
         extents = np.where(orientation[:, None] >= 5, stored[:, ::-1], stored)
         with np.errstate(invalid="ignore"):
             start, size = self.windows(ctx, values, extents)
-            inside = ((start >= 0) & (size >= 1) & (start + size <= extents)).all(axis=1)  # False for NaN
+            inside = ((start >= 0) & (size >= 1) & (start + size <= extents)).all(axis=1)  # also False for NaN
         take, bad = good & inside, np.flatnonzero(good & ~inside)
         windows = np.concatenate([start, size], axis=1)[take].astype(np.int64)
         info[np.flatnonzero(take)[:, None], [Info.REGION_Y, Info.REGION_X, Info.REGION_H, Info.REGION_W]] = stored_windows(
@@ -69,7 +69,7 @@ class CropHeaders(_RegionHeaders):
     """Windows of a given size. `args`: crop, or crop_h and crop_w, or neither; crop_pos_x, crop_pos_y.
 
     Attributes:
-      truncate: the start is rounded down, not to the nearest pixel.
+      truncate: whether the start is rounded down instead of to the nearest pixel.
     """
 
     name: ClassVar[str] = "decoders.image_crop"
@@ -93,7 +93,7 @@ class SliceHeaders(_RegionHeaders):
     """Windows between given coordinates. `args`: start or rel_start; end, rel_end, shape or rel_shape; axes.
 
     Attributes:
-      normalized: whether (anchor, shape), which are then inputs 1 and 2, are fractions of the extents if of a floating-point type.
+      normalized: whether a floating-point (anchor, shape), which are inputs 1 and 2, are fractions of the extents.
     """
 
     name: ClassVar[str] = "decoders.image_slice"
@@ -167,7 +167,7 @@ class RandomCropHeaders(_RegionHeaders):
 
 
 class DecodeCrop(DecodeImage):
-    """`DecodeImage` under the name that users know, as the next two."""
+    """`DecodeImage` under the name that users know. The next two classes do the same."""
 
     name: ClassVar[str] = CropHeaders.name
 
@@ -186,12 +186,12 @@ def _dense(ctx: HostContext, value: Value, what: str) -> np.ndarray:
 
 
 def _single(x: np.ndarray) -> np.ndarray:
-    """Rounded to float32, in which DALI holds fractions: which pixel is the nearest can depend on it."""
+    """Rounds to float32, in which DALI holds fractions: the nearest pixel can depend on it."""
     return x.astype(np.float32).astype(np.float64)
 
 
 def _round(x: np.ndarray) -> np.ndarray:
-    """To the nearest integer, halves away from zero."""
+    """Rounds to the nearest integer, halves away from zero."""
     return np.copysign(np.floor(np.abs(x) + 0.5), x)
 
 
@@ -207,7 +207,7 @@ def crop_arguments(
     """Checks the arguments of `image_crop`.
 
     Returns:
-      (args of `CropHeaders`, its further inputs, height and width of all windows where they don't depend on the sample).
+      (args of `CropHeaders`, its further inputs, height and width of all windows if they don't depend on the sample).
     """
     if (crop_h is None) != (crop_w is None):
         raise ArgumentError("crop_h and crop_w must be given together")
@@ -234,7 +234,7 @@ def slice_arguments(
       positional: anchor and shape, None where absent. named: start, rel_start, end, rel_end, shape, rel_shape.
 
     Returns:
-      (args of `SliceHeaders`, its further inputs, height and width of all windows where they don't depend on the sample).
+      (args of `SliceHeaders`, its further inputs, height and width of all windows if they don't depend on the sample).
     """
     given = [name for name, x in named.items() if x is not None]
     inputs = tuple(x for x in positional if x is not None)

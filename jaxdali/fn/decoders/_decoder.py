@@ -36,7 +36,7 @@ class DecoderHints(SeededHints, total=False):
 
 
 class RegionHints(DecoderHints, Hints, total=False):
-    """The same for decoders that draw no random numbers."""
+    """Hints to decoders that draw no random numbers."""
 
 
 def add_decoder(
@@ -53,7 +53,7 @@ def add_decoder(
     name: str | None,
     **attributes: Any,
 ) -> DataNode:
-    """Adds the two operators of a decoder. `extents`: height and width that all images have, bad ones apart."""
+    """Adds the two operators of a decoder. `extents`: height and width of all images, except of failed ones."""
     if replace_shape is not None:
         if on_error != "replace":
             raise ArgumentError("replace_shape is used with on_error='replace' only")

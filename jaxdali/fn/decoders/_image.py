@@ -17,7 +17,7 @@ from ._decoder import MAX_PIXELS, RegionHints, add_decoder
 
 
 class ImageHints(RegionHints, total=False):
-    """Hints about a cache of decoded images."""
+    """Hints about DALI's cache of decoded images."""
 
     cache_batch_copy: bool | None
     cache_debug: bool | None
@@ -51,49 +51,50 @@ def image(
     the batch is prepared; 16-bit TIFF and JPEG 2000 need the package imagecodecs (``pip install jaxdali[formats]``).
 
     Args:
-      input: encoded images, 1-D uint8, as readers and external_source give them. A host value.
-      output_type: RGB, BGR, GRAY, YCbCr (ITU-R BT.601, studio range) or ANY_DATA: the channels of the file (gray 1, gray with
-        alpha 2, colour 3, colour with alpha 4; palettes and CMYK are colour). Alpha is dropped unless ANY_DATA is asked for.
-        GRAY of a YCbCr JPEG is its Y plane; of anything else 0.299 R + 0.587 G + 0.114 B.
+      input: encoded images, 1-D uint8, as readers and external_source give them. They are host values.
+      output_type: RGB, BGR, GRAY, YCbCr (ITU-R BT.601, studio range) or ANY_DATA. ANY_DATA keeps the channels of the file: gray 1, gray
+        with alpha 2, colour 3, colour with alpha 4, where palettes and CMYK count as colour. The other types drop alpha. GRAY is the Y
+        plane of a YCbCr JPEG, and 0.299 R + 0.587 G + 0.114 B of any other image.
       dtype: UINT8, INT8, UINT16, INT16, UINT32, INT32, FLOAT16, BFLOAT16, FLOAT or FLOAT64. Values are scaled to the full range of the
         type: 255 becomes 65535 in UINT16, 1.0 in FLOAT. 16-bit files keep their precision.
-      adjust_orientation: apply the EXIF orientation. False: the raster as it is stored.
-      use_fast_idct: JPEG: the fast integer IDCT, up to 6 levels off, instead of the accurate one. Without effect where a GPU's kernels
-        decode, as in DALI.
-      jpeg_fancy_upsampling: JPEG chroma is always upsampled smoothly, as DALI does on the CPU whatever this says.
-      on_error: "raise": a `jaxdali.SampleError` that names the file. "replace": the sample is replaced and reported by
-        `Pipeline.bad_samples()`. Not in DALI, which always raises.
-      replace_shape: with on_error="replace": the replacement is a black image of this shape, (H, W, C). None: it is the next
-        good sample of the batch. Not in DALI.
-      max_pixels: a file whose header promises more pixels than this is a bad sample, of which nothing is decoded: a few hundred kB can
-        hold gigabytes. The default is where Pillow refuses, 178,956,970. Pillow's own limit (``PIL.Image.MAX_IMAGE_PIXELS``) applies
-        besides to what Pillow decodes. Not in DALI, which has no limit.
-      dct_scaling: JPEG: decode at 1/2, 1/4 or 1/8 of the size, in a fraction of the time, what a following `resize` or `resize_crop_mirror`
-        makes smaller all the same: as small as still leaves it all the pixels of its result. Changes pixels a little, and a size that
-        follows from the image's, as with `resize_shorter`, by one at most. Without effect where something else reads the images, where the
-        resize takes regions or sizes of each sample, and where a GPU's kernels decode. Not in DALI.
-      cache: bytes of decoded images that are kept in memory between epochs: a number, or one with a unit, as "256MB". Those not used for
-        the longest time make room. An image is known by the bytes of its file, wherever they come from, and by the arguments that
-        decide on its pixels; all decoders of the process with equal cache arguments share one cache, which lives as long as one of
-        their pipelines or iterators. `Pipeline.statistics` tells what it served, and its bytes. Not in DALI.
-      cache_size: the same in megabytes, as in DALI; there with device="mixed" alone, and in the GPU's memory, here in the host's.
-      cache_threshold: bytes of the smallest decoded image that is kept.
-      cache_type: what happens when the cache is full: "threshold": nothing is kept any more; "largest": smaller images make room. "": as
-        said above, where DALI keeps nothing.
+      adjust_orientation: whether to apply the EXIF orientation; if False, the raster is returned as it is stored.
+      use_fast_idct: for JPEG, use the fast integer IDCT, which is up to 6 levels off, instead of the accurate one. It has no effect where a
+        GPU's kernels decode, as in DALI.
+      jpeg_fancy_upsampling: has no effect: JPEG chroma is always upsampled smoothly, as by DALI on the CPU.
+      on_error: with "raise", a file that can't be decoded is a `jaxdali.SampleError` that names it. With "replace", the sample is replaced,
+        and `Pipeline.bad_samples()` reports it. DALI always raises.
+      replace_shape: with on_error="replace", the replacement is a black image of this shape, (H, W, C). If None, it is the next valid
+        sample of the batch. Not in DALI.
+      max_pixels: a file whose header promises more pixels than this fails, and nothing of it is decoded: a file of a few hundred kB can
+        hold gigabytes. The default, 178,956,970, is where Pillow refuses. For what Pillow decodes, Pillow's own limit
+        (``PIL.Image.MAX_IMAGE_PIXELS``) applies as well. DALI has no limit.
+      dct_scaling: decode a JPEG at 1/2, 1/4 or 1/8 of its size, in a fraction of the time, if a following `resize` or `resize_crop_mirror`
+        shrinks it anyway. The decoded image is never smaller than the result of the resize. This changes pixels a little, and it changes
+        sizes that follow from the image's, as with `resize_shorter`, by at most one. It has no effect where something else reads the
+        images, where the resize has regions or sizes per sample, or where a GPU's kernels decode. Not in DALI.
+      cache: how many bytes of decoded images to keep in memory between epochs: a number, or a string with a unit such as "256MB". The least
+        recently used images are dropped first. An image is identified by the bytes of its file and by the arguments that determine its
+        pixels. All decoders of the process with equal cache arguments share one cache, which lives as long as one of their pipelines or
+        iterators. `Pipeline.statistics` reports how many images it served, and its size in bytes. Not in DALI.
+      cache_size: the same in megabytes, as in DALI. DALI's cache works only with device="mixed" and uses the GPU's memory; this one uses
+        the host's.
+      cache_threshold: the size in bytes of the smallest decoded image that is kept.
+      cache_type: what happens when the cache is full. With "threshold", no further image is kept; with "largest", smaller images are
+        dropped; with "", the least recently used ones are (with "", DALI keeps nothing).
       device: "cpu"; "mixed" puts the result on the accelerator.
-      name: name of the node.
+      name: the name of the node.
 
     Returns:
       Images, layout HWC, of different sizes.
 
     Raises:
       ValueError: an unknown `output_type` or `on_error`, a `replace_shape` that does not fit the output type, `max_pixels` below 1, a
-        `cache` that is no number of bytes, or both `cache` and `cache_size`.
+        `cache` that is not a number of bytes, or both `cache` and `cache_size`.
       TypeError: `dtype` is not one of those above, or the input is not 1-D uint8.
 
-    A file that ends early, is damaged so that nothing can be decoded, or promises more pixels than its bytes can hold or `max_pixels`
-    allows fails when the batch is made. Damage inside JPEG scan data gives the pixels that can be had. Unlike DALI, ANY_DATA works on
-    gray and CMYK JPEG, PNG with gray and alpha, and 32-bit BMP; WebP with EXIF is decoded.
+    A file fails when its batch is made if it ends early, if it is too damaged to be decoded, or if it promises more pixels than its bytes
+    can hold or `max_pixels` allows. If JPEG scan data are damaged, the pixels that can be recovered are returned. Unlike DALI, ANY_DATA
+    works on gray and CMYK JPEG, PNG with gray and alpha, and 32-bit BMP; WebP with EXIF is decoded.
 
     Example:
       >>> jpegs, labels = fn.readers.file(file_root="images")

@@ -44,24 +44,26 @@ def image_crop(
     name: str | None = None,
     **hints: Unpack[RegionHints],
 ) -> DataNode:
-    """Decodes a window of a given size of each image: the same pixels as `image` and then the cut, with less work.
+    """Decodes a window of a given size of each image.
+
+    The pixels are those of `image` followed by a crop, with less work.
 
     Args:
       input: encoded images, as in `image`.
-      crop: (height, width) of the window. A fraction is dropped; what is then below 1 is the image's. May be per sample.
-      crop_h, crop_w: the same, one by one. May be per sample.
-      crop_pos_x, crop_pos_y: where the window is, from 0 (at the left, at the top) to 1. May be per sample.
-      rounding: of the window's first row and column: "round" (halves up) or "truncate".
-      crop_d, crop_pos_z: of volumes, without effect on images.
+      crop: (height, width) of the window. Fractions are dropped; an extent below 1 means the image's. May be per sample.
+      crop_h, crop_w: the same extents, one by one. May be per sample.
+      crop_pos_x, crop_pos_y: position of the window, from 0 (left, top) to 1. May be per sample.
+      rounding: how the window's first row and column are rounded: "round" (halves up) or "truncate".
+      crop_d, crop_pos_z: are for volumes and have no effect on images.
       output_type, dtype, adjust_orientation, use_fast_idct, jpeg_fancy_upsampling, replace_shape, max_pixels, device, name: as in
         `image`.
-      on_error: as in `image`; a window that reaches outside its image is such an error.
+      on_error: as in `image`; a window that reaches outside its image is also an error.
 
     Returns:
-      Images, layout HWC; of one size when that is given by numbers and `output_type` fixes the channels.
+      Images, layout HWC. All have one size if the size is given by numbers and `output_type` determines the channels.
 
     Raises:
-      ValueError: sizes given twice or by halves, another `rounding`, positions outside 0 .. 1, and what `image` raises.
+      ValueError: sizes given twice or only in part, an unknown `rounding`, positions outside 0 ... 1, and what `image` raises.
 
     Example:
       >>> images = fn.decoders.image_crop(jpegs, crop=(224, 224), crop_pos_x=fn.random.uniform(range=(0.0, 1.0)))

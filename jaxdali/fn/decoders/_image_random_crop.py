@@ -40,14 +40,16 @@ def image_random_crop(
     name: str | None = None,
     **hints: Unpack[DecoderHints],
 ) -> DataNode:
-    """Decodes a random window of each image, as usual for training: the same pixels as `image` and then the cut, with less work.
+    """Decodes a random window of each image, as usual for training.
+
+    The pixels are those of `image` followed by a crop, with less work.
 
     Args:
       input: encoded images, as in `image`.
-      random_area: range of the window's area, as a fraction of the image's, uniformly distributed.
-      random_aspect_ratio: range of its width by height; the logarithm is uniformly distributed.
-      num_attempts: how many windows may be drawn until one fits into the image. After that it is the largest of the nearest allowed
-        aspect ratio, at a random place.
+      random_area: range of the window's area as a fraction of the image's; uniformly distributed.
+      random_aspect_ratio: range of width divided by height; the logarithm is uniformly distributed.
+      num_attempts: how many windows are drawn at most until one fits into the image. If none does, the largest window of the nearest
+        allowed aspect ratio is taken, at a random place.
       seed: fixes the random numbers regardless of the pipeline's seed and of the operator's place in the pipeline; a negative seed counts
         as not given. The numbers differ from DALI's.
       output_type, dtype, adjust_orientation, use_fast_idct, jpeg_fancy_upsampling, replace_shape, max_pixels, device, name: as in

@@ -48,28 +48,30 @@ def image_slice(
     name: str | None = None,
     **hints: Unpack[RegionHints],
 ) -> DataNode:
-    """Decodes the window between given coordinates of each image: the same pixels as `image` and then the cut, with less work.
+    """Decodes the window between given coordinates of each image.
 
-    The window is given by the inputs `anchor` and `shape_input`, or by some of the arguments `start` to `rel_shape`; the numbers of all
-    of them may be per sample. What is not given is the start or the end of the image.
+    The pixels are those of `image` followed by a crop, with less work.
+
+    The window is given by the inputs `anchor` and `shape_input`, or by some of the arguments `start` to `rel_shape`. All numbers may be per
+    sample. Without a start or an end, the window begins or ends with the image.
 
     Args:
       data: encoded images, as in `image`.
-      anchor: the window's start: integers are pixels, floating-point numbers fractions of the image's extents.
+      anchor: the window's start. Integers are pixels, floating-point numbers are fractions of the image's extents.
       shape_input: the window's extents, in the same way and of the same type.
       start, rel_start: first pixel, and the same as a fraction.
       end, rel_end: the pixel after the last, and the same as a fraction.
       shape, rel_shape: extents in pixels or as fractions.
-      axes: which axes the numbers are for, in their order: 0 is height, 1 width. May be per sample. One number in place of two
-        is for both. Default: (1, 0).
-      axis_names: the same in letters: "WH" (default), "HW", "W" or "H".
-      normalized_anchor, normalized_shape: False: a floating-point `anchor`, `shape_input` is in pixels.
+      axes: the axes that the numbers refer to, in their order: 0 is height, 1 is width. Where two numbers are expected, one number counts
+        for both axes. Default: (1, 0). May be per sample.
+      axis_names: the same axes in letters: "WH" (default), "HW", "W" or "H".
+      normalized_anchor, normalized_shape: if False, a floating-point `anchor` or `shape_input` is in pixels.
       output_type, dtype, adjust_orientation, use_fast_idct, jpeg_fancy_upsampling, replace_shape, max_pixels, device, name: as in
         `image`.
-      on_error: as in `image`; a window that reaches outside its image is such an error.
+      on_error: as in `image`; a window that reaches outside its image is also an error.
 
     Returns:
-      Images, layout HWC; of one size when `shape` gives that by numbers and `output_type` fixes the channels.
+      Images, layout HWC. All have one size if `shape` is given by numbers and `output_type` determines the channels.
 
     Raises:
       ValueError: none, or too many, of the arguments that give the window, or a wrong number of axes, and what `image` raises.

@@ -1,4 +1,4 @@
-"""decoders.inflate: what was compressed with LZ4."""
+"""decoders.inflate: decompresses LZ4."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ def _decompressor() -> Callable[..., bytes]:
 
 
 class Inflate(HostOperator):
-    """Decompresses LZ4 blocks: of each sample one, or several, which become its first axis."""
+    """Decompresses LZ4 blocks. A sample has one, or several, which are stacked along a new first axis."""
 
     name: ClassVar[str] = "decoders.inflate"
 
     dtype: np.dtype
     layout: str
     storage: Storage  # bounds what is decompressed
-    rank: int | None = None  # of a block's shape, where that comes per sample from a source
+    rank: int | None = None  # rank of a block's shape, where the shape comes per sample from a source
 
     def bind(self, ctx: BuildContext, *specs: Spec) -> Operator:
         _decompressor()
@@ -118,7 +118,7 @@ def _chunks(size: int, offsets: np.ndarray | None, sizes: np.ndarray | None) -> 
 
 
 class InflateHints(Hints, total=False):
-    """What is always checked here."""
+    """DALI's switches for checks that are always done here."""
 
     check_output_size: bool | None
 
@@ -142,30 +142,33 @@ def inflate(
 ) -> DataNode:
     """Decompresses tensors.
 
-    A sample is one compressed chunk, or with `chunk_offsets` or `chunk_sizes` several, whose tensors are stacked. They are decompressed on
-    the host (package lz4, ``pip install "jaxdali[lz4]"``); the result is where the input is.
+    A sample is one compressed chunk, or with `chunk_offsets` or `chunk_sizes` several chunks, whose tensors are stacked. Chunks are
+    decompressed on the host (with the package lz4, ``pip install "jaxdali[lz4]"``); the result is where the input is.
 
     Args:
       input: 1-D uint8, made on the host, or moved to the accelerator from there. A chunk is an LZ4 block without a size before it
         (``lz4.block.compress(x, store_size=False)``).
-      shape: of a decompressed chunk. May be per sample.
-      dtype: of the result.
+      shape: shape of a decompressed chunk. May be per sample.
+      dtype: element type of the result.
       algorithm: "LZ4".
-      chunk_offsets: where each chunk of a sample begins. Without `chunk_sizes` each reaches to the next one. May be per sample.
-      chunk_sizes: bytes of each chunk. Without `chunk_offsets` they lie one after another from the beginning. May be per sample.
-      layout: of a decompressed chunk.
-      sequence_axis_name: of the axis of chunks; one letter, before that layout.
-      storage: ``Storage(max_record_bytes=)`` bounds what is decompressed of a sample. None: that of the reader of the input. Beyond DALI.
+      chunk_offsets: where each chunk of a sample begins. Without `chunk_sizes`, each chunk ends where the next one begins. May be per
+        sample.
+      chunk_sizes: size of each chunk in bytes. Without `chunk_offsets`, the chunks follow one another from the beginning. May be per
+        sample.
+      layout: layout of a decompressed chunk.
+      sequence_axis_name: name of the axis of chunks: one letter, which is put in front of the layout.
+      storage: ``Storage(max_record_bytes=)`` limits how many bytes a sample may decompress to. Default: the storage of the input's reader.
+        Not in DALI.
 
     Returns:
-      Tensors of that shape, with an axis of chunks before it where there are some. What a chunk lacks is 0.
+      Tensors of that shape, with an axis of chunks in front if there are several. Elements that a chunk lacks are 0.
 
     Raises:
       TypeError: the input is not 1-D uint8.
       ImportError: at build, lz4 is not installed.
-      SampleError: a chunk is damaged, larger than `shape` says, or does not lie in its sample; or there is more than `storage` allows.
+      SampleError: a chunk is damaged, larger than `shape` says, or lies outside its sample; or the sample is larger than `storage` allows.
 
-    Differs from DALI, which decompresses on the GPU alone, and checks a chunk's size only with `check_output_size`.
+    Differs from DALI, which decompresses only on the GPU, and checks a chunk's size only with `check_output_size`.
 
     Example:
       >>> frames = fn.decoders.inflate(compressed, chunk_sizes=sizes, shape=(480, 640, 3), layout="HWC")

@@ -21,7 +21,7 @@ from .._families.conversion import convert
 
 
 class DecodeNumpy(SampleOperator):
-    """The array of each file. Type and number of dimensions are known when the first batch is."""
+    """The array of each file. The first batch determines type and number of dimensions."""
 
     name = "decoders.numpy"
     dtype: np.dtype | None
@@ -73,20 +73,21 @@ def numpy(
 ) -> DataNode:
     """Decodes arrays from the contents of NumPy's ``.npy`` files.
 
-    All samples must have one number of dimensions and, unless `dtype` is given, one type: those of the first batch.
+    All samples must have the same number of dimensions and, unless `dtype` is given, the same type as the first batch.
 
     Args:
       data: the files, 1-D uint8.
-      dtype: convert the elements to this type: rounded and saturated. Default: as stored.
+      dtype: the type that elements are converted to, rounded and saturated. Default: the stored type.
 
     Returns:
-      The arrays, in C's order. A host value.
+      The arrays, in C order. A host value.
 
     Raises:
       OperatorError: samples of different types or numbers of dimensions, or none of a batch can be decoded.
-      SampleError: a sample is no such file, ends early, is longer than its header says, or has elements that are no numbers or bool.
+      SampleError: a sample is not an ``.npy`` file, ends early, is longer than its header says, or has elements that are neither numbers
+        nor bool.
 
-    Unlike in DALI, all versions of the format are read, and big-endian arrays.
+    Unlike DALI, this reads all versions of the format, and big-endian arrays.
 
     Example:
       >>> arrays = fn.decoders.numpy(fn.io.file.read(paths))

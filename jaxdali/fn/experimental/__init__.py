@@ -1,4 +1,4 @@
-"""``fn.experimental``: what DALI calls experimental, and old names of what no longer is. This file is the index."""
+"""``fn.experimental``: operators that DALI calls experimental, and old names of operators that were. This file is the index."""
 
 from typing import TYPE_CHECKING as _TYPE_CHECKING
 

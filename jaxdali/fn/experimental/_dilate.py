@@ -42,7 +42,7 @@ class Dilate(Stencil):
         anchor = np.where(anchor == -1, mask // 2, anchor)
         for i in np.flatnonzero(((anchor < 0) | (anchor >= mask)).any(axis=1) & ctx.present):
             ctx.fail(int(i), Status.ARGUMENT, f"anchor must be inside of the mask {mask[i, ::-1].tolist()}, got {anchor[i, ::-1].tolist()}")
-        return Around(mask + (self.iterations - 1) * (mask - 1), anchor * self.iterations)  # n times is once with a larger mask
+        return Around(mask + (self.iterations - 1) * (mask - 1), anchor * self.iterations)  # n iterations equal one with a larger mask
 
 
 @operator_function(Dilate)
@@ -60,21 +60,22 @@ def dilate(
 ) -> DataNode:
     """Replaces each element by the largest of the rectangle around it, each channel on its own.
 
-    DALI has this operator on GPUs alone; here it runs on the CPU, too.
+    DALI has this operator only on GPUs; here it also runs on the CPU.
 
     Args:
       input: images or sequences of 8- or 16-bit integers or floats of at most 32 bits, HW, HWC, CHW, FHWC or FCHW.
-      anchor: (x, y) in the rectangle of the element that is replaced; -1: the middle. May be per sample or frame.
-      border_mode: what stands beyond the border: "constant": nothing, "replicate": the outermost elements, "reflect": the image mirrored
-        at its edge, "reflect_101": mirrored about the centre of the outermost element, "wrap": its other side.
-      iterations: how many times.
+      anchor: the position (x, y) of the replaced element in the rectangle; -1 is the middle. May be per sample or frame.
+      border_mode: what the values beyond the border are: "constant": nothing, "replicate": the outermost elements, "reflect": the image
+        mirrored at its edge, "reflect_101": mirrored about the centre of the outermost element, "wrap": its other side.
+      iterations: how often the operation is repeated.
       mask_size: (width, height) of the rectangle. May be per sample or frame.
 
     Returns:
       The input's shape, type and layout.
 
     Raises:
-      TypeError, ValueError: another element type or layout. A sample of an anchor outside of the rectangle fails when its batch is made.
+      TypeError, ValueError: the element type or layout is not supported. A sample whose anchor lies outside the rectangle fails when its
+        batch is made.
 
     Example:
       >>> fn.experimental.dilate(masks, mask_size=[5, 5])

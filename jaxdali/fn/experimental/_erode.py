@@ -35,16 +35,17 @@ def erode(
 
     Args:
       input: images or sequences of 8- or 16-bit integers or floats of at most 32 bits, HW, HWC, CHW, FHWC or FCHW.
-      anchor: (x, y) in the rectangle of the element that is replaced; -1: the middle. May be per sample or frame.
-      border_mode: what stands beyond the border, see `dilate`.
-      iterations: how many times.
+      anchor: the position (x, y) of the replaced element in the rectangle; -1 is the middle. May be per sample or frame.
+      border_mode: what the values beyond the border are, see `dilate`.
+      iterations: how often the operation is repeated.
       mask_size: (width, height) of the rectangle. May be per sample or frame.
 
     Returns:
       The input's shape, type and layout.
 
     Raises:
-      TypeError, ValueError: another element type or layout. A sample of an anchor outside of the rectangle fails when its batch is made.
+      TypeError, ValueError: the element type or layout is not supported. A sample whose anchor lies outside the rectangle fails when its
+        batch is made.
 
     Example:
       >>> fn.experimental.erode(masks, mask_size=[3, 3], iterations=2)

@@ -19,7 +19,7 @@ _MOST = 1023
 
 
 def plane(image: Spec) -> tuple[int, int]:
-    """The axis H of an image or a sequence, and that two axes are spatial."""
+    """The number of the axis H of an image or a sequence, and the number of spatial axes, 2."""
     layout = "HW" if image.ndim == 2 and not image.layout else image_layout(image, _LAYOUTS)
     return layout.index("H"), 2
 
@@ -56,7 +56,7 @@ def median_blur(
 ) -> DataNode:
     """Replaces each element by the median of the rectangle around it, each channel on its own.
 
-    Beyond the border stand the outermost elements. DALI has this operator on GPUs alone; here it runs on the CPU, too.
+    Beyond the border, the outermost elements are repeated. DALI has this operator only on GPUs; here it also runs on the CPU.
 
     Args:
       input: images or sequences of 8- or 16-bit integers or floats of at most 32 bits, HW, HWC, CHW, FHWC or FCHW.
@@ -66,7 +66,7 @@ def median_blur(
       The input's shape, type and layout.
 
     Raises:
-      TypeError, ValueError: another element type or layout. A sample of an even window fails when its batch is made.
+      TypeError, ValueError: the element type or layout is not supported. A sample with an even window size fails when its batch is made.
 
     Example:
       >>> fn.experimental.median_blur(images, window_size=[5, 5])

@@ -1,4 +1,4 @@
-"""Gathering of pixels by given maps."""
+"""experimental.remap: pixels gathered by given maps."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .._families import PointGather
 
 
 class Remap(PointGather):
-    """By one map of each coordinate."""
+    """The operator: one map for each coordinate."""
 
     name = "experimental.remap"
     points = Points.GIVEN
@@ -34,7 +34,7 @@ class Remap(PointGather):
         return False
 
     def _map_layout(self, image: Spec, m: Spec) -> str:
-        """HW, with F before it where there is a map for each frame, and C behind it where it is an axis of extent 1."""
+        """The layout of a map: HW, with F in front if there is a map per frame, and C at the end if there is such an axis, of extent 1."""
         frames, rank = "F" if image.ndim == 4 else "", m.ndim
         among = {2: ("HW",), 3: (f"{frames}HW", "HWC"), 4: ("FHWC",) * bool(frames)}.get(rank, ())
         found = [x for x in among if len(x) == rank and (not m.layout or x == m.layout or (x[0] == "F" and m.layout[0] == "F"))]
@@ -83,9 +83,11 @@ def remap(
     name: str | None = None,
     **hints: Unpack[Hints],
 ) -> DataNode:
-    """Each pixel (x, y) of the result shows the point ``(mapx[y, x], mapy[y, x])`` of the image; outside of it is 0.
+    """Moves pixels of images by given maps.
 
-    In DALI it is an operator of the GPU alone, by NPP.
+    Pixel (x, y) of the result shows the point ``(mapx[y, x], mapy[y, x])`` of the image. Points outside are 0.
+
+    DALI has this operator only on GPUs, where NPP computes it.
 
     Args:
       input: HWC or FHWC; uint8, int16, uint16, float32 or (not in DALI) float16, bfloat16; any number of channels (in DALI 1 or 3).
@@ -93,13 +95,13 @@ def remap(
         a map for each frame.
       mapy: y of the points, of the same shape.
       interp: INTERP_NN, INTERP_LINEAR or INTERP_CUBIC.
-      pixel_origin: what (0, 0) is: "corner" of the image, or "center" of its first pixel, as in OpenCV.
+      pixel_origin: which point is (0, 0): the "corner" of the image, or the "center" of its first pixel, as in OpenCV.
 
     Returns:
       The mapped images, in the input's layout and type.
 
     Raises:
-      ValueError: wrong layouts or element types. A sample whose maps don't fit together fails when its batch is made.
+      ValueError: wrong layouts or element types. A sample whose two maps differ in shape fails when its batch is made.
 
     Example:
       >>> fn.experimental.remap(images, mapx, mapy, pixel_origin="center")

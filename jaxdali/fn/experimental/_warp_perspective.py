@@ -1,4 +1,4 @@
-"""Perspective maps of images."""
+"""experimental.warp_perspective: perspective maps of images."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .._image.warp_affine import whole
 
 
 class WarpPerspective(PointGather):
-    """By a given matrix."""
+    """The operator: a map by a given matrix."""
 
     name = "experimental.warp_perspective"
     points = Points.PROJECTIVE
@@ -65,7 +65,7 @@ class WarpPerspective(PointGather):
             for i in np.flatnonzero(singular & ctx.present):
                 ctx.fail(int(i), Status.ARGUMENT, f"the matrix must have an inverse, got {matrix[i].tolist()}")
             matrix = np.linalg.inv(np.where(singular[:, None, None], np.eye(3), matrix))
-        half = np.array([[1, 0, 0.5], [0, 1, 0.5], [0, 0, 1]])  # the kernel maps numbers of pixels to points from the corner
+        half = np.array([[1, 0, 0.5], [0, 1, 0.5], [0, 0, 1]])  # the kernel maps pixel indices to points relative to the corner
         matrix = matrix @ half if self.pixel_origin == "corner" else half @ matrix
         fills = np.size(self.fill_value)
         for i in np.flatnonzero((image.shapes[:, -1] != fills) & ctx.present & (fills > 1)):
@@ -91,31 +91,32 @@ def warp_perspective(
     name: str | None = None,
     **hints: Unpack[Hints],
 ) -> DataNode:
-    """Maps images projectively: ``(x, y, 1)`` of the result times the matrix, divided by the third number, is the point that it shows.
+    """Applies projective maps to images.
 
-    Unlike DALI's on the CPU, linear interpolation of int16 has coordinates of full precision: there these are multiples of 1/32 pixel.
-    And cubic interpolation goes on with mirrored and repeated images however far outside; there everything beyond about two of their
-    extents is one pixel.
+    The matrix times ``(x, y, 1)`` of the result, divided by its third number, is the point of the image that the result shows.
+
+    Differs from DALI on the CPU: linear interpolation of int16 uses coordinates of full precision, where DALI rounds them to 1/32 pixel.
+      Cubic interpolation mirrors or repeats images at any distance, where DALI gives a single pixel beyond about twice their extents.
 
     Args:
       input: HWC, FHWC, CHW, FCHW or HW; uint8, int16, uint16, float32 or (not in DALI) float16, bfloat16; any number of channels. Data
         without a layout count as HW, HWC or FHWC by their rank.
-      matrix_input: the matrix as an input, ``[3, 3]`` per sample or frame, a host value; in place of the argument `matrix`.
-      border_mode: what is outside of the image: "constant": the fill value; "replicate": the nearest pixel; "reflect": the image
-        mirrored at its edge; "reflect_101": at the centre of the pixels there; "wrap": the image again.
-      fill_value: one number, or one per channel of layouts that end with C; rounded and clipped to the element type.
-      interp_type: INTERP_NN, INTERP_LINEAR or INTERP_CUBIC (Keys' with -0.75, as OpenCV has it).
-      inverse_map: True: the matrix maps points of the result to points of the input; False: the other way round.
+      matrix_input: the matrix as an input, ``[3, 3]`` per sample or frame, a host value, instead of the argument `matrix`.
+      border_mode: what is outside the image. "constant": the fill value; "replicate": the nearest pixel; "reflect": the image mirrored at
+        its edge; "reflect_101": the image mirrored about the centres of its outermost pixels; "wrap": the image repeated.
+      fill_value: one number, or one per channel if the layout ends with C; rounded and clipped to the element type.
+      interp_type: INTERP_NN, INTERP_LINEAR or INTERP_CUBIC (Keys' kernel with -0.75, as in OpenCV).
+      inverse_map: if True, the matrix maps points of the result to points of the input; if False, the other way round.
       matrix: 9 numbers, row by row. May be per sample or frame.
-      pixel_origin: what (0, 0) is: "corner" of the image, or "center" of its first pixel, as in OpenCV.
+      pixel_origin: which point is (0, 0): the "corner" of the image, or the "center" of its first pixel, as in OpenCV.
       size: extents of the result, (H, W) or one number for both, rounded. Default: the input's. May be per sample.
 
     Returns:
       The mapped images, in the input's layout and type.
 
     Raises:
-      ValueError: wrong layout, element type, or number of numbers. A sample whose matrix has no inverse fails when its batch is made,
-        where that is needed.
+      ValueError: wrong layout or element type, or a wrong number of elements. A sample whose matrix has no inverse fails when its batch is
+        made, if the inverse is needed.
 
     Example:
       >>> fn.experimental.warp_perspective(images, matrix=[1.0, 0.2, 0.0, 0.0, 1.0, 0.0, 0.0, 0.001, 1.0])

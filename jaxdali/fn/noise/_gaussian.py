@@ -42,19 +42,19 @@ def gaussian(
     name: str | None = None,
     **hints: Unpack[SeededHints],
 ) -> DataNode:
-    """Adds Gaussian noise, of each element another.
+    """Adds Gaussian noise, independent for each element.
 
     Args:
       input: any tensor of integers or floats. Sums are computed in float32; integers are rounded and saturated.
-      mean: of the noise. May be per sample.
+      mean: the mean of the noise. May be per sample.
       stddev: standard deviation of the noise, at least 0. May be per sample.
-      seed: of this operator alone; default: of the pipeline. The noise of a seed is other than DALI's.
+      seed: a seed for this operator only. Default: the pipeline's seed. The same seed gives other noise in DALI.
 
     Returns:
       The input's shape, type and layout.
 
     Raises:
-      TypeError: the input is of bools.
+      TypeError: the input is bool.
 
     Example:
       >>> fn.noise.gaussian(images, stddev=fn.random.uniform(range=(0.0, 10.0)))

@@ -1,4 +1,4 @@
-"""The family of noises: functions of elements and of random keys, a function of seed, operator, epoch, position and element each."""
+"""The family of noise operators: functions of elements and random keys. A key depends on seed, operator, epoch, position and element."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .._families.ragged import fit, samples_of_blocks, shapes_of
 
 
 class Noise(ProgramOperator):
-    """Drawn in the program, from one key for each sample, which the host draws as `fn.random` draws its numbers."""
+    """Noise is drawn in the program, from one key per sample that the host draws as `fn.random` draws its numbers."""
 
     random: ClassVar[bool] = True
     seed: int
@@ -29,17 +29,17 @@ class Noise(ProgramOperator):
 
         Args:
           x: ``[R, C]``.
-          keys: a key of JAX's for each of them.
-          numbers: as `numbers` gave them, ``[R, 1]``.
+          keys: a JAX key for each element.
+          numbers: the numbers of the method `numbers`, ``[R, 1]``.
         """
         raise NotImplementedError(self.name)
 
     def numbers(self, ctx: HostContext, values: Sequence[Value]) -> Mapping[str, np.ndarray]:
-        """What the function needs to know of each sample, ``[N]`` each."""
+        """The numbers that the function needs of each sample, ``[N]`` each."""
         raise NotImplementedError(self.name)
 
     def place(self, index: Any, **numbers: Any) -> Any:
-        """Which key an element gets, by its index in the sample."""
+        """The number of the key of an element, given its index in the sample."""
         return index
 
     def infer(self, x: Spec, *arguments: Spec) -> tuple[Spec, ...]:
@@ -72,13 +72,13 @@ class Noise(ProgramOperator):
 
 
 def uniform(keys: Any) -> tuple[Any, Any]:
-    """Two random numbers of a key, f32 in (0, 1]."""
+    """Two random numbers from a key, f32 in (0, 1]."""
     bits = jax.random.key_data(keys).astype(jnp.float32)
     numbers = (bits + jnp.float32(1)) * jnp.float32(2.0**-32)
     return numbers[..., 0], numbers[..., 1]
 
 
 def normal(keys: Any) -> Any:
-    """A normally distributed number of a key, f32 of mean 0 and deviation 1 (Box and Muller's)."""
+    """A normally distributed number from a key: f32, mean 0, deviation 1 (Box-Muller)."""
     radius, turn = uniform(keys)
     return jnp.sqrt(jnp.float32(-2) * jnp.log(radius)) * jnp.cos(jnp.float32(2 * np.pi) * turn)

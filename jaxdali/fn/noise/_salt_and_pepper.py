@@ -19,13 +19,13 @@ from ._noise import Noise, uniform
 
 
 class SaltAndPepper(Noise):
-    """Replaces elements, or whole pixels."""
+    """The operator: replaces elements, or whole pixels."""
 
     name = "noise.salt_and_pepper"
     per_channel: bool
 
     def channel(self, x: Spec) -> int:
-        """The axis of channels; -1: there is none."""
+        """The axis of channels; -1 if there is none."""
         return x.layout.find("C") if x.layout else x.ndim - 1
 
     def infer(self, x: Spec, *arguments: Spec) -> tuple[Spec, ...]:
@@ -82,18 +82,19 @@ def salt_and_pepper(
       input: any tensor of integers or floats.
       prob: probability that a pixel is replaced. May be per sample.
       salt_vs_pepper: probability that a replaced pixel is salt. May be per sample.
-      salt_val: default: the largest value of the input's type, 1 for floats; rounded and saturating. May be per sample.
-      pepper_val: default: the smallest value of the input's type, -1 for floats; likewise. May be per sample.
-      per_channel: the channels of a pixel are replaced each on its own; default: all of them. Channels are the layout's axis C; without
-        a layout the last axis. A layout without C has pixels of one channel.
-      seed: of this operator alone; default: of the pipeline. The noise of a seed is other than DALI's.
+      salt_val: the value of salt, rounded and saturated. Default: the largest value of the input's type, 1 for floats. May be per sample.
+      pepper_val: the value of pepper, rounded and saturated. Default: the smallest value of the input's type, -1 for floats. May be per
+        sample.
+      per_channel: whether each channel of a pixel is replaced independently. Default: all channels together. Channels are the layout's axis
+        C, or the last axis without a layout; with a layout without C, pixels have one channel.
+      seed: a seed for this operator only. Default: the pipeline's seed. The same seed gives other noise in DALI.
 
     Returns:
       The input's shape, type and layout.
 
     Raises:
-      TypeError: the input is of bools.
-      ValueError: `per_channel`, and a layout without C.
+      TypeError: the input is bool.
+      ValueError: `per_channel` with a layout without C.
 
     Example:
       >>> fn.noise.salt_and_pepper(images, prob=0.1)

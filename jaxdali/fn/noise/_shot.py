@@ -17,11 +17,11 @@ from ..._core.values import Value
 from .._families.conversion import convert
 from ._noise import Noise, normal, uniform
 
-_FEW, _MANY = 16, 1e6  # expected events: below, they are counted up; above, the distribution is normal
+_FEW, _MANY = 16, 1e6  # expected events: below this they are counted, above this the normal distribution is used
 
 
 class Shot(Noise):
-    """Replaces elements by Poisson-distributed numbers of which they are the means."""
+    """Replaces elements by Poisson-distributed numbers whose means they are."""
 
     name = "noise.shot"
 
@@ -42,7 +42,7 @@ def poisson(keys: Any, mean: Any) -> Any:
     u = uniform(keys)[0]
     rate = jnp.where(few, mean, jnp.float32(0))
 
-    def up(state: Any) -> Any:  # while the distribution function is below u; it ends where another term changes nothing
+    def up(state: Any) -> Any:  # while the distribution function is below u, until another term changes nothing
         k, term, total, count = state
         return k + 1, term * rate / (k + 1), total + term * rate / (k + 1), count + (total < u).astype(jnp.float32)
 
@@ -70,19 +70,19 @@ def shot(
     name: str | None = None,
     **hints: Unpack[SeededHints],
 ) -> DataNode:
-    """Shot noise: each element becomes `factor` times a Poisson-distributed number, whose mean is ``max(0, element / factor)``.
+    """Adds shot noise: each element becomes `factor` times a Poisson-distributed number whose mean is ``max(0, element / factor)``.
 
     Args:
       input: any tensor of integers or floats. Results are computed in float32; integers are rounded and saturated. Elements that are not
-        finite stay.
-      factor: what one event adds to an element: the larger, the more noise. 0: none. May be per sample.
-      seed: of this operator alone; default: of the pipeline. The noise of a seed is other than DALI's.
+        finite do not change.
+      factor: how much one event adds to an element; a larger factor gives more noise, 0 gives none. May be per sample.
+      seed: a seed for this operator only. Default: the pipeline's seed. The same seed gives other noise in DALI.
 
     Returns:
       The input's shape, type and layout.
 
     Raises:
-      TypeError: the input is of bools.
+      TypeError: the input is bool.
 
     Example:
       >>> fn.noise.shot(images, factor=fn.random.uniform(range=(1.0, 40.0)))

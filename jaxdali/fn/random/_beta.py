@@ -17,7 +17,7 @@ from ._distribution import Distribution, add_distribution
 
 
 class Beta(Distribution):
-    """Beta-distributed: x / (x + y) of two numbers that are gamma-distributed, by Marsaglia and Tsang (2000)."""
+    """The Beta distribution: x / (x + y) of two gamma-distributed numbers, drawn by the method of Marsaglia and Tsang (2000)."""
 
     name: ClassVar[str] = "random.beta"
 
@@ -31,8 +31,8 @@ class Beta(Distribution):
         return self._emit(ctx, flat.astype(self.dtype), np.cumsum(sizes) - sizes, shapes, ctx.spec.shape)
 
     def _log_gamma(self, ctx: HostContext, shape: np.ndarray, sizes: np.ndarray, part: int) -> np.ndarray:
-        """Logarithms of gamma-distributed numbers, of each its own shape."""
-        d = shape + 1 - 1 / 3  # of shape + 1; a power of a uniform number makes it `shape`
+        """Logarithms of gamma-distributed numbers, where each has its own shape parameter."""
+        d = shape + 1 - 1 / 3  # for shape + 1; a power of a uniform number turns it into `shape`
         found = np.full(len(shape), np.nan)
         while np.isnan(found).any():  # 95 of 100 are accepted
             n = draw(ctx, self.seed, sizes, normal=True, part=part)[0]
@@ -60,18 +60,18 @@ def beta(
     name: str | None = None,
     **hints: Unpack[SeededHints],
 ) -> DataNode:
-    """Beta-distributed numbers, of ``[0, 1]``.
+    """Draws Beta-distributed numbers in ``[0, 1]``.
 
     Args:
-      shape_like: a value whose samples' shapes the result takes.
+      shape_like: a value; each sample of the result has the shape of its sample.
       alpha, beta: parameters of the distribution, above 0. May be per sample.
-      dtype: of the result: `types.FLOAT`, the default, or `types.FLOAT64`.
-      shape: of a sample: an integer or a list, may be per sample. By default a sample is one number (no dimensions).
+      dtype: element type of the result: `types.FLOAT`, the default, or `types.FLOAT64`.
+      shape: shape of a sample, an integer or a list. Default: a sample is one number without dimensions. May be per sample.
       seed: fixes the random numbers regardless of the pipeline's seed and of the operator's place in the pipeline; a negative seed counts
         as not given.
 
     Raises:
-      ValueError: a parameter that is not above 0, shape given twice.
+      ValueError: a parameter is not above 0, or the shape is given twice.
 
     Example:
       >>> weight = fn.random.beta(alpha=0.2, beta=0.2)

@@ -21,16 +21,16 @@ from ._distribution import Random, has_shape
 
 
 class Choice(Random):
-    """Elements of an array, each with its probability. `count`: draws from 0 .. count-1, instead of from an input."""
+    """Draws elements of an array. With `count`, it draws from 0 ... count-1 instead of from an input."""
 
     name: ClassVar[str] = "random.choice"
 
     count: int | None
-    dtype: np.dtype | None  # of 0 .. count-1
+    dtype: np.dtype | None  # of the numbers 0 ... count-1
 
     @property
     def _place(self) -> int:
-        return int(self.like)  # of the input `a`
+        return int(self.like)  # the number of input `a`
 
     def infer(self, *specs: Spec) -> tuple[Spec, ...]:
         ndim, shape = self._static_shape(specs)
@@ -96,21 +96,21 @@ def choice(
     name: str | None = None,
     **hints: Unpack[SeededHints],
 ) -> DataNode:
-    """Random elements of an array.
+    """Draws random elements of an array.
 
     Args:
-      a: what to choose from: the elements (along the first axis) of a list, array or DataNode; an integer n stands for 0 .. n-1.
-      shape_like: a value whose samples' shapes the result takes.
-      p: probability of each element; their sum is 1. By default all are equally likely. May be per sample.
-      shape: of a sample: an integer or a list, may be per sample. By default a sample is one element.
+      a: the elements to choose from, along the first axis of a list, array or DataNode; an integer n stands for 0 ... n-1.
+      shape_like: a value; each sample of the result has the shape of its sample.
+      p: probability of each element; the sum must be 1. Default: all are equally likely. May be per sample.
+      shape: shape of a sample, an integer or a list. Default: a sample is one element. May be per sample.
       seed: fixes the random numbers regardless of the pipeline's seed and of the operator's place in the pipeline; a negative seed counts
         as not given.
 
     Returns:
-      The elements, of the type of `a` (of an integer: int32).
+      The elements, of the type of `a` (int32 if `a` is an integer).
 
     Raises:
-      ValueError: nothing to choose from, or p is not a distribution over the elements of `a`.
+      ValueError: there is nothing to choose from, or p is not a distribution over the elements of `a`.
     """
     count = dtype = None
     p = (p,) if isinstance(p, (int, float)) else p  # the probability of the only element

@@ -13,7 +13,7 @@ from ._distribution import NUMBERS, Distribution, add_distribution
 
 
 class CoinFlip(Distribution):
-    """1 with some probability, else 0."""
+    """Draws 1 with a given probability, else 0."""
 
     name: ClassVar[str] = "random.coin_flip"
 
@@ -35,18 +35,18 @@ def coin_flip(
     name: str | None = None,
     **hints: Unpack[SeededHints],
 ) -> DataNode:
-    """1 with some probability, else 0.
+    """Draws 1 with a given probability, else 0.
 
     Args:
-      shape_like: a value whose samples' shapes the result takes.
-      probability: of a 1, in [0, 1]. May be per sample.
-      dtype: of the result, by default `types.INT32`; any numeric type (DALI: BOOL, UINT8, INT32).
-      shape: of a sample: an integer or a list, may be per sample. By default a sample is one number (no dimensions).
+      shape_like: a value; each sample of the result has the shape of its sample.
+      probability: the probability of a 1, in [0, 1]. May be per sample.
+      dtype: element type of the result, any numeric type (in DALI BOOL, UINT8 or INT32). Default: `types.INT32`.
+      shape: shape of a sample, an integer or a list. Default: a sample is one number without dimensions. May be per sample.
       seed: fixes the random numbers regardless of the pipeline's seed and of the operator's place in the pipeline; a negative seed counts
         as not given.
 
     Raises:
-      ValueError: a probability outside [0, 1] (DALI clamps it), shape given twice.
+      ValueError: a probability is outside [0, 1] (DALI clamps it), or the shape is given twice.
     """
     return add_distribution(
         CoinFlip, shape_like, {"probability": probability, "shape": shape}, seed=seed, dtype=dtype, device=device, name=name

@@ -27,9 +27,9 @@ NUMBERS = ("uint8", "int8", "uint16", "int16", "uint32", "int32", "uint64", "int
 
 
 class Random(HostOperator):
-    """What all distributions share: the shape of a sample's numbers, and who draws them.
+    """What all distributions share: the shape of a sample's numbers, and how they are drawn.
 
-    Inputs: ``shape_like`` (when `like`), then what the distribution takes, then those of `args`.
+    Inputs: ``shape_like`` (if `like`), then the distribution's own inputs, then those of `args`.
     """
 
     random: ClassVar[bool] = True
@@ -44,7 +44,7 @@ class Random(HostOperator):
         return dataclasses.replace(self, args=self.args.measure(ctx, specs, "shape"))
 
     def _static_shape(self, specs: Sequence[Spec]) -> tuple[int, tuple[int, ...] | None]:
-        """(dimensions of a sample's numbers, their shape when it is the same for all samples)."""
+        """(rank of a sample, its shape if all samples have the same one)."""
         if self.like:
             return specs[0].ndim, specs[0].shape
         if "shape" in self.args.inputs:
@@ -62,7 +62,7 @@ class Random(HostOperator):
         return len(inputs) - len(self.args.inputs) + self.args.inputs.index("shape")
 
     def _shapes(self, ctx: HostContext, values: Sequence[Value]) -> np.ndarray:
-        """``i64[N, ndim]``, for this batch."""
+        """The shapes of this batch, ``i64[N, ndim]``."""
         if self.like:
             return values[0].shapes
         ndim, shape = self._static_shape([v.spec for v in values])
@@ -75,7 +75,7 @@ class Random(HostOperator):
     def _emit(
         self, ctx: HostContext, flat: np.ndarray, starts: np.ndarray, shapes: np.ndarray, static: tuple[int, ...] | None
     ) -> tuple[Any]:
-        """Numbers that lie one sample after another, as the output."""
+        """Makes the output of a flat array that holds one sample after another."""
         if static is not None:
             return (flat.reshape(ctx.N, *static),)
         offsets, need = plan_offsets(shapes, ctx.S)
@@ -87,7 +87,7 @@ class Random(HostOperator):
 
 
 class Distribution(Random):
-    """A distribution of numbers, element by element."""
+    """A distribution whose elements are independent."""
 
     dtype: np.dtype
 
@@ -103,11 +103,11 @@ class Distribution(Random):
         return self._emit(ctx, flat, starts, shapes, ctx.spec.shape)
 
     def transform(self, ctx: HostContext, values: Sequence[Value], u: np.ndarray, sizes: np.ndarray) -> np.ndarray:
-        """Uniform (or normal) numbers to this distribution's, of `dtype`. `sizes`: elements of each sample."""
+        """Transforms uniform (or normal) numbers to this distribution's, of `dtype`. `sizes`: elements of each sample."""
         raise NotImplementedError
 
     def _each(self, per_sample: np.ndarray, sizes: np.ndarray) -> np.ndarray:
-        """``[N, ...]``, a row per sample, as a row per element."""
+        """Repeats a row per sample, ``[N, ...]``, to a row per element."""
         first = per_sample[:1]
         return first if (per_sample == first).all() else np.repeat(per_sample, sizes, axis=0)
 
@@ -121,7 +121,7 @@ def add_distribution(
 
 
 def has_shape(args: Arguments, shape_like: Any) -> bool:
-    """Whether the shape is that of `shape_like`."""
+    """Whether `shape_like` gives the shape."""
     if shape_like is not None and "shape" in args:
         raise ArgumentError("shape and shape_like can't be given together; pass one of them")
     return shape_like is not None

@@ -16,7 +16,7 @@ from .._families.drawing import uniforms
 
 
 class Key(HostOperator):
-    """Random keys of JAX's generator threefry2x32, as their data."""
+    """The key data of JAX's generator threefry2x32."""
 
     name: ClassVar[str] = "random.key"
     random: ClassVar[bool] = True
@@ -27,7 +27,7 @@ class Key(HostOperator):
         return (Spec(np.dtype(np.uint32), 1, (2,), keys=True),)
 
     def run(self, ctx: HostContext):
-        return ((uniforms(ctx, self.seed, 2) * 2**32).astype(np.uint32),)  # of 53 random bits the upper 32
+        return ((uniforms(ctx, self.seed, 2) * 2**32).astype(np.uint32),)  # the upper 32 of 53 random bits
 
 
 @operator_function("random.key")
@@ -38,23 +38,23 @@ def key(
     name: str | None = None,
     **hints: Unpack[SeededHints],
 ) -> DataNode:
-    """A JAX random key for each sample, for random functions of your own. Beyond DALI.
+    """Makes a JAX random key for each sample, for your own random functions. Not in DALI.
 
-    A `jax_function` gets the keys of a batch as typed keys, ``key<fry>[batch]``, as `jax.random.split` gives them: with `jax.vmap`, each
-    sample has its own. As other random numbers, the key of a sample depends on the pipeline's seed, the operator's number among the random
-    ones, and the sample's epoch and position alone; not on batch size, number of shards, or device. It comes again after resuming.
+    A `jax_function` gets the keys of a batch as typed keys, ``key<fry>[batch]``, as `jax.random.split` returns them; with `jax.vmap`, each
+    sample has its own. The key of a sample depends only on the pipeline's seed, the operator's number among the random operators, and the
+    sample's epoch and position. Batch size, number of shards, and device do not change it, and a resumed pipeline gives the same keys.
 
-    Everywhere else, as an output of the pipeline for instance, a key is its data: ``uint32[2]`` per sample, an ordinary array that can be
-    sharded, stored and given to `jax.jit`. ``jax.random.wrap_key_data(batch["key"], impl="threefry2x32")`` makes keys of it there.
+    Everywhere else, for example as an output of the pipeline, a key is its data: ``uint32[2]`` per sample, an ordinary array that can be
+      sharded, stored and passed to `jax.jit`. There, ``jax.random.wrap_key_data(batch["key"], impl="threefry2x32")`` turns it into keys.
 
     Args:
       seed: fixes the keys regardless of the pipeline's seed and of the operator's place in the pipeline; a negative seed counts as not
         given.
       device: with "gpu", the result is moved to the accelerator. The keys are the same.
-      name: of the node.
+      name: the name of the node.
 
     Returns:
-      Data of keys of the generator threefry2x32, ``uint32[2]`` per sample.
+      Key data of the generator threefry2x32, ``uint32[2]`` per sample.
 
     Example:
       >>> @jax_function

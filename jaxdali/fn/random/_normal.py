@@ -16,7 +16,7 @@ from ._distribution import NUMBERS, Distribution, add_distribution
 
 
 class Normal(Distribution):
-    """Normally distributed."""
+    """The normal distribution."""
 
     name: ClassVar[str] = "random.normal"
 
@@ -40,19 +40,19 @@ def normal(
     name: str | None = None,
     **hints: Unpack[SeededHints],
 ) -> DataNode:
-    """Normally distributed numbers (Box-Muller, in double precision).
+    """Draws normally distributed numbers (Box-Muller, in double precision).
 
     Args:
-      shape_like: a value whose samples' shapes the result takes.
-      mean: of the distribution. May be per sample.
+      shape_like: a value; each sample of the result has the shape of its sample.
+      mean: the mean of the distribution. May be per sample.
       stddev: its standard deviation; a negative one mirrors the numbers, as in DALI. May be per sample.
-      dtype: of the result, by default `types.FLOAT`; for integers the numbers are rounded and clamped.
-      shape: of a sample: an integer or a list, may be per sample. By default a sample is one number (no dimensions).
+      dtype: element type of the result. For integers the numbers are rounded and clamped. Default: `types.FLOAT`.
+      shape: shape of a sample, an integer or a list. Default: a sample is one number without dimensions. May be per sample.
       seed: fixes the random numbers regardless of the pipeline's seed and of the operator's place in the pipeline; a negative seed counts
         as not given.
 
     Raises:
-      ValueError: shape given twice.
+      ValueError: the shape is given twice.
     """
     arguments = {"mean": mean, "stddev": stddev, "shape": shape}
     return add_distribution(Normal, shape_like, arguments, seed=seed, dtype=dtype, device=device, name=name)

@@ -21,7 +21,7 @@ from ._distribution import NUMBERS, Distribution, add_distribution
 
 
 class Uniform(Distribution):
-    """Continuous in ``[low, high)``, or one of some values."""
+    """The uniform distribution over ``[low, high)``, or over given values."""
 
     name: ClassVar[str] = "random.uniform"
 
@@ -56,13 +56,13 @@ class Uniform(Distribution):
 
     @functools.cached_property
     def _values(self) -> np.ndarray | None:
-        """Those of all samples, of `dtype`."""
+        """The values in `dtype`, if they are the same for all samples."""
         if "values" not in self.args or not self.args.is_static("values"):
             return None
         return convert(np, np.array(self.args.get("values"), np.float64), self.dtype)
 
     def _chosen(self, choices: Sequence[np.ndarray], u: np.ndarray, sizes: np.ndarray) -> np.ndarray:
-        """For each number one of the values of its sample, of which each may have another number."""
+        """For each number, one of the values of its sample. Samples may have different numbers of values."""
         counts = np.array([len(c) for c in choices])
         if (counts == 0).any():
             raise ArgumentError(f"{self.name}: values is empty")
@@ -84,22 +84,23 @@ def uniform(
     name: str | None = None,
     **hints: Unpack[SeededHints],
 ) -> DataNode:
-    """Uniformly distributed numbers.
+    """Draws uniformly distributed numbers.
 
-    Differs from DALI: of a range that reaches outside of an integer type, the numbers are clamped; DALI's bounds wrap around.
+    Differs from DALI: if the range exceeds an integer type, the numbers are clamped; DALI's bounds wrap around.
 
     Args:
-      shape_like: a value whose samples' shapes the result takes.
-      range: ``(low, high)``, by default (-1, 1): numbers of ``[low, high)``. May be per sample.
-      values: numbers, one of which is taken with equal probability, instead of a range. May be per sample.
-      dtype: of the result, by default `types.FLOAT`; for integers the bounds lose their fractions, and the numbers are
-        rounded (and may so reach `high`) and clamped.
-      shape: of a sample: an integer or a list, may be per sample. By default a sample is one number (no dimensions).
+      shape_like: a value; each sample of the result has the shape of its sample.
+      range: ``(low, high)``: numbers are drawn from ``[low, high)``. Default: (-1, 1). May be per sample.
+      values: numbers to choose from with equal probability, instead of a range. May be per sample.
+      dtype: element type of the result. For integers the bounds lose their fractions, and the numbers are rounded (so that they may reach
+        `high`) and clamped. Default: `types.FLOAT`.
+      shape: shape of a sample, an integer or a list. Default: a sample is one number without dimensions. May be per sample.
       seed: fixes the random numbers regardless of the pipeline's seed and of the operator's place in the pipeline; a negative seed counts
         as not given.
 
     Raises:
-      ValueError: an empty range or values, shape given twice. DALI ignores `range` when `values` are given; here both are an error.
+      ValueError: the range or `values` is empty, the shape is given twice, or both `range` and `values` are given (DALI then ignores
+        `range`).
 
     Example:
       >>> angle = fn.random.uniform(range=(-10.0, 10.0))

@@ -31,13 +31,13 @@ def max(
 ) -> DataNode:
     """Finds the greatest element over axes.
 
-    Computed in double precision, unlike DALI's.
+    The result is computed in double precision, unlike DALI's.
 
     Args:
       data: any tensor of numbers; 64-bit integers beyond 2**53 are rounded.
-      axes: the axes reduced, by number. Default: all.
-      axis_names: the axes reduced, by letter of the layout.
-      keep_dims: reduced axes stay, with extent 1.
+      axes: the axes to reduce, by number. Default: all.
+      axis_names: the axes to reduce, by their letters in the layout.
+      keep_dims: whether reduced axes stay, with extent 1.
 
     Returns:
       The greatest elements, of the input's type.

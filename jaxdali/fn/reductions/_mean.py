@@ -42,14 +42,14 @@ def mean(
 ) -> DataNode:
     """Averages elements over axes.
 
-    Computed in double precision, unlike DALI's.
+    The result is computed in double precision, unlike DALI's.
 
     Args:
       data: any tensor of numbers; 64-bit integers beyond 2**53 are rounded.
-      axes: the axes reduced, by number. Default: all.
-      axis_names: the axes reduced, by letter of the layout.
-      dtype: element type of the result. Default: FLOAT. With an integer type, sums wrap and means are cut, as in DALI.
-      keep_dims: reduced axes stay, with extent 1.
+      axes: the axes to reduce, by number. Default: all.
+      axis_names: the axes to reduce, by their letters in the layout.
+      dtype: element type of the result. Default: FLOAT. With an integer type, sums wrap and means are truncated, as in DALI.
+      keep_dims: whether reduced axes stay, with extent 1.
 
     Returns:
       The means.

@@ -25,7 +25,7 @@ _BLOCK = 1 << 15  # elements that stay in the cache
 
 
 class Reduction(HostOperator, NativeOperator):
-    """A number, computed in double, of the elements over some axes; `finish` makes the result of it."""
+    """Computes a number in double precision from the elements over some axes; `finish` turns it into the result."""
 
     kernel = "reduce"
     what: ClassVar[Kind] = Kind.SUM
@@ -34,15 +34,15 @@ class Reduction(HostOperator, NativeOperator):
     keep_dims: bool
 
     def finish(self, xp: Any, total: Any, count: Any) -> Any:
-        """The result, of the kernel's and how many elements it is of."""
+        """The result, from the kernel's total and the number of elements."""
         return total
 
     def origin(self) -> float:
-        """What differences are squared from, where no input says it."""
+        """The number that is subtracted before squaring, if no input gives it."""
         return 0.0
 
     def result(self, dtype: np.dtype) -> np.dtype:
-        """The element type of the result, of that of the input."""
+        """The element type of the result for an input of this type."""
         return np.dtype(np.float32)
 
     def _axes(self, x: Spec) -> tuple[int, ...]:
@@ -110,7 +110,7 @@ class Reduction(HostOperator, NativeOperator):
         return (convert(jnp, self.finish(jnp, y, count.reshape(-1, *(1,) * (y.ndim - 1))), spec.dtype),), status
 
     def _center(self, ctx: LowerContext, center: Any = None) -> Any:
-        """What differences are squared from, laid out as the output; none: from 0."""
+        """The numbers that are subtracted before squaring, laid out as the output; empty for 0."""
         out, size = ctx.out[0], int(np.prod(ctx.spec.shape or ()))
         if center is None:
             return jnp.full((0 if self.origin() == 0 else ctx.B * size if out is None else out.capacity,), self.origin(), jnp.float64)
@@ -124,7 +124,7 @@ class Reduction(HostOperator, NativeOperator):
 
 
 def _reduced(what: Kind, x: np.ndarray, center: Any, axes: tuple[int, ...]) -> np.ndarray:
-    """What the kernel computes, of one sample, with NumPy; reduced axes stay."""
+    """Computes with NumPy what the kernel computes, for one sample; reduced axes stay."""
     if what == Kind.SUM:
         wide = np.dtype(np.float64)
         if x.dtype.kind in "iu" and x.dtype.itemsize <= 2:  # exact, and faster
@@ -146,7 +146,7 @@ def _reduced(what: Kind, x: np.ndarray, center: Any, axes: tuple[int, ...]) -> n
 
 
 def _over(ufunc: np.ufunc, x: np.ndarray, axes: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
-    """Reduces one axis after the other, the first one first: by rows, many times faster than all axes together."""
+    """Reduces one axis after the other, from the first: working by rows is many times faster than reducing all axes together."""
     if len(axes) == x.ndim and x.flags.c_contiguous:
         return ufunc.reduce(x.reshape(-1), dtype=dtype).reshape((1,) * x.ndim)
     for d in sorted(axes):

@@ -36,14 +36,14 @@ def rms(
 ) -> DataNode:
     """Computes the root mean square over axes.
 
-    Computed in double precision, unlike DALI's, where squares of uint16 and of wider integers overflow.
+    The result is computed in double precision. In DALI, squares of uint16 and of wider integers overflow.
 
     Args:
       data: any tensor of numbers; 64-bit integers beyond 2**53 are rounded.
-      axes: the axes reduced, by number. Default: all.
-      axis_names: the axes reduced, by letter of the layout.
+      axes: the axes to reduce, by number. Default: all.
+      axis_names: the axes to reduce, by their letters in the layout.
       dtype: element type of the result. Default: FLOAT.
-      keep_dims: reduced axes stay, with extent 1.
+      keep_dims: whether reduced axes stay, with extent 1.
 
     Returns:
       The roots.

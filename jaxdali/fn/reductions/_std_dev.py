@@ -11,7 +11,7 @@ from ._variance import Variance
 
 
 class StdDev(Variance):
-    """Its root."""
+    """The root of the variance."""
 
     name = "reductions.std_dev"
 
@@ -35,15 +35,15 @@ def std_dev(
 ) -> DataNode:
     """Computes the standard deviation from a given mean over axes.
 
-    Computed in double precision, unlike DALI's.
+    The result is computed in double precision, unlike DALI's.
 
     Args:
       data: any tensor of numbers; 64-bit integers beyond 2**53 are rounded.
-      mean: of each result, of the result's shape.
-      axes: the axes reduced, by number. Default: all.
-      axis_names: the axes reduced, by letter of the layout.
-      ddof: what is subtracted from the number of elements in the divisor. If it is more than their number, the result is NaN.
-      keep_dims: reduced axes stay, with extent 1.
+      mean: the means, of the result's shape.
+      axes: the axes to reduce, by number. Default: all.
+      axis_names: the axes to reduce, by their letters in the layout.
+      ddof: the number subtracted from the number of elements in the divisor. If it exceeds that number, the result is NaN.
+      keep_dims: whether reduced axes stay, with extent 1.
 
     Returns:
       FLOAT deviations.

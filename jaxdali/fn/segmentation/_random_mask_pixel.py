@@ -20,7 +20,7 @@ from .._families.drawing import uniforms
 
 
 class RandomMaskPixel(HostOperator):
-    """Indices of one element."""
+    """The operator: the indices of one element."""
 
     name = "segmentation.random_mask_pixel"
     random = True
@@ -42,7 +42,7 @@ class RandomMaskPixel(HostOperator):
             pixels = np.zeros(0, np.int64)
             if a.foreground[i]:
                 pixels = np.flatnonzero(x == a.value[i] if "value" in a else x > a.threshold[i])
-            k = pixels[int(u[i] * len(pixels))] if len(pixels) else int(u[i] * x.size)  # where there is no foreground, any pixel
+            k = pixels[int(u[i] * len(pixels))] if len(pixels) else int(u[i] * x.size)  # any pixel if there is no foreground
             out[i] = np.unravel_index(k, x.shape)
         return (out,)
 
@@ -60,23 +60,23 @@ def random_mask_pixel(
     name: str | None = None,
     **hints: Unpack[SeededHints],
 ) -> DataNode:
-    """Draws a pixel of a mask: of the foreground, or of all.
+    """Draws a random pixel of a mask, from its foreground or from all pixels.
 
-    Differs from DALI: a seed gives other numbers; an empty mask is an error.
+    Differs from DALI: the same seed gives other numbers, and an empty mask is an error.
 
     Args:
       input: masks of numbers, of any number of axes. A host value.
-      foreground: whether to draw from the foreground, where there is one; 0: from all pixels. May be per sample.
-      threshold: foreground is what is above it. Default: 0. May be per sample.
-      value: foreground is what is equal to it, instead. May be per sample.
+      foreground: whether to draw from the foreground, if there is one; 0 draws from all pixels. May be per sample.
+      threshold: elements above it are foreground. Default: 0. May be per sample.
+      value: elements equal to it are foreground, instead of those above the threshold. May be per sample.
       seed: fixes the random numbers regardless of the pipeline's seed and of the operator's place in the pipeline; a negative seed counts
         as not given.
 
     Returns:
-      The indices of the pixel, 1-D int64, as many as the mask has axes.
+      The indices of the pixel, 1-D int64, one per axis of the mask.
 
     Raises:
-      ArgumentError: both `threshold` and `value`; a scalar.
+      ArgumentError: both `threshold` and `value` are given, or the mask is a scalar.
       OperatorError: a mask has no pixels.
 
     Example:

@@ -22,7 +22,7 @@ from .._families.drawing import uniforms
 
 
 class RandomObjectBBox(HostOperator):
-    """A class, and then one of its blobs; or a blob of any class."""
+    """Draws a class and then one of its blobs, or a blob of any class."""
 
     name = "segmentation.random_object_bbox"
     random = True
@@ -39,7 +39,7 @@ class RandomObjectBBox(HostOperator):
 
     @functools.cached_property
     def _cache(self) -> dict[bytes, np.ndarray]:
-        """Boxes that were found, by the digest of the map and the class."""
+        """Boxes found so far, by the digest of the map and the class."""
         return {}
 
     @property
@@ -81,7 +81,7 @@ class RandomObjectBBox(HostOperator):
     def _foreground(
         a: Values, i: int, classes: Sequence[np.ndarray] | None, weights: Sequence[np.ndarray] | None
     ) -> tuple[np.ndarray | None, np.ndarray | None, int, str]:
-        """The classes of a sample (None: all) with their weights, the background, and what is wrong with them."""
+        """The classes of a sample (None: all) with their weights, the background, and an error message or ""."""
         weight = weights[i % len(weights)] if weights is not None else None
         mine = classes[i % len(classes)].astype(np.int64) if classes is not None else None
         given = int(a.background[i]) if "background" in a else None
@@ -97,7 +97,7 @@ class RandomObjectBBox(HostOperator):
             return mine, weight, 0, ""
         limits = np.iinfo(np.int32)
         background = int(mine.min()) - 1
-        if background < limits.min:  # goes on from the other end
+        if background < limits.min:  # wraps around to the largest label
             background = next(n for n in range(limits.max, limits.min, -1) if n not in mine)
         return mine, weight, background, ""
 
@@ -110,7 +110,7 @@ class RandomObjectBBox(HostOperator):
         least: np.ndarray | None,
         u: np.ndarray,
     ) -> tuple[int, np.ndarray] | None:
-        """A class and the box of one of its objects; None: there is none."""
+        """A class and the box of one of its objects; None if there is no object."""
         there = objects.classes[objects.classes != background]
         if classes is not None:
             kept = np.isin(classes, there)
@@ -120,7 +120,7 @@ class RandomObjectBBox(HostOperator):
             return (background, boxes[int(u[2] * len(boxes))]) if len(boxes) else None
         left = {int(c): float(w) for c, w in zip(there, np.ones(len(there)) if weights is None else weights, strict=True) if w > 0}
         x = u[1]
-        while left:  # a class without such an object is left out, and the number scaled to what it was in its place: uniform again
+        while left:  # a class without such an object is left out; the number is rescaled, so that it is uniform again
             names, edges = [*left], np.cumsum([0.0, *left.values()])
             k = min(int(np.searchsorted(edges, x * edges[-1], side="right")) - 1, len(names) - 1)
             boxes = self._kept(objects.boxes(names[k]), least)
@@ -130,7 +130,7 @@ class RandomObjectBBox(HostOperator):
         return None
 
     def _kept(self, boxes: np.ndarray, least: np.ndarray | None) -> np.ndarray:
-        """Those that are large enough, and of these the largest."""
+        """The boxes that are large enough; of these, the largest ones."""
         extents = boxes[:, 1] - boxes[:, 0]
         if least is not None:
             large = (extents >= least).all(axis=1)
@@ -141,7 +141,7 @@ class RandomObjectBBox(HostOperator):
 
 
 class _Objects:
-    """The blobs of a map: neighbours along an axis that have one label.
+    """The blobs of a map: elements of one label that are connected along axes.
 
     Args:
       labels: the map.
@@ -193,33 +193,33 @@ def random_object_bbox(
     name: str | None = None,
     **hints: Unpack[SeededHints],
 ) -> DataNode | list[DataNode]:
-    """Draws an object of a segmentation map: a class, and then one of its blobs, whose bounding box is the result.
+    """Draws a random object of a segmentation map: first a class, then one of its blobs. The result is the blob's bounding box.
 
-    A blob is connected along axes, not diagonally. Where there is no object, or by chance (`foreground_prob`), the box is the whole map.
-    Differs from DALI: a seed gives other numbers; a probability outside of 0 ... 1 is an error, and so is a negative weight.
+    A blob is connected along axes, not diagonally. If there is no object, or by chance (`foreground_prob`), the box is the whole map.
+    Differs from DALI: the same seed gives other numbers, and a probability outside 0 ... 1 or a negative weight is an error.
 
     Args:
       input: maps of integer labels, of any number of axes. Host values.
-      background: the label that is no object. Default: 0, or if that is one of `classes`, one less than the least of them. May be per
+      background: the label of the background. Default: 0, or if 0 is one of `classes`, one less than the smallest of them. May be per
         sample.
-      cache_objects: keep the boxes of all maps seen, to find them when a map comes again.
-      class_weights: relative probabilities of `classes`, or of the classes 0, 1, 2, ... but for the background. Default: all are equally
+      cache_objects: whether to remember the boxes of all maps, for maps that come again.
+      class_weights: relative probabilities of `classes`, or of the classes 0, 1, 2, ... without the background. Default: all are equally
         likely. May be per sample.
       classes: labels that are objects. Default: all but the background. May be per sample.
-      foreground_prob: probability of an object. May be per sample.
+      foreground_prob: the probability that an object is drawn. May be per sample.
       format: "anchor_shape": first indices, and extents; "start_end": first indices, and those after the last; "box": these in one vector.
-      ignore_class: all blobs are equally likely, whatever their class.
-      k_largest: only so many of the largest boxes are drawn from, of a class, or with `ignore_class` of all.
-      output_class: whether the label is a result, too.
+      ignore_class: whether all blobs are equally likely, regardless of their class.
+      k_largest: draw only from this many of the largest boxes of a class, or of all boxes with `ignore_class`.
+      output_class: whether the label is also returned.
       seed: fixes the random numbers regardless of the pipeline's seed and of the operator's place in the pipeline; a negative seed counts
         as not given.
-      threshold: least extents of boxes, one number or one per axis. Default: any. May be per sample.
+      threshold: minimum extents of boxes, one number or one per axis. Default: no minimum. May be per sample.
 
     Returns:
       One or two 1-D int32, see `format`; with `output_class` also an int32 scalar, the background where there is no object.
 
     Raises:
-      ArgumentError: arguments that can't be combined; a map that is not of integers.
+      ArgumentError: arguments that can't be combined, or a map whose type is not an integer.
       OperatorError: the background is one of the classes, or there are not as many weights as classes.
 
     Example:

@@ -1,4 +1,4 @@
-"""Some of the masks that polygons describe."""
+"""segmentation.select_masks: some of the masks that polygons describe."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ..._cpu import Status
 
 
 class SelectMasks(HostOperator):
-    """Rows of polygons, and their vertices one behind the other."""
+    """The operator: rows of polygons, and their vertices one after the other."""
 
     name = "segmentation.select_masks"
     num_outputs = 2  # pyright: ignore[reportAssignmentType]
@@ -41,7 +41,7 @@ class SelectMasks(HostOperator):
                 ctx.fail(i, Status.OUT_OF_RANGE, reason)
             if reason or not ctx.present[i]:
                 mine = mine[:0]
-            last = {mask: row for row, mask in enumerate(p[:, 0].tolist())}  # a mask's last polygon is taken, as by DALI
+            last = {mask: row for row, mask in enumerate(p[:, 0].tolist())}  # the last polygon of a mask is taken, as in DALI
             rows = p[[last[mask] for mask in mine.tolist()]].reshape(-1, 3)
             ends = np.cumsum(rows[:, 2] - rows[:, 1])
             first = np.concatenate([[0], ends[:-1]])[: len(rows)]
@@ -52,7 +52,7 @@ class SelectMasks(HostOperator):
 
     @staticmethod
     def _wrong(ids: np.ndarray, polygons: np.ndarray, vertices: int) -> str:
-        """What is wrong with a sample; "" when nothing is."""
+        """What is wrong with a sample; "" if nothing is."""
         if polygons.shape[1] != 3:
             return f"polygons must have three columns, mask, first and last vertex, got {polygons.shape[1]}"
         if len(np.unique(ids)) < len(ids):
@@ -77,22 +77,22 @@ def select_masks(
     name: str | None = None,
     **hints: Unpack[Hints],
 ) -> list[DataNode]:
-    """Takes the polygons of some masks, in the order in which the masks are asked for.
+    """Selects the polygons of some masks, in the order in which the masks are given.
 
-    Of a mask with several polygons the last is taken, as by DALI.
+    If a mask has several polygons, the last one is taken, as in DALI.
 
     Args:
-      mask_ids: masks, 1-D int32, none of them twice.
+      mask_ids: the masks, 1-D int32, each only once.
       polygons: ``[n, 3]``, int32: mask, first vertex, and the one after the last.
       vertices: ``[m, coordinates]``, of any type.
-      reindex_masks: masks are numbered from 0 in the result, in the order of `mask_ids`. Default: they keep their numbers.
+      reindex_masks: whether masks are renumbered from 0 in the result, in the order of `mask_ids`.
 
     Returns:
-      (polygons, vertices), with nothing but those of the masks asked for.
+      (polygons, vertices) of the given masks only.
 
     Raises:
-      ArgumentError: inputs of other types or shapes.
-      OperatorError: a mask that is not there, or stands twice; vertices that are not there.
+      ArgumentError: an input has another type or shape.
+      OperatorError: a mask is missing or given twice, or a polygon refers to missing vertices.
 
     Example:
       >>> polygons, vertices = fn.segmentation.select_masks(ids, polygons, vertices)

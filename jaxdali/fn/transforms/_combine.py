@@ -17,11 +17,11 @@ from ._transform import LAYOUT, check_transform, then
 
 
 class Combine(HostOperator):
-    """All inputs, the first one first."""
+    """Combines all inputs; the first input is applied first."""
 
     name = "transforms.combine"
     reverse_order: bool
-    shape: tuple[int, ...] | None = None  # where no input's spec tells it, that of a source's first sample
+    shape: tuple[int, ...] | None = None  # taken from a source's first sample if no input's spec tells it
 
     def bind(self, ctx: BuildContext, *specs: Spec) -> Operator:
         known = self.shape
@@ -62,17 +62,17 @@ def combine(
     name: str | None = None,
     **hints: Unpack[Hints],
 ) -> DataNode:
-    """Applies transforms one after the other, the first input first.
+    """Combines transforms into one that applies them one after the other, the first input first.
 
     Args:
       *inputs: two or more transforms ``f32[D, D+1]``, host values. May be per frame.
       reverse_order: whether the last one is applied first.
 
     Returns:
-      ``f32[D, D+1]``, a host value; with an axis F in front where something comes per frame.
+      ``f32[D, D+1]``, a host value; it has an axis F in front if an input or argument is per frame.
 
     Raises:
-      ArgumentError: an input is no transform, or numbers of dimensions differ.
+      ArgumentError: an input is not a transform, or the numbers of dimensions differ.
 
     Example:
       >>> fn.transforms.combine(fn.transforms.rotation(angle=30.0), fn.transforms.translation(offset=(8.0, 0.0)))

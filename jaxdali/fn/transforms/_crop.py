@@ -32,7 +32,7 @@ class CropTransform(Transform):
         if self.absolute:
             from_start, from_end = np.minimum(from_start, from_end), np.maximum(from_start, from_end)
             to_start, to_end = np.minimum(to_start, to_end), np.maximum(to_start, to_end)
-        with np.errstate(divide="ignore", invalid="ignore"):  # of an empty box: infinite, as in DALI
+        with np.errstate(divide="ignore", invalid="ignore"):  # infinite for an empty box, as in DALI
             factor = (to_end - to_start) / (from_end - from_start)
             offset = to_start - factor * from_start
         diagonal = np.zeros((len(factor), ndim, ndim + 1))
@@ -59,20 +59,20 @@ def crop(
     name: str | None = None,
     **hints: Unpack[Hints],
 ) -> DataNode:
-    """The transform that takes one box to another: coordinates in a crop, say, to those in the image.
+    """Makes the transform that maps one box to another, for example coordinates in a crop to those in the image.
 
     Args:
       input: another transform, ``f32[D, D+1]``, to combine with. May be per frame.
       from_start, from_end: lower and upper corner of the box that is mapped, D coordinates or one for all. May be per sample or frame.
       to_start, to_end: corners of the box it is mapped onto. May be per sample or frame.
-      absolute: whether the corners of a box are put in order first. Default: boxes may be mirrored.
-      reverse_order: with an input: the new transform is applied first. Default: the input is.
+      absolute: whether the corners of a box are put in order first. By default, boxes may be mirrored.
+      reverse_order: whether the new transform is applied before that of the input. By default the input's is applied first.
 
     Returns:
-      ``f32[D, D+1]``, a host value; with an axis F in front where something comes per frame.
+      ``f32[D, D+1]``, a host value; it has an axis F in front if an input or argument is per frame.
 
     Raises:
-      ArgumentError: numbers of dimensions differ.
+      ArgumentError: the numbers of dimensions differ.
 
     Example:
       >>> to_pixels = fn.transforms.crop(to_end=(640.0, 480.0))

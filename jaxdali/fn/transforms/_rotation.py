@@ -16,7 +16,7 @@ from ._transform import Transform
 
 
 class Rotation(Transform):
-    """Turns about a point, or a line through it."""
+    """The operator: a rotation about a point, or about a line through it."""
 
     name = "transforms.rotation"
 
@@ -43,20 +43,20 @@ def rotation(
     name: str | None = None,
     **hints: Unpack[Hints],
 ) -> DataNode:
-    """A rotation of the plane, or of space about an axis.
+    """Makes a rotation of the plane, or of space about an axis.
 
     Args:
       input: another transform, ``f32[D, D+1]``, to combine with. May be per frame.
-      angle: degrees; positive turns the x axis towards the y axis (in images: clockwise). May be per sample or frame.
-      axis: of a rotation in space, (x, y, z), need not be normalized. May be per sample or frame.
-      center: the point that stays where it is. Default: the origin. May be per sample or frame.
-      reverse_order: with an input: the new transform is applied first. Default: the input is.
+      angle: the angle in degrees; a positive angle turns the x axis towards the y axis (in images: clockwise). May be per sample or frame.
+      axis: the axis (x, y, z) of a rotation in space, of any length. May be per sample or frame.
+      center: the point that does not move. Default: the origin. May be per sample or frame.
+      reverse_order: whether the new transform is applied before that of the input. By default the input's is applied first.
 
     Returns:
-      ``f32[2, 3]``, or ``f32[3, 4]`` with an axis, a host value; with an axis F in front where something comes per frame.
+      ``f32[2, 3]``, or ``f32[3, 4]`` with an axis, a host value; it has an axis F in front if an input or argument is per frame.
 
     Raises:
-      ArgumentError: numbers of dimensions differ.
+      ArgumentError: the numbers of dimensions differ.
 
     Example:
       >>> fn.transforms.rotation(angle=fn.random.uniform(range=(-10.0, 10.0)), center=(128.0, 128.0))

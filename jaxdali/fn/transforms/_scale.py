@@ -56,20 +56,20 @@ def scale(
     name: str | None = None,
     **hints: Unpack[Hints],
 ) -> DataNode:
-    """A scaling.
+    """Makes a scaling.
 
     Args:
       input: another transform, ``f32[D, D+1]``, to combine with. May be per frame.
       scale: factors of the D coordinates. May be per sample or frame.
-      center: the point that stays where it is. Default: the origin. May be per sample or frame.
-      ndim: D, where `scale` is one number for all coordinates and there is no input, whose it is then. Default: 1.
-      reverse_order: with an input: the new transform is applied first. Default: the input is.
+      center: the point that does not move. Default: the origin. May be per sample or frame.
+      ndim: D, if `scale` is one number for all coordinates. Default: D of the input, or 1 without an input.
+      reverse_order: whether the new transform is applied before that of the input. By default the input's is applied first.
 
     Returns:
-      ``f32[D, D+1]``, a host value; with an axis F in front where something comes per frame.
+      ``f32[D, D+1]``, a host value; it has an axis F in front if an input or argument is per frame.
 
     Raises:
-      ArgumentError: numbers of dimensions differ.
+      ArgumentError: the numbers of dimensions differ.
 
     Example:
       >>> fn.transforms.scale(scale=(2.0, 0.5), center=(128.0, 128.0))

@@ -12,11 +12,11 @@ from ..._core.errors import ArgumentError
 from ..._core.operator import HostOperator, Operator
 from ..._core.values import Spec, Value
 
-LAYOUT = "**"  # as DALI has it: axes without a meaning
+LAYOUT = "**"  # as in DALI: axes without a meaning
 
 
 class Transform(HostOperator):
-    """A new transform, perhaps combined with one that comes as an input. Subclasses say its number of dimensions and its matrix."""
+    """A new transform, which may be combined with an input. Subclasses give its number of dimensions and its matrix."""
 
     reverse_order: bool
 
@@ -25,14 +25,14 @@ class Transform(HostOperator):
         raise NotImplementedError(self.name)
 
     def matrix(self, a: Values, ndim: int) -> np.ndarray:
-        """``f64[N, D, D]`` or ``f64[N, D, D+1]``; without the last column, coordinates are turned about the argument `center`."""
+        """``f64[N, D, D]`` or ``f64[N, D, D+1]``; without the last column, the argument `center` does not move."""
         raise NotImplementedError(self.name)
 
     def bind(self, ctx: BuildContext, *specs: Spec) -> Operator:
         return dataclasses.replace(self, args=self.args.measure(ctx, specs, *self.args.inputs))
 
     def of_input(self, ctx: BuildContext, specs: tuple[Spec, ...]) -> int | None:
-        """The number of dimensions of the transform that comes as an input, where it is known."""
+        """The number of dimensions of the input transform, if it is known."""
         if len(specs) == len(self.args.inputs):
             return None
         return specs[0].extent(0) or (ctx.first_shape(0) or (None,))[0]
@@ -74,14 +74,14 @@ def _differ(given: int | None, ndim: int) -> str:
 
 
 def check_transform(t: Spec) -> None:
-    """Raises ArgumentError unless it may be a transform ``[D, D+1]``."""
+    """Raises ArgumentError if it can't be a transform ``[D, D+1]``."""
     if t.dtype != np.float32 or t.ndim != 2 or (t.shape is not None and t.shape[1] != t.shape[0] + 1):
         shape = "x".join(map(str, t.shape)) if t.shape is not None else f"{t.ndim}-D"
         raise ArgumentError(f"a transform is float32 of shape [D, D+1], got {t.dtype} of shape {shape}")
 
 
 def then(first: np.ndarray, second: np.ndarray) -> np.ndarray:
-    """The transforms ``[N, D, D+1]`` one after the other."""
+    """The product of transforms ``[N, D, D+1]``, applied one after the other."""
     ndim = first.shape[1]
     out = np.einsum("nij,njk->nik", second[:, :, :ndim], first)
     out[:, :, ndim] += second[:, :, ndim]
@@ -89,7 +89,7 @@ def then(first: np.ndarray, second: np.ndarray) -> np.ndarray:
 
 
 def known_width(width: int | None, name: str) -> int:
-    """How many elements an argument has, which must be known when the pipeline is built."""
+    """The number of elements of an argument, which must be known when the pipeline is built."""
     if width is None:
         raise ArgumentError(f"argument {name} must have the same number of elements in all samples")
     return width

@@ -39,15 +39,15 @@ def translation(
     name: str | None = None,
     **hints: Unpack[Hints],
 ) -> DataNode:
-    """A translation.
+    """Makes a translation.
 
     Args:
       input: another transform, ``f32[D, D+1]``, to combine with. May be per frame.
-      offset: what is added to each of the D coordinates. May be per sample or frame.
-      reverse_order: with an input: the new transform is applied first. Default: the input is.
+      offset: the numbers added to the D coordinates. May be per sample or frame.
+      reverse_order: whether the new transform is applied before that of the input. By default the input's is applied first.
 
     Returns:
-      ``f32[D, D+1]``, a host value; with an axis F in front where something comes per frame.
+      ``f32[D, D+1]``, a host value; it has an axis F in front if an input or argument is per frame.
 
     Raises:
       ArgumentError: the input has another number of dimensions.

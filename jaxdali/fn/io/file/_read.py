@@ -18,7 +18,7 @@ from ...._data.storage import Storage, Store
 
 
 class ReadPaths(HostOperator):
-    """The contents of the files that the input names."""
+    """The operator: the contents of the files that the input names."""
 
     name: ClassVar[str] = "io.file.read"
 
@@ -37,7 +37,7 @@ class ReadPaths(HostOperator):
         here = np.flatnonzero(ctx.present).tolist()
         names = [b""] * ctx.N
         for i in here:
-            names[i] = paths.sample(i).tobytes().partition(b"\0")[0]  # C's strings are taken, too
+            names[i] = paths.sample(i).tobytes().partition(b"\0")[0]  # strings that end with a zero byte, as in C, are accepted
         files = Files("", names, self._store)
         if not files.remote:
             return (Files.read_batch(ctx, [(files, np.arange(ctx.N))]),)
@@ -52,7 +52,7 @@ class ReadPaths(HostOperator):
 
 
 class ReadHints(Hints, total=False):
-    """How DALI gets at local files."""
+    """How DALI accesses local files."""
 
     dont_use_mmap: bool | None
     use_o_direct: bool | None
@@ -68,14 +68,13 @@ def read(
     name: str | None = None,
     **hints: Unpack[ReadHints],
 ) -> DataNode:
-    """Reads whole files, whose paths are data: those that an `external_source` or a reader gives.
+    """Reads whole files whose paths are data, for example from an `external_source` or a reader.
 
     Args:
-      filepaths: a path for each sample, 1-D uint8: ``np.frombuffer(path.encode(), np.uint8)``. A host value. All that is behind a zero byte
-        is left out.
-      storage: how URLs are read: `jaxdali.Storage`. Beyond DALI; paths may be URLs. They may lead
-        anywhere, so pass none that strangers chose. Those of a batch are fetched at the same time, none
-        ahead, as the next ones are not known.
+      filepaths: a path for each sample, 1-D uint8: ``np.frombuffer(path.encode(), np.uint8)``. A host value. Everything from the first zero
+        byte on is ignored.
+      storage: how URLs are read, a `jaxdali.Storage` (not in DALI). Paths may be URLs, which may lead anywhere, so pass none from untrusted
+        sources. The URLs of a batch are fetched at the same time; none are fetched ahead, as the next ones are not known.
 
     Returns:
       The contents, 1-D uint8. A host value.
@@ -84,7 +83,7 @@ def read(
       TypeError: the input is not 1-D uint8.
       SampleError: a file can't be read.
 
-    Unlike in DALI, empty files are read.
+    Unlike DALI, this reads empty files, too.
 
     Example:
       >>> paths = fn.external_source(lambda i: np.frombuffer(names[i.idx_in_epoch].encode(), np.uint8), batch=False)
