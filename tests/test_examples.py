@@ -185,3 +185,66 @@ def test_array_record_writer(tmp_path):
 
             (out,) = define().run()
             assert [np.asarray(x).tobytes() for x in out] == records
+
+
+def run_example(name, *arguments, timeout=300):
+    """What an example prints, run as a user runs it."""
+    command = [sys.executable, str(places.EXAMPLES / f"{name}.py"), *arguments]
+    run = subprocess.run(command, capture_output=True, text=True, timeout=timeout)
+    assert run.returncode == 0, run.stdout + run.stderr
+    return run.stdout
+
+
+def test_functions_in_grain():
+    pytest.importorskip("grain")
+    assert run_example("grain_map") == "10 batches of shape (4, 96, 96, 3), the last 7 again after a checkpoint\n"
+
+
+def test_functions_in_a_data_set_of_hugging_face():
+    pytest.importorskip("datasets")
+    printed = run_example("huggingface_transform")
+    assert re.findall(r"\((\d+), 96, 96, 3\) uint8", printed) == ["8", "8", "5"]
+    assert "one row: (96, 96, 3) 0" in printed
+
+
+def test_functions_in_workers_of_torch():
+    """Spawned or forked, in whichever worker: each image is the same; and in the parent itself."""
+    pytest.importorskip("torch")
+    printed = {run_example("torch_collate", "--start", start) for start in ("spawn", "fork")}
+    assert len(printed) == 1, printed
+    assert "21 images" in printed.pop()
+
+
+@pytest.mark.parametrize("before", ["jax.device_put(1)", "list(torch_collate.make_loader(None, workers=0))"])
+def test_workers_of_torch_forked_too_late(before):
+    """From a parent that has run JAX or a function: an error that says what to do, and no hang."""
+    pytest.importorskip("torch")
+    code = f"""
+import sys
+sys.path.insert(0, {str(places.EXAMPLES)!r})
+import jax, torch_collate
+import jaxdali.dynamic as jd
+{before}
+loader = torch_collate.DataLoader([1, 2], collate_fn=lambda x: jd.flip(torch_collate.torch.zeros(2, 3, 3)), num_workers=1,
+                                  multiprocessing_context="fork")
+try:
+    list(loader)
+except RuntimeError as e:
+    print(e)
+"""
+    run = subprocess.run([sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True, timeout=120)
+    assert "this process was forked from one that had" in run.stdout, run.stdout + run.stderr
+    assert 'DataLoader(multiprocessing_context="spawn")' in run.stdout
+
+
+@pytest.mark.slow
+def test_functions_in_ray():
+    pytest.importorskip("ray")
+    assert "21 images, the same in batches of 8 and of 5" in run_example("ray_map_batches")
+
+
+def test_functions_in_a_train_step():
+    for package in ("flax", "optax"):
+        pytest.importorskip(package)
+    first, last = map(float, re.findall(r"\d\.\d+", run_example("nnx_augment")))
+    assert last < 0.5 * first

@@ -186,6 +186,7 @@ class Outputs:
                     f"its shape in the output {name!r} is {tuple(shape)}: {n} elements along axis {axis} are more than the limit {limit}; "
                     f"raise the limit, ragged={{{name!r}: ...}}, or cut it before: fn.slice(x, 0, {limit}, axes=[{axis}], "
                     'out_of_bounds_policy="trim_to_shape")',
+                    index=i,
                 )
 
     def _fill(self, fill: float, dtype: np.dtype, name: str, step: Step) -> np.ndarray:

@@ -135,4 +135,4 @@ def sample_error(step: Step, batch: InFlightBatch, i: int, code: int, reason: st
     """The error for a sample that failed in a step."""
     text, path = _ffi.STATUS.get(code, f"status {code}"), batch.path_of(step.node, i)
     reason = redacted(reason).removeprefix(f"{path}: ")
-    return SampleError(step.op.name, step.node.where, path or f"sample {i}", reason or text, code)
+    return SampleError(step.op.name, step.node.where, path or f"sample {i}", reason or text, code, index=i)

@@ -6,6 +6,7 @@ Users catch them as ``jaxdali.OperatorError`` and so on, or as the exceptions of
 from __future__ import annotations
 
 import os
+from typing import Any
 
 from .redaction import redacted
 
@@ -36,6 +37,13 @@ def says_all(e: BaseException) -> bool:
     return raised_in is not None and in_package(raised_in.tb_frame.f_code.co_filename)
 
 
+def _copied(cls: type[OperatorError], args: tuple[Any, ...], attributes: dict[str, Any]) -> OperatorError:
+    copy = cls.__new__(cls)
+    copy.args = args
+    copy.__dict__.update(attributes)
+    return copy
+
+
 class OperatorError(RuntimeError):
     """A failure of one operator while a pipeline is built or runs.
 
@@ -53,6 +61,10 @@ class OperatorError(RuntimeError):
         self.where = where
         self.reason = reason
 
+    def __reduce__(self) -> Any:
+        """Workers of other libraries send errors to the process that waits for them."""
+        return _copied, (type(self), self.args, self.__dict__)
+
 
 class SampleError(OperatorError):
     """A failure that one sample of a batch is to blame for.
@@ -60,15 +72,17 @@ class SampleError(OperatorError):
     Attributes:
       source: where the sample came from: a file as it can be opened, file and place in it, or the sample's number in its batch.
       code: the status code of ``ffi/common/status.h``.
+      index: the sample's number in its batch; of an iterator over several devices in that of this process.
     """
 
     __module__ = "jaxdali"
 
-    def __init__(self, operator: str, where: str, source: str, reason: str, code: int = 0):
+    def __init__(self, operator: str, where: str, source: str, reason: str, code: int = 0, *, index: int):
         source = redacted(source)
         super().__init__(operator, where, f"{source}: {reason}" if source else reason)
         self.source = source
         self.code = code
+        self.index = index
 
 
 class DifferentShapes(OperatorError):

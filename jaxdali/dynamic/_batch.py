@@ -57,6 +57,9 @@ class Tensor(np.ndarray):
         layout = getattr(other, "layout", "")
         self.layout = layout if len(layout) == self.ndim else ""
 
+    def __reduce__(self) -> Any:
+        return Tensor.of, (np.asarray(self), self.layout)
+
     @staticmethod
     def of(array: Any, layout: str = "") -> Tensor:
         """An array as a sample, without a copy."""

@@ -33,8 +33,17 @@ _LEFT_OUT = ("external_source", "readers", "_conditional")  # they have data of 
 _OWN = ("key", "rng", "batch_size")
 _MOST = 1024  # compiled functions; those used least recently are dropped
 
-_made: collections.OrderedDict[Any, Any] = collections.OrderedDict()
 _lock = threading.Lock()
+
+
+class Compiled(collections.OrderedDict[Any, Any]):
+    """What was compiled, by what distinguishes it. A copy for another process is empty: that one compiles for itself."""
+
+    def __reduce__(self) -> Any:
+        return Compiled, ()
+
+
+_made = Compiled()
 
 
 class _Place:
@@ -81,6 +90,7 @@ def call(
         key = rng
     if (trace := current_trace()) is not None:
         return trace.call(function, inputs, arguments, key)
+    _threads.check_pool()
     if any(map(is_node, (*inputs, *arguments.values()))):
         raise ArgumentError(f"{name}: jaxdali.dynamic has functions of values: in a pipeline definition, call jaxdali.fn.{name}")
     batches: list[Batch] = []
@@ -141,7 +151,7 @@ class Inputs:
     device: str | None = None
 
 
-def evaluated(made: collections.OrderedDict[Any, Any], at: Any, name: str, function: Callable[..., Any], given: Inputs) -> Any:
+def evaluated(made: Compiled, at: Any, name: str, function: Callable[..., Any], given: Inputs) -> Any:
     """The outputs of a function of DataNodes, for values.
 
     Args:
@@ -149,7 +159,6 @@ def evaluated(made: collections.OrderedDict[Any, Any], at: Any, name: str, funct
       name: for messages.
       function: of a `Trace`, the values, and the keys.
     """
-    _threads.check_pool()
     N, keys = given.N, given.keys
     batches = [b if len(b) == N else b[[0] * N] for b in given.batches]
     arrays = [b._data for b in batches]
@@ -187,7 +196,7 @@ def _dense(*arguments: Any) -> Dense | NotDense:
         return e
 
 
-def _cached(made: collections.OrderedDict[Any, Any], key: Any, make: Callable[[], Any]) -> Any:
+def _cached(made: Compiled, key: Any, make: Callable[[], Any]) -> Any:
     """What was made for this key before, or is made now."""
     with _lock:
         found = made.get(key)

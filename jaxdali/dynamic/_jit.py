@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import collections
 import functools
 from collections.abc import Callable
 from typing import Any, TypeVar, overload
@@ -14,8 +13,9 @@ from .._core.tracebacks import boundary
 from .._pipeline.conditionals import converted
 from ._batch import Batch
 from ._engine import Trace, current_trace
-from ._functions import Inputs, evaluated, frozen, size_of
+from ._functions import Compiled, Inputs, evaluated, frozen, size_of
 from ._keys import RNG, is_key
+from ._threads import check_pool
 from ._values import value_of
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -54,7 +54,7 @@ def jit(function: Any = None, /, *, enable_conditionals: bool = False) -> Any:
         return functools.partial(jit, enable_conditionals=enable_conditionals)
     if not callable(function):
         raise TypeError(f"jit takes a function, got {type(function).__name__}")
-    made: collections.OrderedDict[Any, Any] = collections.OrderedDict()
+    made = Compiled()
     name = f"jit of {getattr(function, '__name__', type(function).__name__)}"
 
     @boundary
@@ -63,6 +63,7 @@ def jit(function: Any = None, /, *, enable_conditionals: bool = False) -> Any:
     def compiled(*arguments: Any, **named: Any) -> Any:
         if current_trace() is not None:
             return function(*arguments, **named)
+        check_pool()
         leaves, tree = jax.tree.flatten((arguments, named), is_leaf=_is_leaf)
         batches: list[Batch] = []
         singles: list[bool] = []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import operator
 import threading
 from collections.abc import Sequence
 from typing import Any
@@ -12,6 +13,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ._threads import check_pool
+
 _lock = threading.Lock()
 
 
@@ -19,18 +22,32 @@ class RNG:
     """A sequence of keys, for functions that take ``rng=``: each call that is given it takes the next one.
 
     Args:
-      seed: a number; two of one seed give the same keys.
+      seed: a number; two of one seed give the same keys. So do a generator and its copy in another process, from there on.
     """
 
     def __init__(self, seed: int):
-        self._base = jax.random.key(seed)
-        self._taken = 0
+        self._seed, self._taken = operator.index(seed), 0
 
     def key(self) -> jax.Array:
         """The next key."""
+        check_pool()
         with _lock:
             number, self._taken = self._taken, self._taken + 1
         return jax.random.fold_in(self._base, number)
+
+    @functools.cached_property
+    def _base(self) -> jax.Array:
+        """Made by the first call, so that a process with a generator may be forked before it runs JAX."""
+        return jax.random.key(self._seed)
+
+    def __reduce__(self) -> Any:
+        return RNG._at, (self._seed, self._taken)
+
+    @staticmethod
+    def _at(seed: int, taken: int) -> RNG:
+        made = RNG(seed)
+        made._taken = taken
+        return made
 
     def __repr__(self) -> str:
         return f"RNG({self._taken} keys taken)"

@@ -13,6 +13,7 @@ SHARED = 0  # id of the pool, in every process: programs that are kept on disk h
 _lock = threading.Lock()
 _number: int | None = None
 _process: int | None = None  # in which the pool was made
+_ran_jax: int | None = None  # the process that forked, and had run JAX before
 
 
 def set_num_threads(number: int) -> None:
@@ -39,16 +40,41 @@ def check_pool() -> None:
     """Makes the pool, the first time.
 
     Raises:
-      RuntimeError: the process was forked from one in which functions had run.
+      RuntimeError: the process was forked from one in which functions, or JAX, had run.
     """
     global _process
+    if _process == os.getpid():  # without the lock, which another thread may have held when this process was forked
+        return
+    if _process is not None or _ran_jax not in (None, os.getpid()):
+        had = "called functions of jaxdali.dynamic" if _process is not None else "run JAX"
+        raise RuntimeError(
+            f"this process was forked from one that had {had}, whose threads a fork does not have: "
+            'start it by "spawn" or "forkserver" (multiprocessing.set_start_method, DataLoader(multiprocessing_context="spawn")), '
+            "or fork before the first call"
+        )
     with _lock:
         if _process is None:
             _cpu.pool_share(get_num_threads())
             _process = os.getpid()
-        elif _process != os.getpid():
-            raise RuntimeError(
-                "this process was forked from one that had called functions of jaxdali.dynamic, whose threads a fork does not have: "
-                'start it by "spawn" or "forkserver" (multiprocessing.set_start_method, DataLoader(multiprocessing_context="spawn")), '
-                "or fork before the first call"
-            )
+
+
+def _before_fork() -> None:
+    """Remembers whether this process runs threads of JAX: a child that calls JAX then would wait for them for ever.
+
+    JAX does not tell whether it has begun to run, but its threads have names.
+    """
+    global _ran_jax
+    if _ran_jax is None and any(_name(thread).startswith("tf_XLA") for thread in os.listdir("/proc/self/task")):
+        _ran_jax = os.getpid()
+
+
+def _name(thread: str) -> str:
+    try:
+        with open(f"/proc/self/task/{thread}/comm") as file:
+            return file.read()
+    except OSError:  # it ended
+        return ""
+
+
+if os.path.isdir("/proc/self/task"):
+    os.register_at_fork(before=_before_fork)

@@ -1,5 +1,13 @@
 """Random operators of `jaxdali.fn.random` as functions of values, and what they are keyed by."""
 
+from typing import TYPE_CHECKING, Any
+
 from ._keys import RNG as RNG
 from ._keys import fold_in as fold_in
 from ._keys import split as split
+
+if TYPE_CHECKING:
+
+    def __getattr__(name: str) -> Any:
+        """The operators; `_functions` puts them here."""
+        ...

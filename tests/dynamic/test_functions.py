@@ -1,6 +1,7 @@
 """Functions of values: what they take and give, random numbers, threads, errors."""
 
 import os
+import pickle
 import subprocess
 import sys
 import threading
@@ -253,12 +254,15 @@ def test_number_of_threads():
 
 FORK = """
 import os, sys
+import jax
 import numpy as np
 import jaxdali.dynamic as jd
 x = np.zeros((2, 4, 5, 3), np.uint8)
 values = x if sys.argv[2] == "dense" else jd.batch([x[0], x[1]])
 if sys.argv[1] == "after":
     jd.flip(values)
+elif sys.argv[1] == "jax":
+    jax.device_put(1)
 pid = os.fork()
 if pid == 0:
     try:
@@ -271,11 +275,112 @@ os.waitpid(pid, 0)
 
 
 @pytest.mark.parametrize("form", ["ragged", "dense"])
-@pytest.mark.parametrize(("when", "said"), [("after", "this process was forked from one that had called functions"), ("before", "uint8")])
+@pytest.mark.parametrize(
+    ("when", "said"),
+    [
+        ("after", "this process was forked from one that had called functions"),
+        ("jax", "this process was forked from one that had run JAX"),
+        ("before", "uint8"),
+    ],
+)
 def test_after_a_fork(when, said, form):
     environment = {**os.environ, "PYTHONWARNINGS": "ignore"}
     done = subprocess.run([sys.executable, "-c", FORK, when, form], capture_output=True, text=True, timeout=60, env=environment)
     assert said in done.stdout, done.stderr
+
+
+def test_generators_and_keys_after_a_fork():
+    """A generator runs no JAX before its first key is taken, and says what is wrong instead of waiting for ever."""
+    code = """
+import os, sys
+import jax
+import jaxdali.dynamic as jd
+rng = jd.random.RNG(3)
+if sys.argv[1] == "after":
+    rng.key()
+pid = os.fork()
+if pid == 0:
+    try:
+        print(jax.random.key_data(rng.key()).tolist(), flush=True)
+    except RuntimeError as e:
+        print(e, flush=True)
+    os._exit(0)
+os.waitpid(pid, 0)
+"""
+    environment = {**os.environ, "PYTHONWARNINGS": "ignore"}
+    said = [
+        subprocess.run([sys.executable, "-c", code, when], capture_output=True, text=True, timeout=60, env=environment).stdout
+        for when in ("before", "after")
+    ]
+    assert said[0].strip() == str(np.asarray(jax.random.key_data(jd.random.RNG(3).key())).tolist())
+    assert "this process was forked from one that had" in said[1]
+
+
+def test_what_goes_to_other_processes():
+    """Batches, samples and generators by pickle; a compiled function as loaders take it, by value, without what is compiled."""
+    ragged = jd.decoders.image(FILES)
+    for batch in (ragged, jd.batch(images(), layout="HWC"), jd.batch(jnp.asarray(images()), layout="HWC")):
+        again = pickle.loads(pickle.dumps(batch))
+        assert (again.layout, again.shapes) == ("HWC", batch.shapes)
+        for a, b in zip(again, batch):
+            np.testing.assert_array_equal(a, b)
+    one = pickle.loads(pickle.dumps(ragged[0:1])), pickle.loads(pickle.dumps(jd.decoders.image(FILES[0])))
+    assert (type(one[1]), one[1].layout) == (jd.Tensor, "HWC")
+    np.testing.assert_array_equal(one[0][0], one[1])
+    rng = jd.random.RNG(3)
+    rng.key()
+    with pytest.raises(SampleError) as failed:
+        jd.decoders.image([FILES[0], b"no image" * 20])
+    error = pickle.loads(pickle.dumps(failed.value))
+    assert (type(error), str(error), error.index, error.operator) == (SampleError, str(failed.value), 1, "decoders.image")
+    other = pickle.loads(pickle.dumps(rng))
+    np.testing.assert_array_equal(jax.random.key_data(other.key()), jax.random.key_data(rng.key()))
+
+
+def test_compiled_functions_go_to_other_processes():
+    cloudpickle = pytest.importorskip("cloudpickle")
+    compiled = jd.jit(lambda x, key: jd.flip(jd.random_resized_crop(x, size=(8, 8), key=key)))
+    want = compiled(images(), jax.random.key(0)).numpy()
+    again = cloudpickle.loads(cloudpickle.dumps(compiled))
+    np.testing.assert_array_equal(again(images(), jax.random.key(0)).numpy(), want)
+
+
+def test_threads_under_load():
+    """Programs, errors and another number of native threads at once: each call gets what it gets alone."""
+    compiled = jd.jit(lambda x, key: jd.resize(jd.decoders.image_random_crop(x, key=key), size=(16, 16)))
+    keys = list(jax.random.split(jax.random.key(1), 4))
+    want = [compiled(FILES[: i + 1], keys[i]).numpy() for i in range(4)]
+    wrong, before, start = [], jd.get_num_threads(), threading.Barrier(9)
+
+    def work(i):
+        start.wait()
+        for turn in range(12):
+            if not np.array_equal(compiled(FILES[: i + 1], keys[i]).numpy(), want[i]):
+                wrong.append(i)
+            try:
+                jd.decoders.image([*FILES[:i], b"no image"])
+                wrong.append("no error")
+            except SampleError as e:
+                if e.index != i or f"sample {i}:" not in str(e):
+                    wrong.append(e)
+            dense = jd.flip(images((i + 1, 4, 5, 3)))
+            if not np.array_equal(dense.numpy(), images((i + 1, 4, 5, 3))[:, :, ::-1]):
+                wrong.append((i, turn))
+
+    def change():
+        start.wait()
+        for n in range(40):
+            jd.set_num_threads(n % 4 + 1)
+
+    threads = [threading.Thread(target=work, args=(i,)) for i in (0, 1, 2, 3) * 2] + [threading.Thread(target=change)]
+    try:
+        for t in threads:
+            t.start()
+        for t in threads:
+            t.join()
+    finally:
+        jd.set_num_threads(before)
+    assert not wrong
 
 
 def test_types_of_results():

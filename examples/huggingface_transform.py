@@ -1,0 +1,47 @@
+"""A data set of Hugging Face with a column of images: jaxdali decodes and augments the rows that are asked for.
+
+python examples/huggingface_transform.py
+"""
+
+import pathlib
+from typing import Any
+
+import datasets
+import jax
+import numpy as np
+
+import jaxdali.dynamic as jd
+
+PHOTOS = sorted((pathlib.Path(__file__).parent / "images").rglob("*.jpg"))
+CLASSES = sorted({photo.parent.name for photo in PHOTOS})
+
+
+def make_dataset():
+    """A column of images and one of labels, as data sets of the Hub have them."""
+    columns = {"image": [str(p) for p in PHOTOS], "label": [CLASSES.index(p.parent.name) for p in PHOTOS]}
+    features = datasets.Features({"image": datasets.Image(), "label": datasets.ClassLabel(names=CLASSES)})
+    return datasets.Dataset.from_dict(columns, features=features)
+
+
+def make_transform(rng):
+    @jd.jit
+    def augmented(jpegs, key):
+        images = jd.random_resized_crop(jd.decoders.image(jpegs), size=(96, 96), key=key)
+        return jd.flip(images, horizontal=jd.random.coin_flip(key=jd.random.fold_in(key, 1)))
+
+    def transform(rows):
+        # A row has the file's bytes, or the path of a file that is not in the table.
+        jpegs = [image["bytes"] or pathlib.Path(image["path"]).read_bytes() for image in rows["image"]]
+        return {"pixels": augmented(jpegs, rng.key()).numpy(), "label": np.asarray(rows["label"])}
+
+    return transform
+
+
+if __name__ == "__main__":
+    # decode=False: the column gives files, not Pillow's images. Each file is decoded once, with the rest of its batch.
+    files = make_dataset().cast_column("image", datasets.Image(decode=False))
+    data: Any = files.with_transform(make_transform(jd.random.RNG(seed=0)))
+    for batch in data.shuffle(seed=1).iter(batch_size=8):
+        on_device = jax.device_put(np.stack(batch["pixels"]))
+        print(on_device.shape, on_device.dtype, [CLASSES[i] for i in batch["label"][:3]])
+    print("one row:", data[0]["pixels"].shape, data[0]["label"])

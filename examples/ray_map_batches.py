@@ -1,0 +1,60 @@
+"""Ray Data reads files and hands out blocks; jaxdali decodes and resizes each batch in one call of a worker.
+
+python examples/ray_map_batches.py
+"""
+
+import logging
+import pathlib
+
+import numpy as np
+import ray
+
+import jaxdali.dynamic as jd
+
+IMAGES = pathlib.Path(__file__).parent.resolve() / "images"
+
+
+class Augment:
+    """Made once in each worker process. A key for each file makes results independent of how Ray cuts the blocks."""
+
+    def __init__(self, seed):
+        import jax
+
+        jd.set_num_threads(1)  # of each worker
+        self._key = jax.random.key(seed)
+
+        @jd.jit
+        def augmented(jpegs, keys):
+            images = jd.random_resized_crop(jd.decoders.image(jpegs), size=(96, 96), key=keys)
+            return jd.flip(images, horizontal=jd.random.coin_flip(key=jd.random.fold_in(keys, 1)))
+
+        self._augmented = augmented
+
+    def __call__(self, batch):
+        import jax
+
+        numbers = jax.numpy.asarray(batch["number"])
+        keys = jax.vmap(jax.random.fold_in, (None, 0))(self._key, numbers)
+        return {"number": batch["number"], "images": self._augmented(list(batch["jpeg"]), keys).numpy()}
+
+
+def read(row):
+    return {"number": row["number"], "jpeg": pathlib.Path(row["path"]).read_bytes()}
+
+
+def make_dataset(batch_size=8):
+    rows = [{"number": i, "path": str(p)} for i, p in enumerate(sorted(IMAGES.rglob("*.jpg")))]
+    files = ray.data.from_items(rows).map(read)
+    return files.map_batches(Augment, fn_constructor_args=(0,), batch_size=batch_size, compute=ray.data.ActorPoolStrategy(size=1))
+
+
+if __name__ == "__main__":
+    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
+    means = {}
+    for batch in make_dataset().iter_batches(batch_size=8):
+        print(batch["images"].shape, batch["images"].dtype)
+        means |= {int(n): np.mean(x) for n, x in zip(batch["number"], batch["images"], strict=True)}
+    other = {int(row["number"]): np.mean(row["images"]) for row in make_dataset(batch_size=5).iter_rows()}
+    assert means == other
+    print(f"{len(means)} images, the same in batches of 8 and of 5")
+    ray.shutdown()

@@ -1,0 +1,55 @@
+"""PyTorch's DataLoader, whose workers decode and augment whole batches in `collate_fn`.
+
+    python examples/torch_collate.py [--start spawn | fork | forkserver]
+
+"fork" needs a parent that has run no JAX and no function of jaxdali: threads do not live on in the children. A worker
+of another parent says so in an error.
+"""
+
+import argparse
+import pathlib
+
+import jax
+import torch
+from torch.utils.data import DataLoader, Dataset
+
+import jaxdali.dynamic as jd
+
+PHOTOS = sorted((pathlib.Path(__file__).parent / "images").rglob("*.jpg"))
+
+
+class Files(Dataset):
+    """The bytes of each file with its number: what is cheap stands here."""
+
+    def __len__(self):
+        return len(PHOTOS)
+
+    def __getitem__(self, i):
+        return i, PHOTOS[i].read_bytes()
+
+
+@jd.jit
+def augmented(jpegs, keys):
+    images = jd.random_resized_crop(jd.decoders.image(jpegs), size=(96, 96), key=keys)
+    return jd.crop_mirror_normalize(images, mean=[127.5] * 3, std=[127.5] * 3)
+
+
+def collate(samples):
+    """A key for each sample, so that its pixels depend neither on the worker nor on the batch that it falls into."""
+    jd.set_num_threads(1)  # of each worker
+    numbers, jpegs = zip(*samples, strict=True)
+    keys = jax.vmap(jax.random.fold_in, (None, 0))(jax.random.key(0), jax.numpy.array(numbers))
+    return torch.tensor(numbers), augmented(list(jpegs), keys).torch()
+
+
+def make_loader(start, workers=2):
+    return DataLoader(
+        Files(), batch_size=4, shuffle=True, collate_fn=collate, num_workers=workers, multiprocessing_context=start if workers else None
+    )
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--start", choices=["spawn", "fork", "forkserver"], default="spawn")
+    mean = {int(i): float(x.mean()) for numbers, images in make_loader(parser.parse_args().start) for i, x in zip(numbers, images)}
+    print(f"{len(mean)} images, of which each has its mean whichever worker made it:", [round(mean[i], 4) for i in sorted(mean)][:4])
