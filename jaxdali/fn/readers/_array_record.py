@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import collections
+import hashlib
 import threading
 from collections.abc import Sequence
-from typing import Any, ClassVar, Unpack
+from typing import Annotated, Any, ClassVar, Unpack
 
 import numpy as np
 
 from ..._core.context import HostContext
+from ..._core.declaration import Range
 from ..._core.graph import DataNode
 from ..._core.operator_function import operator_function
 from ..._core.ragged import Packed, plan_offsets
@@ -60,6 +62,9 @@ class _ArrayRecords(Records):
             self.stored = BlockedRanges(files, file, _joined([t.start for t in tables]), sizes)
         self._decoded: collections.OrderedDict[int, list[memoryview]] = collections.OrderedDict()
         self._lock = threading.Lock()
+        if op.group_by_length:
+            self.lengths = self.sizes()
+            self.digest += f", lengths {hashlib.sha256(self.lengths.tobytes()).hexdigest()[:16]}"
 
     def __len__(self) -> int:
         return int(self.bounds[-1])
@@ -189,6 +194,7 @@ class ReadArrayRecord(Reader):
 def array_record(
     *,
     path: Paths,
+    group_by_length: Annotated[int, Range(0)] = 0,
     **order: Unpack[ContainerArguments],
 ) -> DataNode:
     """Reads the records of ArrayRecord files. Beyond DALI.
@@ -197,6 +203,9 @@ def array_record(
 
     Args:
       path: of the files, which are read one after another; patterns (``*``, ``?``, ``[``) stand for the files that match, in byte order.
+      group_by_length: the batch size of a shard: so many records one after another get similar numbers of bytes, and padding wastes little,
+        as in `readers.source`. Files that were not written with ``group_size:1`` are then read once as a whole when the pipeline is built.
+        0: records come as they are shuffled.
 
     Returns:
       The records, ``uint8[bytes]``. Their source_info is the file's path and the number of the record in it.

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Annotated, ClassVar, Literal, Unpack
+from typing import Annotated, Any, ClassVar, Literal, Unpack
 
 import numpy as np
 
@@ -22,7 +23,7 @@ from ..._data.listed import Reader, Records, StoredArguments
 from ..._data.shuffle import Draw, list_order
 from ._array_record import ReadArrayRecord
 
-Packing = Literal["first_fit", "sequential", "concatenate"]
+Packing = Literal["first_fit", "sequential", "concatenate", "none"]
 
 _OPEN = 64  # sequences that "first_fit" fills at the same time
 
@@ -51,7 +52,7 @@ def pack(sizes: np.ndarray, order: np.ndarray, length: int, packing: Packing) ->
       length: of a sequence. Longer records are cut into pieces of this length, and what is left.
       packing: "concatenate": all tokens one after another, cut wherever a sequence is full. "sequential": a piece that does not fit begins
         the next sequence. "first_fit": it goes to the first of 64 open sequences that has room for it; where none has, the fullest one
-        is closed. Sequences come in the order in which they are closed.
+        is closed. Sequences come in the order in which they are closed. "none": each piece is a sequence by itself.
     """
     order = order[sizes[order] > 0]
     sizes = sizes[order].astype(np.int64)
@@ -66,6 +67,8 @@ def pack(sizes: np.ndarray, order: np.ndarray, length: int, packing: Packing) ->
     of = np.repeat(np.arange(len(sizes)), counts)
     begin = (np.arange(len(of)) - np.repeat(np.cumsum(counts) - counts, counts)) * length
     size = np.minimum(sizes[of] - begin, length)
+    if packing == "none":
+        return Pieces(order[of], begin, size, np.arange(len(of) + 1))
     which = _sequential(size, length) if packing == "sequential" else _first_fit(size, length)
     sorted_by = np.argsort(which, kind="stable")
     found = np.bincount(which)
@@ -125,9 +128,13 @@ class _Sequences(Records):
         self._pieces = pack(sizes, order, op.length, op.packing)
         if not len(self):
             raise RuntimeError("all records are empty")
-        self.specs = (Spec(np.dtype(np.int32), 1, (op.length,)),) * 3
+        self._ragged = op.packing == "none"
+        self.specs = (Spec(np.dtype(np.int32), 1, None if self._ragged else (op.length,)),) * 3
         how = f"{op.packing} of {op.dtype} to {op.length}, pad_id {op.pad_id}, packing_seed {op.packing_seed}"
         self.digest = f"{self._records.digest}, {how}"
+        if op.group_by_length:
+            self.lengths = self._pieces.size
+            self.digest += f", lengths {hashlib.sha256(self.lengths.tobytes()).hexdigest()[:16]}"
 
     def __len__(self) -> int:
         return len(self._pieces.first) - 1
@@ -159,18 +166,18 @@ class _Sequences(Records):
         return np.concatenate([np.zeros(0, np.int64), *pieces]), np.repeat(np.arange(len(index)), list(map(len, pieces)))
 
     @classmethod
-    def read_batch(
-        cls, ctx: HostContext, parts: Sequence[tuple[_Sequences, np.ndarray]], threads: ThreadPoolExecutor
-    ) -> tuple[np.ndarray, ...]:
+    def read_batch(cls, ctx: HostContext, parts: Sequence[tuple[_Sequences, np.ndarray]], threads: ThreadPoolExecutor) -> tuple[Any, ...]:
         made = []
         first = 0
         for sequences, index in parts:
             made.append(sequences._made(ctx, index, first, threads))
             first += len(index)
+        if parts[0][0]._ragged:
+            return tuple([x for some in column for x in some] for column in zip(*made))
         return tuple(map(np.concatenate, zip(*made))) if len(made) > 1 else made[0]
 
-    def _made(self, ctx: HostContext, index: np.ndarray, first: int, threads: ThreadPoolExecutor) -> tuple[np.ndarray, ...]:
-        """Sequences of a batch. `first`: the place of the first one in it."""
+    def _made(self, ctx: HostContext, index: np.ndarray, first: int, threads: ThreadPoolExecutor) -> tuple[Any, ...]:
+        """Sequences of a batch; of `packing="none"` each with its own length. `first`: the place of the first one in it."""
         records, of = self._read_for(index)
         failed = set[int]()
 
@@ -182,8 +189,10 @@ class _Sequences(Records):
 
         inner = dataclasses.replace(ctx, fail=fail, S=1, B=len(records), N=len(records), empty=lambda n, dtype, _: np.empty((1, n), dtype))
         (rows,) = self._records.read_batch(inner, [(self._records, records)], threads)
-        tokens = np.full((len(index), self._length), self._pad, np.int32)
-        segments, positions = np.zeros((2, len(index), self._length), np.int32)
+        sizes = self._pieces.size[index] if self._ragged else None
+        width = self._length if sizes is None else int(sizes.max())
+        tokens = np.full((len(index), width), self._pad, np.int32)
+        segments, positions = np.zeros((2, len(index), width), np.int32)
         for k in range(len(index)):
             at, here = 0, self._of(int(index[k]))
             row = int(np.searchsorted(of, k))
@@ -198,6 +207,8 @@ class _Sequences(Records):
                 segments[k, at : at + n] = number + 1
                 positions[k, at : at + n] = np.arange(n)
                 at += n
+        if sizes is not None:
+            return tuple([x[:n] for x, n in zip(made, sizes.tolist(), strict=True)] for made in (tokens, segments, positions))
         return tokens, segments, positions
 
 
@@ -217,6 +228,8 @@ class ReadTokens(Reader):
         super().__post_init__()
         if not -(2**31) <= self.pad_id < 2**31:
             raise ArgumentError(f"pad_id must be an int32, got {self.pad_id}")
+        if self.group_by_length and self.packing != "none":
+            raise ArgumentError(f'group_by_length is for packing="none": of packing="{self.packing}" all sequences have one length')
 
     @property
     def num_outputs(self) -> int:
@@ -235,6 +248,7 @@ def tokens(
     packing: Packing = "first_fit",
     packing_seed: Annotated[int, Range(0)] | None = None,
     pad_id: int = 0,
+    group_by_length: Annotated[int, Range(0)] = 0,
     **order: Unpack[StoredArguments],
 ) -> tuple[DataNode, ...]:
     """Reads token records of ArrayRecord files, several of which are packed into each sequence of one length. Beyond DALI.
@@ -243,9 +257,9 @@ def tokens(
     into shards, resumed and redistributed as the samples of any other reader. Only the sizes of records are needed for that: they are in
     the tables of files written with ``group_size:1``; other files are read once as a whole when the pipeline is built.
 
-    To pad single records instead, and compile for few shapes: ``fn.pad(x, axes=[0], align=[128])`` of `readers.array_record`'s records
-    gives batches lengths that are multiples of 128; an iterator's ``ragged={"tokens": 1024}`` gives all of them one. Of a data set in
-    Python, `readers.source` makes batches of similar lengths (`group_by_length`).
+    To pad single records instead, take ``packing="none"``, with `group_by_length` for batches of similar lengths, and compile for few
+    shapes: ``fn.pad(x, axes=[0], align=[128])`` gives batches lengths that are multiples of 128; an iterator's ``ragged={"tokens": 1024}``
+    gives all of them one.
 
     Args:
       path: of the files, which are read one after another; patterns (``*``, ``?``, ``[``) stand for the files that match, in byte order.
@@ -253,17 +267,21 @@ def tokens(
       dtype: type of the tokens in the records, little-endian: UINT8, UINT16, INT32, UINT32 or INT64. All become INT32.
       packing: "first_fit": a record goes to the first of 64 sequences being filled that has room for it. "sequential": records stay in
         order, and one that does not fit begins the next sequence. "concatenate": all tokens one after another, cut where a sequence is
-        full, so that only the last one is padded; the parts of a record are segments of their own, whose positions begin at 0.
+        full, so that only the last one is padded; the parts of a record are segments of their own, whose positions begin at 0. "none": each
+        record, or piece of a longer one, is a sequence by itself, which is not padded.
       packing_seed: records are shuffled by it before they are packed; None: they are taken in order.
       pad_id: what stands behind the last token of a sequence.
+      group_by_length: with ``packing="none"`` the batch size of a shard: so many sequences one after another get similar numbers of tokens,
+        and padding wastes little, as in `readers.source`. 0: they come as they are shuffled.
       shuffle_after_epoch: shuffle the list anew before each epoch, alike for all shards, and read the same part of it.
       on_error: what becomes of a sequence with a record that can't be read: "raise": its batch fails. "replace": a later one of the list
         takes its place. "skip": its batch goes without it. The last two are reported by `Pipeline.bad_samples`.
 
     Returns:
-      tokens, their segments and their positions, each ``int32[length]``. Segments count from 1 in each sequence, and are 0 where there is
-      padding; positions count from 0 in each segment. MaxText, T5X and Grain call them ``tokens``, ``tokens_segment_ids`` and
-      ``tokens_positions``. Attention is within a segment: ``segments[:, :, None] == segments[:, None, :]``, and causal.
+      tokens, their segments and their positions, each ``int32[length]``, with ``packing="none"`` ``int32[tokens]``. Segments count from 1
+      in each sequence, and are 0 where there is padding; positions count from 0 in each segment. MaxText, T5X and Grain call them
+      ``tokens``, ``tokens_segment_ids`` and ``tokens_positions``. Attention is within a segment,
+      ``segments[:, :, None] == segments[:, None, :]``, and causal.
 
     Raises:
       ValueError, TypeError: arguments that contradict each other or are out of range.

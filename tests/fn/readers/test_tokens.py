@@ -41,6 +41,8 @@ def expected(packing, documents, length=LENGTH):
         made = [flat[k : k + length] for k in range(0, len(flat), length)]
         return [[[x for i, x in s if i == j] for j in dict.fromkeys(i for i, _ in s)] for s in made]
     pieces = [d[k : k + length].tolist() for d in documents for k in range(0, len(d), length)]
+    if packing == "none":
+        return pieces
     if packing == "first_fit":
         return first_fit(pieces, length)
     made = [[]]
@@ -175,7 +177,7 @@ def test_a_checkpoint_of_other_packing_is_refused(tmp_path):
     [
         ({"length": 0}, ValueError, "length must be"),
         ({"dtype": types.FLOAT}, TypeError, "dtype must be one of"),
-        ({"packing": "best"}, ValueError, "packing must be one of 'first_fit', 'sequential', 'concatenate'"),
+        ({"packing": "best"}, ValueError, "packing must be one of 'first_fit', 'sequential', 'concatenate', 'none'"),
         (
             {"dtype": types.INT64},
             RuntimeError,
@@ -205,3 +207,69 @@ def test_lengths_of_padded_records_are_few(tmp_path):
 
     lengths = {b["x"].shape[1] for b in define(batch_size=2, num_threads=1)}
     assert lengths == {24, 48}
+
+
+@pytest.mark.parametrize("how", [{}, {"group": 3}], ids=str)
+def test_sequences_that_are_not_packed(tmp_path, how):
+    """Each record, or piece of a longer one, has its own length, however long they may be."""
+    path, pieces = write(tmp_path, **how), expected("none", DOCUMENTS)
+    found = []
+
+    @pipeline_def(batch_size=len(pieces) // 3, num_threads=1, device_id=None)
+    def define():
+        return tuple(fn.readers.tokens(path=path, length=LENGTH, packing="none", pad_id=7))
+
+    pipe = define()
+    for _ in range(3):
+        found += [tuple(np.asarray(x).tolist() for x in sample) for sample in zip(*pipe.run(), strict=True)]
+    assert found == [(p, [1] * len(p), list(range(len(p)))) for p in pieces[: len(found)]]
+    assert len(found) > 0.9 * len(pieces)
+    ((whole, _, _),) = read(path, 1, 1, length=2**40, packing="none")
+    assert whole.tolist() == [next(d for d in DOCUMENTS if len(d)).tolist()]
+
+
+@pytest.mark.parametrize("reader", ["array_record", "tokens"])
+@pytest.mark.parametrize("how", [{}, {"zstd": True}, {"group": 3}], ids=str)
+def test_batches_of_similar_lengths(tmp_path, reader, how):
+    """Each record once, in runs of similar lengths; shards read parts of the list, and a checkpoint with other lengths is refused."""
+    documents = [np.arange(n) for n in np.random.default_rng(3).permutation(240) + 1]
+    path = write(tmp_path, documents=documents, **how)
+
+    def make(shards=1, state=None, path=path, size=8):
+        @pipeline_def(batch_size=8, num_threads=1, enable_checkpointing=True, checkpoint=state)
+        def define(shard):
+            options = {"group_by_length": size, "shuffle": "global", "seed": 5, "num_shards": shards, "shard_id": shard, "path": path}
+            if reader == "tokens":
+                return fn.readers.tokens(length=1000, packing="none", **options)[0]
+            return fn.readers.array_record(**options)
+
+        return [define(shard) for shard in range(shards)]
+
+    def lengths(pipe, batches):
+        unit = 4 if reader == "array_record" else 1
+        return [[len(np.asarray(x)) // unit for x in pipe.run()[0]] for _ in range(batches)]
+
+    def check(batches):
+        assert sorted(n for b in batches for n in b) == list(range(1, 241))
+        assert np.mean([np.ptp(b) for b in batches]) < 20  # about 7 of 240, with two shards 14; more than 100 in any order
+        assert abs(np.corrcoef([np.mean(b) for b in batches], np.arange(30))[0, 1]) < 0.6
+
+    (pipe,) = make()
+    first, begun = lengths(pipe, 30), lengths(pipe, 10)
+    check(first)
+    state = pipe.checkpoint()
+    rest = lengths(pipe, 20)
+    check(begun + rest)
+    assert lengths(make(state=state)[0], 20) == rest
+    check([b for pipe in make(2) for b in lengths(pipe, 15)])
+    with pytest.raises(RuntimeError, match="group_by_length"):
+        make(state=state, size=4)[0].run()
+    (tmp_path / "other").mkdir()
+    other = write(tmp_path / "other", documents=documents[::-1], **how)
+    with pytest.raises(RuntimeError, match=r"can.t go on from this checkpoint"):
+        make(state=state, path=other)[0].run()
+
+
+def test_packed_sequences_are_not_grouped(tmp_path):
+    with pytest.raises(ValueError, match=r'group_by_length is for packing="none": of packing="first_fit" all sequences have one length'):
+        read(write(tmp_path), 1, group_by_length=4)
