@@ -267,6 +267,17 @@ void DefineFiles(nb::module_& m) {
         return nb::make_tuple(nb::bytes(index.text.data(), index.text.size()), index.samples, index.error);
       },
       nb::arg("path"), nb::arg("progress"), "The lines of an archive's index, how many they are, and what is wrong");
+  m.def(
+      "tar_sparse",
+      [](nb::bytes before) {
+        bool more = false;
+        const std::string why = CheckSparse({before.c_str(), before.size()}, &more);
+        return nb::make_tuple(why, more);
+      },
+      nb::arg("before"),
+      "Of the bytes of an archive before a member's header: why it is not read if it is a sparse file by PAX 0.0, or "
+      "\"\"; and whether "
+      "more bytes are needed to know");
   m.def("read_ranges", &Read<ReadRanges>,
         "The bytes of ranges of files, each to its place in a buffer: (range, why) of those that can't be read");
   m.def("read_packed_ranges", &ReadPacked<ReadRanges>, "the same of ranges of a list, to the places of packed samples");

@@ -386,6 +386,11 @@ class TarSamples:
 def tar_index(path: bytes, progress: Callable) -> tuple:
     """The lines of an archive's index, how many they are, and what is wrong"""
 
+def tar_sparse(before: bytes) -> tuple:
+    """
+    Of the bytes of an archive before a member's header: why it is not read if it is a sparse file by PAX 0.0, or ""; and whether more bytes are needed to know
+    """
+
 def read_ranges(arg0: FileTable, arg1: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], arg2: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], arg3: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu')], arg4: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], arg5: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], arg6: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], arg7: int, /) -> list[tuple[int, int]]:
     """
     The bytes of ranges of files, each to its place in a buffer: (range, why) of those that can't be read

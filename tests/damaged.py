@@ -18,7 +18,9 @@ def labels(define, batches=1, batch_size=1, **arguments):
         except SampleError as e:
             found.append(None)
             errors.append(str(e))
-    return found, errors, pipe.bad_samples()
+    bad = pipe.bad_samples()
+    pipe.close()
+    return found, errors, bad
 
 
 def damage(path, at, value):

@@ -117,6 +117,25 @@ std::string CheckSparse(int fd, int64_t offset) {
   return {};
 }
 
+std::string CheckSparse(std::string_view before, bool* more) {
+  *more = false;
+  const std::string_view text = before.substr(0, before.find_last_not_of('\0') + 1);
+  if (text.empty() || text.back() != '\n') return {};
+  const auto* bytes = reinterpret_cast<const uint8_t*>(before.data());
+  for (int64_t n = 1, at = static_cast<int64_t>(before.size()) - 2 * kTarBlock; at >= 0; n++, at -= kTarBlock) {
+    const uint8_t* p = bytes + at;
+    if ((Number(p + 124, 12) + kTarBlock - 1) / kTarBlock != n || !SumIsRight(p)) continue;
+    if (p[156] != 'x' && p[156] != 'X') return {};  // another member that ends there
+    RecordBytes header({p, -1, 0, (n + 1) * kTarBlock, 0});
+    return TarReader(&header).PaxSaysSparse() ? std::string("it ") + kSparse : std::string();
+  }
+  // Of other text that ends so the last line does not say how long it is.
+  const size_t begin = text.find_last_of('\n', text.size() - 2) + 1;  // npos + 1 is 0
+  const std::string_view line = text.substr(begin);
+  *more = Decimal(line.substr(0, std::min(line.find(' '), line.size()))) == static_cast<int64_t>(line.size());
+  return {};
+}
+
 struct TarReader::Extended {
   std::string name;
   int64_t size = -1;

@@ -25,6 +25,10 @@ std::string CheckTarMember(RecordBytes* record);
 // say.
 std::string CheckSparse(int fd, int64_t offset);
 
+// The same of an archive that is no file here, for PAX 0.0, which only a PAX header says. before: bytes of the archive
+// up to the member's header, whole blocks. more: they begin within a PAX header, and more of them must be looked at.
+std::string CheckSparse(std::string_view before, bool* more);
+
 // A regular file in an archive, and where its bytes are.
 struct TarMember {
   std::string name;

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Sequence
 
@@ -9,13 +10,45 @@ import numpy as np
 
 from .. import _cpu
 from .._cpu import Missing
-from .containers import chunks
+from .containers import Extents, chunks
 from .files import Files, Path
-from .storage import is_url, plain
+from .storage import ByteRange, is_url, plain
 
 HEADER = 512  # bytes, before those of a member
+_BEFORE = 4 * HEADER  # of what lies before a member's header: most PAX headers are shorter
+_MOST_BEFORE = 128 * HEADER  # where one is longer
 
 _WIDTHS = {b"v1.1": 3, b"v1.2": 4}  # words for each member, by version
+
+
+class Members(Extents):
+    """Members of archives.
+
+    Far away what lies before them is fetched with them: it may say that one is a sparse file, which no index need do.
+    """
+
+    def _before(self, i: int) -> int:
+        """How many bytes."""
+        return min(_BEFORE, int(self.table[i, 0])) if self.files.remote and self.table[i, 1] else 0
+
+    def range(self, i: int) -> ByteRange:
+        start, size = self.table[i].tolist()
+        before = self._before(i)
+        return ByteRange(self.path(i), start - before, size + before)
+
+    def fetched(self, i: int) -> bytes:
+        """See `Extents.fetched`. OSError where it is a sparse file."""
+        before, data = self._before(i), super().fetched(i)
+        if before and not self.checked[i]:
+            start = int(self.table[i, 0])
+            why, more = _cpu.tar_sparse(data[:before])
+            if more and start > before:
+                start, size = max(0, start - _MOST_BEFORE), min(start, _MOST_BEFORE)
+                why, _ = _cpu.tar_sparse(self.store.read(self.path(i), start, size))
+            if why:
+                raise OSError(errno.EINVAL, why, self.path(i))
+            self.checked[i] = 1
+        return data[before:]
 
 
 class ArchiveSamples:

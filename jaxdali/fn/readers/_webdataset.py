@@ -16,7 +16,7 @@ from ..._core.graph import DataNode
 from ..._core.operator_function import operator_function
 from ..._core.values import Spec
 from ..._cpu import Missing, RecordFormat
-from ..._data.archives import HEADER, ArchiveSamples
+from ..._data.archives import HEADER, ArchiveSamples, Members
 from ..._data.containers import ContainerRecords, Extents, RecordField, RecordParts, check_indices, made_in_memory
 from ..._data.files import Files, Paths, as_list
 from ..._data.listed import ContainerArguments, Reader
@@ -63,7 +63,7 @@ class _Samples(ContainerRecords):
         if not len(self._samples):
             raise RuntimeError(f"there are no samples in {', '.join(map(os.fspath, as_list(op.paths)))}")
         self.bounds = self._samples.bounds
-        self.outputs = [Extents(files, self._samples.table(k), self.bounds) for k in range(op.num_outputs)]
+        self.outputs = [Members(files, self._samples.table(k), self.bounds) for k in range(op.num_outputs)]
         for k, (x, dtype) in enumerate(zip(self.outputs, dtypes)):
             if dtype.itemsize > 1 and len(wrong := np.flatnonzero(x.table[:, 1] % dtype.itemsize)):  # headers fit any
                 i = int(wrong[0])

@@ -42,6 +42,14 @@ def sparse_header(name, size, kind, pax=None):
     return bytes(header) + bytes(512)
 
 
+def remote(folder):
+    """The same archive and index, far away."""
+    fs = pytest.importorskip("fsspec").filesystem("memory")
+    for name in ("x.tar", "x.tar.idx"):
+        fs.pipe_file(f"/far/{name}", (folder / name).read_bytes())
+    return lambda: fn.readers.webdataset(paths="memory://far/x.tar", index_paths="memory://far/x.tar.idx", ext=["jpg"])
+
+
 @pytest.mark.parametrize(
     ("kind", "pax"),
     [
@@ -68,6 +76,8 @@ def test_sparse_members_are_refused_by_name(tmp_path, kind, pax):
         (tmp_path / "x.tar.idx").write_text(f"v1.2 1\ncls 512 1 0.cls jpg {at} {size} 1.jpg\n")
         os.truncate(tmp_path / "x.tar", at + 1536 + behind)
         assert "sparse file, which is not read" in str(labels(web(tmp_path))[1])
+        if size + behind == 512 or behind:
+            assert "sparse file, which is not read" in str(labels(remote(tmp_path))[1])
 
 
 def test_other_pax_headers_are_no_sparse_members(tmp_path):
@@ -79,6 +89,16 @@ def test_other_pax_headers_are_no_sparse_members(tmp_path):
             f.addfile(info, io.BytesIO(b"12\n"))
     assert index.main([str(tmp_path / "x.tar")]) == 0
     assert labels(web(tmp_path)) == ([[49, 50, 10]], [], [])
+    assert labels(remote(tmp_path)) == ([[49, 50, 10]], [], [])
+
+
+@pytest.mark.parametrize("text", [b"x\n", b"x" * 5000 + b"\n", b"word \n" * 900, b"7 a=b\n", b"7 a=b\n" * 900, b"\n"])
+def test_text_before_a_member_is_no_sparse_member(tmp_path, text):
+    """Nor what looks like the end of a PAX header that begins earlier."""
+    c.write_tar(tmp_path / "x.tar", [("0.txt", text), ("0.jpg", b"an image")])
+    assert index.main([str(tmp_path / "x.tar")]) == 0
+    local = labels(lambda: fn.readers.webdataset(paths=tmp_path / "x.tar", index_paths=tmp_path / "x.tar.idx", ext=["jpg"]))
+    assert local == labels(remote(tmp_path)) == ([list(b"an image")], [], [])
 
 
 def test_damaged_archives(archive, capsys):
