@@ -17,6 +17,25 @@ from .tracebacks import boundary
 
 F = TypeVar("F", bound=Callable[..., Any])
 
+# Words of functions' names that DALI's classes do not write as a capital and small letters.
+_WORDS = {
+    "bbox": "BBox",
+    "coco": "COCO",
+    "dl": "DL",
+    "mfcc": "MFCC",
+    "mxnet": "MXNet",
+    "rms": "RMS",
+    "roi": "ROI",
+    "ssd": "SSD",
+    "tfrecord": "TFRecord",
+}
+
+
+def class_name(function: str) -> str:
+    """The name of a function's class: ``"random_bbox_crop"`` -> ``"RandomBBoxCrop"``."""
+    return "".join(_WORDS.get(word, word[:1].upper() + word[1:]) for word in function.split("_"))
+
+
 # The operators of DALI 2.4, `nvidia.dali.fn`.
 DALI_OPERATORS = """
 audio_decoder audio_resample batch_permutation bb_flip bbox_paste bbox_rotate box_encoder brightness brightness_contrast caffe2_reader

@@ -202,6 +202,13 @@ class Walk(Order):
         walks = [dataclasses.replace(self, shard_id=i) for i in range(self.num_shards)]
         return [behind - first for first, behind in (shard_bounds(len(left[0]), w.num_shards, w._shard(number)) for w in walks)]
 
+    def round_size(self, cursor: dict[str, Any]) -> int:
+        """How many samples this shard reads in the round of a cursor, from its start, and with those that pad it."""
+        left = self._left(cursor["round"], cursor.get("rest"))
+        if self.pad_last_batch:
+            return -(-(self.size if left is None else len(left[0])) // self.num_shards)
+        return self._count(cursor["round"], cursor.get("rest"))
+
     def _round(self, number: int, rest: dict[str, Any] | None = None) -> tuple[np.ndarray, np.ndarray]:
         """One round: (index in the list as given, position in the list as shuffled)."""
         left = self._left(number, rest)

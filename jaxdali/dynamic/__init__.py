@@ -4,6 +4,7 @@ from typing import Any
 
 from .. import fn as _fn
 from . import random as random
+from . import readers as readers
 from ._batch import Batch as Batch
 from ._batch import Tensor as Tensor
 from ._functions import Functions as _Functions
@@ -14,7 +15,7 @@ from ._values import batch as batch
 from ._values import tensor as tensor
 
 _public = _Functions(_fn, __name__)
-__all__ = sorted([*_public, "Batch", "Tensor", "batch", "get_num_threads", "jit", "set_num_threads", "tensor"])  # pyright: ignore[reportUnsupportedDunderAll]
+__all__ = sorted([*_public, "Batch", "Tensor", "batch", "get_num_threads", "jit", "readers", "set_num_threads", "tensor"])  # pyright: ignore[reportUnsupportedDunderAll]
 
 
 def __getattr__(name: str) -> Any:

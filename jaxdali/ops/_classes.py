@@ -8,26 +8,8 @@ import types
 from collections.abc import Callable
 from typing import Any, ClassVar
 
-from .._core.names import DALI_OPERATORS, did_you_mean, instead, unexpected
+from .._core.names import DALI_OPERATORS, class_name, did_you_mean, instead, unexpected
 from .._core.tracebacks import boundaries
-
-# Words of functions' names that DALI's classes do not write as a capital and small letters.
-_WORDS = {
-    "bbox": "BBox",
-    "coco": "COCO",
-    "dl": "DL",
-    "mfcc": "MFCC",
-    "mxnet": "MXNet",
-    "rms": "RMS",
-    "roi": "ROI",
-    "ssd": "SSD",
-    "tfrecord": "TFRecord",
-}
-
-
-def class_name(function: str) -> str:
-    """``"random_bbox_crop"`` -> ``"RandomBBoxCrop"``."""
-    return "".join(_WORDS.get(word, word[:1].upper() + word[1:]) for word in function.split("_"))
 
 
 @boundaries

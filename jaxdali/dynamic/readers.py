@@ -1,0 +1,18 @@
+"""The readers of `jaxdali.fn.readers` as classes, which are used without a pipeline."""
+
+from typing import Any
+
+from ..fn import readers as _functions
+from ._readers import Reader as Reader
+from ._readers import Readers as _Readers
+
+_public = _Readers(_functions, __name__)
+__all__ = sorted([*_public, "Reader"])  # pyright: ignore[reportUnsupportedDunderAll]
+
+
+def __getattr__(name: str) -> Any:
+    return _public[name]
+
+
+def __dir__() -> list[str]:
+    return __all__
