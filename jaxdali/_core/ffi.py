@@ -226,6 +226,19 @@ def call_chain(image: Any, stages: Sequence[tuple[str, LowerContext, KernelCall]
     return (data if out is None else Ragged(data, out.offsets, out.shapes)), codes
 
 
+def checked(outputs: Sequence[Any], status: Any, steps: Sequence[str], samples: int) -> list[Any]:
+    """The arrays of a program on the CPU, which fails when it runs and a sample failed.
+
+    Args:
+      status: ``i32[N, steps]``; steps: what each column is called in the error.
+      samples: of the whole batch, of which a device may have a part.
+    """
+    results = [jax.ShapeDtypeStruct(x.shape, x.dtype) for x in outputs]
+    aliases = {1 + i: i for i in range(len(outputs))}
+    call = jax.ffi.ffi_call("jaxdali_check", results, input_output_aliases=aliases)
+    return list(call(status, *outputs, steps="\n".join(steps), samples=np.int32(samples)))
+
+
 def empty(of: jax.ShapeDtypeStruct, device: jax.Device) -> jax.Array:
     """An array of XLA's on a CPU device, with whatever is in its memory."""
     return _empty(of.shape, of.dtype, device)()

@@ -15,6 +15,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 from .._batch.batch import InFlightBatch
 from .._batch.executor import Executor
 from .._batch.options import VALUES, RunOptions
+from .._core import ffi as _ffi
 from .._core.building import add
 from .._core.errors import OperatorError, SampleError
 from .._core.graph import DataNode
@@ -27,7 +28,7 @@ from .._program.program import lowered
 from .._program.sharding import Shards
 from . import _keys, _threads
 from ._batch import Batch
-from ._engine import Given, Graphed
+from ._engine import Given, Graphed, name_line
 
 
 class Traced(ProgramOperator):
@@ -127,29 +128,31 @@ class Dense:
         """Whether a batch needs the host."""
         return bool(self._asked or self._graphed.keyed)
 
-    def __call__(self, arrays: Sequence[Any], words: Sequence[Any]) -> tuple[list[Any], Any]:
+    def __call__(self, arrays: Sequence[Any], words: Sequence[Any], line: str | None = None) -> tuple[list[Any], Any]:
         """The outputs, and the status of each native step: ``i32[N, steps]``. Traced.
 
         Args:
           arrays: the inputs, ``[N, ...]``; words: ``u32[N, words]`` of each key.
+          line: the user's, where nobody looks at the status: a sample that fails then is an error of the program, which names the line. A
+            program on an accelerator raises none: there the sample is NaN, or 0 where its type has none.
         """
         with own_settings():
             if self.calls_back:
                 structs = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), jax.tree.map(_in_words, self._constant[:2]))
-                found = jax.pure_callback(self._on_host, structs, [arrays[i] for i in self._asked], list(words))
+                found = jax.pure_callback(functools.partial(self._on_host, line), structs, [arrays[i] for i in self._asked], list(words))
                 # A callback runs on one device. So that XLA can give others its results, they stand behind a barrier.
                 found = jax.lax.optimization_barrier(found)
                 made, params = jax.tree.map(lambda x, like: _from_words(x, like.dtype), found, self._constant[:2])
             else:
                 made, params = self._constant[:2]
             operands = [[jnp.asarray(a) for a in arrays], jax.tree.map(jnp.asarray, made), jax.tree.map(jnp.asarray, params)]
-            program = self._program
+            program = functools.partial(self._program, line)
             if native := sorted({s.op.name for s in self._steps if isinstance(s.op, NativeOperator)}):
-                program = _without_derivative(program if self._alone() else self._partitioned, native)
+                program = _without_derivative(program if self._alone() else self._partitioned(line), native)
             *outputs, status = program(*jax.tree.leaves(operands))
             return list(outputs), status
 
-    def _program(self, *leaves: Any) -> tuple[Any, ...]:
+    def _program(self, line: str | None, *leaves: Any) -> tuple[Any, ...]:
         """The outputs, and the status, for some of the samples: the operands' first axis is theirs."""
         arrays, made, params = jax.tree.unflatten(self._operands, leaves)
         B = leaves[0].shape[0] if leaves else self._N
@@ -158,8 +161,15 @@ class Dense:
         control = jnp.asarray(np.r_[self._executor.resources.pool_id, np.ones(B)].astype(np.int32))
         placed = [((None,) * len(s.specs), p, scratch) for s, p, scratch in zip(self._steps, params, self._constant[2], strict=True)]
         codes = lowered(self._plan, self._steps, B, values, [control] * len(self._steps), placed)
-        status = jnp.stack([codes[s.id] for s in self._steps if s.id in codes], 1) if codes else jnp.zeros((B, 0), jnp.int32)
-        return *(values[r] for r in self._plan.outputs), status
+        native = [s for s in self._steps if s.id in codes]
+        status = jnp.stack([codes[s.id] for s in native], 1) if native else jnp.zeros((B, 0), jnp.int32)
+        outputs = [values[r] for r in self._plan.outputs]
+        if line is not None and native:
+            if self._executor.resources.accelerator:
+                outputs = [_without_failed(x, status) for x in outputs]
+            else:
+                outputs = _ffi.checked(outputs, status, [f"{s.op.name} (called at {line})" for s in native], self._N)
+        return *outputs, status
 
     def _alone(self) -> bool:
         """Whether the program is for one device, or for one shard of a `jax.shard_map`; or the samples depend on each other."""
@@ -167,8 +177,7 @@ class Dense:
             return True
         return any(isinstance(s.op, ProgramOperator) and s.op.mixes for s in self._steps)
 
-    @functools.cached_property
-    def _partitioned(self) -> Callable[..., Any]:
+    def _partitioned(self, line: str | None) -> Callable[..., Any]:
         """`_program`, of which each device computes its samples where the inputs are sharded: native calls say nothing of this to XLA."""
 
         def by_batch(mesh: Any, x: Any) -> NamedSharding:
@@ -183,7 +192,7 @@ class Dense:
 
         def partition(mesh: Any, operands: Any, results: Any) -> Any:
             placed = of_results(mesh, operands, results)
-            return mesh, self._program_of_part, placed, tuple(placed[0] for _ in operands)
+            return mesh, program_of_part, placed, tuple(placed[0] for _ in operands)
 
         def rule(rank: int, number: int) -> str:
             return " ".join(["n", *(f"x{number}y{i}" for i in range(rank - 1))])
@@ -192,21 +201,27 @@ class Dense:
         outputs = [(self._N, *(self._plan.spec(r).shape or ())) for r in self._plan.outputs] + [(self._N, 1)]
         reads = ", ".join(rule(len(x.shape), i) for i, x in enumerate(arrays))
         makes = ", ".join(rule(len(x), len(arrays) + i) for i, x in enumerate(outputs))
-        function = custom_partitioning(jax.jit(self._program))  # whose constants stay in it
+
+        def program_of_part(*leaves: Any) -> tuple[Any, ...]:
+            with own_settings():
+                return self._program(line, *leaves)
+
+        function = custom_partitioning(jax.jit(functools.partial(self._program, line)))  # whose constants stay in it
         function.def_partition(partition=partition, infer_sharding_from_operands=of_results, sharding_rule=f"{reads} -> {makes}")
         return function
 
-    def _program_of_part(self, *leaves: Any) -> tuple[Any, ...]:
-        with own_settings():
-            return self._program(*leaves)
-
-    def _on_host(self, asked: Sequence[Any], words: Sequence[Any]) -> Any:
+    def _on_host(self, line: str | None, asked: Sequence[Any], words: Sequence[Any]) -> Any:
         """What the host makes of a batch, for the program."""
         arrays: list[Any] = [None] * len(self._inputs)
         for i, x in zip(self._asked, asked, strict=True):
             arrays[i] = np.asarray(x)
-        with own_settings():
-            found = self._prepared(arrays, [_keys.numbers_of(np.asarray(w)) for w in words])[:2]
+        try:
+            with own_settings():
+                found = self._prepared(arrays, [_keys.numbers_of(np.asarray(w)) for w in words])[:2]
+        except OperatorError as e:
+            if line is not None:
+                name_line(e, line)
+            raise
         for step, params, like in zip(self._steps, found[1], self._constant[1], strict=True):
             if {n: x.shape for n, x in params.items()} != {n: x.shape for n, x in like.items()}:
                 raise step.node.error(
@@ -244,6 +259,12 @@ def _without_derivative(function: Callable[..., Any], names: Sequence[str]) -> C
         )
 
     return made
+
+
+def _without_failed(x: Any, status: Any) -> Any:
+    """An array without the samples that failed."""
+    failed = (status != 0).any(axis=1).reshape(-1, *[1] * (x.ndim - 1))
+    return jnp.where(failed, jnp.array(jnp.nan if jnp.issubdtype(x.dtype, jnp.inexact) else 0, x.dtype), x)
 
 
 def _in_words(x: np.ndarray) -> np.ndarray:

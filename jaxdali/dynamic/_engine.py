@@ -196,7 +196,7 @@ class Engine:
                 batch = self._in_flight(executor, batches, {step: drawn[k] for step, k in self._graphed.keyed.items()})
                 made = executor.check(executor.launch(batch))
         except OperatorError as e:
-            _at_this_line(e)
+            name_line(e, user_line())
             raise
         finally:
             self._idle.append(executor)
@@ -227,8 +227,7 @@ class Engine:
         return batch
 
 
-def _at_this_line(e: OperatorError):
+def name_line(e: OperatorError, line: str):
     """Has an error name the line of this call, and not that of the first with these types."""
-    here = user_line()
-    e.args = (about(e.operator, here, e.reason),)
-    e.where = here
+    e.args = (about(e.operator, line, e.reason),)
+    e.where = line

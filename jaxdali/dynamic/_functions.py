@@ -171,7 +171,7 @@ def evaluated(made: Compiled, at: Any, name: str, function: Callable[..., Any], 
         if inside:
             if isinstance(dense, NotDense):
                 raise ArgumentError(f"{name}: it can't be part of a program that JAX traces: {dense}")
-            return dense.batches(dense(arrays, dense.words(keys))[0])
+            return dense.batches(dense(arrays, dense.words(keys), user_line())[0])
         if isinstance(dense, Dense) and not dense.calls_back:
             outputs, status = dense.compiled(arrays)
             if not status.shape[1] or not np.asarray(status).any():

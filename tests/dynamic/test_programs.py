@@ -9,7 +9,7 @@ from jax.sharding import PartitionSpec
 from photos_of_values import FILES, images, photo
 
 import jaxdali.dynamic as jd
-from jaxdali import types
+from jaxdali import SampleError, types
 from jaxdali._program import program
 
 KEY = jax.random.key(7)
@@ -158,6 +158,37 @@ def test_what_can_not_be_traced_says_why():
         jax.jit(lambda x: jd.flip([x[0], x[1]]))(images())
     with pytest.raises(Exception, match="probability must be"):
         jax.block_until_ready(jax.jit(lambda p, k: jd.random.coin_flip(probability=p, key=k))(jnp.full(3, 2.0), KEY))
+
+
+@pytest.mark.parametrize("sharded", [False, True])
+def test_a_sample_that_fails_in_a_program_is_an_error(sharded):
+    """Nobody looks at what a program made between its start and its end: it fails, and names the line of this call."""
+
+    def run(end):
+        function = jax.jit(lambda x: jd.flip(jd.resize(x, size=(4, 4), roi_start=[0.0, 0.0], roi_end=[end, end])).jax() + 1)
+        x = images((8, 8, 8, 3))
+        return np.asarray(function(jax.device_put(x, shardings.of_batch(4)) if sharded else x))
+
+    np.testing.assert_array_equal(run(8.0), jd.flip(jd.resize(images((8, 8, 8, 3)), size=(4, 4))).numpy() + 1)
+    with pytest.raises(SampleError, match=r"resize .*sample 0: the image is too large"):
+        jd.resize(images((8, 8, 8, 3)), size=(4, 4), roi_start=[0.0, 0.0], roi_end=[1e12, 1e12])
+    which = r"sample 0 of the \d on its device" if sharded else "sample 0"
+    with pytest.raises(jax.errors.JaxRuntimeError, match=rf"resize \(called at .*test_programs.py:\d+\): {which}: the image is too large"):
+        run(1e12)
+
+
+def test_numbers_that_the_host_refuses_name_the_line_of_the_program():
+    def turned(x, matrix):
+        return jd.warp_affine(x, matrix=matrix)
+
+    def turned_elsewhere(x, matrix):
+        return jd.warp_affine(x, matrix=matrix)
+
+    matrix = np.full((4, 2, 3), np.nan, np.float32)
+    for function in (turned, turned_elsewhere):
+        line = function.__code__.co_firstlineno + 1
+        with pytest.raises(Exception, match=rf"test_programs.py:{line}\): sample 0: argument matrix must be finite"):
+            jax.block_until_ready(jax.jit(function)(images(), matrix))
 
 
 def test_gradients():
