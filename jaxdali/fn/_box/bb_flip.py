@@ -1,4 +1,4 @@
-"""Mirrored bounding boxes."""
+"""bb_flip: mirrored bounding boxes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class BbFlip(BoxMap):
     def moved(self, a: Values) -> tuple[np.ndarray, np.ndarray]:
         m, t = np.tile(np.eye(4), (a.samples, 1, 1)), np.zeros((a.samples, 4))
         for flip, first in ((a.horizontal, 0), (a.vertical, 1)):
-            # Corners: the new left is 1 - right. Left and width: it is 1 - left - width.
+            # The new left is 1 - right with corners, and 1 - left - width with extents.
             turned = np.zeros((2, 4))
             turned[0, first], turned[0, first + 2] = (0, -1) if self.ltrb else (-1, -1)
             turned[1, first], turned[1, first + 2] = (-1, 0) if self.ltrb else (0, 1)
@@ -44,7 +44,7 @@ def bb_flip(
 ) -> DataNode:
     """Mirrors bounding boxes, in coordinates relative to the image.
 
-    Differs from DALI: boxes of another length than 4 are an error.
+    Differs from DALI: boxes whose length is not 4 are an error.
 
     Args:
       input: boxes ``[..., 4]``, float32, in 0 ... 1.
@@ -52,10 +52,10 @@ def bb_flip(
       ltrb: whether a box is (left, top, right, bottom). Default: (x, y, width, height).
 
     Returns:
-      Boxes of the same shape.
+      Boxes with the same shape.
 
     Raises:
-      ArgumentError: the input is no such tensor.
+      ArgumentError: the input has another type or shape.
 
     Example:
       >>> boxes = fn.bb_flip(boxes, ltrb=True, horizontal=mirror)

@@ -1,4 +1,4 @@
-"""Bounding boxes of images that were pasted on a canvas."""
+"""bbox_paste: bounding boxes of images that were pasted on a canvas."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .box_map import BoxMap
 
 
 class BBoxPaste(BoxMap):
-    """Placed, and as much smaller as the canvas is larger."""
+    """The operator: moves boxes, and shrinks them as the canvas is larger."""
 
     name = "bbox_paste"
 
@@ -37,21 +37,21 @@ def bbox_paste(
     name: str | None = None,
     **hints: Unpack[Hints],
 ) -> DataNode:
-    """Moves bounding boxes as `paste` moves what they are around, in coordinates relative to the image and then to the canvas.
+    """Moves bounding boxes as `paste` moves their image: from coordinates relative to the image to coordinates relative to the canvas.
 
-    Differs from DALI: boxes of another length than 4 are an error.
+    Differs from DALI: boxes whose length is not 4 are an error.
 
     Args:
       input: boxes ``[..., 4]``, float32, in 0 ... 1.
-      ratio: extents of the canvas by those of the image. May be per sample.
-      paste_x, paste_y: where the image is: from 0, at the left and top, to 1, at the right and bottom. May be per sample.
+      ratio: extents of the canvas divided by those of the image. May be per sample.
+      paste_x, paste_y: position of the image on the canvas, from 0 (left, top) to 1 (right, bottom). May be per sample.
       ltrb: whether a box is (left, top, right, bottom). Default: (x, y, width, height).
 
     Returns:
-      Boxes of the same shape.
+      Boxes with the same shape.
 
     Raises:
-      ArgumentError: the input is no such tensor.
+      ArgumentError: the input has another type or shape.
 
     Example:
       >>> boxes = fn.bbox_paste(boxes, ratio=2.0, paste_x=x, paste_y=y, ltrb=True)

@@ -1,4 +1,4 @@
-"""Bounding boxes on rotated images."""
+"""bbox_rotate: bounding boxes on rotated images."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ F32 = np.float32
 
 
 class BBoxRotate(HostOperator):
-    """Boxes that hold the rotated ones, cut to the image; some are removed."""
+    """The operator: boxes around the rotated boxes, clipped to the image; some are removed."""
 
     name = "bbox_rotate"
     has_labels: bool
@@ -76,7 +76,7 @@ class BBoxRotate(HostOperator):
         return (kept, labels) if self.has_labels else (kept,)
 
     def _rotated(self, boxes: np.ndarray, angle: np.float32, size: np.ndarray, out: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """The boxes on an image of another size, and the numbers of those that are kept. Sizes are (width, height)."""
+        """The boxes on the rotated image, and the numbers of those that are kept. Sizes are (width, height)."""
         extents = self.bbox_layout == "xyWH"
         low, high = boxes[:, :2], boxes[:, 2:] + boxes[:, :2] if extents else boxes[:, 2:]
         low, high = ((x - F32(0.5)) * size if self.bbox_normalized else x - size / 2 for x in (low, high))
@@ -87,7 +87,7 @@ class BBoxRotate(HostOperator):
         first, last = corners.min(axis=1), corners.max(axis=1)
         if self.mode != "expand":
             own, new = high - low, last - first
-            turned = (own[:, 0] < own[:, 1]) != (new[:, 0] < new[:, 1])  # it lies across now
+            turned = (own[:, 0] < own[:, 1]) != (new[:, 0] < new[:, 1])  # the box now lies across
             wanted = np.where(turned[:, None], own[:, ::-1], own)
             more = (new - wanted) * F32(0.25 if self.mode == "halfway" else 0.5)
             first, last = first + more, last - more
@@ -119,30 +119,31 @@ def bbox_rotate(
     name: str | None = None,
     **hints: Unpack[Hints],
 ) -> DataNode | list[DataNode]:
-    """Rotates bounding boxes as `rotate` rotates their image, and removes those of which too little is left on it.
+    """Rotates bounding boxes as `rotate` rotates their image, and removes boxes of which too little remains on the image.
 
-    The arguments of the image's `rotate` are given here, too. Boxes are host values.
+    Pass the same arguments as to the image's `rotate`. Boxes are host values.
 
     Args:
       bboxes: boxes ``[n, 4]``, float32.
-      labels: of the boxes, int32 ``[n]`` or ``[n, 1]``, removed with them. May be left out.
-      angle: degrees, as in `rotate`. May be per sample.
+      labels: labels of the boxes, int32 ``[n]`` or ``[n, 1]``, which are removed with their boxes. Optional.
+      angle: the angle in degrees, as in `rotate`. May be per sample.
       input_shape: shape of the image before it is rotated. May be per sample, as ``images.shape()``.
       bbox_layout: "xyXY" for (left, top, right, bottom), "xyWH" for (left, top, width, height).
       bbox_normalized: whether coordinates are relative to the image, in 0 ... 1; otherwise they are pixels.
-      keep_size: whether the rotated image has the size of the image.
-      mode: "expand": boxes hold all of the rotated boxes. "fixed": they have the extents that they had. "halfway": between these.
-      remove_threshold: a box is removed when a smaller part of its area is left on the image, 0 ... 1.
+      keep_size: whether the rotated image keeps the size of the image.
+      mode: with "expand", boxes contain the whole rotated boxes; with "fixed", they keep their extents; "halfway" is between the two.
+      remove_threshold: a box is removed if a smaller part of its area than this, 0 ... 1, remains on the image.
       shape_layout: the axes of `input_shape`, in their order; H and W are used.
-      size: extents (H, W) of the rotated image, if `rotate` gets them. May be per sample. Default: as large as the rotated image needs.
+      size: extents (H, W) of the rotated image, if they are given to `rotate`. Default: as large as the rotated image needs. May be per
+        sample.
       device: "gpu": the results are moved to the accelerator.
 
     Returns:
-      The boxes ``[m, 4]``, float32, cut to the rotated image; with labels also these.
+      The boxes ``[m, 4]``, float32, clipped to the rotated image, and their labels if there are any.
 
     Raises:
       ArgumentError: `size` and `keep_size` together, inputs of other types, or a layout without H and W.
-      OperatorError: a sample has not as many labels as boxes.
+      OperatorError: the numbers of labels and boxes of a sample differ.
 
     Example:
       >>> boxes, labels = fn.bbox_rotate(boxes, labels, angle=angle, input_shape=images.shape(), keep_size=True)

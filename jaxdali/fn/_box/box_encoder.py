@@ -1,4 +1,4 @@
-"""Bounding boxes as offsets from anchors, for single-shot detectors."""
+"""box_encoder: bounding boxes as offsets from anchors, for single-shot detectors."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ..._cpu import Status
 
 
 class BoxEncoder(HostOperator):
-    """For each anchor a box and its label."""
+    """The operator: a box and its label for each anchor."""
 
     name = "box_encoder"
     num_outputs = 2  # pyright: ignore[reportAssignmentType]
@@ -57,7 +57,7 @@ class BoxEncoder(HostOperator):
         return encoded, classes
 
     def _matches(self, boxes: np.ndarray, anchors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Anchors that stand for a box, and which. Of equal ones the last, as by DALI."""
+        """The anchors that stand for a box, and which box. Of equal ones the last is taken, as in DALI."""
         low, high = (edge(boxes[:, None, k : k + 2], anchors[:, k : k + 2]) for edge, k in ((np.maximum, 0), (np.minimum, 2)))
         common = np.clip(high - low, 0, None).prod(axis=2)
         area, own = ((x[:, 2:] - x[:, :2]).prod(axis=1) for x in (boxes, anchors))
@@ -65,7 +65,7 @@ class BoxEncoder(HostOperator):
         overlap = np.divide(common, union, out=np.zeros_like(union), where=union > 0)
         box = len(boxes) - 1 - overlap[::-1].argmax(axis=0)
         matched = overlap.max(axis=0) > np.float32(self.criteria)
-        best = len(anchors) - 1 - overlap[:, ::-1].argmax(axis=1)  # a box has its best anchor, however little they overlap
+        best = len(anchors) - 1 - overlap[:, ::-1].argmax(axis=1)  # a box gets its best anchor, however little they overlap
         for b, a in enumerate(best.tolist()):
             box[a] = b
         matched[best] = True
@@ -102,25 +102,26 @@ def box_encoder(
 ) -> list[DataNode]:
     """Assigns boxes to the anchors of a detector, as SSD (Liu et al., 2016) does.
 
-    An anchor gets the box it overlaps most, if the intersection is more than `criteria` of the union; and each box the anchor that it
-    overlaps most. Runs on the host: the inputs are host values.
+    An anchor gets the box that it overlaps most, if the intersection is more than `criteria` of the union. In addition, each box gets the
+      anchor that it overlaps most. The operator runs on the host: the inputs are host values.
 
     Args:
       input_0: boxes ``[n, 4]``, float32: left, top, right, bottom, in 0 ... 1.
       input_1: their labels, int32, ``[n]`` or ``[n, 1]``.
       anchors: four numbers for each anchor: left, top, right, bottom.
-      criteria: see above, 0 ... 1.
-      offset: of a box the offset from its anchor: ``((x - ax) / aw, (y - ay) / ah, log(w / aw), log(h / ah))``, of the centres, minus
-        `means` and by `stds`; 0 where an anchor has no box. Default: the box itself, or the anchor where it has none.
-      scale: factor of boxes and anchors before offsets are calculated.
+      criteria: the threshold described above, 0 ... 1.
+      offset: whether the result is the offset of each box from its anchor: ``((x - ax) / aw, (y - ay) / ah, log(w / aw), log(h / ah))``,
+        with x and y of the centres, minus `means` and divided by `stds`; 0 for an anchor without a box. By default, the result is the box
+        itself, or the anchor if it has no box.
+      scale: a factor for boxes and anchors before offsets are calculated.
       means, stds: 4 numbers each, see `offset`.
 
     Returns:
-      (boxes, labels): ``[anchors, 4]`` float32, x and y of the centre, width and height; ``[anchors]`` int32, 0 where there is no box.
+      (boxes, labels): ``[anchors, 4]`` float32, x and y of the centre, width and height; ``[anchors]`` int32, 0 if there is no box.
 
     Raises:
-      ArgumentError: anchors that are not 4 numbers each, or inputs of other types.
-      OperatorError: a sample has not as many labels as boxes.
+      ArgumentError: an anchor does not have 4 numbers, or an input has another type.
+      OperatorError: the numbers of labels and boxes of a sample differ.
 
     Example:
       >>> boxes, labels = fn.box_encoder(boxes, labels, anchors=anchors, offset=True, stds=(0.1, 0.1, 0.2, 0.2))

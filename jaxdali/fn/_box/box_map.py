@@ -14,7 +14,7 @@ class BoxMap(PointMap):
     """A box is a point of four coordinates.
 
     Attributes:
-      ltrb: they are the corners; else the upper left one, width and height.
+      ltrb: whether the coordinates are two corners; otherwise they are the upper left corner, width and height.
     """
 
     ltrb: bool

@@ -1,4 +1,4 @@
-"""Random windows of images that suit the bounding boxes on them."""
+"""random_bbox_crop: random windows of images that suit the bounding boxes on them."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from ..._cpu import Status
 from .._families.drawing import draw
 
 _log = logging.getLogger("jaxdali")
-_Columns = tuple[list[int], list[int], bool]  # of starts, of ends or extents, and whether they are extents
-_MOST = 1 << 17  # attempts, where the user sets no limit
-_ALIKE = 1e-9  # metrics that differ by less are equal, but for rounding
-_FIRST = 32  # of which so many are made at once; then twice as many
+_Columns = tuple[list[int], list[int], bool]  # columns of starts, columns of ends or extents, and whether the latter are extents
+_MOST = 1 << 17  # attempts if the user sets no limit
+_ALIKE = 1e-9  # metrics that differ by less are equal apart from rounding
+_FIRST = 32  # windows that are tried at once; then twice as many
 
 
 class RandomBBoxCrop(HostOperator):
@@ -77,7 +77,7 @@ class RandomBBoxCrop(HostOperator):
         return tuple(outputs)
 
     def _ndim(self, columns: int | None) -> int:
-        """Axes of the boxes; where it is not known how many columns they have, what else says it: else 2."""
+        """The number of axes of the boxes: from their columns, or from other arguments if these are not known, else 2."""
         return columns // 2 if columns is not None else 3 if len(self.bbox_layout or "") == 6 or len(self.aspect_ratio) == 6 else 2
 
     def _columns(self, ndim: int) -> _Columns:
@@ -89,7 +89,7 @@ class RandomBBoxCrop(HostOperator):
         raise ArgumentError(f"bbox_layout must be made of {'xyz'[:ndim]} and {'XYZ'[:ndim]} or {'WHD'[:ndim]}, got {layout!r}")
 
     def _shape_order(self, ndim: int) -> list[int]:
-        """Where `crop_shape` and `input_shape` have width, height and depth."""
+        """The positions of width, height and depth in `crop_shape` and `input_shape`."""
         layout = self.shape_layout or "WHD"[:ndim]
         if sorted(layout) != sorted("WHD"[:ndim]):
             raise ArgumentError(f"shape_layout must be made of {'WHD'[:ndim]}, got {layout!r}")
@@ -127,7 +127,7 @@ class RandomBBoxCrop(HostOperator):
         limit = _MOST if self.total_num_attempts is None else self.total_num_attempts
         left, drawn, count = dict(samples), 0, _FIRST
         for part in itertools.count(1):
-            count = -(-count // self.num_attempts) * self.num_attempts  # the attempts at a threshold together
+            count = -(-count // self.num_attempts) * self.num_attempts  # all attempts at a threshold together
             sizes = np.zeros(ctx.N, np.int64)
             sizes[[*left]] = count * (1 + 2 * ndim)
             numbers, first = draw(ctx, self.seed, sizes, part=part)
@@ -136,7 +136,7 @@ class RandomBBoxCrop(HostOperator):
                 if self._attempt(sample, u, ndim, limit) or sample.attempts >= limit:
                     del left[i]
             drawn, count = drawn + count, 2 * count
-            if not left or drawn >= 8 * limit:  # of many attempts at a threshold few may be made
+            if not left or drawn >= 8 * limit:  # of many attempts at a threshold, few may be made
                 break
         for i, sample in samples.items():
             if sample.best == np.inf:
@@ -147,10 +147,10 @@ class RandomBBoxCrop(HostOperator):
                 _log.warning("random_bbox_crop: no window was found in %d attempts, the best one is used (%s)", limit, sample.best)
 
     def _attempt(self, sample: _Sample, u: np.ndarray, ndim: int, limit: int) -> bool:
-        """Tries windows in turn, each of a row of numbers, as far as a sample may have so many in all; whether one suits."""
+        """Tries windows in turn, each made from a row of numbers, up to the limit of attempts; returns whether one suits."""
         fixed = sample.crop_shape is not None
         no_crop = self.allow_no_crop and not fixed
-        # For each `num_attempts` of them a threshold is drawn, or that nothing is cropped.
+        # For every `num_attempts` windows, a threshold is drawn, or the choice not to crop.
         option = np.repeat((u[:: self.num_attempts, 0] * (len(self.thresholds) + no_crop)).astype(int), self.num_attempts)[: len(u)]
         whole = option == len(self.thresholds)
         threshold = np.asarray([*self.thresholds, 0.0])[option]
@@ -181,7 +181,7 @@ class RandomBBoxCrop(HostOperator):
         sample.attempts += int(tried.sum())
         suits &= tried
         measured = np.where(valid & tried, worst, -1.0)
-        # Of windows that are equally good, as all within one box, the first one: rounding must not prefer some places.
+        # Of windows that are equally good, such as all within one box, the first is taken: rounding must not prefer some places.
         k = int((suits if suits.any() else measured >= measured.max() - _ALIKE).argmax())
         score = np.inf if suits[k] else measured[k]
         if score > sample.best + _ALIKE:
@@ -190,7 +190,7 @@ class RandomBBoxCrop(HostOperator):
         return bool(suits[k])
 
     def _proportioned(self, size: np.ndarray, shape: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
-        """Extents with the aspect ratios, where these are numbers; and which have them, where they are ranges."""
+        """The extents with fixed aspect ratios applied, and which windows lie in the ranges of aspect ratios."""
         scale = np.ones(size.shape[1]) if shape is None else shape
         size, valid = size * scale, np.ones(len(size), bool)
         pairs = [*itertools.combinations(range(size.shape[1]), 2)]
@@ -257,13 +257,13 @@ class RandomBBoxCrop(HostOperator):
 
 @dataclasses.dataclass
 class _Sample:
-    """A sample, and the best window that was found for it; first the whole image.
+    """A sample, and the best window found for it so far; initially the whole image.
 
     Attributes:
       low, high: starts and ends of the boxes, ``[n, ndim]``, x first.
       crop_shape, input_shape: as given, x first.
-      start, size: of the window, relative to the image; anchor: its start as the result has it.
-      kept: the boxes that are kept; whole: nothing is cropped.
+      start, size: start and size of the window, relative to the image; anchor: its start in the form of the result.
+      kept: the boxes that are kept; whole: whether nothing is cropped.
       best: how well it suits; attempts: how many windows were tried.
     """
 
@@ -307,46 +307,47 @@ def random_bbox_crop(
     name: str | None = None,
     **hints: Unpack[SeededHints],
 ) -> list[DataNode]:
-    """Draws a window of each image that overlaps the boxes on it enough, and gives the boxes as they lie in the window.
+    """Draws a window of each image that overlaps enough with its boxes, and returns the boxes relative to the window.
 
     Windows are drawn in turn, until one suits: it has the aspect ratio, its metric with the boxes is at least the threshold, and at
     least one box is kept. Boxes and labels are host values.
 
-    Differs from DALI: a seed gives other numbers; without a limit, a sample fails after 131072 attempts; where with a limit no window had
-    the aspect ratio, nothing is cropped.
+    Differs from DALI: the same seed gives other numbers; without a limit, a sample fails after 131072 attempts; with a limit, nothing is
+    cropped if no window had the aspect ratio.
 
     Args:
-      boxes: ``[n, 4]``, or of volumes ``[n, 6]``, float32 in 0 ... 1.
-      labels: ``[n]`` or ``[n, 1]``, int32. May be left out.
-      all_boxes_above_threshold: all boxes must reach the threshold. Otherwise one must.
-      allow_no_crop: not to crop is one more of the thresholds to draw from.
-      aspect_ratio: range of the width by the height, in pixels with `input_shape`, else relative to the image; of volumes also
-        three ranges, of x by y, x by z and y by z. Default: 1.
-      bbox_layout: the meaning of the columns: xyXY starts and ends, xyWH starts and extents, in any order; with z, Z and D of volumes.
-        Default: xyXY.
-      bbox_prune_threshold: boxes are kept of which at least this part lies in the window, 0 ... 1. Default: those whose centre does.
+      boxes: ``[n, 4]``, or for volumes ``[n, 6]``, float32 in 0 ... 1.
+      labels: ``[n]`` or ``[n, 1]``, int32. Optional.
+      all_boxes_above_threshold: whether all boxes must reach the threshold; otherwise one must.
+      allow_no_crop: whether "do not crop" is one of the choices beside the thresholds.
+      aspect_ratio: range of width divided by height, in pixels if `input_shape` is given, else relative to the image. For volumes also
+        three ranges: x by y, x by z and y by z. Default: 1.
+      bbox_layout: the meaning of the columns: xyXY for starts and ends, xyWH for starts and extents, in any order; for volumes with z, Z
+        and D. Default: xyXY.
+      bbox_prune_threshold: a box is kept if at least this part of it, 0 ... 1, lies in the window. Default: if its centre does.
       crop_shape: the window's extents in pixels, instead of `aspect_ratio` and `scaling`; needs `input_shape`. May be per sample.
       input_shape: extents of the image in pixels. May be per sample.
       ltrb: former name of ``bbox_layout="xyXY"`` (True) and "xyWH" (False).
-      num_attempts: how many windows are drawn for a threshold; then another threshold is drawn. It is, too, after a window that reaches the
-        threshold, but keeps no box.
-      output_bbox_indices: whether the numbers of the boxes that are kept are a result.
-      quiet: not to warn, when the best of `total_num_attempts` is used.
+      num_attempts: how many windows are drawn for a threshold before another threshold is drawn. A window that reaches the threshold but
+        keeps no box also ends the attempts for it.
+      output_bbox_indices: whether the indices of the kept boxes are also returned.
+      quiet: whether to suppress the warning when the best of `total_num_attempts` is used.
       scaling: range of the window's extents, relative to the image. Default: 1.
       seed: fixes the random numbers regardless of the pipeline's seed and of the operator's place in the pipeline; a negative seed counts
         as not given.
-      shape_layout: the order of `crop_shape` and `input_shape`. Default: WH, WHD of volumes.
-      threshold_type: the metric: "iou", of a box and the window the intersection by the union, or "overlap", by the box.
-      thresholds: one of which is drawn.
-      total_num_attempts: after so many windows the one with the best metric is used. Default: there is no limit.
+      shape_layout: the order of axes in `crop_shape` and `input_shape`. Default: WH, or WHD for volumes.
+      threshold_type: the metric of a box and the window: "iou", their intersection divided by their union, or "overlap", their intersection
+        divided by the box.
+      thresholds: the thresholds, of which one is drawn.
+      total_num_attempts: after this many windows, the one with the best metric is used. Default: no limit.
 
     Returns:
-      (anchor, shape, boxes), then labels where there are some, then indices (int32) where asked for. Anchor and shape are float32, x first:
-      for `slice`, relative to the image, with `crop_shape` in pixels.
+      (anchor, shape, boxes), then labels if there are any, then indices (int32) if asked for. Anchor and shape are float32, x first, for
+      use with `slice`: relative to the image, or in pixels with `crop_shape`.
 
     Raises:
-      ArgumentError: arguments that can't be combined, wrong ranges, inputs of other types.
-      OperatorError: boxes outside of 0 ... 1, not as many labels; no window was found.
+      ArgumentError: arguments that can't be combined, wrong ranges, or inputs of other types.
+      OperatorError: boxes outside 0 ... 1, a different number of labels, or no window was found.
 
     Example:
       >>> start, shape, boxes, labels = fn.random_bbox_crop(boxes, labels, scaling=(0.3, 1.0), thresholds=(0.1, 0.5))
@@ -355,7 +356,7 @@ def random_bbox_crop(
     if bbox_layout is not None and ltrb is not None:
         raise ArgumentError("give either bbox_layout or ltrb")
     if crop_shape is not None and (aspect_ratio is not None or scaling is not None):
-        raise ArgumentError("crop_shape excludes aspect_ratio and scaling")
+        raise ArgumentError("crop_shape can't be given together with aspect_ratio or scaling")
     if crop_shape is not None and input_shape is None:
         raise ArgumentError("crop_shape needs input_shape")
     limits = (thresholds,) if isinstance(thresholds, (int, float)) else tuple(thresholds)

@@ -1,4 +1,4 @@
-"""Random windows that show as much as they can of a region."""
+"""roi_random_crop: random windows that show as much of a region as they can."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from .._families.drawing import uniforms
 
 
 class RoiRandomCrop(HostOperator):
-    """The first indices of a window, of that of a region and the extents of both."""
+    """The operator: the first indices of a window, from the start of a region and the extents of both."""
 
     name = "roi_random_crop"
     random = True
-    of_data: bool  # the first input is what the window is taken of
+    of_data: bool  # the first input is the data that the window is taken from
     seed: int
 
     def __post_init__(self):
@@ -60,7 +60,7 @@ class RoiRandomCrop(HostOperator):
 
         crop, first = vector("crop_shape"), vector("roi_start")
         last = vector("roi_end") if "roi_end" in a else first + vector("roi_shape")
-        # From where the window still ends with the region to where it begins with it; or, if it is smaller, inside.
+        # From the place where the window ends with the region to where it begins with it; or inside the region, if the window is smaller.
         low, high = np.minimum(first, last - crop), np.maximum(first, last - crop)
         whole = inputs[0].shapes[:, :axes] if self.of_data else vector("in_shape") if "in_shape" in a else None
         if whole is not None:
@@ -88,18 +88,18 @@ def roi_random_crop(
     name: str | None = None,
     **hints: Unpack[SeededHints],
 ) -> DataNode:
-    """Draws where a window of a given shape begins that shows as much of a region of interest as it can.
+    """Draws the start of a window that shows as much of a region of interest as it can.
 
-    Along an axis where the region is larger the window lies inside of it, elsewhere the region inside of the window; all places are
-    equally likely. Differs from DALI: a seed gives other numbers.
+    Along an axis where the region is larger than the window, the window lies inside the region; along others, the region lies inside the
+    window. All positions are equally likely. Differs from DALI: the same seed gives other numbers.
 
     Args:
-      input: data inside of which the window is to lie, of which only the shapes are looked at: of their first axes, where the others are
-        for fewer. May be left out.
-      crop_shape: extents of the window, in elements; one number, or one per axis. May be per sample, as the others.
-      roi_start: first indices of the region.
-      roi_end, roi_shape: one of them: the indices after its last element, or its extents.
-      in_shape: extents inside of which the window is to lie, instead of those of an input. Default: there are no limits.
+      input: the data that the window must lie in. Only the shapes are read, and only of the first axes if the other arguments have fewer
+        axes. Optional.
+      crop_shape: extents of the window, in elements: one number, or one per axis. May be per sample.
+      roi_start: first indices of the region. May be per sample.
+      roi_end, roi_shape: the indices after the region's last element, or its extents; give one of them. May be per sample.
+      in_shape: extents that the window must lie in, instead of those of an input. Default: no limits. May be per sample.
       seed: fixes the random numbers regardless of the pipeline's seed and of the operator's place in the pipeline; a negative seed counts
         as not given.
 
@@ -107,8 +107,8 @@ def roi_random_crop(
       The first indices of the window, 1-D int64.
 
     Raises:
-      ArgumentError: arguments that can't be combined, or of different numbers of axes.
-      OperatorError: the window is larger than the data, or the region lies outside of them.
+      ArgumentError: arguments that can't be combined, or that have different numbers of axes.
+      OperatorError: the window is larger than the data, or the region lies outside the data.
 
     Example:
       >>> start = fn.roi_random_crop(images, crop_shape=(224, 224, 3), roi_start=start, roi_end=end)

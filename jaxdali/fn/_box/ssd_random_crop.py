@@ -1,4 +1,4 @@
-"""The crops with which SSD is trained, in one operator."""
+"""ssd_random_crop: the crops with which SSD is trained, in one operator."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ..._core.operator_function import Input, SeededHints, operator_function
 from .._image.slice import slice
 from .random_bbox_crop import random_bbox_crop
 
-_THRESHOLDS = (0.0, 0.1, 0.3, 0.5, 0.7, 0.9)  # of the intersection by the union; or nothing is cropped
+_THRESHOLDS = (0.0, 0.1, 0.3, 0.5, 0.7, 0.9)  # thresholds of intersection over union; None: nothing is cropped
 
 
 @operator_function("ssd_random_crop")
@@ -26,28 +26,30 @@ def ssd_random_crop(
     name: str | None = None,
     **hints: Unpack[SeededHints],
 ) -> list[DataNode]:
-    """Crops images with their boxes as SSD (Liu et al., 2016) is trained; `random_bbox_crop` and `slice` in one, which DALI prefers.
+    """Crops images and their boxes as for training SSD (Liu et al., 2016).
 
-    A window has 0.3 to 1 of the image's width and height, and an aspect ratio of 0.5 to 2. For each image one of the thresholds 0, 0.1,
-    0.3, 0.5, 0.7 and 0.9 is drawn, which the intersection of each box with the window by their union must reach; or nothing is cropped.
+    It combines `random_bbox_crop` and `slice`, which DALI recommends instead.
 
-    Differs from DALI: a seed gives other numbers; images may be on the accelerator, and of any type.
+    A window has 0.3 to 1 of the image's width and height, and an aspect ratio of 0.5 to 2. For each image, either nothing is cropped, or
+    one of the thresholds 0, 0.1, 0.3, 0.5, 0.7 and 0.9 is drawn, which the intersection over union of each box and the window must reach.
+
+    Differs from DALI: the same seed gives other numbers; images may be on the accelerator and may have any type.
 
     Args:
       images: HWC.
       boxes: ``[n, 4]``, float32: left, top, right, bottom, in 0 ... 1. Host values.
       labels: ``[n]`` or ``[n, 1]``, int32. Host values.
-      num_attempts: how many windows are drawn for a threshold; then another is drawn.
+      num_attempts: how many windows are drawn for a threshold before another threshold is drawn.
       seed: fixes the random numbers regardless of the pipeline's seed and of the operator's place in the pipeline; a negative seed counts
         as not given.
       device: "cpu" or None.
 
     Returns:
-      (images, boxes, labels): the windows, and the boxes whose centres lie in them, cut to them and relative to them.
+      (images, boxes, labels): the windows, and the boxes whose centres lie in them, clipped to the window and relative to it.
 
     Raises:
-      ArgumentError: boxes or labels of other types.
-      OperatorError: boxes outside of 0 ... 1, or not as many labels.
+      ArgumentError: boxes or labels have another type.
+      OperatorError: boxes outside 0 ... 1, or a different number of labels.
     """
     start, shape, boxes, labels = random_bbox_crop(
         boxes,

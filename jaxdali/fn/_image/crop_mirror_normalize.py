@@ -104,7 +104,7 @@ def crop_mirror_normalize(
     """Cuts a window out, mirrors it, normalises the channels with ``scale * (x - mean) / std + shift``, and permutes the axes.
 
     Differs from DALI: when `fill_values` has one number per channel, a `mean` or `std` of one number still applies to all channels. DALI
-      applies it to the first channel, and gives zeros in the others.
+    applies it to the first channel, and gives zeros in the others.
 
     Args:
       input: HWC, CHW, FHWC, FCHW, DHWC or another layout with the axes H and W; data without a layout are HWC, DHWC or FDHWC by their rank.

@@ -56,7 +56,7 @@ def dump_image(
     """Writes images to files ``{sample}-{suffix}-0.ppm`` in the current directory, for debugging. Each batch overwrites the one before.
 
     Differs from DALI: the files are binary PPM (PGM for gray images), they are written even if the result is not used, and inputs may be on
-      the accelerator.
+    the accelerator.
 
     Args:
       input: uint8 images, HWC of 1 or 3 channels.

@@ -100,7 +100,7 @@ def laplacian(
     binomial windows along the others. Sums are computed in float32; borders are mirrored about the centre of the outermost pixel.
 
     Differs from DALI: sums are computed in float32 even for float16 images. DALI rounds products and sums to float16, so that derivatives
-      of large numbers lose most of their precision.
+    of large numbers lose most of their precision.
 
     Args:
       input: numbers, which are filtered as 32-bit floats, in a layout whose spatial axes are adjacent: HWC, CHW, FHWC, FCHW, DHWC,

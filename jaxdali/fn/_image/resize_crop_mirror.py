@@ -96,8 +96,8 @@ def resize_crop_mirror(
     """Resizes, cuts a window out and mirrors it, like `resize`, `crop` and `flip` in turn, but computes only the window.
 
     Where the window reaches outside the resized image, the edge is repeated. Differs from DALI: with INTERP_NN, DALI reads whatever lies in
-      memory outside the image, and may take either of two equally near pixels; `crop_d` is an error for images without depth; `mirror`
-      means the same axes in all layouts, where DALI mirrors other axes unless the spatial axes come first.
+    memory outside the image, and may take either of two equally near pixels; `crop_d` is an error for images without depth; `mirror`
+    means the same axes in all layouts, where DALI mirrors other axes unless the spatial axes come first.
 
     Args:
       input: as in `resize`.

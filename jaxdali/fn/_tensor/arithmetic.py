@@ -1,8 +1,7 @@
 """Pointwise functions of one to three operands: arithmetic on DataNodes and `jaxdali.math`, with DALI's type rules.
 
-Differs from NumPy: integers divide (``//``) towards zero and floats by ``//`` are plainly divided; ``%`` has the sign of the
-dividend; Python's numbers count as int32, float32 and bool. Division of an integer by zero gives 0. Beyond DALI, float16
-and bfloat16 are computed with.
+Differs from NumPy: ``//`` rounds integers towards zero, and divides floats without rounding; ``%`` has the sign of the dividend; Python's
+numbers count as int32, float32 and bool. Dividing an integer by zero gives 0. Unlike DALI, this computes with float16 and bfloat16, too.
 """
 
 from __future__ import annotations
@@ -30,14 +29,14 @@ from .pointwise import FUNCTIONS, Function
 
 
 class Pointwise(Elementwise):
-    """One of `FUNCTIONS`, samples broadcast against each other as NumPy does.
+    """One of `FUNCTIONS`; samples are broadcast against each other as in NumPy.
 
     Numbers are attributes, not inputs: XLA folds them into the computation.
     """
 
     name = "arithmetic"
     function: str
-    # per operand the number of the input, or (dtype, bytes) of a number: bytes, because 1 == 1.0 == True and NaN != NaN
+    # for each operand the number of its input, or (dtype, bytes) of a number: bytes, because 1 == 1.0 == True and NaN != NaN
     operands: tuple[int | tuple[np.dtype, bytes], ...]
 
     @functools.cached_property
@@ -46,7 +45,7 @@ class Pointwise(Elementwise):
 
     @functools.cached_property
     def _places(self) -> list[tuple[int, Any]]:
-        """Of each operand the number of the input and None, or a number as a NumPy scalar."""
+        """For each operand, the number of its input and None, or None and a number as a NumPy scalar."""
         return [(x, None) if isinstance(x, int) else (-1, np.frombuffer(x[1], x[0])[0]) for x in self.operands]
 
     def _values(self, inputs: Sequence[Any]) -> list[Any]:
@@ -135,7 +134,7 @@ class Pointwise(Elementwise):
                 i = int((wrong & ctx.present).argmax())
                 raise ValueError(f"sample {i}: the shapes do not broadcast: {self._show(_shown_shapes(self._values(values), i))}")
             part[...] = np.where(part == 1, v.shapes, part)
-            shapes[wrong] = 0  # it is not there: in one operand it has no elements
+            shapes[wrong] = 0  # the sample is absent: in one operand it has no elements
         return Setup((shapes if out.shape is None else None,))
 
     def run(self, ctx: HostContext, *values: Value) -> tuple[Any, ...]:
@@ -169,7 +168,7 @@ def _extent(spec: Spec, axis: int, ndim: int) -> int | None:
 
 
 def _full(specs: tuple[Spec, ...], i: int, axis: int, ndim: int) -> bool:
-    """Whether input `i` surely has the result's extent along an axis, whatever the samples' shapes turn out to be."""
+    """Whether input `i` is certain to have the result's extent along an axis, for all possible shapes."""
     mine = _extent(specs[i], axis, ndim)
     if mine is not None and mine != 1:
         return True
@@ -186,7 +185,7 @@ def _shown_shapes(operands: list[Any], i: int) -> list[str]:
 
 
 def is_operand(x: Any) -> bool:
-    """Whether arithmetic takes `x`: a DataNode, number, `types.Constant`, list, NumPy or JAX array."""
+    """Whether arithmetic accepts `x`: a DataNode, number, `types.Constant`, list, NumPy or JAX array."""
     return isinstance(x, (DataNode, bool, int, float, types.ScalarConstant, np.generic, np.ndarray, jax.Array, list, tuple))
 
 
@@ -195,7 +194,7 @@ def pointwise(function: str, *operands: Any) -> DataNode:
     """Adds a pointwise function of DataNodes, numbers and arrays to the pipeline.
 
     Raises:
-      TypeError: no operand is a DataNode, or one is neither that nor numeric.
+      TypeError: no operand is a DataNode, or one is neither a DataNode nor numeric.
       ValueError: an integer constant does not fit into 32 bits.
     """
     if not any(isinstance(x, DataNode) for x in operands):

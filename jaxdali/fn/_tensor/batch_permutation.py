@@ -1,4 +1,4 @@
-"""Random orders of the samples of a batch."""
+"""batch_permutation: random orders of the samples of a batch."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .._families.drawing import uniforms
 
 
 class BatchPermutation(HostOperator):
-    """For each sample the number of a sample of its shard."""
+    """For each sample, the number of a sample of its shard."""
 
     name = "batch_permutation"
     random = True
@@ -36,16 +36,16 @@ class BatchPermutation(HostOperator):
         return (out,)
 
     def _numbers(self, x: np.ndarray) -> np.ndarray:
-        """Of a batch of samples that each drew a number in [0, 1)."""
+        """The permutation of a batch whose samples have each drawn a number in [0, 1)."""
         own = np.arange(len(x))
         if self.no_fixed_points and len(x) == 1:
             return own
         if self.allow_repetitions:
-            # Without fixed points: one of the others, of which those from i on have numbers greater by 1.
+            # Without fixed points: draw one of the others. From i on, their numbers are greater by 1.
             chosen = (x * (len(x) - self.no_fixed_points)).astype(np.int32)
             return chosen + (self.no_fixed_points & (chosen >= own))
         order = np.argsort(x, kind="stable")
-        if self.no_fixed_points:  # each is followed by the next: as in DALI, a single cycle
+        if self.no_fixed_points:  # each is followed by the next, which makes a single cycle, as in DALI
             own[order] = np.roll(order, -1)
             return own
         return order
@@ -63,11 +63,12 @@ def batch_permutation(
 ) -> DataNode:
     """Draws for each sample the number of a sample of the batch, for `permute_batch`.
 
-    A batch is that of one shard. Differs from DALI: a seed gives other numbers.
+    The batch is that of one shard. Differs from DALI: the same seed gives other numbers.
 
     Args:
-      allow_repetitions: each sample draws by itself. Default: every number occurs once.
-      no_fixed_points: no sample gets its own number, unless it is alone; without repetitions, the permutation is a single cycle.
+      allow_repetitions: whether each sample draws independently. By default, every number occurs once.
+      no_fixed_points: whether no sample gets its own number (unless it is alone). Without repetitions, the permutation is then a single
+        cycle.
       seed: fixes the random numbers regardless of the pipeline's seed and of the operator's place in the pipeline; a negative seed counts
         as not given.
 

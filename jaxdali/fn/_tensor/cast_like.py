@@ -1,4 +1,4 @@
-"""Conversion to the type of another tensor."""
+"""cast_like: conversion to the type of another tensor."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .cast import Cast
 
 
 class CastLike(HostOperator, ProgramOperator):
-    """A cast whose type is the second input's, of which nothing else is looked at."""
+    """A cast to the type of the second input, whose values are not read."""
 
     name = "cast_like"
 
@@ -51,8 +51,8 @@ def cast_like(
     """Converts to the element type of another tensor, by the rules of `cast`.
 
     Args:
-      input_0: what is converted.
-      input_1: the tensor whose type it gets.
+      input_0: the tensor that is converted.
+      input_1: the tensor that gives the type.
 
     Returns:
       A tensor of the shape and layout of `input_0`.

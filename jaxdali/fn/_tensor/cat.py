@@ -12,14 +12,14 @@ from .join import Join
 
 
 class Cat(Join):
-    """Along an axis that the inputs have."""
+    """The operator: joins inputs along an axis that they have."""
 
     name = "cat"
 
     def joined(self, first: Spec) -> tuple[int, bool]:
         if self.axis_name is not None:
             if self.axis != 0:
-                raise ArgumentError("axis and axis_name exclude each other")
+                raise ArgumentError("give either axis or axis_name")
             if len(self.axis_name) != 1 or self.axis_name not in first.layout:
                 raise ArgumentError(f"axis_name={self.axis_name!r} is not an axis of the layout {first.layout!r}")
             return first.layout.index(self.axis_name), False
@@ -40,19 +40,19 @@ def cat(
     name: str | None = None,
     **hints: Unpack[Hints],
 ) -> DataNode:
-    """Puts tensors one after the other along an axis.
+    """Concatenates tensors along an axis.
 
     Args:
-      *inputs: tensors of one type and number of dimensions, which differ in extent along that axis only.
-      axis: the axis; negative: from the last.
+      *inputs: tensors with the same type and number of dimensions, which differ in extent only along that axis.
+      axis: the number of the axis; negative numbers count from the last.
       axis_name: its letter in the layout, instead of `axis`.
 
     Returns:
-      A tensor of the first layout that an input has.
+      A tensor with the layout of the first input that has one.
 
     Raises:
-      ArgumentError: types or shapes don't fit, or there is no such axis.
-      OperatorError: shapes of a sample don't fit.
+      ArgumentError: the types or shapes don't match, or there is no such axis.
+      OperatorError: the shapes of a sample don't match.
 
     Example:
       >>> side_by_side = fn.cat(images, fn.flip(images), axis=1)

@@ -23,7 +23,7 @@ from .._families.conversion import convert
 
 
 class Constant(HostOperator, ProgramOperator):
-    """One array for every sample. On the host by default; inside the program when it is asked for on the accelerator."""
+    """One array for every sample: on the host by default, and inside the program if the user asks for the accelerator."""
 
     name = "constant"
     data: bytes
@@ -50,7 +50,7 @@ class StackScalars(HostOperator):
     """Scalars, some per sample and some constant, as one vector per sample."""
 
     name = "stack_scalars"
-    constants: tuple[Any, ...]  # None where the element is an input
+    constants: tuple[Any, ...]  # None if the element is an input
 
     def infer(self, *specs: Spec) -> tuple[Spec, ...]:
         dtypes = [s.dtype for s in specs]
@@ -80,14 +80,14 @@ class StackScalars(HostOperator):
 
 
 def narrowed(x: Any) -> np.ndarray:
-    """A number, list or array as DALI's constants see it.
+    """Converts a number, list or array by the rules of DALI's constants.
 
     Python's int counts as int32 and float as float32; NumPy and JAX arrays keep their type, except that 64-bit arrays
-    become 32-bit ones as in DALI. A 64-bit NumPy integer or a `types.Constant` has the type it says.
+    become 32-bit ones as in DALI. A 64-bit NumPy integer or a `types.Constant` keeps its own type.
 
     Raises:
       ValueError: an integer does not fit into 32 bits.
-      TypeError: it is not numeric.
+      TypeError: the value is not numeric.
     """
     if isinstance(x, types.ScalarConstant):
         return np.asarray(x)
@@ -115,7 +115,7 @@ def constant_node(x: Any) -> DataNode:
 
 @records("array")
 def array_node(array: np.ndarray, *, layout: str = "", device: str | None = None, name: str | None = None) -> DataNode:
-    """An array, as it is, as a DataNode: the same tensor for every sample.
+    """Makes a DataNode of an array: the same tensor for every sample.
 
     Args:
       array: the value.
@@ -129,7 +129,7 @@ def array_node(array: np.ndarray, *, layout: str = "", device: str | None = None
 
 
 def stack_nodes(elements: Sequence[Any]) -> DataNode:
-    """Numbers and scalar DataNodes as one 1-D host value per sample."""
+    """Joins numbers and scalar DataNodes into one 1-D host value per sample."""
     constants = tuple(None if isinstance(x, DataNode) else narrowed(x).item() for x in elements)
     return add(StackScalars(constants=constants), *(x for x in elements if isinstance(x, DataNode)))
 
@@ -146,23 +146,23 @@ def constant(
     name: str | None = None,
     **hints: Unpack[Hints],
 ) -> DataNode:
-    """The same tensor for every sample; `types.Constant` makes one of an array.
+    """Makes the same tensor for every sample; `types.Constant` makes one from an array.
 
     Args:
       fdata: the elements, float32. Either this or `idata`.
       idata: the elements, int32.
-      shape: extents; one element fills any shape. Default: a vector.
-      dtype: element type, to which the elements are rounded and saturate. Default: FLOAT with `fdata`, INT32 with `idata`.
-      layout: of the result.
+      shape: the extents; a single element fills any shape. Default: a vector.
+      dtype: element type; elements are rounded and saturated. Default: FLOAT with `fdata`, INT32 with `idata`.
+      layout: layout of the result.
 
     Raises:
-      ArgumentError: none or both of `fdata` and `idata`; elements or a layout that don't fit the shape.
+      ArgumentError: none or both of `fdata` and `idata` are given, or the elements or the layout don't fit the shape.
 
     Example:
       >>> mean = fn.constant(fdata=[123.7, 116.3, 103.5])
     """
     if (fdata is None) == (idata is None):
-        raise ArgumentError(f"give either fdata or idata, got {'both' if fdata is not None else 'none'}")
+        raise ArgumentError(f"give either fdata or idata, got {'both' if fdata is not None else 'neither'}")
     data = np.atleast_1d(np.asarray(fdata, np.float32) if fdata is not None else np.asarray(idata, np.int64))
     extents = data.shape if shape is None else tuple(np.atleast_1d(np.asarray(shape, np.int64)).tolist())
     if data.size not in (1, math.prod(extents)):

@@ -1,4 +1,4 @@
-"""Mirrored points."""
+"""coord_flip: mirrored points."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .points import PointMap, mapped
 
 
 class CoordFlip(PointMap):
-    """About a centre."""
+    """The operator: mirrors points about a centre."""
 
     name = "coord_flip"
     layout: str
@@ -64,14 +64,14 @@ def coord_flip(
     Args:
       input: points ``[..., D]``, float32, of 1 to 3 coordinates.
       flip_x, flip_y, flip_z: whether a coordinate c becomes ``2 * center - c``: 0 or 1. May be per sample.
-      center_x, center_y, center_z: the centres. May be per sample.
+      center_x, center_y, center_z: the centre's coordinates. May be per sample.
       layout: the coordinates' order, e.g. ``"yx"``. Default: x, y, z.
 
     Returns:
-      Points of the same shape.
+      Points with the same shape.
 
     Raises:
-      ArgumentError: the input is no such tensor, or the layout does not fit it.
+      ArgumentError: the input has another type or shape, or the layout does not fit it.
 
     Example:
       >>> landmarks = fn.coord_flip(landmarks, flip_x=mirror)

@@ -19,7 +19,7 @@ _TYPES = ("uint8", "int8", "uint16", "int16", "uint32", "int32", "float32")
 
 
 class CoordTransform(PointMap):
-    """By a matrix and an offset."""
+    """The operator: maps points by a matrix and an offset."""
 
     name = "coord_transform"
     repeats_input = True
@@ -27,7 +27,7 @@ class CoordTransform(PointMap):
 
     def infer(self, x: Spec, *arguments: Spec) -> tuple[Spec, ...]:
         if "MT" in self.args and ("M" in self.args or "T" in self.args):
-            raise ArgumentError("MT excludes M and T")
+            raise ArgumentError("MT can't be given together with M or T")
         if x.ndim < 2:
             raise ArgumentError(f"the input must be points [..., D], at least 2-D, got {x.ndim}-D")
         if x.dtype.name not in _TYPES or self.dtype not in (x.dtype, np.float32):
@@ -49,7 +49,7 @@ class CoordTransform(PointMap):
         if both is not None and not _is_number("MT", both.shape[1], dims):
             both = both.reshape(len(both), _rows("MT", both.shape[1], dims + 1), dims + 1)
             return both[:, :, :dims], both[:, :, dims]
-        m = a.get("M") if both is None else both  # a number of MT is one of M
+        m = a.get("M") if both is None else both  # a single number in MT stands for M
         if m is None or m.size == len(m):
             m = np.eye(dims) * (np.ones((a.samples, 1, 1)) if m is None else m.reshape(-1, 1, 1))
         else:
@@ -59,13 +59,13 @@ class CoordTransform(PointMap):
 
 
 def _is_number(name: str, elements: int, dims: int | None) -> bool:
-    """Whether it stands for a multiple of the identity, and is not a matrix with one element."""
+    """Whether the number means a multiple of the identity, and not a matrix with one element."""
     return elements == 1 and (name == "M" or dims != 0)
 
 
 def _rows(name: str, elements: int, columns: int) -> int:
     if elements % columns:
-        raise ArgumentError(f"{name} has {elements} elements, which make up no rows of {columns}")
+        raise ArgumentError(f"{name} has {elements} elements, which is not a multiple of {columns}, the length of a row")
     return elements // columns
 
 
@@ -82,21 +82,23 @@ def coord_transform(
     name: str | None = None,
     **hints: Unpack[Hints],
 ) -> DataNode:
-    """Maps points: ``M x + T``.
+    """Applies an affine map to points: ``M x + T``.
 
     Args:
-      input: points ``[..., D]``, e.g. ``[K, 2]``; float32, or an integer type of at most 32 bits. Points that are no sequence are mapped
-        by each of the values that an argument has per frame: the result is a sequence then.
-      M: a matrix ``[R, D]``, row by row, or one number: a multiple of the identity. Default: the identity. May be per sample or frame.
+      input: points ``[..., D]``, e.g. ``[K, 2]``; float32, or an integer type of at most 32 bits. If an argument is per frame and the
+        points are not a sequence, they are mapped by the value of each frame, and the result is a sequence.
+      M: a matrix ``[R, D]``, row by row, or one number, which means a multiple of the identity. Default: the identity. May be per sample or
+        frame.
       T: an offset, R numbers or one for all. Default: 0. May be per sample or frame.
-      MT: both, ``[R, D+1]``, the offset as the last column: what `fn.transforms` gives; or one number, as of M. May be per sample or frame.
+      MT: matrix and offset together, ``[R, D+1]``, with the offset as the last column, as `fn.transforms` makes it; or one number, as for
+        M. May be per sample or frame.
       dtype: FLOAT, or the input's type (rounded, saturated).
 
     Returns:
       Points ``[..., R]`` of the input's layout.
 
     Raises:
-      ArgumentError: sizes don't fit, or `MT` is given beside `M` or `T`.
+      ArgumentError: the sizes don't match, or `MT` is given together with `M` or `T`.
 
     Example:
       >>> corners = fn.coord_transform(corners, MT=fn.transforms.rotation(angle=angle, center=(0.5, 0.5)))

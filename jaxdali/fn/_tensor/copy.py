@@ -19,12 +19,12 @@ from .._families.ragged import fit, shapes_of
 
 
 class Copy(HostOperator, ProgramOperator):
-    """The same value, somewhere else. Without an accelerator nothing is copied."""
+    """The same value on another device. Without an accelerator nothing is copied."""
 
     name = "copy"
 
     def is_on_device(self, asked: str, follows: bool) -> bool:
-        return asked == "gpu"  # wherever the input is
+        return asked == "gpu"  # works wherever the input is
 
     def is_identity(self, *specs: Spec) -> bool:
         return True
@@ -54,7 +54,7 @@ def copy(
     name: str | None = None,
     **hints: Unpack[Hints],
 ) -> DataNode:
-    """The same tensors; on another device, when that is asked for. Values of a pipeline never change, so nothing is copied in place.
+    """Returns the same tensors, on another device if asked. Values of a pipeline never change, so nothing is copied on the same device.
 
     Args:
       input: any tensor.
@@ -68,7 +68,7 @@ def copy(
 
 @records("copy_to")
 def copy_to(node: DataNode, device: str) -> DataNode:
-    """`node` on `device` ("cpu" or "gpu"); itself when it is there, and what it is a copy of when that is."""
+    """`node` on `device` ("cpu" or "gpu"): the node itself if it is there, or the node that it is a copy of if that one is there."""
     if isinstance(node.node.op, Copy) and node.node.inputs[0].device == device:
         return node.node.inputs[0]
     return node if node.device == device else add(Copy(), node, device=device)

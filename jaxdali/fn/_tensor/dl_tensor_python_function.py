@@ -1,4 +1,4 @@
-"""Functions of DLPack's capsules."""
+"""dl_tensor_python_function: calls functions of DLPack capsules."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _CPU = (1, 0)  # DLPack's kDLCPU, and the number of the device
 
 
 class _Exchanged:
-    """A capsule as what it stands for: an array that can be asked for it."""
+    """Wraps a capsule as an object with ``__dlpack__``, which NumPy can read."""
 
     def __init__(self, capsule: Any):
         self._capsule = capsule
@@ -41,7 +41,7 @@ class DLTensorPythonFunction(PythonFunction):
         if type(x).__name__ == "PyCapsule":
             x = _Exchanged(x)
         elif not hasattr(x, "__dlpack__"):
-            raise TypeError(f"the function must return DLPack capsules, or what gives one (__dlpack__), got {type(x).__name__}")
+            raise TypeError(f"the function must return DLPack capsules, or objects with __dlpack__, got {type(x).__name__}")
         return super().returned(np.array(np.from_dlpack(x)))
 
 
@@ -59,24 +59,25 @@ def dl_tensor_python_function(
 ) -> DataNode | list[DataNode]:
     """Calls a Python function with DLPack capsules, on the host, for each batch. It is called even if nobody needs its outputs.
 
-    It is `fn.python_function` with capsules for arrays: see there. A capsule can be made a tensor once, e.g. by
+    It works like `fn.python_function`, with capsules instead of arrays. A capsule can be converted to a tensor once, e.g. by
     ``torch.utils.dlpack.from_dlpack``. Differs from DALI: tensors are on the host also with ``device="gpu"``.
 
     Args:
-      inputs: what the function gets.
+      inputs: the inputs of the function.
       function: called for each sample with a capsule per input. Returns a capsule, or any tensor that has ``__dlpack__``, on the host;
-        with several outputs a tuple of them.
-      num_outputs: how many outputs the function has; with 0 what it returns is not looked at.
-      batch_processing: call the function once for each batch of a shard instead, with a list of capsules per input; it returns lists.
+        with several outputs, it returns a tuple of them.
+      num_outputs: how many outputs the function has; with 0, its result is ignored.
+      batch_processing: whether to call the function once for each batch of a shard, with a list of capsules per input; it then returns
+        lists.
       output_layouts: a layout for each of the first outputs, or one for all.
-      synchronize_stream: without effect: the function is called when its inputs are there.
-      device: "gpu" puts the results on the accelerator. Default: the host.
+      synchronize_stream: has no effect: the function is called when its inputs are ready.
+      device: with "gpu", the results are put on the accelerator. Default: the host.
 
     Returns:
-      A value per output: several as a list, none as an empty one.
+      One value; several outputs are returned as a list, and no outputs as an empty list.
 
     Raises:
-      OperatorError: the function raised, or returned something else; the batch fails.
+      OperatorError: the function raised, or returned something else. The batch fails.
 
     Example:
       >>> to_torch, to_dlpack = torch.utils.dlpack.from_dlpack, torch.utils.dlpack.to_dlpack

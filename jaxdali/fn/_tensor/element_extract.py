@@ -16,7 +16,7 @@ from .subscript import At, Subscript
 
 
 class ElementExtract(Subscript):
-    """An integer subscript, under the name that users know."""
+    """An integer subscript, under the operator's own name."""
 
     name = "element_extract"
 
@@ -42,14 +42,14 @@ def element_extract(
 
     Args:
       input: sequences, e.g. FHWC.
-      element_map: numbers of the elements along the first axis, from 0.
-      name: of the node; of several, of the first.
+      element_map: the indices of the elements along the first axis, from 0.
+      name: the name of the node; with several results, of the first node.
 
     Returns:
-      A tensor without the first axis for each number; one by itself, several as a list.
+      A tensor without the first axis for each index; a single one is returned by itself, several as a list.
 
     Raises:
-      ArgumentError: no number is given, or the input has fewer than two dimensions.
+      ArgumentError: no index is given, or the input has fewer than two dimensions.
       OperatorError: a sequence is too short.
 
     Example:
@@ -57,7 +57,7 @@ def element_extract(
     """
     places = (element_map,) if isinstance(element_map, int) else tuple(element_map)
     if not places:
-        raise ArgumentError("element_map must have at least one number")
+        raise ArgumentError("element_map must have at least one index")
     elements = []
     for i in places:
         elements.append(add(ElementExtract(axes=(At(i),), new=()), input, device=device, name=None if elements else name))

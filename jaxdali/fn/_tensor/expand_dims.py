@@ -15,7 +15,7 @@ from .reshaped import Reshaped
 
 
 class ExpandDims(Reshaped):
-    """With further axes of extent 1."""
+    """The operator: adds axes of extent 1."""
 
     name = "expand_dims"
     axes: tuple[int, ...] | int
@@ -65,14 +65,14 @@ def expand_dims(
 
     Args:
       data: any tensor.
-      axes: the places of the new axes in the result, from 0.
-      new_axis_names: their letters in the layout. Default: the result has no layout.
+      axes: the positions of the new axes in the result, from 0.
+      new_axis_names: the axes' letters in the layout, instead of `axes`. Default: the result has no layout.
 
     Returns:
-      A tensor of more dimensions.
+      A tensor with more dimensions.
 
     Raises:
-      ArgumentError: an axis is given twice or is out of range, or the letters don't fit.
+      ArgumentError: an axis is given twice or is out of range, or the letters don't match.
 
     Example:
       >>> batch_of_one = fn.expand_dims(images, axes=0, new_axis_names="F")

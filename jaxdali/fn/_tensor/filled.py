@@ -21,10 +21,10 @@ from .._families.ragged import samples_of_blocks
 
 
 class Filled(HostOperator, ProgramOperator):
-    """A value, which an input may be, in a shape that an argument gives, or has an input."""
+    """Fills a shape with a value. The value is fixed or an input; the shape comes from an argument or from an input."""
 
-    like: ClassVar[bool] = False  # input 0 has the shape
-    value: ClassVar[int | None] = None  # None: it is an input
+    like: ClassVar[bool] = False  # whether the result has the shape of input 0
+    value: ClassVar[int | None] = None  # None: the value is an input
     dtype: ClassVar[np.dtype | None] = None
     layout: ClassVar[str | None] = None
 
@@ -36,7 +36,7 @@ class Filled(HostOperator, ProgramOperator):
 
     @property
     def _inputs(self) -> int:
-        """How many inputs are no arguments."""
+        """The number of inputs that are not arguments."""
         return int(self.like) + int(self.value is None)
 
     def infer(self, *inputs: Spec) -> tuple[Spec, ...]:
@@ -119,7 +119,7 @@ class Filled(HostOperator, ProgramOperator):
 
 
 class _Expanded(NativeOperator):
-    """In a program, of a value or a result whose shapes differ: the native kernel broadcasts."""
+    """Filling in a program where shapes differ between samples: a native kernel broadcasts."""
 
     kernel = "expand"
     filled: Filled

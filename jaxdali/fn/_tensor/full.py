@@ -1,4 +1,4 @@
-"""Tensors of a value that an input gives."""
+"""full: tensors filled with the value of an input."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .filled import Filled
 
 
 class Full(Filled):
-    """Of a shape given."""
+    """The operator: a given shape."""
 
     name = "full"
     layout: str | None
@@ -27,15 +27,15 @@ def full(
     name: str | None = None,
     **hints: Unpack[Hints],
 ) -> DataNode:
-    """A tensor of one value, or of a smaller tensor repeated by the rules of broadcasting.
+    """Fills a tensor with one value, or with a smaller tensor that is broadcast.
 
     Args:
       fill_value: the value.
-      shape: extents. Default: those of `fill_value`. May be per sample.
-      layout: of the result.
+      shape: the extents. Default: those of `fill_value`. May be per sample.
+      layout: layout of the result.
 
     Returns:
-      A tensor of the value's type.
+      A tensor with the type of the value.
 
     Raises:
       ArgumentError: the layout does not fit the shape.

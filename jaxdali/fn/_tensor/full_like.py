@@ -10,7 +10,7 @@ from .filled import Filled
 
 
 class FullLike(Filled):
-    """Of an input's shape and type."""
+    """The operator: an input's shape and type."""
 
     name = "full_like"
     like = True
@@ -26,11 +26,11 @@ def full_like(
     name: str | None = None,
     **hints: Unpack[Hints],
 ) -> DataNode:
-    """A tensor of one value with the shape, type and layout of another.
+    """Fills a tensor that has the shape, type and layout of another with one value.
 
     Args:
       data_like: any tensor.
-      fill_value: the value, as of `full`.
+      fill_value: the value, as in `full`.
 
     Returns:
       A tensor like `data_like`.

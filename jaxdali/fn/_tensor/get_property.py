@@ -1,4 +1,4 @@
-"""What is known of samples besides their values."""
+"""get_property: what is known of samples besides their values."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ..._core.values import Spec, Value
 
 
 class GetProperty(HostOperator):
-    """A text for each sample, as bytes. Runs on the host whatever the input, whose values it does not read."""
+    """A string for each sample, as bytes. It runs on the host for every input, whose values it does not read."""
 
     name = "get_property"
     of: str
@@ -42,21 +42,22 @@ def get_property(
     name: str | None = None,
     **hints: Unpack[Hints],
 ) -> DataNode:
-    """What is known of samples besides their values, as text.
+    """Returns a property of samples other than their values, as text.
 
-    Differs from DALI: what is made of a reader's labels has the path of the file, too.
+    Differs from DALI: values made from a reader's labels also have the path of the file.
 
     Args:
       input: any tensor.
-      key: "layout"; or "source_info": where a sample came from, of a reader the path of the file, as the list it reads has it.
-      device: "gpu" puts the result on the accelerator. Default: the host.
+      key: "layout", or "source_info": where a sample came from. For a reader, this is the path of the file as it stands in the reader's
+        list.
+      device: with "gpu", the result is put on the accelerator. Default: the host.
       name: name of the node.
 
     Returns:
-      uint8, 1-D: the text's bytes (UTF-8), none where nothing is known.
+      1-D uint8: the UTF-8 bytes of the text, which is empty if nothing is known.
 
     Raises:
-      ValueError: another `key`.
+      ValueError: an unknown `key`.
 
     Example:
       >>> paths = fn.get_property(jpegs, key="source_info")

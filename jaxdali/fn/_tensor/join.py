@@ -19,13 +19,13 @@ from .._families import call_window, spec_of
 
 
 class Join(HostOperator, ProgramOperator):
-    """Inputs one after the other. Subclasses say along which axis, and with which axes of extent 1 inserted before."""
+    """Joins inputs one after the other. Subclasses define the axis, and whether it is first inserted with extent 1."""
 
     axis: int
     axis_name: str | None
 
     def joined(self, first: Spec) -> tuple[int, bool]:
-        """The axis of the output, and whether the inputs have it not yet."""
+        """The axis of the output, and whether it is new to the inputs."""
         raise NotImplementedError(self.name)
 
     def layout(self, inputs: tuple[Spec, ...], axis: int) -> str:
@@ -62,7 +62,7 @@ class Join(HostOperator, ProgramOperator):
         return _Windows(join=self)
 
     def shapes(self, ctx: HostContext, inputs: tuple[Value, ...]) -> tuple[int, list[np.ndarray]]:
-        """The axis, and the inputs' shapes, ``i64[N, dimensions of the output]`` each. Raises ValueError where they don't fit."""
+        """The axis, and the inputs' shapes, ``i64[N, dimensions of the output]`` each. Raises ValueError if they don't match."""
         axis, new = self.joined(inputs[0].spec)
         shapes = [np.insert(x.shapes, axis, 1, axis=1) if new else x.shapes for x in inputs]
         for k, s in enumerate(shapes):
@@ -89,7 +89,8 @@ class Join(HostOperator, ProgramOperator):
 
 
 class _Windows(NativeOperator):
-    """Inputs of which some are ragged: a window around each, as large as the output and zero outside of it, and then their union."""
+    """Joins inputs of which some are ragged: each is put into a window as large as the output, which is zero outside, and the windows are
+    united."""
 
     kernel = "window"
     join: Join
@@ -135,5 +136,5 @@ class _Windows(NativeOperator):
 
 
 def _bits(x: Any) -> Any:
-    """Floats as the integers whose bits they are: a union must not change a sign or a NaN."""
+    """Floats as integers with the same bits, as a union must not change a sign or a NaN."""
     return x if x.dtype.kind in "biu" else lax.bitcast_convert_type(x, np.dtype(f"uint{8 * x.dtype.itemsize}"))

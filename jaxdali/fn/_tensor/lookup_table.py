@@ -1,4 +1,4 @@
-"""Numbers instead of whole numbers, by a table."""
+"""lookup_table: replaces integers by numbers from a table."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _MAX_KEY = 0xFFFF
 
 
 class LookupTable(HostOperator, ProgramOperator):
-    """The value of each element's key."""
+    """The operator: the value of each element's key."""
 
     name = "lookup_table"
     keys: tuple[int, ...] | int
@@ -37,10 +37,10 @@ class LookupTable(HostOperator, ProgramOperator):
             raise ArgumentError(f"there must be a value for each key, got {np.size(self.keys)} keys and {np.size(self.values)} values")
 
     def _table(self) -> np.ndarray:
-        """The values of the keys 0 ..., and last that of all others."""
+        """The values of the keys 0, 1, ..., and at the end the value of all others."""
         keys, values = np.atleast_1d(np.asarray(self.keys, np.int64)), np.atleast_1d(np.asarray(self.values, np.float32))
         table = np.full(keys.max(initial=-1) + 2, self.default_value, np.float32)
-        for key, value in zip(keys.tolist(), values, strict=True):  # of a key that stands twice the last counts
+        for key, value in zip(keys.tolist(), values, strict=True):  # if a key is given twice, the last one counts
             table[key] = value
         return convert(np, table, self.dtype)
 
@@ -88,9 +88,9 @@ def lookup_table(
 
     Args:
       input: any tensor of integers.
-      default_value: of elements that are no key.
-      dtype: element type of the result: values, which are held in float32, are rounded and saturate.
-      keys: whole numbers from 0 to 65535; of one that stands twice, the last counts.
+      default_value: the value of elements that are not a key.
+      dtype: element type of the result. Values are held in float32, rounded and saturated.
+      keys: integers from 0 to 65535; if a key is given twice, the last one counts.
       values: one for each key.
 
     Returns:
@@ -98,7 +98,7 @@ def lookup_table(
 
     Raises:
       ArgumentError: a key is out of range, or there are not as many values as keys.
-      TypeError: the input is not of integers.
+      TypeError: the input's type is not an integer.
 
     Example:
       >>> classes = fn.lookup_table(labels, keys=[3, 7], values=[0, 1], default_value=-1, dtype=types.INT32)

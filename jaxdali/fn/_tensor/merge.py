@@ -1,4 +1,4 @@
-"""What an `if` on DataNodes becomes: one value of those that its branches made, for each sample the one that it took."""
+"""The operator that an `if` on DataNodes becomes: it takes each sample's value from the branch that the sample took."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from ..._core.operator import HostOperator, Names, NativeOperator, Operator, Sam
 from ..._core.ragged import Ragged
 from ..._core.values import Spec, Value
 
-Tree = int | tuple[int, "Tree", "Tree"]  # an input; or the input that says which of two it is
+Tree = int | tuple[int, "Tree", "Tree"]  # a value's input, or (predicate's input, tree if true, tree if false)
 _MOST = 64  # inputs of one merge
 
 
 class Merge(HostOperator, NativeOperator):
-    """For each sample one of several values. In a program each is copied once, whatever number of branches it comes from."""
+    """Chooses one of several values for each sample. In a program, each sample is copied once, however many branches there are."""
 
     name = "if"
     kernel = "merge"
@@ -94,15 +94,17 @@ class Merge(HostOperator, NativeOperator):
 
 
 class _Divergent(SampleOperator):
-    """For each sample one of several values that differ in type, dimensions or layout, which those that a batch takes may not do.
+    """Chooses one of several values for each sample, where the branches differ in type, dimensions or layout. The values that a batch takes
+    must agree.
 
-    The first batch decides what its value is. It runs on the host, between programs, as the value's type is not known before.
+    The first batch determines type, dimensions and layout of the result. As these are not known before, the operator runs on the host,
+    between programs.
     """
 
     name = "if"
     tree: Tree
     values: tuple[Spec, ...]
-    taken: list[Spec] = dataclasses.field(default_factory=list, compare=False)  # by the first batch
+    taken: list[Spec] = dataclasses.field(default_factory=list, compare=False)  # found with the first batch
 
     def call_samples(self, ctx: HostContext, inputs: Sequence[Value]) -> Sequence[Sequence[np.ndarray | None]]:
         leaves, places = _leaves(self.tree), _places(self.tree, inputs)
@@ -122,7 +124,7 @@ class _Divergent(SampleOperator):
 
 
 def _difference(values: Sequence[Spec]) -> str | None:
-    """In what several values differ, in words; None: they may be one value of a batch."""
+    """Says in what several values differ; None if they can be one value of a batch."""
     for what, of in (("types", lambda s: s.dtype), ("numbers of dimensions", lambda s: s.ndim), ("layouts", lambda s: s.layout)):
         if len(found := {of(s): None for s in values}) > 1:
             how = "; fn.cast_like makes one of the other's type" if what == "types" else ""
@@ -131,7 +133,7 @@ def _difference(values: Sequence[Spec]) -> str | None:
 
 
 def _places(tree: Tree, values: Sequence[Value | None]) -> np.ndarray:
-    """Which of the values each sample takes, by its place among the leaves. Only what the tree asks need be there."""
+    """The number of the leaf that each sample takes. Only the predicates need to have data."""
     data: list[Any] = [None if v is None else v.data for v in values]
     for k, i in enumerate(_leaves(tree)):
         data[i] = k
@@ -140,7 +142,7 @@ def _places(tree: Tree, values: Sequence[Value | None]) -> np.ndarray:
 
 @functools.lru_cache(maxsize=1024)
 def _leaves(tree: Tree) -> tuple[int, ...]:
-    """The inputs that are values."""
+    """The inputs that are values, not predicates."""
     return (tree,) if isinstance(tree, int) else (*_leaves(tree[1]), *_leaves(tree[2]))
 
 
@@ -149,14 +151,14 @@ def _inputs(tree: Tree) -> list[int]:
 
 
 def _replaced(tree: Tree, i: int, more: int, instead: Tree) -> Tree:
-    """The tree with another one in place of input `i`, and the numbers of the inputs behind that raised."""
+    """The tree with another tree in place of input `i`, and with higher numbers for the inputs after it."""
     if isinstance(tree, int):
         return instead if tree == i else tree + more * (tree > i)
     return tree[0] + more * (tree[0] > i), _replaced(tree[1], i, more, instead), _replaced(tree[2], i, more, instead)
 
 
 def _chosen(tree: Tree, data: Sequence[Any], ndim: int) -> Any:
-    """Of arrays ``[N, ...]``, for each sample the one that it takes. `ndim`: of a sample."""
+    """Takes each sample from one of several arrays ``[N, ...]``. `ndim`: rank of a sample."""
     if isinstance(tree, int):
         return data[tree]
     takes = data[tree[0]].reshape(-1, *(1,) * ndim) != 0
@@ -165,18 +167,18 @@ def _chosen(tree: Tree, data: Sequence[Any], ndim: int) -> Any:
 
 @records("_conditional.merge")
 def merge(if_true: Any, if_false: Any, predicate: DataNode) -> DataNode:
-    """Of each sample `if_true` where its `predicate` is not 0, and otherwise `if_false`; each may be of those samples alone."""
+    """For each sample, `if_true` if its `predicate` is not 0, otherwise `if_false`. Each value needs only the samples that take it."""
     return add(Merge(), if_true, if_false, predicate)
 
 
 @records("_conditional.predicate")
 def predicate_of(x: DataNode) -> DataNode:
-    """A value as one that `if` may ask: a number for each sample, on the host."""
+    """Converts a value to a predicate for `if`: one number per sample, on the host."""
     return _checked(x, "if", "")
 
 
 class Logical(HostOperator):
-    """What is asked by `if`, or a side of `and`, `or` or `not`, checked; of `not`, its result."""
+    """The checked condition of an `if`, or an operand of `and` or `or`; for `not`, its result."""
 
     expression: str
     side: str

@@ -1,4 +1,4 @@
-"""Elements relative to mean and standard deviation of their sample or batch."""
+"""normalize: elements relative to the mean and standard deviation of their sample or batch."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _TYPES = ("uint8", "int8", "uint16", "int16", "uint32", "int32", "float16", "bfl
 
 
 class _Total(Reduction):
-    """The sum over the axes, as float64. A second input that is given in its shape tells the axes where the user doesn't."""
+    """The sum over the axes, as float64. If the user gives no axes, the shape of the second input determines them."""
 
     name = "normalize"
     keep_dims: bool = True
@@ -47,13 +47,13 @@ class _Total(Reduction):
         return dataclasses.replace(self, axes=tuple(d for d, n in enumerate(given) if n == 1))
 
     def infer(self, x: Spec, *given: Spec) -> tuple[Spec, ...]:
-        if self.axes == ():  # but axis_names="", as in DALI: each element by itself
+        if self.axes == ():  # except axis_names="", where as in DALI each element stands alone
             raise ArgumentError("at least one axis must be reduced")
         return super().infer(x, *given)
 
 
 class _Sum(_Total):
-    """Of the elements."""
+    """The sum of the elements."""
 
     def run(self, ctx: HostContext, x: Value, *given: Value) -> tuple[Any, ...]:
         return super().run(ctx, x)
@@ -66,7 +66,7 @@ class _Sum(_Total):
 
 
 class _Squares(_Total):
-    """Of the squared differences from a mean: a number, or the second input."""
+    """The sum of squared differences from a mean, which is a number or the second input."""
 
     what = Variance.what
     mean: float
@@ -80,7 +80,8 @@ class _Squares(_Total):
 
 
 class _Statistic(HostOperator, ProgramOperator):
-    """Mean of a sample or of the batch, of their totals; or of squares, the standard deviation. The second input is what was summed."""
+    """The mean of a sample or of the batch, from their totals; from totals of squares, the standard deviation. The second input is the
+    summed value."""
 
     name = "normalize"
     batch: bool
@@ -112,7 +113,7 @@ class _Statistic(HostOperator, ProgramOperator):
         return Setup((shapes_of(total),), {"count": self._counts(ctx, total, x)})
 
     def _counts(self, ctx: HostContext, total: Value, x: Value) -> np.ndarray:
-        """Elements of each total, ``f64[N]``. Raises ValueError where samples can't be put together."""
+        """The number of elements in each total, ``f64[N]``. Raises ValueError if the samples can't be combined."""
         for shard in np.arange(ctx.N).reshape(ctx.S, ctx.B) if self.batch else ():
             shapes = total.shapes[shard[ctx.present[shard]]]
             if len(shapes) and (shapes != shapes[0]).any():
@@ -147,7 +148,7 @@ class _Statistic(HostOperator, ProgramOperator):
 
 
 class Standardize(HostOperator, ProgramOperator):
-    """``(x - mean) / sqrt(stddev**2 + epsilon) * scale + shift``; mean and stddev are numbers, or else further inputs in this order."""
+    """``(x - mean) / sqrt(stddev**2 + epsilon) * scale + shift``; mean and stddev are numbers or further inputs, in this order."""
 
     name = "normalize"
     mean: float | None
@@ -201,7 +202,7 @@ class Standardize(HostOperator, ProgramOperator):
         return (dataclasses.replace(x, data=self._applied(jnp, x.data, *self._parameters(jnp, statistics))),)
 
     def _parameters(self, xp: Any, statistics: Any) -> tuple[Any, Any]:
-        """Mean and factor."""
+        """The mean and the factor."""
         rest = iter(statistics)
         mean = np.float32(self.mean) if self.mean is not None else next(rest)
         if self.stddev is not None:
@@ -217,7 +218,7 @@ class Standardize(HostOperator, ProgramOperator):
 
 
 class _ByChannel(Standardize, NativeOperator):
-    """Of ragged samples, with statistics that vary along one axis of known extent, or none."""
+    """Normalises ragged samples whose statistics vary along one axis of known extent, or along none."""
 
     kernel = "window"
 
@@ -238,7 +239,7 @@ class _ByChannel(Standardize, NativeOperator):
 
 
 class _Expanded(Standardize, NativeOperator):
-    """Of ragged samples, with statistics of any shape: a native kernel broadcasts them."""
+    """Normalises ragged samples with statistics of any shape: a native kernel broadcasts them."""
 
     kernel = "expand"
 
@@ -261,7 +262,7 @@ def _channels(statistics: Any) -> set[int]:
 
 
 def _check(ctx: HostContext, x: Value, statistics: tuple[Value, ...], reduced: tuple[int, ...] | None = None):
-    """Raises ValueError when a sample's statistics are not of its extents or 1; with axes that are reduced, just there 1."""
+    """Raises ValueError if the extents of a sample's statistics are neither the sample's nor 1; in reduced axes they must be 1."""
     for s in statistics:
         fits = (s.shapes == x.shapes) | (s.shapes == 1)
         if reduced is not None:
@@ -298,34 +299,36 @@ def normalize(
     name: str | None = None,
     **hints: Unpack[Hints],
 ) -> DataNode:
-    """Normalises elements: ``(x - mean) / sqrt(stddev**2 + epsilon) * scale + shift``, with mean and stddev of the data or given ones.
+    """Normalises elements: ``(x - mean) / sqrt(stddev**2 + epsilon) * scale + shift``.
 
-    Where the standard deviation of the data, or of a given tensor, is 0, the result is `shift`.
+    Mean and stddev are given, or computed from the data.
 
-    Differs from DALI: statistics are computed in double precision; axes may be negative; a given number `stddev` that is 0 without an
-    `epsilon` is an error, not a division by 0. With ``axis_names=""`` each element is its own statistic; DALI mixes several where `batch`
-    or a tensor `mean` is given.
+    Where the computed or given standard deviation is 0, the result is `shift`.
+
+    Differs from DALI: statistics are computed in double precision; axes may be negative; a `stddev` of 0 without an `epsilon` is an error
+    instead of a division by 0. With ``axis_names=""``, each element is its own statistic, where DALI mixes elements if `batch` or a
+    tensor `mean` is given.
 
     Args:
       input: any tensor of integers of at most 32 bits, float32 or (not in DALI) float16 and bfloat16.
-      axes: the axes that mean and stddev are computed over, by number. Default: those of extent 1 of a given tensor `mean` or `stddev`,
+      axes: the axes that mean and stddev are computed over, by number. Default: the axes of extent 1 of a given tensor `mean` or `stddev`,
         else all.
-      axis_names: the same, by letter of the layout.
-      batch: mean and stddev are of all samples of a batch (of each shard's), which may differ in the reduced axes only.
-      ddof: what is subtracted from the number of elements in the divisor of the variance.
-      dtype: element type of the result, one of the same: integers are rounded and saturated.
-      epsilon: added to the variance.
+      axis_names: the same axes, by their letters in the layout.
+      batch: whether mean and stddev are computed over all samples of a shard's batch. The samples may then differ only in the reduced axes.
+      ddof: the number subtracted from the number of elements in the divisor of the variance.
+      dtype: element type of the result, one of those of the input. Integers are rounded and saturated.
+      epsilon: a number added to the variance.
       mean: a number, or a float32 tensor of the input's shape with extent 1 in the reduced axes: an array, or a DataNode with one per
-        sample (not with `batch`); if its shape is not known when the pipeline is built, axes must be given.
-      scale: factor of the result.
-      shift: what is added then.
-      stddev: as `mean`. When only one of both is given, the other is computed; the deviation then is from the given mean.
+        sample (not with `batch`); if the shape is not known when the pipeline is built, the axes must be given.
+      scale: a factor for the result.
+      shift: a number added after that.
+      stddev: as `mean`. If only one of the two is given, the other is computed; the deviation is then relative to the given mean.
 
     Returns:
       The input's shape and layout.
 
     Raises:
-      ArgumentError: axes that are not there, or together with both numbers `mean` and `stddev`; tensors with `batch`.
+      ArgumentError: axes that don't exist, axes given together with numbers for both `mean` and `stddev`, or tensors with `batch`.
       OperatorError: a sample does not fit its mean or stddev.
 
     Example:

@@ -22,7 +22,7 @@ from .._families.conversion import convert, cut
 
 
 class OneHot(HostOperator, ProgramOperator):
-    """A new axis, along which all elements but one have the off value."""
+    """The operator: adds an axis along which all elements but one have the off value."""
 
     name = "one_hot"
     num_classes: int
@@ -49,7 +49,7 @@ class OneHot(HostOperator, ProgramOperator):
 
     def infer(self, x: Spec) -> tuple[Spec, ...]:
         if not types.is_number(x.dtype) or self.dtype == np.bool_:
-            raise ArgumentError(f"takes numbers and gives numbers, got {x.dtype} to {self.dtype}")
+            raise ArgumentError(f"converts numbers to numbers, got {x.dtype} to {self.dtype}")
         if self.axis_name is not None and len(self.axis_name) != 1:
             raise ArgumentError(f"axis_name must be one letter, got {self.axis_name!r}")
         if self._is_scalar(x):
@@ -75,7 +75,7 @@ class OneHot(HostOperator, ProgramOperator):
         on, off = self._values
 
         def encoded(sample: np.ndarray) -> np.ndarray:
-            number = np.resize(sample, ()) if self._is_scalar(x.spec) else sample  # one that is no scalar has failed
+            number = np.resize(sample, ()) if self._is_scalar(x.spec) else sample  # a sample that is not a scalar has failed
             wanted = np.expand_dims(convert(np, number, np.dtype(np.int64)), place)
             return np.where(wanted == classes.reshape(-1, *(1,) * (wanted.ndim - place - 1)), on, off)
 
@@ -99,7 +99,7 @@ class OneHot(HostOperator, ProgramOperator):
             return (jnp.where(wanted == classes, on, off),)
         out = ctx.out[0]
         assert out is not None
-        # Each element of the result by itself: which class it stands for, and which element of the input it is of.
+        # For each element of the result: which class it stands for, and which element of the input it belongs to.
         sample = jnp.repeat(samples_of_blocks(out.offsets, out.capacity), ALIGNMENT)
         local = jnp.arange(out.capacity, dtype=jnp.int32) - out.offsets[sample] * ALIGNMENT
         inner = jnp.maximum(jnp.prod(x.shapes[:, self._place(ctx.inputs[0]) :], axis=1, dtype=np.int32), 1)[sample]
@@ -110,7 +110,7 @@ class OneHot(HostOperator, ProgramOperator):
 
 
 class _OfScalars(OneHot):
-    """Of a source of tensors whose first sample has one element."""
+    """One-hot encoding for a source of tensors whose first sample has one element."""
 
     def _is_scalar(self, x: Spec) -> bool:
         return True
@@ -145,25 +145,26 @@ def one_hot(
     name: str | None = None,
     **hints: Unpack[Hints],
 ) -> DataNode:
-    """Encodes classes as vectors, all of whose elements but one are the off value.
+    """Encodes class indices as vectors in which all elements but one have the off value.
 
     Args:
-      input: numbers of classes, of any shape. What is no class gives off values only.
-      num_classes: how many there are.
-      on_value, off_value: of the class that it is, and of the others; of integers the fraction is cut, and what the type can't hold wraps
-        around, as in DALI.
-      axis: place of the classes' axis in the result, 0 ... the input's number of dimensions; -1: the last. Default: the last, but
-        what has one element in each sample (the first sample tells) counts as a scalar.
-      axis_name: its letter in the layout. The input must have one, unless it is a scalar. Default: the result has no layout.
+      input: class indices, of any shape. An index outside 0 ... num_classes-1 gives a vector of `off_value`.
+      num_classes: the number of classes.
+      on_value, off_value: the values for the class and for all others. For integer types the fraction is dropped, and values out of range
+        wrap around, as in DALI.
+      axis: position of the new axis in the result, from 0 to the input's number of dimensions; -1 is the last. Default: the last; samples
+        with one element (as the first sample shows) then count as scalars.
+      axis_name: letter of the new axis in the layout. The input must have a layout, unless it is a scalar. Default: the result has no
+        layout.
       dtype: element type of the result.
 
     Returns:
-      A tensor of one dimension more; of a scalar ``[num_classes]``.
+      A tensor with one more dimension; for a scalar ``[num_classes]``.
 
     Raises:
-      ArgumentError: no such place, or wrong types.
+      ArgumentError: the position does not exist, or a type is wrong.
 
-    Differs from DALI: `num_classes` must be given; there the default is 0, which makes vectors without elements.
+    Differs from DALI: `num_classes` is required. In DALI the default is 0, which makes empty vectors.
 
     Example:
       >>> labels = fn.one_hot(labels, num_classes=10)

@@ -1,4 +1,4 @@
-"""Ones and zeros, of a shape given and of another tensor's."""
+"""ones, zeros, ones_like, zeros_like: tensors of one value, with a given shape or the shape of another tensor."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class Ones(Filled):
-    """Of a shape given."""
+    """The operator: a given shape."""
 
     name = "ones"
     value = 1
@@ -31,7 +31,7 @@ class Zeros(Ones):
 
 
 class OnesLike(Filled):
-    """Of an input's shape."""
+    """The operator: an input's shape."""
 
     name = "ones_like"
     value = 1
@@ -45,7 +45,7 @@ class ZerosLike(OnesLike):
 
 
 def _named(kind: type[Filled]) -> Callable[[F], F]:
-    """Makes an operator of a signature and a docstring that two kinds share, in which `{}` is the public name of these two."""
+    """Makes an operator function from a signature and docstring that two operators share. `{}` in the docstring is the operator's name."""
 
     def decorate(f: F) -> F:
         f.__name__ = f.__qualname__ = kind.name
@@ -66,15 +66,15 @@ def _of_shape(kind: type[Filled]):
         name: str | None = None,
         **hints: Unpack[Hints],
     ) -> DataNode:
-        """A tensor of {}.
+        """Makes a tensor of {}.
 
         Args:
-          shape: its extents. Default: a scalar. May be per sample.
+          shape: the extents. Default: a scalar. May be per sample.
           dtype: element type.
-          layout: of the tensor.
+          layout: layout of the tensor.
 
         Returns:
-          A tensor of that shape.
+          A tensor with that shape.
 
         Raises:
           ArgumentError: the layout does not fit the shape.
@@ -98,14 +98,14 @@ def _like(kind: type[Filled]):
         name: str | None = None,
         **hints: Unpack[Hints],
     ) -> DataNode:
-        """A tensor of {} with the shape of another.
+        """Makes a tensor of {} with the shape of another tensor.
 
         Args:
           data_like: any tensor.
-          dtype: element type. Default: that of `data_like`.
+          dtype: element type. Default: the type of `data_like`.
 
         Returns:
-          A tensor of the input's shape and layout.
+          A tensor with the input's shape and layout.
 
         Example:
           >>> background = fn.{}_like(images)

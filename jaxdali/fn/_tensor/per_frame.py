@@ -1,4 +1,4 @@
-"""Tensors marked as sequences."""
+"""per_frame: tensors marked as sequences."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ def per_frame(
     name: str | None = None,
     **hints: Unpack[Hints],
 ) -> DataNode:
-    """Marks tensors as sequences: their layout begins with F, for frames. The values stay.
+    """Marks tensors as sequences: their layout begins with F, for frames. Values do not change.
 
-    An argument that may come per frame takes such a tensor, with a value for each frame of the operator's input, or one for all of them.
+    An argument that may be per frame accepts such a tensor, with a value for each frame of the operator's input, or one for all frames.
 
     Args:
       input: any tensor with at least one axis.
-      replace: whether another first letter of the layout is replaced. Default: it is an error.
+      replace: whether to replace another first letter of the layout. By default, another letter is an error.
 
     Returns:
       The same tensor; a layout that was empty becomes "F" and a "*" for each other axis.

@@ -1,4 +1,4 @@
-"""Other samples of the same batch."""
+"""permute_batch: other samples of the same batch."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .._families import samples_of_blocks
 
 
 class PermuteBatch(HostOperator, ProgramOperator):
-    """Sample i is another one of its shard."""
+    """The operator: sample i becomes another sample of its shard."""
 
     name = "permute_batch"
 
@@ -49,7 +49,7 @@ class PermuteBatch(HostOperator, ProgramOperator):
         return found
 
     def _places(self, ctx: HostContext, values: tuple[Value, ...]) -> np.ndarray:
-        """For each sample the place among the N of the one that it becomes, ``i64[N]``; of those that aren't there their own."""
+        """For each sample, the number (of N) of the sample that it becomes, ``i64[N]``; absent samples keep their own."""
         places = np.arange(ctx.N)
         arguments = self.arguments(ctx, values)
         indices = arguments.indices if self.args.is_static("indices") else arguments.vector("indices", 1)
@@ -86,7 +86,7 @@ class PermuteBatch(HostOperator, ProgramOperator):
         x, out, index = arrays[0], ctx.out[0], ctx.params["index"]
         if out is None:
             return (jnp.take(x, index, axis=0),)
-        # Samples begin at blocks: whole blocks move.
+        # Samples begin at block boundaries, so whole blocks are moved.
         sample = samples_of_blocks(out.offsets, out.capacity)
         block = jnp.arange(out.capacity // ALIGNMENT, dtype=np.int32) - out.offsets[sample] + x.offsets[index[sample]]
         data = jnp.take(x.data.reshape(-1, ALIGNMENT), block, axis=0, mode="clip").reshape(-1)
@@ -105,12 +105,13 @@ def permute_batch(
 ) -> DataNode:
     """Takes other samples of the batch: ``out[i] = x[indices[i]]``.
 
-    A batch is that of one shard, as in DALI: samples don't move between devices. In a branch of an `if` it is the samples that take it.
+    The batch is that of one shard, as in DALI: samples don't move between devices. In a branch of an `if`, it consists of the samples that
+    take the branch.
 
     Args:
       input: any tensor.
-      indices: numbers of samples, from 0 to below the samples of the batch, each any number of times: a list of one for each sample, or one
-        number per sample.
+      indices: for each sample, the number of a sample of the batch, from 0. Numbers may repeat. Either a list with a number for each
+        sample, or a DataNode with one number per sample.
 
     Returns:
       A tensor of the same type and layout.

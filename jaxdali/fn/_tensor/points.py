@@ -16,7 +16,7 @@ from .._families.conversion import convert
 
 
 class PointMap(HostOperator, ProgramOperator):
-    """Maps points ``[..., D]`` of each sample to points ``[..., R]``. Subclasses say with which matrix."""
+    """Maps points ``[..., D]`` of each sample to points ``[..., R]``. Subclasses define the matrix."""
 
     def affine(self, a: Values, dims: int) -> tuple[np.ndarray, np.ndarray]:
         """``M [N, R, D]`` and ``T [N, R]``, float64, for points of `dims` coordinates."""
@@ -48,7 +48,7 @@ class PointMap(HostOperator, ProgramOperator):
         out = ctx.out[0]
         assert out is not None
         rows, dims = m.shape[1:]
-        # Each element of the result by itself: which sample, which point of it, which coordinate.
+        # For each element of the result: its sample, its point in the sample, and its coordinate.
         element = jnp.arange(out.capacity, dtype=jnp.int32)
         sample = jnp.searchsorted(out.offsets, element // ALIGNMENT, side="right") - 1
         local = element - out.offsets[sample] * ALIGNMENT
@@ -59,11 +59,11 @@ class PointMap(HostOperator, ProgramOperator):
         return (Ragged(convert(jnp, y, ctx.spec.dtype), out.offsets, out.shapes),)
 
     def _matrices(self, ctx: HostContext, x: Value, arguments: tuple[Value, ...]) -> tuple[np.ndarray, np.ndarray, int]:
-        """Matrices, offsets, and R: 0 where no sample has points, and it is not known, as in DALI."""
+        """The matrices, the offsets, and R, which is 0 if it is not known because no sample has points, as in DALI."""
         dims = x.spec.extent(x.spec.ndim - 1)
         if dims is None:
             found = np.unique(x.shapes[ctx.present & x.shapes.all(axis=1), -1])
-            if not len(found):  # no sample is there, or none has points
+            if not len(found):  # there are no samples, or none has points
                 rows = ctx.spec.extent(x.spec.ndim - 1) or 0
                 return np.zeros((ctx.N, max(rows, 1), 1), np.float32), np.zeros((ctx.N, max(rows, 1)), np.float32), rows
             if len(found) != 1:

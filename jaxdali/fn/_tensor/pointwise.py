@@ -18,7 +18,8 @@ FLOAT = np.dtype(np.float32)
 
 
 def promote(dtypes: Sequence[np.dtype]) -> np.dtype:
-    """DALI's common type: float over integer over bool, the wider of two; of mixed signedness a signed one that holds both, or int64."""
+    """DALI's common type. Floats take precedence over integers, and these over bool; of two types, the wider one is taken. For mixed
+    signedness it is a signed type that holds both, or int64."""
     return functools.reduce(_promote, dtypes)
 
 
@@ -44,9 +45,9 @@ class Function:
     """A pointwise function.
 
     Attributes:
-      compute: ``compute(xp, *operands)``, operands of the type it computes in; `xp` is numpy or jax.numpy.
-      rule: the type it computes in, from the operands' types; None: they come as they are.
-      returns: the type of the result; None: that of `rule`.
+      compute: ``compute(xp, *operands)``, with operands in the type of the computation; `xp` is numpy or jax.numpy.
+      rule: gives the type of the computation for the operands' types; None: operands are not converted.
+      returns: the type of the result; None: the type that `rule` gives.
       symbol: how users write it, for error messages.
     """
 
@@ -56,7 +57,7 @@ class Function:
     symbol: str = ""
 
     def result(self, dtypes: Sequence[np.dtype]) -> np.dtype:
-        """The type of the result. Raises TypeError when the function does not take such operands."""
+        """The type of the result. Raises TypeError if the function does not accept these types."""
         common = self.rule(dtypes) if self.rule else promote(dtypes)
         return common if self.returns is None else self.returns
 
@@ -109,7 +110,7 @@ def _shifting(dtypes: Sequence[np.dtype]) -> np.dtype:
 
 
 def _divide(xp: Any, a: Any, b: Any) -> Any:
-    """Floats are divided, integers too, towards zero; by zero gives 0."""
+    """Divides floats; divides integers, rounding towards zero, where division by zero gives 0."""
     if is_float(a.dtype):
         return a / b
     zero = b == xp.zeros((), b.dtype)
@@ -124,7 +125,7 @@ def _divide(xp: Any, a: Any, b: Any) -> Any:
 
 
 def _remainder(xp: Any, a: Any, b: Any) -> Any:
-    """With the sign of the dividend; of integers by zero 0."""
+    """The remainder, with the sign of the dividend; for integers, 0 if the divisor is zero."""
     if is_float(a.dtype):
         return xp.fmod(a, b)
     zero = b == xp.zeros((), b.dtype)
@@ -132,7 +133,7 @@ def _remainder(xp: Any, a: Any, b: Any) -> Any:
 
 
 def _power(xp: Any, base: Any, exponent: Any) -> Any:
-    """Integer powers wrap around; those with a negative exponent are 0, also of 1 and -1, as in DALI."""
+    """Powers. Integers wrap around; with a negative exponent the result is 0, even for 1 and -1, as in DALI."""
     if is_float(base.dtype):
         return xp.power(base, exponent)
     one, zero = xp.ones((), base.dtype), xp.zeros((), base.dtype)
@@ -152,7 +153,7 @@ def _power(xp: Any, base: Any, exponent: Any) -> Any:
     return xp.where(exponent < zero, zero, result)
 
 
-# Of each comparison: the ufunc, and the value from (less, equal).
+# For each comparison: the ufunc, and the value from (less, equal).
 _COMPARISONS: dict[str, tuple[str, Callable[[Any, Any], Any]]] = {
     "lt": ("less", lambda less, equal: less),
     "le": ("less_equal", lambda less, equal: less | equal),
@@ -164,7 +165,7 @@ _COMPARISONS: dict[str, tuple[str, Callable[[Any, Any], Any]]] = {
 
 
 def _compare(name: str) -> Callable[..., Any]:
-    """A comparison that is mathematically right for integers of mixed signedness."""
+    """A comparison that is mathematically correct for integers of mixed signedness."""
     ufunc, pick = _COMPARISONS[name]
 
     def compute(xp: Any, a: Any, b: Any) -> Any:

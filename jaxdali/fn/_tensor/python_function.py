@@ -1,4 +1,4 @@
-"""Functions of NumPy arrays."""
+"""python_function: calls functions of NumPy arrays."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from ...types import is_number
 
 
 class PythonFunction(SampleOperator):
-    """Calls a function of the user, of each shard its own.
+    """Calls a user function. Each shard has its own function.
 
-    Of another framework's tensors: a class that says with `given` and `returned` what these are of arrays, and arrays of these.
+    For another framework's tensors, a subclass converts arrays to tensors with `given`, and tensors to arrays with `returned`.
     """
 
     name = "python_function"
@@ -34,7 +34,7 @@ class PythonFunction(SampleOperator):
 
     @classmethod
     def of(cls, function: Callable[..., Any], num_outputs: int, batch_processing: bool, output_layouts: str | Sequence[str] | None) -> Self:
-        """With arguments as they are given to `python_function`."""
+        """Makes the operator from the arguments of `python_function`."""
         layouts = (output_layouts,) * num_outputs if isinstance(output_layouts, str) else tuple(output_layouts or ())
         if len(layouts) > num_outputs:
             raise ArgumentError(f"output_layouts has {len(layouts)} layouts, for {num_outputs} outputs")
@@ -58,11 +58,11 @@ class PythonFunction(SampleOperator):
         return layout
 
     def given(self, x: np.ndarray) -> Any:
-        """What the function gets for a sample; `x` is nobody else's."""
+        """Converts the array of a sample to what the function gets. Nothing else refers to `x`."""
         return x
 
     def returned(self, x: Any) -> np.ndarray:
-        """The array that the function returned."""
+        """Converts what the function returned to an array."""
         array = np.asarray(x)
         if x is None or not (array.dtype == np.bool_ or is_number(array.dtype)):
             raise TypeError(f"the function must return arrays of numbers, got {type(x).__name__}")
@@ -83,7 +83,7 @@ class PythonFunction(SampleOperator):
         return found
 
     def _split(self, result: Any) -> Sequence[Any]:
-        """What the function returned, by output."""
+        """Splits the result of the function by output."""
         if not self.outputs:
             return ()
         outputs = result if isinstance(result, (tuple, list)) and (self.outputs > 1 or isinstance(result, tuple)) else (result,)
@@ -100,7 +100,7 @@ class PythonFunction(SampleOperator):
 
 
 def moved(outputs: Any, device: str | None) -> Any:
-    """What a function made on the host, on the accelerator where `device` is "gpu": one DataNode or a list."""
+    """The outputs of a host function as one DataNode or a list; on the accelerator if `device` is "gpu"."""
     if device != "gpu":
         return outputs
     return [x.gpu() for x in outputs] if isinstance(outputs, list) else outputs.gpu()
@@ -119,23 +119,23 @@ def python_function(
 ) -> DataNode | list[DataNode]:
     """Calls a Python function with NumPy arrays, on the host, for each batch. It is called even if nobody needs its outputs.
 
-    In a program of its own before and behind it the pipeline is compiled as without it; functions of JAX belong into `jax_function`, which
-    needs no such break. Differs from DALI: inputs may be on the accelerator; the function may keep and change the arrays, and return
-    numbers; it gets no CuPy arrays.
+    The pipeline is compiled into separate programs before and after the function. Use `jax_function` for JAX functions, which become part
+      of the program. Differs from DALI: inputs may be on the accelerator; the function may keep and change the arrays, and may return
+        numbers; it gets no CuPy arrays.
 
     Args:
-      inputs: what the function gets.
-      function: called for each sample with an array per input. Returns an array, or with several outputs a tuple of them; an output has
-        the same type and number of dimensions in all samples, shapes may differ.
-      num_outputs: how many outputs the function has; with 0 what it returns is not looked at.
-      batch_processing: call the function once for each batch of a shard instead, with a list of arrays per input; it returns lists.
+      inputs: the inputs of the function.
+      function: called for each sample with an array per input. It returns an array, or a tuple of arrays if there are several outputs. An
+        output must have the same type and number of dimensions in all samples; shapes may differ.
+      num_outputs: how many outputs the function has; with 0, its result is ignored.
+      batch_processing: whether to call the function once for each batch of a shard, with a list of arrays per input; it then returns lists.
       output_layouts: a layout for each of the first outputs, or one for all.
 
     Returns:
-      A host value per output: several as a list, none as an empty one.
+      One host value; several outputs are returned as a list, and no outputs as an empty list.
 
     Raises:
-      OperatorError: the function raised, or returned something else; the batch fails.
+      OperatorError: the function raised, or returned something else. The batch fails.
 
     Example:
       >>> edges = fn.python_function(images, function=lambda image: np.abs(np.diff(image.astype(np.int16), axis=0)))

@@ -11,7 +11,7 @@ from .reshape import Reshape, add_reshape
 
 
 class Reinterpret(Reshape):
-    """The same, of another element type."""
+    """The operator: `Reshape` with another element type."""
 
     name = "reinterpret"
 
@@ -31,19 +31,19 @@ def reinterpret(
     name: str | None = None,
     **hints: Unpack[Hints],
 ) -> DataNode:
-    """Sees the bytes of each sample as another element type, and gives them another shape.
+    """Reinterprets the bytes of each sample as another element type and shape.
 
     Args:
       data: any tensor.
-      shape_input, shape, rel_shape, src_dims, layout: as of `reshape`, in elements of the new type. Without any of them the last
-        extent becomes what it has to be.
+      shape_input, shape, rel_shape, src_dims, layout: as in `reshape`, in elements of the new type. If none is given, the last extent is
+        adjusted.
       dtype: the new element type. Default: the input's.
 
     Returns:
-      A tensor of the same bytes.
+      A tensor with the same bytes.
 
     Raises:
-      ArgumentError: as `reshape`.
+      ArgumentError: as in `reshape`.
       OperatorError: a sample does not have the bytes that its new shape needs.
 
     Example:

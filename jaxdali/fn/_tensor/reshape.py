@@ -1,4 +1,4 @@
-"""Other shapes and element types for the same bytes."""
+"""reshape: other shapes for the same elements."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .reshaped import Reshaped, same_volume
 
 
 class Reshape(Reshaped):
-    """Extents given, or by those of the input; a negative one is what is left."""
+    """The operator: extents that are given, or relative to the input's; a negative extent is inferred."""
 
     name = "reshape"
     src_dims: tuple[int, ...] | None
@@ -30,7 +30,7 @@ class Reshape(Reshaped):
         return dataclasses.replace(self, args=self.args.measure(ctx, specs, "shape", "rel_shape"))
 
     def _sources(self, ndim: int, rank: int) -> tuple[int, ...]:
-        """The axis of the input that an axis of the output is measured by; -1: none."""
+        """The axis of the input that an axis of the output refers to; -1: none."""
         if self.src_dims is not None:
             return self.src_dims
         return tuple(d if d < ndim else -1 for d in range(rank))
@@ -54,9 +54,7 @@ class Reshape(Reshaped):
                 raise ArgumentError(f"src_dims has the axis {d}, but the input has {x.ndim} dimensions")
         if "rel_shape" in self.args and self.src_dims is None and rank > x.ndim and self.args.is_static("rel_shape"):
             if any(r >= 0 for r in self.args.get("rel_shape")[x.ndim :]):
-                raise ArgumentError(
-                    f"rel_shape has {rank} elements for {x.ndim} dimensions; src_dims says by which of these they are measured"
-                )
+                raise ArgumentError(f"rel_shape has {rank} elements for {x.ndim} dimensions; src_dims says which of these they refer to")
         if "rel_shape" in self.args and self.src_dims is not None and rank != len(self.src_dims):
             raise ArgumentError(f"rel_shape has {rank} elements, src_dims {len(self.src_dims)}")
         dims = self._known(x, rank)
@@ -66,7 +64,7 @@ class Reshape(Reshaped):
         return (Spec(dtype, rank, None, layout, dims),)
 
     def _known(self, x: Spec, rank: int) -> tuple[int | None, ...]:
-        """The extents that are the same in all samples, as far as that can be told."""
+        """The extents that are known to be the same in all samples."""
         if any(not self.args.is_static(n) for n in ("shape", "rel_shape")):
             return (None,) * rank
         source = [1 if d < 0 else x.extent(d) for d in self._sources(x.ndim, rank)][:rank]
@@ -111,13 +109,13 @@ class Reshape(Reshaped):
         shapes = shapes.astype(np.int64)
         free = shapes < 0
         if (free.sum(axis=1) > 1).any():
-            raise ValueError("only one extent may be negative, i.e. what is left")
+            raise ValueError("only one extent may be negative (inferred from the others)")
         if free.any():
             rest = np.where(free, 1, shapes).prod(axis=1)
             for i in np.flatnonzero((rest == 0) & free.any(axis=1) & ctx.present):
                 wanted = shapes[i].tolist()
                 raise ValueError(
-                    f"what is left of sample {i}, of shape {tuple(x.shapes[i].tolist())}, can't be told: {wanted} has an extent 0"
+                    f"sample {i} of shape {tuple(x.shapes[i].tolist())}: the negative extent can't be inferred, as {wanted} has an extent 0"
                 )
             shapes = np.where(free, (volume // np.maximum(rest, 1))[:, None], shapes)
         same_volume(ctx, x, shapes)
@@ -131,12 +129,12 @@ def _scaled(extent: int, factor: float) -> int:
 def add_reshape(kind: type[Reshape], dtype: Any, data, shape_input, shape, rel_shape, src_dims, layout, device, name) -> DataNode:
     given = [n for n, x in (("shape_input", shape_input), ("shape", shape), ("rel_shape", rel_shape)) if x is not None]
     if len(given) > 1:
-        raise ArgumentError(f"{' and '.join(given)} exclude each other")
+        raise ArgumentError(f"{' and '.join(given)} can't be given together")
     if not given and src_dims is None and layout is None and dtype is None:
-        raise ArgumentError("nothing is asked for: give a shape, rel_shape, src_dims or layout")
+        raise ArgumentError("give a shape, rel_shape, src_dims or layout")
     if isinstance(shape, tuple):
         if sum(n < 0 for n in shape) > 1:
-            raise ArgumentError(f"only one extent may be negative, i.e. what is left; got shape={list(shape)}")
+            raise ArgumentError(f"only one extent may be negative (inferred from the others); got shape={list(shape)}")
         if any(n == 0 for n in shape):
             raise ArgumentError(f"an extent may not be 0, got shape={list(shape)}")
     if shape_input is not None:
@@ -161,21 +159,21 @@ def reshape(
     name: str | None = None,
     **hints: Unpack[Hints],
 ) -> DataNode:
-    """Gives the elements of each sample, in their order, another shape or layout.
+    """Changes the shape or layout of each sample. The elements keep their order.
 
     Args:
       data: any tensor.
       shape_input: the shape of each sample, 1-D, a host value; instead of `shape`.
-      shape: extents; a negative one is what is left. May be per sample.
-      rel_shape: extents as multiples of the input's, rounded; a negative one is what is left. May be per sample.
-      src_dims: for each axis of the output the axis of the input that it is measured by, or -1: extent 1. Default: the same axis.
-      layout: of the output. Default: the input's where the number of dimensions stays, else none.
+      shape: the extents; one may be negative and is then inferred. May be per sample.
+      rel_shape: the extents as multiples of the input's, rounded; one may be negative and is then inferred. May be per sample.
+      src_dims: for each axis of the output, the axis of the input that gives its extent, or -1 for extent 1. Default: the same axis.
+      layout: layout of the output. Default: the input's layout if the number of dimensions stays, else none.
 
     Returns:
       A tensor of the same type and number of elements.
 
     Raises:
-      ArgumentError: `shape_input`, `shape` and `rel_shape` exclude each other, or none of the arguments is given.
+      ArgumentError: more than one of `shape_input`, `shape` and `rel_shape` is given, or none of the arguments.
       OperatorError: a sample does not have the elements that its new shape needs.
 
     Example:

@@ -15,17 +15,17 @@ from ..._core.values import Spec, Value
 
 
 class Reshaped(HostOperator, ProgramOperator):
-    """An operator whose output has the bytes of its first input. Subclasses say the shapes."""
+    """An operator whose output has the bytes of its first input. Subclasses define the shapes."""
 
     def shapes(self, ctx: HostContext, x: Value, *arguments: Value) -> np.ndarray:
-        """Shapes of the output, ``i64[N, ndim]``; those of samples that a short batch lacks don't matter."""
+        """Shapes of the output, ``i64[N, ndim]``; the shapes of absent samples don't matter."""
         raise NotImplementedError(self.name)
 
     def setup_reads(self, i: int) -> bool:
         return i > 0
 
     def setup(self, ctx: HostContext, x: Value, *arguments: Value) -> Setup:
-        shapes = self._shapes(ctx, x, arguments)  # also where they are static: it checks them
+        shapes = self._shapes(ctx, x, arguments)  # even if they are static, because this checks them
         return Setup((shapes if ctx.spec.shape is None else None,))
 
     def run(self, ctx: HostContext, x: Value, *arguments: Value) -> tuple[Any, ...]:
@@ -51,7 +51,7 @@ class Reshaped(HostOperator, ProgramOperator):
 
     def _shapes(self, ctx: HostContext, x: Value, arguments: tuple[Value, ...]) -> np.ndarray:
         shapes = self.shapes(ctx, x, *arguments)
-        if not ctx.present.all() and shapes.shape[1]:  # a sample that is not there keeps its size, so that the others keep their places
+        if not ctx.present.all() and shapes.shape[1]:  # an absent sample keeps its size, so that the others keep their places
             absent = np.ones_like(shapes)
             absent[:, 0] = x.shapes.prod(axis=1) * x.spec.dtype.itemsize // ctx.spec.dtype.itemsize
             shapes = np.where(ctx.present[:, None], shapes, absent)
@@ -59,7 +59,7 @@ class Reshaped(HostOperator, ProgramOperator):
 
 
 def same_volume(ctx: HostContext, x: Value, shapes: np.ndarray) -> None:
-    """Raises ValueError when a sample does not have the bytes that its new shape needs."""
+    """Raises ValueError if a sample has more or fewer bytes than its new shape needs."""
     have = x.shapes.prod(axis=1) * x.spec.dtype.itemsize
     wrong = (have != shapes.prod(axis=1) * ctx.spec.dtype.itemsize) & ctx.present
     if wrong.any():
@@ -74,7 +74,7 @@ def same_volume(ctx: HostContext, x: Value, shapes: np.ndarray) -> None:
 
 
 def _viewed(x: Any, dtype: np.dtype) -> Any:
-    """``x[..., n]`` with its bytes seen as another type."""
+    """``x[..., n]`` with its bytes reinterpreted as another type."""
     if x.dtype == dtype:
         return x
     if x.dtype == np.bool_:
@@ -94,7 +94,7 @@ def _fitted(data: Any, capacity: int) -> Any:
 
 
 def _ragged(x: Ragged, dtype: np.dtype, out: Out) -> Ragged:
-    """The samples in the places of `out`, which are where they are unless the elements' size changes."""
+    """The samples at the offsets of `out`. These differ from the input's only if the element size changes."""
     old, new = x.dtype.itemsize, dtype.itemsize
     if old == new:
         return Ragged(_fitted(_viewed(x.data, dtype), out.capacity), out.offsets, out.shapes)
@@ -107,7 +107,7 @@ def _ragged(x: Ragged, dtype: np.dtype, out: Out) -> Ragged:
 
 
 def _dense(x: Ragged, spec: Spec) -> Any:
-    """Samples that turned out to be of one size as one array."""
+    """Samples that happen to have one size, as one array."""
     assert spec.shape is not None
     size = int(np.prod(spec.shape)) * spec.dtype.itemsize // x.dtype.itemsize
     rows = x.offsets[:, None] + jnp.arange(-(-size // ALIGNMENT), dtype=jnp.int32)

@@ -1,4 +1,4 @@
-"""Other orders of the elements of sequences."""
+"""sequence_rearrange: other orders of the elements of sequences."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .._families import samples_of_blocks, spec_of
 
 
 class SequenceRearrange(HostOperator, ProgramOperator):
-    """Takes elements along the first axis. In a program each element of the result asks where it comes from."""
+    """Takes elements along the first axis. In a program, each element of the result computes where it comes from."""
 
     name = "sequence_rearrange"
 
@@ -31,11 +31,11 @@ class SequenceRearrange(HostOperator, ProgramOperator):
             raise ArgumentError(f"the input must be sequences, whose first axis is F, got {x.ndim}-D data of layout {x.layout!r}")
         length = self.args.width("new_order", (x, *arguments))
         if length == 0:
-            raise ArgumentError("new_order is empty, and so would be the sequences")
+            raise ArgumentError("new_order is empty, so the sequences would be empty")
         return (spec_of(x.dtype, (length, *map(x.extent, range(1, x.ndim))), x.layout),)
 
     def _orders(self, ctx: HostContext, *values: Value) -> list[np.ndarray]:
-        """Of each sample, ``i64[length of its result]``; element 0 where there is no such element."""
+        """The order of each sample, ``i64[length of its result]``; a missing element is replaced by element 0."""
         orders = self.arguments(ctx, values).ragged("new_order")
         for i, length in enumerate(values[0].shapes[:, 0].tolist()):
             wrong = (orders[i] < 0) | (orders[i] >= length)
@@ -66,7 +66,7 @@ class SequenceRearrange(HostOperator, ProgramOperator):
             return (jnp.take_along_axis(x, order.reshape(*order.shape, *(1,) * (x.ndim - 2)), axis=1),)
         if isinstance(x, Ragged):
             data, first = x.data, x.offsets * ALIGNMENT
-            size = jnp.prod(x.shapes[:, 1:], axis=1, dtype=np.int32)  # elements of a frame
+            size = jnp.prod(x.shapes[:, 1:], axis=1, dtype=np.int32)  # number of elements in a frame
         else:
             data, first = x.reshape(-1), jnp.arange(ctx.B, dtype=np.int32) * int(np.prod(x.shape[1:]))
             size = jnp.full((ctx.B,), int(np.prod(x.shape[2:])), np.int32)
@@ -95,17 +95,17 @@ def sequence_rearrange(
 ) -> DataNode:
     """Takes elements of sequences in another order: ``out[i] = x[new_order[i]]``.
 
-    Differs from DALI: elements may be scalars.
+    Differs from DALI: the elements may be scalars.
 
     Args:
-      input: sequences, FHWC say, or any tensors without a layout.
-      new_order: numbers of elements along the first axis, from 0; each any number of times. May be per sample, of another length each.
+      input: sequences such as FHWC, or any tensors without a layout.
+      new_order: indices along the first axis, from 0, which may repeat. May be per sample, with different lengths.
 
     Returns:
       Sequences as long as `new_order`, of the same type and layout.
 
     Raises:
-      ArgumentError: the first axis is another than F, or `new_order` is empty.
+      ArgumentError: the first axis is not F, or `new_order` is empty.
       OperatorError: a sequence has no such element.
 
     Example:

@@ -18,7 +18,7 @@ from .._families.conversion import convert
 
 
 class Shapes(HostOperator):
-    """The shape of each sample. Runs on the host whatever the input: shapes are known there before anything is launched."""
+    """The shape of each sample. It always runs on the host, where shapes are known before anything is launched."""
 
     name = "shapes"
     dtype: np.dtype
@@ -45,19 +45,19 @@ def shapes(
 ) -> DataNode:
     """The shape of each sample.
 
-    The result is a host value, also for an input on the accelerator: it can be an argument of other operators.
+    The result is a host value, even for an input on the accelerator, so it can be an argument of other operators.
 
     Args:
-      input: any tensor, of D dimensions.
+      input: any tensor, with D dimensions.
       dtype: element type of the result: INT32, UINT32, INT64, UINT64, FLOAT or FLOAT64.
-      device: "gpu" puts the result on the accelerator. Default: the host.
+      device: with "gpu", the result is put on the accelerator. Default: the host.
       name: name of the node.
 
     Returns:
-      1-D, the D extents.
+      1-D: the D extents.
 
     Raises:
-      TypeError: another `dtype`.
+      TypeError: an unsupported `dtype`.
 
     Example:
       >>> height = images.shape()[0]

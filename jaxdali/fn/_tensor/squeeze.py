@@ -15,7 +15,7 @@ from .reshaped import Reshaped
 
 
 class Squeeze(Reshaped):
-    """Without some axes, which must have extent 1."""
+    """The operator: removes some axes, which must have extent 1."""
 
     name = "squeeze"
     axes: tuple[int, ...] | int | None
@@ -52,7 +52,7 @@ class Squeeze(Reshaped):
     def shapes(self, ctx: HostContext, x: Value) -> np.ndarray:
         kept = self._kept(x.spec)
         shapes = x.shapes[:, kept]
-        wrong = (shapes.prod(axis=1) != x.shapes.prod(axis=1)) & ctx.present  # what stays empty loses no elements, as in DALI
+        wrong = (shapes.prod(axis=1) != x.shapes.prod(axis=1)) & ctx.present  # an empty sample has no elements to lose, as in DALI
         if wrong.any():
             i = int(wrong.argmax())
             raise ValueError(f"sample {i} has shape {tuple(x.shapes[i].tolist())}: only axes of extent 1 can be removed")
@@ -74,15 +74,15 @@ def squeeze(
 
     Args:
       data: any tensor.
-      axes: the axes' numbers, from 0; one that the input does not have is ignored, as in DALI; or
-      axis_names: their letters in the layout.
+      axes: the numbers of the axes, from 0. Axes that the input does not have are ignored, as in DALI.
+      axis_names: the axes' letters in the layout, instead of `axes`.
 
     Returns:
-      A tensor of fewer dimensions; the layout loses the axes' letters.
+      A tensor with fewer dimensions; the layout loses the axes' letters.
 
     Raises:
       ArgumentError: none or both of `axes` and `axis_names` are given, or the layout has no such axis.
-      OperatorError: an axis is longer, and the sample not empty.
+      OperatorError: an axis has a greater extent, and the sample is not empty.
 
     Example:
       >>> gray = fn.squeeze(images, axis_names="C")

@@ -12,7 +12,7 @@ from .join import Join
 
 
 class Stack(Join):
-    """Along a new axis."""
+    """The operator: joins inputs along a new axis."""
 
     name = "stack"
 
@@ -41,19 +41,19 @@ def stack(
     name: str | None = None,
     **hints: Unpack[Hints],
 ) -> DataNode:
-    """Puts tensors of equal shapes one after the other along a new axis.
+    """Stacks tensors of equal shapes along a new axis.
 
     Args:
-      *inputs: tensors of one type and shape.
-      axis: the place of the new axis in the result; negative: from the last.
+      *inputs: tensors with the same type and shape.
+      axis: the position of the new axis in the result; negative numbers count from the last.
       axis_name: its letter in the layout. Default: the result has no layout.
 
     Returns:
-      A tensor of one dimension more.
+      A tensor with one more dimension.
 
     Raises:
-      ArgumentError: types or shapes don't fit, or there is no such place.
-      OperatorError: shapes of a sample don't fit.
+      ArgumentError: the types or shapes don't match, or the position does not exist.
+      OperatorError: the shapes of a sample don't match.
 
     Example:
       >>> size = fn.stack(height, width)  # of scalars: a vector

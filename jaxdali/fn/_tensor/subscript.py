@@ -18,7 +18,7 @@ from ..._core.values import Spec, Value
 from ..._cpu import Status
 from .._families import Part, Window
 
-_FAR = 1 << 40  # static indices are cut to this, so that arithmetic on them can't overflow
+_FAR = 1 << 40  # static indices are clipped to this, so that arithmetic on them can't overflow
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,7 +38,7 @@ newaxis = NewAxis()
 
 @dataclasses.dataclass(frozen=True)
 class Operand:
-    """An index that comes as an input: its place among the operator's inputs."""
+    """An index that is an input: its position among the operator's inputs."""
 
     place: int
 
@@ -78,11 +78,11 @@ class Subscript(HostOperator, ProgramOperator):
     """A part of each sample by Python's indexing rules."""
 
     name = "subscript"
-    axes: tuple[At | SliceIndex, ...]  # of the leading axes
-    new: tuple[tuple[int, str], ...]  # (place among the output's axes, letter)
+    axes: tuple[At | SliceIndex, ...]  # indices of the leading axes
+    new: tuple[tuple[int, str], ...]  # (position among the output's axes, letter)
 
     def origins(self, names: Sequence[Names], data: Any, present: Any) -> Names:
-        return names[0]  # whatever the indices are of
+        return names[0]  # axes are always those of the subscript
 
     def infer(self, x: Spec, *indices: Spec) -> tuple[Spec, ...]:
         if len(self.axes) > x.ndim:
@@ -123,14 +123,14 @@ class Subscript(HostOperator, ProgramOperator):
         return x.shape is not None and not any(isinstance(i, Operand) for a in self.axes for i in a.indices)
 
     def _key(self) -> tuple[Any, ...]:
-        """The subscript as NumPy takes it, of static indices."""
+        """The subscript in NumPy's form, for static indices."""
         key: list[Any] = []
         for a in self.axes:
             key.append(a.index if isinstance(a, At) else slice(a.start, a.stop, a.step))
         return tuple(key)
 
     def window(self, ctx: HostContext, x: Value, values: tuple[Value, ...]) -> Part:
-        """What is taken of each sample; samples for which an index is out of range fail."""
+        """The window that is taken of each sample. Samples for which an index is out of range fail."""
         axes = self._all_axes(x.spec.ndim)
         part = Part.whole(x.shapes)
 
@@ -171,7 +171,7 @@ class Subscript(HostOperator, ProgramOperator):
         out = []
         for i, shape in enumerate(shapes):
             source = x.sample(i)
-            if min(x.shapes[i], default=1) == 0:  # nothing to take, and an index of a failed sample would not exist
+            if min(x.shapes[i], default=1) == 0:  # there is nothing to take, and an index of a failed sample would not exist
                 out.append(np.zeros(shape, x.spec.dtype))
                 continue
             key = tuple(_slice(int(a), int(s), int(n)) for a, s, n in zip(part.start[i], part.step[i], part.extent[i], strict=True))
@@ -184,7 +184,7 @@ class Subscript(HostOperator, ProgramOperator):
 
 
 class _PerSampleSubscript(Subscript, Window):
-    """A subscript in a program, of samples that differ in shape or with indices per sample."""
+    """A subscript in a program, for samples that differ in shape, or with indices per sample."""
 
     called: str
 
@@ -196,14 +196,14 @@ class _PerSampleSubscript(Subscript, Window):
         return self.setup_of(ctx, x, self.window(ctx, x, (x, *indices)))
 
     def layout(self, image: Spec) -> str:
-        return ""  # axes are those of the subscript, whatever their names
+        return ""  # axes are those of the subscript, regardless of their names
 
     def lower(self, ctx: LowerContext, x: Any, *indices: Any) -> Any:
         return Window.lower(self, ctx, x, *indices)
 
 
 def _small(k: Any) -> Any:
-    """A slice within 32 bits, beyond which no extent goes: jax before 0.10 refuses larger numbers."""
+    """Clips a slice to 32 bits, which hold every extent: jax before 0.10 refuses larger numbers."""
     if not isinstance(k, slice):
         return k
     return slice(*(None if v is None else min(max(v, -(2**31)), 2**31 - 1) for v in (k.start, k.stop, k.step)))
@@ -215,7 +215,7 @@ def _slice(start: int, step: int, extent: int) -> slice:
 
 
 def _known_extent(axis: SliceIndex, n: int | None) -> int | None:
-    """The extent of a slice of `n` elements (None: unknown), where indices that come as inputs leave it open."""
+    """The extent of a slice of `n` elements (None: unknown), if indices that are inputs leave it open."""
     if axis.whole:
         return n
     if n is None or any(isinstance(i, Operand) for i in axis.indices):
@@ -239,22 +239,22 @@ def _normalized(n: np.ndarray, start: Any, stop: Any, step: np.ndarray) -> tuple
 
 @records("subscript")
 def subscript(node: DataNode, key: Any) -> DataNode:
-    """``node[key]``: what `DataNode.__getitem__` does.
+    """``node[key]``, the implementation of `DataNode.__getitem__`.
 
-    As in Python and NumPy: integers (negative ones count from the end) drop their axis, slices may have any step and are
-    cut to the data, missing trailing indices take everything. Every index may be an integer scalar DataNode, one
-    per sample. Differences from NumPy are DALI's: None takes the whole axis like ``:``, a new axis is made with
-    `newaxis`, and there is no Ellipsis and no indexing with lists.
+    As in Python and NumPy: integers (negative ones count from the end) drop their axis, slices may have any step and are clipped to the
+    data, and missing trailing indices take everything. Every index may be an integer scalar DataNode, one
+    per sample. The differences from NumPy are those of DALI: None takes the whole axis like ``:``, `newaxis` makes a new axis, and neither
+      Ellipsis nor lists are supported.
 
     Args:
       node: any tensor.
       key: the index, or a tuple of indices.
 
     Returns:
-      The selected part. Its layout loses the letters of dropped axes; it is empty where a new axis has no name.
+      The selected part. Its layout loses the letters of dropped axes; it is empty if a new axis has no name.
 
     Raises:
-      TypeError: an index of another type.
+      TypeError: an index has another type.
       NotImplementedError: an Ellipsis.
       ValueError: a step of 0, too many indices, or an index that is out of range for every sample. An index that is out of
         range for one sample is an error of that sample.

@@ -1,4 +1,4 @@
-"""Axes in another order."""
+"""transpose: axes in another order."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .._families import Part, Window, spec_of
 
 
 class Transpose(Window):
-    """The whole of each sample, its axes permuted."""
+    """The operator: each whole sample, with its axes permuted."""
 
     name = "transpose"
     perm: tuple[int, ...] | int | None
@@ -60,19 +60,19 @@ def transpose(
     name: str | None = None,
     **hints: Unpack[Hints],
 ) -> DataNode:
-    """Puts the axes of each sample in another order.
+    """Permutes the axes of each sample.
 
     Args:
-      input: any tensor; a number stays as it is.
-      output_layout: of the result, whatever the input's is.
-      perm: for each axis of the result the input's. Default: the reverse order.
-      transpose_layout: the letters of the layout are permuted, too; else it stays as it is.
+      input: any tensor; a scalar is not changed.
+      output_layout: layout of the result, regardless of the input's.
+      perm: for each axis of the result, the axis of the input. Default: the reverse order.
+      transpose_layout: whether the letters of the layout are permuted, too.
 
     Returns:
-      A tensor of the same type and number of dimensions.
+      A tensor with the same type and number of dimensions.
 
     Raises:
-      ArgumentError: `perm` is no permutation of the axes; `output_layout` is of another length.
+      ArgumentError: `perm` is not a permutation of the axes, or `output_layout` has another length.
 
     Example:
       >>> channels_first = fn.transpose(images, perm=[2, 0, 1])

@@ -96,7 +96,7 @@ def warp_perspective(
     The matrix times ``(x, y, 1)`` of the result, divided by its third number, is the point of the image that the result shows.
 
     Differs from DALI on the CPU: linear interpolation of int16 uses coordinates of full precision, where DALI rounds them to 1/32 pixel.
-      Cubic interpolation mirrors or repeats images at any distance, where DALI gives a single pixel beyond about twice their extents.
+    Cubic interpolation mirrors or repeats images at any distance, where DALI gives a single pixel beyond about twice their extents.
 
     Args:
       input: HWC, FHWC, CHW, FCHW or HW; uint8, int16, uint16, float32 or (not in DALI) float16, bfloat16; any number of channels. Data

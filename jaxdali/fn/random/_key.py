@@ -45,7 +45,7 @@ def key(
     sample's epoch and position. Batch size, number of shards, and device do not change it, and a resumed pipeline gives the same keys.
 
     Everywhere else, for example as an output of the pipeline, a key is its data: ``uint32[2]`` per sample, an ordinary array that can be
-      sharded, stored and passed to `jax.jit`. There, ``jax.random.wrap_key_data(batch["key"], impl="threefry2x32")`` turns it into keys.
+    sharded, stored and passed to `jax.jit`. There, ``jax.random.wrap_key_data(batch["key"], impl="threefry2x32")`` turns it into keys.
 
     Args:
       seed: fixes the keys regardless of the pipeline's seed and of the operator's place in the pipeline; a negative seed counts as not

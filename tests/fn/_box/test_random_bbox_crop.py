@@ -149,7 +149,10 @@ def test_volumes_and_pruning():
     ("arguments", "message"),
     [
         ({"crop_shape": [5, 5]}, "crop_shape needs input_shape"),
-        ({"crop_shape": [5, 5], "input_shape": [9, 9], "scaling": (0.5, 1)}, "crop_shape excludes aspect_ratio and scaling"),
+        (
+            {"crop_shape": [5, 5], "input_shape": [9, 9], "scaling": (0.5, 1)},
+            "crop_shape can't be given together with aspect_ratio or scaling",
+        ),
         ({"scaling": (0.5, 0.3)}, r"scaling must be \(least, most\), got \(0.5, 0.3\)"),
         ({"aspect_ratio": (1.0, 2.0, 1.0)}, "aspect_ratio must be .*three such ranges"),
         ({"thresholds": []}, "thresholds is empty"),

@@ -96,8 +96,8 @@ def test_bbox_paste(ltrb):
 @pytest.mark.parametrize(
     ("define", "message"),
     [
-        (lambda x: fn.coord_transform(x, MT=[1.0, 2, 3, 1, 1, 1], M=2.0), "MT excludes M and T"),
-        (lambda x: fn.coord_transform(x, MT=[1.0, 2, 3, 1]), "MT has 4 elements, which make up no rows of 3"),
+        (lambda x: fn.coord_transform(x, MT=[1.0, 2, 3, 1, 1, 1], M=2.0), "MT can't be given together with M or T"),
+        (lambda x: fn.coord_transform(x, MT=[1.0, 2, 3, 1]), "MT has 4 elements, which is not a multiple of 3"),
         (lambda x: fn.coord_transform(x, T=[1.0, 2, 3]), "argument T must have 1 or 2 numbers"),
         (lambda x: fn.coord_transform(x, T=1.0, dtype=types.INT32), "the same or float32; got float32 to int32"),
         (lambda x: fn.coord_flip(x, layout="ab"), "must consist of x, y, got 'ab'"),

@@ -215,5 +215,5 @@ def test_capsules(batch, on_device):
         np.testing.assert_array_equal(doubled, x * 2.0, strict=True)
         np.testing.assert_array_equal(turned, x[::-1], strict=True)
         np.testing.assert_array_equal(same, x, strict=True)
-    with pytest.raises(OperatorError, match="must return DLPack capsules, or what gives one"):
+    with pytest.raises(OperatorError, match="must return DLPack capsules, or objects with __dlpack__"):
         run(lambda x: fn.dl_tensor_python_function(x, function=lambda x: 3), RAGGED)
