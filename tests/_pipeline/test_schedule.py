@@ -49,7 +49,7 @@ def test_feeding_ahead(options, ahead):
         assert values(pipe.run()) == [i, i]
     for i in range(4, 4 + ahead):
         assert values(pipe.run()) == [i, i]
-    with pytest.raises(IndexError, match="nothing was fed"):
+    with pytest.raises(IndexError, match="no data were fed"):
         pipe.run()
 
 

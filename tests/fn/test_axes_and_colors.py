@@ -76,7 +76,7 @@ def test_color_spaces(samples):
         (lambda x: fn.transpose(x, perm=[0, 0, 1]), "perm must have each of the axes 0 ... 2 once"),
         (lambda x: fn.transpose(x, perm=[1, 0]), "perm must have each of the axes 0 ... 2 once"),
         (lambda x: fn.transpose(x, output_layout="AB"), "output_layout must have a letter for each of the 3 axes"),
-        (lambda x: fn.element_extract(x, element_map=[]), "element_map must have at least one number"),
+        (lambda x: fn.element_extract(x, element_map=[]), "element_map must have at least one index"),
         (lambda x: fn.element_extract(x, element_map=-1), "argument element_map must be"),
         (lambda x: fn.element_extract(x, element_map=7), "element_extract.*sample 1.*index 7 is out of range for axis 0 of extent 7"),
         (lambda x: fn.lookup_table(x, keys=[1, 2], values=[3.0]), "must be a value for each key, got 2 keys and 1 values"),

@@ -1,4 +1,4 @@
-"""Data that users hand to external_source, as batches."""
+"""Converts data that users pass to external_source to batches."""
 
 from __future__ import annotations
 
@@ -15,31 +15,31 @@ from ..._core.values import Spec
 from ...types import to_dali_type
 
 NAME = "external_source"
-_OF_BYTES = "a file's bytes become one by np.frombuffer(data, np.uint8), a text by np.frombuffer(text.encode(), np.uint8)"
+_OF_BYTES = "convert a file's bytes with np.frombuffer(data, np.uint8), and a string with np.frombuffer(text.encode(), np.uint8)"
 
 
 def check_no_dict(x: Any):
-    """Raises ArgumentError for a dict, whose items would be its keys."""
+    """Raises ArgumentError for a dict, whose keys would be taken as items."""
     if isinstance(x, Mapping):
         raise ArgumentError(f"{NAME}: got a dict: return a tuple of arrays, with num_outputs={len(x)} (to feed, feed each array by itself)")
 
 
 def as_array(x: Any, copy: bool) -> np.ndarray:
-    """One array of whatever kind as a NumPy array of a type that a pipeline can hold."""
+    """Converts an array of any kind to a NumPy array of a type that a pipeline can hold."""
     check_no_dict(x)
     try:
         if hasattr(x, "as_cpu"):
             x = x.as_cpu()
         if hasattr(x, "__jax_array__"):
             x = x.__jax_array__()
-        if str(getattr(x, "dtype", "")) == "torch.bfloat16":  # which NumPy has only by ml_dtypes, and PyTorch does not know that
+        if str(getattr(x, "dtype", "")) == "torch.bfloat16":  # NumPy has this type only through ml_dtypes, which PyTorch does not know
             x = np.asarray(jax.dlpack.from_dlpack(x.detach().cpu().contiguous()))
         if hasattr(x, "__array__") or hasattr(x, "__array_interface__"):
             a = np.array(x, copy=copy or None)
         elif hasattr(x, "__dlpack__"):
             a = np.array(np.from_dlpack(x), copy=copy or None)
         else:
-            how = _OF_BYTES if isinstance(x, (bytes, bytearray, memoryview, str)) else "numbers and lists of numbers must be made arrays"
+            how = _OF_BYTES if isinstance(x, (bytes, bytearray, memoryview, str)) else "convert numbers and lists of numbers to arrays"
             raise ArgumentError(
                 f"{NAME}: expected an array (NumPy, JAX, or anything with __array__ or DLPack), got {type(x).__name__}; {how}"
             )
@@ -57,7 +57,7 @@ def as_array(x: Any, copy: bool) -> np.ndarray:
 
 
 def as_batch(x: Any, copy: bool) -> np.ndarray | list[np.ndarray]:
-    """A batch: an array ``[n, ...]``, or a list of arrays of one dtype and rank."""
+    """Converts a batch to an array ``[n, ...]``, or to a list of arrays of one dtype and rank."""
     check_no_dict(x)
     is_array = any(hasattr(x, a) for a in ("__array__", "__array_interface__", "__dlpack__", "__jax_array__"))
     if is_array:
@@ -83,7 +83,7 @@ def check_alike(samples: list[np.ndarray]) -> list[np.ndarray]:
 
 
 def kind_of(batch: np.ndarray | list[np.ndarray]) -> tuple[np.dtype, int] | None:
-    """(dtype, dimensions of a sample); None for a list without samples, which does not tell."""
+    """(dtype, dimensions of a sample); None for a list without samples, where they are unknown."""
     if isinstance(batch, np.ndarray):
         return batch.dtype, batch.ndim - 1
     return (batch[0].dtype, batch[0].ndim) if batch else None
@@ -95,7 +95,7 @@ def shapes_of(batch: np.ndarray | list[np.ndarray]) -> list[tuple[int, ...]]:
 
 
 def packed(ctx: HostContext, index: int, spec: Spec, parts: Sequence[np.ndarray | list[np.ndarray]]) -> np.ndarray | Packed:
-    """The batches of all shards as one output; the places that a smaller batch leaves are empty samples."""
+    """The batches of all shards as one output. Where a batch is smaller, the missing samples are empty."""
     B = ctx.B
     if spec.shape is not None:
         out = np.zeros((ctx.N, *spec.shape), spec.dtype)
@@ -111,7 +111,7 @@ def packed(ctx: HostContext, index: int, spec: Spec, parts: Sequence[np.ndarray 
     batch = Packed(ctx.empty(need, spec.dtype, index), offsets, shapes)
     for s, part in enumerate(parts):
         n = len(part)
-        if isinstance(part, np.ndarray) and part.size:  # one copy of the whole, instead of one per sample
+        if isinstance(part, np.ndarray) and part.size:  # one copy of everything, instead of one per sample
             size = part.size // n
             stride = -(-size // ALIGNMENT) * ALIGNMENT
             batch.data[s, : n * stride].reshape(n, stride)[:, :size] = part.reshape(n, size)

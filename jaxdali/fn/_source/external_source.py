@@ -18,12 +18,14 @@ from .pull import unwrapped
 
 
 def _how_called(source: Any) -> int | None:
-    """How many arguments a source is called with; None for an iterable or a generator function."""
+    """The number of arguments of a source; None for an iterable or a generator function."""
     if inspect.isgeneratorfunction(unwrapped(source)):
         try:
             inspect.signature(source).bind()
         except TypeError:
-            raise TypeError(f"{NAME}: a generator function used as source must need no argument, got {inspect.signature(source)}") from None
+            raise TypeError(
+                f"{NAME}: a generator function used as source must need no arguments, got {inspect.signature(source)}"
+            ) from None
         return None
     if hasattr(source, "__iter__") or (hasattr(source, "__getitem__") and not callable(source)):
         return None
@@ -31,7 +33,7 @@ def _how_called(source: Any) -> int | None:
         raise TypeError(f"{NAME}: source must be a callable, an iterable or a generator function, got {type(source).__name__}")
     parameters = list(inspect.signature(source).parameters.values())
     positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
-    if len(positional) > 1 or len(positional) < len(parameters):  # as DALI, which takes no other kinds even where they need no value
+    if len(positional) > 1 or len(positional) < len(parameters):  # as in DALI, which accepts no other kinds even if they need no value
         raise TypeError(
             f"{NAME}: source must take no or one positional argument (batch or sample index) and no others, got {inspect.signature(source)}"
         )
@@ -68,77 +70,79 @@ def external_source(
     batch_info: bool | None = None,
     **hints: Unpack[Hints],
 ) -> DataNode | list[DataNode]:
-    """Data from Python: from a callable or an iterable, or fed with `Pipeline.feed_input`.
+    """Reads data from Python: from a callable or an iterable, or data fed with `Pipeline.feed_input`.
 
     Data are NumPy or JAX arrays, or anything with ``__array__`` or DLPack that lies in host memory. A batch is an array with a batch
-    axis, or a list of arrays of one dtype and rank; it may have fewer samples than the pipeline's batch size. Type and rank stay
-    those of the first batch, at which the pipeline looks when it is built, unless dtype and ndim are given. All sources of a pipeline
-    must give as many samples for a batch.
+    axis, or a list of arrays of one dtype and rank; it may have fewer samples than the pipeline's batch size. Type and rank must stay those
+    of the first batch, which is read when the pipeline is built, unless dtype and ndim are given. All sources of a pipeline must give the
+    same number of samples for a batch.
 
-    A source is called in the thread that calls ``next()`` or `run` (and `build`, for the first batch), under its JAX settings, as in
-    DALI `prefetch_queue_depth` batches ahead: its objects may belong to that thread, and its time is time of the training loop. With
-    ``parallel=True`` it is called in background threads of this process, under the JAX settings of the thread that made the
-    iterator or built the pipeline, while the loop goes on: right where it waits, or works in libraries that release the GIL. Measured
-    with batches of 32 images (4.8 MB) on a loop of 40 ms, 2 cores: ``next()`` takes 3 ms to fetch a batch from memory, 0.2 ms with
-    ``parallel=True``; for samples that wait 1 ms each 46 ms, with ``parallel=True`` 7.5 ms, and with ``py_num_workers=4`` 0.2 ms.
-    The first item tells the types, so it is asked for by the thread that builds the pipeline.
-    Differs from DALI: no processes are started, and what a source returns is not copied between them.
+    A source is called in the thread that calls ``next()`` or `run` (or `build`, for the first batch), under its JAX settings, and
+    `prefetch_queue_depth` batches ahead, as in DALI. Its objects may belong to that thread, but its time adds to the training loop. With
+    ``parallel=True``, it is called in background threads of this process beside the loop, under the JAX settings of the thread that made
+    the iterator or built the pipeline. This suits sources that wait, or that work in libraries which release the GIL. For example, with
+    batches of 32 images (4.8 MB), a loop of 40 ms and 2 cores, ``next()`` takes 3 ms to fetch a batch from memory, and 0.2 ms with
+    ``parallel=True``; for samples that wait 1 ms each, it takes 46 ms, 7.5 ms with ``parallel=True``, and 0.2 ms with ``py_num_workers=4``
+    in addition. The first item determines the types, so the thread that builds the pipeline asks for it. Differs from DALI: no processes
+    are started, so results are not copied between processes.
 
-    A checkpoint goes on with the right index where the source is a callable that takes one. A source with methods ``get_state`` and
-    ``set_state`` (a callable, the object whose method it is, an iterable, or the iterators it gives) goes on where it was: its state,
-    bytes or something that JSON can hold, is that of the last batch taken, whatever was made ahead. All others start over, with a
-    warning.
+    When a checkpoint is resumed, a callable that takes an index continues with the right index. A source with methods ``get_state`` and
+    ``set_state`` (a callable, the object whose method it is, an iterable, or its iterators) continues where it was: the checkpoint holds
+    its state, bytes or a JSON-serializable value, after the last batch that was taken, regardless of batches made ahead. All other sources
+    start over, with a warning.
 
     Args:
-      source: what to ask for data; without it, they are fed. A callable takes no argument, or one: with ``batch=True`` the number
-        of the batch in the epoch, with ``batch=False`` a `types.SampleInfo`; it ends the epoch by raising StopIteration, and is asked
-        again for the next epoch. An iterable or a generator function gives one item after another.
-      num_outputs: how many values the source returns at once, as a tuple, or an array of so many rows; the result is then a list of
-        DataNodes, even for 1. Without a source: so many nodes, each to be fed on its own. As in DALI, what the source gives for a node
-        that no output of the pipeline depends on may be anything, None for instance; where that is true of all, it is never asked or fed.
-      cycle: for iterables: None, False, "no": they end once; True, "quiet": they start again by themselves; "raise": StopIteration
-        ends each round.
-      name: for `feed_input` and error messages.
-      device: "cpu", or "gpu": what follows runs on the accelerator.
+      source: the source of the data; without one, data are fed. A callable takes no argument or one: with ``batch=True`` the number of the
+        batch in the epoch, with ``batch=False`` a `types.SampleInfo`. It ends the epoch by raising StopIteration, and is called again for
+        the next epoch. An iterable or a generator function gives one item after another.
+      num_outputs: how many values the source returns at once, as a tuple or as the rows of an array; the result is then a list of
+        DataNodes, even for 1. Without a source, this many nodes are made, each of which is fed separately. As in DALI, the values for a
+        node that no output of the pipeline depends on may be anything, such as None; if that is true of all nodes, the source is never
+        called or fed.
+      cycle: what happens when an iterable ends. None, False, "no": the data end; True, "quiet": it starts again silently; "raise": it
+        starts again after a StopIteration that ends the epoch.
+      name: the name of the node, for `feed_input` and error messages.
+      device: with "gpu", the data are moved to the accelerator, where later operators run. Default: "cpu".
       layout: one letter per axis of a sample, for each output or for all.
-      dtype: the expected type; the data are checked, not converted.
-      ndim: the expected dimensions of a sample.
-      shape: not in DALI: the expected extents of a sample, None for those that vary, e.g. ``(None, None, 3)``; for all outputs, or a
-        list of one for each. What follows is compiled with the extents that are known. Without it, and where dtype and ndim are not both
-        given, the number of channels of images (a layout with H, W and C) is that of the first batch if its samples agree;
-        a later image with another number is an error that says to pass ``shape=(None, None, None)``.
-      cuda_stream: no effect (XLA orders the copies), accepted for DALI's sake.
-      use_copy_kernel: no effect, accepted for DALI's sake.
-      blocking: fed data: wait for them, instead of raising IndexError when there are none. A source is always waited for.
-      batch: True: the source makes whole batches; False: samples. None is True, with `parallel` False.
-      repeat_last: fed data: use the last batch again when there is no new one; of that as many samples as other sources have.
-      parallel: call the source in the background: a callable that makes samples (``batch=False``) of an index in as many threads as
-        the pipeline's `py_num_workers` says, at the same time; any other source in one. As in DALI each of several workers has its own
-        copy of a callable object (`copy.deepcopy`), made when the first batch is. Functions, objects that can't be copied, and objects
-        with get_state and set_state are shared; their first call of an epoch runs alone, after all calls of the epoch before.
-      no_copy: keep the data that are fed by reference until their batch is read, instead of copying them at once. They must
-        not change meanwhile.
-      prefetch_queue_depth: no effect (the pipeline's depth decides), accepted as a hint of DALI's.
-      batch_info: pass a `types.BatchInfo` to a callable that makes batches, not the number alone.
+      dtype: the expected type. The data are checked, not converted.
+      ndim: the expected number of dimensions of a sample.
+      shape: the expected extents of a sample, None for those that vary, e.g. ``(None, None, 3)``; for all outputs, or a list with one entry
+        per output. Later operators are compiled with the known extents. Without a shape, and if dtype and ndim are not both given, the
+        number of channels of images (with H, W and C in the layout) is that of the first batch if its samples agree; a later image with
+        another number is an error that suggests ``shape=(None, None, None)``. Not in DALI.
+      cuda_stream: has no effect (XLA orders the copies); accepted for compatibility with DALI.
+      use_copy_kernel: has no effect; accepted for compatibility with DALI.
+      blocking: for fed data, whether to wait for them instead of raising IndexError if there are none. The pipeline always waits for a
+        source.
+      batch: whether the source makes whole batches (True) or samples (False). None means True, or False with `parallel`.
+      repeat_last: for fed data, whether to use the last batch again if there is no new one, with as many samples as the other sources have.
+      parallel: whether to call the source in the background. A callable that makes samples (``batch=False``) from an index is called in
+        `py_num_workers` threads at the same time; any other source is called in one thread. As in DALI, each of several workers has its own
+        copy of a callable object (`copy.deepcopy`), made with the first batch. Functions, objects that can't be copied, and objects with
+        get_state and set_state are shared; their first call of an epoch runs alone, after all calls of the epoch before.
+      no_copy: whether to keep a reference to fed data until their batch is read, instead of copying them at once. They must not change
+        until then.
+      prefetch_queue_depth: has no effect, as the pipeline's depth applies; accepted for compatibility with DALI.
+      batch_info: whether to pass a `types.BatchInfo` to a callable that makes batches, instead of the number alone.
 
     Returns:
       A DataNode, or a list of them.
 
     Raises:
-      TypeError, ValueError: a source or an argument of the wrong kind.
-      RuntimeError: data of another type or rank, or too many samples, when the batch is made.
-      Exceptions of the source come out as they are.
+      TypeError, ValueError: the source or an argument is of the wrong kind.
+      RuntimeError: when a batch is made, the data have another type or rank, or too many samples. Exceptions that the source raises are
+        passed on unchanged.
     """
     modes = {None: "no", False: "no", "no": "no", True: "quiet", "quiet": "quiet", "raise": "raise"}
     if num_outputs is not None and source is None and name is not None:
-        raise ArgumentError(f"{NAME}: name={name!r} with num_outputs and without a source: each output is fed on its own, by its node")
+        raise ArgumentError(f"{NAME}: name={name!r} with num_outputs and without a source: each output is fed separately, by its node")
     if repeat_last and source is not None:
         raise ArgumentError(f"{NAME}: repeat_last is for data that are fed; it can't be used together with source")
     arguments = 0 if source is None else _how_called(source)
     if arguments is None and hasattr(source, "__len__") and not (hasattr(source, "__iter__") or inspect.isgeneratorfunction(source)):
         warn(
             f"{NAME}: the source, a {type(source).__name__}, is a data set (it has __len__ and __getitem__), and is read from item 0 "
-            "until it raises IndexError: fn.readers.source(dataset) ends by its length, shuffles it, splits it into shards and resumes"
+            "until it raises IndexError; fn.readers.source(dataset) respects its length, shuffles it, splits it into shards and resumes"
         )
     if cycle is not None and arguments is not None:
         raise ArgumentError(f"{NAME}: cycle can only be used with an iterable source or a generator function")

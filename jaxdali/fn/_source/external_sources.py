@@ -1,4 +1,4 @@
-"""What `external_source` reads: data that it pulls from a function or an iterable, or that are fed to it."""
+"""The sources of `external_source`: data pulled from a function or an iterable, or data that are fed."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class ExternalSource(SourceOperator):
     """One external_source. `source` is what the user gave; `arguments` is how many it is called with, None for an iterable."""
 
     name: ClassVar[str] = NAME
-    stays: ClassVar[bool] = False  # as in DALI: it is neither asked nor fed
+    stays: ClassVar[bool] = False  # as in DALI, it is neither called nor fed
 
     feeder: Any = dataclasses.field(compare=False)
     arguments: int | None
@@ -61,7 +61,7 @@ class ExternalSource(SourceOperator):
 
 
 class _Base(Source):
-    """What pulled and fed sources share: the check of the data, and the cursor ``{"epoch": e, "iteration": i, "sample": n}``.
+    """What pulled and fed sources share: the checks of the data, and the cursor ``{"epoch": e, "iteration": i, "sample": n}``.
 
     The sample is the number of the next one of this shard in the epoch; a pulled source's cursor may also have its "state".
     """
@@ -74,7 +74,7 @@ class _Base(Source):
         self._used = list(range(self._op.num_outputs))
 
     def use(self, outputs: frozenset[int]) -> None:
-        """An output that nobody uses is what another is: as in DALI, nobody looks at what the source gives for it."""
+        """Gives an unused output the data of another output: as in DALI, the source's data for it are not read."""
         if not outputs:
             return
         first = min(outputs)
@@ -100,7 +100,7 @@ class _Base(Source):
     def resume(self, saved: Sequence[Saved], same_shards: bool) -> list[Any]:
         first = saved[0].cursor
         state = first.get("state", {})
-        if not same_shards and first["iteration"] == 0 and "source" not in state and not state.get("open"):  # nothing of an epoch was read
+        if not same_shards and first["iteration"] == 0 and "source" not in state and not state.get("open"):  # nothing was read
             return super().resume([saved[0]] * len(self._ops), True)
         return super().resume(saved, same_shards)
 
@@ -118,7 +118,7 @@ class _Base(Source):
         return self._specs
 
     def _first(self) -> tuple[Sequence[np.ndarray | list[np.ndarray]], Sequence[str]]:
-        """Each output of the first batch, and the layouts that came with the data."""
+        """Each output of the first batch, and the layouts given with the data."""
         raise NotImplementedError
 
     def _learn(self, batches: Sequence[np.ndarray | list[np.ndarray]], came_with: Sequence[str]):
@@ -126,7 +126,7 @@ class _Base(Source):
         specs, kinds = [], [kind_of(b) for b in batches]
         for k, kind in enumerate(kinds):
             if kind is None:
-                raise ArgumentError(f"{NAME}: the first batch is an empty list, which does not tell the type; pass dtype and ndim")
+                raise ArgumentError(f"{NAME}: the first batch is an empty list, so the type is not known; pass dtype and ndim")
             dtype, ndim = kind
             layout = op.layouts[k] or came_with[k]
             if layout and len(layout) != ndim:
@@ -193,7 +193,7 @@ def _spec(dtype: np.dtype, ndim: int, layout: str, dims: tuple[int | None, ...] 
 
 
 def _channels(layout: str, shapes: Sequence[tuple[int, ...]]) -> tuple[int | None, ...] | None:
-    """The extents of images that are known by the first of them: their channels. None: these differ, or it is no layout of images."""
+    """The extents that the first images determine: their channels. None if these differ, or if the layout is not one of images."""
     if not (shapes and layout.count("C") == 1 and "H" in layout and "W" in layout):
         return None
     axis = layout.index("C")
@@ -203,11 +203,11 @@ def _channels(layout: str, shapes: Sequence[tuple[int, ...]]) -> tuple[int | Non
 
 @dataclasses.dataclass
 class _Taken:
-    """What was taken from the sources for a batch.
+    """What has been taken from the sources for a batch.
 
     Attributes:
-      cursors: before it.
-      items: for each shard the sources' arguments and what they gave.
+      cursors: the cursors before it.
+      items: for each shard, the arguments of the sources and what they returned.
     """
 
     cursors: list[Any]
@@ -215,7 +215,7 @@ class _Taken:
 
 
 class _PulledSource(_Base):
-    """Calls the user's sources: in the thread that takes the batches, or with `parallel` in one of ours."""
+    """Calls the user's sources: in the thread that takes the batches, or with `parallel` in a background thread."""
 
     def __init__(self, ops: Sequence[ExternalSource]):
         super().__init__(ops)
@@ -224,8 +224,8 @@ class _PulledSource(_Base):
         self._workers: Workers | None = None
         self._pulls = [Pull(op.feeder, op.arguments, op.cycle) for op in ops]
         self._initial: list[Any] | None = None
-        self._expected = self.initial()  # the cursors where the sources are
-        self._taken: collections.deque[_Taken] = collections.deque()  # for batches that were not committed
+        self._expected = self.initial()  # the current cursors of the sources
+        self._taken: collections.deque[_Taken] = collections.deque()  # for batches that are not yet committed
         self._gives_rest = False
 
     def initial(self) -> list[Any]:
@@ -263,7 +263,7 @@ class _PulledSource(_Base):
         try:
             items = self._outputs(self._pulls[0].peek(self._argument(self.initial()[0], 0)))
         except StopIteration:
-            raise RuntimeError(f"{NAME}: there is no data: the source ended before its first batch") from None
+            raise RuntimeError(f"{NAME}: there are no data: the source ended before its first batch") from None
         layouts = [layout_of(x) for x in items]
         return [as_batch(x, False) if self._op.batch else [as_array(x, False)] for x in items], layouts
 
@@ -283,11 +283,11 @@ class _PulledSource(_Base):
         there = list(cursors) == self._expected or [p.seek(c.get("state")) for p, c in zip(self._pulls, cursors)]
         if there is not True and not all(there):
             _log.warning(
-                "%s: its source takes no index and has no get_state and set_state, so it can't go on where the checkpoint was made: "
-                "it starts over, or goes on where it is",
+                "%s: its source takes no index and has no get_state and set_state, so it can't resume where the checkpoint was made: "
+                "it starts over, or continues where it is",
                 NAME,
             )
-        # Samples that are collected before they are packed must not change when the source reuses its memory.
+        # Samples are collected before they are packed, and must not change if the source reuses its memory.
         copied = not self._op.no_copy and (ctx.S > 1 or not self._op.batch)
         parts = []
         all_taken = _Taken(list(cursors))
@@ -315,14 +315,14 @@ class _PulledSource(_Base):
         return self._deliver(ctx, cursors, parts)
 
     def _count_dropped(self, ctx: HostContext, cursors: Sequence[Any], parts: Sequence[Sequence[Any]], rows: Sequence[Any]):
-        """Counts what nobody gets, as the source of one shard can't complete a batch.
+        """Counts samples that are dropped because the source of one shard can't complete a batch.
 
         Args:
-          parts: what the shards before it gave for that batch; rows: samples that it gave itself.
+          parts: what the shards before it gave for that batch; rows: the samples of this shard.
         """
         self.dropped, self.drops_more = len(rows) + sum(len(part[0]) for part in parts), False
         for k, (pull, cursor) in enumerate(zip(self._pulls, cursors)):
-            if k == len(parts) or self._op.arguments is not None:  # a function is asked for nothing but what is wanted
+            if k == len(parts) or self._op.arguments is not None:  # a function is only called for samples that are wanted
                 continue
             if not self._op.batch and isinstance(pull.feeder, Sized):
                 given = cursor["sample"] + (len(parts[k][0]) if k < len(parts) else 0)
@@ -344,7 +344,7 @@ class _PulledSource(_Base):
         return self._pulls[0].why_empty
 
     def _asked(self, pull: Pull, arguments: Sequence[Any]) -> list[tuple[Any, Callable[[], Any]]]:
-        """Each argument, with a function that returns what the source gives for it. Samples by index are asked for by all workers."""
+        """Each argument, with a function that returns what the source gives for it. All workers call sources of samples by index."""
         calls: list[Callable[[], Any]] = [functools.partial(pull.take, a) for a in arguments]
         if not (self.in_caller or self._op.batch or self._op.arguments != 1 or self.workers == 1):
             if self._workers is None:
@@ -369,7 +369,7 @@ class _PulledSource(_Base):
         self._expected = taken.cursors
 
     def after_end(self, cursors: Sequence[Any]) -> list[Any]:
-        """What was taken for a batch that another source could not complete is not lost; but "raise" starts every epoch anew."""
+        """Keeps what was taken for a batch that another source could not complete; with "raise", every epoch starts anew."""
         states: list[Any] = []
         for pull in self._pulls:
             pull.over = False
@@ -379,7 +379,7 @@ class _PulledSource(_Base):
                 pull.restart()
         elif self._taken:
             first = self._taken[0]
-            states = [c.get("state") for c in first.cursors[: len(first.items)]]  # as if it had not been taken
+            states = [c.get("state") for c in first.cursors[: len(first.items)]]  # as if the batch had not been taken
             self.reopen()
         states += [p.state() for p in self._pulls[len(states) :]]
         self._expected = [self._and(c, state) for c, state in zip(super().after_end(cursors), states)]
@@ -402,7 +402,7 @@ class _PulledSource(_Base):
 
 
 class _FedSource(_Base):
-    """Hands out what `feed` was given, in order."""
+    """Returns the data given to `feed`, in order."""
 
     fed = True
     ends_reads = True
@@ -411,7 +411,7 @@ class _FedSource(_Base):
         super().__init__(ops)
         self._queues: list[collections.deque[Any]] = [collections.deque() for _ in ops]
         self._last: list[Any] = [None] * len(ops)
-        self._repeated = False  # whether the last batch was there before
+        self._repeated = False  # whether the last batch was a repetition
         self._layout = ""
         self._changed = threading.Condition()
         self._closed = False
@@ -433,7 +433,7 @@ class _FedSource(_Base):
 
     @property
     def available(self) -> int:
-        """Batches that were fed and not read yet, for every shard."""
+        """The number of batches that were fed and not yet read, for every shard."""
         return min(map(len, self._queues))
 
     def _next(self, shard: int, keep: bool) -> Any:
@@ -445,7 +445,7 @@ class _FedSource(_Base):
                 if self._op.repeat_last and self._last[shard] is not None:
                     self._repeated = True
                     return self._last[shard]
-                raise IndexError(f"{NAME}: no data: nothing was fed for this run; call feed_input before it")
+                raise IndexError(f"{NAME}: no data were fed for this run; call feed_input before it")
             batch = queue[0] if keep else queue.popleft()
             if self._op.repeat_last and not keep:
                 self._last[shard] = batch

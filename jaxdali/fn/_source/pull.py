@@ -1,4 +1,4 @@
-"""Where external_source gets its items: a user's callable or iterable, and its state."""
+"""Where external_source gets its items: a callable or iterable of the user, and its state."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ class Pull:
     """One shard's callable or iterable, item by item: an item is a batch, or with batch=False a sample.
 
     Args:
-      feeder: what the user gave.
-      arguments: how many it is called with; None: it is an iterable.
+      feeder: the user's callable or iterable.
+      arguments: the number of arguments of a callable; None: it is an iterable.
       cycle: "no", "raise" or "quiet".
     """
 
@@ -28,7 +28,7 @@ class Pull:
         self._cycle = cycle
         self._iterator: Any = None
         self._ended = False
-        self.over = False  # it ended within a batch that was given: nothing more comes in this epoch
+        self.over = False  # it ended within a batch: nothing more comes in this epoch
         self._kept: collections.deque[tuple[Any, Any]] = collections.deque()  # (argument, item), to be taken before new ones
 
     def peek(self, argument: Any) -> Any:
@@ -38,17 +38,17 @@ class Pull:
         return item
 
     def keeps(self, argument: Any) -> bool:
-        """Whether `take` of this argument has an item at hand."""
+        """Whether `take` of this argument already has an item."""
         return any(a == argument for a, _ in self._kept)
 
     def put_back(self, items: Sequence[tuple[Any, Any]]) -> None:
-        """Items that were taken for a batch that came to nothing."""
+        """Puts back items that were taken for a batch that was not made."""
         self._kept.extendleft(reversed(items))
 
     # --- state ----------------------------------------------------------------------------------------------
 
     def state(self) -> dict[str, Any] | None:
-        """What a cursor has to say about the source, JSON-able; None: nothing is known about it."""
+        """The state of the source for a cursor, JSON-serializable; None if it has no state."""
         state = {} if self._arguments is not None else {"open": self._iterator is not None and not self._ended, "ended": self._ended}
         if self.over:
             state["over"] = True
@@ -56,16 +56,16 @@ class Pull:
         if target is not None:
             try:
                 state["source"] = _encoded(target.get_state())
-            except Exception as e:  # raised when somebody asks for a checkpoint, and only then
+            except Exception as e:  # raised only when a checkpoint is asked for
                 state["source"] = {"unknown": f"{type(e).__name__}: {e}"}
         return state or None
 
     def seek(self, state: dict[str, Any] | None) -> bool:
-        """Takes the source where it was in this state. False: that can't be done."""
+        """Sets the source to this state. Returns False if that is not possible."""
         fresh = not inspect.isgenerator(self.feeder)
         self.over = state is not None and state.get("over", False)
         if self._arguments is None:
-            own = self._iterator is not None and self._iterator is self.feeder  # its items come once: none that was looked at may be lost
+            own = self._iterator is not None and self._iterator is self.feeder  # its items come only once, so none may be lost
             if fresh and not own:
                 self.restart()
                 if state is not None and state["ended"]:
@@ -91,14 +91,14 @@ class Pull:
         return None
 
     def restart(self) -> None:
-        """The next item is the first again, for an iterable."""
+        """Restarts an iterable: the next item is the first again."""
         self._iterator = None
         self._kept.clear()
 
     def take(self, argument: Any) -> Any:
         while self._kept:
             for_argument, item = self._kept.popleft()
-            if self._arguments != 1 or for_argument == argument:  # the others have their own order
+            if self._arguments != 1 or for_argument == argument:  # others define their own order
                 return item
         if self.over:
             raise StopIteration
@@ -109,20 +109,20 @@ class Pull:
         try:
             item = next(self._iterator)
         except StopIteration:
-            if self._cycle == "no":  # the next epoch asks it again: one that reset itself goes on
+            if self._cycle == "no":  # the next epoch calls it again, as it may have reset itself
                 self._ended = True
                 raise
             self._iterator = None
             if self._cycle == "raise":
                 raise
             self._iterator = self._fresh()
-            return next(self._iterator)  # without data, this ends the epoch instead of looping without end
+            return next(self._iterator)  # without data, this ends the epoch instead of looping endlessly
         self._ended = False
         return item
 
     @property
     def why_empty(self) -> str:
-        """Why it has no data at the start of an epoch."""
+        """Why the source has no data at the start of an epoch."""
         if self._arguments is not None:
             return "it raises StopIteration when it is first called; after that it is called again, for the next epoch, and must give data"
         again = 'cycle="raise" begins it again in each epoch'
@@ -139,7 +139,7 @@ class Pull:
 
 
 def _encoded(state: Any) -> dict[str, Any]:
-    """What a source's get_state returned, copied: the source may go on changing it."""
+    """A copy of what a source's get_state returned, as the source may change it later."""
     if isinstance(state, bytes):
         return {"base64": base64.b64encode(state).decode("ascii")}
     return {"json": json.loads(json.dumps(state))}

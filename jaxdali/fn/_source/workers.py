@@ -1,4 +1,4 @@
-"""Threads that call a user's function for several samples at the same time."""
+"""Threads that call a user function for several samples at the same time."""
 
 from __future__ import annotations
 
@@ -14,28 +14,30 @@ from ..._core.threads import Thread
 
 
 class Workers:
-    """A pool of threads, which run under a user's JAX settings. They are daemons: one that never returns does not keep the process.
+    """A pool of threads, which run under the JAX settings of the user's thread. They are daemons: one that never returns does not keep the
+    process alive.
 
-    As in DALI, whose workers are processes, each thread has its own copy of a callable object, so that state which one call leaves for
-    the next (an order that is drawn anew when the epoch changes) is never seen half changed. Each copy gets the same places of every
-    batch: it sees every epoch, so copies that each draw the next order from the one before draw the same. Functions have no copies, nor
-    has an object that can't be copied or whose state is asked for: these are shared, and called by whichever thread is free. Their first
-    call of an epoch runs alone, when all calls of the epoch before are over.
+    As in DALI, whose workers are processes, each thread has its own copy of a callable object, so that no call sees state that another call
+    has half changed (such as an order that is redrawn when the epoch changes). Each copy gets the same positions of every batch and sees
+    every epoch, so copies that each derive the next order from the one before agree. Functions, objects that can't be copied, and objects
+    with a state for checkpoints are shared, and called by any free thread. Their first call of an epoch runs alone, after all calls of the
+    epoch before.
     """
 
     def __init__(self, number: int, settings: UserSettings):
         self._tasks: list[queue.SimpleQueue[collections.deque[_Call] | None]] = [queue.SimpleQueue() for _ in range(number)]
-        self._copies: dict[int, tuple[Any, list[Callable[[Any], Any]]]] = {}  # by the id of a callable, which is kept with them
-        self._last: dict[int, tuple[int, list[_Call]]] = {}  # of a shared callable: the epoch, and the calls that may still run
+        self._copies: dict[int, tuple[Any, list[Callable[[Any], Any]]]] = {}  # by the id of a callable, to which they hold a reference
+        self._last: dict[int, tuple[int, list[_Call]]] = {}  # for a shared callable: the epoch, and the calls that may still run
         try:
             for tasks in self._tasks:
                 Thread(target=_work, args=(tasks, settings), name="jaxdali-source", daemon=True).start()
-        except BaseException:  # there is no memory for more of them, say
+        except BaseException:  # for example, if there is no memory for more
             self.close()
             raise
 
     def map(self, function: Callable[[Any], Any], arguments: Sequence[Any], batch_size: int) -> list[Callable[[], Any]]:
-        """Has the function called with each `SampleInfo` of a batch. Returns functions that wait for a result, and return or raise it."""
+        """Schedules a call of the function for each `SampleInfo` of a batch. Returns functions that wait for a result, and return or raise
+        it."""
         number = len(self._tasks)
         if id(function) not in self._copies:
             self._copies[id(function)] = function, _copies(function, number)
@@ -55,7 +57,7 @@ class Workers:
         return [call.result for call in calls]
 
     def _begins_epoch(self, function: Callable[[Any], Any], calls: list[_Call]) -> bool:
-        """Whether the first of these calls of a shared function begins an epoch; waits then for those of the epoch before."""
+        """Whether the first of these calls of a shared function begins an epoch. If so, it waits for the calls of the epoch before."""
         if not calls:
             return False
         epoch = calls[0].argument.epoch_idx
@@ -68,19 +70,19 @@ class Workers:
         return last != epoch
 
     def close(self):
-        """The threads end after the calls they are in."""
+        """Ends the threads after their current calls."""
         for tasks in self._tasks:
             tasks.put(None)
 
 
 def _copies(function: Callable[[Any], Any], number: int) -> list[Callable[[Any], Any]]:
-    """The callable for each thread: copies, or the one that they share."""
+    """The callable for each thread: copies, or one that they share."""
     owner = getattr(function, "__self__", function)
     if callable(getattr(owner, "get_state", None)) and callable(getattr(owner, "set_state", None)):
-        return [function] * number  # a checkpoint asks it for its state
+        return [function] * number  # a checkpoint needs its state
     try:
-        return [copy.deepcopy(function) for _ in range(number)]  # a function is its own copy
-    except Exception:  # whatever a user's object says to that: locks, files and generators can't be copied
+        return [copy.deepcopy(function) for _ in range(number)]  # deepcopy returns functions themselves
+    except Exception:  # user objects may raise anything: locks, files and generators can't be copied
         return [function] * number
 
 

@@ -19,15 +19,15 @@ from ..._data.storage import Path, Store, join
 
 @dataclasses.dataclass
 class Annotations:
-    """What is known of all images, one image after another.
+    """The annotations of all images, one image after another.
 
     Attributes:
-      names: of the files; ids: of the images.
+      names: names of the files; ids: ids of the images.
       ends, polygon_ends, vertex_ends: ``i64[images]``, where each image's objects, polygons and vertices end.
-      boxes: ``f32[objects, 4]``; labels: ``i32[objects]``; polygons: ``i32[polygons, 3]``: object, first vertex, and the one behind the
+      boxes: ``f32[objects, 4]``; labels: ``i32[objects]``; polygons: ``i32[polygons, 3]``: object, first vertex, and the vertex after the
         last; vertices: ``f32[vertices, 2]``.
-      sizes: ``f32[images, 2]``, width and height; runs: of images that have some, (object, run-length encoding), as COCO has it. Both are
-        empty where annotations were preprocessed.
+      sizes: ``f32[images, 2]``, width and height; runs: (object, run-length encoding in COCO's form) for images that have some. Both are
+        empty if the annotations were preprocessed.
     """
 
     names: list[str]
@@ -47,7 +47,8 @@ class Annotations:
         return values[ends[i - 1] if i else 0 : ends[i]]
 
     def pixels(self, i: int, ratio: bool) -> np.ndarray:
-        """``i32[H, W, 1]``: the class of each pixel of image `i`, as DALI has it; 0: none. Of classes that overlap the highest."""
+        """``i32[H, W, 1]``: the class of each pixel of image `i`, as in DALI; 0 is no class. Where classes overlap, the highest is
+        taken."""
         masks = mask_functions()
         width, height = map(int, self.sizes[i])
         scale = self.sizes[i] if ratio else np.float32(1)
@@ -55,7 +56,7 @@ class Annotations:
         drawn: dict[int, list[Any]] = {}
         for k, first, last in self.of(i, self.polygons, self.polygon_ends).tolist():
             drawn.setdefault(int(classes[k]), []).append((vertices[first:last] * scale).astype(np.float64).ravel().tolist())
-        # A class has its last run-length encoding, or where it has polygons these.
+        # A class has its polygons, or else its last run-length encoding.
         encoded = {
             int(classes[k]): x if isinstance(x["counts"], (str, bytes)) else masks.frPyObjects(x, *x["size"])
             for k, x in self.runs.get(i, ())
@@ -64,7 +65,7 @@ class Annotations:
         found, last = np.zeros(width * height, np.int32), 0
         for c in sorted(encoded):
             if list(encoded[c]["size"]) != [height, width]:
-                raise ValueError(f"its masks are of images of {encoded[c]['size']}, not of {[height, width]}")
+                raise ValueError(f"its masks are for images of size {encoded[c]['size']}, not {[height, width]}")
             mask = masks.decode(encoded[c]).ravel(order="F").astype(bool)
             changes = np.flatnonzero(mask[1:] != mask[:-1])
             last = max(last, int(changes[-1]) + 1) if len(changes) else last
@@ -75,7 +76,7 @@ class Annotations:
 
 
 def mask_functions() -> Any:
-    """Those of pycocotools."""
+    """The mask functions of pycocotools."""
     try:
         from pycocotools import mask
     except ImportError as e:
@@ -96,13 +97,13 @@ def read_annotations(
     include_iscrowd: bool,
     avoid_class_remapping: bool,
 ) -> Annotations:
-    """Those of a JSON file.
+    """Reads the annotations of a JSON file.
 
     Args:
-      segmentations: whether polygons and runs are wanted. The others are the reader's arguments.
+      segmentations: whether polygons and runs are wanted. The other arguments are the reader's.
 
     Raises:
-      RuntimeError: it can't be read, or has another form.
+      RuntimeError: the file can't be read, or has another form.
     """
     try:
         pictures, objects, categories, get = _document(store.read(store.named(path)), segmentations)
@@ -153,19 +154,19 @@ def read_annotations(
     except OSError as e:
         raise RuntimeError(f"can't read annotations_file {os.fspath(path)}: {e.strerror}") from e.__cause__
     except (ValueError, TypeError, KeyError, AttributeError, OverflowError) as e:
-        raise RuntimeError(f"{os.fspath(path)} has not the form of COCO's annotations: {type(e).__name__}: {e}") from e
+        raise RuntimeError(f"{os.fspath(path)} does not have the form of COCO's annotations: {type(e).__name__}: {e}") from e
 
 
 def _document(
     content: bytes, segmentations: bool
 ) -> tuple[Sequence[Any], Sequence[Any], Sequence[Any], Callable[[str], Callable[[Any], Any]]]:
-    """Images, annotations and categories of a file, and what gets their fields by name."""
+    """The images, annotations and categories of a file, and a function that gets their fields by name."""
     try:
         import msgspec
     except ImportError:
         pass
     else:
-        with contextlib.suppress(msgspec.MsgspecError):  # the other parser says what is wrong, if it is more than an uncommon type
+        with contextlib.suppress(msgspec.MsgspecError):  # the other parser reports errors, or reads a type that is uncommon
             document = _decoder(segmentations).decode(content)
             return document.images, document.annotations, document.categories, operator.attrgetter
     document = json.loads(content)
@@ -178,7 +179,7 @@ def _document(
 
 @functools.cache
 def _decoder(segmentations: bool) -> Any:
-    """One that makes objects of the wanted fields alone: in a sixth of the time."""
+    """A parser that only makes the wanted fields, in a sixth of the time."""
     import msgspec
 
     image = msgspec.defstruct("Image", [("id", int), ("file_name", str), ("width", float), ("height", float)], gc=False)
@@ -193,7 +194,7 @@ def _decoder(segmentations: bool) -> Any:
 
 
 def _images(images: Sequence[Any], get: Callable[[str], Callable[[Any], Any]]) -> tuple[np.ndarray, list[str], np.ndarray]:
-    """Ids, in their order, names and sizes of images; of those with the same id the last."""
+    """Sorted ids, names and sizes of images; of images with the same id, the last is taken."""
     ids = np.array(list(map(get("id"), images)), np.int64)
     sizes = np.array([list(map(get(side), images)) for side in ("width", "height")], np.float32).T
     ids, last = np.unique(ids[::-1], return_index=True)
@@ -207,13 +208,13 @@ def _boxes(boxes: Sequence[Any]) -> np.ndarray:
     if len(wrong := np.flatnonzero(sizes != 4)):
         raise ValueError(f"the bbox of annotation {wrong[0]} has {sizes[wrong[0]]} numbers, not 4")
     found = np.fromiter(chain.from_iterable(boxes), np.float64, 4 * len(boxes)).reshape(-1, 4)
-    if np.isnan(found).any():  # NumPy makes it of None
-        raise ValueError(f"the bbox of annotation {np.isnan(found).any(axis=1).argmax()} has something else than numbers")
+    if np.isnan(found).any():  # NumPy makes NaN of None
+        raise ValueError(f"the bbox of annotation {np.isnan(found).any(axis=1).argmax()} has elements that are not numbers")
     return found
 
 
 def _remapped(labels: np.ndarray, kept: np.ndarray, categories: Sequence[Any]) -> np.ndarray:
-    """Classes numbered from 1, in the order of the categories. ValueError where an object that is kept has none of these."""
+    """Classes numbered from 1, in the order of the categories. Raises ValueError if a kept object has none of these."""
     classes = {int(x): k for k, x in enumerate(categories, 1)}
     values, which = np.unique(labels, return_inverse=True)
     found = np.array([classes.get(x, 0) for x in values.tolist()], np.int64)[which]
@@ -232,8 +233,9 @@ def _polygons(outlines: Sequence[Any], place: np.ndarray, ends: np.ndarray, scal
     """Polygons and vertices of objects.
 
     Args:
-      outlines: of each object: the file's lists of polygons, or something else.
-      place: of each object in its image; ends: of the images' objects; scales: ``f32[objects, 2]``, what vertices are divided by.
+      outlines: for each object, the file's lists of polygons, or something else.
+      place: the number of each object in its image; ends: where the objects of each image end; scales: ``f32[objects, 2]``, divisors of the
+        vertices.
     """
     counts = np.fromiter((len(x) if isinstance(x, list) else 0 for x in outlines), np.int64, len(outlines))
     polygons = [p for x in outlines if isinstance(x, list) for p in x]
@@ -255,14 +257,14 @@ def _polygons(outlines: Sequence[Any], place: np.ndarray, ends: np.ndarray, scal
     }
 
 
-# Preprocessed annotations are a file for each column: the number of its rows as i32, and the rows.
+# Preprocessed annotations have a file for each column: the number of its rows as i32, followed by the rows.
 _WIDE = {"polygon_offset", "polygons_count", "vertices_offset", "vertices_count"}  # numbers of 64 bits
 
 
 def save_annotations(folder: Path, x: Annotations, polygons: bool, ids: bool):
-    """Writes them as DALI does; polygons, ids: these, too. RuntimeError where that can't be done."""
+    """Writes annotations as DALI does. polygons, ids: whether to write these, too. Raises RuntimeError if that fails."""
     counts = np.diff(x.ends, prepend=0)
-    columns: dict[str, tuple[np.ndarray, int]] = {  # and how many rows its values are said to be
+    columns: dict[str, tuple[np.ndarray, int]] = {  # and the number of rows that its values should have
         "offsets": (x.ends - counts, len(x.ends)),
         "boxes": (x.boxes, x.boxes.size),
         "labels": (x.labels, len(x.labels)),
@@ -292,17 +294,17 @@ def save_annotations(folder: Path, x: Annotations, polygons: bool, ids: bool):
 
 
 def load_annotations(folder: Path, store: Store, with_polygons: bool, with_ids: bool) -> Annotations:
-    """Those that were saved. RuntimeError where they can't be read, or are of different annotations."""
+    """Reads saved annotations. Raises RuntimeError if they can't be read, or belong to different annotations."""
 
     def misfit(name: str) -> RuntimeError:
-        return RuntimeError(f"{os.path.join(folder, name)}.dat does not fit the other files: they are of different annotations")
+        return RuntimeError(f"{os.path.join(folder, name)}.dat does not match the other files: they belong to different annotations")
 
     def column(name: str, dtype: type = np.int32, width: int = 1) -> np.ndarray:
         path = join(store.named(folder), f"{name}.dat")
         content = np.frombuffer(store.read(path), np.uint8)
         rows = int(content[:4].view(np.int32)[0]) if len(content) >= 4 else -1
         if rows < 0 or len(content) - 4 != rows * width * np.dtype(dtype).itemsize:
-            raise RuntimeError(f"{path} has {len(content)} bytes, which is not what it says: it is damaged")
+            raise RuntimeError(f"{path} has {len(content)} bytes, which differs from what it declares: it is damaged")
         return content[4:].view(dtype)
 
     def ends(name: str, total: int, dtype: type = np.int32) -> np.ndarray:

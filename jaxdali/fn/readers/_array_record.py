@@ -25,12 +25,12 @@ _KEPT = 8  # chunks of several records that are kept decoded
 
 
 def _joined(parts: Sequence[np.ndarray]) -> np.ndarray:
-    """One after another; one part is not copied."""
+    """Concatenates parts; a single part is not copied."""
     return np.concatenate(parts) if len(parts) > 1 else parts[0]
 
 
 class _ArrayRecords(Records):
-    """Records that lie in the files as they are, which are read straight to their place, or chunks of them, which are decoded."""
+    """Records that are stored uncompressed and read directly, or chunks of records, which are decoded."""
 
     specs = (Spec(np.dtype(np.uint8), 1, None),)
 
@@ -40,7 +40,7 @@ class _ArrayRecords(Records):
         for i in range(len(files)):
             try:
                 tables.append(chunk_table(files, i, digest))
-            except (ValueError, KeyError, IndexError, AttributeError, OSError) as e:  # the middle ones: of messages that are others
+            except (ValueError, KeyError, IndexError, AttributeError, OSError) as e:  # the fields in the middle belong to other messages
                 raise RuntimeError(f"{files.path(i)}: {e}") from e
         self.digest = digest.hexdigest()[:16]
         self.bounds = np.cumsum([0, *(int(t.records.sum()) for t in tables)])
@@ -79,10 +79,10 @@ class _ArrayRecords(Records):
         return self.stored
 
     def sizes(self) -> np.ndarray:
-        """Bytes of all records, ``i64[N]``: by the tables where these tell them; else all records are read.
+        """The sizes of all records in bytes, ``i64[N]``: from the tables if they hold them; otherwise all records are read.
 
         Raises:
-          RuntimeError: one can't be read.
+          RuntimeError: a record can't be read.
         """
         if self._sizes is not None:
             return self._sizes.astype(np.int64)
@@ -92,7 +92,7 @@ class _ArrayRecords(Records):
             raise RuntimeError(str(e)) from e
 
     def _chunk(self, i: Any) -> Any:
-        """The chunk that a record, or each of several, is in."""
+        """The chunk of a record, or of each of several records."""
         return i if self._first is None else np.searchsorted(self._first, i, "right") - 1
 
     def ahead(self, index: np.ndarray, now: int) -> None:
@@ -129,7 +129,7 @@ class _ArrayRecords(Records):
     def read_batch(cls, ctx: HostContext, parts: Sequence[tuple[_ArrayRecords, np.ndarray]], threads: Any) -> tuple[Any, ...]:
         large = [r._ranges for r, index in parts if r._first is None and r._ranges.oversized(index)]
         if any(ranges.size.min() > ranges.store.settings.max_record_bytes for ranges in large):
-            return super().read_batch(ctx, parts, threads)  # of which no record can be read
+            return super().read_batch(ctx, parts, threads)  # chunks of which no record can be read
         if all(records._direct for records, _ in parts):
             parts = cls._without_large(ctx, parts)
             return (BlockedRanges.read_batch(ctx, [(records._ranges, index) for records, index in parts]),)
@@ -142,7 +142,7 @@ class _ArrayRecords(Records):
 
     @staticmethod
     def _without_large(ctx: HostContext, parts: Sequence[tuple[_ArrayRecords, np.ndarray]]) -> list[tuple[_ArrayRecords, np.ndarray]]:
-        """Fails records that are larger than a record may be; instead of these the smallest ones are read."""
+        """Fails records that exceed the largest allowed size; in their place the smallest records are read."""
         found, first = [], 0
         for records, index in parts:
             ranges, settings = records._ranges, records._ranges.store.settings
@@ -157,7 +157,8 @@ class _ArrayRecords(Records):
         return found
 
     def _decoded_rows(self, ctx: HostContext, index: np.ndarray, first: int, threads: Any) -> list[np.ndarray]:
-        """Records that are a chunk each, and compressed: read natively, then decoded. `first`: of the first one in the batch."""
+        """Reads records that are a compressed chunk each: natively, and decoded afterwards. `first`: number of the first one in the
+        batch."""
         shapes = self._ranges.size[index].astype(np.int64)[:, None]
         offsets, need = plan_offsets(shapes, 1)
         packed = Packed(np.empty((1, need), np.uint8), offsets, shapes)
@@ -197,26 +198,28 @@ def array_record(
     group_by_length: Annotated[int, Range(0)] = 0,
     **order: Unpack[ContainerArguments],
 ) -> DataNode:
-    """Reads the records of ArrayRecord files. Beyond DALI.
+    """Reads the records of ArrayRecord files. Not in DALI.
 
-    Files written with ``group_size:1,uncompressed`` are read without a detour; of others whole groups are decoded.
+    Records of files written with ``group_size:1,uncompressed`` are read directly; for other files, whole groups are decoded.
 
     Args:
-      path: of the files, which are read one after another; patterns (``*``, ``?``, ``[``) stand for the files that match, in byte order.
-      group_by_length: the batch size of a shard: so many records one after another get similar numbers of bytes, and padding wastes little,
-        as in `readers.source`. Files that were not written with ``group_size:1`` are then read once as a whole when the pipeline is built.
-        0: records come as they are shuffled.
+      path: paths of the files, which are read one after another. Patterns (``*``, ``?``, ``[``) stand for the matching files, in byte
+        order.
+      group_by_length: the batch size of a shard. Each group of this many consecutive records gets similar numbers of bytes, so that padding
+        wastes little, as in `readers.source`. Files that were not written with ``group_size:1`` are then read completely when the pipeline
+        is built. 0: records come in the shuffled order.
 
     Returns:
-      The records, ``uint8[bytes]``. Their source_info is the file's path and the number of the record in it.
+      The records, ``uint8[bytes]``. Their source_info is the file's path and the number of the record in the file.
 
     Raises:
       ValueError, TypeError: arguments that contradict each other or are out of range.
-      RuntimeError: at build, a file that can't be read or is none of ArrayRecord's. A record that can't be read fails when its batch runs.
+      RuntimeError: when the pipeline is built, a file can't be read or is not an ArrayRecord file. A record that can't be read fails when
+        its batch runs.
 
-    The checksums of a chunk are checked whenever it is decoded; those of a record that is read without a detour when it is read first.
-    Files written with ``transpose:true`` are refused. Those compressed by zstd need ``jaxdali[array_record]``, by Brotli or Snappy
-    ``jaxdali[parquet]``.
+    The checksums of a chunk are checked whenever it is decoded; those of a record that is read directly are checked the first time. Files
+    written with ``transpose:true`` are refused. Files compressed with zstd need ``jaxdali[array_record]``; files compressed with Brotli or
+    Snappy need ``jaxdali[parquet]``.
 
     Example:
       >>> records = fn.readers.array_record(path="gs://bucket/train-*.array_record", shuffle="global")

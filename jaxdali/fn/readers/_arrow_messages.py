@@ -1,7 +1,7 @@
-"""Compressed Arrow files: their messages, of which it is known how large each becomes before anything is decompressed.
+"""Compressed Arrow files: their messages, whose decompressed sizes are known before anything is decompressed.
 
-pyarrow decompresses a batch as soon as it is asked for, whatever sizes it states. They stand before each buffer, and where the buffers
-are in a message's metadata, a flatbuffer (format/Message.fbs of Arrow).
+pyarrow decompresses a batch when it is asked for, regardless of the sizes that the batch states. These sizes stand in front of each buffer,
+and a message's metadata, a flatbuffer, say where the buffers are (format/Message.fbs of Arrow).
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ _DICTIONARY_BATCH, _RECORD_BATCH = 2, 3  # of the union MessageHeader
 
 @dataclasses.dataclass(frozen=True)
 class _Message:
-    """Where a message is, and what it says of a batch.
+    """Where a message is, and what it says about a batch.
 
     Attributes:
-      begin, end: in the file.
-      kind: of the union.
-      sizes: of the buffers, decompressed.
+      begin, end: its position in the file.
+      kind: its kind, from the union MessageHeader.
+      sizes: decompressed sizes of the buffers.
       views: see `_count`.
-      compressed: whether any buffer may be.
+      compressed: whether any buffer may be compressed.
     """
 
     begin: int
@@ -43,10 +43,10 @@ class CompressedBatches:
     """The record batches of a file or a stream, each decompressed when it is read.
 
     Attributes:
-      schema: of the batches; rows: of each.
+      schema: of the batches; rows: the number of rows of each.
 
     Args:
-      data: the whole of it.
+      data: the whole file or stream.
       messages: as `messages_of` returns them.
     """
 
@@ -60,7 +60,7 @@ class CompressedBatches:
         self.rows = [m.rows for m in self._batches]
 
     def read(self, k: int, columns: Sequence[str], settings: Storage) -> Any:
-        """Some columns of a batch. ValueError where they, or the dictionaries, are larger than `settings` allow."""
+        """Some columns of a batch. Raises ValueError if they or the dictionaries are larger than `settings` allow."""
         pa = import_pyarrow()
         batch = self._batches[k]
         names = self.schema.names
@@ -77,7 +77,7 @@ class CompressedBatches:
         return found.select(list(columns))
 
     def _size(self, batch: _Message, wanted: Sequence[int]) -> int:
-        """Bytes of these fields, decompressed; of all where it is not known which buffers are theirs."""
+        """Decompressed size of these fields in bytes; of all fields if it is not known which buffers belong to them."""
         views, at, size = iter(batch.views), 0, 0
         for i, field in enumerate(self.schema):
             count = _count(field.type, views)
@@ -89,7 +89,7 @@ class CompressedBatches:
 
 
 def compressed_batches(data: Any) -> CompressedBatches | None:
-    """The batches of a file or a stream of which any is compressed; None: none is. pyarrow.ArrowException where it is damaged."""
+    """The batches of a file or a stream if any is compressed, else None. Raises pyarrow.ArrowException if it is damaged."""
     messages = list(_messages(data))
     return CompressedBatches(data, messages) if any(m.compressed for m in messages) else None
 
@@ -122,7 +122,7 @@ def _described(begin: int, end: int, metadata: memoryview, body: memoryview) -> 
     sizes = []
     for place, length in struct.iter_unpack("<qq", batch.vector(2, 16)):
         stated = struct.unpack_from("<q", body, place)[0] if compressed and length >= 8 else -1
-        sizes.append(length if stated < 0 else stated)  # -1: this buffer is as it was
+        sizes.append(length if stated < 0 else stated)  # -1: this buffer is not compressed
     views = tuple(n for (n,) in struct.iter_unpack("<q", batch.vector(4, 8)))
     return _Message(begin, end, kind, batch.number(0, "<q"), tuple(sizes), views, compressed)
 
@@ -167,7 +167,8 @@ class _Table:
 
 
 def _count(of: Any, views: Iterator[int]) -> int | None:
-    """How many buffers a field of a type has with its children; `views`: how many more each field of views has. None: not known."""
+    """The number of buffers of a field of a type and its children, or None if it is not known. `views`: how many more buffers each field of
+    views has."""
     t = import_pyarrow().types
     if isinstance(of, import_pyarrow().BaseExtensionType):
         return _count(of.storage_type, views)

@@ -32,7 +32,7 @@ class ReadCaffe(Reader):
     def __post_init__(self):
         super().__post_init__()
         if not (self.image_available or self.label_available):
-            raise ArgumentError("neither image_available nor label_available: nothing is to be read")
+            raise ArgumentError("image_available and label_available are both False: there is nothing to read")
 
     @property
     def num_outputs(self) -> int:
@@ -48,7 +48,7 @@ class ReadCaffe(Reader):
 
 
 class LmdbArguments(ContainerArguments, total=False):
-    """Those of readers of LMDB databases, which are always mapped."""
+    """DALI's hints to readers of LMDB databases, which are always mapped."""
 
     dont_use_mmap: bool | None
 
@@ -64,22 +64,22 @@ def caffe(
     """Reads images and labels from Caffe's LMDB databases.
 
     Args:
-      path: of the databases, folders with a file ``data.mdb``, which are read one after another in the order of their keys.
+      path: paths of the databases (folders with a file ``data.mdb``), which are read one after another in the order of their keys.
       image_available: whether the images are read.
       label_available: whether the labels are read.
-      storage: ``Storage(max_record_bytes=)`` bounds the values; the databases themselves must be local. Beyond DALI.
+      storage: ``Storage(max_record_bytes=)`` limits the size of values. The databases themselves must be local. Not in DALI.
 
     Returns:
-      (image, label ``int32[1]``), or the one that is read. Images are ``uint8[bytes]``, encoded, or ``uint8`` pixels of shape (height,
-      width, channels), in the order in which the database has them, where the first record's are not encoded. Their source_info is the
+      (image, label ``int32[1]``), or only the one that is read. Images are ``uint8[bytes]``, encoded. If the first record's image is not
+      encoded, they are ``uint8`` pixels of shape (height, width, channels), in the order of the database. Their source_info is the
       database's path and the record's key.
 
     Raises:
       ValueError, TypeError: arguments that contradict each other or are out of range.
-      RuntimeError: at build, a database that can't be read, or the package lmdb (``pip install "jaxdali[containers]"``) is not there. A
-        damaged record, and all of a database that has changed, fail when their batch runs.
+      RuntimeError: when the pipeline is built, a database can't be read, or the package lmdb (``pip install "jaxdali[containers]"``) is
+        missing. A damaged record, and every record of a database that has changed, fails when its batch runs.
 
-    Unlike in DALI, records without a label are an error, not an empty tensor, and the order of `random_shuffle` is not DALI's own.
+    Differs from DALI: records without a label are an error instead of an empty tensor, and `random_shuffle` gives another order.
 
     Example:
       >>> jpegs, labels = fn.readers.caffe(path="ilsvrc12_train_lmdb", random_shuffle=True, name="reader")

@@ -29,9 +29,9 @@ class LabelType(enum.IntEnum):
     """What the labels are."""
 
     SINGLE = 0
-    SPARSE = 1  # numbers of the classes
-    DENSE = 2  # a number for each class
-    WEIGHTED = 3  # numbers of the classes, and a weight each
+    SPARSE = 1  # class indices
+    DENSE = 2  # one number per class
+    WEIGHTED = 3  # class indices, and a weight each
     NONE = 4
 
 
@@ -78,7 +78,7 @@ class ReadCaffe2(Reader):
 
 
 class DenseLabels(HostOperator):
-    """Numbers of classes, perhaps with weights -> a vector with a place for each class."""
+    """Turns class indices, with weights if there are any, into a vector with one element per class."""
 
     name: ClassVar[str] = "readers.caffe2"
 
@@ -95,7 +95,7 @@ class DenseLabels(HostOperator):
                 ctx.fail(
                     i,
                     Status.RECORD,
-                    f"its label has the class {active.max() if active.min() >= 0 else active.min()}; there are {self.num_labels}",
+                    f"its label has the class {active.max() if active.min() >= 0 else active.min()}, but num_labels is {self.num_labels}",
                 )
             elif weights and weights[0].sample(i).size != active.size:
                 ctx.fail(i, Status.RECORD, f"its label has {active.size} classes and {weights[0].sample(i).size} weights")
@@ -118,27 +118,27 @@ def caffe2(
     """Reads images, labels and other tensors from Caffe2's LMDB databases.
 
     Args:
-      path: of the databases, folders with a file ``data.mdb``, which are read one after another in the order of their keys.
-      label_type: 0: one class. 1: the classes that apply, given as a vector of ones and zeros. 2: a vector as it is. 3: the classes that
-        apply and a weight each, given as a vector of weights. 4: there are no labels.
+      path: paths of the databases (folders with a file ``data.mdb``), which are read one after another in the order of their keys.
+      label_type: 0: one class. 1: the classes that apply, returned as a vector of ones and zeros. 2: a vector, returned unchanged. 3: the
+        classes that apply and their weights, returned as a vector of weights. 4: no labels.
       num_labels: number of classes, the length of that vector, for the types 1 and 3.
       image_available: whether records begin with an image.
       additional_inputs: number of tensors of ``int32`` or ``float32`` that follow image and label.
       bbox: whether records end with a bounding box.
-      storage: ``Storage(max_record_bytes=)`` bounds the values; the databases themselves must be local. Beyond DALI.
+      storage: ``Storage(max_record_bytes=)`` limits the size of values. The databases themselves must be local. Not in DALI.
 
     Returns:
-      Image, label, additional tensors and bounding box (``int32[4]``), as far as they are read. Images are ``uint8[bytes]``, encoded, or
-      ``uint8`` pixels of shape (height, width, channels), where the first record's are not encoded; a class is ``int32[1]`` or
-      ``float32[1]``, as the first record has it; other tensors are vectors. Their source_info is the database's path and the record's key.
+      Image, label, additional tensors and bounding box (``int32[4]``), as far as they are read. Images are ``uint8[bytes]``, encoded; if
+      the first record's image is not encoded, they are ``uint8`` pixels of shape (height, width, channels). A class is ``int32[1]`` or
+      ``float32[1]``, as in the first record; other tensors are vectors. Their source_info is the database's path and the record's key.
 
     Raises:
       ValueError, TypeError: arguments that contradict each other or are out of range.
-      RuntimeError: at build, a database that can't be read, or the package lmdb (``pip install "jaxdali[containers]"``) is not there. A
-        damaged record, and all of a database that has changed, fail when their batch runs.
+      RuntimeError: when the pipeline is built, a database can't be read, or the package lmdb (``pip install "jaxdali[containers]"``) is
+        missing. A damaged record, and every record of a database that has changed, fails when its batch runs.
 
-    Unlike in DALI, the label types 1 and 3 work, tensors of 64-bit integers are read as ``int32``, and the shuffled order differs from
-    DALI's own.
+    Differs from DALI: the label types 1 and 3 work, tensors of 64-bit integers are read as ``int32``, and `random_shuffle` gives another
+    order.
 
     Example:
       >>> jpegs, labels = fn.readers.caffe2(path="c2lmdb", random_shuffle=True, name="reader")
@@ -152,7 +152,7 @@ def caffe2(
         **ReadCaffe2.shared(order),
     )
     if not op.num_outputs:
-        raise ArgumentError("image_available=False and label_type=4: nothing is to be read")
+        raise ArgumentError("image_available=False and label_type=4: there is nothing to read")
     nodes = add(op, device="cpu", name=order.get("name"))
     outputs = list(nodes) if op.num_outputs > 1 else [nodes]
     if op.label_type in (LabelType.SPARSE, LabelType.WEIGHTED):

@@ -28,7 +28,7 @@ VERTICES = Spec(np.dtype(np.float32), 2, None, "", (None, 2))
 PIXELS = Spec(np.dtype(np.int32), 3, None, "HWC", (None, None, 1))
 IMAGE_ID = Spec(np.dtype(np.int32), 1, (1,))
 
-# Deprecated arguments, and what took their place.
+# Deprecated arguments, and their new names.
 _RENAMED = {
     "dump_meta_files": "save_preprocessed_annotations",
     "dump_meta_files_path": "save_preprocessed_annotations_dir",
@@ -78,7 +78,7 @@ class _Annotated(Records):
         return "" if output else self.name(i)  # as in DALI
 
     def _annotations(self, i: int) -> list[np.ndarray]:
-        """The outputs behind the image."""
+        """The outputs after the image."""
         found = [values[i] if ends is None else self._columns.of(i, values, ends) for _, values, ends in self._parts]
         if self._pixels is not None:
             found.insert(self._pixels - 1, self._columns.pixels(i, self._ratio))
@@ -139,12 +139,12 @@ class ReadCOCO(Reader):
             given += ["include_iscrowd"] * (not self.include_iscrowd) + ["size_threshold"] * (self.size_threshold != 0.1)
             given += ["save_preprocessed_annotations"] * self.save_preprocessed_annotations
             if given:
-                raise ArgumentError(f"{given[0]} can't be used with preprocessed_annotations, which are given as they were saved")
+                raise ArgumentError(f"{given[0]} can't be used with preprocessed_annotations, which are used as they were saved")
         if self.save_preprocessed_annotations and not self.save_preprocessed_annotations_dir:
             raise ArgumentError("save_preprocessed_annotations=True needs save_preprocessed_annotations_dir")
         if self.polygon_masks + self.masks + self.pixelwise_masks > 1:
             raise ArgumentError(
-                "polygon_masks, pixelwise_masks and masks, the older form of the first, exclude each other: pass one of them"
+                "polygon_masks, pixelwise_masks and masks (the older form of the first) can't be given together: pass one of them"
             )
 
     @property
@@ -170,7 +170,7 @@ class ReadCOCO(Reader):
                 avoid_class_remapping=self.avoid_class_remapping,
             )
         if not columns.names:
-            raise RuntimeError(f"{self.annotations_file or self.preprocessed_annotations}: no image is left to be read")
+            raise RuntimeError(f"{self.annotations_file or self.preprocessed_annotations}: no image is left to read")
         if self.save_preprocessed_annotations:
             assert self.save_preprocessed_annotations_dir is not None
             save_annotations(self.save_preprocessed_annotations_dir, columns, polygons, self.image_ids)
@@ -184,7 +184,7 @@ class ReadCOCO(Reader):
 
 
 class COCOArguments(StoredArguments, total=False):
-    """Those of `coco`: files are never mapped here."""
+    """DALI's hints to `coco`; files are never mapped here."""
 
     dont_use_mmap: bool | None
 
@@ -217,38 +217,41 @@ def coco(
     """Reads images with boxes, classes and polygons from COCO data sets.
 
     Args:
-      file_root: folder that the files' names in the annotations are relative to.
+      file_root: the folder that the files' names in the annotations are relative to.
       annotations_file: the JSON file.
-      preprocessed_annotations: instead of it, a folder that `save_preprocessed_annotations` (or DALI's) was given.
-      images: names of files as in the annotations: these are read, in this order, as often as they are named. None: all, by their ids.
-      polygon_masks: also give polygons and vertices.
-      pixelwise_masks: also give the class of each pixel, drawn of the polygons and run-length encodings (package pycocotools,
-        ``pip install "jaxdali[coco]"``). Of a JSON file only.
-      masks: the same, with polygons in DALI's older form: they count coordinates, not vertices.
-      image_ids: also give the images' ids.
-      ratio: boxes and vertices are relative to the images' sizes.
+      preprocessed_annotations: a folder that was written with `save_preprocessed_annotations` (here or in DALI), instead of the JSON file.
+      images: names of files as in the annotations. These are read in this order, as often as they are named. None: all images, ordered by
+        id.
+      polygon_masks: whether to also return polygons and vertices.
+      pixelwise_masks: whether to also return the class of each pixel, drawn from polygons and run-length encodings (needs the package
+        pycocotools, ``pip install "jaxdali[coco]"``, and a JSON file).
+      masks: like `polygon_masks`, with polygons in DALI's older form, which count coordinates instead of vertices.
+      image_ids: whether to also return the images' ids.
+      ratio: whether boxes and vertices are relative to the images' sizes.
       ltrb: boxes are (left, top, right, bottom), not (left, top, width, height).
       skip_empty: leave images out that have no object.
       size_threshold: leave objects out whose width or height is below this, in pixels.
-      include_iscrowd: whether objects with ``iscrowd`` are given.
-      avoid_class_remapping: give classes as in the file. Else they are numbered from 1, in the order of the file's categories.
-      save_preprocessed_annotations: write what was read of the JSON file to a folder, when the pipeline is built.
-      save_preprocessed_annotations_dir: this folder, which must be there.
+      include_iscrowd: whether objects with ``iscrowd`` are included.
+      avoid_class_remapping: whether to keep the class numbers of the file. By default, classes are numbered from 1, in the order of the
+        file's categories.
+      save_preprocessed_annotations: whether to write the annotations of the JSON file to a folder when the pipeline is built.
+      save_preprocessed_annotations_dir: this folder, which must exist.
       dump_meta_files, dump_meta_files_path, meta_files_path, save_img_ids: deprecated names of `save_preprocessed_annotations`,
         `save_preprocessed_annotations_dir`, `preprocessed_annotations` and `image_ids`.
-      storage: how URLs are read: `jaxdali.Storage`. Beyond DALI; `file_root` and `annotations_file` may be URLs.
+      storage: how URLs are read, a `jaxdali.Storage` (not in DALI). `file_root` and `annotations_file` may be URLs.
 
     Returns:
       (image ``uint8[bytes]``, boxes ``float32[objects, 4]``, classes ``int32[objects]``); with `polygon_masks` also (polygons
       ``int32[polygons, 3]``: object, first vertex, and the one behind the last; vertices ``float32[vertices, 2]``: x, y), with
-      `pixelwise_masks` also (classes ``int32[H, W, 1]``, 0 where no object is), with `image_ids` also (id ``int32[1]``). Their source_info
-      is the file's name in the annotations.
+      `pixelwise_masks` also (classes ``int32[H, W, 1]``, 0 where there is no object), with `image_ids` also (id ``int32[1]``). Their
+      source_info is the file's name in the annotations.
 
     Raises:
       ValueError, TypeError: arguments that contradict each other or are out of range.
-      RuntimeError: at build, annotations that can't be read or have another form. An image that can't be read fails when its batch runs.
+      RuntimeError: when the pipeline is built, annotations can't be read or have another form. An image that can't be read fails when its
+        batch runs.
 
-    Unlike in DALI, `pixelwise_masks` are not made of preprocessed annotations, and the order of `random_shuffle` is not DALI's own.
+    Differs from DALI: `pixelwise_masks` need a JSON file instead of preprocessed annotations, and `random_shuffle` gives another order.
 
     Example:
       >>> jpegs, boxes, classes = fn.readers.coco(file_root="train2017", annotations_file="instances_train2017.json", ratio=True, ltrb=True)

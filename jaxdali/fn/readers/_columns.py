@@ -24,17 +24,17 @@ def import_pyarrow() -> Any:
 
 
 def _dtype(kind: Any) -> np.dtype:
-    """The dtype of numbers: `to_pandas_dtype` tells it, too, but needs pandas in older versions of pyarrow."""
+    """The dtype of numbers. `to_pandas_dtype` gives it, too, but needs pandas in older versions of pyarrow."""
     return import_pyarrow().array([], kind).to_numpy(zero_copy_only=False).dtype
 
 
 def spec_of(name: str, kind: Any) -> Spec:
-    """Of a column. RuntimeError where its type is none of those that are read."""
+    """The spec of a column. Raises RuntimeError if its type is not supported."""
     pa = import_pyarrow()
     t = pa.types
     if t.is_dictionary(kind):
         kind = kind.value_type
-    if t.is_struct(kind) and kind.get_field_index("bytes") >= 0:  # an image or sound as Hugging Face's datasets write it
+    if t.is_struct(kind) and kind.get_field_index("bytes") >= 0:  # an image or sound in the form of Hugging Face's datasets
         kind = kind.field("bytes").type
     if _is_bytes(kind):
         return Spec(np.dtype(np.uint8), 1, None)
@@ -47,7 +47,7 @@ def spec_of(name: str, kind: Any) -> Spec:
         if t.is_boolean(of) or t.is_integer(of) or t.is_floating(of):
             dtype = _dtype(of)
             return Spec(dtype, 1, (kind.list_size,) if t.is_fixed_size_list(kind) else None)
-    raise RuntimeError(f"{name} is of type {kind}; numbers, texts, bytes, lists of numbers, and images (bytes, path) are read")
+    raise RuntimeError(f"{name} is of type {kind}; supported are numbers, strings, bytes, lists of numbers, and images (bytes, path)")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,9 +55,10 @@ class Column:
     """The rows of a column, as arrays.
 
     Attributes:
-      values: of the rows one after another; offsets: ``i64[rows + 1]``, where each row's begin; None: a row is an element of `values`.
-      valid: ``bool[rows]``; None: all are.
-      other: gets a row that is not valid, or raises ValueError; None: it is null.
+      values: the values of the rows, one after another; offsets: ``i64[rows + 1]``, where each row begins; None: a row is an element of
+        `values`.
+      valid: ``bool[rows]``; None: all are valid.
+      other: gets a row that is not valid, or raises ValueError; None: such rows are null.
     """
 
     values: np.ndarray
@@ -67,11 +68,11 @@ class Column:
 
     @property
     def nbytes(self) -> int:
-        """Of what the rows are kept in."""
+        """The size of the arrays that hold the rows."""
         return self.values.nbytes + (0 if self.offsets is None else self.offsets.nbytes)
 
     def row(self, i: int) -> np.ndarray:
-        """Row `i`. ValueError where there is none."""
+        """Row `i`. Raises ValueError if it is missing."""
         if self.valid is not None and not self.valid[i]:
             if self.other is None:
                 raise ValueError("it is null")
@@ -80,24 +81,24 @@ class Column:
 
 
 def _is_bytes(kind: Any) -> bool:
-    """Whether it is a type of texts or bytes."""
+    """Whether the type is string or bytes."""
     t = import_pyarrow().types
     return t.is_binary(kind) or t.is_large_binary(kind) or t.is_string(kind) or t.is_large_string(kind) or _is_view(kind)
 
 
 def _without_views(column: Any) -> Any:
-    """Texts and bytes one after another, where they were views of buffers."""
+    """Converts views of buffers to contiguous strings or bytes."""
     pa = import_pyarrow()
     return column.cast(pa.large_string() if str(column.type) == "string_view" else pa.large_binary()) if _is_view(column.type) else column
 
 
 def _is_view(kind: Any) -> bool:
-    """Whether it is Arrow's ``string_view`` or ``binary_view``, which polars writes."""
+    """Whether the type is Arrow's ``string_view`` or ``binary_view``, which polars writes."""
     return str(kind) in ("string_view", "binary_view")
 
 
 def _lengths(column: Any) -> np.ndarray:
-    """``[rows]``, bytes of each row of texts or bytes."""
+    """``[rows]``, the size of each row of strings or bytes."""
     if not _is_view(column.type):
         import pyarrow.compute
 
@@ -109,7 +110,7 @@ def _lengths(column: Any) -> np.ndarray:
 
 
 def _size_of(column: Any) -> int:
-    """Bytes that a column takes as it is read: of what stands once for many rows, in each of these."""
+    """The size of a column when it is read, in bytes. A value that is stored once for many rows counts in each of them."""
     if import_pyarrow().types.is_struct(column.type):
         return sum(_size_of(column.field(k)) for k in range(column.type.num_fields))
     if import_pyarrow().types.is_dictionary(column.type) and _is_bytes(column.dictionary.type):
@@ -122,8 +123,8 @@ def column_of(column: Any, fetch: Callable[[str], bytes], too_large: Callable[[i
     """The rows of pyarrow's column.
 
     Args:
-      fetch: gets a file that an image names instead of holding it.
-      too_large: says why a number of bytes is too large, which is a ValueError; returns an empty text where it is not.
+      fetch: gets the file of an image that is given by its path.
+      too_large: returns why a number of bytes is too large (which raises a ValueError), or "" if it is not.
     """
     pa = import_pyarrow()
     t = pa.types
@@ -166,7 +167,7 @@ def column_of(column: Any, fetch: Callable[[str], bytes], too_large: Callable[[i
 
 
 def _of_lists(column: Any, values: np.ndarray, offsets: np.ndarray | None, begin: np.ndarray, end: np.ndarray) -> Column:
-    """Lists, of which those with a null are not valid either. `begin`, `end`: of each in what pyarrow's column holds."""
+    """Converts lists. A list that contains a null is not valid. `begin`, `end`: where each list is in pyarrow's values."""
     if not column.null_count and not column.values.null_count:
         return Column(values, offsets, None)
     whole, nulls = _valid(column), np.append(0, np.cumsum(~_valid(column.values)))
@@ -194,7 +195,7 @@ def _buffer(column: Any, which: int, dtype: Any, first: int, count: int) -> np.n
 
 
 def joined(ctx: HostContext, k: int, spec: Spec, columns: Sequence[Column], which: np.ndarray, row: np.ndarray) -> Any:
-    """Output `k`: rows of a column in groups, `columns`. Sample i is ``row[i]`` of group ``which[i]``; all are valid."""
+    """Makes output `k` from the rows of a column in groups, `columns`. Sample i is ``row[i]`` of group ``which[i]``; all are valid."""
     if spec.shape is not None:
         out = np.empty((ctx.N, *spec.shape), spec.dtype)
         for g, column in enumerate(columns):

@@ -24,7 +24,7 @@ FILE_FILTERS = tuple(
 
 
 class LabelledFiles(Records):
-    """Whole files, each with a label; a batch of them is read by native threads, straight into its place."""
+    """Whole files, each with a label. Native threads read a batch of them directly to its place."""
 
     specs = (Spec(np.dtype(np.uint8), 1, None), Spec(np.dtype(np.int32), 1, (1,)))
 
@@ -62,7 +62,7 @@ class FileTuples(Records):
     """Files that belong together (an image and its mask), each tuple with a label; all files of a batch are read by native threads.
 
     Args:
-      files: those of the first tuple, then those of the second, ...; each: how many a tuple has.
+      files: the files of the first tuple, then those of the second, ...; each: how many files a tuple has.
     """
 
     def __init__(self, files: Files, each: int, labels: Any):
@@ -126,15 +126,15 @@ class ReadFile(Reader):
                 raise ArgumentError(f"files and labels must be equally long, got {len(files)} and {len(labels)}")
         for name, filters in (("file_filters", self.file_filters), ("dir_filters", self.dir_filters)):
             if filters == ():
-                raise ArgumentError(f"{name} is empty: nothing can match")
+                raise ArgumentError(f"{name} is empty, so nothing can match")
 
         lengths = {len(x) if isinstance(x, tuple) else 0 for x in as_list(self.files) or ()}
         if len(lengths) > 1 or lengths == {1}:
-            raise ArgumentError("files must be paths, or tuples of two and more paths that belong together, all of one length")
+            raise ArgumentError("files must be paths, or tuples of two or more paths that belong together, all of the same length")
 
     @property
     def tuples(self) -> int:
-        """How many files belong together; 0: each stands alone."""
+        """How many files belong together; 0: each file stands alone."""
         first = as_list(self.files)[0]
         return len(first) if isinstance(first, tuple) else 0
 
@@ -164,7 +164,7 @@ class ReadFile(Reader):
             raise RuntimeError(
                 f"file_root {root} has no sub-directories"
                 + ("" if filters is None else f" that match dir_filters {list(as_list(filters))}")
-                + ": each class's files must be in a directory of their own; files without classes are given as files=[...]"
+                + ": put the files of each class into a separate directory, or pass files without classes as files=[...]"
             )
         names = [name for found in classes for name in found]
         if not names:
@@ -186,7 +186,7 @@ def _listed(path: Path, root: Path | None, store: Store) -> LabelledFiles:
 
 
 class FileArguments(StoredArguments, total=False):
-    """Those of `file`: files are never mapped here."""
+    """DALI's hints to `file`; files are never mapped here."""
 
     dont_use_mmap: bool | None
 
@@ -206,28 +206,29 @@ def file(
     """Reads whole files, each with a label.
 
     The files are those in the sub-directories of `file_root` (one class per sub-directory), those named in `file_list`, or
-    those given as `files`. Like other readers it never ends; the iterator's ``reader_name`` makes epochs of it.
+    those given as `files`. Like other readers, it never ends; the iterator's ``reader_name`` divides it into epochs.
 
     Args:
-      file_root: directory whose sub-directories hold the files. They are numbered from 0 in byte order of their names (an empty
-        one, too), the files of each come in byte order; deeper levels are not entered. With `file_list` or `files`:
-        where relative paths start.
-      file_list: a text file with lines ``path label``; the paths are relative to `file_root` or else to its directory.
-      files: paths. Beyond DALI: tuples of paths that belong together, such as an image and its mask: ``[("a.jpg", "a.png"), ...]``. Each
-        file of a tuple is an output, and order, shards and errors are those of the tuples.
-      labels: one integer per entry of `files`; without it they are numbered from 0.
-      file_filters: glob patterns, one of which a file's name in a sub-directory must match.
-      dir_filters: the same for the names of the sub-directories; only those that match are numbered.
-      case_sensitive_filter: whether the filters mind the case.
+      file_root: the directory whose sub-directories hold the files. Sub-directories are numbered from 0 in byte order of their names (empty
+        ones, too), and the files of each come in byte order; deeper levels are not entered. With `file_list` or `files`, relative paths
+        start here.
+      file_list: a text file with lines ``path label``; the paths are relative to `file_root`, or else to the list's directory.
+      files: paths, or (not in DALI) tuples of paths that belong together, such as an image and its mask: ``[("a.jpg", "a.png"), ...]``.
+        Each file of a tuple is an output, and order, shards and errors apply to whole tuples.
+      labels: one integer per entry of `files`. Default: 0, 1, 2, ...
+      file_filters: glob patterns; a file's name in a sub-directory must match one of them.
+      dir_filters: glob patterns for the names of the sub-directories; only matching ones are numbered.
+      case_sensitive_filter: whether the filters are case-sensitive.
 
     Returns:
-      (contents ``uint8[bytes]``, label ``int32[1]``) of each file; of tuples the contents of each of their files, then the label.
-      Their source_info is the path (of a tuple the first) relative to `file_root`, or as given in `file_list` or `files`.
+      (contents ``uint8[bytes]``, label ``int32[1]``) of each file; for tuples, the contents of each file, then the label. Their source_info
+      is the path (for tuples, the first path) relative to `file_root`, or as given in `file_list` or `files`.
 
     Raises:
       ValueError, TypeError: arguments that contradict each other or are out of range.
-      RuntimeError: at build, no files, or a bad line in the list. A file that can't be read fails when its batch runs.
+      RuntimeError: when the pipeline is built, there are no files, or a line of the list is invalid. A file that can't be read fails when
+        its batch runs.
 
-    Unlike in DALI, the order of `random_shuffle` is not DALI's own.
+    Differs from DALI: `random_shuffle` gives another order.
     """
     ...

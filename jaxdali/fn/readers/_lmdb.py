@@ -20,11 +20,11 @@ class LmdbRecords(ContainerRecords):
     """The values of databases, one database after another.
 
     Args:
-      paths: of the databases.
-      format: of the values.
-      num_fields: that each must have.
-      fields: makes the outputs of what the first record has (`types`, `dims` of its fields).
-      storage: bounds the values; None: as `Storage` does.
+      paths: paths of the databases.
+      format: format of the values.
+      num_fields: the number of fields that each value must have.
+      fields: makes the outputs from the first record (`types` and `dims` of its fields).
+      storage: limits the values' size; None: the default `Storage`.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class LmdbRecords(ContainerRecords):
         return int(self.bounds[-1])
 
     def _place(self, i: int) -> tuple[int, int]:
-        """Which database, and which of its records."""
+        """The number of the database, and of the record in it."""
         which = int(np.searchsorted(self.bounds, i, "right")) - 1
         return which, i - int(self.bounds[which])
 

@@ -16,7 +16,7 @@ from ..._data.listed import ContainerArguments, Reader
 
 
 class _ImageRecords(ExtentRecords):
-    """The records of RecordIO files, in the order in which they lie there."""
+    """The records of RecordIO files, in the order in which they are stored."""
 
     format = RecordFormat.IMAGE_RECORD
     fields = (RecordField("image", 0, Spec(np.dtype(np.uint8), 1, None)), RecordField("label", 1, Spec(np.dtype(np.float32), 1, None)))
@@ -26,18 +26,18 @@ class _ImageRecords(ExtentRecords):
         assert files.sizes is not None
         indices = as_list(op.index_path)
         table, bounds = read_indices(indices, files.store)
-        if len(indices) == 1 < len(files):  # as of one file that was split: offsets go on from part to part
+        if len(indices) == 1 < len(files):  # as for one file that was split: offsets continue from part to part
             begins = np.cumsum([0, *files.sizes])
             table = table[np.argsort(table[:, 1])]
             bounds = np.array([0, *np.searchsorted(table[:, 1], begins[1:-1]), len(table)])
             table[:, 1] -= np.repeat(begins[:-1], np.diff(bounds))
         else:
             check_indices(files, indices)
-        for k, size in enumerate(files.sizes):  # the index has keys and offsets: a record reaches to the next one, or to the file's end
+        for k, size in enumerate(files.sizes):  # a record ends where the next one begins, or at the file's end
             rows = table[bounds[k] : bounds[k + 1]]
             if not len(rows):
                 continue
-            offsets = rows[:, 0]  # in place: they may be millions
+            offsets = rows[:, 0]  # in place: there may be millions
             offsets[:] = rows[:, 1]
             if (offsets[1:] < offsets[:-1]).any():
                 offsets.sort()
@@ -66,7 +66,7 @@ class ReadMXNet(Reader):
 
 
 class MXNetArguments(ContainerArguments, total=False):
-    """Those of `mxnet`: files are never mapped here."""
+    """DALI's hints to `mxnet`; files are never mapped here."""
 
     dont_use_mmap: bool | None
 
@@ -81,9 +81,9 @@ def mxnet(
     """Reads images and labels from MXNet's RecordIO files.
 
     Args:
-      path: of the ``.rec`` files, which are read one after another.
-      index_path: of their ``.idx`` files, one for each, as MXNet's im2rec.py writes them: lines of a key and an offset. Or one
-        for all, whose offsets go on from file to file, as in DALI.
+      path: paths of the ``.rec`` files, which are read one after another.
+      index_path: paths of their ``.idx`` files, one for each, as MXNet's im2rec.py writes them: lines with a key and an offset. Or one for
+        all, whose offsets continue from file to file, as in DALI.
 
     Returns:
       (image ``uint8[bytes]``, label ``float32[labels]``) of each record, in the order of their offsets. Their source_info is the file's
@@ -91,11 +91,11 @@ def mxnet(
 
     Raises:
       ValueError, TypeError: arguments that contradict each other or are out of range.
-      RuntimeError: at build, a file or an index that can't be read. A record that is truncated, or that is not where the index says, fails
-        when its batch runs; also every record of a file that has changed since.
+      RuntimeError: when the pipeline is built, a file or an index can't be read. A record that is truncated, or not where the index says,
+        fails when its batch runs, and so does every record of a file that has changed since.
 
-    Unlike in DALI, each file may have its own index, no record may reach from one file into the next, and the order of
-    `random_shuffle` is not DALI's own.
+    Differs from DALI: each file may have its own index, no record may reach from one file into the next, and `random_shuffle` gives another
+    order.
 
     Example:
       >>> jpegs, labels = fn.readers.mxnet(path="train.rec", index_path="train.idx", random_shuffle=True, name="reader")

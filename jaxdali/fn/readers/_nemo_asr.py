@@ -31,7 +31,7 @@ _BLOCK = 256  # samples between which DALI adds up positions in single precision
 
 @dataclasses.dataclass(frozen=True)
 class ManifestEntry:
-    """What a manifest says of a sample: duration and offset in seconds, a negative duration for all that there is."""
+    """What a manifest says about a sample. Duration and offset are in seconds; a negative duration means the whole file."""
 
     path: str
     duration: float
@@ -43,7 +43,7 @@ def read_manifest(path: str, content: bytes) -> list[ManifestEntry]:
     """The entries of a manifest: JSON objects one after another.
 
     Raises:
-      RuntimeError: it is something else.
+      RuntimeError: it has another form.
     """
     entries, at = [], 0
     try:
@@ -57,13 +57,13 @@ def read_manifest(path: str, content: bytes) -> list[ManifestEntry]:
                 raise ValueError(f"offset {offset} and duration {duration} must be finite")
             entries.append(ManifestEntry(x["audio_filepath"], duration, offset, x.get("text", "").encode()))
     except (ValueError, TypeError, KeyError, AttributeError) as e:
-        raise RuntimeError(f"{path}: entry {len(entries)} has not the form of a NeMo manifest: {type(e).__name__}: {e}") from e
+        raise RuntimeError(f"{path}: entry {len(entries)} does not have the form of a NeMo manifest: {type(e).__name__}: {e}") from e
     return entries
 
 
 @functools.lru_cache(maxsize=8)
 def _window(lobes: int) -> np.ndarray:
-    """A sinc of so many lobes in Hann's window, 32 values for each, with zeros around: index 1 + 32 * (x + lobes)."""
+    """A sinc with this number of lobes in a Hann window, 32 values per lobe, with zeros around: index 1 + 32 * (x + lobes)."""
     n = 64 * lobes + 1
     i = (np.arange(n) - n // 2).astype(np.float32)
     x, y = i / np.float32(32), i * (np.float32(2) / np.float32(n))
@@ -139,7 +139,7 @@ class _Speech(Records):
             x = x[:, 0] if x.shape[1] == 1 else (x * np.float32(1 / x.shape[1])).sum(1, dtype=np.float32)
         if op.sample_rate > 0 and op.sample_rate != rate:
             x = resampled(x, rate, op.sample_rate, op.quality)
-        if x.dtype != op.dtype:  # of 1.0 the largest integer
+        if x.dtype != op.dtype:  # 1.0 becomes the largest integer
             x = convert(np, x * np.float32(np.iinfo(op.dtype).max), op.dtype)
         return x, rate
 
@@ -188,12 +188,12 @@ class ReadNemoASR(Reader):
         kept = [e for e in entries if e.duration >= self.min_duration or self.min_duration <= 0]
         kept = [e for e in kept if e.duration <= self.max_duration or self.max_duration <= 0]
         if not kept:
-            raise RuntimeError(f"no entry of {', '.join(map(os.fspath, as_list(self.manifest_filepaths)))} is left to be read")
+            raise RuntimeError(f"no entry of {', '.join(map(os.fspath, as_list(self.manifest_filepaths)))} is left to read")
         return _Speech(self, kept, store)
 
 
 class NemoASRArguments(StoredArguments, total=False):
-    """Those of `nemo_asr`, and an argument that DALI gave up."""
+    """DALI's hints to `nemo_asr`, and an argument that DALI has dropped."""
 
     dont_use_mmap: bool | None
     normalize_text: bool | None
@@ -216,30 +216,31 @@ def nemo_asr(
 ) -> DataNode | list[DataNode]:
     """Reads speech and its transcripts, as NeMo's manifests list them. Audio files are decoded by libsndfile (package soundfile).
 
-    A manifest has JSON objects one after another: ``audio_filepath``, and perhaps ``text``, ``offset`` and ``duration`` in seconds.
+    A manifest has JSON objects one after another, with ``audio_filepath`` and optionally ``text``, ``offset`` and ``duration`` (in
+    seconds).
 
     Args:
-      manifest_filepaths: of the manifests, which are read one after another.
-      read_sample_rate: also give the file's sampling rate.
-      read_text: also give the transcript.
-      read_idxs: also give the number of the entry, among those that are left.
-      sample_rate: resample to this rate, in Hz. Default: the file's own.
-      quality: of resampling, 0 to 100: 3 to 64 lobes of a windowed sinc.
-      downmix: give the mean of the channels.
+      manifest_filepaths: paths of the manifests, which are read one after another.
+      read_sample_rate: whether to also return the file's sampling rate.
+      read_text: whether to also return the transcript.
+      read_idxs: whether to also return the number of the entry, among those that are not left out.
+      sample_rate: the rate to resample to, in Hz. Default: the file's own.
+      quality: quality of resampling, 0 to 100, which means 3 to 64 lobes of a windowed sinc.
+      downmix: whether to return the mean of the channels.
       dtype: FLOAT (full scale is 1), INT16 or INT32.
-      min_duration: leave entries out that are shorter, in seconds, or of no known duration. 0: none.
-      max_duration: leave entries out that are longer. 0: none.
+      min_duration: leave out entries that are shorter than this, in seconds, or that give no duration. 0: keep all.
+      max_duration: leave out entries that are longer than this. 0: keep all.
 
     Returns:
       Audio ``[samples]``, without `downmix` ``[samples, channels]``; with `read_sample_rate` the rate of the file, ``float32``, a scalar;
       with `read_text` the transcript in UTF-8, ``uint8[bytes]``; with `read_idxs` ``int64[1]``. Their source_info is the audio file's path.
 
     Raises:
-      ImportError: at build, soundfile (``pip install "jaxdali[audio]"``) is not there.
-      RuntimeError: at build, a manifest that can't be read, or of which no entry is left. An audio file that can't be decoded fails when
-        its batch runs.
+      ImportError: when the pipeline is built, soundfile (``pip install "jaxdali[audio]"``) is missing.
+      RuntimeError: when the pipeline is built, a manifest can't be read or has no entry left. An audio file that can't be decoded fails
+        when its batch runs.
 
-    Unlike in DALI, the order of `random_shuffle` is not DALI's own.
+    Differs from DALI: `random_shuffle` gives another order.
 
     Example:
       >>> audio, rate, text = fn.readers.nemo_asr(manifest_filepaths="train.json", sample_rate=16000, min_duration=0.5)

@@ -27,22 +27,22 @@ from ..._data.ranges import why
 from ..._data.storage import Store
 from ._regions import REGION, CutRegion, Region
 
-_HEAD = 256  # bytes of a file that are read at first: most headers have 128
+_HEAD = 256  # bytes of a file that are read first: most headers have 128
 
 
 class _Arrays(Records):
-    """The arrays in a list of files; all have the type and the number of dimensions of the first."""
+    """The arrays in a list of files. All have the type and the number of dimensions of the first."""
 
     def __init__(self, files: Files, op: ReadNumpy):
         self._files = self.stored = files
         self._op = op
         self._given = dict(op.args.static)
         self._headers: dict[int, Any] = {}
-        self._sizes = np.zeros(len(files), np.int64)  # of the files, when their headers were read
+        self._sizes = np.zeros(len(files), np.int64)  # modification stamps of the files when their headers were read
         self.digest = files.digest.hexdigest()[:16]
         try:
             shape, fortran, dtype, start = self._header(0, files.read(0) if files.remote else None)
-            self._alike: tuple[bytes, tuple[int, ...]] | None = None  # header and shape, as long as all files have the first one's
+            self._alike: tuple[bytes, tuple[int, ...]] | None = None  # header and shape, as long as all files have those of the first
             if not files.remote and shape and dtype.isnative and not (fortran and len(shape) > 1):
                 self._alike = files.store.read(files.path(0), 0, start), shape
         except (OSError, ValueError) as e:
@@ -60,10 +60,10 @@ class _Arrays(Records):
         return self._files.name(i)
 
     def _header(self, i: int, head: bytes | None, size: int = -1) -> tuple[tuple[int, ...], bool, np.dtype, int]:
-        """(shape, whether in Fortran's order, dtype, where the elements begin).
+        """(shape, whether in Fortran order, dtype, where the elements begin).
 
         Args:
-          head: the file's first bytes, of `size`, or all of them; None: they are read here.
+          head: the first bytes of the file (of `size` bytes), or all of them; None: they are read here.
         """
         if i in self._headers:
             return self._headers[i]
@@ -83,7 +83,7 @@ class _Arrays(Records):
         return header
 
     def _headers_of(self, index: np.ndarray, pool: int) -> list[Any]:
-        """Those of local files, which have the type and dimensions of all; texts that say why where there is none."""
+        """The headers of local files, checked for type and dimensions; or a message where a header is invalid."""
         found: dict[int, Any] = {}
         unknown = np.array([i for i in index.tolist() if i not in self._headers], np.int64)
         heads, sizes, error = np.empty((len(unknown), _HEAD), np.uint8), np.empty(len(unknown), np.int64), np.empty(len(unknown), np.int32)
@@ -103,7 +103,7 @@ class _Arrays(Records):
         return headers
 
     def _like_the_first(self, i: int, head: bytes | None, size: int = -1) -> tuple[tuple[int, ...], bool, np.dtype, int]:
-        """The header of an array that has the type and dimensions of all; the arguments are those of `_header`."""
+        """The header of an array, checked for type and dimensions. The arguments are those of `_header`."""
         shape, _, dtype, _ = header = self._header(i, head, size)
         if len(shape) != self.whole.ndim or (dtype != self.whole.dtype and dtype.newbyteorder("=") != self.whole.dtype):
             raise ValueError(
@@ -123,7 +123,7 @@ class _Arrays(Records):
         else:
             x = np.memmap(path, dtype, "r", start, shape, order)
         if region is not None:
-            x = np.array(region.cut(x, self._given))  # a copy, so that what is mapped is read here, in a thread of its own
+            x = np.array(region.cut(x, self._given))  # a copy, so that mapped memory is read here, in the reader's thread
         return (np.array(x, self.whole.dtype, order="C", copy=None),)
 
     @classmethod
@@ -132,7 +132,7 @@ class _Arrays(Records):
             return super().read_batch(ctx, parts, threads)
         if (packed := cls._read_alike(ctx, parts)) is not None:
             return (packed,)
-        headers = [h for records, index in parts for h in records._headers_of(index, ctx.pool)]  # or why there is none
+        headers = [h for records, index in parts for h in records._headers_of(index, ctx.pool)]  # or why the header is invalid
         whole = parts[0][0].whole
         shapes = np.array([(0,) * whole.ndim if isinstance(h, str) else h[0] for h in headers], np.int64).reshape(ctx.N, whole.ndim)
         offsets, need = plan_offsets(shapes, ctx.S)
@@ -148,7 +148,8 @@ class _Arrays(Records):
 
     @classmethod
     def _read_alike(cls, ctx: HostContext, parts: Sequence[tuple[_Arrays, np.ndarray]]) -> Packed | None:
-        """Reads arrays whose files begin as the first one, header and elements at once; None: one does not, or can't be read."""
+        """Reads arrays whose files have the same header as the first one, header and elements at once. Returns None if one differs or can't
+        be read."""
         shapes = []
         for records, index in parts:
             if records._alike is None:
@@ -166,13 +167,13 @@ class _Arrays(Records):
             _cpu.read_files_behind(table, index, head, to, starts[here] * item, sizes[here] * item, error, ctx.pool)
             if error.any():
                 if (error == _cpu.OTHER_HEAD).any():
-                    records._alike = None  # so that no file is read twice from now on
+                    records._alike = None  # so that no further file is read twice
                 return None
             first = here.stop
         return packed
 
     def _read_to(self, packed: Packed, starts: np.ndarray, headers: list[Any], first: int, index: np.ndarray, pool: int) -> list[str]:
-        """Reads whole arrays, the first one as sample `first`: those that lie in their files as they are to be given, natively."""
+        """Reads whole arrays, the first one as sample `first`. Arrays that are stored in the form of the result are read natively."""
         here = headers[first : first + len(index)]
         wrong = [h if isinstance(h, str) else "" for h in here]
         plain = [not isinstance(h, str) and h[2].isnative and (not h[1] or min(len(h[0]), math.prod(h[0])) < 2) for h in here]
@@ -188,7 +189,7 @@ class _Arrays(Records):
             if not plain[k] and not wrong[k]:
                 try:
                     packed[first + k][...] = self.read(int(index[k]))[0]
-                except (OSError, ValueError) as e:  # it is another one than a moment ago
+                except (OSError, ValueError) as e:  # the file has just changed
                     wrong[k] = f"{self._files.path(int(index[k]))}: {e}"
         return wrong
 
@@ -226,7 +227,7 @@ class ReadNumpy(Reader):
 
 
 class NumpyArguments(StoredArguments, total=False):
-    """Those of `numpy`: of DALI's reading straight to the GPU."""
+    """DALI's hints to `numpy`, about reading directly to the GPU."""
 
     register_buffers: bool | None
 
@@ -255,31 +256,31 @@ def numpy(
 ) -> DataNode:
     """Reads arrays, or a region of each, from NumPy's ``.npy`` files.
 
-    The files are those in `file_root` and in its sub-directories, those named in `file_list`, or those given as `files`. All must have one
-    type and one number of dimensions. Two readers with one seed read their lists in the same order: images from one, masks from another.
+    The files are those in `file_root` and in its sub-directories, those named in `file_list`, or those given as `files`. All must have the
+    same type and number of dimensions. Two readers with the same seed read their lists in the same order, for example images and masks.
 
     Args:
-      file_root: a directory: its own files come first, then those of its sub-directories, both in byte order; deeper levels are not
-        entered. With `file_list` or `files`: where relative paths start.
-      file_list: a text file with one path per line, relative to `file_root` or else to its directory.
+      file_root: a directory. Its own files come first, then those of its sub-directories, both in byte order; deeper levels are not
+        entered. With `file_list` or `files`, relative paths start here.
+      file_list: a text file with one path per line, relative to `file_root`, or else to the list's directory.
       files: paths.
-      file_filter: a glob pattern that a file's name in a directory must match; it minds the case.
-      roi_start: where the region begins, along each of its axes; one number for all of them, a list, or a node of one for each sample.
-        Without it: at 0.
+      file_filter: a case-sensitive glob pattern that a file's name in a directory must match.
+      roi_start: where the region begins along each axis: one number for all axes, a list, or a DataNode with the numbers of each sample.
+        Default: 0.
       rel_roi_start: the same as a fraction of the extent.
-      roi_end: the index behind the region's last. Without an end or a shape: the array's end.
+      roi_end: the index after the region's last. Default, without a shape: the array's end.
       rel_roi_end: the same as a fraction of the extent.
       roi_shape: the region's shape.
       rel_roi_shape: the same as a fraction of the array's.
-      roi_axes: the axes that these speak of, in their order; negative ones count from the last. Empty: all axes.
-      out_of_bounds_policy: what becomes of a region that reaches outside: "error" refuses it, "pad" fills it with `fill_value`,
-        "trim_to_shape" cuts it off.
-      fill_value: converted to the arrays' type: rounded and saturated.
-      cache_header_information: keep the files' headers, which takes memory and saves parsing them again in later epochs.
-      dont_use_mmap: read whole files even where a region is asked for, for which a file is else mapped. Regions that differ from sample to
-        sample are cut from whole arrays in any case.
-      use_o_direct: without effect; needs `dont_use_mmap`, as in DALI.
-      device: "gpu" moves the result to the accelerator; the files are read by the host in any case.
+      roi_axes: the axes that these arguments refer to, in their order; negative numbers count from the last. Empty: all axes.
+      out_of_bounds_policy: what happens when the region reaches outside the array. "error": the sample fails; "pad": the missing part is
+        filled with `fill_value`; "trim_to_shape": the region is cut to the array.
+      fill_value: the fill value, which is rounded and saturated to the arrays' type.
+      cache_header_information: whether to keep the files' headers, which takes memory, but avoids parsing them again in later epochs.
+      dont_use_mmap: whether to read whole files even for a region; by default the file is mapped then. Regions that differ between samples
+        are always cut from whole arrays.
+      use_o_direct: has no effect, but needs `dont_use_mmap`, as in DALI.
+      device: with "gpu", the result is moved to the accelerator. The host reads the files in any case.
 
     Returns:
       The arrays, in C order, with the type in the files. Their source_info is the path relative to `file_root`, or as given in
@@ -287,11 +288,11 @@ def numpy(
 
     Raises:
       ValueError, TypeError: arguments that contradict each other or are out of range.
-      RuntimeError: at build, no files, or a first file that can't be read. Another one, and a region that does not fit, fails when its
-        batch runs.
+      RuntimeError: when the pipeline is built, there are no files, or the first file can't be read. Another file that can't be read, or a
+        region that does not fit, fails when its batch runs.
 
-    Unlike in DALI, all batches must have the type of the first file, the order of `random_shuffle` is not DALI's own, and big-endian files
-    are read, too.
+    Differs from DALI: all batches must have the type of the first file, `random_shuffle` gives another order, and big-endian files are also
+    read.
 
     Example:
       >>> volumes = fn.readers.numpy(file_root="volumes", roi_start=fn.random.uniform(range=(0, 64), shape=3, dtype=types.INT32),
@@ -301,7 +302,7 @@ def numpy(
         raise ArgumentError("use_o_direct=True needs dont_use_mmap=True")
     values = {"roi_start": roi_start, "rel_roi_start": rel_roi_start, "roi_end": roi_end, "rel_roi_end": rel_roi_end}
     values |= {"roi_shape": roi_shape, "rel_roi_shape": rel_roi_shape}
-    # An empty list is as good as none, as in DALI.
+    # An empty list counts as none, as in DALI.
     args, nodes = Arguments.of({n: None if isinstance(x, tuple) and not x else x for n, x in values.items()}, is_node)
     for group in (REGION[:2], REGION[2:]):
         if len(both := [n for n in group if n in args]) > 1:

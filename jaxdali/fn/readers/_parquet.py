@@ -25,7 +25,7 @@ _KEPT_BYTES = 512 << 20  # of the decoded row groups that a list of files keeps
 
 
 class _Table:
-    """One file: its schema, its groups of rows, and how one is read. Not for several threads at once."""
+    """One file: its schema, its groups of rows, and how a group is read. Only one thread at a time may use it."""
 
     def __init__(self, files: Files, i: int):
         pa = import_pyarrow()
@@ -49,7 +49,7 @@ class _Table:
             try:
                 opened = pa.ipc.open_file(source)
                 self._batches = [opened.get_batch(g) for g in range(opened.num_record_batches)]
-            except pa.ArrowInvalid:  # a stream, as Hugging Face's datasets keep them
+            except pa.ArrowInvalid:  # a stream, the form of Hugging Face's datasets
                 opened = pa.ipc.open_stream(source)
                 self._batches = list(opened)
             self.schema = opened.schema
@@ -60,12 +60,12 @@ class _Table:
         return status and (status.st_size, status.st_mtime_ns)
 
     def check(self):
-        """OSError where a local file is another one than when it was opened: one that is mapped and became shorter ends the process."""
+        """Raises OSError if a local file has changed since it was opened: a mapped file that has become shorter would end the process."""
         if self._stamped() != self._stamp:
             raise OSError(0, "the file has changed since the pipeline was built", self._path)
 
     def ranges(self, group: int, columns: Sequence[str]) -> list[tuple[int, int]]:
-        """(place, bytes) of what is fetched of a group; nothing where that is not known, or the file is here."""
+        """(offset, bytes) of what is fetched of a group; empty if that is not known, or if the file is local."""
         if self._file is None or self._span is None:
             return []
         found = []
@@ -80,13 +80,14 @@ class _Table:
         return found
 
     def read(self, group: int, columns: Sequence[str], fetched: dict[int, bytes], settings: Storage) -> Any:
-        """A group's columns. pyarrow.ArrowException where they can't be read, ValueError where they are larger than `settings` allow."""
+        """The columns of a group. Raises pyarrow.ArrowException if they can't be read, and ValueError if they are larger than `settings`
+        allow."""
         if self._file is None:
             if self._compressed is not None:
                 batch = self._compressed.read(group, columns, settings)
             else:
                 batch = self._batches[group].select(list(columns))
-            batch.validate(full=True)  # offsets and indices are as they lie in the file: pyarrow would follow them anywhere
+            batch.validate(full=True)  # offsets and indices come unchecked from the file, and pyarrow would follow them anywhere
             return batch
         with self.lock:
             if self._span is not None:
@@ -100,13 +101,13 @@ class _Table:
     def _read_group(self, group: int, columns: list[str], settings: Storage) -> Any:
         metadata = self._file.metadata.row_group(group)
         parts = [c for k in range(metadata.num_columns) if (c := metadata.column(k)).path_in_schema.split(".")[0] in columns]
-        width = {"BOOLEAN": 1, "INT32": 4, "FLOAT": 4}  # bytes that a value takes at least, also where it is null
+        width = {"BOOLEAN": 1, "INT32": 4, "FLOAT": 4}  # least bytes of a value, even if it is null
         size = sum(max(c.total_uncompressed_size, c.num_values * width.get(c.physical_type, 8)) for c in parts)
         if why := settings.too_large(size):
             raise ValueError(f"its group of rows is too large: {why}")
-        # A value of a dictionary may stand for all rows: then few bytes become many. A row has no more bytes than the pages have.
+        # A dictionary value may stand for all rows, so that few bytes become many. A row has no more bytes than the pages.
         repeated = [c.total_uncompressed_size for c in parts if "RLE_DICTIONARY" in c.encodings or "PLAIN_DICTIONARY" in c.encodings]
-        deltas = [c.total_uncompressed_size for c in parts if "DELTA_BYTE_ARRAY" in c.encodings]  # values begin as the one before
+        deltas = [c.total_uncompressed_size for c in parts if "DELTA_BYTE_ARRAY" in c.encodings]  # a value may begin as the one before
         at_once = settings.max_record_bytes // max(*repeated, *deltas, 1, 1)
         if at_once >= metadata.num_rows:
             return self._file.read_row_group(group, columns=columns, use_threads=False)
@@ -120,7 +121,8 @@ class _Table:
 
 
 class _Rows(Records):
-    """Rows of files. A row is read with all of its group, which is kept: groups near each other in the order are read once."""
+    """Rows of files. A row is read with its whole group, which is kept for a while: rows that are near each other in the order cause one
+    read."""
 
     def __init__(self, op: ReadParquet):
         pa = import_pyarrow()
@@ -131,7 +133,7 @@ class _Rows(Records):
             try:
                 table = _Table(files, i)
                 names = table.schema.names
-            except (pa.ArrowException, OSError, UnicodeDecodeError) as e:  # the last of a damaged name
+            except (pa.ArrowException, OSError, UnicodeDecodeError) as e:  # the last part of a damaged name
                 raise RuntimeError(f"{files.path(i)}: {e}") from e
             missing = [c for c in self._columns if c not in names]
             if missing:
@@ -183,7 +185,7 @@ class _Rows(Records):
         self._tables[self._groups[group][0]].check()
         with self._lock:
             lock = self._reading[group]
-        with lock:  # one thread reads it, the others wait for that
+        with lock:  # one thread reads it, the others wait
             with self._lock:
                 if group in self._decoded:
                     self._decoded.move_to_end(group)
@@ -221,14 +223,14 @@ class _Rows(Records):
 
     @classmethod
     def read_batch(cls, ctx: HostContext, parts: Sequence[tuple[_Rows, np.ndarray]], threads: ThreadPoolExecutor) -> tuple[Any, ...]:
-        columns, which, row = [], [], []  # of the groups, and of each sample its group and its row there
+        columns, which, row = [], [], []  # the groups, and for each sample its group and its row there
         for records, index in parts:
             groups, inverse = np.unique(np.searchsorted(records._first, index, "right") - 1, return_inverse=True)
             row.append(index - records._first[groups][inverse])
             which.append(inverse + len(columns))
             try:
                 columns += (map if ctx.num_threads == 1 else threads.map)(records._group, groups.tolist())
-            except (import_pyarrow().ArrowException, ValueError, OSError):  # read one by one, each says what is wrong with it
+            except (import_pyarrow().ArrowException, ValueError, OSError):  # read one by one, so that each reports its own error
                 return super().read_batch(ctx, parts, threads)
         if any(column.valid is not None for group in columns for column in group):
             return super().read_batch(ctx, parts, threads)
@@ -273,26 +275,25 @@ def parquet(
     columns: str | Sequence[str],
     **order: Unpack[ContainerArguments],
 ) -> DataNode | list[DataNode]:
-    """Reads columns of Parquet or Arrow files, also those that Hugging Face's ``datasets`` write. Beyond DALI.
+    """Reads columns of Parquet or Arrow files, including those of Hugging Face's ``datasets``. Not in DALI.
 
-    A row is read with its row group, which is decoded once and kept while there is room, 512 MB for each list of files; a
-    batch holds all groups that it reads, whatever their size. Small row groups suit random orders.
+    A row is read with its row group, which is decoded once and kept in a cache of 512 MB per list of files. A batch holds all groups that
+    it reads, regardless of their size. Small row groups suit random orders.
 
     Args:
-      path: of the files (Parquet, Arrow's file or stream format), which are read one after another; patterns (``*``, ``?``, ``[``)
-        stand for the files that match, in byte order.
-      columns: which are read: of numbers, texts, bytes, lists of numbers, or images (structs of ``bytes`` and ``path``), of which the bytes
-        are read; where these are null, the file that the path names, relative to the table's folder.
+      path: paths of the files (Parquet, or Arrow's file or stream format), which are read one after another. Patterns (``*``, ``?``, ``[``)
+        stand for the matching files, in byte order.
+      columns: the columns to read. They hold numbers, strings, bytes, lists of numbers, or images (structs of ``bytes`` and ``path``). For
+        images the bytes are read; if these are null, the file at the path is read, relative to the table's folder.
 
     Returns:
-      One output for each column, in a list where `columns` is one, also of a single name: a number of the column's type, shape ();
-      ``uint8[bytes]`` of texts, bytes and images; a vector of a list.
-      Their source_info is the file's path and the number of the row in it.
+      One output per column, in a list if `columns` is a list (even of a single name). Numbers have the column's type and shape (); strings,
+      bytes and images are ``uint8[bytes]``; lists are vectors. Their source_info is the file's path and the number of the row in the file.
 
     Raises:
       ValueError, TypeError: arguments that contradict each other or are out of range.
-      RuntimeError: at build, a file that can't be read, or lacks a column, or has one of another type. A row that can't be read, is null,
-        or is a list with a null fails when its batch runs.
+      RuntimeError: when the pipeline is built, a file can't be read, lacks a column, or has one of another type. A row that can't be read,
+        is null, or is a list with a null fails when its batch runs.
 
     Example:
       >>> jpegs, labels = fn.readers.parquet(path="hf://datasets/user/name/data/train-*.parquet", columns=["image", "label"])

@@ -18,14 +18,14 @@ from .._families.conversion import convert
 
 @dataclasses.dataclass(frozen=True)
 class Region:
-    """How the roi arguments are meant; `cut` gets their values."""
+    """The meaning of the roi arguments; `cut` gets their values."""
 
     axes: tuple[int, ...]
     policy: str
     fill: float
 
     def cut(self, x: np.ndarray, given: Mapping[str, Any]) -> np.ndarray:
-        """The part of `x` that the arguments name. Raises ValueError where there is no such part."""
+        """The part of `x` that the arguments describe. Raises ValueError if there is no such part."""
         axes = self._axes(x.ndim)
         extent = np.array(x.shape, np.int64)[axes]
         low, high = _bounds(extent, given)
@@ -43,10 +43,10 @@ class Region:
         return padded
 
     def spec(self, whole: Spec, args: Arguments) -> Spec:
-        """Spec of a region, with the extents that the arguments tell."""
+        """The spec of a region, with the extents that the arguments determine."""
         given, axes = dict(args.static), self._axes(whole.ndim)
         dims: list[int | None] = [None] * whole.ndim
-        # A relative start is rounded only after a shape was added to it, which may change the shape.
+        # A relative start is rounded only after a shape was added to it; this may change the shape.
         fixed = "roi_shape" in given or ("roi_end" in given and "roi_start" not in args.inputs)
         if fixed and "rel_roi_start" not in args and self.policy != "trim_to_shape":
             low, high = _bounds(np.zeros(len(axes), np.int64), given)
@@ -63,7 +63,7 @@ class Region:
 
 
 def _bounds(extent: np.ndarray, given: Mapping[str, Any]) -> tuple[np.ndarray, np.ndarray]:
-    """First index of the region along its axes, and the one behind its last."""
+    """The first index of the region along its axes, and the index after its last."""
 
     def value(name: str) -> np.ndarray:
         x = np.asarray(given[name], np.float32 if name.startswith("rel_") else np.int64).reshape(-1)
@@ -71,23 +71,23 @@ def _bounds(extent: np.ndarray, given: Mapping[str, Any]) -> tuple[np.ndarray, n
             raise ValueError(f"{name} must have 1 or {len(extent)} numbers, got {x.tolist()}")
         return np.broadcast_to(x, extent.shape)
 
-    def scaled(name: str) -> np.ndarray:  # DALI multiplies in single precision, which decides where a half is rounded to
+    def scaled(name: str) -> np.ndarray:  # DALI multiplies in single precision, which determines how halves are rounded
         x = value(name)
         return x * extent.astype(np.float32) if name.startswith("rel_") else x
 
     low = next((scaled(n) for n in ("roi_start", "rel_roi_start") if n in given), np.zeros(len(extent))).astype(np.float64)
     high = next((scaled(n) for n in ("roi_end", "rel_roi_end") if n in given), extent).astype(np.float64)
     high = next((low + scaled(n) for n in ("roi_shape", "rel_roi_shape") if n in given), high)
-    if {"rel_roi_start", "rel_roi_shape"} <= given.keys():  # and this in double precision
+    if {"rel_roi_start", "rel_roi_shape"} <= given.keys():  # and computes this in double precision
         high = (value("rel_roi_start").astype(np.float64) + value("rel_roi_shape")) * extent
     if any(high < low):
         raise ValueError(f"the region ends before it starts: from {low.tolist()} to {high.tolist()}")
-    low, high = (np.trunc(x + np.copysign(0.5, x)).astype(np.int64) for x in (low, high))  # half away from zero
+    low, high = (np.trunc(x + np.copysign(0.5, x)).astype(np.int64) for x in (low, high))  # halves away from zero
     return low, high
 
 
 class CutRegion(HostOperator):
-    """The region of each array, where its arguments differ from sample to sample."""
+    """The region of each array, if the arguments differ between samples."""
 
     name: ClassVar[str] = "readers.numpy"
 

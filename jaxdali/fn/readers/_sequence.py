@@ -38,7 +38,7 @@ class _Clips(Records):
             first += range(begin, begin + len(stream) - span + 1, op.step)
             begin += len(stream)
         if not first:
-            raise RuntimeError(f"no sub-directory of file_root {op.file_root} has {span} files, as many as a sequence goes over")
+            raise RuntimeError(f"no sub-directory of file_root {op.file_root} has {span} files, which one sequence needs")
         self._first = np.array(first, np.int64)
         self._frames = np.arange(op.sequence_length, dtype=np.int64) * op.stride
         self._type = types.DALIImageType(op.image_type)
@@ -72,7 +72,7 @@ class _Clips(Records):
 
 
 def _decoded(data: Any, image_type: types.DALIImageType) -> np.ndarray:
-    """A frame as `decoders.image` has it; ValueError for what is no image."""
+    """A frame, decoded as by `decoders.image`. Raises ValueError if it is not an image."""
     encoded = np.frombuffer(data, np.uint8)
     info = np.empty((1, _cpu.INFO_COLUMNS), np.int32)
     _cpu.parse_headers(encoded.reshape(1, -1), np.zeros(1, np.int32), np.array([encoded.size]), info)
@@ -89,7 +89,7 @@ def _decoded(data: Any, image_type: types.DALIImageType) -> np.ndarray:
 
 @functools.cache
 def _alone() -> int:
-    """A native pool without threads: clips are decoded side by side by the threads of the reader."""
+    """A native pool without threads: the reader's threads decode clips in parallel."""
     return _cpu.pool_create(1)
 
 
@@ -129,17 +129,17 @@ def sequence(
     image_type: Annotated[types.DALIImageType, OneOf(*_COLOURS)] = types.RGB,
     **order: Unpack[FileArguments],
 ) -> DataNode:
-    """Reads and decodes sequences of frames that are files: those of a sub-directory are one video, in byte order of their names.
+    """Reads and decodes sequences of frames that are files. The files of a sub-directory are one video, in byte order of their names.
 
-    Sequences stay within a video, and only whole ones are read.
+    Sequences stay within a video, and only complete ones are read.
 
     Differs from DALI: source_info is the path of the first frame, and `shuffle`, `on_error` and `storage` are not in DALI.
 
     Args:
-      file_root: directory whose sub-directories hold the frames, and nothing else. Deeper levels are not entered.
-      sequence_length: frames in a sequence.
-      step: from the first frame of a sequence to that of the next.
-      stride: from a frame of a sequence to the next.
+      file_root: the directory whose sub-directories hold the frames, and nothing else. Deeper levels are not entered.
+      sequence_length: number of frames in a sequence.
+      step: distance from the first frame of a sequence to that of the next.
+      stride: distance from one frame of a sequence to the next.
       image_type: RGB, BGR or GRAY: the channels of the frames.
 
     Returns:
@@ -147,8 +147,8 @@ def sequence(
 
     Raises:
       ValueError, TypeError: arguments that are out of range.
-      RuntimeError: at build, no sub-directory has frames for a sequence. A frame that is no image, or that has another size than the first
-        of its sequence, fails when its batch runs.
+      RuntimeError: when the pipeline is built, no sub-directory has enough frames for a sequence. A frame that is not an image, or that
+        differs in size from the first of its sequence, fails when its batch runs.
 
     Example:
       >>> clips = fn.readers.sequence(file_root="frames", sequence_length=16, step=8, stride=2, random_shuffle=True)

@@ -28,12 +28,12 @@ NAME = "readers.source"
 
 
 class DataSet:
-    """A user's data set, or several that are mixed; one and the same object for all shards that were given the same.
+    """A user's data set, or several that are mixed. All shards with the same data set share one object.
 
     Attributes:
-      bounds: the first record of each data set, and the one behind the last.
-      lengths: of the items, where they are grouped by these.
-      keys: of its items, as `source_worker.leaves` tells them; specs: of their values.
+      bounds: the first record of each data set, and the record after the last.
+      lengths: lengths of the items, if they are grouped by length.
+      keys: keys of the items, as `source_worker.leaves` returns them; specs: specs of their values.
     """
 
     lengths: np.ndarray | None = None
@@ -59,7 +59,7 @@ class DataSet:
         self.specs = tuple(_spec(self.called(k), a, t, s) for k, (a, t, s) in enumerate(zip(arrays, layouts, shapes)))
 
     def called(self, k: int) -> str:
-        """Output k, in messages."""
+        """The name of output k in messages."""
         return f"key {self.keys[k]!r}" if isinstance(self.keys, tuple) else "the value" if self.keys is None else f"value {k}"
 
     def _for_each(self, name: str, given: Any, single: type) -> list[Any]:
@@ -73,14 +73,16 @@ class DataSet:
         one = isinstance(given, str) if single is str else all(x is None or isinstance(x, int) for x in given)
         if one:
             if count > 1:
-                raise ArgumentError(f"{NAME}: the items have {count} values: {name} must be a list of {count}, None where it is not known")
+                raise ArgumentError(
+                    f"{NAME}: the items have {count} values: {name} must be a list of {count}, with None for those that are not known"
+                )
             return [given]
         if len(given) != count:
             raise ArgumentError(f"{NAME}: {name} has {len(given)} entries, the items have {count} values")
         return [*given]
 
     def checked(self, keys: Any, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
-        """The values of an item, in the order of the first one's. ValueError where they are not alike."""
+        """The values of an item, in the order of the first item. Raises ValueError if they have another form."""
         if isinstance(self.keys, tuple) and isinstance(keys, tuple) and {*keys} == {*self.keys}:
             by_key = dict(zip(keys, arrays))
             arrays = [by_key[k] for k in self.keys]
@@ -89,7 +91,7 @@ class DataSet:
         for k, (a, spec) in enumerate(zip(arrays, self.specs)):
             if (a.dtype, a.ndim) != (spec.dtype, spec.ndim):
                 raise ValueError(
-                    f"{self.called(k)} is {a.ndim}-D {a.dtype}, that of the first item is {spec.ndim}-D {spec.dtype}: all must be alike"
+                    f"{self.called(k)} is {a.ndim}-D {a.dtype}, in the first item it is {spec.ndim}-D {spec.dtype}: all items must agree"
                 )
             known = [spec.extent(axis) for axis in range(spec.ndim)]
             if any(n is not None and n != m for n, m in zip(known, a.shape)):
@@ -110,7 +112,7 @@ class DataSet:
         return int(self.bounds[-1])
 
     def item(self, i: int) -> Item:
-        """Which data set record i is of, and its index there."""
+        """The data set of record i, and the index in it."""
         which = int(np.searchsorted(self.bounds, i, "right")) - 1
         return which, i - int(self.bounds[which])
 
@@ -121,7 +123,7 @@ class DataSet:
 
 
 def _form(keys: Any) -> str:
-    """What `source_worker.leaves` said of an item, in words."""
+    """Describes the keys that `source_worker.leaves` returned for an item."""
     if keys is None:
         return "one value"
     return f"the keys {keys}" if isinstance(keys, tuple) else f"{keys} values"
@@ -177,7 +179,7 @@ class _Items(Records):
 
     def ahead(self, index: np.ndarray, now: int) -> None:
         if self._processes is not None:
-            each = max(1, min(16, now // (4 * self._num_workers)))  # so that all processes get some of a batch
+            each = max(1, min(16, now // (4 * self._num_workers)))  # so that all processes get a part of a batch
             self._processes.ahead(map(self._data.item, index.tolist()), each)
 
     def _rows(self, index: Sequence[int]) -> list[Row]:
@@ -202,7 +204,7 @@ class _Items(Records):
 
     @classmethod
     def read_batch(cls, ctx: HostContext, parts: Sequence[tuple[_Items, np.ndarray]], threads: ThreadPoolExecutor) -> tuple[Any, ...]:
-        """One item after another: a data set may keep an open file. Its processes read side by side."""
+        """Reads one item after another, as a data set may keep an open file. Worker processes read in parallel."""
         specs, rows = parts[0][0].specs, []
         for items, index in parts:
             for i, row in zip(index.tolist(), items._rows(index.tolist())):
@@ -256,49 +258,51 @@ def source(
     group_by_length: Annotated[int, Range(0)] = 0,
     **order: Unpack[MixedArguments],
 ) -> DataNode | list[DataNode] | dict[str, DataNode]:
-    """Reads the items of a data set in Python: any object with ``__len__`` and ``__getitem__``. Beyond DALI.
+    """Reads the items of a Python data set, any object with ``__len__`` and ``__getitem__``. Not in DALI.
 
-    Such are `torch.utils.data.Dataset`, Grain's ``RandomAccessDataSource``, Hugging Face's ``datasets``, and lists. The reader shuffles,
-    splits into shards, pads, and goes on from checkpoints as every reader does; the data set only gives item i.
+    Examples are `torch.utils.data.Dataset`, Grain's ``RandomAccessDataSource``, Hugging Face's ``datasets``, and lists. The reader
+    shuffles, splits into shards, pads, and resumes from checkpoints like every reader; the data set only provides item i.
 
-    An item is a value, a tuple of values, or a dictionary of them. A value is an array (NumPy, or what NumPy converts: a torch tensor on
-    the host, a PIL image, a list of numbers), a number, a text, or bytes; of a dictionary with ``bytes`` and ``path``, which Hugging Face's
-    ``datasets`` have for images that are not decoded, it is the bytes. The first item, which is read while the pipeline is defined,
-    tells how many values there are, their types and their dimensions; a later item that differs fails by itself.
+    An item is a value, a tuple of values, or a dictionary of values. A value is an array (NumPy, or something that NumPy converts: a torch
+    tensor on the host, a PIL image, a list of numbers), a number, a string, or bytes. Hugging Face's ``datasets`` represent images that are
+    not decoded by a dictionary with ``bytes`` and ``path``; its value is the bytes. The first item is read while the pipeline is defined.
+    It determines how many values there are, their types and their dimensions; a later item that differs fails.
 
-    With ``num_workers=0`` items are read one after another in a thread of the pipeline, while the training loop goes on. That suits data
-    sets that are quick, or that work in libraries which release the interpreter's lock. Work that holds the lock (Python loops, tokenizers)
-    needs processes: ``num_workers=4`` starts four with the first batch, by `spawn`, each with its own copy of the data set, which must
-    therefore be picklable. Arrays come back through shared memory. Order and checkpoints do not depend on the number of processes.
-    `external_source` is for streams and generators, which have no item i: it resumes where they have get_state and set_state.
+    With ``num_workers=0``, items are read one after another in a thread of the pipeline, beside the training loop. This suits data sets
+    that are fast, or whose work is done in libraries that release the interpreter's lock. Work that holds the lock (Python loops,
+    tokenizers) needs processes: ``num_workers=4`` starts four processes with the first batch, by `spawn`. Each gets a copy of the data set,
+    which must therefore be picklable, and returns arrays through shared memory. Order and checkpoints do not depend on the number of
+    processes. For streams and generators, which have no item i, use `external_source`, which resumes if they have get_state and set_state.
 
     Args:
-      dataset: the data set. With `weights`, a sequence of data sets with items of one form.
-      num_workers: processes that read; 0: none.
-      layout: one letter for each axis of a value: a string where items are one value, else a list with one for each, or a dictionary
-        by key; None where there is none.
-      shape: extents that all items share, None for those that vary, e.g. ``(None, None, 3)``: what follows is compiled with them. For
-        several values as `layout`. Default: nothing is known but of numbers.
-      lengths: for `group_by_length`, of each item one number, e.g. its tokens; with `weights` those of all data sets one after another.
-      group_by_length: the batch size of a shard: so many items one after another get similar lengths, and padding wastes little. Each
-        50 batches of the (shuffled) order are sorted by length, cut into batches, and these are shuffled. With `pad_last_batch` batches
-        stay so in all epochs. 0: items come as they are shuffled.
-      weights: how often the items of each data set come, in proportion: one number for each of the sequence `dataset`. They are mixed
-        evenly, and an epoch has each item at least once: those of a data set that is too small for its weight come again.
-      shuffle_after_epoch: shuffle the list anew in each epoch, alike for all shards, and read the same part of it; with `weights` the items
-        of all data sets.
-      on_error: what becomes of an item that can't be read: "raise": its batch fails. "replace": a later one takes its place. "skip": its
-        batch goes without it. The last two are reported by `Pipeline.bad_samples`.
+      dataset: the data set. With `weights`, a sequence of data sets whose items have the same form.
+      num_workers: the number of processes that read; 0: none.
+      layout: one letter for each axis of a value. A string if items are one value; else a list with one string per value, or a dictionary
+        by key; None for a value without a layout.
+      shape: the extents that all items share, None for those that vary, e.g. ``(None, None, 3)``; later operators are compiled with them.
+        For several values, a list or dictionary as for `layout`. Default: only the shape of numbers is known.
+      lengths: for `group_by_length`, a number for each item, e.g. its number of tokens; with `weights`, those of all data sets one after
+        another.
+      group_by_length: the batch size of a shard. Each group of this many consecutive items gets similar lengths, so that padding wastes
+        little: every 50 batches of the (shuffled) order are sorted by length and cut into batches, which are then shuffled. With
+          `pad_last_batch`, the batches remain aligned in all epochs. 0: items come in the shuffled order.
+      weights: in what proportion the items of the data sets come: one number for each data set in `dataset`. The data sets are mixed
+        evenly, and an epoch has each item at least once: items of a data set that is too small for its weight are repeated.
+      shuffle_after_epoch: whether to shuffle the list anew in each epoch, in the same way for all shards, each of which keeps reading its
+        part of the list; with `weights`, the items of all data sets are shuffled.
+      on_error: what happens when an item can't be read. "raise": its batch fails; "replace": a later item replaces it; "skip": its batch is
+        made without it. `Pipeline.bad_samples` reports the items of the last two.
 
     Returns:
-      One output, a list of outputs, or a dictionary of them, as the items are. A text or bytes are ``uint8[bytes]``, a number has the shape
-      (); their source_info is the class of the data set and the number of the item.
+      One output, a list of outputs, or a dictionary of outputs, in the form of the items. Strings and bytes are ``uint8[bytes]``, numbers
+      have the shape (). Their source_info is the class of the data set and the number of the item.
 
     Raises:
       TypeError: `dataset` has no ``__len__`` or no ``__getitem__``.
-      ValueError: arguments that contradict each other or are out of range; an empty data set.
-      RuntimeError: the first item can't be read. While running: the data set can't be pickled for `num_workers`, or a process ended.
-      SampleError: an item can't be read, with the traceback of what it raised, or differs from the first one.
+      ValueError: arguments contradict each other or are out of range, or a data set is empty.
+      RuntimeError: the first item can't be read; or, while the pipeline runs, the data set can't be pickled for `num_workers`, or a process
+        ended.
+      SampleError: an item can't be read (with the traceback of the exception), or differs in form from the first one.
 
     Example:
       >>> class Squares(torch.utils.data.Dataset):

@@ -66,7 +66,7 @@ class ReadTFRecord(Reader):
 
 
 class TFRecordArguments(ContainerArguments, total=False):
-    """Those of `tfrecord`: files are never mapped here."""
+    """DALI's hints to `tfrecord`; files are never mapped here."""
 
     dont_use_mmap: bool | None
 
@@ -82,26 +82,27 @@ def tfrecord(
 ) -> dict[str, DataNode]:
     """Reads features of the examples in TFRecord files.
 
-    Differs from DALI: checksums (CRC) are compared when a record is read first; one that differs, zeros too, is an error of its record.
+    Differs from DALI: the checksums (CRC) of a record are compared when it is first read; a wrong checksum, including zeros, is an error of
+    the record.
 
     Args:
-      path: of the TFRecord files, which are read one after another.
-      index_path: of their indices, one for each, as ``python -m jaxdali.index`` (or DALI's tfrecord2idx) writes them. One that is not given
-        or not there is made when the pipeline is built, in memory, and a warning says so.
-      features: of each name in the examples, what it is: `tfrecord.FixedLenFeature` or `tfrecord.VarLenFeature`.
-      use_o_direct: without effect; needs `dont_use_mmap`, as in DALI.
+      path: paths of the TFRecord files, which are read one after another.
+      index_path: paths of their indices, one for each, as ``python -m jaxdali.index`` (or DALI's tfrecord2idx) writes them. A missing index
+        is made in memory when the pipeline is built, with a warning.
+      features: the features to read, by their names in the examples: `tfrecord.FixedLenFeature` or `tfrecord.VarLenFeature`.
+      use_o_direct: has no effect, but needs `dont_use_mmap`, as in DALI.
 
     Returns:
-      By the features' names: ``uint8[bytes]`` of a string, ``int64`` or ``float32`` of the feature's shape, or a list of them. Their
+      A dictionary by the features' names: ``uint8[bytes]`` for strings, ``int64`` or ``float32`` of the feature's shape for numbers. Their
       source_info is the file's path and the offset in it.
 
     Raises:
       ValueError, TypeError: arguments that contradict each other or are out of range.
-      RuntimeError: at build, a file or an index that can't be read. A record that is truncated, whose checksum is wrong, or that is not
-        where the index says, fails when its batch runs; also every record of a file that has changed since.
+      RuntimeError: when the pipeline is built, a file or an index can't be read. A record that is truncated, has a wrong checksum, or is
+        not where the index says, fails when its batch runs, and so does every record of a file that has changed since.
 
-    Unlike in DALI, checksums are checked (once for each record), what a record lacks is the feature's default (a feature without a shape:
-    empty), more or fewer values than a shape has are an error, and the order of `random_shuffle` is not DALI's own.
+    Differs from DALI: checksums are checked once for each record; a feature that a record lacks gets its default (or is empty if it has no
+    shape); more or fewer values than the shape needs are an error; and `random_shuffle` gives another order.
 
     Example:
       >>> inputs = fn.readers.tfrecord(path="train-00000", index_path="train-00000.idx",

@@ -30,11 +30,11 @@ _OPEN = 64  # sequences that "first_fit" fills at the same time
 
 @dataclasses.dataclass(frozen=True)
 class Pieces:
-    """What sequences consist of.
+    """The pieces of records that sequences consist of.
 
     Attributes:
       record, begin, size: ``i64[pieces]``: tokens ``begin .. begin + size - 1`` of a record, one sequence after another.
-      first: ``i64[sequences + 1]``, the first piece of each, and the one behind the last.
+      first: ``i64[sequences + 1]``, the first piece of each sequence, and the piece after the last.
     """
 
     record: np.ndarray
@@ -44,15 +44,15 @@ class Pieces:
 
 
 def pack(sizes: np.ndarray, order: np.ndarray, length: int, packing: Packing) -> Pieces:
-    """Distributes records among sequences of `length` tokens. Pure integers: the same for the same arguments.
+    """Distributes records among sequences of `length` tokens. The result depends only on the arguments.
 
     Args:
-      sizes: ``i64[records]``, tokens of each; those of 0 are left out.
-      order: ``i64[records]``, in which they are taken.
-      length: of a sequence. Longer records are cut into pieces of this length, and what is left.
+      sizes: ``i64[records]``, the number of tokens of each; empty records are left out.
+      order: ``i64[records]``, the order in which they are taken.
+      length: the length of a sequence. Longer records are cut into pieces of this length and a remainder.
       packing: "concatenate": all tokens one after another, cut wherever a sequence is full. "sequential": a piece that does not fit begins
-        the next sequence. "first_fit": it goes to the first of 64 open sequences that has room for it; where none has, the fullest one
-        is closed. Sequences come in the order in which they are closed. "none": each piece is a sequence by itself.
+        the next sequence. "first_fit": a piece goes to the first of 64 open sequences that has room for it; if none has, the fullest one is
+        closed. Sequences come in the order in which they are closed. "none": each piece is a separate sequence.
     """
     order = order[sizes[order] > 0]
     sizes = sizes[order].astype(np.int64)
@@ -94,7 +94,7 @@ def _first_fit(sizes: np.ndarray, length: int) -> np.ndarray:
     for i, n in enumerate(sizes.tolist()):
         fits = room >= n
         k = int(fits.argmax())
-        if not fits[k]:  # the new one is the last of those that are open
+        if not fits[k]:  # the new sequence is the last of the open ones
             k = int(room.argmin())
             closed.append(int(number[k]))
             room[k:-1], number[k:-1] = room[k + 1 :].copy(), number[k + 1 :].copy()
@@ -110,7 +110,7 @@ def _first_fit(sizes: np.ndarray, length: int) -> np.ndarray:
 
 
 class _Sequences(Records):
-    """The sequences, as a list like any other: shuffling, shards, padding and checkpoints are those of all readers."""
+    """The sequences as a list of records: shuffling, shards, padding and checkpoints work as for all readers."""
 
     def __init__(self, op: ReadTokens):
         self._records = ReadArrayRecord(path=op.path, storage=op.storage).open()
@@ -161,7 +161,7 @@ class _Sequences(Records):
         self._records.close()
 
     def _read_for(self, index: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """The records that sequences are made of, and for each of them which of the sequences it is for."""
+        """The records that sequences are made of, and for each record the sequence that it belongs to."""
         pieces = [self._pieces.record[self._of(i)] for i in index.tolist()]
         return np.concatenate([np.zeros(0, np.int64), *pieces]), np.repeat(np.arange(len(index)), list(map(len, pieces)))
 
@@ -177,7 +177,7 @@ class _Sequences(Records):
         return tuple(map(np.concatenate, zip(*made))) if len(made) > 1 else made[0]
 
     def _made(self, ctx: HostContext, index: np.ndarray, first: int, threads: ThreadPoolExecutor) -> tuple[Any, ...]:
-        """Sequences of a batch; of `packing="none"` each with its own length. `first`: the place of the first one in it."""
+        """Makes sequences of a batch; with `packing="none"`, each has its own length. `first`: the number of the first one in the batch."""
         records, of = self._read_for(index)
         failed = set[int]()
 
@@ -200,7 +200,7 @@ class _Sequences(Records):
                 begin, n = int(self._pieces.begin[here.start + number]), int(self._pieces.size[here.start + number])
                 found = np.ascontiguousarray(rows[row + number]).view(self._dtype)[begin : begin + n]
                 if self._dtype.itemsize > 2 and n and (found.min() < 0 or found.max() > np.iinfo(np.int32).max):
-                    reason = f"{self._records.name(int(records[row + number]))}: its tokens do not fit into int32 without a sign"
+                    reason = f"{self._records.name(int(records[row + number]))}: its tokens are negative or do not fit into int32"
                     ctx.fail(first + k, Status.RECORD, reason)
                     break
                 tokens[k, at : at + n] = found
@@ -251,41 +251,43 @@ def tokens(
     group_by_length: Annotated[int, Range(0)] = 0,
     **order: Unpack[StoredArguments],
 ) -> tuple[DataNode, ...]:
-    """Reads token records of ArrayRecord files, several of which are packed into each sequence of one length. Beyond DALI.
+    """Reads token records of ArrayRecord files and packs them into sequences of one length. Not in DALI.
 
-    Which records stand together is decided when the pipeline is built, and is the same in all epochs; sequences are then shuffled, split
-    into shards, resumed and redistributed as the samples of any other reader. Only the sizes of records are needed for that: they are in
-    the tables of files written with ``group_size:1``; other files are read once as a whole when the pipeline is built.
+    The records are packed when the pipeline is built, in the same way for all epochs; sequences are then shuffled, split into shards,
+    resumed and redistributed like the samples of any other reader. Packing needs only the sizes of records. The tables of files written
+    with ``group_size:1`` hold them; other files are read completely when the pipeline is built.
 
-    To pad single records instead, take ``packing="none"``, with `group_by_length` for batches of similar lengths, and compile for few
-    shapes: ``fn.pad(x, axes=[0], align=[128])`` gives batches lengths that are multiples of 128; an iterator's ``ragged={"tokens": 1024}``
-    gives all of them one.
+    To pad single records instead, use ``packing="none"``, with `group_by_length` for batches of similar lengths. To compile for few shapes,
+    ``fn.pad(x, axes=[0], align=[128])`` pads batches to multiples of 128, and an iterator's ``ragged={"tokens": 1024}`` pads all batches to
+    one length.
 
     Args:
-      path: of the files, which are read one after another; patterns (``*``, ``?``, ``[``) stand for the files that match, in byte order.
-      length: tokens of a sequence. A longer record is cut into pieces of this length and a rest, each a segment of its own.
-      dtype: type of the tokens in the records, little-endian: UINT8, UINT16, INT32, UINT32 or INT64. All become INT32.
-      packing: "first_fit": a record goes to the first of 64 sequences being filled that has room for it. "sequential": records stay in
-        order, and one that does not fit begins the next sequence. "concatenate": all tokens one after another, cut where a sequence is
-        full, so that only the last one is padded; the parts of a record are segments of their own, whose positions begin at 0. "none": each
-        record, or piece of a longer one, is a sequence by itself, which is not padded.
-      packing_seed: records are shuffled by it before they are packed; None: they are taken in order.
-      pad_id: what stands behind the last token of a sequence.
-      group_by_length: with ``packing="none"`` the batch size of a shard: so many sequences one after another get similar numbers of tokens,
-        and padding wastes little, as in `readers.source`. 0: they come as they are shuffled.
-      shuffle_after_epoch: shuffle the list anew before each epoch, alike for all shards, and read the same part of it.
-      on_error: what becomes of a sequence with a record that can't be read: "raise": its batch fails. "replace": a later one of the list
-        takes its place. "skip": its batch goes without it. The last two are reported by `Pipeline.bad_samples`.
+      path: paths of the files, which are read one after another. Patterns (``*``, ``?``, ``[``) stand for the matching files, in byte
+        order.
+      length: number of tokens in a sequence. A longer record is cut into pieces of this length and a remainder, each a separate segment.
+      dtype: the little-endian type of the tokens in the records: UINT8, UINT16, INT32, UINT32 or INT64. The result is INT32.
+      packing: "first_fit": a record goes to the first of 64 open sequences that has room for it. "sequential": records stay in
+        order, and one that does not fit begins the next sequence. "concatenate": all tokens come one after another, and are cut where a
+        sequence is full, so that only the last one is padded; each part of a record is a separate segment, whose positions begin at 0.
+        "none": each record, or piece of a longer one, is a separate sequence, which is not padded.
+      packing_seed: a seed to shuffle records before they are packed; None: they are taken in order.
+      pad_id: the token that fills the end of a sequence.
+      group_by_length: with ``packing="none"``, the batch size of a shard. Each group of this many consecutive sequences gets similar
+        numbers of tokens, so that padding wastes little, as in `readers.source`. 0: sequences come in the shuffled order.
+      shuffle_after_epoch: whether to shuffle the list anew before each epoch, in the same way for all shards, each of which keeps reading
+        its part of the list.
+      on_error: what happens when a record of a sequence can't be read. "raise": the batch fails; "replace": a later sequence of the list
+        replaces it; "skip": the batch is made without it. `Pipeline.bad_samples` reports the sequences of the last two.
 
     Returns:
       tokens, their segments and their positions, each ``int32[length]``, with ``packing="none"`` ``int32[tokens]``. Segments count from 1
-      in each sequence, and are 0 where there is padding; positions count from 0 in each segment. MaxText, T5X and Grain call them
-      ``tokens``, ``tokens_segment_ids`` and ``tokens_positions``. Attention is within a segment,
-      ``segments[:, :, None] == segments[:, None, :]``, and causal.
+      in each sequence, and are 0 in the padding; positions count from 0 in each segment. MaxText, T5X and Grain call them ``tokens``,
+      ``tokens_segment_ids`` and ``tokens_positions``. Attention is within a segment, ``segments[:, :, None] == segments[:, None, :]``, and
+      causal.
 
     Raises:
       ValueError, TypeError: arguments that contradict each other or are out of range.
-      RuntimeError: at build, a file that can't be read, or a record whose size is not a multiple of a token's.
+      RuntimeError: when the pipeline is built, a file can't be read, or the size of a record is not a multiple of a token's.
 
     Example:
       >>> tokens, segments, positions = fn.readers.tokens(path="gs://bucket/train-*.array_record", length=2048, dtype=types.UINT16)

@@ -45,7 +45,7 @@ class _Members:
 
 
 class _Samples(ContainerRecords):
-    """The samples of archives: a member for each output, or nothing."""
+    """The samples of archives: a member for each output, or none."""
 
     def __init__(self, op: ReadWebDataset):
         files = Files.of(op.paths, op.storage, "paths")
@@ -68,7 +68,7 @@ class _Samples(ContainerRecords):
             if dtype.itemsize > 1 and len(wrong := np.flatnonzero(x.table[:, 1] % dtype.itemsize)):  # headers fit any
                 i = int(wrong[0])
                 what = f"output {k} of {self._samples.name(i)} has {x.table[i, 1] - HEADER} bytes"
-                raise RuntimeError(f"{x.path(i)}: {what}, no multiple of the {dtype.itemsize} of {dtype}")
+                raise RuntimeError(f"{x.path(i)}: {what}, which is not a multiple of the {dtype.itemsize} bytes of {dtype}")
         self.stored = _Members(self.outputs)
         self.scan = RecordParts(self.outputs).scan
         self.digest = " ".join(x.digest for x in self.outputs)
@@ -85,20 +85,20 @@ class _Samples(ContainerRecords):
         member, name = self.outputs[output], self._samples.name(i)
         if not member.table[i, 1]:
             return ""
-        if not name or not any(x.table[i, 1] for x in self.outputs[:output]):  # the name is that of this member
+        if not name or not any(x.table[i, 1] for x in self.outputs[:output]):  # the name is taken from this member
             return f"{member.path(i)}:{member.table[i, 0] + HEADER}:{name}"
         folder, _, file = name.rpartition("/")
         stem = f"{folder}/{file.partition('.')[0]}".removeprefix("/") + "."
         return f"{member.path(i)}:{member.table[i, 0] + HEADER}:{stem}{self._extension(i, output, stem)}"
 
     def _extension(self, i: int, output: int, stem: str) -> str:
-        """That of the member for an output, as the archive has it."""
+        """The extension of the member for an output, as written in the archive."""
         known = self._extensions[output]
         if len(known) == 1 and not self._fold:
             return known[0]
         try:
             header = bytes(self.outputs[output].store.read(self.outputs[output].path(i), int(self.outputs[output].table[i, 0]), 100))
-        except OSError:  # it is gone
+        except OSError:  # the archive is gone
             return known[0]
         name = header.partition(b"\0")[0].decode("utf-8", "surrogateescape")
         extension = name.rpartition("/")[2].partition(".")[2]
@@ -123,7 +123,7 @@ class ReadWebDataset(Reader):
     def __post_init__(self):
         super().__post_init__()
         if self.dtypes is not None and len(self.dtypes) != self.num_outputs:
-            raise ArgumentError(f"dtypes must be as many as ext, got {len(self.dtypes)} and {self.num_outputs}")
+            raise ArgumentError(f"dtypes must have as many elements as ext, got {len(self.dtypes)} and {self.num_outputs}")
 
     @property
     def num_outputs(self) -> int:
@@ -134,7 +134,7 @@ class ReadWebDataset(Reader):
 
 
 class WebDatasetArguments(ContainerArguments, total=False):
-    """Those of `webdataset`: files are never mapped here."""
+    """DALI's hints to `webdataset`; files are never mapped here."""
 
     dont_use_mmap: bool | None
 
@@ -150,31 +150,30 @@ def webdataset(
     case_sensitive_extensions: bool = True,
     **order: Unpack[WebDatasetArguments],
 ) -> DataNode | list[DataNode]:
-    """Reads members of tar archives in WebDataset's form.
+    """Reads members of tar archives in the format of WebDataset.
 
-    A sample is the members one after another whose paths are equal up to the first dot of the file's name; the rest is the extension.
+    A sample consists of consecutive members whose paths are equal up to the first dot of the file's name; the rest is the extension.
 
     Args:
-      paths: of the archives, which are read one after another.
-      index_paths: of their indices, one for each, as ``python -m jaxdali.index`` (or DALI's wds2idx) writes them. Without them they
-        are made when the pipeline is built, in memory, and a warning says so.
-      ext: of each output the extension, or several in order of no preference: "jpg;jpeg;seg.png". Of a sample's members that match, the
-        first is read.
-      missing_component_behavior: what becomes of a sample that lacks a member: "empty" (or ""): an empty output. "skip": it is left out.
-        "error": an error when the pipeline is built.
-      dtypes: element types of the outputs, one for each; default: uint8.
-      case_sensitive_extensions: whether extensions mind the case.
+      paths: paths of the archives, which are read one after another.
+      index_paths: paths of their indices, one for each, as ``python -m jaxdali.index`` (or DALI's wds2idx) writes them. Without them,
+        indices are made in memory when the pipeline is built, with a warning.
+      ext: the extension of each output, or several alternatives: "jpg;jpeg;seg.png". Of a sample's matching members, the first is read.
+      missing_component_behavior: what happens when a sample lacks a member. "empty" (or ""): the output is empty; "skip": the sample is
+        left out; "error": an error is raised when the pipeline is built.
+      dtypes: element types of the outputs, one for each. Default: uint8.
+      case_sensitive_extensions: whether extensions are case-sensitive.
 
     Returns:
-      An output for each entry of `ext`: the member's bytes, as a vector of its type. Their source_info is the archive's path, and offset
-      and name of the first member.
+      An output for each entry of `ext`: the member's bytes as a vector of the output's type. Their source_info is the archive's path, and
+      the offset and name of the first member.
 
     Raises:
       ValueError, TypeError: arguments that contradict each other or are out of range.
-      RuntimeError: at build, an archive or an index that can't be read, or a member whose size is no multiple of its type's. A member
-        that is not where the index says, a truncated archive, or one that has changed since, fails when a batch of it runs.
+      RuntimeError: when the pipeline is built, an archive or an index can't be read, or a member's size is not a multiple of its type's. A
+        member that is not where the index says, or whose archive is truncated or has changed since, fails when its batch runs.
 
-    Unlike in DALI, long names in PAX headers are understood, and the order of `random_shuffle` is not DALI's own.
+    Differs from DALI: long names in PAX headers are understood, and `random_shuffle` gives another order.
 
     Example:
       >>> jpegs, classes = fn.readers.webdataset(paths="train.tar", index_paths="train.tar.idx", ext=["jpg", "cls"])

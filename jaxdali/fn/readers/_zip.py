@@ -19,11 +19,11 @@ from ..._data.ranges import Ranges
 from ..._data.storage import Store, StoreFile
 
 _LOCAL_HEADER = 30  # bytes, without name and extra field
-_MOST_TRAILER = (1 << 16) + 22 + 20 + 56  # of an archive's end: comment, end records
+_MOST_TRAILER = (1 << 16) + 22 + 20 + 56  # largest end of an archive: comment, end records
 
 
 def _opened(store: Store, path: str, size: int) -> StoreFile:
-    """An archive, for `zipfile`: the end of it is fetched at once, where the table of contents is."""
+    """An archive for `zipfile`. Its end, which holds the table of contents, is fetched at once."""
     file, begin = StoreFile(store, path, size), max(size - _MOST_TRAILER, 0)
     file.fetched[begin] = store.read(path, begin, size - begin)
     return file
@@ -39,7 +39,7 @@ class _Members(Records):
         assert files.sizes is not None
         keep = matcher(as_list(op.file_filter), True)
         self._names: list[str] = []
-        self._info: list[tuple[int, int, int, int]] = []  # (bytes in the archive, kind of compression, bytes, checksum)
+        self._info: list[tuple[int, int, int, int]] = []  # (bytes in the archive, compression, decompressed bytes, checksum)
         file, start, size, per_file = [], [], [], []
         for i in range(len(files)):
             path = files.path(i)
@@ -48,7 +48,7 @@ class _Members(Records):
                     members, end = archive.infolist(), archive.start_dir
             except (zipfile.BadZipFile, OSError, NotImplementedError, ValueError) as e:
                 raise RuntimeError(f"{path}: {e}") from e
-            # What comes between a member's data and the next header belongs to the member: the range holds it all, wherever the data begin.
+            # The range of a member reaches to the next header, so that it holds the data wherever they begin.
             if not all(m.filename for m in members):
                 raise RuntimeError(f"{path}: a member has no name: the archive's table is damaged")
             places = np.array(sorted({m.header_offset for m in members} | {end}), np.int64)
@@ -56,7 +56,7 @@ class _Members(Records):
             for m in kept:
                 if m.flag_bits & 1 or m.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
                     what = "encrypted" if m.flag_bits & 1 else f"compressed by method {m.compress_type}"
-                    raise RuntimeError(f"{path}: {m.filename} is {what}; members that are stored or deflated are read")
+                    raise RuntimeError(f"{path}: {m.filename} is {what}; only stored or deflated members can be read")
                 if m.header_offset >= end:
                     raise RuntimeError(f"{path}: {m.filename} would begin at {m.header_offset}, in the archive's table: it is damaged")
                 self._names.append(m.filename)
@@ -74,9 +74,9 @@ class _Members(Records):
         self._labels = np.array([number[f] for f in folders], np.int32)
         self.bounds = np.cumsum([0, *per_file])
         self.stored = self._ranges = Ranges(files, np.array(file), np.array(start), np.array(size))
-        # The data of stored members, once their own headers were read: from then on they are read straight to their place.
+        # Where the data of stored members are, once their headers were read; from then on they are read directly to their place.
         self._content = Ranges(files, np.array(file), np.array(start), np.minimum([n for n, *_ in self._info], size))
-        self._content.start = np.array(start, np.int64)  # of the header, until it was read
+        self._content.start = np.array(start, np.int64)  # of the header, until it has been read
         self._begun = np.zeros(len(self._names), bool)
         digest = files.digest.copy()
         digest.update("\0".join(self._names).encode() + np.array([i[3] for i in self._info], np.int64).tobytes())
@@ -99,7 +99,7 @@ class _Members(Records):
     def _member(self, i: int, data: bytes) -> bytes | memoryview:
         packed, kind, size, checksum = self._info[i]
         if data[:4] != b"PK\3\4":
-            raise ValueError("there is no member where the archive's table says")
+            raise ValueError("there is no member where the archive's table says it is")
         begin = _LOCAL_HEADER + int.from_bytes(data[26:28], "little") + int.from_bytes(data[28:30], "little")
         content: bytes | memoryview = memoryview(data)[begin : begin + packed]
         if kind == zipfile.ZIP_DEFLATED:
@@ -144,12 +144,12 @@ def zip(
     file_filter: str | Sequence[str] = "*",
     **order: Unpack[ContainerArguments],
 ) -> list[DataNode]:
-    """Reads the members of ZIP archives, each with a label. Beyond DALI.
+    """Reads the members of ZIP archives, each with a label. Not in DALI.
 
     Args:
-      path: of the archives, which are read one after another; patterns (``*``, ``?``, ``[``) stand for the files that match, in byte order.
-        Members come in the order of their archive's table.
-      file_filter: glob patterns, one of which a member's name, without its directory, must match; they mind the case.
+      path: paths of the archives, which are read one after another. Patterns (``*``, ``?``, ``[``) stand for the matching files, in byte
+        order. Members come in the order of their archive's table.
+      file_filter: case-sensitive glob patterns; a member's name, without its directory, must match one of them.
 
     Returns:
       (contents ``uint8[bytes]``, label ``int32[1]``) of each member. Labels number the directories within the archives, in byte order.
@@ -157,8 +157,8 @@ def zip(
 
     Raises:
       ValueError, TypeError: arguments that contradict each other or are out of range.
-      RuntimeError: at build, an archive that can't be read, or members that are encrypted or compressed otherwise than by "deflate". A
-        member that is damaged or whose checksum is wrong fails when its batch runs.
+      RuntimeError: when the pipeline is built, an archive can't be read, or members are encrypted or compressed by another method than
+        "deflate". A member that is damaged or has a wrong checksum fails when its batch runs.
 
     Example:
       >>> jpegs, labels = fn.readers.zip(path="s3://bucket/train.zip", file_filter="*.jpg", shuffle="global")

@@ -98,7 +98,7 @@ def test_squeeze_and_expand_dims():
 @pytest.mark.parametrize(
     ("define", "message"),
     [
-        (lambda x: fn.reshape(x), "reshape: nothing is asked for"),
+        (lambda x: fn.reshape(x), "reshape: give a shape"),
         (lambda x: fn.reshape(x, shape=[-1], rel_shape=[1.0]), "shape and rel_shape exclude each other"),
         (lambda x: fn.reshape(x, shape=[-1, -1]), "only one extent may be negative"),
         (lambda x: fn.reshape(x, shape=[0, 5]), "an extent may not be 0"),

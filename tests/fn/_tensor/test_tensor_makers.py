@@ -101,7 +101,7 @@ def test_cast_like():
         (lambda x: fn.stack(x, x, axis=4), "axis=4 is not one of the 4 dimensions of the result"),
         (lambda x: fn.stack(x, x, axis_name="QW"), "axis_name must be one letter"),
         (lambda x: fn.one_hot(x, num_classes=3, axis=7), "axis=7 must be -1 or one of 0 ... 3"),
-        (lambda x: fn.one_hot(x, num_classes=3, dtype=types.BOOL), "takes numbers and gives numbers"),
+        (lambda x: fn.one_hot(x, num_classes=3, dtype=types.BOOL), "converts numbers to numbers"),
         (lambda x: fn.full(x, shape=[2, 3]), "can't be broadcast to .2, 3."),
         (lambda x: fn.zeros(shape=[2, 3], layout="H"), "the layout 'H' does not fit 2 dimensions"),
     ],

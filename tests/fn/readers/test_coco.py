@@ -43,7 +43,7 @@ def test_annotations_that_are_none(folder, tmp_path):
         labels(read_of(preprocessed_annotations=tmp_path, ratio=True))
     (tmp_path / "filenames.dat").write_text("a.jpg\n")
     (tmp_path / "boxes.dat").write_bytes(b"\x08\0\0\0")
-    with pytest.raises(RuntimeError, match=r"boxes.dat has 4 bytes, which is not what it says"):
+    with pytest.raises(RuntimeError, match=r"boxes.dat has 4 bytes, which differs from what it declares"):
         labels(read_of(preprocessed_annotations=tmp_path))
 
 
@@ -76,7 +76,7 @@ def test_pixels_that_can_not_be_drawn(folder, tmp_path, monkeypatch):
     def of(**arguments):
         return lambda: fn.readers.coco(file_root=folder / "images", pixelwise_masks=True, **arguments)[3]
 
-    with pytest.raises(ValueError, match=r"polygon_masks, pixelwise_masks and masks, .* exclude each other"):
+    with pytest.raises(ValueError, match=r"polygon_masks, pixelwise_masks and masks, .* can't be given together"):
         labels(of(annotations_file=folder / "coco.json", polygon_masks=True))
     with pytest.raises(ValueError, match="pixelwise_masks can't be used with preprocessed_annotations"):
         labels(of(preprocessed_annotations=tmp_path))
@@ -85,7 +85,7 @@ def test_pixels_that_can_not_be_drawn(folder, tmp_path, monkeypatch):
     (tmp_path / "x.json").write_text(json.dumps(document))
     found, errors, _ = labels(of(annotations_file=tmp_path / "x.json"), 2)
     assert found == [None, [0] * 16]
-    assert r"its masks are of images of [8, 6], not of [6, 8]" in errors[0]
+    assert r"its masks are for images of size [8, 6], not [6, 8]" in errors[0]
     monkeypatch.setitem(sys.modules, "pycocotools", None)
     with pytest.raises(ImportError, match=r'pixelwise_masks .*pip install "jaxdali\[coco\]"'):
         labels(of(annotations_file=folder / "coco.json"))
@@ -119,7 +119,7 @@ def test_boxes_of_another_form(folder, tmp_path):
     for box, why in (
         ([1, 2, 3], "bbox of annotation 2 has 3 numbers, not 4"),
         ([1, 2, 3, 4, 5], "has 5 numbers"),
-        ([1, 2, 3, None], "bbox of annotation 2 has something else than numbers"),
+        ([1, 2, 3, None], "bbox of annotation 2 has elements that are not numbers"),
     ):
         document = json.loads((folder / "coco.json").read_text())
         document["annotations"][2]["bbox"] = box
@@ -138,7 +138,7 @@ def test_preprocessed_annotations_that_do_not_fit(folder, tmp_path):
         kept = (tmp_path / f"{name}.dat").read_bytes()
         count = int.from_bytes(kept[:4], "little") - 1
         (tmp_path / f"{name}.dat").write_bytes(count.to_bytes(4, "little") + kept[4:-4])
-        with pytest.raises(RuntimeError, match=f"{name}.dat does not fit the other files: they are of different annotations"):
+        with pytest.raises(RuntimeError, match=f"{name}.dat does not match the other files: they belong to different annotations"):
             labels(of(preprocessed_annotations=tmp_path, image_ids=True))
         (tmp_path / f"{name}.dat").write_bytes(kept)
     with pytest.raises(ValueError, match="size_threshold can't be used with preprocessed_annotations"):

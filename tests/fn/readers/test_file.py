@@ -367,5 +367,5 @@ def test_files_that_belong_together(tmp_path):
     with pytest.raises(SampleError, match=r"4\.png"):
         rows()
     for wrong in ([("a", "b"), "c"], [("a", "b"), ("c",)], [("a",)]):
-        with pytest.raises(ValueError, match="tuples of two and more paths that belong together, all of one length"):
+        with pytest.raises(ValueError, match="tuples of two or more paths that belong together, all of the same length"):
             fn.readers.file(files=wrong)

@@ -192,7 +192,7 @@ def test_arguments(tmp_path, arguments, error, message):
 
 def test_tokens_that_do_not_fit(tmp_path):
     path = write(tmp_path, np.uint32, [np.array([1, 2]), np.array([3, 2**31])])
-    with pytest.raises(jaxdali.SampleError, match=r"b\.array_record, record 0: its tokens do not fit into int32"):
+    with pytest.raises(jaxdali.SampleError, match=r"b\.array_record, record 0: its tokens are negative or do not fit into int32"):
         read(path, 1, 1, dtype=types.UINT32)
 
 

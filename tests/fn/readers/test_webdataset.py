@@ -130,9 +130,9 @@ def test_members_that_are_missing_or_do_not_fit(archive):
     with pytest.raises(RuntimeError, match=r"x.tar.idx: sample 0.jpg has no member for output 1"):
         labels(lambda: fn.readers.webdataset(paths=archive / "x.tar", index_paths=archive / "x.tar.idx", ext=["jpg", "png"],
                                              missing_component_behavior="error")[0])  # fmt: skip
-    with pytest.raises(RuntimeError, match=r"x.tar: output 0 of 0.cls has 1 bytes, no multiple of the 4 of int32"):
+    with pytest.raises(RuntimeError, match=r"x.tar: output 0 of 0.cls has 1 bytes, which is not a multiple of the 4 bytes of int32"):
         labels(web(archive, dtypes=[types.INT32, types.UINT8]))
-    with pytest.raises(ValueError, match="dtypes must be as many as ext, got 1 and 2"):
+    with pytest.raises(ValueError, match="dtypes must have as many elements as ext, got 1 and 2"):
         labels(web(archive, dtypes=types.INT32))
 
 
