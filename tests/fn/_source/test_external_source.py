@@ -338,7 +338,7 @@ def test_generator_function_with_a_default():
     def needs(n):
         yield from threes(n)
 
-    with pytest.raises(TypeError, match=r"need no argument, got \(n\)"):
+    with pytest.raises(TypeError, match=r"need no arguments, got \(n\)"):
         run(needs)
 
 

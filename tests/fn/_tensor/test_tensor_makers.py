@@ -128,7 +128,7 @@ def test_constant():
             for x in map(np.asarray, out):
                 assert (x.dtype, x.shape, x.tolist()) == (want.dtype, want.shape, want.tolist())
     for bad, message in [
-        ({}, "either fdata or idata, got none"),
+        ({}, "either fdata or idata, got neither"),
         ({"fdata": 1, "idata": 1}, "got both"),
         ({"idata": [1, 2], "shape": [3]}, r"2 elements don't fill the shape \(3,\)"),
         ({"idata": [1, 2], "layout": "HW"}, "layout 'HW' does not fit"),

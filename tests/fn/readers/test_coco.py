@@ -25,7 +25,7 @@ def test_annotations_that_are_none(folder, tmp_path):
         return lambda: fn.readers.coco(file_root=folder / "images", **arguments)[0]
 
     for text, why in (
-        ("{", "x has not the form of COCO's annotations: JSONDecodeError"),
+        ("{", "x does not have the form of COCO's annotations: JSONDecodeError"),
         ("{}", "KeyError: 'images'"),
         ('{"images": [{"id": 1, "file_name": "a", "width": 1, "height": 1}], "annotations": [{"bbox": 3}]}', "TypeError"),
         ('{"images": [{"id": 1, "file_name": "a", "width": 1, "height": 1}], "annotations": '
@@ -76,7 +76,7 @@ def test_pixels_that_can_not_be_drawn(folder, tmp_path, monkeypatch):
     def of(**arguments):
         return lambda: fn.readers.coco(file_root=folder / "images", pixelwise_masks=True, **arguments)[3]
 
-    with pytest.raises(ValueError, match=r"polygon_masks, pixelwise_masks and masks, .* can't be given together"):
+    with pytest.raises(ValueError, match=r"polygon_masks, pixelwise_masks and masks .* can't be given together"):
         labels(of(annotations_file=folder / "coco.json", polygon_masks=True))
     with pytest.raises(ValueError, match="pixelwise_masks can't be used with preprocessed_annotations"):
         labels(of(preprocessed_annotations=tmp_path))
@@ -124,7 +124,7 @@ def test_boxes_of_another_form(folder, tmp_path):
         document = json.loads((folder / "coco.json").read_text())
         document["annotations"][2]["bbox"] = box
         (tmp_path / "x.json").write_text(json.dumps(document))
-        with pytest.raises(RuntimeError, match=rf"x.json has not the form of COCO's annotations: .*{why}"):
+        with pytest.raises(RuntimeError, match=rf"x.json does not have the form of COCO's annotations: .*{why}"):
             labels(lambda: fn.readers.coco(file_root=folder / "images", annotations_file=tmp_path / "x.json")[0])
 
 

@@ -277,7 +277,7 @@ def test_sparse_labels_become_vectors(tmp_path):
     _, dense, more = pipeline("weights", 3, 1).run()
     assert dense.as_array().tolist() == [[0.25, 0, 0.5, 0]]
     assert np.asarray(more[0]).tolist() == [9]
-    with pytest.raises(SampleError, match="its label has the class 4; there are 4"):
+    with pytest.raises(SampleError, match="its label has the class 4, but num_labels is 4"):
         pipeline("outside", 1).run()
 
 

@@ -78,7 +78,7 @@ def test_resampling(manifest, rate, quality):
 
 def test_what_can_not_be_read(manifest, monkeypatch):
     whole = json.loads(manifest.read_text())
-    for text, why in (("[", "entry 0 has not the form of a NeMo manifest"), ("{}", "KeyError"), (json.dumps(whole) + "x", "entry 1"),
+    for text, why in (("[", "entry 0 does not have the form of a NeMo manifest"), ("{}", "KeyError"), (json.dumps(whole) + "x", "entry 1"),
                       (json.dumps(whole | {"offset": float("nan")}), "entry 0 .*offset nan and duration -1.0 must be finite"),
                       (json.dumps(whole | {"duration": 1e999}), "must be finite"),
                       (json.dumps(whole | {"audio_filepath": "\ud800"}), "UnicodeEncodeError"),

@@ -83,7 +83,7 @@ def test_errors(tmp_path):
         read(2, "n", path)
     with pytest.raises(RuntimeError, match=r"x\.parquet: there is no column 'm'; it has n, when"):
         read(2, "m", path)
-    with pytest.raises(RuntimeError, match=r"x\.parquet: column 'when' is of type timestamp\[ms\]; numbers, texts"):
+    with pytest.raises(RuntimeError, match=r"x\.parquet: column 'when' is of type timestamp\[ms\]; supported are numbers, strings"):
         read(2, "when", path)
     other = tmp_path / "y.parquet"
     pq.write_table(pa.table({"n": [1.5]}), other)
