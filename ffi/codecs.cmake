@@ -1,15 +1,15 @@
 # libjpeg-turbo as the target jaxdali_jpeg; libpng and libdeflate as jaxdali_png.
 #
-# The system's libraries are taken when they are there (Debian: libjpeg62-turbo-dev, libpng-dev, libdeflate-dev). What is missing, or all of
-# it with -DJAXDALI_BUNDLED_CODECS=ON, is built from source as static, position-independent libraries: the archive is
-# downloaded and checked against its SHA256, or taken from a local file on machines without a network
-# (-DJAXDALI_JPEG_TARBALL=..., -DJAXDALI_PNG_TARBALL=..., -DJAXDALI_ZLIB_TARBALL=..., -DJAXDALI_DEFLATE_TARBALL=...; any version's own
-# archive will do, of libdeflate from 1.15 on). Where libdeflate can't be had in either way, PNG is libpng's alone, in twice the time.
+# The build uses the libraries of the system if they are installed (Debian: libjpeg62-turbo-dev, libpng-dev, libdeflate-dev). It builds missing
+# ones from source as static, position-independent libraries; with -DJAXDALI_BUNDLED_CODECS=ON it builds all of them. It downloads the archives
+# and checks their SHA256. On machines without a network it takes local archives (-DJAXDALI_JPEG_TARBALL=..., -DJAXDALI_PNG_TARBALL=...,
+# -DJAXDALI_ZLIB_TARBALL=..., -DJAXDALI_DEFLATE_TARBALL=...) of any version, of libdeflate from 1.15 on. If libdeflate can't be had in either
+# way, libpng decodes all PNG files, in twice the time.
 #
-# Their licences go with a module that they are part of: libjpeg-turbo's (IJG, BSD 3-Clause), libpng's (PNG Reference Library License), zlib's (Zlib),
-# libdeflate's (MIT).
+# A module that contains these libraries must come with their licences: libjpeg-turbo (IJG, BSD 3-Clause), libpng (PNG Reference Library License),
+# zlib (Zlib), libdeflate (MIT).
 
-# All are compiled with the options of hardening.cmake, as the modules are.
+# They are compiled with the options of hardening.cmake, like the modules.
 include("${CMAKE_CURRENT_LIST_DIR}/hardening.cmake")
 
 option(JAXDALI_BUNDLED_CODECS "Build libjpeg-turbo, libpng, zlib and libdeflate from source even if the system has them" OFF)
@@ -18,16 +18,16 @@ set(JAXDALI_PNG_TARBALL "" CACHE FILEPATH "Local source archive of libpng, inste
 set(JAXDALI_ZLIB_TARBALL "" CACHE FILEPATH "Local source archive of zlib, instead of a download")
 set(JAXDALI_DEFLATE_TARBALL "" CACHE FILEPATH "Local source archive of libdeflate, instead of a download")
 
-# Files that are compiled for newer CPUs than the others, at run time chosen where there is one: to be called in each folder
-# whose targets have them, as CMake keeps files' properties by folder.
+# Sets the options of files that are compiled for newer CPUs and chosen at run time. Call it in each folder whose targets contain such files,
+# because CMake keeps the properties of files by folder.
 function(jaxdali_newer_cpus)
   if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64|amd64)$")
     set_source_files_properties("${CMAKE_CURRENT_FUNCTION_LIST_DIR}/jpeg/kernels_simd.cc" PROPERTIES COMPILE_OPTIONS "-mavx2;-mbmi;-mbmi2")
   endif()
 endfunction()
 
-# Kernels compute what is written, on CPUs of all kinds: a product and a sum are rounded one by one where they aren't fused on purpose.
-# Nobody looks at the exceptions of numbers; compilers that keep them make no vectors of comparisons and conversions.
+# Kernels compute exactly what is written, on all kinds of CPUs: a product and a sum are rounded one by one unless they are fused on purpose.
+# Nothing uses floating-point exceptions; compilers that preserve them can't vectorize comparisons and conversions.
 set(JAXDALI_ARITHMETIC -ffp-contract=off -fno-trapping-math)
 
 add_library(jaxdali_jpeg INTERFACE)

@@ -1,5 +1,5 @@
-# The module `_cuda`: built when nvcc is found, or demanded. And `_emulated`, a module for tests with the same kernels run
-# by a loop on the CPU.
+# The module `_cuda`, which is built when nvcc is found or demanded; and `_emulated`, a module for tests, which runs the same kernels
+# in a loop on the CPU.
 set(JAXDALI_CUDA AUTO CACHE STRING "CUDA module: AUTO (built when nvcc works), ON (an error when it does not) or OFF")
 set_property(CACHE JAXDALI_CUDA PROPERTY STRINGS AUTO ON OFF)
 set(JAXDALI_CUDA_REAL 80 90 CACHE STRING "Architectures to compile CUDA kernels for; PTX of the first serves newer ones")
@@ -7,7 +7,7 @@ option(JAXDALI_EMULATED "Build the tests' module that emulates the CUDA kernels 
 
 file(GLOB JAXDALI_CUDA_KERNELS CONFIGURE_DEPENDS RELATIVE "${CMAKE_SOURCE_DIR}" ffi/*/*.cu)
 list(FILTER JAXDALI_CUDA_KERNELS EXCLUDE REGEX "^ffi/common/")
-# Beside each kernel its binding, and what is not the CPU kernel's alone.
+# For each kernel its binding, and all files that are not only for the CPU.
 foreach(kernel ${JAXDALI_CUDA_KERNELS})
   get_filename_component(folder "${kernel}" DIRECTORY)
   file(GLOB sources CONFIGURE_DEPENDS "${folder}/*.cc")
@@ -87,8 +87,8 @@ add_library(jaxdali_cuda OBJECT ${JAXDALI_CUDA_KERNELS} ffi/common/cuda_version.
 set_target_properties(jaxdali_cuda PROPERTIES CUDA_RUNTIME_LIBRARY Static CUDA_VISIBILITY_PRESET hidden)
 target_include_directories(jaxdali_cuda PRIVATE "${CMAKE_SOURCE_DIR}")
 target_compile_definitions(jaxdali_cuda PRIVATE "JAXDALI_ARCHITECTURES=\"${JAXDALI_ARCHITECTURES}\"")
-# Without contraction results equal the CPU's to the bit wherever the order of operations does; sums say fma themselves.
-# The host compiler sees the kernels' "#pragma unroll", too, and does not know it.
+# Without contraction, results equal the CPU's to the bit wherever the order of operations is the same. Sums that are fused say so.
+# The host compiler also sees "#pragma unroll" in the kernels, and does not know it.
 target_compile_options(jaxdali_cuda PRIVATE -fmad=false --expt-relaxed-constexpr -gencode arch=compute_${virtual},code=[${code}] -Xcompiler=-Wall,-Wno-unknown-pragmas
                                             "$<$<BOOL:${JAXDALI_WERROR}>:-Werror=all-warnings>")
 jaxdali_kernel_module(_cuda $<TARGET_OBJECTS:jaxdali_cuda>)

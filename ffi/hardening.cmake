@@ -1,9 +1,9 @@
-# The modules and the bundled codecs parse files from anywhere: buffer overruns that slip through end the process instead of running code.
+# The modules and the bundled codecs parse untrusted files. With these options a buffer overrun ends the process instead of running code.
 #
 # Sets JAXDALI_FORTIFY (the level of _FORTIFY_SOURCE) and JAXDALI_HARDENING (options of C and C++ compilers, for optimized builds).
 include(CheckCSourceCompiles)
 
-# Level 3 needs a compiler with __builtin_dynamic_object_size and a C library that uses it; otherwise level 2 is what there is.
+# Level 3 needs a compiler with __builtin_dynamic_object_size and a C library that uses it; otherwise the level is 2.
 set(CMAKE_REQUIRED_FLAGS "-O2 -U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=3")
 check_c_source_compiles("
   #include <string.h>

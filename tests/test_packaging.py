@@ -1,8 +1,10 @@
-"""What pyproject.toml says about dependencies."""
+"""What pyproject.toml says about dependencies, and what the repository's host is told to do."""
 
+import re
 import tomllib
 
 import places
+import pytest
 from packaging.requirements import Requirement
 
 PROJECT = tomllib.loads((places.ROOT / "pyproject.toml").read_text())
@@ -28,3 +30,25 @@ def test_the_lower_bound_of_malt_has_conditionals():
     (malt,) = (Requirement(d) for d in PROJECT["project"]["dependencies"] if d.startswith("diastatic-malt"))
     assert "2.15.2" not in malt.specifier
     assert "2.15.3" in malt.specifier
+
+
+GITHUB = places.ROOT / ".github"
+in_repository = pytest.mark.skipif(not GITHUB.exists(), reason="a source distribution has no .github")
+
+
+@in_repository
+def test_the_hosted_workflow_runs_all_parts_of_ci():
+    """Each part of `.ci/run all` has a job there, which calls it by its name."""
+    (parts,) = re.findall(r"^all=\(([^)]*)\)", (places.ROOT / ".ci" / "run").read_text(), re.MULTILINE)
+    workflow = (GITHUB / "workflows" / "ci.yml").read_text()
+    (jobs,) = re.findall(r"part: \[([^]]*)\]", workflow)
+    assert sorted(jobs.split(", ")) == sorted(parts.split())
+    assert ".ci/run ${{ matrix.part }}" in workflow
+
+
+@in_repository
+@pytest.mark.parametrize("form", ["bug", "feature"])
+def test_issue_forms_ask_for_the_configuration(form):
+    """By a command that works."""
+    (command,) = re.findall(r'`python -c "(.*jaxdali.show_config\(\))"`', (GITHUB / "ISSUE_TEMPLATE" / f"{form}.yml").read_text())
+    exec(command)
