@@ -149,9 +149,9 @@ class RandomBBoxCrop(HostOperator):
     def _attempt(self, sample: _Sample, u: np.ndarray, ndim: int, limit: int) -> bool:
         """Tries windows in turn, each made from a row of numbers, up to the limit of attempts; returns whether one suits."""
         fixed = sample.crop_shape is not None
-        no_crop = self.allow_no_crop and not fixed
         # For every `num_attempts` windows, a threshold is drawn, or the choice not to crop.
-        option = np.repeat((u[:: self.num_attempts, 0] * (len(self.thresholds) + no_crop)).astype(int), self.num_attempts)[: len(u)]
+        options = len(self.thresholds) + self.allow_no_crop
+        option = np.repeat((u[:: self.num_attempts, 0] * options).astype(int), self.num_attempts)[: len(u)]
         whole = option == len(self.thresholds)
         threshold = np.asarray([*self.thresholds, 0.0])[option]
         if fixed:
@@ -287,7 +287,7 @@ def random_bbox_crop(
     /,
     *,
     all_boxes_above_threshold: bool = True,
-    allow_no_crop: bool = True,
+    allow_no_crop: bool | None = None,
     aspect_ratio: Annotated[Sequence[float] | None, Range(0)] = None,
     bbox_layout: str | None = None,
     bbox_prune_threshold: Annotated[float | None, Range(0, 1)] = None,
@@ -319,7 +319,8 @@ def random_bbox_crop(
       boxes: ``[n, 4]``, or for volumes ``[n, 6]``, float32 in 0 ... 1.
       labels: ``[n]`` or ``[n, 1]``, int32. Optional.
       all_boxes_above_threshold: whether all boxes must reach the threshold; otherwise one must.
-      allow_no_crop: whether "do not crop" is one of the choices beside the thresholds.
+      allow_no_crop: whether "do not crop" is one of the choices beside the thresholds. Default: True; with `crop_shape` it is False, and
+        True is refused.
       aspect_ratio: range of width divided by height, in pixels if `input_shape` is given, else relative to the image. For volumes also
         three ranges: x by y, x by z and y by z. Default: 1.
       bbox_layout: the meaning of the columns: xyXY for starts and ends, xyWH for starts and extents, in any order; for volumes with z, Z
@@ -357,6 +358,8 @@ def random_bbox_crop(
         raise ArgumentError("give either bbox_layout or ltrb")
     if crop_shape is not None and (aspect_ratio is not None or scaling is not None):
         raise ArgumentError("crop_shape can't be given together with aspect_ratio or scaling")
+    if crop_shape is not None and allow_no_crop:
+        raise ArgumentError("crop_shape can't be given together with allow_no_crop=True: every window has this shape")
     if crop_shape is not None and input_shape is None:
         raise ArgumentError("crop_shape needs input_shape")
     limits = (thresholds,) if isinstance(thresholds, (int, float)) else tuple(thresholds)
@@ -372,7 +375,7 @@ def random_bbox_crop(
     op = RandomBBoxCrop(
         has_labels=labels is not None,
         all_boxes_above_threshold=all_boxes_above_threshold,
-        allow_no_crop=allow_no_crop,
+        allow_no_crop=crop_shape is None if allow_no_crop is None else allow_no_crop,
         aspect_ratio=aspect,
         bbox_layout=bbox_layout,
         bbox_prune_threshold=bbox_prune_threshold,

@@ -149,6 +149,7 @@ def test_volumes_and_pruning():
     ("arguments", "message"),
     [
         ({"crop_shape": [5, 5]}, "crop_shape needs input_shape"),
+        ({"crop_shape": [5, 5], "input_shape": [9, 9], "allow_no_crop": True}, "crop_shape can't be given together with allow_no_crop"),
         (
             {"crop_shape": [5, 5], "input_shape": [9, 9], "scaling": (0.5, 1)},
             "crop_shape can't be given together with aspect_ratio or scaling",
