@@ -21,7 +21,7 @@ from .._core.errors import OperatorError, SampleError
 from .._core.graph import DataNode
 from .._core.operator import EagerOperator, NativeOperator, ProgramOperator
 from .._core.settings import own_settings
-from .._core.values import Spec
+from .._core.values import Spec, narrow
 from .._data.source import SampleIds
 from .._plan.plan import Ref
 from .._program.program import lowered
@@ -117,7 +117,15 @@ class Dense:
     @functools.cached_property
     def compiled(self) -> Callable[[Sequence[Any]], Any]:
         """The function as a program of its own, for one that needs nothing of the host."""
-        return jax.jit(lambda arrays: self(arrays, ()))
+        program = jax.jit(lambda arrays: self(arrays, ()))
+        if all(narrow(s.dtype) == s.dtype for s in self._specs):
+            return program
+
+        def of_64_bits(arrays: Sequence[Any]) -> Any:  # which JAX takes as such under our settings alone; to enter them takes time
+            with own_settings():
+                return program(arrays)
+
+        return of_64_bits
 
     def words(self, keys: Sequence[Any]) -> list[jax.Array]:
         """What random numbers are keyed by, ``u32[N, words]`` each."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar, overload
 
 import jax
@@ -16,7 +16,7 @@ from ._engine import Trace, current_trace
 from ._functions import Compiled, Inputs, evaluated, frozen, size_of
 from ._keys import RNG, is_key
 from ._threads import check_pool
-from ._values import value_of
+from ._values import FILE, is_column, value_of
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -36,9 +36,9 @@ def jit(function: Any = None, /, *, enable_conditionals: bool = False) -> Any:
     functions of this module, arithmetic and subscripts work. Its results equal those of the same calls without `jit`.
 
     Args:
-      function: of values and keys. Batches, lists of arrays or of files, arrays ``[N, ...]``, and keys are what a program is called with;
-        Python values are static. Returns a batch, or a pytree of batches. Keys can be passed to functions, and to `random.split` and
-        `random.fold_in` of this module.
+      function: of values and keys. A program is called with batches, lists of arrays, lists and tuples of files' bytes, arrays
+        ``[N, ...]``, columns of other libraries, and keys; Python values are static. Returns a batch, or a pytree of batches. Keys can be
+        passed to functions, and to `random.split` and `random.fold_in` of this module.
       enable_conditionals: `if`, `and`, `or` and `not` work on values, sample by sample, as in a pipeline.
 
     Returns:
@@ -100,13 +100,17 @@ def jit(function: Any = None, /, *, enable_conditionals: bool = False) -> Any:
 
 
 def _is_leaf(x: Any) -> bool:
+    if isinstance(x, tuple):  # of arrays it is a structure
+        return bool(x) and all(isinstance(e, FILE) for e in x)
     return isinstance(x, Batch) or (isinstance(x, list) and bool(x) and all(map(_is_sample, x)))
 
 
 def _is_sample(x: Any) -> bool:
-    known = isinstance(x, (bytes, bytearray, memoryview, np.ndarray, jax.Array))
+    known = isinstance(x, (*FILE, np.ndarray, jax.Array))
     return known or hasattr(x, "__dlpack__") or hasattr(x, "__array_interface__")
 
 
 def _is_value(x: Any) -> bool:
+    if is_column(x):
+        return not isinstance(x, Sequence) or (len(x) > 0 and _is_sample(x[0]))  # one of numbers is static, as a list of them
     return _is_leaf(x) or _is_sample(x)

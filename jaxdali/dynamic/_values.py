@@ -10,10 +10,12 @@ import numpy as np
 from jax.core import Tracer
 
 from .._core.declaration import Argument
-from ..types import ScalarConstant
+from ..types import ScalarConstant, to_dali_type
 from ._batch import Batch, Tensor, of_samples
 
-_FILE = (bytes, bytearray, memoryview)
+FILE = (bytes, bytearray, memoryview)
+
+_usual = {np.dtype(x) for x in "?bhilBHILefd"}  # that operators have them is seen at once
 
 
 def batch(samples: Any, layout: str | None = None) -> Batch:
@@ -21,12 +23,12 @@ def batch(samples: Any, layout: str | None = None) -> Batch:
 
     Args:
       samples: a list of arrays of one type and number of dimensions, or of files' bytes; an array ``[N, ...]`` of NumPy, JAX or another
-        framework with DLPack; or a batch.
-      layout: a letter for each axis of a sample, as "HWC". Default: the batch's own; else none.
+        framework with DLPack; a column of one of them, as Arrow, pandas and Hugging Face's `datasets` have it; or a batch.
+      layout: a letter for each axis of a sample, as "HWC". Default: that of the batch, or of the `Tensor`s in a list; else none.
 
     Raises:
-      ValueError: the samples differ in type or number of dimensions, or the layout has another number of letters.
-      TypeError: they are no arrays.
+      ValueError: the samples differ in type, number of dimensions or layout, or the layout has another number of letters.
+      TypeError: they are no arrays, or of a type that DALI does not have.
     """
     found = _as_batch(samples)
     if layout is not None and layout != found.layout:
@@ -55,25 +57,55 @@ def tensor(sample: Any, layout: str | None = None) -> Tensor:
 def _as_batch(x: Any) -> Batch:
     if isinstance(x, Batch):
         return x
-    if isinstance(x, _FILE):
+    if isinstance(x, FILE):
         raise TypeError("a batch is made of a list of files' bytes, got the bytes of one")
-    if isinstance(x, (list, tuple)):
-        if x and all(isinstance(e, (bool, int, float, np.generic)) for e in x):
-            return Batch(np.asarray(x))
-        return of_samples([_array(e) for e in x])
-    array = x if isinstance(x, jax.Array) else _array(x)
+    if is_image(x):
+        raise TypeError("a batch is made of a list of images, got one image")
+    if isinstance(x, jax.Array):
+        array = _known(x)
+    else:
+        if is_column(x):
+            x = _of_column(x)
+        if isinstance(x, np.ndarray) and x.dtype == object and x.ndim == 1:
+            x = list(x)
+        if isinstance(x, (list, tuple)):
+            if x and all(isinstance(e, (bool, int, float, np.generic)) for e in x):
+                return Batch(_known(np.asarray(x)))
+            return of_samples([_array(e) for e in x], _layout_of(x))
+        array = _array(x)
     if array.ndim == 0:
         raise TypeError(f"a batch is made of a list of samples, or of an array with a first axis for them, got {type(x).__name__}")
     return Batch(array)
 
 
+def is_column(x: Any) -> bool:
+    """Whether it is a column of Arrow or pandas, or a sequence of another library, as `datasets` has them."""
+    if isinstance(x, (str, *FILE, list, tuple, np.ndarray, jax.Array, Batch)):
+        return False
+    return isinstance(x, Sequence) or (hasattr(x, "__array__") and (hasattr(x, "to_pylist") or hasattr(x, "to_numpy")))
+
+
+def _of_column(x: Any) -> Any:
+    return list(x) if isinstance(x, Sequence) else np.asarray(x)
+
+
+def _layout_of(samples: Sequence[Any]) -> str:
+    """The layout that samples have, as far as they have one."""
+    layouts = dict.fromkeys(x.layout for x in samples if isinstance(x, Tensor) and x.layout)
+    if len(layouts) > 1:
+        raise ValueError(f"the samples of a batch must have one layout, got {' and '.join(map(repr, layouts))}")
+    return next(iter(layouts), "")
+
+
 def _array(x: Any) -> np.ndarray:
     if isinstance(x, Tracer):
         raise TypeError("in a program that JAX traces a batch is an array with a first axis for its samples, not a list: use jnp.stack")
-    if isinstance(x, _FILE):
+    if isinstance(x, FILE):
         return np.frombuffer(x, np.uint8)
-    if isinstance(x, (np.ndarray, jax.Array)):
-        return np.asarray(x)
+    if isinstance(x, jax.Array):
+        return np.asarray(_known(x))
+    if isinstance(x, np.ndarray):
+        return _known(np.asarray(x))
     if hasattr(x, "__dlpack__"):
         try:
             return np.from_dlpack(x)
@@ -82,6 +114,21 @@ def _array(x: Any) -> np.ndarray:
     array = np.asarray(x)
     if array.dtype.kind not in "biufV":
         raise TypeError(f"a sample must be an array or a file's bytes, got {type(x).__name__}")
+    return array
+
+
+def _known(array: Any) -> Any:
+    """An array of a type that operators have, in the machine's byte order."""
+    if array.dtype in _usual:
+        return array
+    if isinstance(array, np.ndarray) and not array.dtype.isnative:
+        array = array.astype(array.dtype.newbyteorder("="))
+    try:
+        to_dali_type(array.dtype)
+    except (KeyError, TypeError):
+        kind = getattr(array.dtype, "kind", "")
+        how = "; bytes of files must come in a list, as NumPy drops zeros at the end of what it calls bytes" if kind == "S" else ""
+        raise TypeError(f"arrays of type {array.dtype} are not supported{how}") from None
     return array
 
 
@@ -95,21 +142,26 @@ def value_of(x: Any) -> tuple[Batch, bool] | None:
         return None
     if isinstance(x, Tensor):
         return of_samples([x], x.layout), True
-    single = isinstance(x, _FILE) or (not isinstance(x, (list, tuple)) and _is_sample(x))
+    single = isinstance(x, FILE) or (not isinstance(x, (list, tuple)) and _is_sample(x))
     return (of_samples([_array(x)]) if single else _as_batch(x)), single
 
 
 def _is_sample(x: Any) -> bool:
     """Whether an array is a single sample: a file's bytes, or an image of another library."""
-    if hasattr(x, "__array_interface__") and not isinstance(x, np.ndarray) and not hasattr(x, "__dlpack__"):
-        return True  # Pillow's
-    return getattr(x, "ndim", 0) == 1 and str(getattr(x, "dtype", "")) in ("uint8", "torch.uint8")
+    return is_image(x) or (getattr(x, "ndim", 0) == 1 and str(getattr(x, "dtype", "")) in ("uint8", "torch.uint8") and not is_column(x))
+
+
+def is_image(x: Any) -> bool:
+    """Whether it is an image of Pillow."""
+    return hasattr(x, "__array_interface__") and not isinstance(x, (np.ndarray, np.generic)) and not hasattr(x, "__dlpack__")
 
 
 def argument_of(a: Argument, x: Any) -> Batch | None:
     """The values of an argument for each sample; None: it is one value for all."""
     if isinstance(x, Batch):
         return x
+    if a.per_sample and is_column(x):
+        x = np.asarray(_of_column(x))
     if not a.per_sample or isinstance(x, (np.generic, str)) or not (hasattr(x, "__array__") or hasattr(x, "__dlpack__")):
         return None
     shape: Sequence[int] = tuple(x.shape)

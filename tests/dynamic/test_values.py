@@ -1,0 +1,103 @@
+"""What functions of values take: columns of other libraries, types, layouts, arguments."""
+
+import collections.abc
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from photos_of_values import FILES, images
+
+import jaxdali.dynamic as jd
+
+
+class Column(collections.abc.Sequence):
+    """As libraries have them that read a sample when it is asked for."""
+
+    def __init__(self, values):
+        self._values = values
+
+    def __len__(self):
+        return len(self._values)
+
+    def __getitem__(self, key):
+        return self._values[key]
+
+
+def objects(values):
+    made = np.empty(len(values), object)
+    made[:] = values
+    return made
+
+
+def arrow(values):
+    return pytest.importorskip("pyarrow").array(values)
+
+
+def chunks(values):
+    return pytest.importorskip("pyarrow").chunked_array([values[:2], values[2:]])
+
+
+def pandas(values):
+    return pytest.importorskip("pandas").Series(values)
+
+
+@pytest.mark.parametrize("column", [objects, Column, tuple, arrow, chunks, pandas])
+def test_columns_of_files(column):
+    want = jd.resize(jd.decoders.image(FILES), size=(8, 8)).numpy()
+    small = lambda files: jd.resize(jd.decoders.image(files), size=(8, 8))
+    for run in (small, jd.jit(small)):
+        np.testing.assert_array_equal(run(column(FILES)).numpy(), want)
+
+
+@pytest.mark.parametrize("column", [Column, arrow, chunks, pandas])
+def test_columns_of_numbers(column):
+    angle = [0.0, 10.0, 20.0, 30.0]
+    assert jd.batch(column(angle)).numpy().tolist() == angle
+    got = jd.rotate(images(), angle=column(angle), keep_size=True)
+    np.testing.assert_array_equal(got.numpy(), jd.rotate(images(), angle=np.array(angle), keep_size=True).numpy())
+
+
+def test_lists_keep_the_layout_of_their_tensors():
+    channels_first = [jd.tensor(np.moveaxis(x[: 9 + i], 2, 0), layout="CHW") for i, x in enumerate(images())]
+    for got in (jd.flip(channels_first), jd.jit(jd.flip)(channels_first)):
+        assert got.layout == "CHW"
+        for a, b in zip(got, channels_first):
+            np.testing.assert_array_equal(a, b[:, :, ::-1])
+    with pytest.raises(ValueError, match="must have one layout, got 'HWC' and 'CHW'"):
+        jd.batch([jd.tensor(images()[0], layout="HWC"), jd.tensor(images()[1], layout="CHW")])
+
+
+@pytest.mark.parametrize("dtype", [np.int64, np.uint64, np.float64])
+def test_numbers_of_64_bits(dtype):
+    """They keep their bits, whatever JAX has; dense and ragged ones, alone and in one program."""
+    big = (np.arange(8).reshape(4, 2) + 2**40).astype(dtype)
+    for x in (big, list(big)):
+        for run in (lambda x, y: jd.batch(x) + y, jd.jit(lambda x, y: x + y)):
+            got = run(x, jd.batch(big))
+            assert got.dtype == dtype
+            np.testing.assert_array_equal(got.numpy(), big + big)
+    np.testing.assert_array_equal((jd.batch(np.arange(3)) * 2 - 1).numpy(), [-1, 1, 3])
+    shifted = jax.jit(lambda x: (jd.batch(x) + jd.batch(np.arange(4))).jax())(jnp.ones(4, jnp.int32))
+    np.testing.assert_array_equal(np.asarray(shifted), np.arange(4) + 1)
+
+
+def test_types_that_operators_do_not_have():
+    with pytest.raises(TypeError, match="flip: arrays of type complex64 are not supported"):
+        jd.flip(images().astype(np.complex64))
+    with pytest.raises(TypeError, match=r"decoders\.image: arrays of type \|S.* drops zeros"):
+        jd.decoders.image(np.array(FILES))
+    with pytest.raises(TypeError, match="are not supported"):
+        jd.flip(jax.random.split(jax.random.key(0), 3))
+    np.testing.assert_array_equal(jd.batch(np.array([1, 2], ">i4")).numpy(), [1, 2])
+    assert jd.batch(np.array([1, 2], ">i4")).dtype == np.int32
+
+
+def test_images_of_pillow():
+    image = pytest.importorskip("PIL.Image")
+    opened = [image.fromarray(x[: 9 + i]) for i, x in enumerate(images())]
+    for x, y in zip(jd.flip(opened), images()):
+        np.testing.assert_array_equal(x, y[: len(x), ::-1])
+    np.testing.assert_array_equal(jd.flip(opened[0]), images()[0, :9, ::-1])
+    with pytest.raises(TypeError, match="a batch is made of a list of images, got one image"):
+        jd.batch(opened[0])
