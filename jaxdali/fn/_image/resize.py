@@ -355,8 +355,8 @@ def resize(
       input: uint8, int16, uint16, float32 or (not in DALI) float16, bfloat16, with layout HWC, CHW, FHWC, FCHW, CFHW, DHWC, CDHW, FDHWC,
         FCDHW or CFDHW; without a layout, 3-D samples are HWC and 4-D ones FHWC.
       antialias: widen the filter when an axis shrinks. `INTERP_NN` never is. `INTERP_TRIANGULAR` is `INTERP_LINEAR`.
-      dtype: of the output, the input's (default), FLOAT, or (not in DALI) FLOAT16 or BFLOAT16. Integers are rounded half away from zero
-        and saturated.
+      dtype: of the output, the input's (default), FLOAT, or (not in DALI) FLOAT16 or BFLOAT16. Integers are rounded half to even, and
+        saturated. Differs from DALI: it rounds half away from zero in the last pixels of a row that fill no vector.
       interp_type: * filter, one of `types.DALIInterpType`.
       mag_filter: * filter of the axes that don't shrink; default `interp_type`.
       max_size: * limit of the output extents, one number or one per axis; 0: none.
