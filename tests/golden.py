@@ -155,6 +155,8 @@ def failures(pattern: str, on_device: bool = False, every: int = 1) -> list[str]
     wrong = [text for case in selected if (text := check(case, on_device))]
     if importlib.util.find_spec("imagecodecs") is None:  # an optional package, for some files of 16 bits
         wrong = [text for text in wrong if "pip install jaxdali[formats]" not in text]
+    if importlib.util.find_spec("soundfile") is None:
+        wrong = [text for text in wrong if "jaxdali[audio]" not in text]
     return wrong
 
 

@@ -15,6 +15,14 @@ from . import readers as readers
 from . import reductions as reductions
 from . import segmentation as segmentation
 from . import transforms as transforms
+from ._audio.audio_resample import audio_resample as audio_resample
+from ._audio.mel_filter_bank import mel_filter_bank as mel_filter_bank
+from ._audio.mfcc import mfcc as mfcc
+from ._audio.nonsilent_region import nonsilent_region as nonsilent_region
+from ._audio.power_spectrum import power_spectrum as power_spectrum
+from ._audio.preemphasis_filter import preemphasis_filter as preemphasis_filter
+from ._audio.spectrogram import spectrogram as spectrogram
+from ._audio.to_decibels import to_decibels as to_decibels
 from ._box.bb_flip import bb_flip as bb_flip
 from ._box.bbox_paste import bbox_paste as bbox_paste
 from ._box.bbox_rotate import bbox_rotate as bbox_rotate
@@ -23,6 +31,7 @@ from ._box.random_bbox_crop import random_bbox_crop as random_bbox_crop
 from ._box.roi_random_crop import roi_random_crop as roi_random_crop
 from ._box.ssd_random_crop import ssd_random_crop as ssd_random_crop
 from ._decode.peek_image_shape import peek_image_shape as peek_image_shape
+from ._deprecated import audio_decoder as audio_decoder
 from ._deprecated import caffe2_reader as caffe2_reader
 from ._deprecated import caffe_reader as caffe_reader
 from ._deprecated import coco_reader as coco_reader

@@ -37,6 +37,7 @@ def alias(name: str, of: str, function: F) -> F:
     return cast(F, same)
 
 
+audio_decoder = renamed("audio_decoder", "decoders.audio", decoders.audio)
 coco_reader = renamed("coco_reader", "readers.coco", readers.coco)
 coin_flip = renamed("coin_flip", "random.coin_flip", random.coin_flip)
 caffe2_reader = renamed("caffe2_reader", "readers.caffe2", readers.caffe2)

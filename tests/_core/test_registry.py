@@ -101,6 +101,7 @@ def inputs_of(name: str) -> list:
 def needed(name: str) -> dict:
     """The least that the operator must be given besides its inputs."""
     least = {
+        "audio_resample": {"scale": 2.0},
         "bbox_paste": {"ratio": 2.0},
         "box_encoder": {"anchors": [0, 0, 1, 1]},
         "color_space_conversion": {"image_type": dali_types.RGB, "output_type": dali_types.BGR},

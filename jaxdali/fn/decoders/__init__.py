@@ -1,8 +1,9 @@
-"""``fn.decoders``: encoded images to pixels. This file is the index."""
+"""``fn.decoders``: encoded files to pixels and signals. This file is the index."""
 
 from typing import TYPE_CHECKING as _TYPE_CHECKING
 
 from ..._core import names as _names
+from ._audio import audio as audio
 from ._image import image as image
 from ._image_crop import image_crop as image_crop
 from ._image_random_crop import image_random_crop as image_random_crop

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from .._audio.audio_resample import audio_resample as _audio_resample
 from .._decode.peek_image_shape import peek_image_shape as _peek_image_shape
 from .._deprecated import alias, renamed
 from .._image.debayer import debayer as _debayer
@@ -11,6 +12,7 @@ from .._image.resize import resize as _resize
 from .._image.tensor_resize import tensor_resize as _tensor_resize
 from ..decoders import inflate as _inflate
 
+audio_resample = renamed("experimental.audio_resample", "audio_resample", _audio_resample)
 debayer = renamed("experimental.debayer", "debayer", _debayer)
 equalize = renamed("experimental.equalize", "equalize", _equalize)
 filter = renamed("experimental.filter", "filter", _filter)

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
-import io
 import json
 import math
 import os
 import re
 from collections.abc import Sequence
-from typing import Annotated, Any, ClassVar, Unpack
+from typing import Annotated, ClassVar, Unpack
 
 import numpy as np
 
@@ -22,11 +20,10 @@ from ..._core.values import Spec
 from ..._data.files import Files, Paths, as_list
 from ..._data.listed import Reader, Records, StoredArguments
 from ..._data.named_in_data import check_names, normal
-from ..._data.storage import Store
-from .._families.conversion import convert
+from ..._data.storage import Storage, Store
+from .._audio import files
 
 _DTYPES = (np.dtype(np.float32), np.dtype(np.int16), np.dtype(np.int32))
-_BLOCK = 256  # samples between which DALI adds up positions in single precision
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,38 +58,6 @@ def read_manifest(path: str, content: bytes) -> list[ManifestEntry]:
     return entries
 
 
-@functools.lru_cache(maxsize=8)
-def _window(lobes: int) -> np.ndarray:
-    """A sinc with this number of lobes in a Hann window, 32 values per lobe, with zeros around: index 1 + 32 * (x + lobes)."""
-    n = 64 * lobes + 1
-    i = (np.arange(n) - n // 2).astype(np.float32)
-    x, y = i / np.float32(32), i * (np.float32(2) / np.float32(n))
-    values = np.zeros(n + 5, np.float32)
-    values[1 : n + 1] = np.sinc(x.astype(np.float64)) * 0.5 * (1 + np.cos(np.pi * y.astype(np.float64)))
-    return values
-
-
-def resampled(x: np.ndarray, rate: float, to: float, quality: float) -> np.ndarray:
-    """``float32[samples, ...]`` at another rate, by a windowed sinc with its values as DALI interpolates them."""
-    lobes = round(0.007 * quality * quality - 0.09 * quality + 3)
-    window, n, step = _window(lobes), len(x), rate / to
-    length = math.ceil(n * to / rate)
-    result = np.empty((length, *x.shape[1:]), np.float32)
-    for begin in range(0, length, _BLOCK):
-        whole = math.floor(begin * step)
-        position = np.full(min(_BLOCK, length - begin), step, np.float32)
-        position[0] = begin * step - whole
-        position = np.add.accumulate(position, dtype=np.float32)[:, None]
-        i = np.ceil(position).astype(np.int64) - lobes + np.arange(2 * lobes)
-        at = (i.astype(np.float32) - position) * np.float32(32) + np.float32(32 * lobes + 1)
-        left = np.floor(at).astype(np.int64)
-        weights = window[left] + (at - left.astype(np.float32)) * (window[left + 1] - window[left])
-        i += whole
-        weights = np.where((i >= 0) & (i < n), weights, np.float32(0))
-        result[begin : begin + len(i)] = np.einsum("ok,ok...->o...", weights, x[np.clip(i, 0, n - 1)])
-    return result
-
-
 class _Speech(Records):
     """The entries of manifests."""
 
@@ -122,34 +87,20 @@ class _Speech(Records):
 
     def _audio(self, content: bytes, i: int) -> tuple[np.ndarray, int]:
         op, entry = self._op, self._entries[i]
-        soundfile = _soundfile()
         try:
-            with soundfile.SoundFile(io.BytesIO(content)) as f:
-                rate, length = f.samplerate, f.frames
-                begin = max(math.floor(entry.offset * rate), 0)
-                if begin > length:
-                    raise ValueError(f"{self._files.path(i)}: it has {length} samples, its offset is {begin}")
-                count = length - begin if entry.duration < 0 else min(math.floor(entry.duration * rate), length - begin)
-                changed = (op.downmix and f.channels > 1) or (op.sample_rate > 0 and op.sample_rate != rate)
-                f.seek(begin)
-                x = f.read(count, "float32" if changed else op.dtype.name, always_2d=True)
-        except soundfile.SoundFileError as e:
+            return files.read(
+                content,
+                op.storage or Storage(),
+                op.dtype,
+                op.downmix,
+                op.sample_rate,
+                op.quality,
+                op.antialias,
+                entry.offset,
+                entry.duration,
+            )
+        except ValueError as e:
             raise ValueError(f"{self._files.path(i)}: {e}") from e
-        if op.downmix:
-            x = x[:, 0] if x.shape[1] == 1 else (x * np.float32(1 / x.shape[1])).sum(1, dtype=np.float32)
-        if op.sample_rate > 0 and op.sample_rate != rate:
-            x = resampled(x, rate, op.sample_rate, op.quality)
-        if x.dtype != op.dtype:  # 1.0 becomes the largest integer
-            x = convert(np, x * np.float32(np.iinfo(op.dtype).max), op.dtype)
-        return x, rate
-
-
-def _soundfile() -> Any:
-    try:
-        import soundfile
-    except ImportError as e:
-        raise ImportError('readers.nemo_asr needs soundfile: pip install "jaxdali[audio]"') from e
-    return soundfile
 
 
 class ReadNemoASR(Reader):
@@ -163,6 +114,7 @@ class ReadNemoASR(Reader):
     read_idxs: bool
     sample_rate: float
     quality: float
+    antialias: bool
     downmix: bool
     dtype: np.dtype
     min_duration: float
@@ -173,7 +125,7 @@ class ReadNemoASR(Reader):
         return 1 + self.read_sample_rate + self.read_text + self.read_idxs
 
     def open(self) -> _Speech:
-        _soundfile()
+        files.soundfile("readers.nemo_asr")
         store, entries = Store(self.storage), list[ManifestEntry]()
         for path in as_list(self.manifest_filepaths):
             try:
@@ -208,6 +160,7 @@ def nemo_asr(
     read_idxs: bool = False,
     sample_rate: float = -1.0,
     quality: Annotated[float, Range(0, 100)] = 50.0,
+    antialias: bool = False,
     downmix: bool = True,
     dtype: Annotated[DType, OneOf(*_DTYPES)] = types.FLOAT,
     min_duration: float = 0.0,
@@ -226,6 +179,7 @@ def nemo_asr(
       read_idxs: whether to also return the number of the entry, among those that are not left out.
       sample_rate: the rate to resample to, in Hz. Default: the file's own.
       quality: quality of resampling, 0 to 100, which means 3 to 64 lobes of a windowed sinc.
+      antialias: whether resampling also removes the frequencies that the new rate can't hold. Beyond DALI, see `audio_resample`.
       downmix: whether to return the mean of the channels.
       dtype: FLOAT (full scale is 1), INT16 or INT32.
       min_duration: leave out entries that are shorter than this, in seconds, or that give no duration. 0: keep all.

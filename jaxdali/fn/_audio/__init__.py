@@ -1,0 +1,1 @@
+"""Operators on sound: signals, spectrograms, and what is made of them."""

@@ -1,0 +1,110 @@
+"""Signals at another sampling rate."""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated, Any, Literal, Unpack
+
+import numpy as np
+
+from ..._core.arguments import Arguments
+from ..._core.building import add, as_node, is_node
+from ..._core.context import HostContext
+from ..._core.declaration import DType, OneOf, Range
+from ..._core.errors import ArgumentError
+from ..._core.graph import DataNode
+from ..._core.operator import HostOperator
+from ..._core.operator_function import Hints, Input, PerSample, operator_function
+from ..._core.values import Spec, Value
+from .._families.layouts import spec_of
+from .._tensor.copy import copy_to
+from .amplitudes import as_floats, as_type, scaled
+from .resampling import resampled
+
+_TYPES = ("int8", "uint8", "int16", "uint16", "int32", "uint32", "float32")
+
+
+class AudioResample(HostOperator):
+    """A windowed sinc around each new sample."""
+
+    name = "audio_resample"
+    quality: float
+    antialias: bool
+    dtype: np.dtype | None
+
+    def __post_init__(self):
+        rates = [n for n in ("in_rate", "out_rate") if n in self.args]
+        ways = [*(n for n in ("scale", "out_length") if n in self.args), *rates[:1]]
+        if len(rates) == 1:
+            raise ArgumentError("arguments in_rate and out_rate must be given together")
+        if len(ways) != 1:
+            raise ArgumentError(f"one of scale, out_length, or in_rate and out_rate must be given, got {' and '.join(ways) or 'none'}")
+
+    def infer(self, x: Spec, *arguments: Spec) -> tuple[Spec, ...]:
+        if x.dtype.name not in _TYPES:
+            raise TypeError(f"the input must be integers of at most 32 bits or float32, got {x.dtype}")
+        if x.ndim not in (1, 2):
+            raise ArgumentError(f"the input must be [samples] or [samples, channels], got {x.ndim}-D data")
+        return (spec_of(self.dtype or x.dtype, [None, *([x.extent(1)] if x.ndim == 2 else [])], x.layout),)
+
+    def run(self, ctx: HostContext, x: Value, *arguments: Value) -> tuple[Any, ...]:
+        a, dtype = self.arguments(ctx, arguments), ctx.spec.dtype
+        samples = [np.zeros((0, *x.shapes[i, 1:]), dtype) for i in range(ctx.N)]
+        for i in np.flatnonzero(ctx.present).tolist():
+            signal = x.sample(i)
+            n = len(signal)
+            if "out_length" in a:
+                length = int(a.out_length[i])
+                scale = length / max(n, 1)
+            else:
+                scale = float(a.scale[i] if "scale" in a else a.out_rate[i] / a.in_rate[i])
+                length = math.ceil(n * scale)
+            # Scaled before: beyond its ends a signal goes on with 0, which is the least of unsigned integers, as in DALI.
+            samples[i] = as_type(resampled(scaled(as_floats(signal), dtype), scale, length, self.quality, self.antialias), dtype)
+        return (samples,)
+
+
+@operator_function("audio_resample")
+def audio_resample(
+    input: Input,
+    /,
+    *,
+    in_rate: Annotated[PerSample[float] | None, Range(0, above=True)] = None,
+    out_rate: Annotated[PerSample[float] | None, Range(0)] = None,
+    scale: Annotated[PerSample[float] | None, Range(0)] = None,
+    out_length: Annotated[PerSample[int] | None, Range(0)] = None,
+    quality: Annotated[float, Range(0, 100)] = 50.0,
+    antialias: bool = False,
+    dtype: Annotated[DType | None, OneOf(*map(np.dtype, _TYPES))] = None,
+    device: Literal["cpu", "gpu"] | None = None,
+    name: str | None = None,
+    **hints: Unpack[Hints],
+) -> DataNode:
+    """Resamples signals. Computed on the host.
+
+    Args:
+      input: signals ``[samples]`` or ``[samples, channels]``, float32 or integers of at most 32 bits.
+      in_rate, out_rate: the old and the new sampling rate, in any unit. May be per sample.
+      scale: the new rate divided by the old one, in their place. May be per sample.
+      out_length: length of the result in samples, in place of all these. May be per sample.
+      quality: 0 to 100: 3 to 64 lobes of a sinc in Hann's window (16 for 50).
+      antialias: also take away the frequencies that the new rate can't hold; beyond DALI, which lets them through as others: a tone of
+        12 kHz taken from 44.1 to 16 kHz becomes one of 4 kHz, of the same loudness. From `quality` 50 on, what lies above 1.1 of the new
+        Nyquist frequency is at least 80 dB weaker, and what lies below 0.85 of it changes by at most 0.1 dB.
+      dtype: element type of the result. Default: the input's. Full scale stays full scale: -1 ... 1 of floats, and the range of integers.
+
+    Returns:
+      Signals of ``ceil(samples * scale)`` samples, of the input's layout.
+
+    Raises:
+      TypeError: another element type.
+      ArgumentError: the input is neither 1-D nor 2-D; no or several ways to say the length.
+
+    Example:
+      >>> audio = fn.audio_resample(audio, in_rate=44100, out_rate=16000, antialias=True)
+    """
+    signal = as_node(input, "audio_resample")
+    args, nodes = Arguments.of({"in_rate": in_rate, "out_rate": out_rate, "scale": scale, "out_length": out_length}, is_node)
+    op = AudioResample(args=args, quality=quality, antialias=antialias, dtype=dtype)  # pyright: ignore[reportArgumentType]
+    result = add(op, copy_to(signal, "cpu"), *nodes, name=name)
+    return result.gpu() if (device or signal.device) == "gpu" else result

@@ -1,0 +1,136 @@
+"""Mel spectrograms of spectrograms."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from typing import Annotated, Any, Literal, Unpack
+
+import numpy as np
+
+from ..._core.declaration import Range
+from ..._core.errors import ArgumentError
+from ..._core.graph import DataNode
+from ..._core.operator_function import Hints, Input, operator_function
+from ..._core.values import Spec
+from .columns import AlongAxis, check_floats
+
+_F = np.float32
+_BREAK, _STEP = _F(1000), _F(200 / 3)  # Slaney's scale: linear up to 1 kHz, with so many Hz per mel, and logarithmic above
+_LOG_STEP = _F(np.log(6.4) / 27)
+
+
+def _mel(hz: np.float32, htk: bool) -> np.float32:
+    if htk:
+        return _F(1127) * _F(np.log(np.float64(_F(1) + hz / _F(700))))
+    return _BREAK / _STEP + _F(np.log(np.float64(hz / _BREAK))) / _LOG_STEP if hz >= _BREAK else hz / _STEP
+
+
+def _hz(mel: np.float32, htk: bool) -> np.float32:
+    if htk:
+        return _F(700) * (_F(np.exp(np.float64(mel / _F(1127)))) - _F(1))
+    first = _BREAK / _STEP
+    return _BREAK * _F(np.exp(np.float64(_LOG_STEP * (mel - first)))) if mel >= first else mel * _STEP
+
+
+@functools.lru_cache(maxsize=64)
+def filters(bins: int, nfilter: int, rate: float, low: float, high: float, htk: bool, normalize: bool) -> np.ndarray:
+    """The filters as rows, ``float32[nfilter, bins]``: triangles between points that are equally far from each other in mel.
+
+    Points are rounded to single precision as in DALI, on which narrow filters far above 0 Hz depend.
+    """
+    ends = [float(_mel(_F(low), htk)), float(_mel(_F(high), htk))]
+    step = (ends[1] - ends[0]) / (nfilter + 1)
+    mel = [*itertools.accumulate([ends[0]] + [step] * nfilter), ends[1]]
+    points = np.array([_hz(_F(m), htk) for m in mel], np.float64)
+    hz = np.arange(bins) * (float(_F(rate)) / max(2 * (bins - 1), 1))
+    interval = np.searchsorted(points[1:], hz, side="right")  # of the points
+    inside = np.flatnonzero((hz >= low) & (hz <= high) & (interval <= nfilter))
+    interval = interval[inside]
+    down = ((points[interval + 1] - hz[inside]) / (points[interval + 1] - points[interval])).astype(_F)
+    scale = np.ones(nfilter + 2, _F)  # with a filter before and after, which are not there
+    if normalize:
+        scale[1:-1] = 2 / (points[2:] - points[:-2])
+    weights = np.zeros((nfilter + 2, bins), _F)
+    weights[interval, inside] = down * scale[interval]
+    weights[interval + 1, inside] = (_F(1) - down) * scale[interval + 1]
+    return weights[1:-1]
+
+
+class MelFilterBank(AlongAxis):
+    """The product with a matrix."""
+
+    name = "mel_filter_bank"
+    nfilter: int
+    sample_rate: float
+    freq_low: float
+    freq_high: float
+    normalize: bool
+    mel_formula: str
+
+    def __post_init__(self):
+        if not self.freq_low < self._high <= self.sample_rate:
+            raise ArgumentError(
+                f"argument freq_high must be above freq_low={self.freq_low:g} and at most half of sample_rate={self.sample_rate:g}, "
+                f"got {self._high:g}"
+            )
+
+    @property
+    def _high(self) -> float:
+        return self.freq_high or self.sample_rate / 2
+
+    def check(self, x: Spec) -> None:
+        check_floats(x)
+        if not x.ndim:
+            raise ArgumentError("the input must have an axis of frequencies, got a scalar")
+        if x.layout and "f" not in x.layout:
+            raise ArgumentError(f'the input must have an axis of frequencies, "f" in its layout, got layout {x.layout!r}')
+
+    def axis_of(self, x: Spec) -> int:
+        return x.layout.index("f") if x.layout else max(x.ndim - 2, 0)
+
+    def length(self, n: int) -> int:
+        return self.nfilter
+
+    def vectors(self, xp: Any, x: Any) -> Any:
+        htk = self.mel_formula == "htk"
+        weights = filters(x.shape[-1], self.nfilter, self.sample_rate, self.freq_low, self._high, htk, self.normalize)
+        return xp.matmul(x, weights.T, **({} if xp is np else {"precision": "highest"}))
+
+
+@operator_function(MelFilterBank)
+def mel_filter_bank(
+    input: Input,
+    /,
+    *,
+    nfilter: Annotated[int, Range(1)] = 128,
+    sample_rate: Annotated[float, Range(0, above=True)] = 44100.0,
+    freq_low: Annotated[float, Range(0)] = 0.0,
+    freq_high: Annotated[float, Range(0)] = 0.0,
+    normalize: bool = True,
+    mel_formula: Literal["slaney", "htk"] = "slaney",
+    device: Literal["cpu", "gpu"] | None = None,
+    name: str | None = None,
+    **hints: Unpack[Hints],
+) -> DataNode:
+    """Makes mel spectrograms of spectrograms, by a bank of triangular filters, as librosa does.
+
+    Args:
+      input: spectrograms, float32. The frequencies are the axis "f" of the layout; without a layout the last but one, or the only one.
+      nfilter: number of filters.
+      sample_rate: of the signal, in Hz.
+      freq_low, freq_high: where the first filter begins and the last one ends, in Hz. 0 as `freq_high`: half of `sample_rate`.
+      normalize: the integral of each filter is 1; otherwise its peak.
+      mel_formula: "slaney" (linear up to 1 kHz, logarithmic above) or "htk" (``2595 * log10(1 + f / 700)``).
+
+    Returns:
+      float32, with `nfilter` in place of the number of frequencies, of the input's layout.
+
+    Raises:
+      TypeError: the input is not float32.
+      ArgumentError: no axis of frequencies, or `freq_high` does not lie above `freq_low`.
+
+    Example:
+      >>> mel = fn.mel_filter_bank(fn.spectrogram(audio, nfft=512), nfilter=80, sample_rate=16000)
+    """
+    ...

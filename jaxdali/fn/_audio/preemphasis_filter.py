@@ -1,0 +1,99 @@
+"""Preemphasis: high frequencies of signals made louder."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Annotated, Any, Literal, Unpack
+
+import jax.numpy as jnp
+import numpy as np
+
+from ... import types
+from ..._core.context import HostContext, LowerContext
+from ..._core.declaration import DType, OneOf
+from ..._core.graph import DataNode
+from ..._core.operator import ProgramOperator, Setup
+from ..._core.operator_function import Hints, Input, PerSample, operator_function
+from ..._core.ragged import ALIGNMENT, Ragged
+from ..._core.values import Spec, Value
+from .._families.conversion import convert
+from .._families.ragged import fit, samples_of_blocks, shapes_of
+
+_TYPES = ("uint8", "int8", "uint16", "int16", "uint32", "int32", "uint64", "int64", "float32", "float64")
+
+
+class PreemphasisFilter(ProgramOperator):
+    """The difference to a part of the sample before, of a signal's elements in the order in which they lie in memory."""
+
+    name = "preemphasis_filter"
+    border: str
+    dtype: np.dtype
+
+    def infer(self, x: Spec, *arguments: Spec) -> tuple[Spec, ...]:
+        if x.dtype.name not in _TYPES:
+            raise TypeError(f"the input must be integers, float32 or float64, got {x.dtype}")
+        return (dataclasses.replace(x, dtype=self.dtype),)
+
+    def setup_reads(self, i: int) -> bool:
+        return i > 0
+
+    def setup(self, ctx: HostContext, *values: Value) -> Setup:
+        coefficient = self.arguments(ctx, values).preemph_coeff.astype(np.float32)
+        return Setup((shapes_of(values[0]),), {"coefficient": coefficient})
+
+    def lower(self, ctx: LowerContext, x: Any, *arguments: None) -> Any:
+        out, coefficient = ctx.out[0], ctx.params["coefficient"]
+        if not isinstance(x, Ragged):
+            rows = x.reshape(x.shape[0], -1)
+            first = rows[:, :1] if self.border != "reflect" else rows[:, 1:2] if rows.shape[1] > 1 else rows[:, :1] * 0
+            before = jnp.concatenate([jnp.zeros_like(first) if self.border == "zero" else first, rows[:, :-1]], axis=1)
+            return (self._filtered(rows, before, coefficient[:, None]).reshape(x.shape),)
+        assert out is not None
+        data = fit(x, out).data
+        before = jnp.concatenate([data[:1], data[:-1]])
+        begin = x.offsets * ALIGNMENT
+        size = jnp.prod(x.shapes, axis=1, dtype=jnp.int32)
+        if self.border == "zero":
+            start = jnp.zeros_like(begin)
+        else:
+            start = data[begin] if self.border == "clamp" else jnp.where(size > 1, data[begin + 1], jnp.zeros((), data.dtype))
+        before = before.at[begin].set(start.astype(data.dtype), mode="drop")
+        sample = samples_of_blocks(out.offsets, out.capacity)
+        blocks = self._filtered(data.reshape(-1, ALIGNMENT), before.reshape(-1, ALIGNMENT), coefficient[sample][:, None])
+        return (Ragged(blocks.reshape(-1), out.offsets, out.shapes),)
+
+    def _filtered(self, x: Any, before: Any, coefficient: Any) -> Any:
+        x, before = x.astype(jnp.float32), before.astype(jnp.float32)
+        return convert(jnp, x - coefficient * before, self.dtype)
+
+
+@operator_function(PreemphasisFilter)
+def preemphasis_filter(
+    input: Input,
+    /,
+    *,
+    preemph_coeff: PerSample[float] = 0.97,
+    border: Literal["clamp", "zero", "reflect"] = "clamp",
+    dtype: Annotated[DType, OneOf(*map(np.dtype, _TYPES))] = types.FLOAT,
+    device: Literal["cpu", "gpu"] | None = None,
+    name: str | None = None,
+    **hints: Unpack[Hints],
+) -> DataNode:
+    """Makes the high frequencies of signals louder: ``x[t] - preemph_coeff * x[t - 1]``, computed in float32.
+
+    Args:
+      input: signals. One of several dimensions is taken as one row of all its elements, as in DALI.
+      preemph_coeff: may be per sample.
+      border: what is before the first element: "clamp" (the same element), "zero", or "reflect" (the second element).
+      dtype: element type of the result. Integers are rounded and saturated.
+
+    Returns:
+      Signals of the input's shape and layout.
+
+    Raises:
+      TypeError: the input is bool or float16.
+
+    Example:
+      >>> audio = fn.preemphasis_filter(audio, preemph_coeff=0.97)
+    """
+    ...

@@ -1,0 +1,202 @@
+"""Spectrograms of signals."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal, Unpack
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ..._core.context import HostContext, LowerContext
+from ..._core.declaration import Range
+from ..._core.errors import ArgumentError
+from ..._core.graph import DataNode
+from ..._core.operator import ProgramOperator, Setup
+from ..._core.operator_function import Hints, Input, ListOf, operator_function
+from ..._core.ragged import ALIGNMENT, Ragged
+from ..._core.values import Spec, Value
+from ..._cpu import Status
+from .._families.layouts import spec_of
+from .columns import check_floats, first_of, from_columns
+from .power_spectrum import magnitudes
+
+
+def hann(n: int) -> np.ndarray:
+    """DALI's window: samples in the middle of `n` parts of a period."""
+    return 0.5 * (1 - np.cos(2 * np.pi * (np.arange(n) + 0.5) / n))
+
+
+def _reflected(xp: Any, at: Any, n: Any) -> Any:
+    """Where an index is that may be outside of 0 ... n - 1, in the signal mirrored at its first and last samples."""
+    n, zero = xp.asarray(n, np.int32), np.zeros((), np.int32)
+    period = xp.maximum(2 * n - 2, 1)
+    at = at % period
+    return xp.where(n > 1, xp.minimum(at, period - at), zero)
+
+
+class Spectrogram(ProgramOperator):
+    """Windows of a signal as rows of a matrix, of which the Fourier transform is taken."""
+
+    name = "spectrogram"
+    nfft: int | None
+    window_length: int
+    window_step: int
+    window_fn: tuple[float, ...] | None
+    power: int
+    center_windows: bool
+    reflect_padding: bool
+    layout: str
+
+    def __post_init__(self):
+        if self.window_fn is not None and len(self.window_fn) != self.window_length:
+            raise ArgumentError(f"argument window_fn must have window_length={self.window_length} numbers, got {len(self.window_fn)}")
+        if self._nfft < self.window_length:
+            raise ArgumentError(f"argument nfft must be at least window_length={self.window_length}, got {self._nfft}")
+
+    @property
+    def _nfft(self) -> int:
+        return self.window_length if self.nfft is None else self.nfft
+
+    @property
+    def _bins(self) -> int:
+        return self._nfft // 2 + 1
+
+    @property
+    def _before(self) -> int:
+        """Samples of a window before the place that it stands for."""
+        return self.window_length // 2 if self.center_windows else 0
+
+    def _frames(self, n: Any) -> Any:
+        """How many windows a signal has; none where it is shorter than one by more than a step."""
+        if self.center_windows:
+            return n // self.window_step + 1
+        beyond = n - self.window_length
+        return np.maximum(np.where(beyond < 0, -(-beyond // self.window_step), beyond // self.window_step) + 1, 0)
+
+    def infer(self, x: Spec) -> tuple[Spec, ...]:
+        check_floats(x)
+        if not x.ndim:
+            raise ArgumentError("the input must be a signal, got a scalar")
+        frames = None
+        if x.shape is not None:
+            if wrong := self._wrong(x.shape):
+                raise ArgumentError(wrong)
+            frames = int(self._frames(int(np.prod(x.shape))))
+        extents = {"f": self._bins, "t": frames}
+        return (spec_of(np.dtype(np.float32), [extents[axis] for axis in self.layout], self.layout),)
+
+    def _wrong(self, shape: tuple[int, ...]) -> str:
+        """Why a signal of this shape is not taken; "" when it is."""
+        n = int(np.prod(shape))
+        if n and max(shape) != n:
+            return f"the input must be one channel: all extents but one must be 1, got {shape}"
+        if not n or self._frames(n) < 1:
+            return f"the signal is too short: {n} samples, with windows of {self.window_length}"
+        return ""
+
+    def setup(self, ctx: HostContext, x: Value) -> Setup:
+        if ctx.spec.shape is not None:
+            return Setup((None,))
+        for i in np.flatnonzero(ctx.present).tolist():
+            if wrong := self._wrong(tuple(x.shapes[i].tolist())):
+                ctx.fail(i, Status.INPUT, wrong)
+        frames = self._frames(x.shapes.prod(axis=1))
+        bins = np.full_like(frames, self._bins)
+        return Setup((np.stack([bins, frames] if self.layout == "ft" else [frames, bins], axis=1),))
+
+    def lower(self, ctx: LowerContext, x: Any) -> Any:
+        out = ctx.out[0]
+        if not isinstance(x, Ragged):
+            y = self._spectra(self._dense(x.reshape(x.shape[0], -1)))
+            return (jnp.swapaxes(y, 1, 2) if self.layout == "ft" else y,)
+        assert out is not None
+        counts = out.shapes[:, self.layout.index("t")]
+        first, frames = self._ragged(x, counts, max(out.capacity // self._bins, 1))
+        return (from_columns(self._spectra(frames), first, counts if self.layout == "ft" else jnp.ones_like(counts), out),)
+
+    def _spectra(self, frames: Any) -> Any:
+        window = np.asarray(hann(self.window_length) if self.window_fn is None else self.window_fn, np.float32)
+        return magnitudes(jnp, frames * window, self._nfft, self.power)
+
+    def _outside(self, xp: Any, at: Any, n: Any) -> tuple[Any, Any]:
+        """Where the signal is read at places that may be outside of it, and by what is multiplied what is read there."""
+        if self.center_windows and self.reflect_padding:
+            return _reflected(xp, at, n), np.ones((), np.float32)
+        return xp.clip(at, 0, xp.maximum(n - 1, 0)), ((at >= 0) & (at < n)).astype(np.float32)
+
+    def _dense(self, x: Any) -> Any:
+        """The windows ``[B, frames, window_length]`` of ``[B, n]``."""
+        n, count = x.shape[1], int(self._frames(x.shape[1]))
+        start = np.arange(count) * self.window_step
+        end = max(int(start[-1]) + self.window_length - self._before, n)
+        parts = [x]
+        for i, outside in enumerate([np.arange(-self._before, 0), np.arange(n, end)]):
+            at, weight = self._outside(np, outside, n)
+            parts.insert(2 * i, x[:, at] * weight)
+        padded = jnp.concatenate(parts, axis=1)
+        return jax.vmap(lambda s: jax.lax.dynamic_slice_in_dim(padded, s, self.window_length, axis=1), out_axes=1)(start.astype(np.int32))
+
+    def _ragged(self, x: Ragged, counts: Any, room: int) -> tuple[Any, Any]:
+        """The first window of each sample, and all windows ``[room, window_length]``."""
+        length, step = self.window_length, self.window_step
+        n = jnp.prod(x.shapes, axis=1, dtype=jnp.int32)
+        base = x.offsets * ALIGNMENT
+        first, sample, number = first_of(counts, room)
+        data = jnp.pad(x.data, (0, max(length - x.data.shape[0], 0)))
+        start = base[sample] + number * step - self._before
+        frames = jax.vmap(lambda s: jax.lax.dynamic_slice(data, (s,), (length,)))(start)
+        # What reaches beyond the signal is read once more, by element: the first and the last windows of each sample.
+        leading = -(-self._before // step) if self.center_windows else 1
+        trailing = (length - self._before) // step + 1 if self.center_windows else 0
+        last = counts[:, None] - 1 - jnp.arange(trailing, dtype=jnp.int32)
+        of = jnp.concatenate([jnp.broadcast_to(jnp.arange(leading, dtype=jnp.int32), (len(counts), leading)), last], axis=1)
+        at, weight = self._outside(jnp, (of * step - self._before)[:, :, None] + jnp.arange(length, dtype=jnp.int32), n[:, None, None])
+        edges = data.at[base[:, None, None] + at].get(mode="clip") * weight
+        row = jnp.where((of >= 0) & (of < counts[:, None]), first[:, None] + of, room)
+        return first, frames.at[row.reshape(-1)].set(edges.reshape(-1, length), mode="drop")
+
+
+@operator_function(Spectrogram)
+def spectrogram(
+    input: Input,
+    /,
+    *,
+    nfft: int | None = None,
+    window_length: Annotated[int, Range(1)] = 512,
+    window_step: Annotated[int, Range(1)] = 256,
+    window_fn: ListOf[float] | None = None,
+    power: Annotated[int, Range(1, 2)] = 2,
+    center_windows: bool = True,
+    reflect_padding: bool = True,
+    layout: Literal["ft", "tf"] = "ft",
+    device: Literal["cpu", "gpu"] | None = None,
+    name: str | None = None,
+    **hints: Unpack[Hints],
+) -> DataNode:
+    """Spectrograms of signals: magnitudes of the Fourier transforms of their windows.
+
+    Args:
+      input: signals of one channel, float32: ``[n]``, ``[n, 1]`` or ``[1, n]``.
+      nfft: length of the transform; windows are filled up with zeros. Default: `window_length`.
+      window_length, window_step: length of a window, and from one to the next, in samples.
+      window_fn: `window_length` numbers that windows are multiplied by. Default: Hann's window, ``0.5 * (1 - cos(2 * pi * (i + 0.5) / n))``
+        as in DALI: neither the periodic nor the symmetric one of other packages.
+      power: 2 for power, 1 for amplitude.
+      center_windows: window i has its middle at sample ``i * window_step``, and the signal goes on beyond its ends. Otherwise windows lie
+        inside the signal, but for a first one that lacks less than `window_step` samples, which are 0.
+      reflect_padding: beyond its ends the signal is mirrored; otherwise 0.
+      layout: "ft" or "tf": of frequencies and times.
+
+    Returns:
+      float32 ``[nfft // 2 + 1, windows]``, or with "tf" the other way round. Centered windows are ``n // window_step + 1``.
+
+    Raises:
+      TypeError: the input is not float32.
+      ArgumentError: `window_fn` has another length, or `nfft` is less than `window_length`.
+      SampleError: a signal of several channels, or one that is too short.
+
+    Example:
+      >>> power = fn.spectrogram(audio, nfft=512, window_length=400, window_step=160)
+    """
+    ...

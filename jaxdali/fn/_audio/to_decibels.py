@@ -1,0 +1,109 @@
+"""Magnitudes in decibels."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, Unpack
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ..._core.context import HostContext, LowerContext
+from ..._core.errors import ArgumentError
+from ..._core.graph import DataNode
+from ..._core.operator import ProgramOperator, Setup
+from ..._core.operator_function import Hints, Input, operator_function
+from ..._core.ragged import ALIGNMENT, Ragged
+from ..._core.values import Spec, Value
+from .._families.ragged import fit, samples_of_blocks, shapes_of
+from .columns import check_floats, elements_of
+
+
+class ToDecibels(ProgramOperator):
+    """A logarithm of ratios to a reference."""
+
+    name = "to_decibels"
+    multiplier: float
+    reference: float | None
+    cutoff_db: float
+
+    def __post_init__(self):
+        if self.reference == 0:
+            raise ArgumentError("argument reference must not be 0")
+
+    def infer(self, x: Spec) -> tuple[Spec, ...]:
+        check_floats(x)
+        return (x,)
+
+    def setup(self, ctx: HostContext, x: Value) -> Setup:
+        return Setup((shapes_of(x),))
+
+    def lower(self, ctx: LowerContext, x: Any) -> Any:
+        out = ctx.out[0]
+        if not isinstance(x, Ragged):
+            return (self._decibels(x, self._of_dense(x)),)
+        assert out is not None
+        x = fit(x, out)
+        reference = self._of_ragged(x, out)
+        if self.reference is None:
+            reference = reference[samples_of_blocks(out.offsets, out.capacity)][:, None]
+        return (Ragged(self._decibels(x.data.reshape(-1, ALIGNMENT), reference).reshape(-1), out.offsets, out.shapes),)
+
+    def _of_dense(self, x: Any) -> Any:
+        """The reference, of each sample."""
+        if self.reference is not None:
+            return np.float32(self.reference)
+        return _positive(jnp.max(x, axis=tuple(range(1, x.ndim)), keepdims=True, initial=0))
+
+    def _of_ragged(self, x: Ragged, out: Any) -> Any:
+        if self.reference is not None:
+            return np.float32(self.reference)
+        sample, local = elements_of(out)
+        inside = local < jnp.prod(x.shapes, axis=1, dtype=jnp.int32)[sample]
+        blocks = jnp.max(jnp.where(inside, x.data, np.float32(0)).reshape(-1, ALIGNMENT), axis=1)
+        return _positive(jax.ops.segment_max(blocks, sample[::ALIGNMENT], len(x.offsets), indices_are_sorted=True))
+
+    def _decibels(self, x: Any, reference: Any) -> Any:
+        least = max(10.0 ** (self.cutoff_db / self.multiplier), 2.0**-149) if self.multiplier else 0.0
+        ratio = x / reference
+        above = ratio > np.float32(least)  # false of NaN, too, which becomes the least in DALI
+        floor = np.float32(self.multiplier * np.log10(least) if self.multiplier else 0)
+        return jnp.where(above, np.float32(self.multiplier) * jnp.log10(jnp.where(above, ratio, np.float32(1))), floor)
+
+
+def _positive(largest: Any) -> Any:
+    """The largest element as the reference; 1 where there is none above 0."""
+    return jnp.where(largest > 0, largest, np.float32(1))
+
+
+@operator_function(ToDecibels)
+def to_decibels(
+    input: Input,
+    /,
+    *,
+    multiplier: float = 10.0,
+    reference: float | None = None,
+    cutoff_db: float = -200.0,
+    device: Literal["cpu", "gpu"] | None = None,
+    name: str | None = None,
+    **hints: Unpack[Hints],
+) -> DataNode:
+    """Magnitudes in decibels: ``multiplier * log10(max(input / reference, 10 ** (cutoff_db / multiplier)))``.
+
+    Args:
+      input: positive numbers, float32, of any shape.
+      multiplier: 10 for power, 20 for amplitude. ``log(10)`` with ``reference=1`` gives natural logarithms.
+      reference: what 0 dB is. Default: the largest number of each sample.
+      cutoff_db: what is below becomes this number of decibels.
+
+    Returns:
+      float32, of the input's shape and layout.
+
+    Raises:
+      TypeError: the input is not float32.
+      ArgumentError: `reference` is 0.
+
+    Example:
+      >>> decibels = fn.to_decibels(fn.spectrogram(audio), cutoff_db=-80)
+    """
+    ...

@@ -1,0 +1,274 @@
+"""Operators on sound beside their definitions; DALI's numbers are in the golden data."""
+
+import io
+import struct
+
+import numpy as np
+import pytest
+from pipelines import run
+
+from jaxdali import SampleError, Storage, fn, pipeline_def, types
+from jaxdali.fn._audio import files
+
+RNG = np.random.default_rng(3)
+SIGNALS = [RNG.normal(0, 1, n).astype(np.float32) for n in (700, 431, 1000)]
+
+
+def arrays(outputs):
+    return [np.array(x) for x in outputs]
+
+
+def encoded(x, rate=16000, kind="WAV", **how):
+    soundfile = pytest.importorskip("soundfile")
+    with io.BytesIO() as f:
+        soundfile.write(f, x, rate, format=kind, **how)
+        return np.frombuffer(f.getvalue(), np.uint8)
+
+
+def chain(x):
+    x = fn.preemphasis_filter(x, preemph_coeff=0.9)
+    x = fn.spectrogram(x, nfft=64, window_length=50, window_step=20)
+    return fn.mfcc(fn.to_decibels(fn.mel_filter_bank(x, sample_rate=16000.0, nfilter=12), cutoff_db=-60.0), n_mfcc=5)
+
+
+def test_a_ragged_batch_gives_what_dense_ones_give():
+    """Also where the batch is made in a program, and where a signal stands alone."""
+    (ragged,) = run(chain, SIGNALS)
+    (moved,) = run(chain, SIGNALS, on_device=True)
+    for x, got, other in zip(SIGNALS, arrays(ragged), arrays(moved), strict=True):
+        assert got.shape == (5, len(x) // 20 + 1)
+        np.testing.assert_array_equal(got, other)
+        (dense,) = run(chain, [x, x])
+        np.testing.assert_allclose(arrays(dense)[1], got, rtol=1e-5, atol=2e-4)
+
+
+@pytest.mark.parametrize("layout", ["ft", "tf"])
+@pytest.mark.parametrize(("center", "reflect"), [(True, True), (True, False), (False, True)])
+def test_spectrogram(layout, center, reflect):
+    """Of short signals, too, in which windows reach beyond both ends."""
+    signals = [*SIGNALS, SIGNALS[0][:7], SIGNALS[0][:33]] if center else [*SIGNALS, SIGNALS[0][:38]]
+    (found,) = run(
+        lambda x: fn.spectrogram(
+            x, window_length=40, window_step=9, nfft=48, center_windows=center, reflect_padding=reflect, layout=layout
+        ),
+        signals,
+    )
+    window = 0.5 - 0.5 * np.cos(2 * np.pi * (np.arange(40) + 0.5) / 40)
+    for x, got in zip(signals, arrays(found), strict=True):
+        frames = len(x) // 9 + 1 if center else max(len(x) - 40, 0) // 9 + 1
+        x = np.pad(x.astype(np.float64), 20, "reflect" if reflect else "constant") if center else np.pad(x, (0, max(40 - len(x), 0)))
+        want = np.abs(np.fft.rfft(np.stack([x[9 * i :][:40] * window for i in range(frames)]), 48)) ** 2
+        np.testing.assert_allclose(got if layout == "tf" else got.T, want, rtol=0, atol=1e-5 * want.max())
+
+
+def test_vectors_of_lengths_that_only_a_batch_tells():
+    """Each sample has filters for its own number of frequencies."""
+    power = [RNG.random((n, 3)).astype(np.float32) for n in (33, 65)]
+    (found,) = run(lambda x: fn.mel_filter_bank(x, nfilter=4, sample_rate=8000.0), power)
+    for x, got in zip(power, arrays(found), strict=True):
+        (alone,) = run(lambda x: fn.mel_filter_bank(x, nfilter=4, sample_rate=8000.0), [x, x])
+        np.testing.assert_allclose(got, arrays(alone)[0], rtol=1e-6)
+    (found,) = run(lambda x: fn.power_spectrum(x, axis=0), power)
+    for x, got in zip(power, arrays(found), strict=True):
+        np.testing.assert_allclose(got, np.abs(np.fft.rfft(x, axis=0)) ** 2, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("kind", [1, 2, 3, 4])
+def test_mfcc(kind):
+    """By the sums that define the transforms, and the lifter that librosa has."""
+    x, n, k = RNG.normal(0, 10, (9, 4)).astype(np.float32), 9, np.arange(6)[:, None]
+    i = np.arange(n)
+    half = np.where((i == 0) | ((i == n - 1) & (kind == 1)), 0.5, 1) if kind in (1, 3) else 1
+    angle = {1: i * k / (n - 1), 2: (i + 0.5) * k / n, 3: i * (k + 0.5) / n, 4: (i + 0.5) * (k + 0.5) / n}[kind]
+    want = (np.cos(np.pi * angle) * half) @ x * (1 + 11 * np.sin(np.pi * (k + 1) / 22))
+    (found,) = run(lambda x: fn.mfcc(x, n_mfcc=6, dct_type=kind, lifter=22.0), [x])
+    np.testing.assert_allclose(arrays(found)[0], want, rtol=0, atol=4e-4)
+
+
+def test_decibels_of_odd_numbers():
+    x = np.array([np.nan, 4, np.inf, 0, -1, 1e-30], np.float32)
+    (found,) = run(lambda x: fn.to_decibels(x, reference=2.0, cutoff_db=-90.0), [x])
+    np.testing.assert_allclose(arrays(found)[0], [-90, 10 * np.log10(2), np.inf, -90, -90, -90], rtol=1e-6)
+    (found,) = run(lambda x: fn.to_decibels(x), [np.zeros(3, np.float32), np.float32([1, 2]), np.zeros(0, np.float32)])
+    assert arrays(found)[0].tolist() == pytest.approx([-200] * 3)
+    assert arrays(found)[1].tolist() == pytest.approx([10 * np.log10(0.5), 0])
+
+
+def test_silence():
+    """By a loop over all windows."""
+    x = np.concatenate([np.zeros(100), RNG.normal(0, 0.5, 60), np.zeros(80), [0.3], np.zeros(50)]).astype(np.float32)
+    power = [np.mean(x[i : i + 16].astype(np.float64) ** 2) for i in range(len(x) - 15)]
+    on = [i for i, p in enumerate(power) if p >= max(power) * 1e-3]
+    begin, length = run(lambda x: fn.nonsilent_region(x, window_length=16, cutoff_db=-30.0), [x, x[:0], x[:20]])
+    assert [int(v) for v in arrays(begin)] == [on[0], 0, 0]
+    assert [int(v) for v in arrays(length)] == [on[-1] + 16 - on[0], 0, 20]
+
+    def trimmed(x):
+        begin, length = fn.nonsilent_region(x, window_length=16, cutoff_db=-30.0)
+        return fn.slice(x, begin, length, axes=[0])
+
+    (found,) = run(trimmed, [x])
+    np.testing.assert_array_equal(arrays(found)[0], x[on[0] : on[-1] + 16])
+
+
+@pytest.mark.parametrize(
+    ("call", "x", "message"),
+    [
+        (fn.to_decibels, np.ones(3, np.int32), "to_decibels .*float32, got int32"),
+        (lambda x: fn.to_decibels(x, reference=0.0), np.ones(3, np.float32), "to_decibels.*reference must not be 0"),
+        (lambda x: fn.mel_filter_bank(x, freq_low=900.0, freq_high=800.0), np.ones((3, 2), np.float32), "freq_high must be above"),
+        (lambda x: fn.mfcc(x, axis=2), np.ones((3, 2), np.float32), "mfcc .*argument axis must be less"),
+        (lambda x: fn.mfcc(x, dct_type=1, normalize=True), np.ones((3, 2), np.float32), "normalize must be False"),
+        (lambda x: fn.spectrogram(x, nfft=100), np.ones(900, np.float32), "nfft must be at least window_length=512"),
+        (
+            lambda x: fn.spectrogram(x, window_fn=[1.0, 2.0]),
+            np.ones(900, np.float32),
+            "window_fn must have window_length=512 numbers",
+        ),
+        (lambda x: fn.spectrogram(x), np.ones((90, 2), np.float32), "one channel"),
+        (lambda x: fn.spectrogram(x, center_windows=False), np.ones(90, np.float32), "too short"),
+        (lambda x: fn.power_spectrum(x, axis=1), np.ones(90, np.float32), "axis must be one of the input's 1 dimensions"),
+        (lambda x: fn.nonsilent_region(x)[0], np.ones((90, 1), np.float32), "1-D signal"),
+        (lambda x: fn.nonsilent_region(x, window_length=5)[0], np.ones(90, np.float32), "reset_interval must be -1 or a multiple"),
+        (lambda x: fn.audio_resample(x), np.ones(90, np.float32), "one of scale, out_length, or in_rate and out_rate"),
+        (lambda x: fn.audio_resample(x, in_rate=2.0), np.ones(90, np.float32), "in_rate and out_rate must be given together"),
+        (lambda x: fn.preemphasis_filter(x), np.ones(90, bool), "got bool"),
+        (lambda x: fn.decoders.audio(x)[0], np.ones(90, np.uint8), "decoders.audio"),
+    ],
+)
+def test_what_is_refused(call, x, message):
+    pytest.importorskip("soundfile")
+    with pytest.raises(Exception, match=message):
+        run(call, [x])
+
+
+def test_a_bad_file_is_named():
+    good = encoded(SIGNALS[0])
+    with pytest.raises(SampleError, match=r"decoders\.audio"):
+        run(lambda x: fn.decoders.audio(x)[0], [good, good[:30]])
+
+
+@pytest.mark.parametrize("kind", ["WAV", "FLAC"])
+def test_damaged_files(kind):
+    """Bytes that are changed, and files that are cut off: the signal that libsndfile gives, or an error that says so."""
+    soundfile = pytest.importorskip("soundfile")
+    good = encoded(SIGNALS[1] / 8, kind=kind, subtype="PCM_16")
+    refused = 0
+    for _ in range(300):
+        bad = good[: RNG.integers(len(good) + 1) if RNG.random() < 0.5 else None].copy()
+        if len(bad):
+            bad[RNG.integers(0, min(len(bad), 60), RNG.integers(1, 4))] = RNG.integers(0, 256)
+        try:
+            x, rate = files.read(bad.data, Storage(), np.dtype(np.float32), False)
+        except ValueError:
+            refused += 1
+            continue
+        with soundfile.SoundFile(io.BytesIO(bad.tobytes())) as f:
+            np.testing.assert_array_equal(x, f.read(dtype="float32", always_2d=True))
+            assert rate == f.samplerate
+    assert 20 < refused < 290
+
+
+def test_a_header_that_promises_too_much():
+    flac = encoded(SIGNALS[0], kind="FLAC").copy()
+    flac[21:26] |= np.uint8([0x0F, 0xFF, 0xFF, 0xFF, 0xFF])  # the number of samples
+    with pytest.raises(ValueError, match="max_record_bytes"):
+        files.read(flac.data, Storage(), np.dtype(np.float32), False)
+
+
+@pytest.mark.parametrize("dtype", [types.FLOAT, types.INT16, types.INT32])
+@pytest.mark.parametrize("channels", [1, 2])
+def test_plain_wav(dtype, channels):
+    """16-bit PCM is read without libsndfile, with the same result; and so with chunks before and behind."""
+    soundfile = pytest.importorskip("soundfile")
+    x = np.stack([s[:400] / 4 for s in [SIGNALS[0], SIGNALS[2]]][:channels], 1)
+    wav = encoded(x, subtype="PCM_16").tobytes()
+    more = wav[:36] + b"LIST" + struct.pack("<I", 3) + b"abc\0" + wav[36:] + b"junk" + struct.pack("<I", 2) + b"ab"
+    more = more[:4] + struct.pack("<I", len(more) - 8) + more[8:]
+    contents = [np.frombuffer(f, np.uint8) for f in (wav, more, wav[:-7])]  # the last is cut off
+    found, rate = run(lambda x: fn.decoders.audio(x, dtype=dtype), contents)
+    assert [float(r) for r in arrays(rate)] == [16000.0] * 3
+    for file, got in zip(contents, arrays(found), strict=True):
+        want, _ = soundfile.read(io.BytesIO(file.tobytes()), dtype=got.dtype.name, always_2d=True)
+        np.testing.assert_array_equal(got, want)
+
+
+@pytest.mark.parametrize("kind", ["FLAC", "OGG", "MP3"])
+def test_formats(kind):
+    """Against libsndfile itself, mixed to one channel."""
+    soundfile = pytest.importorskip("soundfile")
+    if kind not in soundfile.available_formats():
+        pytest.skip(f"this libsndfile has no {kind}")
+    t = np.arange(4000) / 16000
+    file = encoded(np.stack([0.3 * np.sin(t * 3000), 0.4 * np.sin(t * 5000)], 1), kind=kind)
+    found, rate = run(lambda x: fn.decoders.audio(x, downmix=True, sample_rate=fn.constant(fdata=8000.0)), [file])
+    want, _ = soundfile.read(io.BytesIO(file.tobytes()))
+    assert float(arrays(rate)[0]) == 8000
+    assert len(arrays(found)[0]) == len(want) // 2
+    np.testing.assert_allclose(arrays(found)[0][50:-50], want.mean(axis=1)[::2][50:-50], atol=2e-3)
+
+
+def level(x, frequency, rate):
+    """Amplitude of a tone, in decibels, over the middle of a signal in which it makes whole periods nearly."""
+    x = x[len(x) // 4 : -len(x) // 4]
+    window = np.blackman(len(x))
+    return 20 * np.log10(max(abs(np.sum(x * window * np.exp(-2j * np.pi * frequency / rate * np.arange(len(x))))) * 2 / window.sum(), 1e-9))
+
+
+@pytest.mark.parametrize(("rate", "to"), [(44100, 16000), (48000, 8000), (16000, 11025), (22050, 16001.5)])
+@pytest.mark.parametrize("quality", [50.0, 80.0, 100.0])
+def test_antialias(rate, to, quality):
+    """80 dB from 1.1 of the new Nyquist frequency up, 0.1 dB below 0.85 of it."""
+    t, nyquist = np.arange(rate // 4) / rate, to / 2
+    kept = [f * nyquist for f in (0.02, 0.3, 0.6, 0.8, 0.85)]
+    gone = [f for f in (1.1 * nyquist, 1.15 * nyquist, 1.3 * nyquist, 2.1 * nyquist, 0.97 * rate / 2) if 1.1 * nyquist <= f < rate / 2]
+    tones = [np.sin(2 * np.pi * f * t).astype(np.float32) for f in kept + gone]
+    (found,) = run(lambda x: fn.audio_resample(x, in_rate=float(rate), out_rate=float(to), quality=quality, antialias=True), tones)
+    for f, y in zip(kept, arrays(found), strict=False):
+        assert abs(level(y, f, to)) < 0.1, f
+    for f, y in zip(gone, arrays(found)[len(kept) :], strict=True):
+        middle = y[len(y) // 4 : -len(y) // 4]
+        assert 20 * np.log10(np.abs(middle).max()) < -80, f
+
+
+def test_antialias_beside_soxr():
+    """The same band of noise by a resampler of another kind."""
+    soxr = pytest.importorskip("soxr")
+    noise = soxr.resample(RNG.normal(0, 0.1, 8000).astype(np.float32), 6000, 44100, quality="VHQ")
+    (found,) = run(lambda x: fn.audio_resample(x, in_rate=44100.0, out_rate=16000.0, antialias=True), [noise])
+    want = soxr.resample(noise, 44100, 16000, quality="VHQ")
+    np.testing.assert_allclose(arrays(found)[0][200 : len(want) - 200], want[200:-200], atol=2e-4)
+
+
+def test_dalis_resampler_lets_tones_alias():
+    """The reason for `antialias`: 12 kHz come out as 4 kHz."""
+    tone = np.sin(2 * np.pi * 12000 * np.arange(44100) / 44100).astype(np.float32)
+    (aliased,) = run(lambda x: fn.audio_resample(x, in_rate=44100.0, out_rate=16000.0), [tone])
+    assert abs(level(arrays(aliased)[0], 4000, 16000)) < 0.5
+    (clean,) = run(lambda x: fn.audio_resample(x, in_rate=44100.0, out_rate=16000.0, antialias=True), [tone])
+    assert np.abs(arrays(clean)[0][200:-200]).max() < 1e-4
+
+
+def test_rates_and_coefficients_of_each_sample():
+    def define(x, scale, coefficient):
+        return fn.audio_resample(x, scale=scale), fn.preemphasis_filter(x, preemph_coeff=coefficient)
+
+    resampled, filtered = run(define, SIGNALS, [np.float32(s) for s in (0.5, 2, 1)], [np.float32(c) for c in (0, 0.5, 1)])
+    assert [len(x) for x in arrays(resampled)] == [350, 862, 1000]
+    for x, got, c in zip(SIGNALS, arrays(filtered), (0, 0.5, 1), strict=True):
+        np.testing.assert_allclose(got, x - c * np.append(x[0], x[:-1]), atol=1e-6)
+
+
+def test_on_the_accelerator_and_in_one_program():
+    """A whole chain from files, in pipelines whose values lie on JAX's device."""
+    contents = [encoded(x / 8) for x in SIGNALS]
+
+    @pipeline_def(batch_size=3, num_threads=2)
+    def pipeline():
+        audio, _ = fn.decoders.audio(fn.external_source(source=lambda: contents, batch=True), downmix=True, device="mixed")
+        return chain(audio)
+
+    (found,) = pipeline().run()
+    for x, got in zip(SIGNALS, arrays(found.as_cpu()), strict=True):
+        (want,) = run(chain, [np.clip(np.round(x / 8 * 32767), -32768, 32767).astype(np.float32) / 32768])
+        np.testing.assert_allclose(got, arrays(want)[0], atol=0.2)
