@@ -28,7 +28,7 @@ def _checked_layout(layout: str | None, ndim: int) -> str:
 def _same_size(dtype: Any, new_type: Any) -> np.dtype:
     new = numpy_dtype(new_type)
     if new.itemsize != np.dtype(dtype).itemsize:
-        raise RuntimeError(f"reinterpret: elements of {dtype} can't be taken for {new}, which have another size")
+        raise RuntimeError(f"reinterpret: elements of {dtype} can't be reinterpreted as {new}, which has another size")
     return new
 
 
@@ -62,7 +62,7 @@ class _Tensor:
         return self._layout
 
     def set_layout(self, layout: str | None) -> None:
-        """Gives the axes other letters; None or ``""``: none. Raises ValueError unless there is one for each axis."""
+        """Sets the layout; None or ``""`` removes it. Raises ValueError unless there is one letter for each axis."""
         self._layout = _checked_layout(layout, self._array.ndim)
 
     def source_info(self) -> str:
@@ -70,11 +70,11 @@ class _Tensor:
         return self._source_info
 
     def get_property(self, name: str) -> str | None:
-        """``"layout"`` or ``"source_info"``; None for what is unknown."""
+        """Returns the property ``"layout"`` or ``"source_info"``; None if it is unknown."""
         return {"layout": self._layout, "source_info": self._source_info}.get(name) or None
 
     def reinterpret(self, new_type: Any) -> None:
-        """Takes the elements' bits for those of another type of the same size, in place. Raises RuntimeError for another size."""
+        """Reinterprets the elements as another type of the same size, in place. Raises RuntimeError for another size."""
         self._array = self._array.view(_same_size(self._array.dtype, new_type))
 
     def squeeze(self, dim: int | None = None) -> bool:
@@ -95,7 +95,7 @@ class _Tensor:
         return bool(axes)
 
     def block_until_ready(self):
-        """Waits for the computation that makes this tensor, as `jax.Array.block_until_ready`."""
+        """Waits for the computation of this tensor, like `jax.Array.block_until_ready`."""
         jax.block_until_ready(self._array)
         return self
 
@@ -108,7 +108,7 @@ class TensorCPU(_Tensor):
     """A tensor in host memory. NumPy, JAX (via DLPack or ``__array__``) and PyTorch take it without a copy.
 
     Args:
-      array: a NumPy array, or what `np.asarray` takes.
+      array: a NumPy array, or anything that `np.asarray` accepts.
       layout: one letter per axis, or ``""``.
       source_info: where the data came from.
     """
@@ -161,7 +161,7 @@ class TensorGPU(_Tensor):
         super().__init__(array if isinstance(array, jax.Array) else jnp.asarray(array), layout, source_info=source_info)
 
     def device_id(self) -> int:
-        """The place of its device in ``jax.local_devices()``; of the first where it lies on several."""
+        """The index of its device in ``jax.local_devices()``; of the first device if it is on several."""
         return _device_id(self._array)
 
     def as_cpu(self) -> TensorCPU:
@@ -179,7 +179,7 @@ class TensorGPU(_Tensor):
           ptr: a ``ctypes.c_void_p`` or an int.
           cuda_stream: the CUDA stream that the copy is ordered on: an int, a ``ctypes.c_void_p`` or an object with such a
             ``cuda_stream``. Default: the default stream.
-          non_blocking: without effect: the copy is complete when this returns.
+          non_blocking: has no effect: the copy is complete when this returns.
         """
         _copy_from_device([self._array], ptr, cuda_stream)
 
@@ -199,7 +199,7 @@ class TensorGPU(_Tensor):
 
     @property
     def __cuda_array_interface__(self) -> dict:
-        return self._array.__cuda_array_interface__  # AttributeError where the accelerator is not a CUDA device
+        return self._array.__cuda_array_interface__  # AttributeError if the accelerator is not a CUDA device
 
 
 def _device_id(array: jax.Array) -> int:
@@ -280,25 +280,25 @@ class _TensorList:
         return self._layout
 
     def set_layout(self, layout: str | None) -> None:
-        """Gives a sample's axes other letters; None or ``""``: none. Raises ValueError unless there is one for each axis."""
+        """Sets the layout of a sample; None or ``""`` removes it. Raises ValueError unless there is one letter for each axis."""
         self._layout = _checked_layout(layout, self._ndim)
 
     def reinterpret(self, new_type: Any) -> None:
-        """Takes the elements' bits for those of another type of the same size, in place. Raises RuntimeError for another size."""
+        """Reinterprets the elements as another type of the same size, in place. Raises RuntimeError for another size."""
         self._dtype = _same_size(self._dtype, new_type)
         self._samples = [x.view(self._dtype) for x in self._samples]
         self._dense = None if self._dense is None else self._dense.view(self._dtype)
 
     @classmethod
     def broadcast(cls, tensor: Any, num_samples: int) -> Any:
-        """A batch that consists of one tensor, `num_samples` times; the data are not copied."""
+        """Makes a batch that repeats one tensor `num_samples` times; the data are not copied."""
         if num_samples < 0:
             raise ArgumentError(f"broadcast: num_samples must be at least 0, got {num_samples}")
         array = tensor._array
         return cls([array] * num_samples, tensor.layout(), dtype=array.dtype, ndim=array.ndim)
 
     def data_ptr(self) -> int:
-        """The address of the first element. Raises RuntimeError when the samples differ in shape: each then has its own."""
+        """The address of the first element. Raises RuntimeError if the samples differ in shape, as each then has its own."""
         return self._tensor(self._whole()).data_ptr()
 
     def is_dense_tensor(self) -> bool:
@@ -313,7 +313,7 @@ class _TensorList:
         if self._dense is None:
             if not self.is_dense_tensor():
                 raise RuntimeError(
-                    f"the samples of this batch differ in shape ({sorted(set(self.shape()))[:4]} ...), so they are no tensor; "
+                    f"the samples of this batch differ in shape ({sorted(set(self.shape()))[:4]} ...), so they can't become one tensor; "
                     "take them one by one with [i] or at(i)"
                 )
             self._dense = self._stack(list(self._samples)) if self._samples else np.empty((0,) * (self._ndim + 1), self._dtype)
@@ -321,13 +321,13 @@ class _TensorList:
         return self._dense
 
     def as_tensor(self) -> Any:
-        """The batch as one tensor, whose layout begins with ``"N"``. Raises RuntimeError when the samples differ in shape."""
+        """The batch as one tensor, whose layout begins with ``"N"``. Raises RuntimeError if the samples differ in shape."""
         return self._tensor(self._whole(), "N" + self._layout if self._layout else "")
 
     def as_reshaped_tensor(self, shape: Sequence[int]) -> Any:
         """The batch as one tensor of another shape with as many elements.
 
-        Raises RuntimeError when the samples differ in shape, ValueError when the number of elements differs.
+        Raises RuntimeError if the samples differ in shape, ValueError when the number of elements differs.
         """
         whole = self._whole()
         if math.prod(shape) != whole.size:
@@ -356,8 +356,8 @@ class TensorListCPU(_TensorList):
         NumPy arrays (or `TensorCPU`) of one type and rank.
       layout: layout of a sample, e.g. ``"HWC"``.
       source_info: where each sample came from.
-      owner: kept alive as long as this object: what the memory belongs to.
-      dtype, ndim: type and rank of the samples when the list is empty.
+      owner: the owner of the memory, which is kept alive as long as this object.
+      dtype, ndim: type and rank of the samples if the list is empty.
     """
 
     device = "cpu"
@@ -380,13 +380,14 @@ class TensorListCPU(_TensorList):
         return np.stack(samples)
 
     def at(self, i: int) -> np.ndarray:
-        """Sample `i` as a NumPy array, without a copy. Raises RuntimeError when there is none."""
+        """Sample `i` as a NumPy array, without a copy. Raises RuntimeError if there is no such sample."""
         if not 0 <= i < len(self):
             raise RuntimeError(f"sample {i} of a batch of {len(self)}")
         return self._at(i)
 
     def as_array(self) -> np.ndarray:
-        """The batch as one NumPy array ``[N, ...]``, not copied where it is one. Raises RuntimeError when the samples differ in shape."""
+        """The batch as one NumPy array ``[N, ...]``, without a copy if it is stored as one. Raises RuntimeError if the samples differ in
+        shape."""
         return self._whole()
 
     def as_cpu(self) -> TensorListCPU:
@@ -408,7 +409,7 @@ class TensorListGPU(_TensorList):
         return jnp.stack(samples)
 
     def at(self, i: int) -> TensorGPU:
-        """Sample `i`. Raises RuntimeError when there is none."""
+        """Sample `i`. Raises RuntimeError if there is no such sample."""
         if not 0 <= i < len(self):
             raise RuntimeError(f"sample {i} of a batch of {len(self)}")
         return self[i]

@@ -1,12 +1,12 @@
-"""What operators and readers in files of one's own are written with; CONTRIBUTING.md has a recipe for each kind.
+"""The interface for operators and readers outside the package; CONTRIBUTING.md has a recipe for each kind.
 
 An operator is a class and a function: the class (`ProgramOperator`, `NativeOperator`, `HostOperator`, or of a family: `Elementwise`,
-`Window`, `Warp`, `ColorMatrix`, `Separable`) says what happens to a batch; the function's signature, made an operator by
-`operator_function`, declares arguments and checks them. A reader is a list of records: `Records` and `Reader`. A native kernel is
-compiled with the headers of `include_dir`, and made known by `register_kernel`.
+`Window`, `Warp`, `ColorMatrix`, `Separable`) says what happens to a batch; the function's signature declares the arguments, which
+`operator_function` checks. A reader is a list of records: `Records` and `Reader`. A native kernel is compiled with the headers of
+`include_dir`, and registered with `register_kernel`.
 
-This is what jaxdali's own operators are made of, and changes as they do: between versions names here may change, which CHANGELOG.md says.
-It is imported as such, ``import jaxdali.extend``.
+jaxdali's own operators are made of the same parts, so names here may change between versions; CHANGELOG.md says so. Import it explicitly:
+``import jaxdali.extend``.
 """
 
 from __future__ import annotations
@@ -145,12 +145,13 @@ __all__ = [
 
 
 def include_dir() -> str:
-    """The folder with the headers of kernels, in which they are called ``ffi/common/...``; they need those of `jax.ffi.include_dir`, too.
+    """The folder with the headers for kernels, which are included as ``ffi/common/...``. They also need the headers of
+    `jax.ffi.include_dir`.
 
     ``python -m jaxdali.extend`` prints both as a compiler's arguments.
     """
     installed = pathlib.Path(_cpu.__file__).parent / "include"
-    folder = installed if installed.is_dir() else pathlib.Path(__file__).parent.parent  # the latter: built into the sources
+    folder = installed if installed.is_dir() else pathlib.Path(__file__).parent.parent  # the latter for a build inside the source tree
     assert (folder / "ffi" / "common" / "extension.h").exists(), folder
     return str(folder)
 

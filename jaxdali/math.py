@@ -1,11 +1,12 @@
-"""Mathematical functions of DataNodes, element by element, under DALI's names. Those of a `jaxdali.dynamic.Batch` are evaluated at once.
+"""Mathematical functions of DataNodes, element by element, under DALI's names. Functions of a `jaxdali.dynamic.Batch` are evaluated
+immediately.
 
-Operands are DataNodes, numbers or arrays, at least one a DataNode; they are broadcast as NumPy does. Functions documented as
+Operands are DataNodes, numbers or arrays, at least one a DataNode; they are broadcast as in NumPy. Functions documented as
 "floating point" convert integers to float32 first (float64 stays); the others keep the common type of their operands.
-``bool`` operands are an error. They can be arguments of other operators when their operands are host values.
+``bool`` operands are an error. Results can be arguments of other operators if the operands are host values.
 
-Differs from DALI on the CPU: `rsqrt` of an integer 0 is infinite, not NaN; and of arithmetic and comparisons, too: a tensor of one element
-meets every element of a larger one in all batches. DALI 2.4 reads beyond it where other samples of the batch have equal shapes.
+Differs from DALI on the CPU: `rsqrt` of an integer 0 is infinite, not NaN. Here, and in arithmetic and comparisons, a tensor of one element
+is always broadcast to a larger one; DALI 2.4 reads beyond its end if other samples of the batch have equal shapes.
 """
 
 from __future__ import annotations
@@ -148,7 +149,7 @@ def atan2(y: Any, x: Any) -> DataNode:
 
 
 def pow(base: Any, exponent: Any) -> DataNode:
-    """`base` to the power of `exponent`; of integers an integer, which wraps around."""
+    """`base` to the power of `exponent`; for integers an integer, which wraps around."""
     return _pointwise("pow", base, exponent)
 
 

@@ -1,4 +1,4 @@
-"""What a TFRecord file's features are, under DALI's names: ``tfrecord.FixedLenFeature((), tfrecord.string, "")``."""
+"""Descriptions of a TFRecord file's features, under DALI's names: ``tfrecord.FixedLenFeature((), tfrecord.string, "")``."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ class Feature:
     """One feature of each record; made by `FixedLenFeature` and `VarLenFeature`.
 
     Attributes:
-      shape: of its values; None: a list of any length.
+      shape: the shape of its values; None: a list of any length.
       dtype: `int64`, `float32` or `string`.
-      default: of records that lack it: of all elements of a feature with a shape; of a string, the text or its bytes.
-      partial_shape: without a shape: the extents behind the first, which follows from the number of values.
+      default: the value for records that lack the feature: for all elements of a feature with a shape, or the text or bytes of a string.
+      partial_shape: for a feature without a shape, the extents after the first, which follows from the number of values.
     """
 
     shape: tuple[int, ...] | None
@@ -44,9 +44,9 @@ class Feature:
     def __post_init__(self):
         extents = (self.shape or ()) + self.partial_shape
         if self.dtype == string and self.shape != ():
-            raise ArgumentError(f"a string feature is one text, FixedLenFeature((), tfrecord.string, ''); got shape {extents or None}")
+            raise ArgumentError(f"a string feature is one string, FixedLenFeature((), tfrecord.string, ''); got shape {extents or None}")
         if self.dtype == string and not isinstance(self.default, (str, bytes, type(None))):
-            raise ArgumentTypeError(f"the default of a string feature must be a text, got {self.default!r}")
+            raise ArgumentTypeError(f"the default of a string feature must be a string, got {self.default!r}")
         if self.dtype != string and not isinstance(self.default, (int, float)):
             raise ArgumentTypeError(f"the default of a feature of {self.dtype.name} must be a number, got {self.default!r}")
         if any(n < 1 for n in extents):
@@ -54,27 +54,27 @@ class Feature:
 
     @property
     def text(self) -> bytes:
-        """What records that lack a string feature have."""
+        """The value for records that lack a string feature."""
         return self.default.encode() if isinstance(self.default, str) else self.default or b""
 
 
 def FixedLenFeature(shape: Sequence[int], dtype: FeatureType, default_value: Any) -> Feature:
-    """A feature with the same number of values in each record.
+    """Describes a feature with the same number of values in each record.
 
     Args:
-      shape: of its values; ``()`` or ``[]``: one value, or a string.
+      shape: the shape of its values; ``()`` or ``[]``: one value, or a string.
       dtype: `int64`, `float32` or `string`.
-      default_value: where a record lacks the feature: of all elements; of a string, the text that it has then.
+      default_value: the value if a record lacks the feature: for all elements, or the text of a string.
     """
     return Feature(_extents(shape), _type(dtype), default_value)
 
 
 def VarLenFeature(*arguments: Any) -> Feature:
-    """A feature with any number of values: ``VarLenFeature(dtype, default)`` or ``VarLenFeature(partial_shape, dtype, default)``.
+    """Describes a feature with any number of values: ``VarLenFeature(dtype, default)`` or ``VarLenFeature(partial_shape, dtype, default)``.
 
     Args:
-      *arguments: the extents behind the first, which follows from the number of values (without them the values are a vector);
-        `int64`, `float32` or `string`; and a default value, without effect: where a record lacks the feature, it is empty.
+      *arguments: the extents after the first, which follows from the number of values (without them the values are a vector); `int64`,
+        `float32` or `string`; and a default value, which has no effect: if a record lacks the feature, it is empty.
     """
     if len(arguments) not in (2, 3):
         raise ArgumentTypeError(f"VarLenFeature takes (dtype, default) or (partial_shape, dtype, default), got {len(arguments)} arguments")

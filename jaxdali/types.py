@@ -47,10 +47,10 @@ class DALIDataType(_Enum):
     TENSOR_LAYOUT = 23
     PYTHON_OBJECT = 24
     NO_TYPE = -1
-    BFLOAT16 = 1008  # not in DALI, whose numbers end far below
+    BFLOAT16 = 1008  # not in DALI, whose numbers are much smaller
 
     def __call__(self) -> str:
-        """The name of NumPy's type, e.g. ``"float32"``, so that DALI's older ``tensor.dtype()`` works, too."""
+        """The name of the NumPy type, e.g. ``"float32"``, so that DALI's older ``tensor.dtype()`` also works."""
         return np.dtype(to_numpy_type(self)).name
 
 
@@ -109,12 +109,12 @@ YCbCr = DALIImageType.YCbCr
 ANY_DATA = DALIImageType.ANY_DATA
 
 TensorLayout = str  # layouts are plain strings such as "HWC"
-CPU_ONLY_DEVICE_ID = -99999  # as a device_id it stands for None, as all negative ones do
+CPU_ONLY_DEVICE_ID = -99999  # as a device_id it means None, like all negative numbers
 NHWC = "HWC"  # DALI's aliases; the batch axis is not part of a layout
 NCHW = "CHW"
 NFHWC = "FHWC"
 NFCHW = "FCHW"
-SAME = ""  # the layout of an output: that of the input
+SAME = ""  # the layout of an output is that of the input
 
 _TO_NUMPY: dict[DALIDataType, type] = {
     UINT8: np.uint8,
@@ -135,7 +135,7 @@ _FROM_NUMPY = {np.dtype(n): d for d, n in _TO_NUMPY.items()}
 
 
 def to_numpy_type(dali_type: DALIDataType) -> type:
-    """The NumPy scalar type of a `DALIDataType`. Raises TypeError for types that hold no numbers."""
+    """The NumPy scalar type of a `DALIDataType`. Raises TypeError for types that don't hold numbers."""
     try:
         return _TO_NUMPY[DALIDataType(dali_type)]
     except (KeyError, ValueError):
@@ -145,7 +145,7 @@ def to_numpy_type(dali_type: DALIDataType) -> type:
 def to_dali_type(framework_type: Any) -> DALIDataType:
     """The `DALIDataType` of a NumPy, JAX or PyTorch dtype, or of its name.
 
-    As in DALI, the name ``"float"`` (and Python's ``float``) means 32 bits. Raises TypeError for types that there are not.
+    As in DALI, the name ``"float"`` (and Python's ``float``) means 32 bits. Raises TypeError for types that DALI does not have.
     """
     return _FROM_NUMPY[numpy_dtype(framework_type)]
 
@@ -157,7 +157,7 @@ def numpy_dtype(x: Any) -> np.dtype:
       x: a `DALIDataType`, a NumPy, JAX or PyTorch dtype, a name, or Python's ``bool``, ``int`` (32 bits), ``float`` (32 bits).
 
     Raises:
-      TypeError: it is none of these, or not a numeric type.
+      TypeError: `x` is none of these, or not a numeric type.
     """
     if isinstance(x, DALIDataType):
         return np.dtype(to_numpy_type(x))
@@ -169,7 +169,7 @@ def numpy_dtype(x: Any) -> np.dtype:
         if isinstance(x, (type, str)) and x in python:
             return np.dtype(python[x])
         dtype = np.dtype(x) if x is not None and not isinstance(x, (int, float)) else None
-    except (TypeError, UnicodeError):  # the latter for a name that is no text at all
+    except (TypeError, UnicodeError):  # the latter for a name that is not a string
         dtype = None
     if dtype is None or dtype not in _FROM_NUMPY:
         raise TypeError(f"expected a numeric type such as types.FLOAT or np.float32, got {x!r}")
@@ -182,12 +182,12 @@ def dali_type_of(dtype: Any) -> DALIDataType:
 
 
 def is_float(dtype: np.dtype) -> bool:
-    """Whether it is float16, float32, float64 or bfloat16 (whose kind, as it comes from ml_dtypes, is "V")."""
+    """Whether the type is float16, float32, float64 or bfloat16 (which comes from ml_dtypes and has the kind "V")."""
     return dtype.kind == "f" or dtype == ml_dtypes.bfloat16
 
 
 def is_number(dtype: np.dtype) -> bool:
-    """Whether it is a type of integers or floats."""
+    """Whether the type is an integer or a float."""
     return dtype.kind in "iu" or is_float(dtype)
 
 
@@ -197,14 +197,14 @@ class ScalarConstant:
 
     Attributes:
       value: a Python bool, int or float.
-      dtype: the type it has in type promotion. Default: INT32, FLOAT or BOOL, of a NumPy scalar its own.
+      dtype: its type in type promotion. Default: INT32, FLOAT or BOOL, or the type of a NumPy scalar.
     """
 
     value: bool | int | float
     dtype: DALIDataType
 
     def __init__(self, value: Any, dtype: DALIDataType | None = None):
-        own = getattr(value, "dtype", None)  # of a NumPy scalar or an array of one element
+        own = getattr(value, "dtype", None)  # for a NumPy scalar or an array of one element
         if own is not None and np.size(value) == 1:
             value, dtype = np.asarray(value).item(), to_dali_type(own) if dtype is None else dtype
         if not isinstance(value, (bool, int, float)):
@@ -307,25 +307,24 @@ def Constant(
     device: str | None = None,
     name: str | None = None,
 ) -> Any:
-    """A constant for a pipeline definition.
+    """Makes a constant for a pipeline definition.
 
     Args:
       value: a number, a list of numbers or an array.
-      dtype: element type. Default: of an array its own (64-bit integers and floats become 32 bits, as in DALI),
-        of Python numbers INT32, FLOAT or BOOL.
-      shape: a scalar is repeated to it, an array reshaped. Default: that of `value`; a list is 1-D.
+      dtype: element type. Default: an array's own type (64-bit integers and floats become 32 bits, as in DALI), and INT32, FLOAT or BOOL
+        for Python numbers.
+      shape: the shape that a scalar is repeated to, or an array is reshaped to. Default: the shape of `value`; a list is 1-D.
       layout: layout of the tensor, e.g. ``"HWC"``.
-      device: ``"gpu"`` puts it on the accelerator.
-      name: of the node.
+      device: with ``"gpu"``, the constant is put on the accelerator.
+      name: the name of the node.
 
     Returns:
-      A `ScalarConstant` when the value is one number and `shape`, `layout`, `device` and `name` are not given, which fixes the
-      type of a number in arithmetic: ``image * types.Constant(3).uint8()``. Otherwise a `DataNode`, the same tensor for
-      every sample.
+      A `ScalarConstant` if the value is one number and `shape`, `layout`, `device` and `name` are not given; it sets the type of a number
+      in arithmetic: ``image * types.Constant(3).uint8()``. Otherwise a `DataNode`, the same tensor for every sample.
 
     Raises:
       ValueError: the value is outside the range of its type.
-      TypeError: it is not numeric.
+      TypeError: the value is not numeric.
     """
     if isinstance(value, ScalarConstant):
         dtype, value = value.dtype if dtype is None else dtype, value.value
@@ -340,10 +339,10 @@ def Constant(
 
 
 def ConstantNode(device: str, value: Any, dtype: DALIDataType | None, shape: Sequence[int] | None, layout: str | None) -> Any:
-    """A constant as a `DataNode`, always: `Constant` with its arguments in DALI's other order.
+    """Makes a constant that is always a `DataNode`: `Constant` with its arguments in another order, as in DALI.
 
     Args:
-      device, value, dtype, shape, layout: those of `Constant`.
+      device, value, dtype, shape, layout: see `Constant`.
     """
     return Constant(value, dtype, shape, layout, device)
 
@@ -358,7 +357,7 @@ def _converted(value: Any, dtype: np.dtype) -> np.ndarray:
 
 @dataclasses.dataclass(frozen=True)
 class SampleInfo:
-    """What `fn.external_source` asks a per-sample source for.
+    """The argument that `fn.external_source` passes to a per-sample source.
 
     Attributes:
       idx_in_epoch: number of the sample in the epoch.
@@ -375,7 +374,7 @@ class SampleInfo:
 
 @dataclasses.dataclass(frozen=True)
 class BatchInfo:
-    """What `fn.external_source` asks a per-batch source with ``batch_info=True`` for.
+    """The argument that `fn.external_source` passes to a per-batch source with ``batch_info=True``.
 
     Attributes:
       iteration: number of the batch in the epoch.

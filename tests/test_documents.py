@@ -121,7 +121,7 @@ def test_checkpoints_of_the_decorator():
             batch = next(iterator)
         assert batch["x"].tolist() == expected["x"].tolist() == [2, 3]
         assert batch["u"].tolist() == expected["u"].tolist()
-    with pytest.raises(TypeError, match="checkpoints is given to data_iterator already"):
+    with pytest.raises(TypeError, match="checkpoints was already given to data_iterator"):
         dax.data_iterator(definition, **options, checkpoints=checkpoints)(**arguments, checkpoints=checkpoints)
 
 

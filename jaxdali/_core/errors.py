@@ -1,6 +1,6 @@
 """The exceptions that jaxdali raises besides Python's own ``ValueError`` and ``TypeError``.
 
-Users catch them as ``jaxdali.OperatorError`` and so on, or as the exceptions of Python's that they are.
+Users catch them as ``jaxdali.OperatorError`` and so on, or as the Python exceptions that they derive from.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from .redaction import redacted
 
 
 def about(operator: str, where: str, reason: object) -> str:
-    """A message that names the operator and the user's line, once: the reason may have them already."""
+    """A message that names the operator and the user's line, but only once, as the reason may already have them."""
     start = f"{operator} (created at {where}): "
     return start + str(reason).removeprefix(start).removeprefix(f"{operator}: ")
 
@@ -21,12 +21,12 @@ _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 
 
 def in_package(file: str) -> bool:
-    """Whether a source file is this package's."""
+    """Whether a source file belongs to this package."""
     return os.path.abspath(file).startswith(_PACKAGE)
 
 
 def says_all(e: BaseException) -> bool:
-    """Whether the text of an exception was written by this package for users, so that the name of its class adds nothing."""
+    """Whether this package wrote the text of an exception for users, so that the name of its class adds nothing."""
     if isinstance(e, (ArgumentError, InputTypeError)):
         return True
     if type(e) not in (ValueError, TypeError):
@@ -48,7 +48,7 @@ class OperatorError(RuntimeError):
     """A failure of one operator while a pipeline is built or runs.
 
     Attributes:
-      operator: name of the operator, e.g. ``"decoders.image"``.
+      operator: the name of the operator, e.g. ``"decoders.image"``.
       where: ``"file:line"`` of the user's code that created it.
     """
 
@@ -67,12 +67,12 @@ class OperatorError(RuntimeError):
 
 
 class SampleError(OperatorError):
-    """A failure that one sample of a batch is to blame for.
+    """A failure that was caused by one sample of a batch.
 
     Attributes:
       source: where the sample came from: a file as it can be opened, file and place in it, or the sample's number in its batch.
       code: the status code of ``ffi/common/status.h``.
-      index: the sample's number in its batch; of an iterator over several devices in that of this process.
+      index: the sample's number in its batch; for an iterator over several devices, in the batch of this process.
     """
 
     __module__ = "jaxdali"
@@ -86,12 +86,12 @@ class SampleError(OperatorError):
 
 
 class DifferentShapes(OperatorError):
-    """The samples of an output differ in shape, but have to be one array.
+    """The samples of an output differ in shape, but must become one array.
 
     Attributes:
-      shapes: those of the samples, as text.
-      output: number of the output among those of the pipeline; -1: it is none, but the input of a function.
-      key: the name that the iterator's `output_map` gives it; "" where there is none.
+      shapes: the shapes of the samples, as text.
+      output: number of the output in the pipeline; -1: it is not an output, but the input of a function.
+      key: its name in the iterator's `output_map`; "" if there is none.
     """
 
     __module__ = "jaxdali"
@@ -112,10 +112,10 @@ class DifferentShapes(OperatorError):
 
 
 class ArgumentError(ValueError, RuntimeError):
-    """An argument, or a combination of them, that an operator can't work with.
+    """An argument or a combination of arguments is invalid for an operator.
 
-    A ValueError, as is usual in Python; also a RuntimeError, which is what DALI raises for most of these when the pipeline
-    is built, so that existing code that catches that keeps working.
+    It is a ValueError, as is usual in Python, and also a RuntimeError, which DALI raises for most of these when the pipeline is built, so
+    that existing code that catches it keeps working.
     """
 
     __module__ = "jaxdali"
@@ -125,7 +125,7 @@ class ArgumentError(ValueError, RuntimeError):
 
 
 class ArgumentTypeError(TypeError, ArgumentError):
-    """An argument of a wrong type, or one that is missing: a TypeError as in Python, and whatever DALI raises for it."""
+    """An argument has a wrong type, or is missing: a TypeError as in Python, and also the exception that DALI raises."""
 
     __module__ = "jaxdali"
 
@@ -133,7 +133,7 @@ class ArgumentTypeError(TypeError, ArgumentError):
 
 
 class UnexpectedArgumentError(ArgumentTypeError, KeyError):
-    """An argument that an operator has not: a TypeError as in Python, a KeyError as in DALI."""
+    """An argument that the operator does not have: a TypeError as in Python, a KeyError as in DALI."""
 
     __module__ = "jaxdali"
 
@@ -141,16 +141,16 @@ class UnexpectedArgumentError(ArgumentTypeError, KeyError):
 
 
 class OutputsError(ArgumentTypeError, IndexError):
-    """A source does not return what its outputs need: a TypeError or an IndexError in DALI, by what it returns."""
+    """A source does not return what its outputs need. In DALI, this is a TypeError or an IndexError, depending on what it returns."""
 
     __module__ = "jaxdali"
 
 
 class InputTypeError(TypeError, RuntimeError):
-    """Inputs of types that an operator does not take: a TypeError as in Python, a RuntimeError as in DALI."""
+    """The operator does not accept the types of its inputs: a TypeError as in Python, a RuntimeError as in DALI."""
 
     __module__ = "jaxdali"
 
 
 class TooFewError(ValueError, IndexError):
-    """Fewer pipelines or outputs than are needed: an IndexError in DALI."""
+    """There are fewer pipelines or outputs than needed: an IndexError in DALI."""

@@ -1,4 +1,4 @@
-"""Readers of lists: what a reader has to say, and all that readers have in common."""
+"""Readers of lists: what a reader defines, and everything that readers have in common."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from .source import SampleIds, Saved, Source, check_fingerprints
 from .storage import Storage, Store
 from .walk import Order, Walk
 
-OnError = Literal["raise", "replace", "skip"]  # what becomes of a record that can't be read
+OnError = Literal["raise", "replace", "skip"]  # what happens when a record can't be read
 
 
 class Stored(Protocol):
@@ -42,15 +42,15 @@ class Stored(Protocol):
 
 
 class Records:
-    """A list of samples: all that a reader has to say.
+    """A list of samples: everything that a reader has to define.
 
     Attributes:
-      specs: of what `read` returns.
-      digest: another one for another list. A checkpoint made with another list is refused.
-      bounds: ``i64[containers + 1]``, the first record of each container, and the one behind the last; empty where there are none: then
-        `weights` are not taken.
-      lengths: of each record, for `group_by_length`; `digest` is to depend on them.
-      stored: where the records' bytes are: record i is file, or range, i of this. None: the list gets at its data by itself.
+      specs: specs of what `read` returns.
+      digest: a digest of the list. A checkpoint made with another list is refused.
+      bounds: ``i64[containers + 1]``, the first record of each container, and the record after the last; empty if there are no containers:
+        `weights` are then refused.
+      lengths: the length of each record, for `group_by_length`; `digest` must depend on them.
+      stored: where the records' bytes are: record i is file or range i of this. None: the list accesses its data by itself.
       ends_reads: whether `close` may be called while another thread reads, which it ends.
     """
 
@@ -65,37 +65,39 @@ class Records:
         raise NotImplementedError(type(self).__name__)
 
     def name(self, i: int) -> str:
-        """Where record `i` is from, for source_info."""
+        """Where record `i` comes from, for source_info."""
         raise NotImplementedError(type(self).__name__)
 
     def name_of_output(self, i: int, output: int) -> str:
-        """The same of one output: where it has none of its own, or none."""
+        """The same for one output, if outputs come from different places."""
         return self.name(i)
 
     def full_name(self, i: int) -> str:
-        """The same for messages: of a file, how it can be opened."""
+        """The same for messages; a file is named by a path that can be opened."""
         return self.stored.path(i) if isinstance(self.stored, Files) else self.name(i)
 
     def read(self, i: int) -> Sequence[np.ndarray]:
-        """One record: an array for each output. Called in any thread; raises OSError or ValueError where it can't be read."""
+        """One record: an array for each output. It is called in any thread, and raises OSError or ValueError if the record can't be
+        read."""
         raise NotImplementedError(type(self).__name__)
 
     @property
     def read_ahead(self) -> int:
-        """How many records beyond a batch `ahead` is told of, at least; 0: it is not called."""
+        """The least number of records beyond a batch that `ahead` is told of; 0: it is not called."""
         return 0 if self.stored is None else self.stored.read_ahead
 
     def ahead(self, index: np.ndarray, now: int) -> None:
-        """Which records are read next, in this order, `now` of them at once, whatever was said before: what is far away can be fetched."""
+        """Announces the records that are read next, in this order, the first `now` of them immediately, so that remote ones can be fetched.
+        It replaces what was announced before."""
         if self.stored is not None:
             self.stored.ahead(index, now)
 
     def counts(self) -> Mapping[str, int]:
-        """What storage did so far, for `Pipeline.statistics`: see `Store.counts`."""
+        """What the storage has done so far, for `Pipeline.statistics`: see `Store.counts`."""
         return {} if self.stored is None else self.stored.store.counts
 
     def close(self) -> None:
-        """Lets go of what was fetched, and of threads. The list may be used again."""
+        """Releases fetched data and threads. The list may be used again."""
         if self.stored is not None:
             self.stored.store.close()
 
@@ -134,7 +136,7 @@ class Records:
 class Mixed(Records):
     """A list in which the records of containers come in given proportions, evenly mixed.
 
-    Each record comes at least once; those of a container that is too small for its weight come again, in their order.
+    Each record comes at least once. Records of a container that is too small for its weight are repeated, in their order.
 
     Args:
       records: with `bounds`; weights: of the containers, above 0.
@@ -144,7 +146,7 @@ class Mixed(Records):
         bounds = records.bounds
         sizes = np.diff(bounds)
         if len(weights) != len(sizes):
-            raise ArgumentError(f"weights must be as many as the containers, which are {len(sizes)}, got {len(weights)}")
+            raise ArgumentError(f"weights must have a number for each of the {len(sizes)} containers, got {len(weights)}")
         share = np.array(weights) / sum(weights)
         counts = np.maximum(np.rint(share * (sizes / share).max()).astype(np.int64), sizes)
         # Record k of n comes at (k + 0.5) / n of the list, which is even and the same everywhere.
@@ -188,7 +190,7 @@ class Mixed(Records):
 
 
 class ReaderHints(SeededHints, total=False):
-    """Hints to DALI's readers: accepted by every one, without effect."""
+    """Hints to DALI's readers, which every reader accepts. They have no effect."""
 
     lazy_init: bool | None
     prefetch_queue_depth: int | None
@@ -200,97 +202,100 @@ class ReaderHints(SeededHints, total=False):
 class ReaderArguments(ReaderHints, total=False):
     """The arguments of every reader."""
 
-    random_shuffle: Annotated[bool, Default(False, "shuffle the list before it is split into shards, and each epoch of a shard anew.")]
+    random_shuffle: Annotated[
+        bool, Default(False, "whether to shuffle the list before it is split into shards, and each shard anew in each epoch.")
+    ]
     initial_fill: Annotated[
         int,
         Range(1),
         Default(
             1024,
-            "places of the buffer that this order is drawn with: a small one shuffles only locally, 1 not at all. It holds\n"
-            "    numbers, not data: a large one costs nothing.",
+            "size of the shuffle buffer. A small buffer shuffles only locally, and 1 does not shuffle. The buffer holds\n"
+            "    indices, not data, so a large one is cheap.",
         ),
     ]
     shuffle_after_epoch: Annotated[
-        bool, Default(False, "shuffle the whole list anew in each epoch, alike for all shards, and read the same part of it.")
+        bool,
+        Default(False, "whether to shuffle the whole list anew in each epoch, alike for all shards, each of which reads the same part."),
     ]
-    shuffle_after_epoch_seed: Annotated[int | None, Default(None, "another seed for this than the fixed one, which is DALI's.")]
+    shuffle_after_epoch_seed: Annotated[int | None, Default(None, "a seed for `shuffle_after_epoch`. Default: a fixed seed, as in DALI.")]
     shuffle: Annotated[
         Literal["global"] | None,
         Default(
             None,
-            '"global": the order of each epoch is a new permutation of the whole list, by `seed`, which must be one for all\n'
-            "    shards. Beyond DALI.",
+            '"global": the order of each epoch is a new permutation of the whole list, by `seed`, which must be the same for\n'
+            "    all shards. Not in DALI.",
         ),
     ]
-    num_shards: Annotated[int, Range(1), Default(1, "parts that the list is split into: part i of S begins at entry ``floor(i*N/S)``.")]
+    num_shards: Annotated[int, Range(1), Default(1, "number of parts of the list; part i of S begins at entry ``floor(i*N/S)``.")]
     shard_id: Annotated[int, Range(0), Default(0, "the part to read, ``0 .. num_shards - 1``.")]
-    stick_to_shard: Annotated[bool, Default(False, "read this part in every epoch, not the next one.")]
+    stick_to_shard: Annotated[bool, Default(False, "whether to read the same part in every epoch, instead of moving on to the next part.")]
     pad_last_batch: Annotated[
-        bool, Default(False, "repeat a shard's last sample until all shards are equally long and the last batch is full.")
+        bool, Default(False, "whether to repeat a shard's last sample until all shards are equally long and the last batch is full.")
     ]
-    seed: Annotated[int, Default(-1, "of `random_shuffle` and `shuffle`; negative: the pipeline's.")]
+    seed: Annotated[int, Default(-1, "the seed of `random_shuffle` and `shuffle`; a negative one means the pipeline's.")]
     on_error: Annotated[
         OnError,
         Default(
             "raise",
-            'what becomes of a record that can\'t be read: "raise": its batch fails. "replace": a later one of the list takes its\n'
-            '    place. "skip": its batch goes without it. The last two are reported by `Pipeline.bad_samples`. Beyond DALI.',
+            'what happens when a record can\'t be read. "raise": its batch fails; "replace": a later record of the list replaces\n'
+            '    it; "skip": its batch is made without it. `Pipeline.bad_samples` reports the last two. Not in DALI.',
         ),
     ]
     device: Annotated[Literal["cpu"] | None, Default(None, "")]
-    name: Annotated[str | None, Default(None, "of the reader, for ``reader_name`` and error messages.")]
+    name: Annotated[str | None, Default(None, "the name of the reader, for ``reader_name`` and error messages.")]
 
 
 class StoredArguments(ReaderArguments, total=False):
-    """Those of readers whose paths may be URLs."""
+    """The arguments of readers whose paths may be URLs."""
 
-    storage: Annotated[Storage | None, Default(None, "how URLs are read: `jaxdali.Storage`. Beyond DALI; all paths may be URLs.")]
+    storage: Annotated[Storage | None, Default(None, "how URLs are read, a `jaxdali.Storage` (not in DALI). All paths may be URLs.")]
 
 
 class MixedArguments(ReaderArguments, total=False):
-    """Those of readers of containers, which may be mixed."""
+    """The arguments of readers of containers, which may be mixed."""
 
     weights: Annotated[
         float | Sequence[float] | None,
         Default(
             None,
-            "how often the records of each container (file, archive, database) come, in proportion, e.g. ``(0.7, 0.3)``. They are\n"
-            "    mixed evenly, and an epoch has each record at least once: those of a container that is too small for its weight come\n"
-            "    again. Beyond DALI.",
+            "in what proportion the records of the containers (files, archives, databases) come, e.g. ``(0.7, 0.3)``. They are\n"
+            "    mixed evenly, and an epoch has each record at least once: records of a container that is too small for its weight\n"
+            "    are repeated. Not in DALI.",
         ),
     ]
     shuffle_after_epoch: Annotated[
         bool,
         Default(
             False,
-            "shuffle the order of the containers anew in each epoch, alike for all shards, and read the same part of the\n"
-            "    list. The records of each stay together, in their order; with `weights` all records are shuffled.",
+            "whether to shuffle the order of the containers anew in each epoch, in the same way for all shards, each reading the\n"
+            "    same part. The records of each stay together, in their order; with `weights` all records are shuffled.",
         ),
     ]
 
 
 class ContainerArguments(MixedArguments, StoredArguments, total=False):
-    """Those of readers of containers, whose paths may be URLs."""
+    """The arguments of readers of containers whose paths may be URLs."""
 
     shuffle_after_epoch: Annotated[
         bool,
         Default(
             False,
-            "shuffle the order of the containers anew in each epoch, alike for all shards, and read the same part of the\n"
-            "    list. The records of each stay together, in their order; with `weights` all records are shuffled.",
+            "whether to shuffle the order of the containers anew in each epoch, in the same way for all shards, each reading the\n"
+            "    same part. The records of each stay together, in their order; with `weights` all records are shuffled.",
         ),
     ]
 
 
 class Reader(SourceOperator, Order):
-    """An operator that reads a list. Its fields besides those of `Order` say which list, and what of its records.
+    """An operator that reads a list. Its fields besides those of `Order` define the list, and what is read of its records.
 
     Attributes:
-      on_error: what becomes of a record that can't be read: "raise": its batch is a `SampleError`. "replace": a later record of the
-        list takes its place. "skip": its batch goes without it, and nothing else changes: positions, epochs, shards and checkpoints are
-        the same. The last two report it (`bad_samples`).
-      weights: of the containers, by which they are mixed, see `Mixed`; for lists with `bounds`.
-      storage: how paths that are URLs are read; `open` gives it to its `Files`.
+      on_error: what happens when a record can't be read. "raise": its batch is a `SampleError`; "replace": a later record of the list
+        replaces it; "skip": its batch is made without it, and nothing else changes: positions, epochs, shards and checkpoints are the same.
+        `bad_samples` reports the last two.
+      weights: the weights by which containers are mixed, see `Mixed`; for lists with `bounds`.
+      storage: how paths that are URLs are read; `open` passes it to its `Files`.
     """
 
     on_error: OnError = "raise"
@@ -306,12 +311,12 @@ class Reader(SourceOperator, Order):
 
     @classmethod
     def shared(cls, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """Of a function's `ReaderArguments` the fields of `Reader`: for a function that makes its operator in its body."""
+        """The fields of `Reader` from a function's `ReaderArguments`, for a function that makes its operator in its body."""
         names = {f.name for f in cls.fields()}
         return {n: x for n, x in arguments.items() if n in names}
 
     def open(self) -> Records:
-        """Makes the list, when the pipeline is built. Raises RuntimeError where there is nothing to list."""
+        """Makes the list when the pipeline is built. Raises RuntimeError if there is nothing to list."""
         raise NotImplementedError(self.name)
 
     def make_source(self, ops: Sequence[Reader], seed: int) -> Source:
@@ -320,17 +325,17 @@ class Reader(SourceOperator, Order):
         order = {f.name for f in dataclasses.fields(Order)}
         for op in ops:
             which = tuple(getattr(op, f.name) for f in dataclasses.fields(op) if f.name not in order)
-            if which not in lists:  # shards that read the same share one list
+            if which not in lists:  # shards with the same arguments share one list
                 lists[which] = op.open() if op.weights is None else Mixed(op.open(), as_list(op.weights))
             found.append(lists[which])
         return ListSource(found, ops, seed, ops[0].on_error)
 
 
 class _Texts(Sequence):
-    """Texts about a batch's samples, made when somebody asks: only messages and source_info do.
+    """Strings about a batch's samples, made only on demand, for messages and source_info.
 
     Args:
-      about: each list's `Records.name`, or `Records.full_name`; index: the records, those of one list after the other's.
+      about: each list's `Records.name` or `Records.full_name`; index: the records, one list after another.
     """
 
     def __init__(self, about: Sequence[Callable[[int], str]], index: np.ndarray):
@@ -348,12 +353,12 @@ class _Texts(Sequence):
 
 
 class ListSource(Source):
-    """The source of any reader of lists: order, shuffling, shards, padding, and going on from checkpoints.
+    """The source of all readers of lists: order, shuffling, shards, padding, and resuming from checkpoints.
 
     Args:
       records: the list of each local shard.
       orders: the order of each.
-      seed: the pipeline's, for a reader that has none of its own.
+      seed: the pipeline's seed, for a reader without one.
       on_error: see `Reader`.
     """
 
@@ -422,7 +427,7 @@ class ListSource(Source):
         return outputs, after, SampleIds(epoch, position, names, paths, present, unread, of_output)
 
     def _read(self, ctx: HostContext, index: np.ndarray) -> tuple[tuple[Any, ...], dict[int, tuple[int, str]]]:
-        """The records of these numbers, and which of them failed: code and reason."""
+        """The records with these numbers, and which of them failed: code and reason."""
         failed: dict[int, tuple[int, str]] = {}
 
         def fail(i: int, code: int, reason: str = ""):
@@ -437,10 +442,11 @@ class ListSource(Source):
         return first.read_batch(ctx, parts, self._threads)
 
     def _replaced(self, ctx: HostContext, index: np.ndarray, failed: dict[int, tuple[int, str]]):
-        """Reads the batch again, for each record that failed the one 1, 3, 7, ... behind it in the list: few tries, whatever is damaged.
+        """Reads the batch again, with each failed record replaced by the one 1, 3, 7, ... positions later in the list, so that few attempts
+        are needed.
 
         Returns:
-          (outputs, those for which none was found, why the others were replaced).
+          (outputs, records without a replacement, why the others were replaced).
         """
         why = {i: reason for i, (_, reason) in failed.items()}
         index, step, outputs = index.copy(), 1, ()
@@ -454,7 +460,7 @@ class ListSource(Source):
         return outputs, lost, {i: reason for i, reason in why.items() if i not in lost}
 
     def _ahead(self, index: np.ndarray, cursors: Sequence[Any], B: int):
-        """Tells the lists what is read next: this batch, and at least as much as the next one."""
+        """Announces to the lists what is read next: this batch, and at least as much as the next one."""
         lists = {id(r): r for r in self._records}
         each = max(-(-self._read_ahead // len(self.walks)), B)
         now = index.reshape(len(self.walks), B)
@@ -478,7 +484,7 @@ class ListSource(Source):
 
 
 def _cursor(walk: Walk, saved: Sequence[Saved]) -> dict[str, Any]:
-    """Where a shard goes on: as it stood, as another of as many shards tells, or with its part of what others left."""
+    """Where a shard resumes: at its own state, at that of another shard of the same number, or with its part of what others left."""
     alike = [s for s in saved if s.fingerprint["num_shards"] == walk.num_shards]
     for s in alike:
         if s.fingerprint["shard_id"] == walk.shard_id:

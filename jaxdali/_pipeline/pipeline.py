@@ -1,4 +1,4 @@
-"""`Pipeline`: a pipeline as its user sees it."""
+"""`Pipeline`: the class that users see."""
 
 from __future__ import annotations
 
@@ -57,38 +57,40 @@ class Pipeline:
 
     Args:
       batch_size: samples per batch.
-      num_threads: CPU threads of the native operators. Default: as many as the CPUs that the process may use (its affinity, and its
-        control group's quota). "auto" (beyond DALI): as many as make batches faster while they are waited for, and no more than those
-        CPUs; found while batches are made ahead, without compiling anything.
-      device_id: place of the device in ``jax.local_devices()``, where "mixed" and "gpu" operators run and outputs are put.
-        None or negative: `jax.default_device`, or the first. Differs from DALI: without an accelerator it is a CPU device, so that
-        the same script runs on a laptop.
-      seed: of all random numbers; None or negative: another one in each pipeline.
-      exec_pipelined: False: a batch is made when it is scheduled; True: ahead, by threads of the pipeline's own (in the user's
-        thread when the data come from `feed_input` or `iter_setup`).
-      exec_async: without effect (JAX never waits for what it dispatches), accepted for DALI's sake.
-      prefetch_queue_depth: batches made ahead: a number, or ``{"cpu_size": n, "gpu_size": m}``, of which the larger counts. "auto" (beyond
-        DALI): 2, and up to 8 while batches are waited for although they are made fast enough on the whole.
+      num_threads: number of CPU threads for native operators. Default: the number of CPUs that the process may use (its affinity, and its
+        control group's quota). "auto" (not in DALI) adds threads, up to these CPUs, while batches are waited for and more threads make them
+        faster; it adapts while batches are made ahead, and compiles nothing.
+      device_id: index in ``jax.local_devices()`` of the device where "mixed" and "gpu" operators run and outputs are put. None or negative:
+        `jax.default_device`, or the first device. Differs from DALI: without an accelerator it is a CPU device, so that the same script
+        runs on a laptop.
+      seed: the seed of all random numbers; None or negative draws a new one for each pipeline.
+      exec_pipelined: whether batches are made ahead, in threads of the pipeline (in the user's thread if the data come from `feed_input` or
+        `iter_setup`); otherwise a batch is made when it is scheduled.
+      exec_async: has no effect, as JAX always dispatches asynchronously; accepted for compatibility with DALI.
+      prefetch_queue_depth: how many batches are made ahead: a number, or ``{"cpu_size": n, "gpu_size": m}``, of which the larger counts.
+        "auto" (not in DALI) begins with 2, and goes up to 8 while batches are waited for although they are made fast enough on average.
       bytes_per_sample, set_affinity, max_streams, default_cuda_stream_priority, exec_dynamic, experimental_exec_dynamic, stream_policy,
-        concurrency, enable_memory_stats: checked, and without effect: memory, streams and placement of threads are XLA's and the
-        operating system's.
-      py_num_workers: threads in which each `external_source` of samples with ``parallel=True`` is called; 0 counts as 1.
-      py_start_method, py_callback_pickler: checked, and without effect: workers are threads.
-      enable_conditionals: whether `if`, `and`, `or` and `not` work on DataNodes, sample by sample, in the definition and in all that it
-        calls: see `pipeline_def`, of which alone it is an argument in DALI.
-      debug: not there yet; True raises NotImplementedError. (In DALI an argument of `pipeline_def` alone.)
-      enable_statistics: whether `statistics`, also of an iterator, may be called. Beyond DALI.
-      fuse: whether decoding, warping, resizing, cropping and normalising on the CPU become one native call, which works image by
-        image in the cache and makes of each no more than is wanted: the same results to a level of 255. Beyond DALI.
-      enable_checkpointing: whether `checkpoint`, and `checkpoints` of an iterator, may be called.
-      checkpoint: what one of these returned: the pipeline goes on from there, with its seed. Needs `enable_checkpointing`.
-      output_dtype, output_ndim, output_layout: what the outputs must have, one for all or a list; None: anything. Checked when the
-        pipeline is built, or with its first batch where only that tells.
+        concurrency, enable_memory_stats: are checked, but have no effect: XLA and the operating system manage memory, streams and the
+          placement of threads.
+      py_num_workers: number of threads in which each `external_source` of samples with ``parallel=True`` is called; 0 counts as 1.
+      py_start_method, py_callback_pickler: are checked, but have no effect, as workers are threads.
+      enable_conditionals: whether `if`, `and`, `or` and `not` work on DataNodes, sample by sample, in the definition and in everything that
+        it calls; see `pipeline_def`. (In DALI, only `pipeline_def` has this argument.)
+      debug: is not supported yet; True raises NotImplementedError. (In DALI, only `pipeline_def` has this argument.)
+      enable_statistics: whether `statistics` of the pipeline and of iterators may be called. Not in DALI.
+      fuse: whether decoding, warping, resizing, cropping and normalising on the CPU become one native call, which processes image by image
+        in the cache and computes only the pixels that are needed. Results are the same within one level of 255. Not in DALI.
+      enable_checkpointing: whether `checkpoint` of the pipeline and `checkpoints` of an iterator may be called.
+      checkpoint: a checkpoint from one of these. The pipeline resumes from it, with its seed. Needs `enable_checkpointing`.
+      output_dtype, output_ndim, output_layout: the type, number of dimensions or layout that outputs must have, one for all or a list;
+        None: any. They are checked when the pipeline is built, or with its first batch if they are not known before.
 
     Raises:
-      RuntimeError: `checkpoint` is none, or not enabled; when it is built: it is of another pipeline, or an output is not as said.
-      ValueError: when it is built: batch_size missing; batch_size, num_threads or prefetch_queue_depth out of range; no such device.
-      TypeError: an argument of a wrong type.
+      RuntimeError: `checkpoint` is not a checkpoint, or is not enabled; or, when the pipeline is built, it belongs to another pipeline, or
+        an output does not have the required form.
+      ValueError: when the pipeline is built, batch_size is missing, batch_size, num_threads or prefetch_queue_depth is out of range, or the
+        device does not exist.
+      TypeError: an argument has a wrong type.
     """
 
     @named
@@ -155,7 +157,7 @@ class Pipeline:
 
     @property
     def batch_size(self) -> int:
-        """Samples per batch; -1 when it was not given."""
+        """Samples per batch; -1 if it was not given."""
         given = self.__jaxdali.settings.batch_size
         return -1 if given is None else given
 
@@ -166,12 +168,12 @@ class Pipeline:
 
     @property
     def num_threads(self) -> int:
-        """CPU threads of the native operators; those to begin with, where they are tuned."""
+        """CPU threads of the native operators; with "auto", the initial number."""
         return self.__jaxdali.settings.threads
 
     @property
     def device_id(self) -> int | None:
-        """Place of the device in ``jax.local_devices()``; None: the first."""
+        """Index of the device in ``jax.local_devices()``; None: the first."""
         return self.__jaxdali.settings.device_id
 
     @property
@@ -186,44 +188,44 @@ class Pipeline:
 
     @property
     def exec_async(self) -> bool:
-        """As given; without effect."""
+        """The argument; it has no effect."""
         return self.__jaxdali.settings.exec_async
 
     @property
     def prefetch_queue_depth(self) -> int | dict[str, int] | str:
-        """Batches made ahead, as given: a number, a dict or "auto"."""
+        """The argument for the number of batches made ahead: a number, a dict or "auto"."""
         return self.__jaxdali.settings.prefetch_queue_depth
 
     @property
     def cpu_queue_size(self) -> int | str:
-        """Batches that DALI's CPU stage makes ahead: `prefetch_queue_depth`, of a dict its "cpu_size"."""
+        """Batches that DALI's CPU stage makes ahead: `prefetch_queue_depth`, or its "cpu_size"."""
         depth = self.prefetch_queue_depth
         return depth["cpu_size"] if isinstance(depth, dict) else depth
 
     @property
     def gpu_queue_size(self) -> int | str:
-        """The same of its GPU stage: of a dict its "gpu_size"."""
+        """Batches that DALI's GPU stage makes ahead: `prefetch_queue_depth`, or its "gpu_size"."""
         depth = self.prefetch_queue_depth
         return depth["gpu_size"] if isinstance(depth, dict) else depth
 
     @property
     def set_affinity(self) -> bool:
-        """As given; without effect."""
+        """The argument; it has no effect."""
         return self.__jaxdali.settings.set_affinity
 
     @property
     def max_streams(self) -> int:
-        """As given, -1: no limit; without effect."""
+        """The argument, -1 for no limit; it has no effect."""
         return self.__jaxdali.settings.max_streams
 
     @property
     def default_cuda_stream_priority(self) -> int:
-        """As given; without effect."""
+        """The argument; it has no effect."""
         return self.__jaxdali.settings.default_cuda_stream_priority
 
     @property
     def exec_dynamic(self) -> bool | None:
-        """As given; else True where DALI's default would be that; without effect."""
+        """The argument, by default True where it is in DALI; it has no effect."""
         given = self.__jaxdali.settings.exec_dynamic
         return given if given is not None else (self.exec_pipelined and self.exec_async and not self.exec_separated) or None
 
@@ -234,12 +236,12 @@ class Pipeline:
 
     @property
     def stream_policy(self) -> StreamPolicy | None:
-        """As given; without effect."""
+        """The argument; it has no effect."""
         return self.__jaxdali.settings.stream_policy
 
     @property
     def concurrency(self) -> OperatorConcurrency | None:
-        """As given; without effect."""
+        """The argument; it has no effect."""
         return self.__jaxdali.settings.concurrency
 
     @_Beyond
@@ -249,12 +251,12 @@ class Pipeline:
 
     @_Beyond
     def fuse(self) -> bool:
-        """Whether operators on the CPU that work image by image may be one native call."""
+        """Whether operators on the CPU that work image by image may be fused into one native call."""
         return self.__jaxdali.settings.fuse
 
     @property
     def enable_memory_stats(self) -> bool:
-        """As given; without effect."""
+        """The argument; it has no effect."""
         return self.__jaxdali.settings.enable_memory_stats
 
     @property
@@ -264,7 +266,7 @@ class Pipeline:
 
     @property
     def py_start_method(self) -> str:
-        """As given; without effect: the workers are threads."""
+        """The argument; it has no effect, as the workers are threads."""
         return self.__jaxdali.settings.py_start_method
 
     # --- definition ---------------------------------------------------------------------------------------------
@@ -275,16 +277,16 @@ class Pipeline:
         return len(self.__jaxdali.graph.outputs)
 
     def output_dtype(self) -> list[DALIDataType | None]:
-        """The type that each output must have, as the argument of this name says; None: any."""
+        """The type that each output must have, from the argument of this name; None: any."""
         each = check.per_output(self.__jaxdali.graph, "output_dtype", self.__jaxdali.settings.output_dtype)
         return [None if x is None else dali_type_of(x) for x in each]
 
     def output_ndim(self) -> list[int | None]:
-        """The number of dimensions that each output must have, as the argument of this name says; None: any."""
+        """The number of dimensions that each output must have, from the argument of this name; None: any."""
         return list(check.per_output(self.__jaxdali.graph, "output_ndim", self.__jaxdali.settings.output_ndim))
 
     def output_layout(self) -> list[str | None]:
-        """The layout that each output must have, as the argument of this name says; None: any. Not in DALI."""
+        """The layout that each output must have, from the argument of this name; None: any. Not in DALI."""
         return list(check.per_output(self.__jaxdali.graph, "output_layout", self.__jaxdali.settings.output_layout))
 
     def define_graph(self) -> Any:
@@ -294,11 +296,11 @@ class Pipeline:
         )
 
     def set_outputs(self, *outputs: DataNode | Any):
-        """Sets the outputs, in place of those it had: DataNodes, wherever they were made, and numbers or arrays, which become constants.
+        """Sets the outputs, replacing earlier ones: DataNodes, or numbers and arrays, which become constants.
 
         Raises:
           TypeError: an output is none of these; a list of DataNodes must be spread: ``set_outputs(*nodes)``.
-          RuntimeError: the pipeline is built already.
+          RuntimeError: the pipeline is already built.
         """
         self.__jaxdali.definition.set_outputs(outputs)
 
@@ -314,12 +316,12 @@ class Pipeline:
 
     @staticmethod
     def push_current(pipeline: Pipeline):
-        """Begins what ``with pipeline:`` does."""
+        """Makes this pipeline the current one, as ``with pipeline:`` does."""
         pipeline.__enter__()
 
     @staticmethod
     def pop_current():
-        """Ends what `push_current` began. RuntimeError when there is no current pipeline."""
+        """Ends `push_current`. Raises RuntimeError if there is no current pipeline."""
         pipeline = Pipeline.current()
         if pipeline is None:
             raise RuntimeError("pop_current: there is no current pipeline")
@@ -335,28 +337,27 @@ class Pipeline:
     # --- batches ------------------------------------------------------------------------------------------------
 
     def __reduce__(self) -> NoReturn:
-        raise TypeError("a Pipeline can't be pickled or copied: make it in the process that uses it, or serialize() it")
+        raise TypeError("a Pipeline can't be pickled or copied: create it in the process that uses it, or serialize() it")
 
     def build(self):
-        """Traces the definition, opens the sources, and checks types and arguments. Optional, and harmless to repeat.
+        """Traces the definition, opens the sources, and checks types and arguments. Calling it is optional, and may be repeated.
 
-        What depends on data that are fed, or on what a function returns, is checked with the first batch.
+        Values that depend on fed data, or on what a function returns, are checked with the first batch.
         """
         self.__jaxdali.build()
 
     def run(self, cuda_stream: Any = None, /, **pipeline_inputs: Any) -> tuple[TensorListCPU | TensorListGPU, ...]:
-        """The next batch: a tensor list for each output. Not to be mixed with `schedule_run`, `share_outputs`, `outputs`.
+        """Returns the next batch, a tensor list for each output. It can't be mixed with `schedule_run`, `share_outputs` and `outputs`.
 
         Args:
-          cuda_stream: without effect: streams are XLA's.
-          **pipeline_inputs: data for external_sources, by name, as for `feed_input`. Needs ``prefetch_queue_depth=1`` or
+          cuda_stream: has no effect, as XLA manages streams.
+          **pipeline_inputs: data for external_sources, by name, as for `feed_input`. This needs ``prefetch_queue_depth=1`` or
             ``exec_pipelined=False``.
 
         Raises:
-          StopIteration: the data are at their end (of sources that end, not of readers, or iter_setup raised it); `reset`
-            starts the next epoch.
-          RuntimeError: the pipeline is used otherwise already, or `pipeline_inputs` can't be taken.
-          SampleError: a sample failed; the next call gives the next batch.
+          StopIteration: the data have ended (a source ended, or iter_setup raised it; readers never end); `reset` starts the next epoch.
+          RuntimeError: the pipeline is already used in another way, or `pipeline_inputs` can't be taken.
+          SampleError: a sample failed; the next call returns the next batch.
         """
         if pipeline_inputs and self.exec_pipelined and self.__jaxdali.settings.depth > 1:
             raise RuntimeError(
@@ -372,19 +373,19 @@ class Pipeline:
         return self.__jaxdali.session.take()
 
     def schedule_run(self):
-        """Schedules a batch; the first call as many as are made ahead. Take them with `share_outputs` or `outputs`."""
+        """Schedules a batch; the first call schedules as many as are made ahead. Take them with `share_outputs` or `outputs`."""
         self.__jaxdali.session.check_use("schedule_run()")
         self.build()
         self.__jaxdali.session.schedule()
 
     def share_outputs(self, cuda_stream: Any = None) -> tuple[TensorListCPU | TensorListGPU, ...]:
-        """The batch that was scheduled first. Unlike DALI's, it stays valid after `release_outputs`.
+        """Returns the batch that was scheduled first. Unlike DALI's, it stays valid after `release_outputs`.
 
         Args:
-          cuda_stream: without effect.
+          cuda_stream: has no effect.
 
         Raises:
-          StopIteration: nothing is scheduled, or the data are at their end.
+          StopIteration: nothing is scheduled, or the data have ended.
         """
         refuse_tracing("share_outputs()")
         self.__jaxdali.session.check_use("schedule_run()")
@@ -392,11 +393,11 @@ class Pipeline:
         return self.__jaxdali.session.take()
 
     def release_outputs(self):
-        """Without effect: a batch is freed when nothing refers to it."""
+        """Has no effect: a batch is freed when nothing refers to it."""
         self.__jaxdali.session.check_use("schedule_run()")
 
     def outputs(self, cuda_stream: Any = None) -> tuple[TensorListCPU | TensorListGPU, ...]:
-        """`release_outputs` and `share_outputs`."""
+        """Calls `release_outputs` and `share_outputs`."""
         return self.share_outputs(cuda_stream)
 
     def empty(self) -> bool:
@@ -406,15 +407,15 @@ class Pipeline:
     def enable_api_check(self, enable: bool):
         """Whether mixing `run` with `schedule_run`, `share_outputs` and so on raises.
 
-        Differs from DALI: a pipeline that an iterator uses can't be run otherwise in any case.
+        Differs from DALI: a pipeline that an iterator uses can never be run in another way.
         """
         self.__jaxdali.session.mixing = not enable
 
     def iter_setup(self):
         """Overridden by subclasses: called once for each batch, before it is made, e.g. to call `feed_input`.
 
-        StopIteration raised by it ends the epoch. It is called in the thread that calls `run` or the iterator's ``next``, as many
-        batches ahead as are made ahead.
+        If it raises StopIteration, the epoch ends. It is called in the thread that calls `run` or the iterator's ``next``, as far ahead as
+        batches are made.
         """
 
     def feed_input(
@@ -427,21 +428,21 @@ class Pipeline:
         *,
         ref: DataNode | str | None = None,
     ):
-        """Gives an `external_source` without a source the data of one batch. Batches are taken in the order they were fed.
+        """Feeds the data of one batch to an `external_source` without a source. Batches are used in the order in which they are fed.
 
-        Differs from DALI: one may feed `prefetch_queue_depth` batches before the first `run`, to have the next one made ahead,
-        or just one before each `run`.
+        Differs from DALI: one may feed `prefetch_queue_depth` batches before the first `run`, so that the next one is made ahead, or only
+        one before each `run`.
 
         Args:
           data_node: the DataNode the external_source returned, or its name.
           data: an array ``[N, ...]`` or a list of N arrays, N at most the batch size.
           layout: e.g. ``"HWC"``.
-          cuda_stream, use_copy_kernel: without effect.
+          cuda_stream, use_copy_kernel: have no effect.
           ref: DALI's older name of `data_node`.
 
         Raises:
           KeyError: there is no such external_source.
-          RuntimeError: it has a source of its own.
+          RuntimeError: the external_source has a source.
           TypeError: `data_node` or `data` is missing.
         """
         data_node = ref if data_node is None else data_node
@@ -451,24 +452,24 @@ class Pipeline:
         self.__jaxdali.session.feed(data_node, data, layout)
 
     def reset(self):
-        """Starts the next epoch after the data were at their end; without effect before that.
+        """Starts the next epoch after the data have ended; it has no effect before that.
 
-        Of a pipeline that an iterator uses: another iterator may take its place, and goes on where it stands; at the end of an epoch
-        with the next one. The same goes when the iterator is gone.
+        If an iterator uses the pipeline, another iterator may then replace it. It continues where the first one stands, or with the next
+        epoch at the end of one. The same holds when the iterator has been garbage-collected.
         """
         self.__jaxdali.session.reset()
 
     def close(self):
-        """Stops the pipeline's threads. It can't run afterwards. Also done when it is garbage, and at exit."""
+        """Stops the pipeline's threads. The pipeline can't run afterwards. This also happens when it is garbage-collected, and at exit."""
         self.__jaxdali.session.close()
 
     # --- about readers ------------------------------------------------------------------------------------------
 
     def reader_meta(self, name: str | None = None) -> dict[str, Any]:
-        """What a reader says about its data: epoch_size, epoch_size_padded, number_of_shards, shard_id, pad_last_batch, stick_to_shard.
+        """Returns information about a reader: epoch_size, epoch_size_padded, number_of_shards, shard_id, pad_last_batch, stick_to_shard.
 
         Args:
-          name: of the reader. None: a dict of all readers by name.
+          name: the name of the reader. None: the result is a dict of all readers by name.
         """
         self.build()
         metas = self.__jaxdali.session.metas()
@@ -479,7 +480,7 @@ class Pipeline:
         return metas[name]
 
     def epoch_size(self, name: str | None = None) -> Any:
-        """Padded epoch size of a reader, or of all readers as a dict."""
+        """Returns the padded epoch size of a reader, or a dict with those of all readers."""
         if name is None:
             return {k: v["epoch_size_padded"] for k, v in self.reader_meta().items()}
         return self.reader_meta(name)["epoch_size_padded"]
@@ -487,16 +488,16 @@ class Pipeline:
     # --- how it runs --------------------------------------------------------------------------------------------
 
     def statistics(self) -> Statistics:
-        """Seconds, calls, samples and bytes of each stage and step so far, as rows; printed it is a table. Beyond DALI.
+        """Returns seconds, calls, samples and bytes of each stage and step so far, as rows, which print as a table. Not in DALI.
 
-        Stages: reading of sources, operators on the host, setup and launch of programs, waiting for them, form of the outputs. A program
-        that runs while nobody waits for it costs nothing there.
+        The stages are: reading sources, operators on the host, setup and launch of programs, waiting for them, and the final form of the
+        outputs. A program that runs while nobody waits for it takes no time here.
 
-        What operators take inside programs on the CPU is the stage "program": seconds of each native call, from its begin to its end,
-        however many threads work on it, by the operator's ``name=``. They are part of what "launch" and "check" took, and not to be
-        added to it. Operators that are one call (decode and resize, say) divide its time by what their stages took in all threads.
-        Where several devices run at once it is their mean. Operators that XLA computes (arithmetic, `jax_function`, ...) have no rows
-        there, as it makes one loop of several, nor has any on an accelerator: JAX's profiler shows these.
+        The stage "program" has the time of operators inside programs on the CPU: the seconds of each native call from beginning to end,
+        regardless of how many threads work on it, by the operator's ``name=``. They are already part of "launch" and "check", and must not
+        be added to these. Operators that are fused into one call (such as decode and resize) divide its time in proportion to their time in
+        all threads. With several devices at the same time, it is their mean. Operators that XLA computes (arithmetic, `jax_function`, ...)
+        have no rows here, as XLA fuses them; nor have operators on an accelerator. JAX's profiler shows these.
 
         Raises:
           RuntimeError: the pipeline was not made with ``enable_statistics=True``, or has not run yet.
@@ -507,24 +508,24 @@ class Pipeline:
         return executor.statistics()
 
     def executor_statistics(self) -> dict[str, Any]:
-        """Empty, as from DALI's default executor: memory is XLA's."""
+        """Returns an empty dict, as DALI's default executor does: XLA manages memory."""
         return {}
 
     def external_source_shm_statistics(self) -> dict[str, list[int]]:
-        """Empty lists: sources run in threads, and share no memory between processes."""
+        """Returns empty lists: sources run in threads, and share no memory between processes."""
         return {"capacities": [], "per_sample_capacities": []}
 
     def start_py_workers(self):
-        """Without effect: workers are threads, which start with the pipeline, and need no care before CUDA is used."""
+        """Has no effect: workers are threads, which start with the pipeline and may start after CUDA."""
 
     def lower(self, segment: int = 0) -> jax.stages.Lowered:
-        """JAX's own `Lowered` object of the very program that ran last: `.as_text()`, `.compile().cost_analysis()` and so on.
+        """Returns JAX's `Lowered` object of the program that ran last, with `.as_text()`, `.compile().cost_analysis()` and so on.
 
         Args:
-          segment: number of the program, where the pipeline has several.
+          segment: the number of the program, if the pipeline has several.
 
         Raises:
-          RuntimeError: no batch was made yet.
+          RuntimeError: no batch has been made yet.
         """
         executor = self.__jaxdali.session.executor
         if executor is None:
@@ -532,29 +533,29 @@ class Pipeline:
         return executor.lower(segment)
 
     def bad_samples(self) -> list[BadSample]:
-        """The samples that ``on_error="replace"`` replaced and "skip" left out so far: file, reason, count. Beyond DALI."""
+        """Returns the samples that ``on_error`` has replaced or skipped so far: file, reason, count. Not in DALI."""
         return self.__jaxdali.session.executor.bad_samples() if self.__jaxdali.session.executor is not None else []
 
     # --- files --------------------------------------------------------------------------------------------------
 
     def serialize(self, define_graph: Callable[[], Any] | None = None, filename: str | os.PathLike[str] | None = None) -> bytes:
-        """The traced definition and the pipeline's arguments as JSON text, for `deserialize`.
+        """Returns the traced definition and the pipeline's arguments as JSON text, for `deserialize`.
 
-        Differs from DALI: the format, which is readable. The state is not in it: a pipeline made of it starts anew. A seed is in it
-        if one was given; otherwise each pipeline made of it draws its own, as the one that is serialized did.
+        Differs from DALI: the format, which is human-readable. It does not contain the state: a deserialized pipeline starts anew. It
+        contains the seed only if one was given; otherwise each deserialized pipeline draws its own.
 
         Args:
-          define_graph: a definition, called without arguments, of a pipeline that has none yet.
-          filename: where to write it, too.
+          define_graph: a definition for a pipeline that has none yet; it is called without arguments.
+          filename: a file to write the result to.
 
         Raises:
           TypeError: `define_graph` can't be called.
-          RuntimeError: it is given, and the pipeline has outputs already.
+          RuntimeError: `define_graph` is given, but the pipeline already has outputs.
           ValueError: an operator holds a Python function or iterator, e.g. external_source with a source.
         """
         if define_graph is not None:
             if not callable(define_graph):
-                instead = ": the name of a file is filename=..." if isinstance(define_graph, (str, os.PathLike)) else ""
+                instead = ": pass the name of a file as filename=..." if isinstance(define_graph, (str, os.PathLike)) else ""
                 raise TypeError(f"serialize: argument define_graph must be callable, got {define_graph!r}{instead}")
             if self.__jaxdali.definition.begun:
                 raise RuntimeError("serialize: define_graph is given, but the pipeline has a definition already")
@@ -568,18 +569,18 @@ class Pipeline:
     def deserialize(
         serialized_pipeline: bytes | str | None = None, filename: str | os.PathLike[str] | None = None, **kwargs: Any
     ) -> Pipeline:
-        """A pipeline that gives the same data, and if it had a seed the same random numbers, as the one that was serialized.
+        """Makes a pipeline from a serialized one. It gives the same data, and the same random numbers if that one had a seed.
 
-        Nothing in the text is executed.
+        No code in the text is executed.
 
         Args:
-          serialized_pipeline: what `serialize` returned; or
-          filename: the file it wrote.
-          **kwargs: arguments of `Pipeline`, instead of those in the text.
+          serialized_pipeline: the text from `serialize`.
+          filename: the file that `serialize` wrote, instead of the text.
+          **kwargs: arguments of `Pipeline`, which override those in the text.
 
         Raises:
           ValueError: none or both of the first two are given.
-          RuntimeError: it is not a serialized pipeline.
+          RuntimeError: the text is not a serialized pipeline.
         """
         if (serialized_pipeline is None) == (filename is None):
             raise ValueError("deserialize: pass either serialized_pipeline or filename")
@@ -591,9 +592,9 @@ class Pipeline:
         return pipeline
 
     def deserialize_and_build(self, serialized_pipeline: bytes | str):
-        """Makes this pipeline, which must have no definition yet, the one that was serialized, and builds it.
+        """Turns this pipeline, which must not have a definition yet, into the serialized one, and builds it.
 
-        Arguments that were given to this pipeline win over those in the text. Errors are those of `deserialize`.
+        Arguments of this pipeline override those in the text. Errors are those of `deserialize`.
         """
         if self.__jaxdali.definition.begun:
             raise RuntimeError("deserialize_and_build: this pipeline is defined already")
@@ -611,9 +612,9 @@ class Pipeline:
 
         Args:
           filename: the file.
-          show_tensors: show the values between operators as boxes.
-          show_ids: show the operators' numbers.
-          use_colors: colour operators by where they run: gray: on the host; blue: compiled, on the CPU; green: on the accelerator.
+          show_tensors: whether to show the values between operators as boxes.
+          show_ids: whether to show the operators' numbers.
+          use_colors: whether to colour operators by where they run: gray on the host, blue compiled on the CPU, green on the accelerator.
         """
         text = dot(self.__jaxdali.graph, show_tensors=show_tensors, show_ids=show_ids, use_colors=use_colors)
         pathlib.Path(filename).write_text(text, encoding="utf-8")
@@ -626,13 +627,13 @@ class Pipeline:
         return self.__jaxdali.session.start is not None
 
     def checkpoint(self, filename: str | os.PathLike[str] | None = None) -> bytes:
-        """Where the pipeline stands after the batch that was taken last, for the argument `checkpoint` of another one.
+        """Returns the state after the batch that was taken last, for the argument `checkpoint` of another pipeline.
 
-        Made by an iterator that owns this pipeline, it is that of the iterator. Taking one changes nothing. Sources that can't be
-        taken to a place start over there, with a warning: see `external_source`.
+        If an iterator uses this pipeline, the state is that of the iterator. Taking a checkpoint changes nothing. Sources that can't resume
+        start over, with a warning; see `external_source`.
 
         Args:
-          filename: where to write it, too.
+          filename: a file to write the result to.
 
         Raises:
           RuntimeError: `enable_checkpointing` is not on.
@@ -647,7 +648,7 @@ class Pipeline:
 
 
 def parts_of(pipeline: Pipeline) -> Parts:
-    """What a pipeline consists of: for the library, which runs it."""
+    """What the pipeline consists of; for the parts of the library that run it."""
     return pipeline._Pipeline__jaxdali  # pyright: ignore[reportAttributeAccessIssue]
 
 

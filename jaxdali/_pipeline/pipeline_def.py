@@ -1,4 +1,4 @@
-"""`pipeline_def`: makes a factory of pipelines of a function."""
+"""`pipeline_def`: makes a factory of pipelines from a function."""
 
 from __future__ import annotations
 
@@ -21,13 +21,14 @@ def pipeline_def(fn: None = None, **pipeline_kwargs: Any) -> Decorator[Pipeline]
 def pipeline_def(fn: Callable[..., Any] | None = None, **pipeline_kwargs: Any) -> Any:
     """Turns a function that creates operators and returns outputs into a factory of pipelines.
 
-    Usable bare or with arguments. The factory takes the function's arguments and those of `Pipeline`; the latter override the decorator's.
+    It can be used with or without arguments. The factory takes the arguments of the function and of `Pipeline`; the latter override the
+    decorator's.
 
-    With ``enable_conditionals=True``, `if` (`elif`, `else`, early `return`), `and`, `or` and `not` take DataNodes: numbers, one for each
-    sample; of `and` and `or` truth values. Each branch gets the samples that take it. What it makes of them must become a variable that
-    has a value in all branches, of one type, number of dimensions and layout; lists, tuples and dicts element by element. Readers,
-    `random.*` and constants are made for all samples wherever they stand. Python's own conditions stay what they are. To that end the
-    function and whatever it calls, libraries apart, is rewritten; `jaxdali.pipeline.do_not_convert` is a decorator against that.
+    With ``enable_conditionals=True``, `if` (`elif`, `else`, early `return`), `and`, `or` and `not` accept DataNodes: one number per sample,
+    and for `and` and `or` truth values. Each branch gets the samples that take it. A result must be assigned to a variable that has a value
+    in all branches, with the same type, number of dimensions and layout; lists, tuples and dicts are merged element by element. Readers,
+    `random.*` and constants are always evaluated for all samples. Ordinary Python conditions do not change. For this, the function and
+    everything that it calls, except libraries, is rewritten; the decorator `jaxdali.pipeline.do_not_convert` prevents that.
 
     Example:
       >>> @pipeline_def(batch_size=8, num_threads=4)
@@ -42,7 +43,7 @@ def pipeline_def(fn: Callable[..., Any] | None = None, **pipeline_kwargs: Any) -
       **pipeline_kwargs: arguments of `Pipeline`.
 
     Raises:
-      TypeError: an argument that is neither the function's nor the Pipeline's.
+      TypeError: an argument belongs neither to the function nor to `Pipeline`.
     """
     for name in pipeline_kwargs:
         if name not in ARGUMENTS:
@@ -50,7 +51,9 @@ def pipeline_def(fn: Callable[..., Any] | None = None, **pipeline_kwargs: Any) -
     if fn is None:
         return functools.partial(pipeline_def, **pipeline_kwargs)
     if is_kept(fn):
-        raise ValueError(f"the pipeline definition {name_of(fn)} must not be marked with @do_not_convert: it marks what a definition calls")
+        raise ValueError(
+            f"the pipeline definition {name_of(fn)} must not be marked with @do_not_convert, as only functions that it calls may be"
+        )
 
     @boundary
     @functools.wraps(fn)
@@ -66,22 +69,22 @@ def pipeline_def(fn: Callable[..., Any] | None = None, **pipeline_kwargs: Any) -
 
 
 def name_of(fn: Callable[..., Any]) -> str:
-    """Of a pipeline definition, for messages."""
+    """The name of a pipeline definition, for messages."""
     while isinstance(fn, functools.partial):
         fn = fn.func
     return getattr(fn, "__name__", type(fn).__name__)
 
 
 def split_arguments(fn: Callable[..., Any], kwargs: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Keyword arguments of a call of a pipeline definition, as (the Pipeline's, the function's).
+    """Splits the keyword arguments of a pipeline definition into (the Pipeline's, the function's).
 
-    A parameter of the function that has the name of a Pipeline argument takes it away from the Pipeline.
+    If a parameter of the function has the name of a Pipeline argument, the function gets it.
     """
     parameters = inspect.signature(fn).parameters
     if any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
         raise TypeError(
             f"the pipeline definition {name_of(fn)} takes **{[p.name for p in parameters.values() if p.kind is p.VAR_KEYWORD][0]}: "
-            "name its arguments instead, so that they can be told from those of Pipeline"
+            "name its arguments instead, so that they can be distinguished from those of Pipeline"
         )
     of_function = {k: v for k, v in kwargs.items() if k in parameters}
     of_pipeline = {k: v for k, v in kwargs.items() if k not in parameters}

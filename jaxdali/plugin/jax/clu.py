@@ -1,4 +1,4 @@
-"""Iterators that can be peeked into, as CLU's PeekableIterator. They don't need the package clu."""
+"""Iterators with `peek`, like CLU's PeekableIterator. They don't need the package clu."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from .iterator import DALIGenericIterator, iterator_factory
 
 @dataclasses.dataclass(frozen=True)
 class ArraySpec:
-    """Type and shape of an array: the stand-in for ``clu.data.dataset_iterator.ArraySpec`` where clu is not installed."""
+    """Type and shape of an array: replaces ``clu.data.dataset_iterator.ArraySpec`` if clu is not installed."""
 
     dtype: Any
     shape: tuple[int, ...]
@@ -34,7 +34,7 @@ class ArraySpec:
 
 @functools.cache
 def _array_spec() -> Callable[..., Any]:
-    """CLU's class when clu is installed, so that its users' isinstance holds. Imported late: it may import TensorFlow."""
+    """CLU's class if clu is installed, so that isinstance checks against it hold. It is imported late, as it may import TensorFlow."""
     if importlib.util.find_spec("clu") is None:
         return ArraySpec
     from clu.data import dataset_iterator  # pyright: ignore[reportMissingImports]
@@ -44,11 +44,12 @@ def _array_spec() -> Callable[..., Any]:
 
 @boundaries
 class DALIGenericPeekableIterator(DALIGenericIterator):
-    """A `DALIGenericIterator` that shows its next batch without taking it. Thread-safe.
+    """A `DALIGenericIterator` that can show its next batch without taking it. It is thread-safe.
 
-    Shape and type of the outputs must not change from batch to batch: ValueError. Those of an output that is a list (`ragged`) may.
+    Shape and type of the outputs must not change from batch to batch, which would be a ValueError; those of an output that is a list
+    (`ragged`) may.
 
-    Takes the arguments of `DALIGenericIterator`.
+    It takes the arguments of `DALIGenericIterator`.
     """
 
     def _start(self, *args: Any, **kwargs: Any):
@@ -75,19 +76,19 @@ class DALIGenericPeekableIterator(DALIGenericIterator):
             super().reset()
 
     def get_state(self) -> dict[str, Any]:
-        """Where the iterator stands after the batch taken last; one that was only peeked at comes again."""
+        """The state after the batch that was taken last; a batch that was only peeked at comes again."""
         with self._stream.turn:
             return super().get_state()
 
     def set_state(self, state: Mapping[str, Any]):
-        """Goes to a state of `get_state`; see `DALIGenericIterator`. What was peeked at is forgotten."""
+        """Goes to a state from `get_state`; see `DALIGenericIterator`. A peeked batch is discarded."""
         with self._stream.turn:
             super().set_state(state)
             self._peeked = None
             self._last = (), None
 
     def peek(self) -> dict[str, Any]:
-        """The batch that the next ``next()`` gives, with the same arrays: donating one takes it from that batch, too.
+        """Returns the batch that the next ``next()`` returns, with the same arrays: donating an array removes it from that batch, too.
 
         Raises:
           StopIteration: at the end of an epoch, as ``next()``.
@@ -98,7 +99,7 @@ class DALIGenericPeekableIterator(DALIGenericIterator):
             return dict(self._peeked)
 
     def peek_async(self) -> Future[dict[str, Any]]:
-        """A future of `peek`. A ``next()`` before it is done may come first."""
+        """Returns a future of `peek`. A ``next()`` before the future is done may be served first."""
         future: Future[dict[str, Any]] = Future()
 
         def work():
@@ -113,7 +114,7 @@ class DALIGenericPeekableIterator(DALIGenericIterator):
 
     @property
     def element_spec(self) -> dict[str, Any]:
-        """Type and shape of each entry: ``{name: ArraySpec(dtype, shape)}``, CLU's class where clu is installed. Peeks if need be.
+        """Type and shape of each entry: ``{name: ArraySpec(dtype, shape)}``, CLU's class if clu is installed. Peeks if necessary.
 
         Of ragged outputs a tuple of two, or a list of one for each sample of the first batch.
         """
@@ -125,7 +126,7 @@ class DALIGenericPeekableIterator(DALIGenericIterator):
 
     @property
     def is_nonpadding(self) -> jax.Array:
-        """Which samples of the batch given last belong to its epoch: bool, over the batch axis, on the outputs' sharding.
+        """Which samples of the last batch belong to its epoch: bool, over the batch axis, on the outputs' sharding.
 
         False for samples that repeat a shard's last one, or come from the next epoch.
         """

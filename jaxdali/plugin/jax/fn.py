@@ -1,4 +1,4 @@
-"""jax_function: the user's own JAX code as an operator."""
+"""jax_function: user-supplied JAX code as an operator."""
 
 from __future__ import annotations
 
@@ -42,15 +42,15 @@ def jax_function(
 ) -> Any:
     """Turns a function of jax.Arrays into an operator.
 
-    The function gets one array for each input, the whole batch of its shard ``(batch, *sample)``, and returns arrays with the
-    same first axis. It is traced right into the pipeline's program: no callback, no copy. What tracing would freeze
-    (`np.random`, a counter, a key that it splits) or can't do (``float(x)``, ``if x > 0``) runs eagerly between two programs instead,
-    once per batch. This is found out by two trial traces for each shape, after which the Python state that the function's code names is
-    put back as it was, and said in the log. A function that names what can't be put back (files, iterators, memory shared with other
-    processes, arrays of other frameworks or of more than 1 GiB) is not tried and runs eagerly. What names don't tell (`getattr` with a
-    computed name, state inside of C extensions, what it prints) remains as two trials leave it: pass ``jit=False``.
+    The function gets one array for each input, the whole batch of its shard ``(batch, *sample)``, and returns arrays with the same first
+    axis. It is traced into the pipeline's program, without a callback or a copy. A function that can't be traced (``float(x)``, ``if x >
+    0``), or that tracing would freeze (`np.random`, a counter, a key that it splits), runs eagerly between two programs instead, once per
+    batch; the log says so. Two trial traces for each shape decide this. Afterwards, the Python state that the function's code names is
+    restored. A function that names state which can't be restored (files, iterators, memory shared with other processes, arrays of other
+    frameworks or of more than 1 GiB) is not tried and runs eagerly. State that the code does not name (`getattr` with a computed name,
+    state in C extensions, printed output) is not restored after the trials: pass ``jit=False`` then.
 
-    Usable bare, called, or as a decorator with options; under `jax.jit` and `jax.vmap` too.
+    It can be used as a decorator with or without options, or called; `jax.jit` and `jax.vmap` work inside.
 
     Example:
       >>> @jax_function
@@ -58,35 +58,35 @@ def jax_function(
       ...     return images[:, :, ::-1]
 
     Args:
-      function: the function. 64-bit inputs come as 32-bit ones unless the user has x64 on; what `fn.random.key` makes comes as typed
-        random keys, one per sample.
-      num_outputs: how many arrays it returns. 0: it is called for its effect, and eagerly.
+      function: the function. 64-bit inputs arrive as 32-bit ones unless x64 is enabled; outputs of `fn.random.key` arrive as typed random
+        keys, one per sample.
+      num_outputs: how many arrays the function returns. 0: it is called eagerly, for its side effects.
       output_layouts: a layout for each output, or one for all. Default: that of the input of the same number, if it has as many dimensions.
-      sharding: the function sees global arrays on this sharding, of all shards, and runs as a program of its own. Where that has
-        devices of several processes, batches are made in the thread that takes them and none ahead: collectives of the function and of the
-        training step must begin in one order in all processes.
-      device: "cpu" or "gpu": where all inputs must be; None: where they are.
-      preserve: it runs even when no output of the pipeline depends on it.
-      jit: True: traced without a trial; False: eager; None: as found out. Beyond DALI.
+      sharding: a sharding on which the function sees global arrays of all shards; it then runs as a separate program. If the sharding has
+        devices of several processes, batches are made in the thread that takes them, and not ahead: collectives of the function and of the
+        training step must begin in the same order in all processes.
+      device: "cpu" or "gpu", where all inputs must be; None: wherever they are.
+      preserve: whether the function runs even if no output of the pipeline depends on it.
+      jit: True: traced without a trial; False: eager; None: decided by the trial. Not in DALI.
 
     Returns:
       A function of DataNodes (numbers and arrays are repeated for all samples) that returns DataNodes.
 
     Raises:
       ValueError: an argument is out of range.
-      RuntimeError: used outside a pipeline definition. While running: the samples of an input differ in shape (unless one shape per batch),
-        the number of outputs or their first axis is wrong, or the function raises; the message carries its text.
+      RuntimeError: it is used outside a pipeline definition; or, while running, the samples of an input differ in shape within a batch, the
+        number of outputs or their first axis is wrong, or the function raises; the message includes its text.
 
-    In a branch of an `if` it gets the samples that take it: an array of their number, and for none it is not called (once, with an empty
-    array, if that is needed to know what it returns). It runs between two programs then, compiled for each number of samples there is.
-    With ``jit=True`` it is part of the program there too, gets the whole batch, and nothing is compiled anew: for functions that treat each
-    sample by itself, whose results for samples that don't take the branch are dropped. `sharding` can't be used in a branch.
+    In a branch of an `if`, the function gets an array of the samples that take the branch. If there are none, it is not called (except once
+    with an empty array, if that is needed to know what it returns). It then runs between two programs, compiled for each number of samples.
+    With ``jit=True``, it is part of the program in a branch as well, gets the whole batch, and nothing is compiled anew; this is for
+    functions that treat each sample independently, and results of samples that don't take the branch are dropped. `sharding` can't be used
+    in a branch.
 
-    Differs from DALI: several devices per process are possible with `sharding`; bfloat16 is an ordinary type. A function whose
-    samples have another shape in each batch is compiled for each shape. Variables of yours that a traced function reads are read once per
-    pipeline; when one has changed by the time another shape comes, the function runs eagerly from then on.
-    An eager function waits for the programs before it and sees what they made of a batch after bad samples were replaced; one that
-    does not depend on the decoder is called again for such a batch.
+    Differs from DALI: several devices per process are possible with `sharding`; bfloat16 is an ordinary type. A function whose samples have
+    another shape in each batch is compiled for each shape. Variables that a traced function reads are read once per pipeline; if one has
+    changed when another shape comes, the function runs eagerly from then on. An eager function waits for the programs before it, and sees
+    their results after failed samples were replaced; a function that does not depend on the decoder is called again for such a batch.
     """
     if function is None:
         return functools.partial(
@@ -109,20 +109,20 @@ def jax_function(
     if jit not in (None, True, False):
         raise TypeError(f"jit must be True, False or None, got {jit!r}")
     if jit and (num_outputs == 0 or sharding is not None):
-        raise ValueError("jit=True goes neither with num_outputs=0 nor with sharding: such a function is a step of its own")
+        raise ValueError("jit=True can't be combined with num_outputs=0 or with sharding: such a function runs as a separate step")
     if output_layouts is None or isinstance(output_layouts, str):
         layouts = (output_layouts,) * num_outputs
     else:
         if not isinstance(output_layouts, Sequence):
-            raise TypeError(f"output_layouts must be a text or a list of texts, got {output_layouts!r}")
+            raise TypeError(f"output_layouts must be a string or a list of strings, got {output_layouts!r}")
         layouts = tuple(output_layouts)
         if len(layouts) != num_outputs:
             raise ArgumentError(
-                f"output_layouts has {len(layouts)} layouts for {num_outputs} outputs: pass one for each, or a single text for all"
+                f"output_layouts has {len(layouts)} layouts for {num_outputs} outputs: pass one for each, or a single string for all"
             )
     for text in layouts:
         if text is not None and not isinstance(text, str):
-            raise TypeError(f"output_layouts must be texts, got {text!r}")
+            raise TypeError(f"output_layouts must be strings, got {text!r}")
     options = {"function": function, "outputs": num_outputs, "layouts": layouts, "keep": bool(preserve)}
     eager = jit is False or num_outputs == 0 or sharding is not None
 
@@ -149,7 +149,7 @@ def jax_function(
 
 
 class _Function(Operator):
-    """What both kinds share. The function itself is not part of the key: each shard's definition makes one of its own."""
+    """What both kinds share. The function itself is not part of the key, as each shard's definition makes its own."""
 
     name = "jax_function"
     function: Any = dataclasses.field(compare=False)
@@ -166,7 +166,7 @@ class _Function(Operator):
         return self.keep
 
     def origins(self, names: Sequence[Names], data: Any, present: Any) -> Names:
-        return joined(names)  # as DALI's
+        return joined(names)  # as in DALI
 
     def layout_like(self, i: int, ndim: int, inputs: Sequence[Spec]) -> str:
         """The layout of output `i`, which has `ndim` dimensions per sample."""
@@ -179,7 +179,7 @@ class _Function(Operator):
         return given
 
     def flatten(self, result: Any, samples: int) -> tuple[Any, ...]:
-        """What the function returned, as a checked tuple of arrays."""
+        """The result of the function, as a checked tuple of arrays."""
         if self.outputs == 0:
             if result is not None:
                 raise TypeError(f"it must return None (num_outputs=0), got {type(result).__name__}")
@@ -198,7 +198,7 @@ class _Function(Operator):
 
 
 class TraceableFunction(_Function, ProgramOperator):
-    """A function before it is known whether it can be traced; `bind` finds out."""
+    """A function of which it is not yet known whether it can be traced; `bind` decides."""
 
     jit: bool | None
 
@@ -212,9 +212,9 @@ class TraceableFunction(_Function, ProgramOperator):
         if ctx.settings.disable_jit and self.jit is None:
             return eager(False)
         if ctx.in_branch and self.jit is None:
-            return eager(None)  # a program would give it samples that are not there
+            return eager(None)  # a program would give it absent samples
         if any(s.shape is None for s in specs):
-            return eager(self.jit)  # compiled for each shape there is, between two programs
+            return eager(self.jit)  # compiled for each shape, between two programs
         B, x64 = ctx.B, ctx.settings.x64
         arguments = [_as_given(s, jax.ShapeDtypeStruct((B, *(s.shape or ())), s.dtype if x64 else narrow(s.dtype))) for s in specs]
         try:
@@ -234,7 +234,7 @@ class TraceableFunction(_Function, ProgramOperator):
 
 
 def _traces(functions, arguments, flatten, jit):
-    """The one trace of all shards' functions; raises NotFaithful when there is none."""
+    """The common trace of all shards' functions. Raises NotFaithful if there is none."""
     first = trace(functions[0], arguments, flatten) if jit is None else trace_again(functions[0], arguments, flatten)
     for f in functions[1:]:
         if f is not functions[0] and trace_again(f, arguments, flatten).fingerprint != first.fingerprint:
@@ -243,7 +243,7 @@ def _traces(functions, arguments, flatten, jit):
 
 
 class TracedFunction(ProgramOperator):
-    """A function that was traced: a computation inside the program."""
+    """A traced function: a computation inside the program."""
 
     name = "jax_function"
     jaxpr: Any = dataclasses.field(compare=False)
@@ -262,7 +262,7 @@ class TracedFunction(ProgramOperator):
 
     @property
     def mixes(self) -> bool:
-        return True  # for all that is known
+        return True  # as far as is known
 
     def infer(self, *specs: Spec) -> tuple[Spec, ...]:
         return self.given
@@ -275,7 +275,7 @@ class TracedFunction(ProgramOperator):
 class EagerFunction(_Function, EagerOperator):
     """A function that is called with real arrays, between two programs."""
 
-    calls: _Calls | None = dataclasses.field(default=None, compare=False)  # known when it is bound, as the inputs are
+    calls: _Calls | None = dataclasses.field(default=None, compare=False)  # known when it is bound, like the inputs
     inputs: tuple[Spec, ...] = dataclasses.field(default=(), compare=False)
 
     @property
@@ -319,13 +319,13 @@ class EagerFunction(_Function, EagerOperator):
         samples = shards.num * ctx.B
         arguments = [_as_given(spec, assemble(x, shards, batch)) for spec, x in zip(self.inputs, inputs, strict=True)]
         outputs = self.calls(0, arguments, lambda r: self.flatten(r, samples))
-        if isinstance(batch, NamedSharding):  # other axes than the batch's are gathered
+        if isinstance(batch, NamedSharding):  # axes other than the batch axis are gathered
             batch = NamedSharding(batch.mesh, PartitionSpec(*batch.spec[:1]))
         return [by_shard(jax.device_put(x, batch), shards) for x in outputs]
 
 
 def _as_given(spec: Spec, x: Any) -> Any:
-    """A batch, or its shape and type, as a function of the user gets it: the data of random keys as keys."""
+    """A batch, or its shape and type, in the form that user functions get: key data become typed keys."""
     if not spec.keys:
         return x
     wrap = functools.partial(jax.random.wrap_key_data, impl="threefry2x32")
@@ -333,16 +333,16 @@ def _as_given(spec: Spec, x: Any) -> Any:
 
 
 def _functions(ops: Sequence[Operator]) -> list[Callable[..., Any]]:
-    """The function that each local shard's definition gave."""
+    """The functions of the local shards' definitions."""
     return [op.function for op in ops if isinstance(op, _Function)]
 
 
 class _Calls:
-    """Calls the functions of all shards, compiled for each shape where that is faithful.
+    """Calls the functions of all shards, compiled for each shape if tracing does not change their meaning.
 
     Args:
       functions: one per shard.
-      jit: None: find out for each shape; True: compiled; False: as they are.
+      jit: None: decide for each shape; True: compiled; False: eager.
     """
 
     def __init__(self, functions: Sequence[Callable[..., Any]], ctx: BuildContext, jit: bool | None):
@@ -363,7 +363,7 @@ class _Calls:
             raise OperatorError(_Function.name, self._where, f"{describe(function)}: {type(e).__name__}: {e}") from e
 
     def _program(self, function: Callable[..., Any], arguments: Sequence[jax.Array], flatten: Callable[[Any], Any]) -> Any:
-        """The function compiled for arguments of these shapes; None when it has to run eagerly, from now on always."""
+        """The function compiled for arguments of these shapes; None if it must run eagerly, from now on always."""
         key = id(function), tuple((a.shape, a.dtype) for a in arguments)
         if key in self._programs:
             return self._programs[key]
@@ -394,7 +394,7 @@ class _Calls:
         traced = trace(function, abstract, flatten)
         shapes, flatten, before = self._first.setdefault(id(function), (abstract, flatten, traced))
         if shapes is not abstract and trace_again(function, shapes, flatten) != before:
-            raise NotFaithful("what it reads from outside has changed since it was compiled")
+            raise NotFaithful("variables that it reads have changed since it was compiled")
         return traced
 
 

@@ -44,36 +44,37 @@ class DALIGenericIterator(BaseIterator):
 
     Args:
       pipelines: one `Pipeline`, or a list of them, one per shard.
-      output_map: a name for each output; outputs beyond the names are left out, with a warning.
-      size: samples in an epoch, of all pipelines together. -1: until a source ends.
-      reader_name: the reader that says how large an epoch is and how it is padded. Excludes `size`.
-      auto_reset: True, "yes", "True": the next epoch begins by itself after StopIteration; False, None, "no": `reset` does it.
-      last_batch_padded: without `reader_name`: the source pads the last batch instead of wrapping around.
+      output_map: a name for each output; outputs without a name are left out, with a warning.
+      size: number of samples in an epoch, of all pipelines together. -1: until a source ends.
+      reader_name: the reader that determines the size of an epoch and its padding. It can't be combined with `size`.
+      auto_reset: with True, "yes" or "True", the next epoch begins automatically after StopIteration; with False, None or "no", call
+        `reset`.
+      last_batch_padded: without `reader_name`, whether the source pads the last batch instead of wrapping around.
       last_batch_policy: FILL or DROP; PARTIAL with `mask_name`.
-      prepare_first_batch: make the first batch in the constructor, so that its errors are raised there.
-      sharding: of the outputs; the pipelines are its shards, in order. None: the outputs of several pipelines are stacked,
-        ``(pipelines, batch, ...)``, sharded over their devices as `jax.pmap` takes it when these are distinct.
-        Differs from DALI: may be a dict from each name in `output_map` to a sharding; all must cut the batch into the same slices.
-      mask_name: not in DALI. With PARTIAL the last batch keeps its size, as JAX needs static shapes, and each batch has one more
-        entry of this name, a bool array over the batch axis: True for the samples that belong to the epoch. Every sample of an
-        epoch is True once, over all shards and processes, which all take the same number of steps; but for those that a reader left out
-        (``on_error="skip"``, which an iterator that knows its size takes with a mask alone). What stands in the other
-        places is unspecified; the reader starts each epoch at the start of a shard, as with ``pad_last_batch=True``.
-        A source of batches may end with a smaller one, and of one of samples (``batch=False``) the incomplete batch at its end is
-        given, too; without `mask_name` that is dropped, as in DALI, and a warning says how many samples it had.
-        With `size`, sources of shards may end apart: an epoch has as many steps as the longest of them needs (`len` is that of equally
-        long ones), and where one has ended, its places are False. In several processes each must have one as long.
-      repeat: not in DALI. The iterator never ends, for loops that count steps: where an epoch is over, ``next()`` begins the next
-        one, and StopIteration is never raised but for data that have come to an end for good. Masks and checkpoints are those of an
-        iterator whose user resets it; ``len`` and `size` are an epoch's.
+      prepare_first_batch: whether to make the first batch in the constructor, so that its errors are raised there.
+      sharding: the sharding of the outputs; the pipelines are its shards, in order. None: the outputs of several pipelines are stacked,
+        ``(pipelines, batch, ...)``, and sharded over their devices as `jax.pmap` expects if these are distinct. Unlike in DALI, it may be a
+        dict from each name in `output_map` to a sharding; all must cut the batch into the same slices.
+      mask_name: the name of a mask, for PARTIAL (not in DALI). As JAX needs static shapes, the last batch keeps its size, and each batch
+        gets a further entry of this name: a bool array over the batch axis, True for the samples that belong to the epoch. Over all shards
+        and processes, which take the same number of steps, every sample of an epoch is True once, except those that a reader left out
+        (``on_error="skip"``, which an iterator that knows its size accepts only with a mask). The other rows have unspecified values. The
+        reader starts each epoch at the start of a shard, as with ``pad_last_batch=True``. A source of batches may end with a smaller batch,
+        and a source of samples (``batch=False``) with an incomplete one; without `mask_name` an incomplete batch is dropped, as in DALI,
+        and a warning says how many samples it had. With `size`, the sources of the shards may have different lengths: an epoch has as many
+        steps as the longest needs (`len` assumes equal lengths), and the rows of a source that has ended are False. With several processes,
+        the longest source of each must have the same length.
+      repeat: whether the iterator never ends, for loops that count steps (not in DALI). At the end of an epoch, ``next()`` begins the next
+        one; StopIteration is raised only if there are no more data at all. Masks and checkpoints are those of an iterator that is reset;
+        ``len`` and `size` are those of an epoch.
 
-      ragged: not in DALI: of outputs whose samples differ in shape, by name, what a batch has of them.
-        ``ragged={"boxes": None}``: a list of `jax.Array`, one for each sample of this process, in order, of any shapes, on the devices of
-        their shards. ``ragged={"boxes": 100}``: ``(boxes, lengths)``, of shapes ``(N, 100, ...)`` and ``(N,)`` (i32), on `sharding` as
-        other outputs are; all batches have these shapes, so that a jitted function compiles once. A longer sample is a `SampleError`.
-        The other extents must agree. Of several ragged extents: ``ragged={"masks": (64, 512)}``, the limits of the first axes; the
-        lengths are ``(N, 2)``. Where `mask_name` says that a sample is missing, its length is 0, and in a list it is an empty array.
-      ragged_fill: what samples are padded with, a number, or a dict of one for each name; it must be one of the output's type.
+      ragged: for outputs whose samples differ in shape, by name, their form in a batch (not in DALI). ``ragged={"boxes": None}`` gives a
+        list of `jax.Array` of any shapes, one for each sample of this process, in order, on the devices of their shards. ``ragged={"boxes":
+        100}`` gives ``(boxes, lengths)`` of shapes ``(N, 100, ...)`` and ``(N,)`` (i32), on `sharding` like other outputs; all batches have
+        these shapes, so that a jitted function compiles once. A longer sample is a `SampleError`, and the other extents must agree. For
+        several ragged extents, ``ragged={"masks": (64, 512)}`` gives the limits of the first axes; the lengths are ``(N, 2)``. A sample
+        that is missing according to `mask_name` has length 0, or is an empty array in a list.
+      ragged_fill: the number that samples are padded with, or a dict with a number for each name. It must fit the output's type.
 
     Raises:
       ValueError, TypeError: see the arguments.
@@ -145,17 +146,17 @@ class DALIGenericIterator(BaseIterator):
         self._shardings = options.shardings
         self._batch_sharding = None if options.any_sharding is None else of_batch_axis(options.any_sharding)
         self._element_spec: dict[str, Any] | None = None
-        self._seen: dict[tuple[tuple[int, ...], ...], int] | None = {}  # shapes of the outputs; None: nobody needs to know them any more
+        self._seen: dict[tuple[tuple[int, ...], ...], int] | None = {}  # shapes of the outputs; None: they are no longer tracked
         masked = options.mask_name is not None
         forms = options.ragged_forms
         self._watched = [(i, name) for i, name in enumerate(options.output_map) if i not in forms]
-        if len(places) > 1:  # what their executors make is put on the sharding afterwards
+        if len(places) > 1:  # the executors' results are put on the sharding afterwards
             forms = {i: dataclasses.replace(form, lengths=None) for i, form in forms.items()}
         shardings, finish = None, None
         if len(places) == 1:
             if options.any_sharding is not None:
                 shardings = self._shardings or [options.any_sharding]
-            if masked:  # most masks are True throughout: they are made ahead, as the last output
+            if masked:  # most masks are True throughout; that one is made ahead, as the last output
                 where = OverBatch(places[0], self._batch_sharding, stacked)
                 full = (len(pipelines), pipelines[0].batch_size)
                 finish = [lambda plan, arrays: (*arrays, where.put(np.ones(full, bool)))]
@@ -184,17 +185,17 @@ class DALIGenericIterator(BaseIterator):
 
     @property
     def element_spec(self) -> dict[str, Any]:
-        """Shape, dtype and sharding of each entry of a batch: ``{name: jax.ShapeDtypeStruct}``, as of the next batch when first asked.
+        """Shape, dtype and sharding of each entry of a batch, ``{name: jax.ShapeDtypeStruct}``, from the next batch when it is first read.
 
-        Of ragged outputs a tuple of two, or a list of one for each sample of that batch.
+        A ragged output has a tuple of two, or a list with one for each sample of that batch.
 
-        Looks at that batch without taking it. Raises RuntimeError at the end of the data.
+        This looks at the next batch without taking it. It raises RuntimeError at the end of the data.
         """
         if self._element_spec is None:
             try:
                 self._element_spec = _specs(self._form(self._stream.peek(), None))
             except StopIteration:
-                raise RuntimeError("the data are at their end: ask for element_spec before that, or after reset()") from None
+                raise RuntimeError("the data have ended: read element_spec before that, or after reset()") from None
         return dict(self._element_spec)
 
     def _form(self, batches: list[Batch], valid: tuple[int, ...] | None) -> dict[str, Any]:
@@ -233,10 +234,11 @@ class DALIGenericIterator(BaseIterator):
                 return
 
     def _mask(self, ids: Sequence[SampleIds], valid: tuple[int, ...] | None, full: jax.Array | None = None) -> jax.Array:
-        """Over the batch axis, on the outputs' sharding: which samples belong to the epoch. `full`: that of a batch without gaps."""
+        """The mask over the batch axis, on the outputs' sharding: which samples belong to the epoch. `full`: the mask of a complete
+        batch."""
         B = self.batch_size
         rows = np.arange(B) < (np.full((len(self.pipelines), 1), B) if valid is None else np.array(valid)[:, None])
-        if ids and self._stream.counts_samples and valid is not None:  # the first ones that are there, of whatever pipeline
+        if ids and self._stream.counts_samples and valid is not None:  # the first present ones, of any pipeline
             given = np.concatenate([given_by_sources(i) for i in ids])
             rows = (given & (np.cumsum(given) <= sum(valid))).reshape(-1, B)
         if any(i.present is not None for i in ids):
@@ -265,13 +267,13 @@ class DALIGenericIterator(BaseIterator):
         if len(set(devices)) == 1:
             return jax.device_put(np.concatenate(rows), devices[0])
         if len(set(devices)) < len(devices):
-            raise ValueError(f"the pipelines must all be on one device, or each on a device of its own; got {devices}")
+            raise ValueError(f"the pipelines must all be on one device, or each on a different device; got {devices}")
         shards = Shards(len(parts), tuple(range(len(parts))), tuple((d,) for d in devices))
         return assemble(rows, shards, NamedSharding(Mesh(np.array(devices), ("pipelines",)), PartitionSpec("pipelines")))
 
 
 def _check_names(names: Iterable[str], outputs: int):
-    """That an output has a name; says when some have none. With too many names no iterator can begin."""
+    """Checks that an output has a name, and warns if some have none. Too many names are an error elsewhere."""
     names = list(names)
     if outputs and not names:
         raise ValueError(f"output_map is empty, but the pipeline has {outputs} output(s): name each of them")
@@ -316,11 +318,11 @@ def data_iterator(
 ) -> Any:
     """Turns a function that defines a pipeline into a function that makes iterators over it.
 
-    Usable as a decorator with arguments, or as a function of the pipeline definition. The result takes the definition's own
-    arguments and those of `Pipeline`, e.g. ``batch_size``, ``num_threads``, ``seed``, ``device_id``; and ``checkpoints``.
+    It can be used as a decorator with arguments, or as a function of the pipeline definition. The result takes the arguments of the
+    definition and of `Pipeline`, e.g. ``batch_size``, ``num_threads``, ``seed``, ``device_id``; and ``checkpoints``.
 
     With `sharding` the batch size is global; the definition is traced once for each local shard and must take the arguments
-    ``num_shards`` and ``shard_id``, which are filled in (also ``device_id``, when it takes that).
+    ``num_shards`` and ``shard_id``, which are filled in (and ``device_id``, if it takes that).
 
     Example:
       >>> @data_iterator(output_map=["images", "labels"], reader_name="reader")
@@ -331,7 +333,7 @@ def data_iterator(
       ...     batch["images"].shape
       (8, 256, 256, 3)
 
-      Objects of an image, of which each has another number, padded to 100 with their number:
+      The objects of an image, whose number varies, padded to 100, with their number:
 
       >>> @data_iterator(output_map=["images", "boxes"], reader_name="coco", ragged={"boxes": 100})
       ... def detection():
@@ -343,15 +345,15 @@ def data_iterator(
     Args:
       pipeline_fn: the definition.
       output_map, size, reader_name, auto_reset, last_batch_padded, last_batch_policy, prepare_first_batch: see `DALIGenericIterator`.
-      sharding: of the outputs, one for all or a dict of one for each. Excludes `devices`.
-      devices: one shard for each; the outputs have the shape ``(devices, batch per device, ...)``, as `jax.pmap` takes it.
+      sharding: the sharding of the outputs, one for all or a dict with one for each. It can't be combined with `devices`.
+      devices: the devices, each with one shard; the outputs have the shape ``(devices, batch per device, ...)``, as `jax.pmap` expects.
       mask_name, ragged, ragged_fill, repeat: see `DALIGenericIterator`.
-      checkpoints: what the method of that name of an iterator returned: the new one goes on from there. Given here or, as in DALI, to
-        the result. That needs ``enable_checkpointing=True``. None or []: it starts anew.
-      enable_conditionals: see `pipeline_def`. Beyond DALI, where it is an argument of that alone.
+      checkpoints: the result of an iterator's method `checkpoints`; the new iterator resumes from there. It can be passed here or, as in
+        DALI, to the result, and needs ``enable_checkpointing=True``. None or []: the iterator starts anew.
+      enable_conditionals: see `pipeline_def`. (In DALI, only `pipeline_def` has this argument.)
 
     Raises:
-      TypeError: `checkpoints` is given here and to the result.
+      TypeError: `checkpoints` is given both here and to the result.
       ValueError: `sharding` and `devices` are both given, or the shards don't divide the batch.
     """
     return iterator_factory(
@@ -387,7 +389,7 @@ def iterator_factory(
 ) -> Any:
     """What `data_iterator` does, for iterators of class `cls`. `begin`: its checkpoints; `conditionals`: whether to enable them."""
     if options.sharding is not None and devices is not None:
-        raise ValueError("sharding and devices exclude each other: pass one of them")
+        raise ValueError("sharding and devices can't be given together: pass one of them")
     if pipeline_fn is None:
         return lambda fn: iterator_factory(cls, fn, options, devices, begin, conditionals)
     if not callable(pipeline_fn):
@@ -400,7 +402,7 @@ def iterator_factory(
     def make_iterator(*args: Any, **kwargs: Any) -> DALIGenericIterator:
         own = "checkpoints" in inspect.signature(function).parameters
         if begin is not None and not own and "checkpoints" in kwargs:
-            raise TypeError(f"{name_of(function)}: checkpoints is given to data_iterator already")
+            raise TypeError(f"{name_of(function)}: checkpoints was already given to data_iterator")
         checkpoints = begin if own else kwargs.pop("checkpoints", begin)
         if checkpoints is not None and not (isinstance(checkpoints, (list, tuple)) and all(isinstance(c, bytes) for c in checkpoints)):
             raise TypeError(
@@ -416,7 +418,7 @@ def iterator_factory(
         split_arguments(function, kwargs)
         for name in ("device_id", "num_shards", "shard_id"):
             if name in kwargs:
-                raise TypeError(f"{name_of(function)}: {name} is filled in from the sharding, don't pass it")
+                raise TypeError(f"{name_of(function)}: {name} is filled in from the sharding; don't pass it")
         parameters = inspect.signature(function).parameters
         for name in ("num_shards", "shard_id"):
             if name not in parameters:
@@ -442,8 +444,8 @@ def iterator_factory(
             pipelines.append(factory(*args, **common, **place, **_from(start), num_shards=shards.num, shard_id=i))
         if len(pipelines) > 1 and placed.reader_name is not None and reads_the_same(pipelines[0], pipelines[1], placed.reader_name):
             warn(
-                f"{name_of(function)}: the reader {placed.reader_name!r} is the same for all {shards.num} shards, which so get the same "
-                "data: pass num_shards and shard_id on to it"
+                f"{name_of(function)}: the reader {placed.reader_name!r} is the same for all {shards.num} shards, which get the same "
+                "data: pass num_shards and shard_id to it"
             )
         iterator._begin(pipelines, [shards], placed, shards, stacked=devices is not None)
         return iterator
@@ -464,7 +466,7 @@ def _of_devices(devices: Sequence[jax.Device]) -> Sharding:
     if len(set(devices)) < len(devices):
         raise ValueError(f"devices must be distinct, got {list(devices)}")
     if jax.process_count() > 1:
-        raise RuntimeError("devices works in a single process only; use sharding with several")
+        raise RuntimeError("devices works only with a single process; use sharding with several")
     return NamedSharding(Mesh(np.array(devices), ("devices",)), PartitionSpec("devices"))
 
 

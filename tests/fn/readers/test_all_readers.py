@@ -212,7 +212,7 @@ def test_containers_are_mixed_by_weights(data_sets, pool, name):
             assert all(abs(mixed[:n].count(k) - n * w) <= 1 for n in range(61) for k, w in enumerate(weights))
         shards.close()
         again.close()
-    for wrong, text in (((0.5, 0.5), "weights must be as many as the containers, which are 3, got 2"), ((1, 0, 1), "must be above 0")):
+    for wrong, text in (((0.5, 0.5), "weights must have a number for each of the 3 containers, got 2"), ((1, 0, 1), "must be above 0")):
         with pytest.raises(ValueError, match=text):
             Shards(name, {**data_sets(name), "weights": wrong}, pool, 1)
 
