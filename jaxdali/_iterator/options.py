@@ -37,7 +37,7 @@ class IteratorOptions:
     """The arguments that the iterators of all frameworks have, which document them; None stands for a default.
 
     Raises:
-      ValueError, TypeError: one is wrong, or two exclude each other.
+      ValueError, TypeError: an option is wrong, or two can't be combined.
     """
 
     output_map: Iterable[str]
@@ -58,9 +58,11 @@ class IteratorOptions:
         if self.size == 0:
             raise ValueError("size must be positive, or -1: until a source ends")
         if self.size > 0 and self.reader_name is not None:
-            raise ValueError(f"size={self.size} and reader_name={self.reader_name!r} exclude each other: the reader tells the size")
+            raise ValueError(
+                f"size={self.size} and reader_name={self.reader_name!r} can't be given together: the reader determines the size"
+            )
         if self.last_batch_padded and self.reader_name is not None:
-            raise ValueError("last_batch_padded=True and reader_name exclude each other: the reader's pad_last_batch counts")
+            raise ValueError("last_batch_padded=True and reader_name can't be given together: the reader's pad_last_batch applies")
 
     def _names(self) -> list[str]:
         try:

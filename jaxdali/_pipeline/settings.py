@@ -138,4 +138,4 @@ class Settings:
         if isinstance(depth, dict) and not self.exec_async:
             raise ValueError(f"prefetch_queue_depth={depth} needs exec_async=True; pass a number instead")
         if isinstance(depth, dict) and self.exec_dynamic:
-            raise RuntimeError(f"prefetch_queue_depth={depth} and exec_dynamic=True exclude each other; pass a number instead")
+            raise RuntimeError(f"prefetch_queue_depth={depth} and exec_dynamic=True can't be given together; pass a number instead")

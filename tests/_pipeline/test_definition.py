@@ -309,7 +309,7 @@ def test_arguments_of_pipelines():
         ({"bytes_per_sample": -3}, ValueError, "bytes_per_sample must not be negative"),
         ({"debug": True}, NotImplementedError, "debug=True: operators can't run one by one"),
         ({"enable_conditionals": "yes"}, TypeError, "enable_conditionals must be"),
-        ({"exec_dynamic": True, "prefetch_queue_depth": {"cpu_size": 2, "gpu_size": 2}}, RuntimeError, "exclude each other"),
+        ({"exec_dynamic": True, "prefetch_queue_depth": {"cpu_size": 2, "gpu_size": 2}}, RuntimeError, "can't be given together"),
         ({"output_dtype": [types.UINT8]}, RuntimeError, "output_dtype has 1 entries, the pipeline 3 outputs"),
         ({"output_layout": ["XY", None]}, RuntimeError, "output_layout has 2 entries, the pipeline 3 outputs"),
         ({"output_layout": [None, "HW", None]}, RuntimeError, r"output_layout: output 1 \(made at .*\) has XY, expected HW"),

@@ -65,7 +65,7 @@ def signed_bin(
             values=[0, 1], dtype=types.INT32, seed=-1 if seed is None else seed, shape=None if shape is None else tuple(shape)
         )
     elif seed is not None or shape is not None:
-        raise ArgumentError("random_sign excludes seed and shape, which are for the drawing of one")
+        raise ArgumentError("random_sign can't be given together with seed or shape, which are for drawing one")
     return SignedBin(magnitude_bin, random_sign, 2 * magnitude_bin + random_sign)
 
 
