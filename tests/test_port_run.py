@@ -86,7 +86,7 @@ def test_what_is_not_here(tmp_path):
     (elsewhere / "other.py").write_text("x = 3")
     (tmp_path / "s.py").write_text(
         "import importlib, nvidia.other\nprint(nvidia.other.x)\n"
-        "for name in ('tomorrow', 'fn.tomorrow', 'experimental.dynamic'):\n"
+        "for name in ('tomorrow', 'fn.tomorrow', 'experimental.eager'):\n"
         "    try:\n        importlib.import_module(f'nvidia.dali.{name}')\n"
         "    except ImportError as e:\n        print(e)\n"
     )
@@ -95,7 +95,7 @@ def test_what_is_not_here(tmp_path):
     assert (done.returncode, done.stderr) == (0, "")
     first, second, third, fourth = done.stdout.splitlines()
     assert (first, second, third) == ("3", "No module named 'nvidia.dali.tomorrow'", "No module named 'nvidia.dali.fn.tomorrow'")
-    assert fourth.startswith("nvidia.dali.experimental is not in jaxdali: ")
+    assert fourth.startswith("nvidia.dali.experimental.eager is not in jaxdali: ")
 
 
 def test_wrong_arguments(tmp_path):

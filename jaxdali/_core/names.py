@@ -69,7 +69,8 @@ _LISTS = "python -m jaxdali.fn lists the operators, inspect.signature has the ar
 _MEMORY = "memory is XLA's, see its XLA_PYTHON_CLIENT_PREALLOCATE and XLA_PYTHON_CLIENT_MEM_FRACTION"
 _IMAGE = {"": "Image", "Crop": "ImageCrop", "RandomCrop": "ImageRandomCrop", "Slice": "ImageSlice"}
 _INSTEAD = {
-    "experimental": "of its modules, experimental.dynamic has no counterpart: use a pipeline, or jaxdali.decode_jpeg",
+    "experimental.eager": "use experimental.dynamic, or jaxdali.dynamic",
+    "experimental.torchvision": "use experimental.dynamic, or jaxdali.dynamic",
     "plugin.mxnet": f"{_PYTORCH}; mxnet.nd.from_dlpack takes PyTorch's through DLPack, mxnet.nd.array NumPy's",
     "plugin.numba": "use plugin.jax.fn.jax_function, or fn.python_function",
     "plugin.paddle": f"{_PYTORCH}; paddle.utils.dlpack.from_dlpack takes PyTorch's through DLPack, paddle.to_tensor NumPy's",

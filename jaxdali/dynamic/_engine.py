@@ -72,6 +72,10 @@ def current_trace() -> Trace | None:
     return _local.__dict__.get("trace")
 
 
+class NeedsKey(ArgumentError):
+    """A function draws random numbers, and was given nothing that these are keyed by."""
+
+
 class Trace:
     """What a function is traced in.
 
@@ -97,7 +101,7 @@ class Trace:
         for node in scope.made[before:]:
             if node.op.random and node.id not in self.keyed:
                 if key is None:
-                    raise ArgumentError(
+                    raise NeedsKey(
                         f"{node.op.name}: it draws random numbers: pass key=jax.random.key(...), one for the batch or one for each sample, "
                         "or rng=jaxdali.dynamic.random.RNG(seed)"
                     )

@@ -130,7 +130,7 @@ class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
 def fill_gaps():
     """Puts stand-ins in the place of DALI's modules that are not here: reading the script tells that they are missing."""
-    for name in ("plugin.tf", "plugin.mxnet", "plugin.paddle", "plugin.numba", "plugin_manager", "experimental", "experimental.dynamic"):
+    for name in ("plugin.tf", "plugin.mxnet", "plugin.paddle", "plugin.numba", "plugin_manager"):
         if not hint(name):
             continue
         module = sys.modules[f"{DALI}.{name}"] = sys.modules[f"jaxdali.{name}"] = _Module(f"{DALI}.{name}")

@@ -1,0 +1,3 @@
+"""DALI's experimental modules."""
+
+from . import dynamic as dynamic
