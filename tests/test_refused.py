@@ -70,7 +70,7 @@ def test_paste_takes_bytes_alone():
 
 @pytest.mark.parametrize("magnitude_bin", [40, 31, -1])
 @pytest.mark.parametrize("operation", [augmentations.rotate, augmentations.posterize], ids=["signed", "unsigned"])
-@pytest.mark.filterwarnings("ignore:the augmentation .* draws a sign:UserWarning")
+@pytest.mark.filterwarnings("ignore:the augmentation .* draws its own sign:UserWarning")
 def test_bins_of_magnitudes_exist(operation, magnitude_bin):
     with pytest.raises(ValueError, match=f"has the magnitude bins 0 to 30, got {magnitude_bin}"):
         _run(lambda: operation(_image(), magnitude_bin=magnitude_bin, num_magnitude_bins=31), enable_conditionals=True)
@@ -87,7 +87,7 @@ def test_translations_are_one_or_two_numbers(apply):
 
 
 def test_policies_are_not_names():
-    with pytest.raises(TypeError, match="policy must be a Policy, got 'image_net'; auto_augment takes names"):
+    with pytest.raises(TypeError, match="policy must be a Policy, got 'image_net'; pass names of policies"):
         _run(lambda: auto_augment.apply_auto_augment("image_net", _image()), enable_conditionals=True)  # pyright: ignore[reportArgumentType]
 
 

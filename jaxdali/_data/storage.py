@@ -1,4 +1,4 @@
-"""Storage: bytes of files that are named by paths or by fsspec's URLs.
+"""Storage: the bytes of files that are named by paths or by fsspec URLs.
 
 A reader's argument ``storage=`` is a `Storage`, the user's settings; the reader's list opens it as a `Store`, which lists, tells sizes,
 and reads whole files or ranges, local ones at once, others with retries, a cache on disk, and ahead of their use. What records are made of:
@@ -56,31 +56,30 @@ _PERMANENT = (
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Storage:
-    """How readers get at files that are given as URLs (fsspec's: ``s3://``, ``gs://``, ``hf://``, ``memory://``, ...). Beyond DALI.
+    """How readers access files that are given as fsspec URLs (``s3://``, ``gs://``, ``hf://``, ``memory://``, ...). Not in DALI.
 
-    The order in which records are read is known, so the next ones are fetched while a batch is made, many at a time. Requests that
-    fail for a reason that may pass are repeated, after 0.1 s and then ever longer; `Pipeline.statistics` counts them.
+    As the order of records is known, the next ones are fetched while a batch is made, many at a time. Requests that fail for a temporary
+    reason are repeated, after 0.1 s and then after increasing delays; `Pipeline.statistics` counts them.
 
-    No text of the library (errors, `repr`, log lines, reports) shows the values of `options`, nor passwords and signatures in a URL.
+    The library never shows the values of `options`, or passwords and signatures in a URL, in errors, `repr`, log lines or reports.
 
     Args:
-      read_ahead: records that are fetched ahead of the batch at hand (at least one batch is, unless it is 0), and how many requests
-        may be under way. 128 hide 50 ms of latency at 1000 records a second with room to spare.
-      cache_dir: a local directory; what was fetched is kept in a folder ``jaxdali-cache`` that is made there. Several processes may share
-        it. Files are taken not to change: the cache is to be emptied, or another one used, where they do. An entry that is damaged is
-        removed and fetched again.
-      cache_size: bytes of that folder; what was not used for the longest time makes room.
+      read_ahead: how many records are fetched ahead of the current batch (at least one batch, unless this is 0), and how many requests may
+        run at the same time. 128 more than hide a latency of 50 ms at 1000 records per second.
+      cache_dir: a local directory, in which fetched data are kept in a new folder ``jaxdali-cache``. Several processes may share it. Files
+        are assumed not to change: if they do, empty the cache or use another one. A damaged entry is removed and fetched again.
+      cache_size: largest size of that folder in bytes; the least recently used entries are removed.
       retries: how often a request is repeated before the sample fails.
-      timeout: seconds that one request may take.
+      timeout: how many seconds one request may take.
       options: keyword arguments of the fsspec filesystem: credentials, ``endpoint_url``, ``anon``, ...
-      allow_outside: names that stand in data (cells of tables, lists of files, annotations, manifests) may be URLs and lead out of the
-        data's own directory. Only for data that you trust. `options` are not sent to hosts that only data name: they are for those of URLs
-        that are arguments, such as ``file_root="s3://bucket"``.
-      allow_chained: URLs may chain file systems (``simplecache::s3://...``) or name one that opens other URLs by itself (``reference://``,
-        ``zip://``, ``filecache://``, ...). Only for URLs that you trust: some of these evaluate what they find.
-      max_record_bytes: how large a record of a container may be, and what is decompressed to get it: a chunk of an ArrayRecord file, a
-        row group or record batch of a table, a member of an archive, a value of a database, and what `decoders.inflate` makes of a sample.
-        A larger one is an error of its record.
+      allow_outside: whether names in data (cells of tables, lists of files, annotations, manifests) may be URLs, or lead outside the
+        directory of the data. Use it only for data that you trust. `options` are never sent to hosts that only data name, but only to those
+        of URLs in arguments, such as ``file_root="s3://bucket"``.
+      allow_chained: whether URLs may chain file systems (``simplecache::s3://...``), or name one that opens other URLs (``reference://``,
+        ``zip://``, ``filecache://``, ...). Use it only for URLs that you trust, as some of these execute what they find.
+      max_record_bytes: the largest size of a record in a container, and of what is decompressed to read it: a chunk of an ArrayRecord file,
+        a row group or record batch of a table, a member of an archive, a value of a database, and the output of `decoders.inflate` for a
+        sample. A larger one is an error of its record.
 
     Example:
       >>> storage = jaxdali.Storage(cache_dir="/tmp/cache", cache_size=50 << 30, options={"anon": True})
@@ -349,7 +348,7 @@ class Store:
     def _repeated(self, path: str, f: Callable[..., Any], ended: threading.Event) -> Any:
         settings = self.settings
         if not settings.allow_chained and (why := _chained(path, settings.options)):
-            raise OSError(errno.EINVAL, f"{why}; Storage(allow_chained=True) permits it where the URL is trusted", redacted(path))
+            raise OSError(errno.EINVAL, f"{why}; Storage(allow_chained=True) permits it if the URL is trusted", redacted(path))
         wait = _FIRST_WAIT
         for attempt in range(settings.retries + 1):
             try:

@@ -20,7 +20,7 @@ from .stream import BatchStream
 
 @boundaries
 class BaseIterator:
-    """An iterator as its user sees it. Its `BatchStream` makes the batches; subclasses give them a framework's form.
+    """The base of iterators. A `BatchStream` makes the batches; subclasses convert them to a framework's form.
 
     A subclass takes a `lease` of the pipelines, calls `_start`, and implements `__next__` with ``_stream.take``.
     """
@@ -30,7 +30,7 @@ class BaseIterator:
     output_map: list[str]
 
     def _start(self, lease: Lease, options: IteratorOptions, *, padded: bool = False):
-        """Starts to make batches, or goes on where the iterator before stopped; closes the lease when that fails."""
+        """Starts to make batches, or continues where the previous iterator stopped; closes the lease if that fails."""
         self.output_map = list(options.output_map)
         self._stream = BatchStream(lease, options, type(self).__name__, self._instead)
         self._pipes = lease.pipelines  # they keep their lease
@@ -67,7 +67,7 @@ class BaseIterator:
 
     def __reduce__(self) -> NoReturn:
         raise TypeError(
-            f"a {type(self).__name__} can't be pickled or copied: make it in the process that uses it; get_state() tells where it stands"
+            f"a {type(self).__name__} can't be pickled or copied: create it in the process that uses it; get_state() gives its state"
         )
 
     def __next__(self) -> Any:
@@ -78,20 +78,20 @@ class BaseIterator:
         return next(self)
 
     def reset(self):
-        """Begins the next epoch. Only possible at the end of one: a request before is ignored, with a warning in the log."""
+        """Begins the next epoch. This is only possible at the end of an epoch; earlier calls are ignored, with a warning in the log."""
         self._stream.reset()
 
     def __len__(self) -> int:
-        """Batches in an epoch; 0 when only the data's end tells."""
+        """The number of batches in an epoch; 0 if only the end of the data shows it."""
         return self._stream.length or 0
 
     def __bool__(self) -> bool:
-        """True, also where ``len`` is 0 as nobody knows it."""
+        """True, even if ``len`` is 0 because the length is not known."""
         return True
 
     @property
     def size(self) -> int:
-        """Samples in an epoch, per shard where a reader tells; -1 when only the data's end tells."""
+        """The number of samples in an epoch (per shard if a reader determines it); -1 if only the end of the data shows it."""
         size = self._stream.size
         return -1 if size is None else size
 
@@ -105,29 +105,30 @@ class BaseIterator:
     # --- state --------------------------------------------------------------------------------------------------
 
     def get_state(self) -> dict[str, Any]:
-        """Where the iterator stands after the batch that was taken last, however many were made ahead; for `set_state`.
+        """Returns the state after the batch that was taken last, regardless of batches made ahead; for `set_state`.
 
-        Small and JSON-able. It tells where the shards of other processes stand, too.
+        The state is small and JSON-serializable. It includes the positions of the shards of other processes.
 
         Raises:
-          TypeError: a source of the user returned a state that JSON can't hold.
+          TypeError: a user's source returned a state that JSON can't hold.
         """
         return self._stream.get_state()
 
     def set_state(self, state: Mapping[str, Any]):
-        """Goes on from where `get_state` was called, with its seed: exactly as the iterator it is of did, on another batch size from
-        the same sample on, and with another number of shards so that each sample is still read once in the epoch.
+        """Resumes from the state of a `get_state`, with its seed: exactly as the original iterator; with another batch size from the same
+        sample on; and with another number of shards so that each sample is still read once in the epoch.
 
-        Data that were fed (`Pipeline.feed_input`), and of which batches were made ahead, must be fed again.
+        Fed data (`Pipeline.feed_input`) from which batches were made ahead must be fed again.
 
         Raises:
-          RuntimeError: the state is of another pipeline or iterator (the message says what differs), or what is left of its epoch
-            can't be shared out among this number of shards; the iterator stays where it is.
+          RuntimeError: the state belongs to another pipeline or iterator (the message says what differs), or the rest of its epoch can't be
+            divided among this number of shards. The iterator then stays where it is.
         """
         self._stream.set_state(state)
 
     def checkpoints(self) -> list[bytes]:
-        """`get_state` as bytes, one for each pipeline: for ``checkpoints=`` of a data_iterator function, or a `Pipeline`'s ``checkpoint=``.
+        """Returns `get_state` as bytes, one for each pipeline, for ``checkpoints=`` of a data_iterator function or ``checkpoint=`` of a
+        `Pipeline`.
 
         Raises:
           ValueError: the pipelines were made without ``enable_checkpointing=True``.
@@ -140,9 +141,9 @@ class BaseIterator:
     # --- life ---------------------------------------------------------------------------------------------------
 
     def close(self):
-        """Stops the threads; no batch can be taken afterwards, nor another iterator made over the pipelines.
+        """Stops the threads. Afterwards, no batch can be taken, and no other iterator over the pipelines can be made.
 
-        When the iterator is garbage its threads end, too, and everything else does when the pipelines are.
+        When the iterator is garbage-collected, its threads also end; everything else ends with the pipelines.
         """
         self._stream.close()
 
@@ -160,13 +161,13 @@ class BaseIterator:
         return tuple(self._pipes)
 
     def lower(self, segment: int = 0) -> jax.stages.Lowered:
-        """JAX's own `Lowered` of the program that ran last; see `Pipeline.lower`."""
+        """Returns JAX's `Lowered` of the program that ran last; see `Pipeline.lower`."""
         return self._stream.executors[0].lower(segment)
 
     def statistics(self) -> Statistics:
-        """Seconds, calls, samples and bytes of each stage and step so far, see `Pipeline.statistics`. Beyond DALI."""
+        """Returns seconds, calls, samples and bytes of each stage and step so far; see `Pipeline.statistics`. Not in DALI."""
         return Statistics.merged(e.statistics() for e in self._stream.executors)
 
     def bad_samples(self) -> list[BadSample]:
-        """The samples that ``on_error="replace"`` replaced and "skip" left out so far: file, reason, count."""
+        """Returns the samples that ``on_error`` has replaced or skipped so far: file, reason, count."""
         return [b for e in self._stream.executors for b in e.bad_samples()]

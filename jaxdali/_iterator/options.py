@@ -1,4 +1,4 @@
-"""What users say about an iterator, checked."""
+"""The options of iterators, with checks."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _AUTO_RESET = {"no": False, "yes": True, "True": True}
 
 
 class LastBatchPolicy(enum.Enum):
-    """What an iterator does when the samples of an epoch don't fill its last batch.
+    """What an iterator does if the samples of an epoch don't fill its last batch.
 
     Attributes:
-      FILL: the batch is filled, with the last sample again (padded) or with the first ones of the next epoch.
+      FILL: the batch is filled with repetitions of the last sample (if padded), or with the first samples of the next epoch.
       DROP: an incomplete batch is left out.
       PARTIAL: the batch is shorter. Not for JAX iterators, as JAX needs static shapes.
     """
@@ -34,7 +34,7 @@ class LastBatchPolicy(enum.Enum):
 
 @dataclasses.dataclass(frozen=True)
 class IteratorOptions:
-    """The arguments that the iterators of all frameworks have, which document them; None stands for a default.
+    """The arguments of the iterators of all frameworks, which document them. None means the default.
 
     Raises:
       ValueError, TypeError: an option is wrong, or two can't be combined.
@@ -100,11 +100,11 @@ class IteratorOptions:
         return self.size > 0 or self.reader_name is not None
 
     def check_number(self, pipelines: int):
-        """That they suit so many pipelines."""
+        """Checks that the options suit this number of pipelines."""
         if not self.counted and pipelines > 1:
             raise ValueError("with several pipelines pass reader_name (or size), so that all end their epochs together")
         if self.size > 0:
-            warn("size is given: pass reader_name instead where there is a reader, so that it tells the size and padding")
+            warn("size is given: if there is a reader, pass reader_name instead, which determines the size and padding")
 
 
 def list_of(pipelines: Any) -> list[Pipeline]:

@@ -1,4 +1,4 @@
-"""What the three schemes share: translations, the seeds of their draws, and who is left out."""
+"""What the three schemes share: translations, the seeds of their draws, and excluded augmentations."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ Extent = float | tuple[float, float] | None
 
 
 def translations(use_shape: bool, most_abs: Extent, most_rel: Extent, default_abs: float, default_rel: float) -> list[Augmentation]:
-    """Translations along x and y: up to a part of the image's shape, or up to a number of pixels.
+    """Makes translations along x and y, up to a fraction of the image's shape or up to a number of pixels.
 
     Raises:
-      ArgumentError: the one that does not go with `use_shape` is given.
+      ArgumentError: the limit that does not match `use_shape` is given.
     """
     if not isinstance(use_shape, bool):
         raise ArgumentError(f"use_shape must be True or False, got {use_shape!r}")
@@ -41,7 +41,7 @@ def seeds(seed: int | None, n: int) -> list[int]:
 
 
 def without(augmentations: Sequence[Augmentation], excluded: Sequence[str] | None) -> list[Augmentation]:
-    """Those that are not left out. ArgumentError for a name that none has."""
+    """The augmentations that are not excluded. Raises ArgumentError for an unknown name."""
     names = [x.name for x in augmentations]
     for name in excluded or ():
         if name not in names:
@@ -50,13 +50,13 @@ def without(augmentations: Sequence[Augmentation], excluded: Sequence[str] | Non
 
 
 def arguments(shape: Any, fill_value: Any, interp_type: types.DALIInterpType | None) -> dict[str, Any]:
-    """What augmentations get by name."""
+    """The arguments that augmentations get by name."""
     given = {"fill_value": fill_value, "interp_type": interp_type}
     return given if shape is None else {**given, "shape": shape}
 
 
 def chosen(augmentations: Sequence[Augmentation], which: DataNode, caller: str, **arguments: Any) -> DataNode:
-    """`select`, with advice where the shape is missing."""
+    """`select`, with advice if the shape is missing."""
     try:
         return select(augmentations, which, **arguments)
     except MissingArgument as e:

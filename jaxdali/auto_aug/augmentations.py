@@ -1,6 +1,6 @@
 """The augmentations of AutoAugment, RandAugment and TrivialAugment.
 
-Each is called with the data, a magnitude bin and the number of bins. `Augmentation.augmentation` gives the same one other settings:
+Each is called with the data, a magnitude bin and the number of bins. `Augmentation.augmentation` makes a copy with other settings:
 ``shear_x.augmentation(mag_range=(0, 0.5))``. Images are HWC, sequences FHWC, of type uint8.
 """
 
@@ -28,7 +28,7 @@ def warp_y_param(magnitude: float) -> list[float]:
 
 
 def shift_enhance_range(magnitude: float) -> float:
-    """Factors of brightness, contrast and colour are 1 where nothing changes."""
+    """Factors of brightness, contrast and colour, which are 1 if nothing changes."""
     return 1 + magnitude
 
 
@@ -50,25 +50,25 @@ def shear_y(data: DataNode, shear: DataNode, fill_value: Any = 128, interp_type:
 
 @augmentation(mag_range=(0.0, 1.0), randomly_negate=True, mag_to_param=warp_x_param)
 def translate_x(data: DataNode, rel_offset: DataNode, shape: Any, fill_value: Any = 128, interp_type: Any = None) -> DataNode:
-    """Moves along x, by a part of the width; `shape` is height and width."""
+    """Translates along x, by a fraction of the width; `shape` is height and width."""
     return _warped(data, fn.transforms.translation(offset=rel_offset * shape[1]), fill_value, interp_type)
 
 
 @augmentation(mag_range=(0, 250), randomly_negate=True, mag_to_param=warp_x_param, name="translate_x")
 def translate_x_no_shape(data: DataNode, offset: DataNode, fill_value: Any = 128, interp_type: Any = None) -> DataNode:
-    """Moves along x, by pixels."""
+    """Translates along x, by pixels."""
     return _warped(data, fn.transforms.translation(offset=offset), fill_value, interp_type)
 
 
 @augmentation(mag_range=(0.0, 1.0), randomly_negate=True, mag_to_param=warp_y_param)
 def translate_y(data: DataNode, rel_offset: DataNode, shape: Any, fill_value: Any = 128, interp_type: Any = None) -> DataNode:
-    """Moves along y, by a part of the height; `shape` is height and width."""
+    """Translates along y, by a fraction of the height; `shape` is height and width."""
     return _warped(data, fn.transforms.translation(offset=rel_offset * shape[0]), fill_value, interp_type)
 
 
 @augmentation(mag_range=(0, 250), randomly_negate=True, mag_to_param=warp_y_param, name="translate_y")
 def translate_y_no_shape(data: DataNode, offset: DataNode, fill_value: Any = 128, interp_type: Any = None) -> DataNode:
-    """Moves along y, by pixels."""
+    """Translates along y, by pixels."""
     return _warped(data, fn.transforms.translation(offset=offset), fill_value, interp_type)
 
 
@@ -81,24 +81,24 @@ def rotate(data: DataNode, angle: DataNode, fill_value: Any = 128, interp_type: 
 
 @augmentation(mag_range=(0, 0.9), randomly_negate=True, mag_to_param=shift_enhance_range)
 def brightness(data: DataNode, parameter: DataNode) -> DataNode:
-    """Brightness times a factor."""
+    """Multiplies the brightness by a factor."""
     return fn.brightness(data, brightness=parameter)
 
 
 @augmentation(mag_range=(0, 0.9), randomly_negate=True, mag_to_param=shift_enhance_range)
 def contrast(data: DataNode, parameter: DataNode) -> DataNode:
-    """The distance from the mean brightness of the image, or frame, times a factor, as Pillow has it."""
+    """Multiplies the distance from the mean brightness of the image or frame by a factor, as Pillow does."""
     return _operators.contrasted(data, parameter)
 
 
 @augmentation(mag_range=(0, 0.9), randomly_negate=True, mag_to_param=shift_enhance_range)
 def color(data: DataNode, parameter: DataNode) -> DataNode:
-    """Saturation times a factor."""
+    """Multiplies the saturation by a factor."""
     return fn.saturation(data, saturation=parameter)
 
 
 def sharpness_kernel(magnitude: float) -> np.ndarray:
-    """The filter that blurs (-1), leaves as it is (0) or sharpens (1)."""
+    """The filter that blurs (-1), changes nothing (0) or sharpens (1)."""
     blur = np.array([[1, 1, 1], [1, 5, 1], [1, 1, 1]], np.float32) / 13
     same = np.array([[0, 0, 0], [0, 1, 0], [0, 0, 0]], np.float32)
     return (1 + magnitude) * same - magnitude * blur
@@ -111,12 +111,12 @@ def sharpness_kernel_shifted(magnitude: float) -> np.ndarray:
 
 @augmentation(mag_range=(0, 0.9), randomly_negate=True, mag_to_param=sharpness_kernel)
 def sharpness(data: DataNode, kernel: DataNode) -> DataNode:
-    """Sharpens or blurs, as Pillow does but for the outermost pixels."""
+    """Sharpens or blurs like Pillow, except for the outermost pixels."""
     return fn.filter(data, kernel)
 
 
 def poster_mask_uint8(magnitude: float) -> np.ndarray:
-    """The mask that keeps so many bits, at least 1."""
+    """The mask that keeps this many bits, at least 1."""
     bits = min(max(int(np.round(magnitude)), 1), 8)
     return np.array(256 - 2 ** (8 - bits), np.uint8)
 
@@ -129,7 +129,7 @@ def posterize(data: DataNode, mask: DataNode) -> DataNode:
 
 @augmentation(mag_range=(256, 0))
 def solarize(data: DataNode, threshold: DataNode) -> DataNode:
-    """Inverts what is as bright as a threshold."""
+    """Inverts values that are at least a threshold."""
     return _operators.solarized(data, threshold)
 
 
@@ -142,7 +142,7 @@ def solarize_add_shift(shift: float) -> np.ndarray:
 
 @augmentation(mag_range=(0, 110), mag_to_param=solarize_add_shift)
 def solarize_add(data: DataNode, shift: DataNode) -> DataNode:
-    """Brightens what is darker than 128."""
+    """Brightens values below 128."""
     return _operators.shifted(data, shift)
 
 
@@ -154,7 +154,7 @@ def invert(data: DataNode, _: None) -> DataNode:
 
 @augmentation
 def equalize(data: DataNode, _: None) -> DataNode:
-    """Equalizes the histogram of each channel, as OpenCV does."""
+    """Equalizes the histogram of each channel, like OpenCV."""
     return fn.equalize(data)
 
 

@@ -18,7 +18,7 @@ from . import augmentations as a
 from .core import Augmentation, Policy, signed_bin
 from .core._augmentation import check_used
 
-# The policies of the paper. Of each step: what, how likely, and the magnitude bin of 0 to 10.
+# The policies of the paper. Each step has a name, a probability, and a magnitude bin from 0 to 10.
 _IMAGE_NET = (
     "equalize 0.8; shear_y 0.8 4",
     "color 0.4 9; equalize 0.6",
@@ -139,20 +139,20 @@ def auto_augment(
     max_translate_rel: _suites.Extent = None,
     seed: int | None = None,
 ) -> DataNode:
-    """Applies a policy of the paper: to each sample one of its 25 sequences of up to two augmentations, each step with its probability.
+    """Applies a policy of the paper: each sample gets one of 25 sequences of up to two augmentations, each step with its probability.
 
     Args:
       data: images HWC or sequences FHWC of type uint8, with 1 or 3 channels.
       policy_name: "image_net", "reduced_image_net", "svhn" or "reduced_cifar10".
-      shape: height and width of the images, of all or for each; then translations are parts of it.
-      fill_value: what is outside of an image that was sheared, moved or rotated; None: the nearest pixel.
-      interp_type: INTERP_LINEAR (None) or INTERP_NN, of these.
-      max_translate_abs: the furthest translation in pixels, or (along y, along x), without `shape`. Default: 250.
-      max_translate_rel: the same as a part of `shape`. Default: 1.
-      seed: of what is drawn. Differs from DALI, where one seed for all draws ties these to each other.
+      shape: height and width, of all images or per sample; translations are then fractions of it.
+      fill_value: the value of points outside an image that was sheared, translated or rotated; None: the nearest pixel.
+      interp_type: the interpolation of these: INTERP_LINEAR (also None) or INTERP_NN.
+      max_translate_abs: without `shape`, the largest translation in pixels, or (along y, along x). Default: 250.
+      max_translate_rel: with `shape`, the largest translation as a fraction of it. Default: 1.
+      seed: the seed of all draws. Differs from DALI, where the same seed correlates all draws.
 
     Raises:
-      ArgumentError: an argument is out of range, or does not go with another or with the policy.
+      ArgumentError: an argument is out of range, or can't be combined with another or with the policy.
     """
     policies = {"image_net": get_image_net_policy, "svhn": get_svhn_policy, "reduced_cifar10": get_reduced_cifar10_policy}
     if policy_name == "reduced_image_net":
@@ -181,15 +181,15 @@ def auto_augment_image_net(
 
 
 def apply_auto_augment(policy: Policy, data: DataNode, seed: int | None = None, **kwargs: Any) -> DataNode:
-    """Applies a policy of one's own.
+    """Applies a user-defined policy.
 
     Args:
       policy: the policy.
       data, seed: see `auto_augment`.
-      **kwargs: further arguments of the augmentations; each gets those that it takes.
+      **kwargs: further arguments of the augmentations; each gets those that it accepts.
     """
     if not isinstance(policy, Policy):
-        raise ArgumentTypeError(f"apply_auto_augment: policy must be a Policy, got {policy!r}; auto_augment takes names of policies")
+        raise ArgumentTypeError(f"apply_auto_augment: policy must be a Policy, got {policy!r}; pass names of policies to auto_augment")
     if not policy.sub_policies:
         raise ArgumentError(f"apply_auto_augment: the policy {policy.name!r} is empty")
     found = tuple(policy.augmentations.values())
@@ -223,7 +223,7 @@ def get_image_net_policy(
     """The policy for ImageNet.
 
     Args:
-      use_shape: whether translations are parts of the image's shape.
+      use_shape: whether translations are fractions of the image's shape.
       max_translate_abs, max_translate_rel: see `auto_augment`.
     """
     return _policy("ImageNetPolicy", _IMAGE_NET, _suites.translations(use_shape, max_translate_abs, max_translate_rel, 250, 1.0))

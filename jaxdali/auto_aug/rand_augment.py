@@ -1,4 +1,4 @@
-"""RandAugment (https://arxiv.org/abs/1909.13719): some random augmentations, one after the other, all of one strength."""
+"""RandAugment (https://arxiv.org/abs/1909.13719): random augmentations, one after the other, all of the same strength."""
 
 from __future__ import annotations
 
@@ -30,24 +30,24 @@ def rand_augment(
     monotonic_mag: bool = True,
     excluded: Sequence[str] | None = None,
 ) -> DataNode:
-    """Applies n of 14 augmentations to each sample, each as likely as the others, with a magnitude of bin m.
+    """Applies n random augmentations of 14 to each sample, all equally likely, with the magnitude of bin m.
 
     Args:
       data: images HWC or sequences FHWC of type uint8, with 1 or 3 channels.
-      n: how many.
+      n: the number of augmentations.
       m: their magnitude bin, 0 to ``num_magnitude_bins - 1``.
-      num_magnitude_bins: how many steps magnitudes have.
-      shape: height and width of the images, of all or for each; then translations are parts of it.
-      fill_value: what is outside of an image that was sheared, moved or rotated; None: the nearest pixel.
-      interp_type: INTERP_LINEAR (None) or INTERP_NN, of these.
-      max_translate_abs: the furthest translation in pixels, or (along y, along x), without `shape`. Default: 100.
-      max_translate_rel: the same as a part of `shape`. Default: 100 / 224.
-      seed: of what is drawn. Differs from DALI, where one seed for all draws ties the sign to the choice.
-      monotonic_mag: whether a larger bin is always a stronger change; False: the ranges of the paper.
+      num_magnitude_bins: the number of magnitude bins.
+      shape: height and width, of all images or per sample; translations are then fractions of it.
+      fill_value: the value of points outside an image that was sheared, translated or rotated; None: the nearest pixel.
+      interp_type: the interpolation of these: INTERP_LINEAR (also None) or INTERP_NN.
+      max_translate_abs: without `shape`, the largest translation in pixels, or (along y, along x). Default: 100.
+      max_translate_rel: with `shape`, the largest translation as a fraction of it. Default: 100 / 224.
+      seed: the seed of all draws. Differs from DALI, where the same seed correlates the sign with the choice.
+      monotonic_mag: whether a larger bin always means a stronger change; if False, the ranges are those of the paper.
       excluded: names of augmentations to leave out.
 
     Raises:
-      ArgumentError: an argument is out of range, or does not go with another.
+      ArgumentError: an argument is out of range, or can't be combined with another.
     """
     suite = get_rand_augment_suite if monotonic_mag else get_rand_augment_non_monotonic_suite
     found = _suites.without(suite(shape is not None, max_translate_abs, max_translate_rel), excluded)
@@ -63,12 +63,12 @@ def apply_rand_augment(
     seed: int | None = None,
     **kwargs: Any,
 ) -> DataNode:
-    """The same with augmentations of one's own.
+    """The same with user-defined augmentations.
 
     Args:
       augmentations: to choose from.
       data, n, m, num_magnitude_bins, seed: see `rand_augment`.
-      **kwargs: further arguments of the augmentations; each gets those that it takes.
+      **kwargs: further arguments of the augmentations; each gets those that it accepts.
     """
     _check("n", n, 0)
     _check("num_magnitude_bins", num_magnitude_bins, 1)
@@ -102,7 +102,7 @@ def get_rand_augment_suite(
     """The augmentations of `rand_augment`.
 
     Args:
-      use_shape: whether translations are parts of the image's shape.
+      use_shape: whether translations are fractions of the image's shape.
       max_translate_abs, max_translate_rel: see there.
     """
     return [
@@ -122,7 +122,7 @@ def get_rand_augment_suite(
 def get_rand_augment_non_monotonic_suite(
     use_shape: bool = False, max_translate_abs: _suites.Extent = None, max_translate_rel: _suites.Extent = None
 ) -> list[Augmentation]:
-    """The same with the ranges of AutoAugment for colours, of which a larger bin need not be a stronger change."""
+    """The same with AutoAugment's ranges for colours, where a larger bin does not always mean a stronger change."""
     return [
         *_geometric(use_shape, max_translate_abs, max_translate_rel),
         a.brightness.augmentation((0.1, 1.9), False, None),

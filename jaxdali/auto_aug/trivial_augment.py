@@ -26,7 +26,7 @@ def trivial_augment_wide(
     seed: int | None = None,
     excluded: Sequence[str] | None = None,
 ) -> DataNode:
-    """Applies one of 14 augmentations to each sample, each as likely as the others, with a random magnitude.
+    """Applies one random augmentation of 14 to each sample, all equally likely, with a random magnitude.
 
     Example:
       >>> images = fn.resize(fn.decoders.image(jpegs), size=(224, 224))
@@ -34,17 +34,17 @@ def trivial_augment_wide(
 
     Args:
       data: images HWC or sequences FHWC of type uint8, with 1 or 3 channels.
-      num_magnitude_bins: how many steps magnitudes have.
-      shape: height and width of the images, of all or for each; then translations are parts of it.
-      fill_value: what is outside of an image that was sheared, moved or rotated; None: the nearest pixel.
-      interp_type: INTERP_LINEAR (None) or INTERP_NN, of these.
-      max_translate_abs: the furthest translation in pixels, or (along y, along x), without `shape`. Default: 32.
-      max_translate_rel: the same as a part of `shape`. Default: 1.
-      seed: of what is drawn. Differs from DALI, where one seed for all draws ties sign and magnitude to the choice.
+      num_magnitude_bins: the number of magnitude bins.
+      shape: height and width, of all images or per sample; translations are then fractions of it.
+      fill_value: the value of points outside an image that was sheared, translated or rotated; None: the nearest pixel.
+      interp_type: the interpolation of these: INTERP_LINEAR (also None) or INTERP_NN.
+      max_translate_abs: without `shape`, the largest translation in pixels, or (along y, along x). Default: 32.
+      max_translate_rel: with `shape`, the largest translation as a fraction of it. Default: 1.
+      seed: the seed of all draws. Differs from DALI, where the same seed correlates sign and magnitude with the choice.
       excluded: names of augmentations to leave out.
 
     Raises:
-      ArgumentError: an argument is out of range, or does not go with another.
+      ArgumentError: an argument is out of range, or can't be combined with another.
     """
     suite = get_trivial_augment_wide_suite(shape is not None, max_translate_abs, max_translate_rel)
     given = _suites.arguments(shape, fill_value, interp_type)
@@ -54,12 +54,12 @@ def trivial_augment_wide(
 def apply_trivial_augment(
     augmentations: Sequence[Augmentation], data: DataNode, num_magnitude_bins: int = 31, seed: int | None = None, **kwargs: Any
 ) -> DataNode:
-    """The same with augmentations of one's own.
+    """The same with user-defined augmentations.
 
     Args:
       augmentations: to choose from.
       data, num_magnitude_bins, seed: see `trivial_augment_wide`.
-      **kwargs: further arguments of the augmentations; each gets those that it takes.
+      **kwargs: further arguments of the augmentations; each gets those that it accepts.
     """
     if isinstance(num_magnitude_bins, bool) or not isinstance(num_magnitude_bins, int) or num_magnitude_bins < 1:
         raise ArgumentError(f"num_magnitude_bins must be a positive number, got {num_magnitude_bins!r}")
@@ -80,7 +80,7 @@ def get_trivial_augment_wide_suite(
     """The augmentations of `trivial_augment_wide`.
 
     Args:
-      use_shape: whether translations are parts of the image's shape.
+      use_shape: whether translations are fractions of the image's shape.
       max_translate_abs, max_translate_rel: see there.
     """
     return [

@@ -1,12 +1,12 @@
 """The operators of `jaxdali.fn` as functions of values: ``images = jd.resize(jd.decoders.image(files), size=(224, 224))``.
 
-Samples that fail: a function that is evaluated raises `jaxdali.SampleError`, whose `index` is the sample's number; decoders take
-``on_error="replace"``, as in pipelines. Inside `jax.jit` the program fails when it runs, by a `jax.errors.JaxRuntimeError` with the same
-text; on an accelerator it can't, and such a sample is NaN, or 0 where its type has none. Numbers for each sample are checked on the host in
-both cases.
+Samples that fail: a function that is evaluated raises `jaxdali.SampleError`, whose `index` is the sample's number; decoders accept
+``on_error="replace"``, as in pipelines. Inside `jax.jit`, the program fails when it runs, with a `jax.errors.JaxRuntimeError` that has the
+same text. A program on an accelerator can't fail: there such a sample is NaN, or 0 if its type has no NaN. Numbers per sample are checked
+on the host in both cases.
 
-Threads and processes: functions may be called from many threads at once, and share one pool of native threads, see `set_num_threads`. In a
-process forked from one that had called a function, or run JAX, a call is a RuntimeError.
+Threads and processes: functions may be called from many threads at the same time, and share one pool of native threads, see
+`set_num_threads`. A call raises RuntimeError in a process that was forked after a function was called or JAX ran.
 """
 
 from typing import Any

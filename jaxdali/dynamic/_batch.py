@@ -1,4 +1,4 @@
-"""`Batch`: what functions of values take and give."""
+"""`Batch`: the inputs and outputs of functions of values."""
 
 from __future__ import annotations
 
@@ -45,10 +45,10 @@ def _known() -> Operations:
 
 
 class Tensor(np.ndarray):
-    """A single sample: a NumPy array that functions take as one sample, and not as a batch. Make one with `tensor`.
+    """A single sample: a NumPy array that functions treat as one sample instead of a batch. Make one with `tensor`.
 
     Attributes:
-      layout: a letter for each axis, as "HWC"; "" where it is not known. It goes with every array that has as many axes.
+      layout: a letter for each axis, e.g. "HWC"; "" if it is not known. Arrays made from it keep it if they have as many axes.
     """
 
     layout: str = ""
@@ -62,14 +62,14 @@ class Tensor(np.ndarray):
 
     @staticmethod
     def of(array: Any, layout: str = "") -> Tensor:
-        """An array as a sample, without a copy."""
+        """Makes a sample of an array, without a copy."""
         made = np.asarray(array).view(Tensor)
         made.layout = layout
         return made
 
 
 class Slices:
-    """Parts of the samples of a batch, by Python's rules: ``batch.slice[1:-1, ::2]``."""
+    """Takes parts of the samples of a batch, by Python's rules: ``batch.slice[1:-1, ::2]``."""
 
     def __init__(self, batch: Batch):
         self._batch = batch
@@ -83,26 +83,26 @@ class Slices:
 class Batch(Arithmetic):
     """Samples of one type and number of dimensions, in one buffer.
 
-    Make one with `batch`, or with a function of this module. Where all samples have one shape it is *dense*, an array ``[N, ...]``;
-    else it is *ragged*: the samples stand one after the other in a flat buffer, beside their shapes.
+    Make one with `batch`, or with a function of this module. If all samples have one shape, it is *dense*, an array ``[N, ...]``; otherwise
+    it is *ragged*: a flat buffer with the samples one after the other, and their shapes.
 
-    A batch is a pytree of its buffer, and of the shapes where it is ragged: `jax.device_put`, `jax.tree.map` and `jax.jit` take it.
-    Functions of `jax.numpy` take a dense one. Arithmetic and comparisons work sample by sample, with batches, arrays ``[N, ...]`` and
-    numbers, in DALI's types. A batch can't be changed.
+    A batch is a pytree of its buffer, and of the shapes if it is ragged: `jax.device_put`, `jax.tree.map` and `jax.jit` accept it.
+    Functions of `jax.numpy` accept dense batches. Arithmetic and comparisons work sample by sample, with batches, arrays ``[N, ...]`` and
+    numbers, by DALI's type rules. A batch is immutable.
 
     Attributes:
-      layout: a letter for each axis of a sample, as "HWC"; "" where it is not known.
+      layout: a letter for each axis of a sample, e.g. "HWC"; "" if it is not known.
     """
 
     __slots__ = ("_data", "_shapes", "layout")
     __hash__ = None  # pyright: ignore[reportAssignmentType]  a comparison is a batch
 
     def __init__(self, data: Any, shapes: Any = None, layout: str = ""):
-        """For this package.
+        """For use in this package only.
 
         Args:
-          data: ``[N, *shape]``; or flat, of ragged samples that begin at multiples of 64 elements, in their order.
-          shapes: ``i64[N, ndim]`` of ragged samples; None: it is dense.
+          data: ``[N, *shape]``; for ragged samples a flat buffer, where samples begin at multiples of 64 elements, in their order.
+          shapes: ``i64[N, ndim]`` of ragged samples; None: the batch is dense.
         """
         self._data, self._shapes, self.layout = data, shapes, layout
 
@@ -110,7 +110,7 @@ class Batch(Arithmetic):
 
     @property
     def is_dense(self) -> bool:
-        """Whether it is one array; samples of a ragged batch may happen to have one shape, too."""
+        """Whether the batch is one array. Samples of a ragged batch may also happen to have one shape."""
         return self._shapes is None
 
     @property
@@ -120,7 +120,7 @@ class Batch(Arithmetic):
 
     @property
     def ndim(self) -> int:
-        """Dimensions of a sample."""
+        """Number of dimensions of a sample."""
         return self._data.ndim - 1 if self._shapes is None else self._shapes.shape[1]
 
     @property
@@ -132,7 +132,7 @@ class Batch(Arithmetic):
 
     @property
     def device(self) -> jax.Device:
-        """Where the samples are: `numpy` costs nothing where it is a CPU."""
+        """The device of the samples. On a CPU, `numpy` needs no copy of a dense batch."""
         if isinstance(self._data, jax.Array):
             return next(iter(self._data.devices()))
         return jax.local_devices(backend="cpu")[0]
@@ -150,7 +150,7 @@ class Batch(Arithmetic):
     # --- samples ----------------------------------------------------------------------------------------------------
 
     def samples(self) -> list[Any]:
-        """The samples: NumPy views on a CPU, else `jax.Array`s."""
+        """The samples: NumPy views on a CPU, otherwise `jax.Array`s."""
         if self._shapes is None:
             return list(self._data if is_on_accelerator(self._data) else np.asarray(self._data))
         ragged = self._ragged
@@ -160,7 +160,7 @@ class Batch(Arithmetic):
         return iter(self.samples())
 
     def __getitem__(self, key: Any) -> Any:
-        """A sample by its number; a batch of some by a slice, or by a list of numbers."""
+        """Returns a sample for a number, or a batch of some samples for a slice or a list of numbers."""
         if isinstance(key, (int, np.integer)):
             N = len(self)
             if not -N <= key < N:
@@ -170,7 +170,7 @@ class Batch(Arithmetic):
             return self._ragged[int(key) % N]
         chosen = np.arange(len(self))[key if isinstance(key, _SLICE) else np.asarray(key)]
         if chosen.ndim != 1:
-            raise TypeError(f"samples are chosen by a number, a slice or a list of numbers, got {type(key).__name__}")
+            raise TypeError(f"samples are selected by a number, a slice or a list of numbers, got {type(key).__name__}")
         if self._shapes is None:
             data = self._data
             return Batch(data[key] if isinstance(key, _SLICE) else data[chosen], None, self.layout)
@@ -188,7 +188,7 @@ class Batch(Arithmetic):
 
     @property
     def slice(self) -> Slices:
-        """Parts of each sample: ``batch.slice[16:-16, 8]``. Indices may be numbers, or batches of one number for each sample."""
+        """Takes a part of each sample: ``batch.slice[16:-16, 8]``. Indices may be numbers, or batches with one number per sample."""
         return Slices(self)
 
     @staticmethod
@@ -198,13 +198,13 @@ class Batch(Arithmetic):
     # --- to others --------------------------------------------------------------------------------------------------
 
     def jax(self, pad: bool = False) -> Any:
-        """The samples as one `jax.Array`, of 32 bits unless JAX has ``jax_enable_x64``.
+        """Returns the samples as one `jax.Array`, narrowed to 32 bits unless ``jax_enable_x64`` is set.
 
         Args:
-          pad: of samples of different shapes: pad them with zeros to the largest.
+          pad: whether to pad samples of different shapes with zeros to the largest.
 
         Returns:
-          The array ``[N, ...]``; with `pad` also the shapes, ``i32[N, ndim]``.
+          The array ``[N, ...]``, and with `pad` also the shapes, ``i32[N, ndim]``.
 
         Raises:
           ValueError: the samples differ in shape, and `pad` is False.
@@ -217,12 +217,12 @@ class Batch(Arithmetic):
         return (dense, jnp.asarray(self._shape_table(np.int32))) if pad else dense
 
     def numpy(self, pad: bool = False) -> Any:
-        """The same as a NumPy array, without a copy where it is dense and on a CPU."""
+        """Like `jax`, as a NumPy array; without a copy if the batch is dense and on a CPU."""
         dense = np.asarray(self._dense(pad))
         return (dense, self._shape_table(np.int32)) if pad else dense
 
     def torch(self, pad: bool = False) -> Any:
-        """The same as a `torch.Tensor`, on the device where the samples are, by DLPack."""
+        """Like `jax`, as a `torch.Tensor` on the device of the samples, through DLPack."""
         import torch
 
         dense = self._dense(pad)
@@ -230,7 +230,7 @@ class Batch(Arithmetic):
         return (tensor, torch.from_numpy(self._shape_table(np.int64))) if pad else tensor
 
     def to(self, device: Any) -> Batch:
-        """The batch on a device or a sharding, as of `jax.device_put`."""
+        """Returns the batch on a device or a sharding, like `jax.device_put`."""
         return jax.device_put(self, device)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
@@ -259,7 +259,7 @@ class Batch(Arithmetic):
             distinct = sorted(set(map(tuple, shapes.tolist())))
             shown = ", ".join(map(str, distinct[:4])) + (f" and {len(distinct) - 4} more" if len(distinct) > 4 else "")
             raise ValueError(
-                f"the samples differ in shape ({shown}), so they are no array: resize or pad them, ask for pad=True, or take samples()"
+                f"the samples differ in shape ({shown}), so they are not one array: resize or pad them, pass pad=True, or use samples()"
             )
         largest = tuple(shapes.max(axis=0, initial=0).tolist())
         dense = np.zeros((len(self), *largest), self.dtype)
@@ -271,7 +271,7 @@ class Batch(Arithmetic):
 
     @property
     def _spec(self) -> Spec:
-        """What a function of values is compiled for."""
+        """The description of a batch that functions of values are compiled for."""
         return Spec(self.dtype, self.ndim, tuple(self._data.shape[1:]) if self._shapes is None else None, self.layout)
 
     @property
@@ -284,7 +284,7 @@ class Batch(Arithmetic):
 
     @staticmethod
     def _of(value: Value) -> Batch:
-        """A batch of what a pipeline of one shard made."""
+        """Makes a batch of an output of a pipeline with one shard."""
         data, layout = value.data, value.spec.layout
         if isinstance(data, DeviceSamples):
             return Batch(data.data, value.shapes, layout)
@@ -306,18 +306,18 @@ class Batch(Arithmetic):
 
 
 def of_samples(samples: Sequence[Any], layout: str = "", like: Spec | None = None) -> Batch:
-    """A ragged batch of arrays of one type and number of dimensions.
+    """Makes a ragged batch of arrays with one type and number of dimensions.
 
     Args:
-      like: says type and dimensions where there is no sample.
+      like: gives type and dimensions if there is no sample.
 
     Raises:
-      ValueError: they differ in type or in number of dimensions, or there is none.
+      ValueError: the arrays differ in type or in number of dimensions, or there is none.
     """
     arrays = [np.asarray(x) for x in samples]
     if not arrays:
         if like is None:
-            raise ValueError("a batch of no sample has no type: make it with batch(numpy.empty((0, ...), dtype))")
+            raise ValueError("a batch without samples has no type: make it with batch(numpy.empty((0, ...), dtype))")
         return Batch(np.empty(0, like.dtype), np.empty((0, like.ndim), np.int64), layout)
     for i, x in enumerate(arrays):
         if x.dtype != arrays[0].dtype or x.ndim != arrays[0].ndim:

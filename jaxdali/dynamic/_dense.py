@@ -1,4 +1,4 @@
-"""The same graphs on dense arrays, as a function that JAX traces: within a program of the user, or as one of its own."""
+"""Graphs on dense arrays, as functions that JAX traces: inside a user program, or as separate programs."""
 
 from __future__ import annotations
 
@@ -42,20 +42,20 @@ class Traced(ProgramOperator):
 
 
 class NotDense(Exception):
-    """A graph that is no function of dense arrays; says why."""
+    """A graph is not a function of dense arrays; the text says why."""
 
 
 class Dense:
     """A function of dense arrays.
 
-    What operators need on the host, such as angles, is brought there by a callback; where only static arguments are needed, nothing is.
+    A callback brings values that operators need on the host, such as angles; if they only need static arguments, there is no callback.
 
     Args:
       function, specs, keys, N, device: as of `Engine`; all inputs are dense.
       hosted: the inputs whose values the host reads.
 
     Raises:
-      NotDense: a shape depends on values, or the host needs what a program makes.
+      NotDense: a shape depends on values, or the host needs results of a program.
     """
 
     def __init__(
@@ -88,10 +88,10 @@ class Dense:
             for spec in step.specs:
                 if spec.shape is None:
                     raise NotDense(
-                        f"the shape of what {step.op.name} makes depends on values: pass a size that is the same for all samples"
+                        f"the shape of the result of {step.op.name} depends on values: pass a size that is the same for all samples"
                     )
             if step.phase:
-                raise NotDense(f"{step.op.name} needs on the host what the program makes")
+                raise NotDense(f"{step.op.name} needs results of the program on the host")
             kernel = step.op.kernel if step.stage != "host" and isinstance(step.op, NativeOperator) else ""
             if kernel and shards.accelerator and kernel not in self._executor.resources.kernels:
                 raise NotDense(f"{step.op.name} has no kernel for {device.platform}")
@@ -116,19 +116,19 @@ class Dense:
 
     @functools.cached_property
     def compiled(self) -> Callable[[Sequence[Any]], Any]:
-        """The function as a program of its own, for one that needs nothing of the host."""
+        """The function as a separate program, if it needs nothing from the host."""
         program = jax.jit(lambda arrays: self(arrays, ()))
         if all(narrow(s.dtype) == s.dtype for s in self._specs):
             return program
 
-        def of_64_bits(arrays: Sequence[Any]) -> Any:  # which JAX takes as such under our settings alone; to enter them takes time
+        def of_64_bits(arrays: Sequence[Any]) -> Any:  # which JAX accepts only under our settings; entering them takes time
             with own_settings():
                 return program(arrays)
 
         return of_64_bits
 
     def words(self, keys: Sequence[Any]) -> list[jax.Array]:
-        """What random numbers are keyed by, ``u32[N, words]`` each."""
+        """The keys of random numbers, ``u32[N, words]`` each."""
         return [k.words(keys, self._N) for k in self._graphed.keys] if self._graphed.keyed else []
 
     @property
@@ -141,8 +141,8 @@ class Dense:
 
         Args:
           arrays: the inputs, ``[N, ...]``; words: ``u32[N, words]`` of each key.
-          line: the user's, where nobody looks at the status: a sample that fails then is an error of the program, which names the line. A
-            program on an accelerator raises none: there the sample is NaN, or 0 where its type has none.
+          line: the user's line, if the caller does not check the status: a failed sample is then an error of the program, which names the
+            line. A program on an accelerator can't raise: there the sample is NaN, or 0 if its type has no NaN.
         """
         with own_settings():
             if self.calls_back:
@@ -233,7 +233,7 @@ class Dense:
         for step, params, like in zip(self._steps, found[1], self._constant[1], strict=True):
             if {n: x.shape for n, x in params.items()} != {n: x.shape for n, x in like.items()}:
                 raise step.node.error(
-                    "how many numbers it needs depends on the values of a batch: in a compiled program that must be the same"
+                    "the number of parameters depends on the values of a batch; in a compiled program it must stay the same"
                 )
         return jax.tree.map(_in_words, found)
 
@@ -256,7 +256,7 @@ class Dense:
 
 
 def _without_derivative(function: Callable[..., Any], names: Sequence[str]) -> Callable[..., Any]:
-    """The function, of which JAX does not ask what a native call's derivative is: the error names the operators."""
+    """The function with a rule for its derivative, which raises an error that names the operators."""
     made = jax.custom_jvp(function)
 
     @made.defjvp
@@ -270,7 +270,7 @@ def _without_derivative(function: Callable[..., Any], names: Sequence[str]) -> C
 
 
 def _without_failed(x: Any, status: Any) -> Any:
-    """An array without the samples that failed."""
+    """An array in which failed samples are replaced by NaN or 0."""
     failed = (status != 0).any(axis=1).reshape(-1, *[1] * (x.ndim - 1))
     return jnp.where(failed, jnp.array(jnp.nan if jnp.issubdtype(x.dtype, jnp.inexact) else 0, x.dtype), x)
 

@@ -1,4 +1,4 @@
-"""A graph of operators whose inputs are values that a caller has: traced and compiled once, then called."""
+"""A graph of operators whose inputs are given by the caller: it is traced and compiled once, then called."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from ._keys import KeyOf, numbers_of
 
 
 class Given(SourceOperator):
-    """A value that the caller has.
+    """A value that the caller gives.
 
     Attributes:
       first: shape of the first sample; None: it is that of all samples. asked: has the number of the value when somebody asked for that.
@@ -47,7 +47,7 @@ class Given(SourceOperator):
 
 
 class _Given(Source):
-    """It is never read: a call brings its values."""
+    """It is never read, because a call gives its values."""
 
     def __init__(self, op: Given):
         self._op = op
@@ -77,7 +77,7 @@ class NeedsKey(ArgumentError):
 
 
 class Trace:
-    """What a function is traced in.
+    """The state while a function is traced.
 
     Attributes:
       keys: of random operators: each a `KeyOf`.
@@ -90,9 +90,12 @@ class Trace:
         self._draws: list[int] = []
 
     def call(self, function: Callable[..., Any], inputs: Iterable[Any], arguments: Mapping[str, Any], key: Any) -> Any:
-        """Calls a function of DataNodes, whose random operators use a key. They are numbered anew: each call draws as it would alone."""
+        """Calls a function of DataNodes whose random operators use a key. They are numbered anew, so that each call draws the same numbers
+        as alone."""
         if key is not None and not isinstance(key, KeyOf):
-            raise ArgumentError(f"key must be one that the function was called with, or derived from one, got {type(key).__name__}")
+            raise ArgumentError(
+                f"key must be one of the keys that the function was called with, or be derived from one, got {type(key).__name__}"
+            )
         scope = current_scope()
         assert scope is not None
         before = len(scope.made)
@@ -111,7 +114,7 @@ class Trace:
         return result
 
     def of(self, function: Callable[..., Any], nodes: list[DataNode]) -> tuple[list[DataNode], Any]:
-        """What a function returns for these values: DataNodes, and the tree that they are the leaves of."""
+        """The result of a function for these values: DataNodes, and the tree whose leaves they are."""
         before, _local.trace = current_trace(), self
         try:
             result = function(self, nodes, self.keys[:])
@@ -187,7 +190,7 @@ class Engine:
         self._idle: collections.deque[Executor] = collections.deque()
 
     def is_for(self, firsts: Sequence[tuple[int, ...] | None]) -> bool:
-        """Whether it takes batches whose first samples have these shapes."""
+        """Whether the compiled function fits batches whose first samples have these shapes."""
         return all(firsts[i] == self._firsts[i] for i in self._asked)
 
     def __call__(self, batches: Sequence[Batch], keys: Sequence[Any]) -> Any:
@@ -232,6 +235,6 @@ class Engine:
 
 
 def name_line(e: OperatorError, line: str):
-    """Has an error name the line of this call, and not that of the first with these types."""
+    """Makes an error name the line of this call, instead of the first call with these types."""
     e.args = (about(e.operator, line, e.reason),)
     e.where = line

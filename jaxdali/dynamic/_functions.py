@@ -37,7 +37,7 @@ _lock = threading.Lock()
 
 
 class Compiled(collections.OrderedDict[Any, Any]):
-    """What was compiled, by what distinguishes it. A copy for another process is empty: that one compiles for itself."""
+    """Compiled functions by their keys. A copy for another process is empty, as that process compiles its own."""
 
     def __reduce__(self) -> Any:
         return Compiled, ()
@@ -47,14 +47,14 @@ _made = Compiled()
 
 
 class _Place:
-    """Where a value stands among the arguments of a call."""
+    """The place of a value among the arguments of a call."""
 
     def __init__(self, index: int):
         self.index = index
 
 
 class _Same:
-    """An object that can't be hashed, by its identity; it lives as long as what was compiled for it."""
+    """An object that can't be hashed, compared by identity. It lives as long as the function compiled for it."""
 
     def __init__(self, x: Any):
         self._x = x
@@ -197,7 +197,7 @@ def _dense(*arguments: Any) -> Dense | NotDense:
 
 
 def _cached(made: Compiled, key: Any, make: Callable[[], Any]) -> Any:
-    """What was made for this key before, or is made now."""
+    """Returns what was made for this key before, or makes it now."""
     with _lock:
         found = made.get(key)
         if found is not None:
@@ -212,7 +212,7 @@ def _cached(made: Compiled, key: Any, make: Callable[[], Any]) -> Any:
 
 
 def size_of(name: str, batches: Sequence[Batch], singles: Sequence[bool], key: Any, batch_size: Any) -> tuple[int, bool]:
-    """How many samples a call is for, and whether it gives a single one."""
+    """The number of samples of a call, and whether the result is a single sample."""
     lengths = {len(b) for b, single in zip(batches, singles) if not single}
     if batch_size is not None:
         if isinstance(batch_size, bool) or not isinstance(batch_size, (int, np.integer)) or batch_size < 1:
@@ -239,7 +239,7 @@ def _device(batches: Sequence[Batch], asked: Any) -> jax.Device:
 
 
 def frozen(x: Any) -> Any:
-    """What distinguishes static arguments."""
+    """A key of static arguments."""
     if isinstance(x, _Place):
         return _Place, x.index
     if isinstance(x, slice):
@@ -316,7 +316,7 @@ class Functions(dict[str, Any]):
 
     def __missing__(self, name: str) -> Any:
         if name in _LEFT_OUT and not name.startswith("_"):
-            raise AttributeError(f"module {self._name!r} has no {name!r}: it brings data into pipelines, by jaxdali.fn.{name}", name=name)
+            raise AttributeError(f"module {self._name!r} has no {name!r}: it is for pipelines only, as jaxdali.fn.{name}", name=name)
         raise AttributeError(f"module {self._name!r} has no attribute {name!r}{did_you_mean(name, self)}")
 
 
@@ -352,7 +352,7 @@ def _function_of(function: Callable[..., Any], public: str, module: str) -> Call
 
 
 def _signature(signature: inspect.Signature, own: Sequence[str]) -> inspect.Signature:
-    """A function's signature with what it is keyed by, in place of a node's name and a pipeline's seed."""
+    """A function's signature with `key` and `rng` instead of a node's name and a seed."""
     kept = [p for p in signature.parameters.values() if p.name not in ("name", "seed", "preserve", "bytes_per_sample_hint")]
     added = [inspect.Parameter(n, inspect.Parameter.KEYWORD_ONLY, default=None) for n in own]
     return signature.replace(parameters=[*kept, *added], return_annotation=inspect.Signature.empty)

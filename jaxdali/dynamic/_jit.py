@@ -1,4 +1,4 @@
-"""`jit`: several functions of values as one program."""
+"""`jit`: compiles several functions of values into one program."""
 
 from __future__ import annotations
 
@@ -30,19 +30,19 @@ def jit(function: None = None, /, *, enable_conditionals: bool = False) -> Calla
 
 
 def jit(function: Any = None, /, *, enable_conditionals: bool = False) -> Any:
-    """Makes one program of the functions of values that a function calls, fused as a pipeline is.
+    """Compiles the functions of values that a function calls into one program, fused like a pipeline.
 
-    The function is traced once for each structure of its arguments: inside, values are DataNodes, as in a pipeline definition, on which
-    functions of this module, arithmetic and subscripts work. Its results equal those of the same calls without `jit`.
+    The function is traced once for each structure of its arguments. Inside, values are DataNodes, as in a pipeline definition, and
+    functions of this module, arithmetic and subscripts work on them. The results equal those of the same calls without `jit`.
 
     Args:
-      function: of values and keys. A program is called with batches, lists of arrays, lists and tuples of files' bytes, arrays
-        ``[N, ...]``, columns of other libraries, and keys; Python values are static. Returns a batch, or a pytree of batches. Keys can be
-        passed to functions, and to `random.split` and `random.fold_in` of this module.
-      enable_conditionals: `if`, `and`, `or` and `not` work on values, sample by sample, as in a pipeline.
+      function: a function of values and keys that returns a batch, or a pytree of batches. The result is called with batches, lists of
+        arrays, lists and tuples of files' bytes, arrays ``[N, ...]``, columns of other libraries, and keys; Python values are static. Keys
+        can be passed to functions, and to `random.split` and `random.fold_in` of this module.
+      enable_conditionals: whether `if`, `and`, `or` and `not` work on values, sample by sample, as in a pipeline.
 
     Returns:
-      The function of values; a decorator where `function` is None.
+      The function of values; a decorator if `function` is None.
 
     Example:
       >>> @jd.jit

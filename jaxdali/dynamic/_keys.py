@@ -1,4 +1,4 @@
-"""What the random numbers of functions of values are keyed by."""
+"""The keys of random numbers in functions of values."""
 
 from __future__ import annotations
 
@@ -19,10 +19,11 @@ _lock = threading.Lock()
 
 
 class RNG:
-    """A sequence of keys, for functions that take ``rng=``: each call that is given it takes the next one.
+    """A sequence of keys for functions with ``rng=``: each such call takes the next key.
 
     Args:
-      seed: a number; two of one seed give the same keys. So do a generator and its copy in another process, from there on.
+      seed: a number; generators with the same seed give the same keys. A copy of a generator in another process continues with the same
+        keys.
     """
 
     def __init__(self, seed: int):
@@ -37,7 +38,7 @@ class RNG:
 
     @functools.cached_property
     def _base(self) -> jax.Array:
-        """Made by the first call, so that a process with a generator may be forked before it runs JAX."""
+        """Made with the first call, so that a process with a generator may be forked before it runs JAX."""
         return jax.random.key(self._seed)
 
     def __reduce__(self) -> Any:
@@ -54,14 +55,14 @@ class RNG:
 
 
 def is_key(x: Any) -> bool:
-    """Whether it is a key of JAX, or an array of keys."""
+    """Whether `x` is a JAX key, or an array of keys."""
     if isinstance(x, jax.Array) and jnp.issubdtype(x.dtype, jax.dtypes.prng_key):
         return True
     return isinstance(x, (jax.Array, np.ndarray)) and x.dtype == np.uint32 and x.ndim in (1, 2) and x.shape[-1] in (2, 4)
 
 
 def number_of_keys(key: Any) -> int | None:
-    """How many keys an array has; None: it is one key.
+    """The number of keys in an array; None for a single key.
 
     Raises:
       TypeError: it is none.
@@ -76,10 +77,10 @@ def number_of_keys(key: Any) -> int | None:
 
 @dataclasses.dataclass(frozen=True)
 class KeyOf:
-    """A key that a function is called with while it is traced, or one that is derived from it.
+    """A key that a traced function was called with, or a key derived from it.
 
     Attributes:
-      index: which of them; path: what is derived, see `split` and `fold_in`.
+      index: the number of the key; path: how it is derived, see `split` and `fold_in`.
     """
 
     index: int
@@ -94,10 +95,10 @@ class KeyOf:
 
 
 def split(key: Any, num: int = 2) -> Any:
-    """`jax.random.split`, also of a key that a function of `jit` is called with; of N keys, one for each sample, each is split.
+    """Like `jax.random.split`, and also for a key of a function of `jit`. Of N keys, one for each sample, each is split.
 
     Returns:
-      The keys, as many as `num`.
+      `num` keys.
     """
     if isinstance(key, KeyOf):
         return [dataclasses.replace(key, path=(*key.path, ("split", num, i))) for i in range(num)]
@@ -108,7 +109,7 @@ def split(key: Any, num: int = 2) -> Any:
 
 
 def fold_in(key: Any, data: int) -> Any:
-    """`jax.random.fold_in`, also of a key that a function of `jit` is called with; of N keys, one for each sample, into each."""
+    """Like `jax.random.fold_in`, and also for a key of a function of `jit`. With N keys, one for each sample, it applies to each."""
     if isinstance(key, KeyOf):
         return dataclasses.replace(key, path=(*key.path, ("fold_in", int(data), 0)))
     if number_of_keys(key) is None:

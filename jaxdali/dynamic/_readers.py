@@ -1,4 +1,4 @@
-"""Readers without a pipeline: classes from the functions of `jaxdali.fn.readers`, whose epochs are iterated over."""
+"""Readers without a pipeline: classes made from the functions of `jaxdali.fn.readers`, which iterate over epochs."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ _AHEAD = {True: 2, False: 16}  # batches, and single samples, that are read befo
 
 @boundaries
 class Reader:
-    """Reads records in epochs. What the classes of this module have in common.
+    """Reads records in epochs. The base of the classes in this module.
 
     The classes are made from the functions of `jaxdali.fn.readers`, with the same arguments: order, shuffling (``shuffle="global"``),
     shards, padding, ``on_error=``, URLs.
 
     Args:
-      batch_size: samples of a batch; None: `next_epoch` says it, or gives single samples.
-      *positional, **arguments: of the function.
+      batch_size: number of samples in a batch; None: it is passed to `next_epoch`, or single samples are returned.
+      *positional, **arguments: the arguments of the function.
 
     Raises:
       ArgumentError, TypeError: an argument is wrong. Files are opened by the first epoch, or by `get_metadata`.
@@ -77,21 +77,21 @@ class Reader:
         return None if batch_size is None else checked(self._name, "batch_size", Annotated[Whole, Range(1)], batch_size)
 
     def next_epoch(self, batch_size: int | None = None) -> Iterator[Any]:
-        """Iterates over the next epoch of the shard; over the rest of one that was begun, after `set_state` or where a loop ended early.
+        """Iterates over the next epoch of the shard, or over the rest of an epoch after `set_state` or after a loop that ended early.
 
-        As in DALI all batches are full: the last one goes on with the first samples of the next epoch, or repeats the last sample with
-        ``pad_last_batch=True``. (With ``on_error="skip"`` a batch lacks samples that can't be read.)
+        As in DALI, all batches are full: the last one continues with the first samples of the next epoch, or repeats the last sample with
+        ``pad_last_batch=True``. (With ``on_error="skip"``, a batch lacks samples that can't be read.)
 
         Args:
-          batch_size: samples of a batch; None: as the constructor was told, or single samples.
+          batch_size: number of samples in a batch; None: as in the constructor, or single samples.
 
         Returns:
-          An iterator over tuples, one entry for each output of the reader (over dicts, where the function returns one): each a `Batch`, or
-          a `Tensor` without a batch size.
+          An iterator over tuples with an entry for each output of the reader (or over dicts, if the function returns one). An entry is a
+          `Batch`, or a `Tensor` without a batch size.
 
         Raises:
-          SampleError: from the iterator: a record can't be read. The iterator goes on with the next batch when the next epoch is asked for.
-          RuntimeError: from the iterator: another epoch was begun meanwhile.
+          SampleError: raised by the iterator if a record can't be read. The next call of `next_epoch` continues with the next batch.
+          RuntimeError: raised by the iterator if another epoch was begun in the meantime.
         """
         size = self._checked(batch_size)
         return self._epoch(self._batch_size if size is None else size)
@@ -140,18 +140,19 @@ class Reader:
     # --- state ------------------------------------------------------------------------------------------------------
 
     def get_state(self) -> dict[str, Any]:
-        """Where the reader stands, after the batch that its iterator gave last, as JSON."""
+        """The state after the batch that the iterator returned last, as JSON."""
         running = self._run(self._batch_size) if self._running is None else self._running
         return signed({"left": max(self._left, 0), "reader": running.record})
 
     def set_state(self, state: Mapping[str, Any] | str | bytes):
-        """Goes on from a state of a reader of the same records and order; with another number of shards, each with a part of the rest.
+        """Resumes from a state of a reader with the same records and order. With another number of shards, each shard gets a part of the
+        rest.
 
         Args:
-          state: what `get_state` or `checkpoint` returned, of any batch size.
+          state: the result of `get_state` or `checkpoint`, for any batch size.
 
         Raises:
-          RuntimeError: it is none, or it was damaged; or, when the next epoch begins, it is of another reader.
+          RuntimeError: `state` is not a state or is damaged; or, when the next epoch begins, it belongs to another reader.
         """
         try:
             found = json.loads(state) if isinstance(state, (str, bytes, bytearray)) else dict(state)
@@ -167,16 +168,16 @@ class Reader:
         return json.dumps(self.get_state(), sort_keys=True, separators=(",", ":")).encode()
 
     def get_metadata(self) -> dict[str, int]:
-        """What the reader knows about its records, as `Pipeline.reader_meta` returns it: "epoch_size", "shard_id", ..."""
+        """Information about the records, as returned by `Pipeline.reader_meta`: "epoch_size", "shard_id", ..."""
         running = self._run(self._batch_size) if self._running is None else self._running
         return dict(running.source.metas[0])
 
     def bad_samples(self) -> list[BadSample]:
-        """What ``on_error="skip"`` left out and ``on_error="replace"`` replaced so far."""
+        """The samples that ``on_error`` has skipped or replaced so far."""
         return self._bad + ([] if self._running is None else self._running.executor.bad_samples())
 
     def close(self):
-        """Ends the threads and closes the files. A reader that nobody uses any more does so by itself."""
+        """Ends the threads and closes the files. This also happens when the reader is garbage-collected."""
         if self._running is not None:
             self._start = self._running.record
             self._stop()
@@ -254,7 +255,7 @@ def _class_of(function: Callable[..., Any], name: str, module: str) -> type[Read
     own = [p for p in inspect.signature(Reader.__init__).parameters.values() if p.kind is p.KEYWORD_ONLY]
     given = inspect.signature(function).parameters.values()
     summary = (inspect.getdoc(function) or "").splitlines()[0]
-    doc = f"{summary}\n\nThe arguments are those of `jaxdali.fn.readers.{function.__name__}`; the rest is of `Reader`."
+    doc = f"{summary}\n\nThe arguments are those of `jaxdali.fn.readers.{function.__name__}`; methods are those of `Reader`."
     attributes = {"function": staticmethod(function), "__doc__": doc, "__module__": module}
     made = type(name, (Reader,), attributes)
     made.__signature__ = inspect.Signature([*given, *own])  # pyright: ignore[reportAttributeAccessIssue]

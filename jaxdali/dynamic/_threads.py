@@ -17,10 +17,11 @@ _ran_jax: int | None = None  # the process that forked, and had run JAX before
 
 
 def set_num_threads(number: int) -> None:
-    """Has functions of values use so many native threads, all calls of a process together. Default: the CPUs that the process may use.
+    """Sets the number of native threads that all functions of values in a process share. Default: the number of CPUs that the process may
+    use.
 
     Raises:
-      ValueError: it is below 1.
+      ValueError: the number is below 1.
     """
     global _number
     if isinstance(number, bool) or not isinstance(number, int) or number < 1:
@@ -59,7 +60,7 @@ def check_pool() -> None:
 
 
 def _before_fork() -> None:
-    """Remembers whether this process runs threads of JAX: a child that calls JAX then would wait for them for ever.
+    """Remembers whether this process runs threads of JAX: a forked child that calls JAX would wait for them forever.
 
     JAX does not tell whether it has begun to run, but its threads have names.
     """

@@ -1,4 +1,4 @@
-"""What callers pass, as batches."""
+"""Converts the values that callers pass to batches."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ _usual = {np.dtype(x) for x in "?bhilBHILefd"}  # that operators have them is se
 
 
 def batch(samples: Any, layout: str | None = None) -> Batch:
-    """A batch of samples.
+    """Makes a batch of samples.
 
     Args:
       samples: a list of arrays of one type and number of dimensions, or of files' bytes; an array ``[N, ...]`` of NumPy, JAX or another
-        framework with DLPack; a column of one of them, as Arrow, pandas and Hugging Face's `datasets` have it; or a batch.
-      layout: a letter for each axis of a sample, as "HWC". Default: that of the batch, or of the `Tensor`s in a list; else none.
+        framework with DLPack; a column of Arrow, pandas or Hugging Face's `datasets`; or a batch.
+      layout: a letter for each axis of a sample, e.g. "HWC". Default: the layout of the batch, or of the `Tensor`s in a list, else none.
 
     Raises:
       ValueError: the samples differ in type, number of dimensions or layout, or the layout has another number of letters.
-      TypeError: they are no arrays, or of a type that DALI does not have.
+      TypeError: the samples are not arrays, or have a type that DALI does not have.
     """
     found = _as_batch(samples)
     if layout is not None and layout != found.layout:
@@ -39,11 +39,11 @@ def batch(samples: Any, layout: str | None = None) -> Batch:
 
 
 def tensor(sample: Any, layout: str | None = None) -> Tensor:
-    """A single sample, which functions take as one, and of which they give single ones.
+    """Makes a single sample. Functions of single samples return single samples.
 
     Args:
       sample: an array, or a file's bytes.
-      layout: a letter for each axis, as "HWC". Default: its own, if it is a `Tensor`.
+      layout: a letter for each axis, e.g. "HWC". Default: the sample's layout, if it is a `Tensor`.
 
     Raises:
       ValueError: the layout has another number of letters than the sample dimensions.
@@ -58,7 +58,7 @@ def _as_batch(x: Any) -> Batch:
     if isinstance(x, Batch):
         return x
     if isinstance(x, FILE):
-        raise TypeError("a batch is made of a list of files' bytes, got the bytes of one")
+        raise TypeError("a batch is made of a list of files' bytes, got the bytes of one file")
     if is_image(x):
         raise TypeError("a batch is made of a list of images, got one image")
     if isinstance(x, jax.Array):
@@ -127,7 +127,7 @@ def _known(array: Any) -> Any:
         to_dali_type(array.dtype)
     except (KeyError, TypeError):
         kind = getattr(array.dtype, "kind", "")
-        how = "; bytes of files must come in a list, as NumPy drops zeros at the end of what it calls bytes" if kind == "S" else ""
+        how = "; pass bytes of files in a list, as NumPy drops zeros at the end of its bytes type" if kind == "S" else ""
         raise TypeError(f"arrays of type {array.dtype} are not supported{how}") from None
     return array
 

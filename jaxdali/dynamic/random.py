@@ -1,4 +1,4 @@
-"""Random operators of `jaxdali.fn.random` as functions of values, and what they are keyed by."""
+"""Random operators of `jaxdali.fn.random` as functions of values, and their keys."""
 
 from typing import TYPE_CHECKING, Any
 

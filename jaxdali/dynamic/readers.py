@@ -1,4 +1,4 @@
-"""The readers of `jaxdali.fn.readers` as classes, which are used without a pipeline."""
+"""The readers of `jaxdali.fn.readers` as classes that need no pipeline."""
 
 from typing import Any
 

@@ -199,7 +199,7 @@ def test_own_augmentations_may_ask():
     ("call", "message"),
     [
         (lambda x: augmentation(lambda data: data), "must take the data and a parameter by position"),
-        (lambda x: augmentation(augmentations.rotate), "is an augmentation already"),
+        (lambda x: augmentation(augmentations.rotate), "is already an augmentation"),
         (lambda x: augmentations.rotate(x, magnitude_bin=3), "pass num_magnitude_bins"),
         (lambda x: augmentations.rotate(x, num_magnitude_bins=3), "pass magnitude_bin"),
         (lambda x: augmentations.translate_x(x, magnitude_bin=1, num_magnitude_bins=3), "translate_x needs the argument shape"),

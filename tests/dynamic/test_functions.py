@@ -76,7 +76,7 @@ def test_batches_of_different_lengths_are_refused():
 def test_batches_without_samples_are_refused():
     with pytest.raises(ValueError, match="flip: there is no sample in the batch"):
         jd.flip(images()[:0])
-    with pytest.raises(ValueError, match="a batch of no sample has no type"):
+    with pytest.raises(ValueError, match="a batch without samples has no type"):
         jd.flip([])
 
 

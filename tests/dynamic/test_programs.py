@@ -76,7 +76,7 @@ def test_few_programs_for_images_of_any_size():
 
 
 def test_jit_takes_keys_of_jit_alone():
-    with pytest.raises(ValueError, match="key must be one that the function was called with"):
+    with pytest.raises(ValueError, match="key must be one of the keys that the function was called with"):
         jd.jit(lambda x: jd.random_resized_crop(x, size=8, key=KEY))(images())
     halves = jd.jit(lambda x, key: [jd.random_resized_crop(x, size=8, key=k) for k in jd.random.split(key)])(images(), KEY)
     for half, key in zip(halves, jax.random.split(KEY)):

@@ -1,4 +1,4 @@
-"""What automatic augmentation is made of: augmentations with a magnitude, policies, and the choice among them."""
+"""The parts of automatic augmentation: augmentations with a magnitude, policies, and the choice among them."""
 
 from typing import TYPE_CHECKING as _TYPE_CHECKING
 

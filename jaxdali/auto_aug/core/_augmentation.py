@@ -1,4 +1,4 @@
-"""An operation on images with a magnitude, of which there is a number of steps ("bins")."""
+"""An operation on images with a magnitude, which is divided into steps ("bins")."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ _UNCHANGED: Any = object()
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class SignedBin:
-    """A bin of magnitudes, and for each sample whether the magnitude is negated. See `signed_bin`.
+    """A magnitude bin, and whether the magnitude is negated for each sample. See `signed_bin`.
 
     Attributes:
-      bin: the bin, of all samples or for each.
-      random_sign: 1 where it is negated, 0 where it is not.
+      bin: the bin, of all samples or per sample.
+      random_sign: 1 if the magnitude is negated, else 0.
       signed_magnitude_idx: ``2 * bin + random_sign``.
     """
 
@@ -47,13 +47,14 @@ def signed_bin(
     seed: int | None = None,
     shape: Sequence[int] | None = None,
 ) -> SignedBin:
-    """A bin with a random sign, for augmentations that negate their magnitude at random: drawn once, before samples take their ways.
+    """Makes a bin with a random sign, for augmentations that negate their magnitude at random. The sign is drawn once, before samples are
+    split among augmentations.
 
     Args:
-      magnitude_bin: number of the bin, from 0; of all samples or for each.
-      random_sign: 0 or 1 for each sample; None: drawn.
-      seed: of the drawing.
-      shape: of what is drawn for each sample; with it the result has an element for each step of a sequence.
+      magnitude_bin: number of the bin, from 0, of all samples or per sample.
+      random_sign: 0 or 1 for each sample; None: it is drawn.
+      seed: the seed for drawing.
+      shape: the shape of the signs for each sample; with it, the result has an element for each step of a sequence.
 
     Raises:
       ArgumentError: the bin is neither a whole number nor a DataNode, or `random_sign` is given together with `seed` or `shape`.
@@ -96,7 +97,7 @@ class Augmentation:
 
     @property
     def mag_range(self) -> tuple[float, float] | np.ndarray | None:
-        """The magnitudes of the first and the last bin, or of all; None: it has none."""
+        """The magnitudes of the first and the last bin, or of all bins; None: there are no magnitudes."""
         return self._given["mag_range"]
 
     @property
@@ -106,12 +107,12 @@ class Augmentation:
 
     @property
     def mag_to_param(self) -> Callable[[float], Any]:
-        """Makes the parameter of a magnitude."""
+        """Makes the parameter from a magnitude."""
         return self._given["mag_to_param"] or np.asarray
 
     @property
     def param_device(self) -> str:
-        """Where the parameter is: "cpu", "gpu" or "auto": where the data are."""
+        """Where the parameter is: "cpu", "gpu", or "auto" for the place of the data."""
         return self._given["param_device"] or "cpu"
 
     @property
@@ -132,7 +133,7 @@ class Augmentation:
         name: Any = _UNCHANGED,
         augmentation_cls: type[Augmentation] | None = None,
     ) -> Augmentation:
-        """The same operation with other settings; those that are not given stay."""
+        """Returns the same operation with other settings; settings that are not given stay."""
         new = {
             "mag_range": mag_range,
             "randomly_negate": randomly_negate,
@@ -150,13 +151,13 @@ class Augmentation:
         num_magnitude_bins: int | None = None,
         **kwargs: Any,
     ) -> DataNode:
-        """Applies it.
+        """Applies the augmentation.
 
         Args:
           data: the samples.
-          magnitude_bin: number of the bin, from 0, of all samples or for each.
-          num_magnitude_bins: how many bins there are.
-          **kwargs: further arguments of the function; what it does not take is ignored.
+          magnitude_bin: number of the bin, from 0, of all samples or per sample.
+          num_magnitude_bins: the number of bins.
+          **kwargs: further arguments of the function; arguments that it does not take are ignored.
 
         Raises:
           ArgumentError: an argument that the function needs, the bin or their number is missing; or the parameters of the magnitudes
@@ -184,8 +185,8 @@ class Augmentation:
             raise ArgumentError(f"the augmentation {self.name} has the magnitude bins 0 to {len(magnitudes) - 1}, got {number}")
         if self.randomly_negate and not isinstance(magnitude_bin, SignedBin):
             warnings.warn(
-                f"the augmentation {self.name} draws a sign of its own; pass magnitude_bin=signed_bin(...), made before samples take their "
-                "ways, so that one is drawn for all",
+                f"the augmentation {self.name} draws its own sign; pass magnitude_bin=signed_bin(...), made before samples are split "
+                "among augmentations, so that one sign is drawn for all",
                 stacklevel=3,
             )
             magnitude_bin = signed_bin(magnitude_bin)
@@ -240,7 +241,7 @@ class MissingArgument(ArgumentError):
 
 
 def check_used(augmentations: Sequence[Augmentation], arguments: Mapping[str, Any], caller: str):
-    """ArgumentError for arguments that none of the augmentations takes."""
+    """Raises ArgumentError for arguments that none of the augmentations takes."""
     unused = [n for n in arguments if not any(a.accepts(n) for a in augmentations)]
     if unused:
         raise ArgumentError(f"{caller}: no augmentation takes the argument {', '.join(unused)}")

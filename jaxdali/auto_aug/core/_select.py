@@ -12,12 +12,12 @@ from ._augmentation import Augmentation
 
 
 def select(ops: Sequence[Augmentation], selected_op_idx: DataNode, *op_args: Any, **op_kwargs: Any) -> DataNode:
-    """Each sample as the augmentation that was chosen for it makes it.
+    """Applies to each sample the augmentation that was chosen for it.
 
     Args:
       ops: the augmentations.
-      selected_op_idx: for each sample the number of one.
-      *op_args, **op_kwargs: of the augmentations.
+      selected_op_idx: for each sample, the number of an augmentation.
+      *op_args, **op_kwargs: arguments of the augmentations.
     """
     if not ops:
         raise ArgumentError("select: there is no augmentation to choose from")

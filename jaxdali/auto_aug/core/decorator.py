@@ -21,7 +21,7 @@ def augmentation(
     name: str | None = None,
     augmentation_cls: type[Augmentation] | None = None,
 ) -> Any:
-    """Makes an augmentation of a function of the data and a parameter.
+    """Makes an augmentation from a function of the data and a parameter.
 
     Example:
       >>> @augmentation(mag_range=(0, 30), randomly_negate=True)
@@ -29,24 +29,24 @@ def augmentation(
       ...     return fn.rotate(data, angle=angle, fill_value=fill_value, keep_size=True)
 
     Args:
-      function: gets the data and the parameter by position, what else it takes by name, and returns one DataNode.
-      mag_range: the magnitudes of the first and of the last bin, those between evenly spaced; or an array of all. None: there are none, and
-        the parameter is None.
+      function: gets the data and the parameter by position, other arguments by name, and returns one DataNode.
+      mag_range: the magnitudes of the first and the last bin, with the others evenly spaced between; or an array of all. None: there are no
+        magnitudes, and the parameter is None.
       randomly_negate: whether the magnitude is negated for a random half of the samples.
-      mag_to_param: makes the parameter of a magnitude, a number or array of one shape and type; called once for each bin. None: the
-        magnitude itself.
-      param_device: where the parameter is: "cpu", "gpu" or "auto": where the data are.
-      name: default: the function's.
+      mag_to_param: makes the parameter from a magnitude: a number, or an array whose shape and type are the same for all bins. It is called
+        once for each bin. None: the magnitude itself.
+      param_device: where the parameter is: "cpu", "gpu", or "auto" for the place of the data.
+      name: the name. Default: the function's name.
       augmentation_cls: a subclass of `Augmentation`.
 
     Raises:
-      ArgumentError: `function` is not callable, takes less than two arguments, or is an augmentation already.
+      ArgumentError: `function` is not callable, takes fewer than two arguments, or is already an augmentation.
     """
 
     def decorate(f: Callable[..., Any]) -> Augmentation:
         if isinstance(f, Augmentation):
             raise ArgumentError(
-                f"{f.name} is an augmentation already: use its method `augmentation` for other settings, or decorate its `op`"
+                f"{f.name} is already an augmentation: use its method `augmentation` for other settings, or decorate its `op`"
             )
         if not callable(f):
             raise ArgumentError(f"augmentation decorates a function, got {f!r}")

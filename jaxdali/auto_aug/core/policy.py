@@ -12,16 +12,16 @@ SubPolicy = Sequence[tuple[Augmentation, float, int | None]]
 
 
 class Policy:
-    """What AutoAugment chooses from (https://arxiv.org/abs/1805.09501).
+    """The sequences of augmentations that AutoAugment chooses from (https://arxiv.org/abs/1805.09501).
 
     Args:
-      name: of the policy.
-      num_magnitude_bins: into how many bins the magnitudes of its augmentations are divided.
-      sub_policies: sequences, one of which is chosen for each sample, all equally likely: of (augmentation, the probability that it is
-        applied, its magnitude bin or None). Where two augmentations have one name, all get a number in front of theirs.
+      name: the name of the policy.
+      num_magnitude_bins: the number of bins that the magnitudes of its augmentations are divided into.
+      sub_policies: sequences of (augmentation, probability that it is applied, magnitude bin or None). For each sample one sequence is
+        chosen, all equally likely. If two augmentations have the same name, all names get a number in front.
 
     Raises:
-      ArgumentError: it is no such thing, a probability is outside of 0 to 1, or a bin is missing or outside of its range.
+      ArgumentError: `sub_policies` has another form, a probability is outside 0 to 1, or a bin is missing or out of range.
     """
 
     def __init__(self, name: str, num_magnitude_bins: int, sub_policies: Sequence[SubPolicy]):
@@ -69,7 +69,7 @@ class Policy:
 
 
 def _with_names(sub_policies: tuple[tuple[tuple[Augmentation, float, int | None], ...], ...]):
-    """The same with a name of its own for each augmentation."""
+    """The sequences with a distinct name for each augmentation."""
     found = list(dict.fromkeys(a for s in sub_policies for a, _, _ in s))
     if len({a.name for a in found}) == len(found):
         return sub_policies

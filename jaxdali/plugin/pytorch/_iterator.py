@@ -1,4 +1,4 @@
-"""Iterators that give batches as dictionaries of PyTorch tensors, dense, ragged or sparse."""
+"""Iterators that return batches as dictionaries of PyTorch tensors: dense, ragged or sparse."""
 
 from __future__ import annotations
 
@@ -81,33 +81,35 @@ class _TorchIterator(BaseIterator):
 class DALIGenericIterator(_TorchIterator):
     """Iterates over pipelines; each batch is a list with one dict for each pipeline, from the names in `output_map` to `torch.Tensor`.
 
-    The tensors have the batch axis first and lie where the pipeline's outputs lie. They share the memory of these (DLPack),
-    which nothing else uses: they may be changed in place, and stay valid as long as they are kept. Only what a `jax_function`
-    that is not compiled made or was given is copied, as it may keep that, and so is an output that a pipeline returns twice.
+    The tensors have the batch axis first, and are on the device of the pipeline's outputs. They share the memory of these (DLPack), which
+    nothing else uses: they may be changed in place, and stay valid as long as they are kept. Only inputs and outputs of a `jax_function`
+    that is not compiled are copied, as it may keep them, and so are outputs that a pipeline returns twice.
 
     Args:
       pipelines: one `Pipeline`, or a list of them, one per shard.
       output_map: a name for each output.
-      size: samples in an epoch, of all pipelines together. -1: until a source ends.
-      reader_name: the reader that says how large an epoch is and how it is padded. Excludes `size`. FILL becomes PARTIAL with it.
-      auto_reset: True, "yes", "True": the next epoch begins by itself after StopIteration; False, None, "no": `reset` does it.
+      size: number of samples in an epoch, of all pipelines together. -1: until a source ends.
+      reader_name: the reader that determines the size of an epoch and its padding. It can't be combined with `size`, and FILL becomes
+        PARTIAL with it.
+      auto_reset: with True, "yes" or "True", the next epoch begins automatically after StopIteration; with False, None or "no", call
+        `reset`.
       fill_last_batch: deprecated. True is ``last_batch_policy=FILL``, False is PARTIAL.
       dynamic_shape: whether the shape of an output's samples may change from batch to batch; if not, that is an error.
-      last_batch_padded: without `reader_name`: the source pads the last batch instead of wrapping around.
-      last_batch_policy: FILL, DROP or PARTIAL. With PARTIAL and `reader_name` each pipeline's last batch is cut to what its shard
-        has left, maybe to nothing; with `size` pipelines behind the last sample are missing in the list.
-      prepare_first_batch: make the first batch in the constructor, so that its errors are raised there.
-      repeat: not in DALI. The iterator never ends: where an epoch is over, ``next()`` begins the next one.
+      last_batch_padded: without `reader_name`, whether the source pads the last batch instead of wrapping around.
+      last_batch_policy: FILL, DROP or PARTIAL. With PARTIAL and `reader_name`, each pipeline's last batch is cut to the rest of its shard,
+        which may be empty; with `size`, pipelines after the last sample are missing in the list.
+      prepare_first_batch: whether to make the first batch in the constructor, so that its errors are raised there.
+      repeat: whether the iterator never ends: at the end of an epoch, ``next()`` begins the next one. Not in DALI.
 
     Raises:
       ValueError, TypeError: see the arguments.
       IndexError: the pipeline has more outputs than `output_map` names.
-      RuntimeError: there is no reader of that name, or no data. For a batch: the samples of an output differ in shape, in the
+      RuntimeError: there is no reader of that name, or there are no data. From `next`: the samples of an output differ in shape, within the
         batch or, without `dynamic_shape`, from the first batch.
-      TypeError: for a batch: PyTorch does not take an output's type.
+      TypeError: from `next`: PyTorch does not support an output's type.
 
-    Differs from DALI: 16, 32 and 64-bit unsigned integers are possible where PyTorch has them, and bfloat16 is. 64-bit types stay,
-    whether JAX has x64 on or not. Tensors stay valid after the next batch was taken.
+    Differs from DALI: 16, 32 and 64-bit unsigned integers are possible if PyTorch has them, and so is bfloat16. 64-bit types are kept even
+    if JAX has x64 disabled. Tensors stay valid after the next batch is taken.
     """
 
     @_names.named
@@ -135,7 +137,7 @@ class DALIGenericIterator(_TorchIterator):
 
 @boundaries
 class DALIClassificationIterator(DALIGenericIterator):
-    """A `DALIGenericIterator` with the outputs ``"data"`` and ``"label"``; takes its other arguments."""
+    """A `DALIGenericIterator` with the outputs ``"data"`` and ``"label"``. It takes the other arguments of that class."""
 
     @_names.named
     def __init__(
@@ -162,28 +164,28 @@ class DALIClassificationIterator(DALIGenericIterator):
 class DALIRaggedIterator(_TorchIterator):
     """Iterates over pipelines whose samples differ in shape; each batch is a list with one dict for each pipeline, from names to outputs.
 
-    An output is what its tag in `output_types` says:
+    The tag in `output_types` determines the form of an output:
 
-    * `DENSE_TAG`: a tensor with the batch axis first, as `DALIGenericIterator` gives it.
-    * `SPARSE_LIST_TAG`: a list of tensors, one for each sample, of any shapes. They share one memory, the output's own.
-    * `SPARSE_COO_TAG`: of samples that are vectors, a sparse tensor ``[samples, longest]`` (`torch.sparse_coo_tensor`, coalesced): element
-      ``(i, j)`` is the j-th of sample i, and every one of them is there, zeros too.
+    * `DENSE_TAG`: a tensor with the batch axis first, as in `DALIGenericIterator`.
+    * `SPARSE_LIST_TAG`: a list of tensors, one for each sample, of any shapes. They share the memory of the output.
+    * `SPARSE_COO_TAG`: for samples that are vectors, a sparse tensor ``[samples, longest]`` (`torch.sparse_coo_tensor`, coalesced): element
+    ``(i, j)`` is the j-th of sample i. All elements are stored, including zeros.
 
     All may be changed in place, and stay valid as long as they are kept.
 
     Args:
       pipelines, output_map, size, reader_name, auto_reset, fill_last_batch, last_batch_padded, last_batch_policy, prepare_first_batch,
-        repeat: see `DALIGenericIterator`. A last batch that is cut is so in each form: a list has fewer tensors, a sparse tensor fewer
-        rows, and columns for the longest of those.
+        repeat: see `DALIGenericIterator`. A last batch is cut in each form: a list has fewer tensors, and a sparse tensor fewer rows, with
+          columns for the longest of those.
       output_types: a tag for each output. None: all are dense.
       dynamic_shape: whether the shape of a dense output's samples may change from batch to batch.
 
     Raises:
-      ValueError, TypeError, IndexError, RuntimeError: as `DALIGenericIterator`; ValueError also for a tag that is none, or another number
-        of them than of names. For a batch, RuntimeError where samples with `SPARSE_COO_TAG` are no vectors.
+      ValueError, TypeError, IndexError, RuntimeError: as in `DALIGenericIterator`. ValueError is also raised for an unknown tag, or if the
+        numbers of tags and names differ; RuntimeError from `next` if samples with `SPARSE_COO_TAG` are not vectors.
 
-    Differs from DALI: as `DALIGenericIterator`. Sparse tensors have a row for each sample, also for the last ones that are empty, and a
-    last batch of them can be cut.
+    Differs from DALI: as in `DALIGenericIterator`. Sparse tensors have a row for each sample, even for empty ones at the end, and the last
+    batch of them can be cut.
 
     Example:
       >>> it = DALIRaggedIterator(pipe, ["image", "boxes"], reader_name="reader",
@@ -222,23 +224,23 @@ class DALIRaggedIterator(_TorchIterator):
 
 
 def feed_ndarray(dali_tensor: TensorCPU | TensorGPU, arr: torch.Tensor, cuda_stream: Any = None) -> torch.Tensor:
-    """Copies a tensor of a pipeline's output into a tensor of PyTorch.
+    """Copies a tensor of a pipeline's output into a PyTorch tensor.
 
     Args:
-      dali_tensor: what to copy, e.g. ``pipeline.run()[0].as_tensor()``.
-      arr: where to; any device and strides, of the same shape and type.
-      cuda_stream: a `torch.cuda.Stream`, or the address of a ``cudaStream_t``: where a copy from or to a GPU runs. Default:
+      dali_tensor: the tensor to copy, e.g. ``pipeline.run()[0].as_tensor()``.
+      arr: the destination, on any device and with any strides, of the same shape and type.
+      cuda_stream: a `torch.cuda.Stream`, or the address of a ``cudaStream_t``, on which a copy from or to a GPU runs. Default:
         PyTorch's current stream. Without a GPU it has no effect. The copy is done when the function returns.
 
     Returns:
       `arr`.
 
     Raises:
-      TypeError: `dali_tensor` is not a tensor (a list, for one), or of another type than `arr`.
+      TypeError: `dali_tensor` is not a tensor (but a list, for example), or its type differs from that of `arr`.
       ValueError: the shapes differ.
     """
     if not isinstance(dali_tensor, (TensorCPU, TensorGPU)):
-        raise TypeError(f"feed_ndarray copies a TensorCPU or TensorGPU, got {type(dali_tensor).__name__}; as_tensor() makes one of a list")
+        raise TypeError(f"feed_ndarray copies a TensorCPU or TensorGPU, got {type(dali_tensor).__name__}; use as_tensor() on a list")
     if not isinstance(arr, torch.Tensor):
         raise TypeError(f"arr must be a torch.Tensor, got {type(arr).__name__}")
     if tuple(arr.shape) != tuple(dali_tensor.shape()):
@@ -264,7 +266,7 @@ def feed_ndarray(dali_tensor: TensorCPU | TensorGPU, arr: torch.Tensor, cuda_str
 
 
 class _Tensors:
-    """Makes tensors of the outputs of one pipeline, in the thread that checks its batches: then `next` has next to nothing to do."""
+    """Makes tensors of the outputs of one pipeline, in the thread that checks its batches, so that `next` has little to do."""
 
     def __init__(self, names: Sequence[str], forms: Sequence[str], dynamic_shape: bool):
         self._names = names
@@ -320,7 +322,7 @@ def _samples(tensor: torch.Tensor, output: jax.Array | DeviceSamples) -> list[to
 
 
 def _sparse(samples: list[torch.Tensor], memory: torch.Tensor, name: str, node: Node) -> torch.Tensor:
-    """Vectors as the rows of a sparse tensor, which has memory of its own. `memory`: of them all, if there are any."""
+    """Makes a sparse tensor with vectors as rows, in new memory. `memory`: the memory of all vectors, if there are any."""
     wrong = next((t.ndim for t in samples if t.ndim != 1), 1)
     if wrong != 1:
         raise node.error(
@@ -347,7 +349,7 @@ def _first(x: torch.Tensor | list[torch.Tensor], n: int) -> torch.Tensor | list[
 
 
 def _held(plan: Plan) -> frozenset[Ref]:
-    """The values that a function of the user may hold: those that one returned, or was given, as arrays. Known after a batch."""
+    """The values that a user function may hold: arrays that it returned or was given. They are known after a batch."""
     eager = [s for s in plan.steps if isinstance(s.op, EagerOperator) and not s.op.compiled]
     return frozenset(r for s in eager for r in (*s.inputs, *s.outputs))
 
@@ -386,7 +388,7 @@ def _tensor(array: jax.Array, name: str, node: Node) -> torch.Tensor:
     except (BufferError, RuntimeError) as e:
         raise TypeError(
             f"{node.op.name} (created at {node.where}): output {name!r} is of type {array.dtype}, which PyTorch {torch.__version__} "
-            f"does not take; use fn.cast(..., dtype=...) ({e})"
+            f"does not support; use fn.cast(..., dtype=...) ({e})"
         ) from e
 
 

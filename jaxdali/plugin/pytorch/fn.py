@@ -42,24 +42,25 @@ def torch_python_function(
 ) -> DataNode | list[DataNode]:
     """Calls a Python function with PyTorch tensors, on the host, for each batch. It is called even if nobody needs its outputs.
 
-    It is `fn.python_function` with tensors for arrays: see there. Differs from DALI: inputs may be on the accelerator, but the tensors are
-    on the host, also with ``device="gpu"``, and so is what becomes of those that the function returns, also of CUDA tensors. It may
-    keep and change its tensors. There need be no GPU, nor a PyTorch for one.
+    It works like `fn.python_function`, with tensors instead of arrays. Differs from DALI: inputs may be on the accelerator, but the tensors
+    are on the host even with ``device="gpu"``, and results are converted on the host even if they are CUDA tensors. The function may keep
+    and change its tensors. Neither a GPU nor a PyTorch with CUDA is needed.
 
     Args:
-      inputs: what the function gets.
-      function: called for each sample with a tensor per input. Returns a tensor, or with several outputs a tuple of them; an output has
-        the same type and number of dimensions in all samples, shapes may differ.
-      num_outputs: how many outputs the function has; with 0 what it returns is not looked at.
-      batch_processing: call the function once for each batch of a shard instead, with a list of tensors per input; it returns lists.
+      inputs: the inputs of the function.
+      function: called for each sample with a tensor per input. It returns a tensor, or a tuple of tensors if there are several outputs. An
+        output must have the same type and number of dimensions in all samples; shapes may differ.
+      num_outputs: how many outputs the function has; with 0, its result is ignored.
+      batch_processing: whether to call the function once for each batch of a shard, with a list of tensors per input; it then returns
+        lists.
       output_layouts: a layout for each of the first outputs, or one for all.
-      device: "gpu" puts the results on the accelerator. Default: the host.
+      device: with "gpu", the results are put on the accelerator. Default: the host.
 
     Returns:
-      A value per output: several as a list, none as an empty one.
+      One value; several outputs are returned as a list, and no outputs as an empty list.
 
     Raises:
-      OperatorError: the function raised, or returned something else; or PyTorch has no such type. The batch fails.
+      OperatorError: the function raised or returned something else, or PyTorch does not have the type. The batch fails.
 
     Example:
       >>> noisy = torch_python_function(images, function=lambda image: image + 9 * torch.randn(image.shape))
