@@ -22,9 +22,10 @@ from .._data.walk import shard_bounds
 from .._pipeline import checkpoint
 from .._pipeline.lease import Lease, num_outputs
 from .._pipeline.pipeline import Pipeline
-from .._runner.closing import close_aside
+from .._runner.choose import runner_of
 from .._runner.fork_guard import ExclusiveUse
-from .._runner.runner import Runner, runner_of
+from .._runner.runner import Runner
+from .._runner.shutdown import close_aside
 from .lockstep import Lockstep
 from .options import IteratorOptions, LastBatchPolicy
 

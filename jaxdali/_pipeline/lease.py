@@ -14,8 +14,8 @@ from .._batch.executor import Executor
 from .._batch.options import Delivery, Finish
 from .._data.epoch import EpochCounter
 from .._program.sharding import Shards
-from .._runner.closing import close_collected, close_together
 from .._runner.runner import Runner
+from .._runner.shutdown import close_collected, close_together
 from .pipeline import Pipeline, parts_of
 
 

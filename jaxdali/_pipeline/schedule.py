@@ -12,9 +12,10 @@ from .._batch.executor import Executor
 from .._core.ragged import DeviceSamples, Packed, is_on_accelerator
 from .._core.values import Value
 from .._data.source import Source
-from .._runner.closing import close_together
+from .._runner.choose import runner_of
 from .._runner.fork_guard import ExclusiveUse
-from .._runner.runner import Runner, runner_of
+from .._runner.runner import Runner
+from .._runner.shutdown import close_together
 from ..backend import TensorListCPU, TensorListGPU
 
 

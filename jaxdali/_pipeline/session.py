@@ -14,7 +14,7 @@ from .._batch.options import VALUES
 from .._core.graph import DataNode, Graph
 from .._data.source import Source
 from .._program.sharding import Shards
-from .._runner.closing import close_aside, close_collected
+from .._runner.shutdown import close_aside, close_collected
 from ..backend import TensorListCPU, TensorListGPU
 from . import arguments as check
 from . import checkpoint as checkpoints

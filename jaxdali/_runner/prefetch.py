@@ -6,20 +6,17 @@ import collections
 import os
 import queue
 import threading
-import weakref
 from typing import Any
 
 from .._batch.batch import Batch, InFlightBatch, SourceError
 from .._batch.executor import Executor
 from .._core.settings import own_settings
 from .._core.threads import Thread
-from . import shutdown as ending
+from . import shutdown
 from .fork_guard import ExclusiveUse, result_of
 
 # The producer starts this much after a slot of a full queue came free, so that the user's own step is dispatched first: both need the GIL.
 HEAD_START = 0.002  # seconds
-
-_live: weakref.WeakSet[Prefetch] = weakref.WeakSet()
 
 
 class Prefetch:
@@ -75,7 +72,7 @@ class Prefetch:
             self._requested.put(batch)
 
     def _start(self):
-        _live.add(self)
+        shutdown.close_at_exit(self)
         try:
             for target, name in ((self._produce_all, "jaxdali-produce"), (self._check, "jaxdali-check")):
                 thread = Thread(target=target, name=name, daemon=True)
@@ -183,8 +180,8 @@ class Prefetch:
                 if source.ends_reads:
                     source.close()  # a thread may wait for data there
             self._wake()
-            if not (collected and stopped) or ending.exiting():
-                ending.wait_for(self._threads, self._executor.resources, collected=collected)
+            if not (collected and stopped) or shutdown.exiting():
+                shutdown.wait_for(self._threads, self._executor.resources, collected=collected)
         self._finished.clear()
 
     def _wake(self):
@@ -205,7 +202,7 @@ class Prefetch:
             return
         self._stop = True
         self._wake()
-        ending.wait_for(self._threads, self._executor.resources, collected=True)
+        shutdown.wait_for(self._threads, self._executor.resources, collected=True)
         if self.busy:
             self.close(collected=True)
             return
@@ -284,9 +281,3 @@ class Prefetch:
                     self._finished.append(item)
                     self._ready.notify_all()
                 del item
-
-
-def close_all():
-    """Stops all threads, at exit."""
-    for p in list(_live):
-        p.close(collected=True)

@@ -1,13 +1,10 @@
-"""`Runner`: what makes the batches of an executor one after the other, and the one place where it is chosen."""
+"""`Runner`: makes the batches of an executor one after the other."""
 
 from __future__ import annotations
 
 from typing import Any, Protocol
 
 from .._batch.batch import Batch
-from .._batch.executor import Executor
-from .prefetch import Prefetch
-from .synchronous import Synchronous
 
 
 class Runner(Protocol):
@@ -68,17 +65,3 @@ class Runner(Protocol):
     def close(self, collected: bool = False) -> None:
         """Stops. `collected`: nobody uses it any more; else its user closes it."""
         ...
-
-
-def runner_of(executor: Executor, state: dict[str, Any], depth: int, *, ahead: int, by_user: bool = False) -> Runner:
-    """What makes the batches of an executor.
-
-    Args:
-      state: to start from.
-      depth: batches made ahead, where any are.
-      ahead: batches for which sources are asked that must be read in the thread that takes the batches.
-      by_user: whether batches are made only when the user asks for them, as the user's code supplies the data of each, say.
-    """
-    if by_user or executor.must_run_in_callers_thread:
-        return Synchronous(executor, state)
-    return Prefetch(executor, state, depth=depth, ahead=ahead)

@@ -27,8 +27,8 @@ from .._data.listed import ListSource
 from .._pipeline import checkpoint as checkpoints
 from .._pipeline.checks import check_digest, check_record, signed
 from .._program.sharding import Shards
-from .._runner.closing import close_collected, close_together
-from .._runner.runner import runner_of
+from .._runner.choose import runner_of
+from .._runner.shutdown import close_collected, close_together
 from . import _threads
 from ._batch import Batch, Tensor
 

@@ -36,9 +36,9 @@ IN_THE_MAKING = """
 import threading
 import numpy as np
 from jaxdali import fn, pipeline_def
-from jaxdali._runner import shutdown as ending
+from jaxdali._runner import shutdown
 
-ending.EXIT_PATIENCE = 0.0
+shutdown.EXIT_PATIENCE = 0.0
 image = np.zeros((700, 700, 3), np.uint8)
 
 @pipeline_def(batch_size=40, num_threads=2, prefetch_queue_depth=1)

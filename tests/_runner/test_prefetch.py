@@ -14,8 +14,8 @@ from jaxdali._batch.executor import Executor
 from jaxdali._batch.meter import Meter
 from jaxdali._core.ragged import ALIGNMENT, rounded_up
 from jaxdali._program.sharding import Shards
-from jaxdali._runner.closing import close_aside
 from jaxdali._runner.prefetch import Prefetch
+from jaxdali._runner.shutdown import close_aside
 from jaxdali.plugin.jax import data_iterator
 
 

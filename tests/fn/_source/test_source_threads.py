@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from jaxdali import Pipeline, fn, pipeline_def
-from jaxdali._runner import shutdown as ending
+from jaxdali._runner import shutdown
 from jaxdali.plugin.jax import DALIGenericIterator, data_iterator
 
 
@@ -370,7 +370,7 @@ def test_threads_that_share_an_iterator_get_each_batch_once():
 
 
 def test_close_gives_up_on_a_source_that_waits_and_says_which(monkeypatch, caplog):
-    monkeypatch.setattr(ending, "PATIENCE", 0.1)
+    monkeypatch.setattr(shutdown, "PATIENCE", 0.1)
     data = queue.SimpleQueue()
     data.put(np.zeros(2))
     waits = threading.Event()
@@ -396,7 +396,7 @@ def test_close_gives_up_on_a_source_that_waits_and_says_which(monkeypatch, caplo
 
 
 def test_a_collected_iterator_does_not_wait_for_a_lock_of_the_collecting_thread(monkeypatch):
-    monkeypatch.setattr(ending, "COLLECTED_PATIENCE", 0.1)
+    monkeypatch.setattr(shutdown, "COLLECTED_PATIENCE", 0.1)
     lock, waits = threading.Lock(), threading.Event()
 
     def source(i):
