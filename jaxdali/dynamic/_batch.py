@@ -140,6 +140,14 @@ class Batch(Arithmetic):
     def __len__(self) -> int:
         return len(self._data if self._shapes is None else self._shapes)
 
+    def __bool__(self) -> bool:
+        if len(self) == 1 and all(n == 1 for n in self.shapes[0]):
+            return bool(np.asarray(self[0]).reshape(()))
+        raise ValueError(
+            f"a batch of {len(self)} samples has no truth value: use numpy() with any() or all(), len() for whether it has samples, "
+            "or, for an `if` sample by sample, jaxdali.dynamic.jit(enable_conditionals=True)"
+        )
+
     def __repr__(self) -> str:
         shapes = self.shapes
         what = f"shape={shapes[0]}" if len(set(shapes)) == 1 else f"shapes={shapes[:4]}".replace("]", ", ...]" if len(shapes) > 4 else "]")

@@ -76,10 +76,19 @@ class NeedsKey(ArgumentError):
     """A function draws random numbers, and was given nothing that these are keyed by."""
 
 
+class SizeAsked(Exception):
+    """Within a program a function asks for a number of samples that its values do not have."""
+
+    def __init__(self, name: str, size: int):
+        super().__init__(name, size)
+        self.name, self.size = name, size
+
+
 class Trace:
     """The state while a function is traced.
 
     Attributes:
+      N: samples of the values, in a program of several functions; None: there is no value that says it.
       keys: of random operators: each a `KeyOf`.
       keyed: the places of these, by the numbers of random nodes.
     """
@@ -87,6 +96,7 @@ class Trace:
     def __init__(self, keys: int):
         self.keys = [KeyOf(i) for i in range(keys)]
         self.keyed: dict[int, int] = {}
+        self.N: int | None = None
         self._draws: list[int] = []
 
     def call(self, function: Callable[..., Any], inputs: Iterable[Any], arguments: Mapping[str, Any], key: Any) -> Any:

@@ -18,7 +18,7 @@ from jax.core import Tracer
 
 from .._core.arguments import declared
 from .._core.building import is_node, user_line
-from .._core.errors import ArgumentError
+from .._core.errors import ArgumentError, UnexpectedArgumentError
 from .._core.language import language
 from .._core.names import did_you_mean
 from .._core.tracebacks import boundary
@@ -26,11 +26,17 @@ from ..types import ScalarConstant
 from . import _keys, _threads
 from ._batch import Batch, Tensor, set_operations
 from ._dense import Dense, NotDense
-from ._engine import Engine, Trace, current_trace
+from ._engine import Engine, SizeAsked, Trace, current_trace
 from ._values import argument_of, value_of
 
 _LEFT_OUT = ("external_source", "readers", "_conditional")  # they have data of their own
 _OWN = ("key", "rng", "batch_size")
+_OF_PIPELINES = {  # arguments that only pipelines have, and what to pass instead
+    "name": "",
+    "seed": "; pass key=jax.random.key(seed), or rng=jaxdali.dynamic.random.RNG(seed)",
+    "preserve": "",
+    "bytes_per_sample_hint": "",
+}
 _MOST = 1024  # compiled functions; those used least recently are dropped
 
 _lock = threading.Lock()
@@ -88,7 +94,11 @@ def call(
         if key is not None:
             raise ArgumentError(f"{name}: key and rng can't be given together; pass one of them")
         key = rng
+    if batch_size is not None and (isinstance(batch_size, bool) or not isinstance(batch_size, (int, np.integer)) or batch_size < 1):
+        raise ArgumentError(f"{name}: batch_size must be a number of 1 or more, got {batch_size!r}")
     if (trace := current_trace()) is not None:
+        if batch_size is not None and batch_size != trace.N:
+            raise SizeAsked(name, int(batch_size))
         return trace.call(function, inputs, arguments, key)
     _threads.check_pool()
     if any(map(is_node, (*inputs, *arguments.values()))):
@@ -211,12 +221,10 @@ def _cached(made: Compiled, key: Any, make: Callable[[], Any]) -> Any:
     return new
 
 
-def size_of(name: str, batches: Sequence[Batch], singles: Sequence[bool], key: Any, batch_size: Any) -> tuple[int, bool]:
+def size_of(name: str, batches: Sequence[Batch], singles: Sequence[bool], key: Any, batch_size: int | None) -> tuple[int, bool]:
     """The number of samples of a call, and whether the result is a single sample."""
     lengths = {len(b) for b, single in zip(batches, singles) if not single}
     if batch_size is not None:
-        if isinstance(batch_size, bool) or not isinstance(batch_size, (int, np.integer)) or batch_size < 1:
-            raise ArgumentError(f"{name}: batch_size must be a number of 1 or more, got {batch_size!r}")
         lengths.add(int(batch_size))
     if not batches and key is not None and (keys := _keys.number_of_keys(key)) is not None:
         lengths.add(keys)
@@ -339,6 +347,8 @@ def _function_of(function: Callable[..., Any], public: str, module: str) -> Call
     @functools.wraps(function)
     def of_values(*inputs: Any, **arguments: Any) -> Any:
         try:
+            if (refused := next((n for n in arguments if n in _OF_PIPELINES), None)) is not None:
+                raise UnexpectedArgumentError(f"{name}: argument {refused!r} is for pipelines{_OF_PIPELINES[refused]}")
             return call(name, function, inputs, arguments, **{n: arguments.pop(n) for n in own if n in arguments})
         except (TypeError, ValueError) as e:
             line = user_line()
@@ -353,6 +363,6 @@ def _function_of(function: Callable[..., Any], public: str, module: str) -> Call
 
 def _signature(signature: inspect.Signature, own: Sequence[str]) -> inspect.Signature:
     """A function's signature with `key` and `rng` instead of a node's name and a seed."""
-    kept = [p for p in signature.parameters.values() if p.name not in ("name", "seed", "preserve", "bytes_per_sample_hint")]
+    kept = [p for p in signature.parameters.values() if p.name not in _OF_PIPELINES]
     added = [inspect.Parameter(n, inspect.Parameter.KEYWORD_ONLY, default=None) for n in own]
     return signature.replace(parameters=[*kept, *added], return_annotation=inspect.Signature.empty)

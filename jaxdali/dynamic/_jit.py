@@ -9,10 +9,11 @@ from typing import Any, TypeVar, overload
 import jax
 import numpy as np
 
+from .._core.errors import ArgumentError
 from .._core.tracebacks import boundary
 from .._pipeline.conditionals import converted
 from ._batch import Batch
-from ._engine import Trace, current_trace
+from ._engine import SizeAsked, Trace, current_trace
 from ._functions import Compiled, Inputs, evaluated, frozen, size_of
 from ._keys import RNG, is_key
 from ._threads import check_pool
@@ -54,7 +55,7 @@ def jit(function: Any = None, /, *, enable_conditionals: bool = False) -> Any:
         return functools.partial(jit, enable_conditionals=enable_conditionals)
     if not callable(function):
         raise TypeError(f"jit takes a function, got {type(function).__name__}")
-    made = Compiled()
+    made, sizes = Compiled(), Compiled()  # sizes: samples that functions ask for, where no value says it
     name = f"jit of {getattr(function, '__name__', type(function).__name__)}"
 
     @boundary
@@ -84,9 +85,12 @@ def jit(function: Any = None, /, *, enable_conditionals: bool = False) -> Any:
                 kinds.append("value")
             else:
                 kinds.append(("static", x))
-        N, single = size_of(name, batches, singles, keys[0] if keys else None, None)
+        at = tree, frozen(kinds)
+        N, single = size_of(name, batches, singles, keys[0] if keys else None, sizes.get(at))
+        unsaid = single and not batches
 
         def traced(trace: Trace, nodes: list[Any], places: Any) -> Any:
+            trace.N = None if unsaid else N
             values, found = iter(nodes), iter(places)
             whole = [next(values) if k == "value" else next(found) if k == "key" else k[1] for k in kinds]
             arguments, named = jax.tree.unflatten(tree, whole)
@@ -94,7 +98,13 @@ def jit(function: Any = None, /, *, enable_conditionals: bool = False) -> Any:
             return converted(bound)() if enable_conditionals else bound()
 
         hosted = [b.is_dense and b.ndim <= 1 for b in batches]
-        return evaluated(made, (tree, frozen(kinds)), name, traced, Inputs(batches, hosted, keys, N, single))
+        while True:  # twice at most
+            try:
+                return evaluated(made, at, name, traced, Inputs(batches, hosted, keys, N, single))
+            except SizeAsked as e:
+                if not unsaid:
+                    raise ArgumentError(f"{e.name}: batch_size={e.size} does not fit a program of {N} samples ({name})") from None
+                sizes[at], N, single, unsaid = e.size, e.size, False, False
 
     return compiled
 

@@ -121,6 +121,21 @@ def test_arithmetic_has_the_types_of_pipelines():
     np.testing.assert_allclose(math.sqrt(x).numpy(), np.sqrt(images().astype(np.float32)), rtol=1e-6)
 
 
+def test_a_batch_has_no_truth_value():
+    """As in NumPy; the number of samples would make each comparison true."""
+    with pytest.raises(ValueError, match="a batch of 4 samples has no truth value"):
+        bool(jd.batch(images()) > 300)
+    assert bool(jd.batch([2.0]) > 1)
+    assert not jd.batch([2.0]) > 3
+
+
+def test_arguments_of_pipelines_are_refused():
+    with pytest.raises(TypeError, match=r"uniform: argument 'seed' is for pipelines; pass key=.*test_functions\.py"):
+        jd.random.uniform(batch_size=2, seed=3, key=jax.random.key(0))
+    with pytest.raises(TypeError, match="flip: argument 'name' is for pipelines"):
+        jd.flip(images(), name="flipped")
+
+
 def test_padding_to_one_array():
     batch = jd.decoders.image(FILES)
     with pytest.raises(ValueError, match="the samples differ in shape"):

@@ -1,8 +1,11 @@
 """`jit`, and functions of values within programs that JAX traces."""
 
+import runpy
+
 import jax
 import jax.numpy as jnp
 import numpy as np
+import places
 import pytest
 import shardings
 from jax.sharding import PartitionSpec
@@ -81,6 +84,43 @@ def test_jit_takes_keys_of_jit_alone():
     halves = jd.jit(lambda x, key: [jd.random_resized_crop(x, size=8, key=k) for k in jd.random.split(key)])(images(), KEY)
     for half, key in zip(halves, jax.random.split(KEY)):
         np.testing.assert_array_equal(half.numpy(), jd.random_resized_crop(images(), size=8, key=key).numpy())
+
+
+def test_batch_size_within_a_program():
+    """It counts as it does alone, and is refused where the values have another number of samples."""
+    draw = jd.jit(lambda key: [jd.random.uniform(batch_size=6, key=key), jd.zeros(shape=[2], batch_size=6)])
+    for key in (KEY, jax.random.key(8)):
+        drawn, zeros = draw(key)
+        np.testing.assert_array_equal(drawn.numpy(), jd.random.uniform(batch_size=6, key=key).numpy())
+        assert zeros.shapes == [(2,)] * 6
+    assert len(jd.jit(lambda key: jd.random.uniform(batch_size=1, key=key))(KEY)) == 1
+    assert jd.jit(lambda key: jd.random.uniform(key=key))(KEY).shape == ()
+    with pytest.raises(ValueError, match=r"uniform: batch_size=3 does not fit a program of 4 samples"):
+        jd.jit(lambda x, key: x + jd.random.uniform(batch_size=3, key=key))(images(), KEY)
+    with pytest.raises(ValueError, match=r"uniform: batch_size=3 does not fit a program of 2 samples"):
+        jd.jit(lambda key: [jd.random.uniform(batch_size=n, key=key) for n in (2, 3)])(KEY)
+
+
+def test_compilations_over_a_thousand_batches():
+    """Of photos whose sizes are drawn as the benchmark's, a quarter as long."""
+    rng = np.random.default_rng(0)
+    shapes, often = zip(*runpy.run_path(str(places.ROOT / "tests" / "benchmarks" / "photos.py"))["SHAPES"])
+    files = []
+    for i in range(200):
+        width, height = shapes[rng.choice(len(shapes), p=often)]
+        if rng.random() < 0.5:
+            width, height = (max(160, round(x * float(np.exp(rng.normal(0, 0.15))))) for x in (width, height))
+        files.append(photo(height // 4, width // 4, i))
+
+    @jd.jit
+    def run(jpegs, key):
+        x = jd.random_resized_crop(jd.decoders.image(jpegs), size=(16, 16), key=key)
+        return jd.crop_mirror_normalize(x, mirror=jd.random.coin_flip(key=key))
+
+    before = len(program._programs)
+    for i in range(1000):
+        run([files[k] for k in rng.integers(0, len(files), 8)], jax.random.fold_in(KEY, i))
+    assert 1 <= len(program._programs) - before <= 12
 
 
 # --- within jax.jit ---------------------------------------------------------------------------------------------------
