@@ -5,7 +5,7 @@ python examples/grain_map.py
 
 import pathlib
 
-import grain
+import grain  # pyright: ignore[reportMissingImports]
 import jax
 import numpy as np
 

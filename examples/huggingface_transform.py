@@ -6,7 +6,7 @@ python examples/huggingface_transform.py
 import pathlib
 from typing import Any
 
-import datasets
+import datasets  # pyright: ignore[reportMissingImports]
 import jax
 import numpy as np
 

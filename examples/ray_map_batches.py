@@ -7,7 +7,7 @@ import logging
 import pathlib
 
 import numpy as np
-import ray
+import ray  # pyright: ignore[reportMissingImports]
 
 import jaxdali.dynamic as jd
 
