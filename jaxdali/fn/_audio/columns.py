@@ -33,9 +33,10 @@ def first_of(counts: Any, room: int) -> tuple[Any, Any, Any]:
 
 
 def elements_of(out: Out) -> tuple[Any, Any]:
-    """For each element of a ragged buffer its sample, and its number there, ``i32[capacity]``."""
-    sample = jnp.repeat(samples_of_blocks(out.offsets, out.capacity), ALIGNMENT)
-    return sample, jnp.arange(out.capacity, dtype=jnp.int32) - out.offsets[sample] * ALIGNMENT
+    """For each block of a ragged buffer its sample, ``i32[blocks]``; for each element its number there, ``i32[blocks, ALIGNMENT]``."""
+    sample = samples_of_blocks(out.offsets, out.capacity)
+    block = jnp.arange(len(sample), dtype=jnp.int32) - out.offsets[sample]
+    return sample, block[:, None] * ALIGNMENT + jnp.arange(ALIGNMENT, dtype=jnp.int32)
 
 
 def from_columns(rows: Any, first: Any, inner: Any, out: Out) -> Ragged:
@@ -46,10 +47,11 @@ def from_columns(rows: Any, first: Any, inner: Any, out: Out) -> Ragged:
       inner: extent behind the axis, ``i32[B]``.
     """
     sample, local = elements_of(out)
-    inner = jnp.maximum(inner, 1)[sample]
-    block, column = local // inner, local % inner
-    row = first[sample] + block // rows.shape[1] * inner + column
-    return Ragged(rows.at[row, block % rows.shape[1]].get(mode="clip"), out.offsets, out.shapes)
+    inner = jnp.maximum(inner, 1)[sample][:, None]
+    block = local // inner
+    row = first[sample][:, None] + block // rows.shape[1] * inner + (local - block * inner)
+    at = row * rows.shape[1] + block % rows.shape[1]
+    return Ragged(rows.reshape(-1).at[at.reshape(-1)].get(mode="clip"), out.offsets, out.shapes)
 
 
 def along(f: Callable[[Any], Any], x: Any, axis: int, ctx: LowerContext) -> Any:

@@ -6,14 +6,17 @@ import functools
 import itertools
 from typing import Annotated, Any, Literal, Unpack
 
+import jax.numpy as jnp
 import numpy as np
 
 from ..._core.declaration import Range
 from ..._core.errors import ArgumentError
 from ..._core.graph import DataNode
+from ..._core.operator import Operator
 from ..._core.operator_function import Hints, Input, operator_function
 from ..._core.values import Spec
 from .columns import AlongAxis, check_floats
+from .spectrogram import Spectrogram
 
 _F = np.float32
 _BREAK, _STEP = _F(1000), _F(200 / 3)  # Slaney's scale: linear up to 1 kHz, with so many Hz per mel, and logarithmic above
@@ -96,6 +99,26 @@ class MelFilterBank(AlongAxis):
         htk = self.mel_formula == "htk"
         weights = filters(x.shape[-1], self.nfilter, self.sample_rate, self.freq_low, self._high, htk, self.normalize)
         return xp.matmul(x, weights.T, **({} if xp is np else {"precision": "highest"}))
+
+    def absorb(self, i: int, inner: Operator) -> Operator | None:
+        if type(inner) is not Spectrogram:
+            return None
+        fields = {f.name: getattr(inner, f.name) for f in inner.fields()}
+        return _MelSpectrogram(**fields, filters=self)
+
+
+class _MelSpectrogram(Spectrogram):
+    """Of signals at once: the frequencies of a window are in the cache when they are multiplied."""
+
+    name = "mel_filter_bank"
+    filters: MelFilterBank
+
+    @property
+    def _bins(self) -> int:
+        return self.filters.nfilter
+
+    def _spectra(self, frames: Any) -> Any:
+        return self.filters.vectors(jnp, super()._spectra(frames))
 
 
 @operator_function(MelFilterBank)

@@ -35,6 +35,9 @@ def _reflected(xp: Any, at: Any, n: Any) -> Any:
     return xp.where(n > 1, xp.minimum(at, period - at), zero)
 
 
+_ROWS = 256
+
+
 class Spectrogram(ProgramOperator):
     """Windows of a signal as rows of a matrix, of which the Fourier transform is taken."""
 
@@ -112,10 +115,11 @@ class Spectrogram(ProgramOperator):
             return (jnp.swapaxes(y, 1, 2) if self.layout == "ft" else y,)
         assert out is not None
         counts = out.shapes[:, self.layout.index("t")]
-        first, frames = self._ragged(x, counts, max(out.capacity // self._bins, 1))
-        return (from_columns(self._spectra(frames), first, counts if self.layout == "ft" else jnp.ones_like(counts), out),)
+        first, spectra = self._ragged(x, counts, max(out.capacity // self._bins, 1))
+        return (from_columns(spectra, first, counts if self.layout == "ft" else jnp.ones_like(counts), out),)
 
     def _spectra(self, frames: Any) -> Any:
+        """The rows of the result ``[..., bins]`` of windows ``[..., window_length]``."""
         window = np.asarray(hann(self.window_length) if self.window_fn is None else self.window_fn, np.float32)
         return magnitudes(jnp, frames * window, self._nfft, self.power)
 
@@ -138,14 +142,23 @@ class Spectrogram(ProgramOperator):
         return jax.vmap(lambda s: jax.lax.dynamic_slice_in_dim(padded, s, self.window_length, axis=1), out_axes=1)(start.astype(np.int32))
 
     def _ragged(self, x: Ragged, counts: Any, room: int) -> tuple[Any, Any]:
-        """The first window of each sample, and all windows ``[room, window_length]``."""
+        """The first row of each sample, and the rows of all windows, ``[at least room, bins]``."""
         length, step = self.window_length, self.window_step
         n = jnp.prod(x.shapes, axis=1, dtype=jnp.int32)
         base = x.offsets * ALIGNMENT
         first, sample, number = first_of(counts, room)
         data = jnp.pad(x.data, (0, max(length - x.data.shape[0], 0)))
-        start = base[sample] + number * step - self._before
-        frames = jax.vmap(lambda s: jax.lax.dynamic_slice(data, (s,), (length,)))(start)
+        # Rows are made in parts that stay in the cache, and only as many parts as the batch has: a buffer may be twice as large.
+        rows = min(room, _ROWS)
+        start = jnp.pad(base[sample] + number * step - self._before, (0, -room % rows))
+
+        def part(i: Any, made: Any) -> Any:
+            places = jax.lax.dynamic_slice(start, (i * rows,), (rows,))
+            frames = jax.vmap(lambda s: jax.lax.dynamic_slice(data, (s,), (length,)))(places)
+            return jax.lax.dynamic_update_slice(made, self._spectra(frames), (i * rows, jnp.zeros_like(i)))
+
+        parts = (jnp.sum(counts, dtype=jnp.int32) + (rows - 1)) // rows
+        made = jax.lax.fori_loop(jnp.zeros_like(parts), parts, part, jnp.zeros((len(start), self._bins), jnp.float32))
         # What reaches beyond the signal is read once more, by element: the first and the last windows of each sample.
         leading = -(-self._before // step) if self.center_windows else 1
         trailing = (length - self._before) // step + 1 if self.center_windows else 0
@@ -153,8 +166,8 @@ class Spectrogram(ProgramOperator):
         of = jnp.concatenate([jnp.broadcast_to(jnp.arange(leading, dtype=jnp.int32), (len(counts), leading)), last], axis=1)
         at, weight = self._outside(jnp, (of * step - self._before)[:, :, None] + jnp.arange(length, dtype=jnp.int32), n[:, None, None])
         edges = data.at[base[:, None, None] + at].get(mode="clip") * weight
-        row = jnp.where((of >= 0) & (of < counts[:, None]), first[:, None] + of, room)
-        return first, frames.at[row.reshape(-1)].set(edges.reshape(-1, length), mode="drop")
+        row = jnp.where((of >= 0) & (of < counts[:, None]), first[:, None] + of, len(start))
+        return first, made.at[row.reshape(-1)].set(self._spectra(edges.reshape(-1, length)), mode="drop")
 
 
 @operator_function(Spectrogram)

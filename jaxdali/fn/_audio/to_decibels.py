@@ -59,9 +59,9 @@ class ToDecibels(ProgramOperator):
         if self.reference is not None:
             return np.float32(self.reference)
         sample, local = elements_of(out)
-        inside = local < jnp.prod(x.shapes, axis=1, dtype=jnp.int32)[sample]
-        blocks = jnp.max(jnp.where(inside, x.data, np.float32(0)).reshape(-1, ALIGNMENT), axis=1)
-        return _positive(jax.ops.segment_max(blocks, sample[::ALIGNMENT], len(x.offsets), indices_are_sorted=True))
+        inside = local < jnp.prod(x.shapes, axis=1, dtype=jnp.int32)[sample][:, None]
+        blocks = jnp.max(jnp.where(inside, x.data.reshape(-1, ALIGNMENT), np.float32(0)), axis=1)
+        return _positive(jax.ops.segment_max(blocks, sample, len(x.offsets), indices_are_sorted=True))
 
     def _decibels(self, x: Any, reference: Any) -> Any:
         least = max(10.0 ** (self.cutoff_db / self.multiplier), 2.0**-149) if self.multiplier else 0.0

@@ -1,0 +1,130 @@
+"""Log-mel spectrograms of 10-second WAV clips: CPU time of a clip, beside DALI and beside librosa's way in NumPy.
+
+    python tests/benchmarks/bench_audio.py --dali /path/to/python/with/dali
+
+Each package runs in a process of its own; batches are taken in turns.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import io
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+import wave
+
+import numpy as np
+
+BATCH, RATE, MELS = 16, 16000, 80
+
+
+def clips() -> list[np.ndarray]:
+    """Noise of 10 seconds, 16-bit PCM."""
+    rng, made = np.random.default_rng(0), []
+    for _ in range(BATCH):
+        with io.BytesIO() as f:
+            with wave.open(f, "wb") as w:
+                w.setparams((1, 2, RATE, 0, "NONE", ""))
+                w.writeframes(rng.normal(0, 3000, 10 * RATE).astype(np.int16).tobytes())
+            made.append(np.frombuffer(f.getvalue(), np.uint8))
+    return made
+
+
+def pipeline(package: str):
+    """A function that makes a batch."""
+    fn, files = importlib.import_module(f"{package}.fn"), clips()
+
+    @importlib.import_module(package).pipeline_def(batch_size=BATCH, num_threads=2, device_id=None)
+    def define():
+        audio, _ = fn.decoders.audio(fn.external_source(source=lambda: files, batch=True), downmix=True)
+        power = fn.spectrogram(audio, nfft=512, window_length=400, window_step=160)
+        mel = fn.mel_filter_bank(power, sample_rate=float(RATE), nfilter=MELS)
+        return fn.to_decibels(mel, multiplier=float(np.log(10)), reference=1.0, cutoff_db=-80.0)
+
+    made = define()
+    made.build()
+
+    def batch():
+        (out,) = made.run()
+        return np.asarray(out[0])
+
+    return batch
+
+
+def librosa_like():
+    """What librosa computes, in NumPy: frames, window, FFT, product with the filters, logarithm."""
+    files = clips()
+    window = np.hanning(401)[:400].astype(np.float32)
+    points = 700 * (10 ** (np.linspace(0, 2595 * np.log10(1 + RATE / 2 / 700), MELS + 2) / 2595) - 1)
+    hz = np.linspace(0, RATE / 2, 257)
+    up, down = (hz - points[:-2, None]) / np.diff(points)[:-1, None], (points[2:, None] - hz) / np.diff(points)[1:, None]
+    filters = np.maximum(0, np.minimum(up, down)).astype(np.float32)
+
+    def batch():
+        for file in files:
+            with wave.open(io.BytesIO(file.tobytes())) as w:
+                x = np.frombuffer(w.readframes(w.getnframes()), np.int16).astype(np.float32) / 32768
+            frames = np.lib.stride_tricks.sliding_window_view(np.pad(x, 200, "reflect"), 400)[::160]
+            power = np.abs(np.fft.rfft(frames * window, 512)) ** 2
+            result = np.log(np.maximum(filters @ power.T, 1e-8))
+        return result
+
+    return batch
+
+
+def work(name: str) -> None:
+    batch = librosa_like() if name == "numpy" else pipeline(name)
+    for _ in range(3):
+        batch()
+    for line in sys.stdin:
+        begin = time.process_time()
+        for _ in range(int(line)):
+            batch()
+        print(json.dumps((time.process_time() - begin) / int(line) / BATCH * 1e3), flush=True)
+
+
+class Package:
+    """A process that makes batches when it is asked."""
+
+    def __init__(self, python: str, name: str):
+        command = [python, __file__, "--work", name]
+        env = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+        self._process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=env
+        )
+
+    def turn(self, batches: int) -> float:
+        assert self._process.stdin and self._process.stdout
+        print(batches, file=self._process.stdin, flush=True)
+        return json.loads(self._process.stdout.readline())
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
+    parser.add_argument("--dali", help="a Python interpreter with DALI")
+    parser.add_argument("--turns", type=int, default=7)
+    parser.add_argument("--batches", type=int, default=5, help="of a turn")
+    parser.add_argument("--work", help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.work:
+        return work(args.work)
+    packages = {"jaxdali": Package(sys.executable, "jaxdali"), "numpy": Package(sys.executable, "numpy")}
+    if args.dali:
+        packages["nvidia.dali"] = Package(args.dali, "nvidia.dali")
+    times = {name: [] for name in packages}
+    for _ in range(args.turns):
+        for name, package in packages.items():
+            times[name].append(package.turn(args.batches))
+    mine = statistics.median(times["jaxdali"])
+    for name, found in times.items():
+        median = statistics.median(found)
+        print(f"{name:12} {median:6.2f} ms of CPU a clip ({min(found):.2f} to {max(found):.2f}), jaxdali takes {mine / median:.2f} of it")
+
+
+if __name__ == "__main__":
+    main()
