@@ -248,3 +248,25 @@ def test_functions_in_a_train_step():
         pytest.importorskip(package)
     first, last = map(float, re.findall(r"\d\.\d+", run_example("nnx_augment")))
     assert last < 0.5 * first
+
+
+def test_speech(tmp_path):
+    """From recordings to features: normalised, padded to multiples of 16 windows, and masked in training alone."""
+    pytest.importorskip("matplotlib")
+    pytest.importorskip("soundfile")
+    picture = tmp_path / "picture.png"
+    command = [sys.executable, str(places.EXAMPLES / "speech.py"), "--output", str(picture)]
+    run = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert run.returncode == 0, run.stdout + run.stderr
+    assert re.search(r"evaluation \{'features': \(4, 80, \d+\), 'text': \(4, 6\)\} \['tone 0', 'tone 1', 'tone 2', 'tone 3'\]", run.stdout)
+    with Image.open(picture) as image:
+        assert np.asarray(image.convert("RGB")).std() > 30
+
+    speech = load("speech")
+    manifest = speech.recordings(tmp_path)
+    features = [np.asarray(next(speech.speech(str(manifest), train, batch_size=4, seed=1))["features"]) for train in (False, True)]
+    assert features[0].shape[2] % 16 == 0
+    mean = features[0].sum(axis=2) / (features[0] != 0).sum(axis=2)
+    np.testing.assert_allclose(mean, 0, atol=1e-3)
+    masked = [(x == 0).mean() for x in features]
+    assert masked[1] > masked[0] + 0.02

@@ -99,7 +99,8 @@ class Package:
         )
 
     def turn(self, batches: int) -> float:
-        assert self._process.stdin and self._process.stdout
+        assert self._process.stdin
+        assert self._process.stdout
         print(batches, file=self._process.stdin, flush=True)
         return json.loads(self._process.stdout.readline())
 
