@@ -52,7 +52,7 @@ def test_an_operators_name_is_its_own():
     def flip(input, /, *, device=None):
         """Mirrors."""
 
-    with pytest.raises(ValueError, match=r"there is an operator 'flip' already, of jaxdali\.fn\._image\.flip"):
+    with pytest.raises(ValueError, match=r"there is already an operator 'flip', of jaxdali\.fn\._image\.flip"):
         extend.operator_function("flip")(flip)
     for _ in range(2):
         extend.operator_function("my.flip")(flip)

@@ -40,10 +40,10 @@ class EagerArrays(tuple):
 
 @dataclasses.dataclass(frozen=True)
 class PhaseMemory:
-    """Of the programs of a phase, for one batch.
+    """The memory of a phase's programs, for one batch.
 
     Attributes:
-      offsets: where the samples of each ragged value are.
+      offsets: where the samples of each ragged value begin.
       needs, capacities: elements of its buffer, and bytes of each native step's working memory: needed, and there. By `Phase`'s places.
     """
 
@@ -57,20 +57,20 @@ class InFlightBatch:
     """One batch while it is made.
 
     Attributes:
-      before, after: the states it was made from, and after it.
-      read: what the sources gave.
+      before, after: the states before and after the batch.
+      read: the values of the sources.
       values: shapes of everything, and the data of host values.
-      setups: what the steps of programs said, by their ids.
+      setups: the setups of steps in programs, by the steps' ids.
       origins: what the sources said of their samples, by their nodes; names: where the samples of values came from, see `origins.py`.
       ids: epoch and position of each sample; drawn: in place of them, by step, what its random numbers are keyed by.
-      results: what programs and eager functions made: arrays, `Ragged` or `EagerArrays`.
+      results: the results of programs and eager functions: arrays, `Ragged` or `EagerArrays`.
       status: of each program that has native steps: (the program, they, codes ``i32[S*B, steps]``, what they took, or None).
       failures: samples that failed in the host pass: (step, sample, code, reason); replaced: (file, reason) of those replaced.
       unread: the same of samples that sources could not read: it stays when the batch is made again.
       bad: after a launch, by native step, the samples that failed and their codes, see `HostContext.bad`.
       memory: what the programs of each phase needed and had, by the phase's number.
       repaired: ``bool[N]``, the samples that are made again while the rest of the batch stays as it is; None: the whole batch is made.
-      error: what a source raised; ended: whether one is at its end. Both stop the batch when the other sources have been read.
+      error: the exception of a source; ended: whether a source is at its end. Both stop the batch after the other sources have been read.
     """
 
     before: dict
@@ -151,7 +151,7 @@ class Batch:
 
 
 class SourceError(Exception):
-    """A source failed (the cause says how); `after` is the state to go on from."""
+    """A source failed (the cause says how); `after` is the state to continue from."""
 
     def __init__(self, after: dict):
         super().__init__()

@@ -1,4 +1,4 @@
-"""Eager functions: the user's, called between programs."""
+"""Eager functions: user functions that are called between programs."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from .resources import RunResources
 
 
 class EagerCalls:
-    """Calls the eager functions of a pipeline, and keeps what they return in the batch.
+    """Calls the eager functions of a pipeline, and stores their results in the batch.
 
     Args:
       resources: what batches are made with.
-      outputs: gives values the form in which functions take them.
-      buffer: a pooled buffer for a ragged value of so many elements of a type.
+      outputs: converts values to the form that functions take.
+      buffer: returns a pooled buffer for a ragged value, given the number and type of its elements.
     """
 
     def __init__(self, resources: RunResources, outputs: Outputs, buffer: Callable[[Ref, int, Any], np.ndarray]):
@@ -45,7 +45,7 @@ class EagerCalls:
             self._resources.calling = None
 
     def _call(self, plan: Plan, step: Step, op: EagerOperator, batch: InFlightBatch, ctx: HostContext) -> tuple[Spec, ...]:
-        """Of each shard's arrays. Its results are what it returned; later steps see them as host values."""
+        """Calls a function of each shard's arrays. Its results are arrays; later steps also see them as host values."""
         resources = self._resources
         inputs = []
         present = batch.present_in(step.presence)
@@ -77,21 +77,21 @@ class EagerCalls:
         return specs
 
     def _call_samples(self, plan: Plan, step: Step, op: SampleOperator, batch: InFlightBatch, ctx: HostContext) -> tuple[Spec, ...]:
-        """Of samples. Its results are host values."""
+        """Calls a function of samples. Its results are host values."""
         if ctx.present.any():
             try:
                 results = op.call_samples(ctx, [self._outputs.host_value(r, batch) for r in step.inputs])
             except OperatorError:
                 raise
-            except Exception as e:  # whatever a function of the user raises
+            except Exception as e:  # a user function may raise anything
                 raise step.node.failure(e) from shown_error(e)
             specs = tuple(_spec_of_samples(step, op, i, samples) for i, samples in enumerate(results))
         else:
             specs = _expected(plan, step, op)
             if specs is None:
                 raise step.node.error(
-                    "no sample of the first batch takes its branch, so that the types of its outputs are not known, but other operators "
-                    "take them; let them be what the `if` gives, or call the function before it"
+                    "no sample of the first batch takes its branch, so the types of its outputs are not known, but other operators "
+                    "use them; return them from the `if`, or call the function before it"
                 )
             results = [[None] * ctx.N for _ in specs]
         for ref, spec, samples in zip(step.outputs, specs, results, strict=True):
@@ -103,7 +103,8 @@ class EagerCalls:
 
 
 def _expected(plan: Plan, step: Step, op: EagerOperator) -> tuple[Spec, ...] | None:
-    """The outputs of a function in a branch that no sample takes; of one that was never called, as what the `if` has in their place."""
+    """The specs of a function's outputs in a branch that no sample takes; if it was never called, those that the `if` has in their
+    place."""
     if step.known:
         return step.specs
     found = [next((plan.spec(r) for r in plan.alike(ref) if plan.maker(r).known), op.unseen) for ref in step.outputs]

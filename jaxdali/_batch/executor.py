@@ -1,4 +1,4 @@
-"""Runs a graph batch by batch: reads the sources, launches, checks what came of it, and repairs."""
+"""Runs a graph batch by batch: reads the sources, launches programs, checks the results, and repairs failed samples."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ class Executor:
     """Runs the graphs of all local shards of one iterator, or of one stand-alone pipeline.
 
     Args:
-      graphs: the traced definition, once per local shard; they must have one structure.
+      graphs: the traced definition, once per local shard; all must have the same structure.
       shards: the local shards.
       options: how batches are made.
-      delivery: in which form they are given.
-      sources: those, by node id, that another executor of the one graph opened and did not read.
-      setups: functions of the user, called once for each batch before the sources are read.
+      delivery: the form in which they are delivered.
+      sources: sources by node id, which another executor of the same graph has opened and not read.
+      setups: user functions that are called once for each batch before the sources are read.
 
     Attributes:
       graph: that of the first shard.
@@ -116,7 +116,7 @@ class Executor:
         """Binds the operators, as far as no eager function has to run for that; reads first batches where only these tell the types."""
         if not self._built:
             self.reader.set_up_first()
-            self._bound.bind_sources()  # may call a function of the user: under the settings of the user's thread
+            self._bound.bind_sources()  # may call a user function, under the settings of the user's thread
             with own_settings():
                 self._bound.bind()
             self._built = True
@@ -129,7 +129,7 @@ class Executor:
         names = sorted({s.op.name for s in self.plan.steps if s.stage == "device" and isinstance(s.op, NativeOperator)})
         if names:
             warnings.warn(
-                f"{', '.join(names)} will run on the CPU, and what they make is copied to the GPU, since {reason} "
+                f"{', '.join(names)} will run on the CPU, and their results are copied to the GPU, since {reason} "
                 "(see jaxdali.show_config())",
                 RuntimeWarning,
                 stacklevel=2,
@@ -141,11 +141,11 @@ class Executor:
         return self._bound.plan
 
     def tuner(self, depth: int) -> Tuner | None:
-        """What decides on the number of threads and of batches made ahead, `depth` to begin with; None: they stay."""
+        """The tuner of the number of threads and of batches made ahead, which begin with `depth`; None: both are fixed."""
         return Tuner(self.resources.meter, self._tuned, self.resources.num_threads, depth, available_cpus()) if self._tuned else None
 
     def reseed(self, seed: int):
-        """Goes on with another seed, that of a checkpoint. Only while nothing runs."""
+        """Continues with another seed, that of a checkpoint. Call it only while nothing runs."""
         self.resources.seed = seed
         for source in self.sources.values():
             source.reseed(seed)
@@ -156,8 +156,8 @@ class Executor:
     def must_run_in_callers_thread(self) -> bool:
         """Whether batches must be made in the thread that takes them.
 
-        A function that works on devices of several processes has collectives, as the user's own steps may have. Where processes
-        begin collectives in different orders, each waits for the other without end; the user's thread has one order.
+        A function on devices of several processes has collectives, and so may the user's own steps. If processes begin collectives in
+        different orders, they wait for each other forever; in the user's thread there is only one order.
         """
         shardings = (n.op.sharding for n in self.graph.nodes if isinstance(n.op, EagerOperator))
         return any(s is not None and not s.is_fully_addressable for s in shardings)
@@ -172,7 +172,7 @@ class Executor:
         return 2 if self.resources.accelerator else 1
 
     def give(self, batch: InFlightBatch, ref: Ref, data: Any):
-        """Takes a value of a source from outside, in place of reading it: dense ``[N, ...]`` or `Packed`."""
+        """Takes the value of a source from the caller instead of reading it: dense ``[N, ...]`` or `Packed`."""
         self._host.store(self.plan.step(ref.step), batch, (data,))
 
     def prepare(self, batch: InFlightBatch):
@@ -185,12 +185,12 @@ class Executor:
             raise AssertionError("a program has run")
 
     def launch(self, batch: InFlightBatch) -> InFlightBatch:
-        """Everything but the last wait, see `Launcher.launch`."""
+        """Does everything except the last wait, see `Launcher.launch`."""
         with self._launching:  # `check` may repair a batch while the next one is launched
             return self._launcher.launch(batch)
 
     def check(self, batch: InFlightBatch) -> Batch:
-        """Waits for a batch, repairs or raises where samples failed, and gives its outputs their final form."""
+        """Waits for a batch, repairs failed samples or raises, and converts the outputs to their final form."""
         while bad := repair.failed(batch, self.resources.meter):
             with self._launching:
                 batch = self._launcher.repair(batch, bad)
@@ -231,16 +231,16 @@ class Executor:
             self.resources.meter.count("output", "outputs", self.resources.N, sum(map(_nbytes, outputs)))
 
     def note_taken(self, batch: Batch):
-        """Counts what was replaced in a batch, or left out: when the user takes it, not when it is made ahead."""
+        """Counts the samples of a batch that were replaced or left out. It is called when the user takes the batch, not when it is made."""
         for report in batch.replaced:
             self._bad[report] = self._bad.get(report, 0) + 1
 
     def bad_samples(self) -> list[BadSample]:
-        """What was replaced or left out in the batches taken so far."""
+        """The samples that were replaced or left out in the batches taken so far."""
         return [BadSample(redacted(file), redacted(reason), count) for (file, reason), count in self._bad.items()]
 
     def statistics(self) -> Statistics:
-        """What the stages cost so far. RuntimeError when they are not measured."""
+        """The costs of the stages so far. Raises RuntimeError if they are not measured."""
         if not self.resources.meter.enabled:
             raise RuntimeError("statistics() needs enable_statistics=True, an argument of the pipeline")
         fetched = [storage_rows(name, source.counts()) for name, source in self.reader.named.items()]
@@ -248,11 +248,11 @@ class Executor:
         return Statistics((*self.resources.meter.statistics(), *(row for rows in (*fetched, *cached) for row in rows)))
 
     def warn_at_end(self, epoch: int, *, empty: bool, instead: str = ""):
-        """Warns, once for each source, of what its user may have missed when an epoch ends.
+        """Warns once for each source, at the end of an epoch, about data that its user may have missed.
 
         Args:
           epoch: its number.
-          empty: whether it had no batch: then of sources that are used up; else of samples that fill no batch.
+          empty: whether the epoch had no batch: the warning is then about exhausted sources, else about samples that do not fill a batch.
           instead: how to get those.
         """
         for node in self.graph.nodes:
@@ -265,7 +265,7 @@ class Executor:
             elif source.dropped and not empty:
                 samples = "1 sample is" if source.dropped == 1 else f"{source.dropped} samples are"
                 samples = f"at least {samples}" if source.drops_more else samples
-                text = f"{samples} dropped at the end of its data, as no batch of {self.B} is full with them{instead}"
+                text = f"{samples} dropped at the end of its data, as they do not fill a batch of {self.B}{instead}"
             if text:
                 self._warned.add((node.id, empty))
                 warn(f"{node.op.name} (created at {node.where}): {text}")
@@ -286,7 +286,7 @@ class Executor:
             return program.run.lower(*operands)
 
     def close(self):
-        """Lets go of sources and threads."""
+        """Releases sources and threads."""
         for source in self.sources.values():
             source.close()
         self.resources.close()
@@ -295,7 +295,7 @@ class Executor:
 def _said(e: Exception) -> str:
     """The text of an exception that opening a source raised."""
     if isinstance(e, UnicodeEncodeError):
-        return f"{e.object!r} can't be the name of a file: {e.object[e.start : e.end]!r} is no character"
+        return f"{e.object!r} can't be the name of a file: {e.object[e.start : e.end]!r} is not a valid character"
     return str(e)
 
 

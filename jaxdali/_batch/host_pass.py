@@ -109,13 +109,13 @@ def _prepared(plan: Plan, number: int, N: int) -> list[_SingleStep | _Pointwise]
 
 
 class HostPass:
-    """Runs what of a plan runs on the host.
+    """Runs the steps of a plan that run on the host.
 
     Args:
-      bound: the plan; what the first batch tells makes it grow.
+      bound: the plan, which grows with what the first batch shows.
       resources: what batches are made with.
-      capacity: of a ragged value, elements of the buffer that the program reading it has; 0: not known.
-      outputs: gives values the form in which functions take them.
+      capacity: returns the capacity, in elements, of the buffer that a program has for a ragged value; 0: not known.
+      outputs: converts values to the form that functions take.
     """
 
     def __init__(self, bound: BoundPlan, resources: RunResources, capacity: Callable[[Ref], int], outputs: Outputs):
@@ -124,12 +124,13 @@ class HostPass:
         self._capacity = capacity
         self._outputs = outputs
         self._eager = EagerCalls(resources, outputs, self._buffer)
-        self._told: set[Ref] = set()  # what was brought to the host before
-        self._passed_on: dict[Ref, Ref] = {}  # ragged values that an operator gave as it got them
+        self._told: set[Ref] = set()  # values that were brought to the host before
+        self._passed_on: dict[Ref, Ref] = {}  # ragged values that an operator passed on unchanged
         self._passes: dict[int, tuple[Plan, list[_SingleStep | _Pointwise]]] = {}
 
     def run(self, number: int, batch: InFlightBatch) -> dict[int, dict[int, int]]:
-        """The host steps of a phase, see Note [Phases], and the setup of its others. Stops where samples failed before what needs programs.
+        """Runs the host steps of a phase, see Note [Phases], and the setup of its other steps. If samples have failed, it stops before a
+        step that needs programs.
 
         Returns:
           Those samples: by native step, with their codes.
@@ -141,7 +142,7 @@ class HostPass:
         done: set[int] = set()
         waited = False
         plan = None
-        while plan is not self._bound.plan:  # what is learned from the first batch makes it longer
+        while plan is not self._bound.plan:  # the plan grows with what is learned from the first batch
             if self._bound.plan.awaited:
                 self._learn(batch)
             plan = self._bound.plan
@@ -173,15 +174,15 @@ class HostPass:
         return {}
 
     def _learn(self, batch: InFlightBatch) -> bool:
-        """Binds the steps that awaited what the batch has by now; returns whether there were any."""
+        """Binds the steps that waited for values which the batch now has. Returns whether there were any."""
         shapes: dict[Ref, tuple[int, ...]] = {}
         for ref in (r for r in self._bound.plan.awaited if r in batch.values):
             maker = self._bound.plan.maker(ref)
             present = batch.present_in(maker.presence)
             if present is not None and not present.any():
                 raise maker.node.error(
-                    "no sample of the first batch takes its branch, so that its number of elements is not known, on which the number of "
-                    "dimensions of other operators' outputs depends"
+                    "no sample of the first batch takes its branch, so its number of elements is not known, which determines the number of "
+                    "dimensions of other operators' outputs"
                 )
             shape = batch.values[ref].shapes[0 if present is None else int(present.argmax())]
             shapes[ref] = tuple(shape.tolist())
@@ -189,7 +190,7 @@ class HostPass:
         return bool(shapes)
 
     def _fetch(self, reader: Step, ref: Ref, batch: InFlightBatch):
-        """Brings what a program made to the host, for a step that reads it there."""
+        """Copies a program's result to the host, for a step that reads it there."""
         if batch.values[ref].data is not None:
             return
         maker, meter = self._bound.plan.maker(ref), self._resources.meter
@@ -205,7 +206,7 @@ class HostPass:
             _tell(reader, maker)
 
     def run_alone(self, batch: InFlightBatch, bad: repair.Bad) -> bool:
-        """The host steps before samples that are to be made again alone, and the setup of those that make them.
+        """Runs the host steps for samples that are made again alone, and the setup of the steps that make them.
 
         Args:
           batch: its `repaired` are these samples; its values and setups are replaced.
@@ -217,7 +218,7 @@ class HostPass:
             step = self._bound.plan.step(id)
             for maker in {r.step: self._bound.plan.maker(r) for r in step.inputs}.values():
                 if maker.stage != "host" or not isinstance(maker.op, HostOperator):
-                    continue  # what a source or an earlier program gave
+                    continue  # made by a source or an earlier program
                 ctx = self.context(maker, batch, samples)
                 with self._resources.meter.stage("host", maker.op.name, maker.name):
                     self.store(maker, batch, maker.op.run(ctx, *(batch.values[r].of(ctx.present) for r in maker.inputs)))
@@ -313,7 +314,7 @@ class HostPass:
         )
 
     def store(self, step: Step, batch: InFlightBatch, outputs: Sequence[Any]):
-        """Keeps what a host operator or a source returned."""
+        """Stores what a host operator or a source returned."""
         N = self._resources.N
         for ref, spec, data in zip(step.outputs, step.specs, outputs, strict=True):
             shapes = static_shapes(spec, N)
@@ -335,7 +336,7 @@ class HostPass:
                 self._resources.meter.count(stage, step.name, 0 if ref.index else N if present is None else int(present.sum()), nbytes)
 
     def _buffer(self, ref: Ref, elements: int, dtype: Any) -> np.ndarray:
-        """A pooled buffer ``[S, capacity]`` for a ragged host value, of the capacity that the program reading it has, if that is enough."""
+        """A pooled buffer ``[S, capacity]`` for a ragged host value, with the capacity of the program that reads it, if that is enough."""
         while ref in self._passed_on:
             ref = self._passed_on[ref]
         return self._resources.pool.empty((self._resources.S, max(rounded_up(elements), 1, self._capacity(ref))), dtype)
@@ -346,7 +347,7 @@ _logged: set[tuple[str, str]] = set()
 
 
 def _tell(reader: Step, maker: Step):
-    """Says once of two lines of a definition that each batch makes a round trip between them; a branch's predicate always does."""
+    """Logs once that each batch makes a round trip between two lines of a definition, unless it is for a branch's predicate."""
     lines = reader.node.where, maker.node.where
     if lines not in _logged and reader.op.name not in ("if", "and", "or", "not"):
         _logged.add(lines)
@@ -372,7 +373,7 @@ def static_shapes(spec: Spec, N: int) -> np.ndarray | None:
 
 
 def _nothing(spec: Spec, N: int) -> Any:
-    """What stands for an output that is made of no sample."""
+    """A placeholder for an output without samples."""
     if spec.shape is not None:
         return np.zeros((N, *spec.shape), spec.dtype)
     return [np.zeros((0,) * spec.ndim, spec.dtype)] * N

@@ -1,4 +1,4 @@
-"""The launch of one batch: the host pass, and the programs, which are dispatched and not waited for."""
+"""The launch of one batch: the host pass, and the programs, which are dispatched without waiting for them."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class Launcher:
         self.ran: dict[int, tuple[Program, Any]] = {}
 
     def launch(self, batch: InFlightBatch):
-        """Host steps and eager functions in turn with programs.
+        """Runs host steps and eager functions in turn with programs.
 
         Returns:
           The batch, or the one that was launched instead because samples had failed before an eager function.
@@ -87,14 +87,14 @@ class Launcher:
                 return batch
 
     def repair(self, batch: InFlightBatch, bad: repair.Bad) -> InFlightBatch:
-        """A batch that was launched, with the samples that failed in it made again: these alone, where that can be, else all of it."""
+        """Makes the failed samples of a launched batch again: alone if possible, else the whole batch."""
         return batch if self._repair_alone(batch, bad) else self.launch(repair.again(batch, bad))
 
     def _repair_alone(self, batch: InFlightBatch, bad: repair.Bad) -> bool:
-        """Makes samples again that the kernels of an accelerator left to the host, and writes them over their places.
+        """Makes samples again that the kernels of an accelerator left to the host, and writes them into the batch.
 
-        The host decodes them, and the programs that have run do so once more, with these samples and no others: nothing is compiled, and
-        of the rest of the batch nothing is read, decoded or changed.
+        The host decodes them, and the programs that have run do so once more, with only these samples: nothing is compiled, and nothing
+        else of the batch is read, decoded or changed.
 
         Returns:
           False: they can't be made alone.
@@ -147,7 +147,7 @@ class Launcher:
         """Dispatches a program."""
         resources, at = self._resources, phase.first + phase.segments.index(segment)
         label, capacities = f"{at}: {segment.name}", memory.capacities
-        # What crosses to an accelerator is cut to what is needed, and so is working memory there; results keep their capacity.
+        # Transfers to an accelerator, and working memory there, are cut to what is needed; results keep their capacity.
         cut = {k: rounded_up(n) for k, n in memory.needs.items()} if segment.on_device else capacities
         with resources.meter.stage("launch", segment.names, label):
             operands = Operands(resources.S, resources.B, resources.pool)
@@ -167,7 +167,8 @@ class Launcher:
             resources.meter.count("launch", label, resources.N if batch.repaired is None else int(batch.repaired.sum()), operands.nbytes)
 
     def _made(self, ref: Ref, phase: Phase, memory: PhaseMemory, batch: InFlightBatch) -> tuple[int, np.ndarray, np.ndarray] | None:
-        """Capacity, offsets and shapes of a ragged value that a program makes. What goes from step to step in a call has shapes alone."""
+        """Capacity, offsets and shapes of a ragged value that a program makes. A value that is passed inside a native call only has
+        shapes."""
         if self._bound.plan.spec(ref).shape is not None:
             return None
         if ref in phase.ragged:
@@ -175,7 +176,8 @@ class Launcher:
         return 0, self._resources.zeros.astype(np.int32), batch.values[ref].shapes
 
     def _need(self, ref: Ref, data: Packed, batch: InFlightBatch) -> int:
-        """Elements of the buffer for a host value. In a branch as if all samples took it: who does so is not to change what is compiled."""
+        """Elements of the buffer for a host value. In a branch it is sized as if all samples took the branch, so that predicates don't
+        change what is compiled."""
         presence = self._bound.plan.maker(ref).presence
         if presence is None:
             return data.used

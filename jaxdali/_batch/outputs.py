@@ -1,4 +1,4 @@
-"""The final form of a pipeline's outputs: dense arrays on the user's devices. Compiles nothing."""
+"""The final form of a pipeline's outputs: dense arrays on the user's devices. Nothing is compiled."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Outputs:
         self._shapes: dict[Ref, tuple[int, ...]] = {}  # of the last samples of a ragged value
 
     def value(self, ref: Ref, batch: InFlightBatch) -> Value:
-        """An output of a pipeline that runs alone, as it is."""
+        """An output of a pipeline that runs without an iterator."""
         value, result = batch.values[ref], batch.results.get(ref)
         if result is None:
             return value

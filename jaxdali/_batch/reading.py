@@ -1,4 +1,4 @@
-"""Reads the sources: the beginning of a batch, and the state after it."""
+"""Reads the sources: the first stage of a batch, and the state after it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class BatchReader:
       bound: the plan.
       host: gives the sources their contexts, and keeps what they gave.
       name: of the source that says which epoch and position a sample has; None: the first.
-      setups: the user's, called once for each batch before the sources are read.
+      setups: user functions that are called once for each batch before the sources are read.
     """
 
     def __init__(
@@ -85,11 +85,11 @@ class BatchReader:
         return bool(self._setups)
 
     def set_up_first(self):
-        """Calls it for the first batch: what it feeds tells the types. RuntimeError when there is none."""
+        """Calls it for the first batch, as the fed data determine the types. Raises RuntimeError if there are no data."""
         try:
             self._set_up()
         except StopIteration:
-            raise RuntimeError("there is no data: iter_setup raised StopIteration before the first batch") from None
+            raise RuntimeError("there are no data: iter_setup raised StopIteration before the first batch") from None
 
     def _set_up(self):
         if not self._is_set_up:
@@ -101,10 +101,10 @@ class BatchReader:
         """Begins a batch in the thread that takes it, under that thread's settings: sets up, and reads the sources that belong there.
 
         Returns:
-          What `read` completes. In its `after` only the cursors of these sources have moved on.
+          A batch that `read` completes. In its `after`, only the cursors of these sources have advanced.
 
         Raises:
-          What is no Exception: a KeyboardInterrupt comes out at once, and the next `ask` begins the same batch.
+          BaseException: for example, a KeyboardInterrupt is raised at once, and the next `ask` begins the same batch.
         """
         try:
             self._set_up()
@@ -116,14 +116,14 @@ class BatchReader:
         return batch
 
     def read(self, state: dict, asked: InFlightBatch | None = None) -> InFlightBatch:
-        """Reads the (other) sources. The batch's `after` is the state to go on from, whatever becomes of it.
+        """Reads the (other) sources. The batch's `after` is the state to continue from, even if the batch fails.
 
         Args:
           asked: what `ask` returned. Its place in those sources is known from there, the rest from `state`.
 
         Raises:
           StopIteration: a source has no more data.
-          SourceError: a source failed otherwise; carries the state to go on from.
+          SourceError: a source failed in another way; it carries the state to continue from.
         """
         batch = asked or InFlightBatch(state, state)
         before, batch.before, batch.after = batch.after, state, _following(state)
@@ -152,7 +152,7 @@ class BatchReader:
         return batch
 
     def _read(self, nodes: Sequence[Node], batch: InFlightBatch):
-        """Reads a batch of some sources. All of them, also when one fails or is at its end: they stay in step."""
+        """Reads a batch of some sources. All are read even if one fails or is at its end, so that they stay in step."""
         for k, node in enumerate(nodes):
             entry = batch.after["sources"][node.name]
             source, before, step = self._sources[node.id], entry["cursors"], self._bound.plan.step(node.id)
@@ -166,7 +166,7 @@ class BatchReader:
                 batch.unread += [(ids.paths[i], reason) for i, reason in ids.unread.items()]
                 batch.identify(_joined(node, ids, batch.ids, node is self.primary))
             except StopIteration:
-                batch.ended = True  # the others are asked all the same: iterators that start again by themselves stay in step
+                batch.ended = True  # the others are still read, so that iterators which restart by themselves stay in step
             except BaseException as e:
                 if source.in_caller and not isinstance(e, Exception):  # meant for this thread, and for now
                     for n in nodes[: k + 1]:
@@ -174,7 +174,7 @@ class BatchReader:
                     raise
                 if entry["cursors"] is before:
                     entry["cursors"] = source.after_error(before)
-                if isinstance(e, ArgumentError):  # ours; others are the user's own, and stay as they are
+                if isinstance(e, ArgumentError):  # our exceptions; those of the user stay unchanged
                     e.args = (about(node.op.name, node.where, e),)
                 elif not isinstance(e, OperatorError):
                     e.add_note(f"in {node.op.name} (created at {node.where})")
@@ -189,15 +189,15 @@ def _following(state: dict) -> dict:
 
 
 def _joined(node: Node, ids: SampleIds, others: SampleIds | None, primary: bool) -> SampleIds:
-    """The ids of a batch of which sources before gave `others`: a sample that one of them could not read is in none.
+    """The ids of a batch, joined with the `others` of earlier sources: a sample that one source could not read is absent in all.
 
-    Of a batch that is used again the last samples are left out, where other sources have fewer.
+    If a repeated batch has more samples than other sources, its last samples are left out.
 
     Args:
       primary: whether epoch and position are those of `ids`.
 
     Raises:
-      OperatorError: they gave different numbers of samples otherwise.
+      OperatorError: otherwise, the sources gave different numbers of samples.
     """
     if others is None:
         return ids

@@ -1,4 +1,4 @@
-"""Where and how an executor's batches are made."""
+"""The resources that an executor's batches are made with."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ class RunResources:
 
     Attributes:
       S: local shards; N: samples of all.
-      cpu_shards: where what was not asked for on the accelerator runs.
-      kernels: the native kernels of the accelerator; none when the shards are on the CPU.
-      seed, as_arrays, x64: see the options and the delivery; of the seed, that of a checkpoint.
+      cpu_shards: where operators run that the user did not ask for on the accelerator.
+      kernels: the native kernels of the accelerator; empty if the shards are on the CPU.
+      seed, as_arrays, x64: see the options and the delivery; the seed may come from a checkpoint.
       settings: the JAX settings of the user's thread.
-      calling: whose function of the user a thread of ours is in, for messages.
+      calling: the node whose user function one of our threads is currently running, for messages.
       meter: of all stages.
       of_operators: what operators share or keep, by the names of their nodes, see `HostContext.resource`.
       pool: of buffers; output_reuse: of the memory of outputs; num_threads, pool_id: of the native threads.
@@ -64,7 +64,7 @@ class RunResources:
             self.num_threads, self.pool_id = options.num_threads, options.pool_id
 
     def use_threads(self, num_threads: int):
-        """Has the batches from now on made with so many threads. Those under way keep theirs."""
+        """Sets the number of threads for later batches. Batches in flight keep theirs."""
         if num_threads not in self._pools:
             self._pools[num_threads] = _cpu.pool_create(num_threads)
         self.num_threads, self.pool_id = num_threads, self._pools[num_threads]
@@ -86,7 +86,7 @@ class RunResources:
         return self.of_operators[name]
 
     def close(self):
-        """Lets go of threads, resources and memory for outputs."""
+        """Releases threads, resources and memory for outputs."""
         self.of_operators.clear()
         self.output_reuse.clear()
         if os.getpid() == self._process:  # in a fork the threads of the pool, which this waits for, don't exist

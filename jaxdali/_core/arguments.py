@@ -1,4 +1,5 @@
-"""The arguments of one operator call that may come per sample: what is known when the pipeline is built, and their values for a batch."""
+"""The arguments of one operator call that may come per sample: what is known about them when the pipeline is built, and their values for a
+batch."""
 
 from __future__ import annotations
 
@@ -25,12 +26,12 @@ D = TypeVar("D")
 class Arguments:
     """Which arguments of one operator call are the same for all samples, and which are inputs of its node.
 
-    Fields of an `Operator` must be hashable and the same for all samples; a DataNode among the arguments becomes an
-    additional input, after those that the user gave as inputs. This object, itself such a field, remembers which is which.
+    Fields of an `Operator` must be hashable and the same for all samples; a DataNode among the arguments becomes an additional input, after
+    the inputs that the user gave. This object, which is itself such a field, records which argument is which input.
 
     Attributes:
       static: (name, value) pairs; numbers, or tuples of numbers.
-      inputs: names of those that are inputs: the last ones of the node, in this order.
+      inputs: names of the arguments that are inputs: the last inputs of the node, in this order.
       measured: how many numbers some inputs have in their source's first sample, see `measure`.
     """
 
@@ -40,7 +41,7 @@ class Arguments:
 
     @staticmethod
     def of(values: Mapping[str, Any], is_node: Callable[[Any], bool]) -> tuple[Arguments, tuple[Any, ...]]:
-        """Splits checked values, by name (None: not given), into these, and the DataNodes among them."""
+        """Splits checked values, by name (None: not given), into an `Arguments` and the DataNodes among them."""
         given = {name: x for name, x in values.items() if x is not None}
         nodes = {name: x for name, x in given.items() if is_node(x)}
         return Arguments(tuple((n, x) for n, x in given.items() if n not in nodes), tuple(nodes)), tuple(nodes.values())
@@ -57,16 +58,16 @@ class Arguments:
         return dataclasses.replace(self, static=tuple(x for x in self.static if x[0] != name))
 
     def is_static(self, name: str) -> bool:
-        """Whether it is the same for all samples, perhaps not given at all."""
+        """Whether the argument is the same for all samples, or not given at all."""
         return name not in self.inputs
 
     def get(self, name: str) -> Any:
-        """The value for all samples; None: it is not given."""
+        """The value for all samples; None if it is not given."""
         assert name not in self.inputs, name
         return self._by_name.get(name)
 
     def width(self, name: str, specs: Sequence[Spec]) -> int | None:
-        """How many numbers a sample has of an argument; None: unknown until a batch is there.
+        """How many numbers of an argument a sample has; None: unknown before the first batch.
 
         Args:
           specs: of the node's inputs.
@@ -102,15 +103,15 @@ NO_ARGUMENTS = Arguments()
 class Values:
     """The arguments' values for a batch, as attributes: ``a.angle``.
 
-    An argument of one value per sample is ``[N]``, of a list ``[N, length]``; of type float64, int64 or bool, as it was declared. What
-    comes per sample is checked here: a sample with a value outside of the declared range fails, and gets one of the range.
+    An argument with one value per sample is ``[N]``, with a list per sample ``[N, length]``, of type float64, int64 or bool as declared.
+    Values per sample are checked here: a sample with a value outside the declared range fails, and gets a value of the range.
 
     Attributes:
       samples: N, how many the batch has.
     """
 
     def __init__(self, operator: str, arguments: Arguments, N: int, ctx: HostContext | None = None, inputs: Sequence[Value] = ()):
-        """`ctx` None: all that will be asked for is static. The last of `inputs` are the arguments'."""
+        """`ctx` None: only static arguments will be read. The last of `inputs` are the arguments'."""
         self.samples = N
         self._declared = declared[operator]()
         self._arguments = arguments
@@ -136,7 +137,7 @@ class Values:
     @overload
     def get(self, name: str, default: D) -> np.ndarray | D: ...
     def get(self, name: str, default: Any = None) -> Any:
-        """The values of an argument; `default` where it is not given."""
+        """The values of an argument; `default` if it is not given."""
         if name.startswith("_") or name not in self._arguments:
             return default
         if name not in self._found:
@@ -161,7 +162,7 @@ class Values:
         return self._found[key]
 
     def ragged(self, name: str) -> list[np.ndarray]:
-        """The values of an argument of which each sample may have another number: a vector for each sample."""
+        """The values of an argument as one vector per sample, whose lengths may differ."""
         if self._arguments.is_static(name):
             return [np.atleast_1d(x) for x in self._static(name)]
         assert self._ctx is not None, name

@@ -1,4 +1,4 @@
-"""Makes nodes, of the pipeline that is being defined in this thread or of none yet."""
+"""Makes nodes, for the pipeline that is being defined in this thread or for any later one."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from .redaction import redacted
 from .tracebacks import is_ours
 
 _local = threading.local()
-_numbers = itertools.count()  # of all nodes that are made: their order
+_numbers = itertools.count()  # counts all nodes, in the order of making
 _pipelines = itertools.count(1)
 
 
@@ -82,7 +82,7 @@ def _is_of_jax(e: Exception) -> bool:
 
 
 def _add_line(e: Exception):
-    """Adds operator and the user's line to the message of an exception that a call of an operator raised."""
+    """Adds the operator and the user's line to the message of an exception from a call of an operator."""
     line, called = "", None  # the innermost one outside this package, and the frame inside that it went to
     for frame, number in traceback.walk_tb(e.__traceback__):
         if not is_ours(frame):
@@ -187,7 +187,7 @@ def warn(text: str, category: type[Warning] = UserWarning):
 
 
 def add(op: Operator, *inputs: Any, device: str | None = None, name: str | None = None) -> Any:
-    """Makes a node: of the pipeline being defined, or of none, to be used in any later.
+    """Makes a node for the pipeline that is being defined; outside a definition, any later pipeline may use it.
 
     Args:
       op: the operator.
@@ -196,7 +196,7 @@ def add(op: Operator, *inputs: Any, device: str | None = None, name: str | None 
       name: the user's name for it.
 
     Returns:
-      A `DataNode`, or a list of them where the operator has several outputs.
+      A `DataNode`, or a list of them if the operator has several outputs.
 
     Raises:
       OperatorError: an input was made in a branch of an `if` that is left, or in another pipeline.
@@ -226,7 +226,7 @@ def add(op: Operator, *inputs: Any, device: str | None = None, name: str | None 
 
 
 def as_node(x: Any, name: str) -> DataNode:
-    """A DataNode as it is; a number or array as a constant, the same for all samples."""
+    """Returns a DataNode unchanged, and makes a constant from a number or array."""
     if isinstance(x, DataNode):
         return x
     try:

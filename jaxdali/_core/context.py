@@ -1,4 +1,5 @@
-"""What operators get besides their inputs: when a pipeline is built, in the host pass, and in a program. Plain data and callables."""
+"""What operators get in addition to their inputs: when a pipeline is built, in the host pass, and in a program. All are plain data and
+callables."""
 
 from __future__ import annotations
 
@@ -20,11 +21,12 @@ class BuildContext:
       B: samples per shard.
       stage: where the operator runs: "host", "cpu" or "device".
       where: the user's line.
-      kernels: the native kernels of the accelerator the pipeline is placed on; none when that is the CPU.
+      kernels: the native kernels of the pipeline's accelerator; empty on the CPU.
       settings: the JAX settings of the user's thread.
-      of_shards: this operator as each local shard's definition has it.
-      first_shape: of the first sample of input `i`, where that is a source's and can be had before anything is read; else None.
-      literals: of the inputs: what every sample is, where the definition says it; else None.
+      of_shards: this operator in the definition of each local shard.
+      first_shape: the shape of the first sample of input `i`, if it comes from a source and is available before anything is read; else
+        None.
+      literals: for each input, the value of every sample if the definition determines it; else None.
       on_host: whether all inputs are host values.
       in_branch: whether it gets only the samples of a batch that take a branch of an `if`.
     """
@@ -47,22 +49,22 @@ class HostContext:
 
     Attributes:
       S: local shards; B: samples per shard; N: S*B.
-      shard_ids: place of each local shard among `num_shards`.
-      seed: of the pipeline; num_threads: of the pipeline; pool: id of its native thread pool.
-      epoch, position: ``i64[N]``, what random numbers are keyed by; present: ``bool[N]``, False for samples that a short batch lacks, and
-        for those that don't take the branch of an `if` that the operator is in: to be left alone. See Note [Presence].
+      shard_ids: the number of each local shard among `num_shards`.
+      seed, num_threads: of the pipeline; pool: id of its native thread pool.
+      epoch, position: ``i64[N]``, the keys of random numbers; present: ``bool[N]``, False for samples that a short batch lacks, and for
+        samples that don't take the operator's branch of an `if`: they must not be touched. See Note [Presence].
       specs: of the outputs.
-      random_index: number of the operator among the random ones; -1: it is none.
-      bad: samples that failed in an earlier launch of this batch, with their status codes: to be replaced, or (`Status.REFUSED`) to be
-        done on the host.
+      random_index: the number of the operator among the random ones; -1: it is not random.
+      bad: samples that failed in an earlier launch of this batch, with their status codes; they must be replaced, or (`Status.REFUSED`) be
+        processed on the host.
       empty: ``empty(elements, dtype, index=0)``: a pooled buffer ``[S, capacity]``, capacity at least `elements`, for the ragged
         output `index`.
       fail: ``fail(i, code, reason="")`` marks sample `i` as failed; the batch is not launched.
       report_bad: ``report_bad(i, code, reason="")`` reports that sample `i` was replaced.
-      source_of: ``source_of(i)``: where sample `i` came from, as source_info has it; "" when nobody knows.
-      frames: how many samples one after the other are the frames of one sequence, see `Frames`; 1: samples are samples.
-      resource: ``resource(make)``: what the operator keeps while the pipeline is there, and no longer: what ``make()`` returned when it was
-        first asked for. Its ``counts()`` are for `Pipeline.statistics`.
+      source_of: ``source_of(i)``: where sample `i` came from, as in source_info; "" if it is not known.
+      frames: how many consecutive samples are the frames of one sequence, see `Frames`; 1: samples are not frames.
+      resource: ``resource(make)``: an object that the operator keeps as long as the pipeline exists: the result of ``make()``, which is
+        called the first time. Its ``counts()`` are for `Pipeline.statistics`.
     """
 
     S: int
@@ -88,7 +90,7 @@ class HostContext:
 
     @property
     def spec(self) -> Spec:
-        """Of the first output."""
+        """The spec of the first output."""
         return self.specs[0]
 
     def batch_of(self, shard: int) -> np.ndarray:
@@ -117,10 +119,10 @@ class LowerContext:
       B: samples in this shard.
       inputs, specs: specs of the inputs and of the outputs.
       control: ``i32[1+B]``, the native calls' control operand (thread pool, presence of each sample).
-      out: of each output, where a ragged one is to be written, or None for a static one.
+      out: for each output, where it must be written if it is ragged, or None if it is static.
       params: the per-sample parameters that `setup` gave, by name, ``[B, ...]``.
       scratch: bytes of working memory that the native call gets; at least what `setup` asked for.
-      times: to which `call` adds what each native call takes, ``i32[]`` in units of 100 ns; None where nobody wants to know.
+      times: a list to which `call` adds the time of each native call, ``i32[]`` in units of 100 ns; None if it is not measured.
     """
 
     B: int
@@ -134,5 +136,5 @@ class LowerContext:
 
     @property
     def spec(self) -> Spec:
-        """Of the first output."""
+        """The spec of the first output."""
         return self.specs[0]

@@ -1,6 +1,6 @@
-"""What an argument may be, read from the annotation of its parameter: one check, by name, for all arguments.
+"""The values that an argument may have, read from the annotation of its parameter: one checker for all arguments.
 
-Annotations are ordinary types, which an editor and a type checker understand, with what they can't say in `Annotated`::
+Annotations are ordinary types, which an editor and a type checker understand. `Annotated` adds what types can't express::
 
     mode: Literal["default", "stretch"] | None = None
     num_shards: Annotated[int, Range(1)] = 1
@@ -48,14 +48,14 @@ class Argument:
     Attributes:
       name: of the parameter.
       kinds: types of a value, or of the elements of a list; empty: anything.
-      single, many: whether one value, and whether a list of them is taken.
+      single, many: whether one value, and whether a list of values is accepted.
       required: whether it must be given.
-      default: what None stands for; where the annotation has None and the default is another value, None stands for itself.
-      is_input: it is an input of the operator, not an argument.
-      per_sample: whether a DataNode is taken, with a value for each sample.
+      default: what None stands for; if the annotation has None and the default is another value, None stands for itself.
+      is_input: whether it is an input of the operator instead of an argument.
+      per_sample: whether a DataNode with a value for each sample is accepted.
       per_frame: whether it may be a sequence, with a value for each frame of a sample.
       gaps, nested: whether None may stand among the elements of a list, and whether they may be lists themselves.
-      takes_none: whether None is a value of its own.
+      takes_none: whether None is a valid value.
       range, lengths: limits of the numbers, and of a list's length (none: any).
     """
 
@@ -76,7 +76,7 @@ class Argument:
 
     @property
     def expected(self) -> str:
-        """What may be given, in words."""
+        """The allowed values, in words."""
         limits = f" {self.range}" if str(self.range) else ""
         finite = "" if limits or self.range.infinite or FLOAT not in self.kinds else "finite "
         forms = []
@@ -93,18 +93,18 @@ class Argument:
         return ", or ".join(forms)
 
     def error(self, owner: str, x: Any, kind: type[Exception] = ArgumentError) -> Exception:
-        """That `x` was given."""
+        """The error if `x` is given."""
         got = reprlib.repr(x) if isinstance(x, (bool, int, float, str, bytes, list, tuple, dict, enum.Enum)) else _short(x)
         gpu = self.name == "device" and isinstance(x, str) and "'gpu'" in self.expected
         how = "; 'gpu' is the accelerator that JAX has, a TPU, too" if gpu else ""
         return kind(f"{owner}: argument {self.name} must be {self.expected}, got {got}{how}")
 
     def check(self, owner: str, x: Any) -> Any:
-        """The value as the function gets it: None becomes the default, a list a tuple, a type a `np.dtype`.
+        """The value in the form that the function gets: None becomes the default, a list a tuple, and a type a `np.dtype`.
 
         Raises:
-          ArgumentTypeError: it is of another type, or it is None, and required.
-          ArgumentError: it is outside of what is allowed.
+          ArgumentTypeError: the value has another type, or is None although it is required.
+          ArgumentError: the value is not allowed.
         """
         if x is None:
             if self.required:
@@ -123,7 +123,7 @@ class Argument:
         return self.default if value is None else value
 
     def convert(self, x: Any) -> Any:
-        """The value; TypeError and ValueError without a text."""
+        """The converted value. Raises TypeError or ValueError without a message."""
         if self.many:
             if _is_list(x):
                 if self.per_sample and not self.nested and hasattr(x, "__array__"):
@@ -140,7 +140,7 @@ class Argument:
         return self.element(x)
 
     def element(self, x: Any) -> Any:
-        """One value, of the first kind that takes it."""
+        """One value, converted by the first kind that accepts it."""
         no_such_value = False
         for kind in self.kinds:
             try:

@@ -23,11 +23,12 @@ class Branch:
     """The samples of a batch that one side of an `if` is for.
 
     Attributes:
-      predicate: what was asked, a number for each sample.
+      predicate: the condition, a number for each sample.
       side: True: the branch is for samples whose predicate is true; False: for the others.
-      outer: the branch in which it was asked; None: in none.
+      outer: the branch that contains the `if`; None: there is none.
       where: the user's line.
-      by_inputs: it is no place in the user's code: what is made of values in it is in it, too (`fn._conditional.split`).
+      by_inputs: whether the branch is not a place in the user's code; values that are made from values in it are also in it
+        (`fn._conditional.split`).
     """
 
     predicate: DataNode
@@ -49,20 +50,20 @@ class Branch:
 
 @dataclasses.dataclass(eq=False)
 class Node:
-    """A use of an operator, as the user wrote it: as it was made, or a graph's copy of that (`Graph.collect`).
+    """A use of an operator as the user wrote it: the original node, or a graph's copy of it (`Graph.collect`).
 
     Attributes:
-      id: place in its graph; of one that was made: in the order of all that were.
-      device: as asked for: "cpu", "mixed", "gpu" or "" (follow the inputs).
+      id: its place in its graph; for an original node, its place among all nodes ever made.
+      device: the device that the user asked for: "cpu", "mixed", "gpu" or "" (follow the inputs).
       where: the user's line.
       named: whether the name is the user's.
-      random_index: number among the random operators of its graph; of one that was made: that of a node that draws the same; -1: it
-        is none.
-      call: of a public function, that made it; None: it was made otherwise.
-      branch: of which samples it is made; None: of all.
-      pipeline: number of the one in whose definition it was made; 0: in none, so that any may use it.
+      random_index: its number among the random operators of its graph; for an original node, the number of a node that draws the same; -1:
+        it is not random.
+      call: the call of a public function that made it; None: it was made in another way.
+      branch: the branch whose samples it works on; None: all samples.
+      pipeline: the number of the pipeline in whose definition it was made; 0: it was made outside, so that any pipeline may use it.
       splits: both branches by one of its outputs, where that is what `fn._conditional.split` asks: by output, and branch around.
-      stage: where it is to run: "host", or in a program on the "cpu" or the "device".
+      stage: where it runs: "host", or in a program on the "cpu" or the "device".
       on_device: whether the user asked for its outputs on the accelerator, here or upstream.
       source: the first source upstream of it, or itself.
 
@@ -97,7 +98,7 @@ class Node:
         return OperatorError(self.op.name, self.where, reason)
 
     def failure(self, e: Exception) -> OperatorError:
-        """The error for what an operator, or a function of the user, raised while it ran."""
+        """The error for an exception that an operator or a user function raised while it ran."""
         return self.error(str(e) if says_all(e) else f"{type(e).__name__}: {e}")
 
 
@@ -122,7 +123,7 @@ def _no_value(function: str) -> str:
 
 
 def no_array(takes: str) -> str:
-    """What is said where a function takes arrays and gets a node."""
+    """The message if a function that takes arrays gets a node."""
     return (
         f"{takes} arrays, but a DataNode stands for a batch that does not exist yet: use operators (fn.reductions.mean, fn.stack, "
         "jaxdali.math.clamp, ...), or do it in a jax_function"
@@ -187,7 +188,7 @@ class DataNode(Expression):
 
     @property
     def device(self) -> str:
-        """``"gpu"`` when the value is made on, or was moved to, the accelerator; else ``"cpu"``."""
+        """``"gpu"`` if the value is made on, or was moved to, the accelerator; else ``"cpu"``."""
         return "gpu" if self.node.on_device else "cpu"
 
     @property
@@ -230,7 +231,7 @@ class DataNode(Expression):
         raise TypeError(no_array(f"{function.__module__}.{function.__name__} takes"))
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
-        """Python's operators on an array and a node make a node; other functions are refused."""
+        """Python operators on an array and a node make a node; other functions are refused."""
         reflected = _REFLECTED.get(ufunc.__name__)
         if method == "__call__" and reflected and not options and len(inputs) == 2 and inputs[1] is self and inputs[0] is not self:
             found = getattr(self, reflected)(inputs[0])
@@ -244,7 +245,7 @@ class DataNode(Expression):
 
 @dataclasses.dataclass
 class Graph:
-    """All nodes of one pipeline, in topological order: collected once, and then never written again."""
+    """All nodes of one pipeline, in topological order. They are collected once and never changed."""
 
     nodes: list[Node] = dataclasses.field(default_factory=list)
     outputs: tuple[DataNode, ...] = ()
@@ -253,7 +254,7 @@ class Graph:
 
     @staticmethod
     def collect(made: Sequence[Node], outputs: Sequence[DataNode], sinks: Sequence[DataNode] = ()) -> Graph:
-        """The graph of a definition: what it made, and what its outputs need, wherever that was made; in the order of making.
+        """The graph of a definition, in the order of making: the nodes that it made, and nodes made elsewhere that its outputs need.
 
         The nodes are copies, so that each may be used in several pipelines. Here they get the numbers, and those that the
         definition did not make and nobody named the names, on which seeds, checkpoints and files depend: what else was made before
@@ -261,7 +262,7 @@ class Graph:
         asked for their size, and for what is to be preserved.
 
         Raises:
-          OperatorError: two of them have one name, or one was made in another pipeline.
+          OperatorError: two nodes have the same name, or a node was made in another pipeline.
         """
         for x in outputs:
             check_reach(x, None, "as an output")
@@ -302,7 +303,7 @@ class Graph:
         return graph
 
     def find(self, handle: DataNode | str) -> Node | None:
-        """The node that a `DataNode` of the user, or a name, refers to."""
+        """The node that a user's `DataNode` or a name refers to."""
         if isinstance(handle, DataNode):
             node = self.copies.get(handle.node.id)
             return node if node in self.nodes else None

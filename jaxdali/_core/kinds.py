@@ -21,9 +21,9 @@ class Range:
     """Limits of a number, or of each number of a list.
 
     Attributes:
-      low, high: limits; part of the range, but for `low` where `above` is set.
+      low, high: limits, which are part of the range, except `low` if `above` is set.
       above: only numbers above `low`.
-      infinite: whether infinite numbers are taken, which they are not without a `Range`.
+      infinite: whether infinite numbers are accepted; without a `Range` they are not.
     """
 
     low: float = -math.inf
@@ -39,7 +39,7 @@ class Range:
             return ((x > self.low) if self.above else (x >= self.low)) & (x <= self.high) & (self.infinite | np.isfinite(x))
 
     def holds_all(self, x: np.ndarray) -> bool:
-        """Whether all numbers are inside; quicker than to ask of each."""
+        """Whether all numbers are inside; this is faster than testing each."""
         if not x.size:
             return True
         least, most = float(x.min()), float(x.max())  # NaN, if there is one
@@ -84,12 +84,12 @@ class OneOf:
 
 
 class Mark(enum.Enum):
-    """What a part of an annotation stands for."""
+    """The kind of a part of an annotation."""
 
     DTYPE = "a numeric type such as types.FLOAT or np.float32"
     TENSOR = "an array of numbers, of any shape"
     WHOLE = "a number of a whole type"
-    AUTO = "the text 'auto'"
+    AUTO = "the string 'auto'"
     PER_SAMPLE = "a DataNode is allowed"
     PER_FRAME = "it may be a sequence, with a value for each frame"
     INPUT = "an input"
@@ -107,10 +107,11 @@ class Kind:
     """A type of single values.
 
     Attributes:
-      one, many: what users call it, and several of it.
-      convert: the value as the operator gets it. Raises TypeError when it is of another type, ValueError when it is none of the values.
-      dtype: of an array of them; None: there is none.
-      members: the only numbers; empty: any.
+      one, many: what users call one value, and several.
+      convert: converts the value to the form that the operator gets. Raises TypeError if it has another type, ValueError if it is not one
+        of the allowed values.
+      dtype: the type of an array of such values; None: there is none.
+      members: the only numbers allowed; empty: any.
     """
 
     one: str

@@ -1,4 +1,4 @@
-"""The contract of an operator: what kinds there are, and what each has to say."""
+"""The contract of an operator: the kinds of operators, and what each kind has to define."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from .values import Spec, Value
 _lock = threading.RLock()
 K = typing.TypeVar("K", bound="Operator")
 
-Names = Sequence[str] | None  # where the samples of a value came from, "" where nobody knows; None: of all of them
+Names = Sequence[str] | None  # where the samples of a value came from, "" if it is not known; None: it is not known for any sample
 
 
 def joined(names: Sequence[Names]) -> Names:
-    """Where what was made of several values came from: all these places."""
+    """Where a value made from several values came from: all their places."""
     known = [n for n in names if n is not None]
     return [";".join(n for n in each if n) for each in zip(*known, strict=True)] if len(known) > 1 else known[0] if known else None
 
@@ -33,25 +33,25 @@ def joined(names: Sequence[Names]) -> Names:
 @typing.dataclass_transform(frozen_default=True, kw_only_default=True)
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Operator:
-    """One call of a function of `jaxdali.fn`. Its fields are static attributes: they stand in the key of compiled programs.
+    """One call of a function of `jaxdali.fn`. Its fields are static attributes: they are part of the key of compiled programs.
 
     What it does depends on its kind: `HostOperator` and `ProgramOperator` (one with both forms inherits both), `SourceOperator`,
     `EagerOperator`, `SampleOperator`. `bind` and `infer` are called when the pipeline is built.
 
-    Every kind of operator is a frozen dataclass, with keywords alone, and must not say so: it is made one when it is first used, as that
-    takes a millisecond each, and most programs use few of the operators that they import.
+    Do not decorate operator classes: they are turned into frozen, keyword-only dataclasses on first use. That takes a millisecond each, and
+    most programs use few of the operators that they import.
     """
 
-    name: ClassVar[str]  # as users know it: "decoders.image"
-    random: ClassVar[bool] = False  # draws random numbers: is numbered among the random operators of its pipeline
+    name: ClassVar[str]  # the name that users know: "decoders.image"
+    random: ClassVar[bool] = False  # whether it draws random numbers: it is then numbered among the random operators of its pipeline
 
-    of_batch: ClassVar[bool] = False  # without inputs, depends on which samples there are: in a branch, on those that take it
+    of_batch: ClassVar[bool] = False  # whether, without inputs, it depends on which samples are present: in a branch, on those that take it
 
-    repeats_input: ClassVar[bool] = False  # with arguments per frame, an input that is no sequence is the same in all frames
+    repeats_input: ClassVar[bool] = False  # with arguments per frame, an input that is not a sequence is the same in all frames
 
-    args: Arguments = NO_ARGUMENTS  # those that may come per sample
+    args: Arguments = NO_ARGUMENTS  # the arguments that may come per sample
 
-    _is_made: ClassVar[bool] = True  # in the namespace of a class that is a dataclass by now
+    _is_made: ClassVar[bool] = True  # in the namespace of a class that is already a dataclass
 
     def __new__(cls, **_: Any):
         cls.fields()
@@ -59,11 +59,11 @@ class Operator:
 
     @classmethod
     def fields(cls) -> tuple[dataclasses.Field[Any], ...]:
-        """The fields, `args` among them."""
+        """The fields, including `args`."""
         with _lock:
             if "_is_made" not in vars(cls):
                 if "__dataclass_fields__" in vars(cls):
-                    raise TypeError(f"{cls.__name__} must not say that it is a dataclass: an operator becomes one when it is first used")
+                    raise TypeError(f"{cls.__name__} must not be decorated as a dataclass: an operator becomes one when it is first used")
                 for base in cls.__bases__:
                     if issubclass(base, Operator):
                         base.fields()  # first: `cls` inherits them
@@ -73,20 +73,20 @@ class Operator:
 
     @property
     def few_shapes(self) -> bool:
-        """Whether batches have few shapes by intention, though they vary: then nobody warns of compiling for each."""
+        """Whether batches intentionally have few different shapes, so that compiling for each needs no warning."""
         return False
 
     @property
     def literal(self) -> np.ndarray | None:
-        """What every sample of every batch is, where that is known from the definition."""
+        """The value of every sample of every batch, if the definition determines it."""
         return None
 
     def arguments(self, ctx: HostContext | None, inputs: Sequence[Value]) -> Values:
-        """The arguments that may come per sample, for a batch.
+        """The values of the arguments that may come per sample, for a batch.
 
         Args:
-          ctx: of the batch; None: those that are the same for all samples, for one sample.
-          inputs: of the operator, all or only those that are arguments.
+          ctx: the context of the batch; None: only arguments that are the same for all samples, for one sample.
+          inputs: the operator's inputs, all or only those that are arguments.
         """
         N = 1 if ctx is None else ctx.N
         if self.args.inputs:
@@ -97,7 +97,7 @@ class Operator:
 
     @functools.cached_property
     def _same_for_all(self) -> dict[int, Values]:
-        """Arguments of which none comes per sample, by the number of samples: the same in every batch."""
+        """The arguments by the number of samples, if none comes per sample: they are the same in every batch."""
         return {}
 
     def as_kind(self, kind: type[K]) -> K:
@@ -110,18 +110,18 @@ class Operator:
 
     @property
     def gives_list(self) -> bool:
-        """Whether the user gets a list of a single output, too."""
+        """Whether the user gets a list even for a single output."""
         return False
 
     def origins(self, names: Sequence[Names], data: Callable[[int], Value | None], present: Callable[[], Sequence[np.ndarray]]) -> Names:
-        """Where the samples of its outputs came from, as source_info has it.
+        """Where the samples of its outputs came from, for source_info.
 
-        By default where those of its inputs came from, but for arguments: of a sample "" where these are several places.
+        By default, they came from where the samples of its inputs (except arguments) came from; "" for a sample with several such places.
 
         Args:
-          names: the same of all inputs.
+          names: where the samples of each input came from.
           data: ``data(i)``: input `i`, if the host has it.
-          present: for each shard the places, among all samples of the batch, of those that it is for.
+          present: for each shard, the numbers (among all samples of the batch) of the samples that the operator works on.
         """
         known = [n for n in names[: len(names) - len(self.args.inputs)] if n is not None]
         if all(n is known[0] for n in known):
@@ -130,22 +130,22 @@ class Operator:
 
     @property
     def joins(self) -> Sequence[int]:
-        """The inputs that were made in the branches of an `if`, of which it gives one for each sample: all of one type."""
+        """The inputs that were made in the branches of an `if`; each sample takes one of them, and all must have one type."""
         return ()
 
     @property
     def preserved(self) -> bool:
-        """Whether it runs even when no output depends on it."""
+        """Whether it runs even if no output depends on it."""
         return False
 
     @property
     def key(self) -> Any:
-        """What distinguishes this operator's programs from another's."""
+        """The key that distinguishes this operator's programs from those of other operators."""
         return self
 
     @property
     def has_host_form(self) -> bool:
-        """Whether `bind` gives a `HostOperator` where the stage is "host"."""
+        """Whether `bind` returns a `HostOperator` if the stage is "host"."""
         return isinstance(self, HostOperator)
 
     def is_on_device(self, asked: str, follows: bool) -> bool:
@@ -153,16 +153,17 @@ class Operator:
 
         Args:
           asked: the user's `device`: "cpu", "mixed", "gpu" or "".
-          follows: whether an input is there.
+          follows: whether an input is on the accelerator.
         """
         return follows or asked in ("mixed", "gpu")
 
     def bind(self, ctx: BuildContext, *specs: Spec) -> Operator:
-        """What really runs, for operators that decide it when their inputs' specs are known; perhaps of another kind."""
+        """The operator that really runs, for operators that decide this when the specs of their inputs are known. It may be of another
+        kind."""
         return self
 
     def is_identity(self, *specs: Spec) -> bool:
-        """Whether its one output is always its first input; then it is bypassed where both are in the same place."""
+        """Whether its only output always equals its first input; it is then bypassed if both are on the same device."""
         return False
 
     def absorb(self, i: int, inner: Operator) -> Operator | None:
@@ -173,11 +174,11 @@ class Operator:
         return None
 
     def ahead_of(self, readers: Sequence[Operator]) -> Operator:
-        """This operator, when it is known which others read its outputs, and that nobody else does."""
+        """The operator to run, once it is known which operators read its outputs."""
         return self
 
     def infer(self, *specs: Spec) -> tuple[Spec, ...]:
-        """Specs of the outputs. Raises ValueError or TypeError on inputs it does not take."""
+        """Specs of the outputs. Raises ValueError or TypeError for inputs that are not supported."""
         raise NotImplementedError(self.name)
 
 
@@ -189,9 +190,9 @@ class HostOperator(Operator):
         return True
 
     def compute(self, N: int, *specs: Spec) -> Callable[..., np.ndarray] | None:
-        """A function of the inputs' data, dense ``[N, *shape]``, that gives the one output, also dense; None: `run` has to do it.
+        """A function from the inputs' data, dense ``[N, *shape]``, to the only output, also dense; None: `run` does it.
 
-        It is asked for once, and then called in place of `run`: cheaply, without a context, and with NumPy's warnings of numeric
+        It is requested once, and then called instead of `run`, which is cheaper: without a context, and with NumPy's warnings about numeric
         errors off.
         """
         return None
@@ -203,10 +204,10 @@ class HostOperator(Operator):
 
 @dataclasses.dataclass
 class Setup:
-    """What the host says about a batch before the program runs.
+    """What the host determines about a batch before the program runs.
 
     Attributes:
-      shapes: ``i64[N, ndim]`` of each output; None where its spec has a static shape.
+      shapes: ``i64[N, ndim]`` of each output; None if its spec has a static shape.
       params: per-sample parameters ``[N, ...]``, which `lower` finds in ``ctx.params``.
       scratch: bytes of working memory for the native call, for each shard.
     """
@@ -217,11 +218,11 @@ class Setup:
 
 
 class ProgramOperator(Operator):
-    """Is part of a compiled program: `setup` is called once per batch on the host, `lower` once per compilation."""
+    """An operator in a compiled program: `setup` is called once per batch on the host, `lower` once per compilation."""
 
     @property
     def mixes(self) -> bool:
-        """Whether samples of its outputs depend on others of the batch than their own: none can be made again without all of them."""
+        """Whether samples of its outputs depend on other samples of the batch. A sample can then not be made again alone."""
         return False
 
     def setup_reads(self, i: int) -> bool:
@@ -238,15 +239,16 @@ class ProgramOperator(Operator):
 
 
 class NativeOperator(ProgramOperator):
-    """Lowers to a native call: `lower` returns ``(outputs, status i32[B])``. Runs on the CPU where an accelerator has no such kernel."""
+    """An operator that lowers to a native call: `lower` returns ``(outputs, status i32[B])``. It runs on the CPU if the accelerator has no
+    such kernel."""
 
-    kernel: ClassVar[str]  # what lower() calls
+    kernel: ClassVar[str]  # the kernel that lower() calls
 
     def setup_reads(self, i: int) -> bool:
         return i > 0
 
     def repairs(self, code: int) -> bool:
-        """Whether a sample on which the kernel failed so is made again, or its whole batch, the sample among its `HostContext.bad`."""
+        """Whether a sample that failed with this status is made again, alone or with its whole batch, where it is in `HostContext.bad`."""
         return False
 
 
@@ -269,7 +271,7 @@ class StageOperator(NativeOperator):
 class SourceOperator(Operator):
     """A reader or external_source: one instance and one state per shard."""
 
-    stays: ClassVar[bool] = True  # also where no output depends on it
+    stays: ClassVar[bool] = True  # even if no output depends on it
 
     def make_source(self, ops: Sequence[Any], seed: int) -> Source:
         """The running source; `ops` are this operator in each local shard's graph, `seed` is the pipeline's."""
@@ -277,18 +279,18 @@ class SourceOperator(Operator):
 
 
 class EagerOperator(Operator):
-    """Runs between programs, on arrays of each shard. Its outputs' specs are those of its results."""
+    """An operator that runs between programs, on arrays of each shard. The specs of its outputs are those of its results."""
 
     sharding: Sharding | None
 
     @property
     def compiled(self) -> bool:
-        """Whether no code of the user sees the arrays. Known when it has run."""
+        """Whether no user code sees the arrays. This is known after it has run."""
         return False
 
     @property
     def unseen(self) -> Spec | None:
-        """What stands for an output while no sample takes the branch of an `if` that the operator is in; None: that must be known."""
+        """The spec of an output while no sample takes the operator's branch of an `if`; None: it must be known."""
         return None
 
     def layout_of(self, i: int, ndim: int) -> str:
@@ -296,20 +298,20 @@ class EagerOperator(Operator):
         raise NotImplementedError(self.name)
 
     def not_uniform(self, i: int, shapes: str) -> str:
-        """Why it can't be called: the samples of input `i` are of these shapes, and so no array."""
+        """The error message if it can't be called because the samples of input `i` differ in shape."""
         raise NotImplementedError(self.name)
 
     def call(self, ctx: HostContext, inputs: Sequence[Sequence[Any]], shards: Any) -> Sequence[Sequence[Any]]:
         """For each input, one array per shard in; for each output, one array per shard out.
 
         Args:
-          shards: `Shards`: where each shard's arrays are to be.
+          shards: `Shards`: where each shard's arrays must be.
         """
         raise NotImplementedError(self.name)
 
 
 class SampleOperator(EagerOperator):
-    """Runs between programs, on the host, on samples of any shapes. Its outputs are host values, whatever its inputs are."""
+    """An operator that runs between programs, on the host, on samples of any shapes. Its outputs are always host values."""
 
     sharding: Sharding | None = None
 
@@ -321,7 +323,7 @@ class SampleOperator(EagerOperator):
         return False
 
     def call_samples(self, ctx: HostContext, inputs: Sequence[Value]) -> Sequence[Sequence[np.ndarray | None]]:
-        """For each output N arrays of one type and number of dimensions; None for samples that a short batch lacks.
+        """For each output, N arrays of one type and number of dimensions; None for absent samples.
 
         Args:
           inputs: host values.

@@ -1,4 +1,4 @@
-"""`operator_function`: makes a public function of a signature, a docstring, and an `Operator`.
+"""`operator_function`: makes a public function from a signature, a docstring, and an `Operator`.
 
 A complete operator::
 
@@ -41,15 +41,16 @@ A complete operator::
         \"\"\"
         ...
 
-The signature is the declaration; the body is never run. What may come per sample is read with `Operator.arguments`; everything else is a
-field of the operator of the same name, already checked and converted. Arguments that many functions share are declared once, by a
-`TypedDict` (``**arguments: Unpack[Hints]``); one with a `Default` has it, and its line of help, in each of these functions.
+The signature is the declaration; the body is never run. Arguments that may come per sample are read with `Operator.arguments`; every other
+argument is a field of the operator with the same name, already checked and converted. Arguments that many functions share are declared
+once, in a `TypedDict` (``**arguments: Unpack[Hints]``); an argument with a `Default` has this default and its line of help in each of these
+functions.
 
-A function that adds several operators, or whose arguments don't go straight to one, is decorated with
-``@operator_function("its.name")`` instead: then its body runs, and gets checked values, in which a list with DataNodes has become one
+A function that adds several operators, or whose arguments don't match the fields of one, is decorated with
+``@operator_function("its.name")`` instead. Its body then runs and gets checked values, in which a list with DataNodes has become one
 DataNode.
 
-A call with a list of DataNodes as an input is made once for each of them ("multiple input sets").
+A call with a list of DataNodes as an input is repeated for each of them ("multiple input sets").
 """
 
 from __future__ import annotations
@@ -82,7 +83,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 ArrayLike = np.ndarray | jax.Array | bool | int | float | Sequence[int] | Sequence[float]
 Input = Annotated[DataNode | ArrayLike | Sequence[DataNode], INPUT]
-InputPerFrame = Annotated[Input, PER_FRAME]  # of which each frame of the others may have its own
+InputPerFrame = Annotated[Input, PER_FRAME]  # an input whose frames match those of the other inputs
 ListOf = Sequence[T | DataNode] | np.ndarray | jax.Array  # elements may each be one per sample
 OneOrMore = T | ListOf[T]
 PerSample = Annotated[T | DataNode | np.ndarray | jax.Array, PER_SAMPLE]
@@ -91,9 +92,9 @@ PerFrame = Annotated[T | DataNode | np.ndarray | jax.Array, PER_SAMPLE, PER_FRAM
 
 @dataclasses.dataclass(frozen=True)
 class Default:
-    """Of an argument that many operators share: its default and its line of help, beside its type in a `TypedDict`.
+    """The default and the line of help of an argument that many operators share, beside its type in a `TypedDict`.
 
-    A line in a function's own docstring comes before it.
+    A line in a function's own docstring overrides it.
     """
 
     value: Any
@@ -101,7 +102,7 @@ class Default:
 
 
 class SeededHints(TypedDict, total=False):
-    """Hints to DALI's executor: accepted by every operator, without effect. Of operators with a `seed` of their own."""
+    """Hints to DALI's executor, which every operator accepts. They have no effect. For operators with a `seed`."""
 
     bytes_per_sample_hint: int | Sequence[int] | None
     preserve: bool | None
@@ -114,25 +115,25 @@ class Hints(SeededHints, total=False):
 
 
 class ColorHints(Hints, total=False):
-    """The same for those that are told what an image's channels mean, and take it for RGB whatever they are told, as in DALI."""
+    """The same for operators with `image_type`, which treat every image as RGB, as in DALI."""
 
     image_type: DALIImageType | None
 
 
 class ImageTypeHints(Hints, total=False):
-    """The same for those that once wanted to know what an image's channels mean."""
+    """The same for operators that once had `image_type`."""
 
     image_type: DALIImageType | None
 
 
 class DTypeHints(Hints, total=False):
-    """The same for those whose `dtype` had another name."""
+    """The same for operators whose `dtype` had another name."""
 
     output_dtype: DType | None
 
 
 class TypeHints(Hints, total=False):
-    """The same for those whose `dtype` had yet another name."""
+    """The same for operators whose `dtype` had yet another name."""
 
     type: DType | None
 
@@ -142,7 +143,7 @@ class DTypeImageTypeHints(ImageTypeHints, DTypeHints, total=False):
 
 
 _ARGUMENTS = re.compile(r"^  (\w[\w, *]*):", re.MULTILINE)  # of a docstring
-_COMMON = ("device", "name")  # of every operator, none of which has fields for them
+_COMMON = ("device", "name")  # of every operator; no operator has fields for them
 _RENAMED = {"output_dtype": "dtype", "type": "dtype"}  # deprecated arguments, and what took their place
 _GIVEN_UP = {  # hints of which DALI warns, and why
     "seed": "the operator draws no random numbers",
@@ -155,11 +156,11 @@ _GIVEN_UP = {  # hints of which DALI warns, and why
 
 
 def operator_function(what: type[Operator] | str) -> Callable[[F], F]:
-    """Makes an operator of a signature; see above.
+    """Makes an operator from a signature; see above.
 
     Args:
-      what: the operator that the function adds, of which its arguments are fields or come per sample; or only its public name, when
-        the function's body adds operators itself.
+      what: the operator that the function adds, whose arguments are its fields or come per sample; or only the public name, if the
+        function's body adds operators itself.
 
     Returns:
       A decorator that keeps name and types, adds the hints to the docstring, and shows them in `inspect.signature` one by one.
@@ -181,14 +182,14 @@ def operator_function(what: type[Operator] | str) -> Callable[[F], F]:
 
 
 class Declaration:
-    """What a signature says of an operator's inputs and arguments. Annotations are resolved at the first call."""
+    """What a signature says about an operator's inputs and arguments. Annotations are resolved at the first call."""
 
     def __init__(self, f: Callable[..., Any], what: type[Operator] | str):
         self.function = f
         self.name = what if isinstance(what, str) else what.name
         self._kind = None if isinstance(what, str) else what
         if self.name in functions and (other := functions[self.name].__module__) != f.__module__:
-            raise ValueError(f"there is an operator {self.name!r} already, of {other}: an operator's name must be its own")
+            raise ValueError(f"there is already an operator {self.name!r}, of {other}: names of operators must be unique")
         self._hints, self._defaults, self.signature = _expanded(f)
         own = f.__code__.co_varnames[: f.__code__.co_argcount + f.__code__.co_kwonlyargcount]
         shared = () if self._hints is None else self._hints.__annotations__
@@ -270,7 +271,7 @@ class Declaration:
             and not any(map(_holds_nodes, (*inputs, *values.values())))
         ):
             raise ArgumentError(
-                f"{self.name}: it is called with arrays, outside of a pipeline definition, where nothing evaluates it: call it in a "
+                f"{self.name}: it is called with arrays outside of a pipeline definition, where nothing evaluates it: call it in a "
                 "function with @pipeline_def, in which arrays are constants"
             )
         sets = self._sets(inputs)
@@ -364,7 +365,7 @@ class Declaration:
 
 
 def _as_list(outputs: Any) -> Any:
-    """Several outputs as DALI gives them: a list is an input set for the next operator, which a tuple is not."""
+    """Several outputs in DALI's form: a list is an input set for the next operator, a tuple is not."""
     return list(outputs) if isinstance(outputs, tuple) else outputs
 
 

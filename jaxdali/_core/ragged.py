@@ -84,12 +84,12 @@ class Packed:
 
 
 def is_on_accelerator(array: Any) -> bool:
-    """Whether a batch is a `jax.Array` on another device than the CPU."""
+    """Whether a batch is a `jax.Array` on a device other than the CPU."""
     return isinstance(array, jax.Array) and next(iter(array.devices())).platform != "cpu"
 
 
 class DeviceSamples(Sequence[jax.Array]):
-    """The samples of a ragged batch in one array, each cut out when it is asked for: every size is a small program of its own.
+    """The samples of a ragged batch in one array. Each is cut out on demand, by a small program per size.
 
     data: ``[capacity]``; offsets, shapes: as in `Packed`.
 
@@ -114,13 +114,13 @@ class DeviceSamples(Sequence[jax.Array]):
         return jax.lax.dynamic_slice(self.data, (self.starts[i],), (math.prod(shape),)).reshape(shape)
 
     def of(self, samples: Sequence[int]) -> DeviceSamples:
-        """Some of them."""
+        """Some of the samples."""
         part = copy.copy(self)
         part.starts, part.shapes = [self.starts[i] for i in samples], [self.shapes[i] for i in samples]
         return part
 
     def to_host(self) -> list[np.ndarray]:
-        """All of them as views of one copy of what they occupy."""
+        """All samples, as views of one copy of the memory that they occupy."""
         ends = [start + math.prod(shape) for start, shape in zip(self.starts, self.shapes)]
         used = min(rounded_up(max(ends, default=0)), len(self.data))
         flat = np.asarray(self.data[:used])
@@ -162,8 +162,8 @@ def rounded_up(n: int) -> int:
 class Capacities:
     """Sizes of the ragged buffers of one program, in elements.
 
-    A set of sizes is made when a batch fits none of those there are: all sizes together, each a multiple of its largest need so far. So
-    few programs are compiled, and no buffer has more than twice the elements that some batch needed. Sums over many samples vary little:
+    A new set of sizes is made when a batch fits none of the existing ones: all sizes together, each a multiple of its largest need so far.
+    So few programs are compiled, and no buffer has more than twice the elements that some batch needed. Sums over many samples vary little:
     the first set has room for 1 + 3 / sqrt(samples) times the need (four standard deviations, if a sample's size varies by three quarters
     of its mean); later ones for 1.9 times. Each batch gets the smallest set that it fits, so that one huge sample costs the other batches
     nothing; if it was in the very first batch, a smaller set is made after `PATIENCE` batches that need a quarter of what they get.
@@ -175,9 +175,9 @@ class Capacities:
     def __init__(self, samples: int):
         self._room = min(1 + 3 / math.sqrt(samples), MOST_ROOM)
         self._largest: dict[Any, int] = {}
-        self._sets: list[dict[Any, int]] = []  # from the smallest on
+        self._sets: list[dict[Any, int]] = []  # in increasing order
         self._present: dict[Any, int] = {}
-        self._wasted: list[dict[Any, int]] = []  # the needs of the last batches, as far as they were far smaller than their sets
+        self._wasted: list[dict[Any, int]] = []  # the needs of the last batches, if they were far smaller than their sets
         self._lock = threading.Lock()
 
     def get(self, key: Any) -> int:
@@ -230,7 +230,7 @@ class _Memory:
 
 
 def lent(owner: Any, address: int, shape: tuple[int, ...], dtype: np.dtype, free: collections.deque) -> np.ndarray:
-    """An array of the memory at an address; when nothing refers to it any more, what owns the memory goes to `free`."""
+    """An array of the memory at an address. When nothing refers to it any more, the owner of the memory is appended to `free`."""
     size = math.prod(shape) * dtype.itemsize
     return np.asarray(_Memory(owner, address, size, free)).view(dtype).reshape(shape)
 
@@ -238,7 +238,7 @@ def lent(owner: Any, address: int, shape: tuple[int, ...], dtype: np.dtype, free
 class BufferPool:
     """Recycles large host buffers, 64-byte aligned, so that JAX on the CPU uses them without a copy.
 
-    It keeps few of a size, and none of a size that was not asked for among the last `FORGOTTEN` buffers.
+    It keeps a few buffers per size, and none of a size that was not requested among the last `FORGOTTEN` buffers.
     """
 
     FORGOTTEN, MOST_FREE = 256, 16

@@ -17,9 +17,9 @@ class Spec:
       dtype: NumPy dtype of the elements.
       ndim: dimensions of one sample (the batch axis is not counted).
       shape: the shape all samples have, or None: ragged.
-      layout: one letter per axis, e.g. ``"HWC"``; ``""`` when unknown.
-      dims: of a ragged value, the extents that are known all the same (None: varies), or None: nothing is known.
-      keys: whether the samples are the data of JAX's random keys, ``uint32[2]`` each, which functions of JAX get as keys.
+      layout: one letter per axis, e.g. ``"HWC"``; ``""`` if unknown.
+      dims: for a ragged value, the extents that are known nevertheless (None: varies), or None if nothing is known.
+      keys: whether the samples are the data of JAX random keys, ``uint32[2]`` each, which JAX functions get as keys.
     """
 
     dtype: np.dtype
@@ -34,7 +34,7 @@ class Spec:
         assert self.shape is None or len(self.shape) == self.ndim, self
         assert self.layout == "" or len(self.layout) == self.ndim, self
         assert self.dims is None or len(self.dims) == self.ndim, self
-        if self.keys and (self.dtype != np.uint32 or self.shape != (2,)):  # what was made of keys, by a cast for instance
+        if self.keys and (self.dtype != np.uint32 or self.shape != (2,)):  # made from keys, for example by a cast
             object.__setattr__(self, "keys", False)
 
     def extent(self, axis: int) -> int | None:
@@ -52,7 +52,7 @@ class Value:
       spec: what is known at build.
       shapes: ``i64[N, ndim]``, always known.
       data: ``[N, *shape]`` array (dense), `Packed` (ragged), or None for a value made in a program.
-      present: ``bool[N]``, the samples of which it was made on the host; None: all. Those of others are anything.
+      present: ``bool[N]``, the samples that were made on the host; None: all. The others are unspecified.
     """
 
     spec: Spec
@@ -69,10 +69,10 @@ class Value:
         return self.data[i]
 
     def dense(self, what: str = "the input", present: np.ndarray | None = None) -> np.ndarray:
-        """A host value as one array ``[N, ...]``; ValueError when the samples differ in shape.
+        """A host value as one array ``[N, ...]``. Raises ValueError if the samples differ in shape.
 
         Args:
-          present: the samples that matter; of the others, those that the value lacks, or that have another shape, get the first's.
+          present: the samples that matter; others that the value lacks, or that have another shape, get the value of the first one.
         """
         assert self.data is not None
         if isinstance(self.data, np.ndarray) and self.spec.shape is not None:
@@ -84,7 +84,7 @@ class Value:
             first = present.argmax()
             lacking = (self.shapes != self.shapes[first]).any(axis=1) | (False if self.present is None else ~self.present)
             here[lacking & ~present] = first
-        elif present is not None:  # nobody is there: any value will do
+        elif present is not None:  # no sample is present, so any value will do
             here[:] = here[:1]
         shapes = self.shapes[here]
         if len(shapes) and (shapes != shapes[0]).any():
@@ -92,13 +92,13 @@ class Value:
         return self.data[here] if isinstance(self.data, np.ndarray) else np.stack([self.data[i] for i in here.tolist()])
 
     def indices(self, present: np.ndarray | None) -> list[int]:
-        """For each sample itself; for those that are not `present`, the first that is."""
+        """The number of each sample, replaced by the first present one for absent samples."""
         if present is None or not present.any():
             return list(range(len(self)))
         return np.where(present, np.arange(len(self)), int(present.argmax())).tolist()
 
     def of(self, present: np.ndarray) -> Value:
-        """The same without the other samples: where they are ragged, they have no elements."""
+        """The value without the other samples, which have no elements if it is ragged."""
         if not isinstance(self.data, Packed):
             return Value(self.spec, self.shapes, self.data, present)
         shapes = np.where(present[:, None], self.shapes, 0)
@@ -106,5 +106,5 @@ class Value:
 
 
 def narrow(dtype: np.dtype) -> np.dtype:
-    """The 32-bit type of a 64-bit one, as JAX has it with x64 off; other types as they are."""
+    """The 32-bit type of a 64-bit one, as in JAX with x64 disabled; other types are returned unchanged."""
     return {"int64": np.dtype(np.int32), "uint64": np.dtype(np.uint32), "float64": np.dtype(np.float32)}.get(dtype.name, dtype)

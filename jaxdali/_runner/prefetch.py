@@ -20,7 +20,7 @@ HEAD_START = 0.002  # seconds
 
 
 class Prefetch:
-    """Makes batches ahead of `get`: `depth` finished ones at most, and as many launched as the executor says.
+    """Makes batches ahead of `get`: at most `depth` finished ones, and as many launched ones as the executor allows.
 
     The threads start when a batch is first asked for. Sources that must be called in the thread that takes the batches are read
     there, `ahead` batches in all: before one is taken, as many are read as were taken since.

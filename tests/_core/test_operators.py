@@ -68,7 +68,7 @@ def test_a_kind_of_operator_becomes_a_dataclass_when_it_is_first_used():
     assert dataclasses.replace(Kind(level=1), level=4).level == 4
     with pytest.raises(dataclasses.FrozenInstanceError):
         Kind(level=1).size = 3  # pyright: ignore[reportAttributeAccessIssue]
-    with pytest.raises(TypeError, match="Said must not say that it is a dataclass"):
+    with pytest.raises(TypeError, match="Said must not be decorated as a dataclass"):
         Said(level=1)
     with pytest.raises(TypeError, match="level"):
         Kind(size=1)  # pyright: ignore[reportCallIssue]

@@ -308,7 +308,9 @@ def test_without_a_mask_what_is_dropped_is_counted(kind):
     it = kind(pipe(lambda: fn.external_source(samples(37), batch=False, cycle="raise"), batch_size=8), ["x"])
     text, file, first = one_warning(lambda: epoch(it))
     assert first == list(range(32))
-    assert re.match(rf"external_source \(created at {HERE}:\d+\): 5 samples are dropped at the end of its data, as no batch of 8", text)
+    assert re.match(
+        rf"external_source \(created at {HERE}:\d+\): 5 samples are dropped at the end of its data, as they do not fill a batch of 8", text
+    )
     assert ("mask_name" in text) == (kind in KINDS[:2])
     assert file == __file__
     assert quietly(lambda: epoch(it)) == list(range(32))  # said once

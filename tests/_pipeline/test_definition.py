@@ -113,7 +113,7 @@ def test_one_node_in_two_pipelines():
 def test_an_operator_on_arrays_alone_needs_a_definition():
     image = np.zeros((4, 4, 3), np.uint8)
     for call in (lambda: fn.resize(image, size=(2, 2)), lambda: fn.flip(np.zeros(3)), lambda: fn.cat(image, image)):
-        with pytest.raises(ArgumentError, match=rf"called with arrays, outside of a pipeline definition.*{HERE}:\d+"):
+        with pytest.raises(ArgumentError, match=rf"called with arrays outside of a pipeline definition.*{HERE}:\d+"):
             call()
     assert first(pipeline_def(lambda: fn.cast(np.ones(2), dtype=types.INT32))(**ARGUMENTS)) == [[1, 1]]
     scale = fn.transforms.scale(scale=[2, 3])  # has no array, though it could have an input

@@ -309,7 +309,7 @@ def test_element_spec_at_the_end_of_the_data():
 
     with DALIGenericIterator(one(), ["x"]) as it:
         next(it)
-        with pytest.raises(RuntimeError, match="data are at their end"):
+        with pytest.raises(RuntimeError, match="the data have ended"):
             it.element_spec
 
 
