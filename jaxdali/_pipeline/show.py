@@ -87,7 +87,7 @@ def show(
         raise ImportError("jaxdali.show needs matplotlib: pip install jaxdali[examples]") from e
     _check(batch)
     outputs = _outputs(batch)
-    images = {name: found for name, x in outputs.items() if (found := _images(x, layout))}
+    images = {name: found for name, x in outputs.items() if (found := images_of(x, layout))}
     if not images:
         raise ValueError(f"there are no images in the batch: {_described(outputs)}; layout= tells what the axes are")
     total = len(next(iter(images.values())))
@@ -106,10 +106,10 @@ def show(
     axes = figure.subplots(rows, columns, squeeze=False)
     for a in axes.flat:
         a.set_axis_off()
-    scales = {name: _scale(found) for name, found in images.items()}
+    scales = {name: scale_of(found) for name, found in images.items()}
     for (name, i), (row, column) in cells:
         a = axes[row, column]
-        a.imshow(_pixels(images[name][i], scales[name]), cmap="gray", vmin=0, vmax=1, interpolation="nearest")
+        a.imshow(pixels_of(images[name][i], scales[name]), cmap="gray", vmin=0, vmax=1, interpolation="nearest")
         if texts and (row == 0 or len(images) == 1):
             a.set_title(texts[i], fontsize=8, pad=3)
         if column == 0 and len(images) > 1:  # the axes are off, and their labels with them
@@ -163,7 +163,7 @@ def _samples(x: Any) -> list[np.ndarray]:
     return list(a) if a.ndim else []
 
 
-def _images(x: Any, layout: str | None) -> list[np.ndarray]:
+def images_of(x: Any, layout: str | None) -> list[np.ndarray]:
     """The samples as images ``HWC`` or ``HW``; none when they are something else."""
     samples = _samples(x)
     layout = layout or (x.layout() if _is_list(x) else "")
@@ -180,7 +180,7 @@ def _images(x: Any, layout: str | None) -> list[np.ndarray]:
     return images if len(images) == len(samples) and all(s.ndim == 2 or s.shape[2] in _CHANNELS for s in images) else []
 
 
-def _scale(images: Sequence[np.ndarray]) -> tuple[float, float]:
+def scale_of(images: Sequence[np.ndarray]) -> tuple[float, float]:
     """What is black and what is white, for all images of an output."""
     if images[0].dtype == np.bool_:
         return 0.0, 1.0
@@ -193,7 +193,7 @@ def _scale(images: Sequence[np.ndarray]) -> tuple[float, float]:
     return low, max(high, low + 1e-6)
 
 
-def _pixels(image: np.ndarray, scale: tuple[float, float]) -> np.ndarray:
+def pixels_of(image: np.ndarray, scale: tuple[float, float]) -> np.ndarray:
     low, high = scale
     scaled = np.nan_to_num((image.astype(np.float32) - low) / (high - low)).clip(0, 1)
     return scaled[..., 0] if scaled.ndim == 3 and scaled.shape[2] == 1 else scaled

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import base64
+import html
+import io
 from collections.abc import Iterator, Sequence
 from typing import Any, Protocol
 
@@ -11,10 +14,12 @@ import numpy as np
 from jax.core import Tracer
 
 from .._core.expressions import Arithmetic
-from .._core.ragged import DeviceSamples, Packed, is_on_accelerator, pack, plan_offsets
+from .._core.ragged import ALIGNMENT, MOST_ROOM, BufferPool, DeviceSamples, Packed, is_on_accelerator, pack, plan_offsets, rounded_up
 from .._core.tracebacks import boundaries
 from .._core.values import Spec, Value, narrow
+from .._pipeline.show import images_of, pixels_of, scale_of
 
+SHOWN, THUMBNAIL = 32, 128  # samples that a notebook shows, and their largest extent in pixels
 _SLICE = slice  # a batch has a property of that name
 
 
@@ -94,17 +99,19 @@ class Batch(Arithmetic):
       layout: a letter for each axis of a sample, e.g. "HWC"; "" if it is not known.
     """
 
-    __slots__ = ("_data", "_shapes", "layout")
+    __slots__ = ("_data", "_dims", "_shapes", "layout")
     __hash__ = None  # pyright: ignore[reportAssignmentType]  a comparison is a batch
 
-    def __init__(self, data: Any, shapes: Any = None, layout: str = ""):
+    def __init__(self, data: Any, shapes: Any = None, layout: str = "", dims: tuple[int | None, ...] | None = None):
         """For use in this package only.
 
         Args:
           data: ``[N, *shape]``; for ragged samples a flat buffer, where samples begin at multiples of 64 elements, in their order.
           shapes: ``i64[N, ndim]`` of ragged samples; None: the batch is dense.
+          dims: extents of ragged samples that do not depend on the batch, e.g. the channels of decoded images, see `Spec`. A function may
+            make a dense batch because of them.
         """
-        self._data, self._shapes, self.layout = data, shapes, layout
+        self._data, self._shapes, self.layout, self._dims = data, shapes, layout, dims
 
     # --- what it is -------------------------------------------------------------------------------------------------
 
@@ -154,6 +161,18 @@ class Batch(Arithmetic):
         layout = f", layout={self.layout!r}" if self.layout else ""
         device = "" if isinstance(self._data, Tracer) else f", device={self.device}"
         return f"Batch({len(self)} samples, {what}, dtype={self.dtype}{layout}{device})"
+
+    def _repr_html_(self) -> str | None:
+        """What a notebook shows of a batch of images: the first ones; None of others."""
+        if isinstance(self._data, Tracer) or not len(self):
+            return None
+        images = images_of([np.asarray(x) for x in self[:SHOWN].samples()], self.layout or None)
+        if not images:
+            return None
+        scale = scale_of(images)
+        cells = "".join(_html_of(pixels_of(x, scale), str(shape)) for x, shape in zip(images, self.shapes))
+        more = f"<div>and {len(self) - SHOWN} more</div>" if len(self) > SHOWN else ""
+        return f'<div>{html.escape(repr(self))}</div><div style="display: flex; flex-wrap: wrap; gap: 4px">{cells}</div>{more}'
 
     # --- samples ----------------------------------------------------------------------------------------------------
 
@@ -238,7 +257,14 @@ class Batch(Arithmetic):
         return (tensor, torch.from_numpy(self._shape_table(np.int64))) if pad else tensor
 
     def to(self, device: Any) -> Batch:
-        """Returns the batch on a device or a sharding, like `jax.device_put`."""
+        """Returns the batch on another device.
+
+        Args:
+          device: a `jax.Device`, a sharding, or a name such as "cpu", "gpu" or "gpu:1".
+        """
+        if isinstance(device, str):
+            platform, _, number = device.partition(":")
+            device = jax.local_devices(backend=platform)[int(number or 0)]
         return jax.device_put(self, device)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
@@ -251,7 +277,8 @@ class Batch(Arithmetic):
         return self.jax()
 
     def __dlpack__(self, **arguments: Any) -> Any:
-        return self._dense(False).__dlpack__(**arguments)
+        dense = self._dense(False)
+        return (dense if isinstance(dense, jax.Array) else _writable(dense)).__dlpack__(**arguments)
 
     def __dlpack_device__(self) -> tuple[int, int]:
         return self._dense(False).__dlpack_device__()
@@ -280,7 +307,7 @@ class Batch(Arithmetic):
     @property
     def _spec(self) -> Spec:
         """The description of a batch that functions of values are compiled for."""
-        return Spec(self.dtype, self.ndim, tuple(self._data.shape[1:]) if self._shapes is None else None, self.layout)
+        return Spec(self.dtype, self.ndim, tuple(self._data.shape[1:]) if self._shapes is None else None, self.layout, self._dims)
 
     @property
     def _on_host(self) -> np.ndarray | Packed:
@@ -293,31 +320,44 @@ class Batch(Arithmetic):
     @staticmethod
     def _of(value: Value) -> Batch:
         """Makes a batch of an output of a pipeline with one shard."""
-        data, layout = value.data, value.spec.layout
+        data, layout, dims = value.data, value.spec.layout, value.spec.dims
         if isinstance(data, DeviceSamples):
-            return Batch(data.data, value.shapes, layout)
+            return Batch(data.data, value.shapes, layout, dims)
         if isinstance(data, Packed):
             if not np.array_equal(data.offsets, plan_offsets(data.shapes, 1)[0]):  # a view of parts of another batch
                 return of_samples([data[i] for i in range(len(data))], layout, value.spec)
-            return Batch(data.data[0], data.shapes, layout)
+            return Batch(data.data[0], data.shapes, layout, dims)
         return Batch(data, None, layout)
+
+    def __reduce__(self) -> Any:
+        """Without what a buffer has beyond the samples."""
+        data = self._data
+        if self._shapes is not None:
+            data = np.asarray(data)[: plan_offsets(self._shape_table(np.int64), 1)[1]]
+        return Batch, (data, self._shapes, self.layout, self._dims)
 
     # --- a pytree ---------------------------------------------------------------------------------------------------
 
     def tree_flatten(self) -> tuple[tuple[Any, ...], Any]:
         children = (self._data,) if self._shapes is None else (self._data, self._shapes)
-        return children, self.layout
+        return children, (self.layout, self._dims)
 
     @classmethod
-    def tree_unflatten(cls, layout: str, children: Sequence[Any]) -> Batch:
-        return cls(children[0], children[1] if len(children) > 1 else None, layout)
+    def tree_unflatten(cls, known: tuple[str, Any], children: Sequence[Any]) -> Batch:
+        layout, dims = known
+        return cls(children[0], children[1] if len(children) > 1 else None, layout, dims)
 
 
-def of_samples(samples: Sequence[Any], layout: str = "", like: Spec | None = None) -> Batch:
+_pool = BufferPool()
+
+
+def of_samples(samples: Sequence[Any], layout: str = "", like: Spec | None = None, roomy: bool = False) -> Batch:
     """Makes a ragged batch of arrays with one type and number of dimensions.
 
     Args:
       like: gives type and dimensions if there is no sample.
+      roomy: makes the buffer as large as a program's buffer for such batches, so that the program reads it in place. For batches that only
+        a function sees.
 
     Raises:
       ValueError: the arrays differ in type or in number of dimensions, or there is none.
@@ -326,7 +366,7 @@ def of_samples(samples: Sequence[Any], layout: str = "", like: Spec | None = Non
     if not arrays:
         if like is None:
             raise ValueError("a batch without samples has no type: make it with batch(numpy.empty((0, ...), dtype))")
-        return Batch(np.empty(0, like.dtype), np.empty((0, like.ndim), np.int64), layout)
+        return Batch(np.empty(0, like.dtype), np.empty((0, like.ndim), np.int64), layout, like.dims)
     for i, x in enumerate(arrays):
         if x.dtype != arrays[0].dtype or x.ndim != arrays[0].ndim:
             raise ValueError(
@@ -335,8 +375,24 @@ def of_samples(samples: Sequence[Any], layout: str = "", like: Spec | None = Non
             )
     if arrays[0].ndim == 0:
         return Batch(np.stack(arrays), None, layout)
-    packed = pack(arrays, 1, lambda elements, dtype: np.empty((1, max(elements, 1)), dtype))
-    return Batch(packed.data[0], packed.shapes, layout)
+
+    def empty(elements: int, dtype: np.dtype) -> np.ndarray:
+        return _pool.empty((1, rounded_up(int(MOST_ROOM * elements) + 2 * ALIGNMENT)) if roomy else (1, max(elements, 1)), dtype)
+
+    packed = pack(arrays, 1, empty)
+    return Batch(packed.data[0], packed.shapes, layout, None if like is None else like.dims)
+
+
+def _html_of(pixels: np.ndarray, title: str) -> str:
+    """An image, values 0 to 1, as part of a page."""
+    from PIL import Image
+
+    image = Image.fromarray(np.rint(pixels * 255).astype(np.uint8))
+    image.thumbnail((THUMBNAIL, THUMBNAIL))
+    file = io.BytesIO()
+    image.save(file, "png")
+    data = base64.b64encode(file.getvalue()).decode()
+    return f'<img src="data:image/png;base64,{data}" title="{html.escape(title)}" width="{image.width}" height="{image.height}">'
 
 
 def _writable(array: np.ndarray) -> np.ndarray:

@@ -34,7 +34,7 @@ def batch(samples: Any, layout: str | None = None) -> Batch:
     if layout is not None and layout != found.layout:
         if layout and len(layout) != found.ndim:
             raise ValueError(f"layout {layout!r} has {len(layout)} letters, but the samples have {found.ndim} dimensions")
-        found = Batch(found._data, found._shapes, layout)
+        found = Batch(found._data, found._shapes, layout, found._dims)
     return found
 
 
@@ -54,7 +54,7 @@ def tensor(sample: Any, layout: str | None = None) -> Tensor:
     return found
 
 
-def _as_batch(x: Any) -> Batch:
+def _as_batch(x: Any, roomy: bool = False) -> Batch:
     if isinstance(x, Batch):
         return x
     if isinstance(x, FILE):
@@ -71,7 +71,7 @@ def _as_batch(x: Any) -> Batch:
         if isinstance(x, (list, tuple)):
             if x and all(isinstance(e, (bool, int, float, np.generic)) for e in x):
                 return Batch(_known(np.asarray(x)))
-            return of_samples([_array(e) for e in x], _layout_of(x))
+            return of_samples([_array(e) for e in x], _layout_of(x), roomy=roomy)
         array = _array(x)
     if array.ndim == 0:
         raise TypeError(f"a batch is made of a list of samples, or of an array with a first axis for them, got {type(x).__name__}")
@@ -143,7 +143,7 @@ def value_of(x: Any) -> tuple[Batch, bool] | None:
     if isinstance(x, Tensor):
         return of_samples([x], x.layout), True
     single = isinstance(x, FILE) or (not isinstance(x, (list, tuple)) and _is_sample(x))
-    return (of_samples([_array(x)]) if single else _as_batch(x)), single
+    return (of_samples([_array(x)], roomy=True) if single else _as_batch(x, roomy=True)), single
 
 
 def _is_sample(x: Any) -> bool:

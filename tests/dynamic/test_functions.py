@@ -1,7 +1,11 @@
 """Functions of values: what they take and give, random numbers, threads, errors."""
 
+import base64
+import html
+import io
 import os
 import pickle
+import re
 import subprocess
 import sys
 import threading
@@ -11,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from photos_of_values import FILES, images
+from PIL import Image
 
 import jaxdali.dynamic as jd
 from jaxdali import SampleError, fn, math, pipeline_def, types
@@ -24,6 +29,16 @@ def test_files_become_a_ragged_batch():
     assert batch.shapes == [(60 + 4 * i, 80, 3) for i in range(5)]
     for sample, file in zip(batch, FILES):
         np.testing.assert_array_equal(sample, jd.decoders.image(file))
+
+
+def test_what_is_made_of_images_of_many_sizes_is_dense_where_it_has_one():
+    """The channels of decoded images do not depend on the batch, and are not forgotten between two calls."""
+    decoded = jd.decoders.image(FILES)
+    for batch in (decoded, decoded[1:4], decoded[[2, 0]], jax.tree.map(lambda x: x, decoded), pickle.loads(pickle.dumps(decoded))):
+        resized = jd.resize(batch, size=(20, 24))
+        assert (resized.is_dense, resized.numpy().shape) == (True, (len(batch), 20, 24, 3))
+        np.testing.assert_array_equal(resized[0], jd.resize(jd.tensor(batch[0], layout="HWC"), size=(20, 24)))
+    assert len(pickle.dumps(decoded)) < 1.1 * sum(x.nbytes for x in decoded) + 2000  # without what the program's buffer has beyond them
 
 
 def test_one_sample_in_one_out():
@@ -144,6 +159,45 @@ def test_padding_to_one_array():
     assert (array.shape, shapes.dtype, shapes.tolist()) == ((5, 76, 80, 3), np.int32, [[60 + 4 * i, 80, 3] for i in range(5)])
     np.testing.assert_array_equal(array[0, :60], batch[0])
     assert not np.asarray(array[0, 60:]).any()
+
+
+def test_dense_batches_by_dlpack():
+    """To whoever takes it; a batch of one shape that is not dense, and one over memory that can't be written, as a copy."""
+    equal = jd.batch(list(images()))
+    for batch in (jd.flip(jd.flip(images())), equal, jd.batch(np.asarray(jnp.asarray(images())))):
+        for module in (np, jnp):
+            np.testing.assert_array_equal(module.from_dlpack(batch), images())
+    with pytest.raises(ValueError, match="the samples differ in shape"):
+        np.from_dlpack(jd.decoders.image(FILES))
+
+
+def test_devices_by_name():
+    for batch in (jd.batch(images(), layout="HWC"), jd.decoders.image(FILES)):
+        for device in ("cpu", "cpu:1", jax.devices()[1]):
+            moved = batch.to(device)
+            assert moved.device == (jax.devices()[0] if device == "cpu" else jax.devices()[1])
+            assert (moved.layout, moved.shapes) == ("HWC", batch.shapes)
+            for a, b in zip(moved, batch):
+                np.testing.assert_array_equal(a, b)
+
+
+def test_a_notebook_shows_pictures():
+    def pictures(batch):
+        page = batch._repr_html_()
+        assert html.escape(repr(batch)) in page
+        found = [Image.open(io.BytesIO(base64.b64decode(data))) for data in re.findall(r'src="data:image/png;base64,([^"]*)"', page)]
+        return page, [np.asarray(x) for x in found]
+
+    decoded = jd.decoders.image(FILES)
+    for a, b in zip(pictures(decoded)[1], decoded, strict=True):  # small enough to stay as they are
+        np.testing.assert_array_equal(a, b)
+    page, shown = pictures(jd.batch(np.zeros((40, 8, 9, 1), np.uint8)))
+    assert (len(shown), "and 8 more" in page) == (32, True)
+    planes = jd.batch(np.moveaxis(images(), -1, 1) / np.float32(255), layout="CHW")
+    np.testing.assert_array_equal(pictures(planes)[1], images())
+    assert max(pictures(jd.batch(np.zeros((1, 300, 1000, 3), np.uint8)))[1][0].shape) == 128
+    for none in (jd.batch(FILES), jd.batch(np.zeros(3)), decoded[:0], jd.batch(np.zeros((2, 3, 4, 5, 6)))):
+        assert none._repr_html_() is None
 
 
 def test_a_batch_is_a_pytree():
