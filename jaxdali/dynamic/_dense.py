@@ -157,7 +157,12 @@ class Dense:
             program = functools.partial(self._program, line)
             if native := sorted({s.op.name for s in self._steps if isinstance(s.op, NativeOperator)}):
                 program = _without_derivative(program if self._alone() else self._partitioned(line), native)
-            *outputs, status = program(*jax.tree.leaves(operands))
+            leaves = jax.tree.leaves(operands)
+            if not native and (placed := _of_explicit(arrays)) is not None:
+                # Operators are not written for meshes with explicit axes: within them, XLA decides.
+                automatic: Any = jax.sharding.auto_axes(program, axes=placed.mesh.explicit_axes, out_sharding=placed)
+                program = automatic
+            *outputs, status = program(*leaves)
             return list(outputs), status
 
     def _program(self, line: str | None, *leaves: Any) -> tuple[Any, ...]:
@@ -253,6 +258,15 @@ class Dense:
         made = [np.ascontiguousarray(batch.values[r].data) for r in self._made_on_host]
         params = [{n: np.ascontiguousarray(x) for n, x in batch.setups[s.id].params.items()} for s in self._steps]
         return made, params, [batch.setups[s.id].scratch for s in self._steps]
+
+
+def _of_explicit(arrays: Sequence[Any]) -> NamedSharding | None:
+    """The sharding of the samples, where it is a part of the arrays' types; None: it is not."""
+    for x in arrays:
+        sharding = jax.typeof(x).sharding
+        if sharding.mesh.explicit_axes and len(sharding.spec) and sharding.spec[0] is not None:
+            return NamedSharding(sharding.mesh, PartitionSpec(sharding.spec[0]))
+    return None
 
 
 def _without_derivative(function: Callable[..., Any], names: Sequence[str]) -> Callable[..., Any]:

@@ -8,7 +8,7 @@ import numpy as np
 import places
 import pytest
 import shardings
-from jax.sharding import PartitionSpec
+from jax.sharding import AxisType, NamedSharding, PartitionSpec
 from photos_of_values import FILES, images, photo
 
 import jaxdali.dynamic as jd
@@ -150,6 +150,22 @@ def test_each_device_computes_its_part(name):
     assert "all-gather" not in compiled.as_text()
     got = compiled(jax.device_put(x, sharding))
     assert got.jax().sharding.is_equivalent_to(sharding, 4)
+    np.testing.assert_array_equal(np.asarray(got), function(x).numpy())
+
+
+EXPLICIT = {
+    **FUNCTIONS,
+    "draws": lambda x: jd.noise.shot(x, factor=10.0, key=KEY),
+    "looks_up": lambda x: jd.lookup_table(x, keys=[1, 2], values=[3, 4]),
+    "permutes": lambda x: jd.permute_batch(x, indices=list(range(7, -1, -1))),
+}
+
+
+@pytest.mark.parametrize("name", EXPLICIT)
+def test_shardings_that_are_part_of_the_type(name):
+    mesh = jax.make_mesh((4,), ("batch",), axis_types=(AxisType.Explicit,), devices=jax.devices()[:4])
+    function, x = EXPLICIT[name], images((8, 20, 30, 3))
+    got = jax.jit(function)(jax.device_put(x, NamedSharding(mesh, PartitionSpec("batch"))))
     np.testing.assert_array_equal(np.asarray(got), function(x).numpy())
 
 
