@@ -62,6 +62,24 @@ class Tensor(np.ndarray):
         layout = getattr(other, "layout", "")
         self.layout = layout if len(layout) == self.ndim else ""
 
+    # NumPy's functions, such as moveaxis, end in these: a layout whose axes have other places would be wrong.
+
+    def transpose(self, *axes: Any) -> Any:
+        made: Any = super().transpose(*axes)
+        if self.layout:
+            order = axes[0] if len(axes) == 1 and not isinstance(axes[0], (int, np.integer)) else axes
+            made.layout = "".join(self.layout[a] for a in (order or range(self.ndim)[::-1]))
+        return made
+
+    def swapaxes(self, axis1: Any, axis2: Any) -> Any:
+        order = list(range(self.ndim))
+        order[axis1], order[axis2] = order[axis2], order[axis1]
+        return self.transpose(order)
+
+    @property
+    def T(self) -> Any:  # pyright: ignore[reportIncompatibleVariableOverride, reportIncompatibleMethodOverride]
+        return self.transpose()
+
     def __reduce__(self) -> Any:
         return Tensor.of, (np.asarray(self), self.layout)
 

@@ -99,6 +99,7 @@ def call(
     if (trace := current_trace()) is not None:
         if batch_size is not None and batch_size != trace.N:
             raise SizeAsked(name, int(batch_size))
+        _check_inside(name, inputs, arguments)
         return trace.call(function, inputs, arguments, key)
     _threads.check_pool()
     if any(map(is_node, (*inputs, *arguments.values()))):
@@ -140,6 +141,17 @@ def call(
     at = name, frozen(positional), frozen(named)
     keys = () if key is None else (key,)
     return evaluated(_made, at, name, traced, Inputs(batches, places, keys, N, single, named.get("device")))
+
+
+def _check_inside(name: str, inputs: Sequence[Any], arguments: Mapping[str, Any]) -> None:
+    """Raises an error where a function within a program gets values that the program is not called with."""
+    known = declared[name]() if name in declared else {}
+    outside = next(("an input" for x in inputs if isinstance(x, Batch)), None)
+    for n, x in arguments.items():
+        if isinstance(x, Batch) or (not is_node(x) and n in known and not known[n].is_input and argument_of(known[n], x) is not None):
+            outside = f"argument {n}"
+    if outside is not None:
+        raise ArgumentError(f"{name}: {outside} has values that the compiled function is not called with: pass them to it as an argument")
 
 
 @dataclasses.dataclass

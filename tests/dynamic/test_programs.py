@@ -86,6 +86,20 @@ def test_jit_takes_keys_of_jit_alone():
         np.testing.assert_array_equal(half.numpy(), jd.random_resized_crop(images(), size=8, key=key).numpy())
 
 
+@pytest.mark.parametrize("made", [np.asarray, jnp.asarray, jd.batch])
+def test_arguments_from_outside_of_a_program(made):
+    angle = made(np.arange(4, dtype=np.float32))
+    with pytest.raises(ValueError, match="rotate: argument angle has values that the compiled function is not called with: pass them"):
+        jd.jit(lambda x: jd.rotate(x, angle=angle))(images())
+
+
+def test_values_from_outside_of_a_program():
+    with pytest.raises(ValueError, match="cat: an input has values that the compiled function is not called with"):
+        jd.jit(lambda x: jd.cat(x, jd.batch(images())))(images())
+    got = jd.jit(lambda x: jd.crop_mirror_normalize(x, mean=np.array([1.0, 2, 3]), std=[4.0, 5, 6]))(images())  # the same for all samples
+    np.testing.assert_array_equal(got.numpy(), jd.crop_mirror_normalize(images(), mean=[1.0, 2, 3], std=[4.0, 5, 6]).numpy())
+
+
 def test_batch_size_within_a_program():
     """It counts as it does alone, and is refused where the values have another number of samples."""
     draw = jd.jit(lambda key: [jd.random.uniform(batch_size=6, key=key), jd.zeros(shape=[2], batch_size=6)])

@@ -68,6 +68,25 @@ def test_lists_keep_the_layout_of_their_tensors():
         jd.batch([jd.tensor(images()[0], layout="HWC"), jd.tensor(images()[1], layout="CHW")])
 
 
+@pytest.mark.parametrize(
+    ("moved", "layout"),
+    [
+        (lambda x: np.moveaxis(x, 2, 0), "CHW"),
+        (lambda x: x.transpose(2, 0, 1), "CHW"),
+        (lambda x: np.transpose(x), "CWH"),
+        (lambda x: x.T, "CWH"),
+        (lambda x: x.swapaxes(0, -1), "CWH"),
+        (lambda x: x.transpose((1, -1, 0)), "WCH"),
+        (lambda x: x[::2], "HWC"),
+        (lambda x: x[0].transpose(), ""),
+    ],
+)
+def test_a_layout_goes_with_its_axes(moved, layout):
+    x = images()[0]
+    assert moved(jd.tensor(x, layout="HWC")).layout == layout
+    np.testing.assert_array_equal(moved(jd.tensor(x, layout="HWC")), moved(x))
+
+
 @pytest.mark.parametrize("dtype", [np.int64, np.uint64, np.float64])
 def test_numbers_of_64_bits(dtype):
     """They keep their bits, whatever JAX has; dense and ragged ones, alone and in one program."""
