@@ -268,6 +268,20 @@ def test_errors_name_sample_operator_and_this_line():
         jd.resise
 
 
+def test_samples_that_fail_are_replaced_where_that_is_asked_for():
+    files = [FILES[0], b"no image" * 20, FILES[2]]
+    with pytest.raises(SampleError, match="sample 1: ") as failed:
+        jd.decoders.image(files)
+    assert failed.value.index == 1
+    for compile in (lambda f: f, jd.jit):
+        black = compile(lambda x: jd.decoders.image(x, on_error="replace", replace_shape=(5, 6, 3)))(files)
+        assert black.shapes == [(60, 80, 3), (5, 6, 3), (68, 80, 3)]
+        assert not black[1].any()
+        other = compile(lambda x: jd.decoders.image(x, on_error="replace"))(files)
+        np.testing.assert_array_equal(other[1], jd.decoders.image(FILES[2]))
+        np.testing.assert_array_equal(other[0], jd.decoders.image(FILES[0]))
+
+
 def test_nodes_are_refused():
     @pipeline_def(batch_size=2, num_threads=1, device_id=None)
     def definition():
