@@ -68,6 +68,7 @@ struct Axis {
   float start;      // first tap of output 0, before rounding up
   float step;       // table entries per source sample
   double support;   // taps; may be too large to allocate, see Taps::Make
+  int base = 0;     // source sample that positions of taps are counted from
 
   JAXDALI_HD static Axis Make(int64_t n_in, int64_t n_out, float lo, float hi, Interp min_filter, Interp mag_filter,
                               bool antialias) {
@@ -89,9 +90,31 @@ struct Axis {
     }
     float entries = static_cast<float>(FilterSize(a.filter) - 1);
     a.step = entries / width;
-    a.start = lo + (0.5f * a.scale - 0.5f - 0.5f * entries / a.step);
+    a.start = lo + a.behind();
     a.support = a.filter == Interp::kNN ? 1 : ceilf(entries / a.step);
     return a;
+  }
+
+  // Half the width of the filter, in source samples.
+  JAXDALI_HD float anchor() const { return 0.5f * static_cast<float>(FilterSize(filter) - 1) / step; }
+  // From the interval's start to the first tap of output 0.
+  JAXDALI_HD float behind() const { return 0.5f * scale - 0.5f - anchor(); }
+
+  // How many source samples are in use.
+  JAXDALI_HD double extent_in_use() const {
+    const float width = scale * static_cast<float>(n_out);
+    if (filter == Interp::kNN) return ceil(fabs(width));
+    const float first = (width < 0 ? lo + width : lo) - anchor();
+    const float last = first + fabsf(width) + static_cast<float>(support);
+    return Bounded(ceilf(last), 0, static_cast<int>(n_in)) - Bounded(floorf(first), 0, static_cast<int>(n_in));
+  }
+
+  // Positions are counted from the first source sample in use. That decides how they are rounded, and so whether a tap
+  // at the very end of a filter, where Gauss's is not 0, is the first one or the next.
+  JAXDALI_HD void CountFromFirst() {
+    const float hi = lo + scale * static_cast<float>(n_out);
+    base = Bounded(floorf((hi < lo ? hi : lo) - anchor()), 0, static_cast<int>(n_in) - 1);
+    start = (lo - static_cast<float>(base)) + behind();
   }
 
   // Whether taps can be counted in int, and weights be stored.
@@ -113,7 +136,7 @@ struct Window {
 
   JAXDALI_HD static Window Of(const Axis& a, int64_t o) {
     float x = static_cast<float>(o) * a.scale + a.start, up = ceilf(x);
-    return {Bounded(up, -(1 << 30), 1 << 30), (up - x) * a.step};
+    return {Bounded(up, -(1 << 30), 1 << 30) + a.base, (up - x) * a.step};
   }
   JAXDALI_HD float Linear(const Axis& a, int j) const {
     float w = 1 - fabsf(t + static_cast<float>(j) * a.step - 1);
@@ -175,12 +198,13 @@ struct Nearest {
   JAXDALI_HD int Index(float position) const { return Bounded(floorf(position), -base, last - base) + base; }
 };
 
-// The axis, 1 (y) or 2 (x), that DALI treats in its second pass of a nearest-neighbour resize: the order is that of the
-// lower cost, with 10 % on passes along x. (Measured: the factor is between 1.09 and 1.15.)
+// The axis, 1 (y) or 2 (x), that DALI treats in its second pass: the order is that of the lower cost, with 10 % on
+// passes along x. (Measured: the factor is between 1.09 and 1.15.)
 JAXDALI_HD inline int SecondPass(const Axis& y, const Axis& x) {
   double ny = static_cast<double>(y.n_out), nx = static_cast<double>(x.n_out);
-  double height = ceil(fabs(y.scale * ny)), width = ceil(fabs(x.scale * nx));
-  double x_first = 1.1 * height * nx + ny * nx, y_first = ny * width + 1.1 * ny * nx;
+  double height = y.extent_in_use(), width = x.extent_in_use();
+  double x_taps = 1.115 * x.support, y_taps = y.support;
+  double x_first = x_taps * height * nx + y_taps * ny * nx, y_first = y_taps * ny * width + x_taps * ny * nx;
   return x_first < y_first ? 1 : 2;
 }
 
@@ -243,6 +267,8 @@ struct Axes {
       nearest = nearest && axis[d].filter == Interp::kNN;
     }
     second = nearest && job.num_axes == 2 ? SecondPass(axis[1], axis[2]) : -1;
+    const bool filters = axis[1].filter != Interp::kNN && axis[2].filter != Interp::kNN;
+    if (filters && job.num_axes == 2) axis[SecondPass(axis[1], axis[2])].CountFromFirst();
     return kOk;
   }
 };

@@ -7,7 +7,7 @@ import pytest
 from pipelines import run
 
 import jaxdali
-from jaxdali import fn, types
+from jaxdali import fn, pipeline_def, types
 from jaxdali._core.arguments import Arguments
 from jaxdali._core.values import Spec
 from jaxdali.fn._image.resize import Resize
@@ -314,3 +314,24 @@ def test_filters_per_sample():
         (out,) = run(lambda x, f, made=made: fn.resize(x, size=[20, 5], interp_type=made(f)), [image] * 2, filters, layouts=["HWC", ""])
         for got, filter in zip(out, (CUBIC, NN), strict=True):
             np.testing.assert_array_equal(np.array(got), resize([image], size=[20, 5], interp_type=filter)[0])
+
+
+@pytest.mark.parametrize(
+    ("size", "start", "end", "expected"),
+    [
+        ([2, 2], [1, 6], [3, 4], [[75.72, 40.54], [68.76, 33.54]]),
+        ([3, 1], [3, 5], [4, 4], [[28.61], [27.03], [25.69]]),
+        ([3, 3], [4, 5], [2, 8], [[63.21, 98.39, 36.69], [66.26, 52.76, 39.74], [69.31, 7.12, 42.79]]),
+    ],
+)
+def test_gauss_of_regions_at_whole_pixels(size, start, end, expected):
+    """The numbers are DALI's. How positions are rounded decides which pixel at the end of the filter counts."""
+    x = (np.arange(64).reshape(8, 8, 1) * 37 % 101).astype(np.float32)
+
+    @pipeline_def(batch_size=1, num_threads=1, device_id=None)
+    def define():
+        images = fn.external_source(lambda: [x], layout="HWC")
+        return fn.resize(images, size=size, roi_start=start, roi_end=end, interp_type=types.INTERP_GAUSSIAN)
+
+    (found,) = define().run()
+    assert np.allclose(found.as_array()[0, ..., 0], expected, atol=0.01)
