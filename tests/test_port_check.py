@@ -129,7 +129,7 @@ class Own(Thing):
 
 @pipeline_def(batch_size=2, num_threads=1, device_id=None)
 def missing():
-    return fn.spectrogram(fn.external_source(name="x"))
+    return fn.optical_flow(fn.external_source(name="x"))
 
 @pipeline_def(batch_size=2, num_threads=1, device_id=None)
 def wrong():
@@ -164,7 +164,7 @@ def round_trip():
     assert code == 1
     assert "not installed, so that nothing of it runs: not_installed\n" in out
     assert "plugin.mxnet" in out.partition("line")[0]
-    assert found["missing"].startswith("11 FAILS line 12: AttributeError: fn.spectrogram of DALI is not in jaxdali")
+    assert found["missing"].startswith("11 FAILS line 12: AttributeError: fn.optical_flow of DALI is not in jaxdali")
     assert found["wrong"].startswith("15 FAILS line 17: resize")
     assert found["own_fault"].startswith("20 not tried line 21: with made-up data: FileNotFoundError")
     assert "made up: data_dir=" in found["own_fault"]
@@ -261,3 +261,30 @@ def test_nothing_to_try(tmp_path):
     done = check(tmp_path / "x.py")
     assert done.returncode == 1
     assert done.stdout.startswith(f"can't be read: {tmp_path / 'x.py'}:2: ")
+
+
+def test_sound(tmp_path):
+    """Files are of sound where the script decodes sound, and manifests are made up."""
+    pytest.importorskip("soundfile")
+    code, found, out = tried(
+        tmp_path / "script.py",
+        """
+@pipeline_def(batch_size=2, num_threads=1, device_id=0)
+def files():
+    encoded, label = fn.readers.file(file_root="/nowhere", file_list="/nowhere/list.txt")
+    audio, rate = fn.decoders.audio(encoded, downmix=True, sample_rate=16000)
+    return fn.spectrogram(audio.gpu(), nfft=512), label
+
+@pipeline_def(batch_size=2, num_threads=1, device_id=0)
+def fed():
+    audio, rate = fn.decoders.audio(fn.external_source(name="encoded"))
+    return audio, rate
+
+@pipeline_def(batch_size=2, num_threads=1, device_id=0)
+def speech(manifest):
+    audio, text = fn.readers.nemo_asr(manifest_filepaths=[manifest], read_sample_rate=False)
+    return fn.mfcc(fn.mel_filter_bank(fn.spectrogram(audio)), n_mfcc=13), text
+""",
+    )
+    assert code == 0, out
+    assert {name: text.split()[1] for name, text in found.items()} == {"files": "runs", "fed": "runs", "speech": "runs"}, out

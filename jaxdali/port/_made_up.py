@@ -11,6 +11,7 @@ import pathlib
 import re
 import struct
 import tarfile
+import wave
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -39,6 +40,16 @@ def jpeg(seed: int) -> bytes:
     return file.getvalue()
 
 
+@functools.cache
+def wav(seed: int) -> bytes:
+    """A second of a tone as a WAV file."""
+    file = io.BytesIO()
+    with wave.open(file, "wb") as f:
+        f.setparams((1, 2, 16000, 0, "NONE", ""))
+        f.writeframes((np.sin(np.arange(16000 + 500 * seed) * (0.1 + 0.02 * seed)) * 9000).astype(np.int16).tobytes())
+    return file.getvalue()
+
+
 def array(variant: str, seed: int) -> np.ndarray:
     """An array of one of the `variants`."""
     rng = np.random.default_rng(seed)
@@ -62,12 +73,13 @@ class Data:
       used_variant: whether it made a difference.
       flat: whether `root` has the folders of the classes at once, not below train, val, ...
       used_root: whether it was asked for.
+      sound: whether the script decodes sound: then the files that it lists are of sound, too.
     """
 
     variants = _VARIANTS
 
-    def __init__(self, folder: pathlib.Path):
-        self.folder = folder
+    def __init__(self, folder: pathlib.Path, sound: bool = False):
+        self.folder, self.sound = folder, sound
         self.variant, self.used_variant = _VARIANTS[0], False
         self.flat, self.used_root = False, False
 
@@ -78,12 +90,12 @@ class Data:
 
     @functools.cached_property
     def images(self) -> str:
-        """A folder with images in a folder for each of two classes."""
+        """A folder with images (or sound) in a folder for each of two classes."""
         root = self.folder / "images"
         for i in range(_IMAGES):
-            path = root / f"class_{i % 2}" / f"{i:03d}.jpg"
+            path = root / f"class_{i % 2}" / f"{i:03d}.{'wav' if self.sound else 'jpg'}"
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(jpeg(i))
+            path.write_bytes(wav(i) if self.sound else jpeg(i))
         return str(root)
 
     @property
@@ -104,8 +116,20 @@ class Data:
 
     @property
     def files(self) -> list[str]:
-        """Image files."""
-        return sorted(str(p) for p in pathlib.Path(self.images).rglob("*.jpg"))
+        """The files in it."""
+        return sorted(str(p) for p in pathlib.Path(self.images).rglob("*.*"))
+
+    @functools.cached_property
+    def manifest(self) -> str:
+        """A NeMo manifest of sound."""
+        lines = []
+        for i in range(_IMAGES):
+            path = self.folder / f"{i:03d}.wav"
+            path.write_bytes(wav(i))
+            lines.append(json.dumps({"audio_filepath": str(path), "duration": 1.0, "text": f"text {i}"}))
+        path = self.folder / "manifest.json"
+        path.write_text("\n".join(lines))
+        return str(path)
 
     @functools.cached_property
     def file_list(self) -> str:
@@ -280,6 +304,8 @@ def reader_arguments(operator: str, given: Mapping[str, Any], data: Data) -> dic
         new["file_root"], new["annotations_file"] = _coco(new, data)
     elif operator == "readers.mxnet" and not (data.has(new.get("path")) and data.has(new.get("index_path"))):
         new["path"], new["index_path"] = ([x] for x in data.recordio)
+    elif operator == "readers.nemo_asr" and not data.has(new.get("manifest_filepaths")):
+        new["manifest_filepaths"] = data.manifest
     elif operator == "readers.webdataset" and not data.has(new.get("paths")):
         new["paths"] = data.webdataset([new["ext"]] if isinstance(new.get("ext"), str) else list(new.get("ext") or ["jpg"]))
         new.pop("index_paths", None)
@@ -311,7 +337,9 @@ def _has_images(folder: Any) -> bool:
     if not isinstance(folder, (str, os.PathLike)) or not os.path.isdir(folder):
         return False
     below = [os.path.join(folder, d) for d in os.listdir(folder)]
-    return any(f.lower().endswith((".jpg", ".jpeg", ".png")) for d in below if os.path.isdir(d) for f in os.listdir(d))
+    return any(
+        f.lower().endswith((".jpg", ".jpeg", ".png", ".wav", ".flac", ".ogg")) for d in below if os.path.isdir(d) for f in os.listdir(d)
+    )
 
 
 def _is_list(given: Mapping[str, Any], data: Data, suffix: str = "") -> bool:
@@ -337,6 +365,8 @@ _EXTENTS = {"H": HEIGHT, "W": WIDTH, "C": 3, "F": 4, "D": 32}
 def fed(consumers: Sequence[str], layout: str | None, dtype: Any, ndim: int | None, data: Data, i: int) -> np.ndarray:
     """A sample for an `external_source` whose output these operators read."""
     kind = None if dtype is None else np.dtype(dtype)
+    if "decoders.audio" in consumers:
+        return np.frombuffer(wav(i % _IMAGES), np.uint8)
     if any(_DECODING.match(c) for c in consumers):
         return np.frombuffer(jpeg(i % _IMAGES), np.uint8)
     if not layout and ndim is None and any(_BOXES.search(c) for c in consumers):

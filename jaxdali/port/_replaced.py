@@ -17,7 +17,7 @@ from .._core.graph import Node
 from .._pipeline.pipeline import parts_of
 from . import _made_up, _stand_ins
 
-_READERS = ("file", "numpy", "tfrecord", "coco", "mxnet", "webdataset")
+_READERS = ("file", "numpy", "tfrecord", "coco", "mxnet", "nemo_asr", "webdataset")
 
 
 class Replaced:

@@ -66,10 +66,12 @@ class Trial:
 
     def __init__(self, path: pathlib.Path, report: pathlib.Path, folder: pathlib.Path, seconds: float, skipped: Sequence[str]):
         self._path, self._report, self._seconds, self._skipped = path.absolute(), report, seconds, skipped
-        self._data = _made_up.Data(folder)
+        self._text, self._line_name = source(path)
+        self._data = _made_up.Data(
+            folder, sound=bool(re.search(r"decoders\.audio\b|\baudio_decoder\b|AudioDecoder|decoders\.Audio\b", self._text))
+        )
         self._replaced = Replaced(self._data)
         self._stand_ins: list[str] = []
-        self._text, self._line_name = source(path)
         self._tree = ast.parse(self._text)
 
     def run(self):
