@@ -76,6 +76,8 @@ def shorten(e: BaseException):
             continue
         seen.add(id(x))
         x.__traceback__ = _without_ours(x.__traceback__)
+        if x.__suppress_context__ and x.__context__ is not x.__cause__:
+            x.__context__ = None  # nobody is shown it, and its text may hold credentials
         todo += [y for y in (x.__cause__, x.__context__, *getattr(x, "exceptions", ())) if isinstance(y, BaseException)]
 
 

@@ -144,6 +144,20 @@ def test_the_cause_stays():
     assert traceback.extract_tb(cause.__traceback__)[-1].line == 'return {}["mine"]'
 
 
+def test_what_an_error_suppresses_is_dropped():
+    """Nobody is shown it, and its text may hold what errors may not show."""
+
+    def source():
+        try:
+            fails(0)
+        except KeyError:
+            raise ValueError("without it") from None
+
+    with pytest.raises(ValueError, match="without it") as e:
+        of_source(source)().run()
+    assert (e.value.__cause__, e.value.__context__) == (None, None)
+
+
 def test_errors_that_this_package_reads_itself_keep_its_frames():
     """A message names the operator and the line by them: of an operator that is called in a function that the package calls, too."""
     error = raised(ERRORS["operator in a definition"][0])
