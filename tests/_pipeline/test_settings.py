@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from jaxdali import Pipeline, types
+from jaxdali._core.threads import available_cpus
 from jaxdali._pipeline.settings import Settings
 
 
@@ -11,7 +12,7 @@ def test_settings_are_converted_once():
     s = Settings(
         batch_size=np.int32(4), num_threads=-1, seed=-5, prefetch_queue_depth={"cpu_size": 2, "gpu_size": 3}, output_dtype=types.UINT8
     )
-    assert (type(s.batch_size), s.batch_size, s.threads, s.seed, s.depth) == (int, 4, 4, None, 3)
+    assert (type(s.batch_size), s.batch_size, s.threads, s.seed, s.depth) == (int, 4, available_cpus(), None, 3)
     assert s.outputs == {"output_dtype": np.dtype(np.uint8), "output_ndim": None, "output_layout": None}
     assert s.given.keys() == {"batch_size", "prefetch_queue_depth", "output_dtype"}
     assert Settings(**s.given) == Settings(**s.for_file) == s
