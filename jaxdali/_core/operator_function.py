@@ -271,8 +271,8 @@ class Declaration:
             and not any(map(_holds_nodes, (*inputs, *values.values())))
         ):
             raise ArgumentError(
-                f"{self.name}: it is called with arrays outside of a pipeline definition, where nothing evaluates it: call it in a "
-                "function with @pipeline_def, in which arrays are constants"
+                f"{self.name}: it is called with arrays outside of a pipeline definition, where nothing evaluates it: call "
+                f"jaxdali.dynamic.{self.name}, a function of values, or call it in a function with @pipeline_def, where arrays are constants"
             )
         sets = self._sets(inputs)
         if len(sets) == 1:
