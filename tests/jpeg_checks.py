@@ -107,7 +107,7 @@ def decode(
             control[1:][~taken] = 0
             y, status = _ffi.call(
                 kernels.target if kernels else "decode",
-                python_types.SimpleNamespace(B=n, control=jnp.asarray(control)),
+                python_types.SimpleNamespace(B=n, control=jnp.asarray(control), times=None),
                 Ragged(jnp.asarray(p.data[0]), jnp.asarray(starts), jnp.asarray(p.shapes.astype(np.int32))),
                 Spec(dtype, 3, None),
                 _ffi.Out(max(need, 1), jnp.asarray(offsets), jnp.asarray(shapes.astype(np.int32))),

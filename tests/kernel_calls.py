@@ -60,7 +60,7 @@ def run(
     pool = _cpu.pool_create(2)
     try:
         with jax.enable_x64(True), jax.default_device(device):
-            ctx: Any = types.SimpleNamespace(B=n, control=jnp.asarray([pool, *present], jnp.int32))
+            ctx: Any = types.SimpleNamespace(B=n, control=jnp.asarray([pool, *present], jnp.int32), times=None)
             shapes = np.array(case.shapes[:n], np.int64).reshape(n, -1)
             params = [jnp.asarray(p[:n] if len(p) == len(case.samples) else p) for p in case.params]
             if dense:

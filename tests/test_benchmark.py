@@ -97,7 +97,7 @@ def test_the_consumer_works_from_the_first_batch(monkeypatch):
         ([".", "--pipeline", "bad.py:f"], r"can't import bad\.py: SyntaxError"),
         ([".", "--pipeline", "mine.py:absent"], r"mine\.py has no function 'absent'"),
         ([".", "--pipeline", "mine.py:two"], "one parameter without a default, .* got a, b"),
-        ([".", "--pipeline", "mine.py:nothing"], "external_source: there is no data"),
+        ([".", "--pipeline", "mine.py:nothing"], "external_source: there are no data"),
         ([".", "--pipeline", "mine.py:few"], "too few batches of 3"),
         ([".", "--pipeline", "mine.py:wrong"], r"resize.*size"),
     ],

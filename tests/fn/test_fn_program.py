@@ -40,6 +40,6 @@ def test_who_reads_may_stop():
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, pipesize=4096) as run:
         assert run.stdout is not None
         assert run.stderr is not None
-        assert run.stdout.readline() == b"box\n"
+        assert run.stdout.readline() == b"audio\n"
         run.stdout.close()
         assert run.stderr.read() == b""

@@ -60,7 +60,7 @@ class Batch:
         def decode(data, offsets, sizes, out_offsets, out_shapes, control, info, tables):
             y, status = _ffi.call(
                 target,
-                types.SimpleNamespace(B=n, control=control),
+                types.SimpleNamespace(B=n, control=control, times=None),
                 Ragged(data, offsets, sizes),
                 Spec(np.dtype(np.uint8), 3, None),
                 _ffi.Out(capacity, out_offsets, out_shapes),

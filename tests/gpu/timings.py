@@ -69,7 +69,7 @@ class Timings:
 
         @jax.jit
         def program(x, controls, operands):
-            calls: list[Any] = [types.SimpleNamespace(B=n, control=c) for c in controls]
+            calls: list[Any] = [types.SimpleNamespace(B=n, control=c, times=None) for c in controls]
             results = [_ffi.call(target, ctx, x, spec, layout, *operands, **attrs) for ctx in calls]
             return [y.data if isinstance(y, Ragged) else y for y, _ in results], [status for _, status in results]
 

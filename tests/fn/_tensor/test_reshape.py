@@ -99,7 +99,7 @@ def test_squeeze_and_expand_dims():
     ("define", "message"),
     [
         (lambda x: fn.reshape(x), "reshape: give a shape"),
-        (lambda x: fn.reshape(x, shape=[-1], rel_shape=[1.0]), "shape and rel_shape exclude each other"),
+        (lambda x: fn.reshape(x, shape=[-1], rel_shape=[1.0]), "shape and rel_shape can't be given together"),
         (lambda x: fn.reshape(x, shape=[-1, -1]), "only one extent may be negative"),
         (lambda x: fn.reshape(x, shape=[0, 5]), "an extent may not be 0"),
         (lambda x: fn.reshape(x, shape=[5, -1]), r"sample 0 of shape \(4, 6, 3\) has 72 elements, the shape \(5, 14\) needs 70"),

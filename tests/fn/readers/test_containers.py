@@ -180,9 +180,9 @@ def test_features_that_records_lack_or_that_do_not_fit(tmp_path):
 
 def test_features_are_checked():
     F, V = tfrecord.FixedLenFeature, tfrecord.VarLenFeature
-    with pytest.raises(ValueError, match="a string feature is one text"):
+    with pytest.raises(ValueError, match="a string feature is one string"):
         F([2], tfrecord.string, "")
-    with pytest.raises(TypeError, match=r"the default of a string feature must be a text, got 3"):
+    with pytest.raises(TypeError, match=r"the default of a string feature must be a string, got 3"):
         F((), tfrecord.string, 3)
     with pytest.raises(TypeError, match=r"dtype must be tfrecord.int64, tfrecord.float32 or tfrecord.string, got 7"):
         V(7, 0)
