@@ -272,7 +272,7 @@ class Declaration:
         ):
             raise ArgumentError(
                 f"{self.name}: it is called with arrays outside of a pipeline definition, where nothing evaluates it: call "
-                f"jaxdali.dynamic.{self.name}, a function of values, or call it in a function with @pipeline_def, where arrays are constants"
+                f"jaxdali.dynamic.{self.name}, a function of values, or call it under @pipeline_def, where arrays are constants"
             )
         sets = self._sets(inputs)
         if len(sets) == 1:
