@@ -16,6 +16,8 @@ import jaxdali
 from jaxdali import fn, math, types
 
 ROOT = places.DATA / "golden"
+_SOUND = (".flac", ".mp3", ".ogg", ".opus", ".wav")
+IMAGES = sorted(p for p in (ROOT / "files").iterdir() if p.suffix not in _SOUND)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -10,6 +10,7 @@ import pathlib
 from collections.abc import Iterator
 from typing import Any
 
+import golden
 import jpeg_encoder
 import numpy as np
 import places
@@ -224,7 +225,7 @@ def corpus(seed: int = 0) -> list[File]:
 def of_all_kinds(seed: int = 0) -> list[bytes]:
     """Files of every kind that decodes, in mixed order: golden ones and some of the corpus, and what both lack."""
     left_out = () if importlib.util.find_spec("imagecodecs") else ("rgb16.tif", "odd_16bit.cropped.jp2")
-    files = [p.read_bytes() for p in sorted(GOLDEN[0].parent.iterdir()) if not p.name.startswith("bad") and p.name not in left_out]
+    files = [p.read_bytes() for p in golden.IMAGES if not p.name.startswith("bad") and p.name not in left_out]
     files += [f.data for f in corpus()[::37] if len(f.data) < 20000]
     files += [encode(picture(33, 20), "JPEG", progressive=True, orientation=o) for o in range(1, 9)]
     files += [jpeg_encoder.encode(picture(33, 20), markers=jpeg_encoder.exif(o)) for o in range(1, 9)]

@@ -15,7 +15,7 @@ from jaxdali import _cpu, fn, types
 from jaxdali._cpu import Info, Status
 from jaxdali.fn._decode import pillow as _pillow
 
-FILES = {p.name: p.read_bytes() for p in sorted((golden.ROOT / "files").iterdir())}
+FILES = {p.name: p.read_bytes() for p in golden.IMAGES}
 GOOD_JPEGS = [b for n, b in FILES.items() if n.endswith(".jpg") and not n.startswith("bad") and "cmyk" not in n and n != "ycck.jpg"]
 
 

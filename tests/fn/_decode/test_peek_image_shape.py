@@ -13,9 +13,7 @@ from jaxdali import fn, types
 # Deep colour, which only imagecodecs decodes.
 LEFT_OUT = () if importlib.util.find_spec("imagecodecs") else ("rgb16.tif", "odd_16bit.cropped.jp2")
 FOUR = ["cmyk.jpg", "odd_pil_sample_cmyk.jpg", "ycck.jpg"]
-SOUND = (".flac", ".mp3", ".ogg", ".opus", ".wav")
-PATHS = [p for p in sorted((golden.ROOT / "files").iterdir()) if not p.name.startswith("bad") and p.name not in LEFT_OUT]
-PATHS = [p for p in PATHS if p.suffix not in SOUND]
+PATHS = [p for p in golden.IMAGES if not p.name.startswith("bad") and p.name not in LEFT_OUT]
 FILES = [p.read_bytes() for p in PATHS]
 
 
