@@ -146,6 +146,6 @@ def test_what_operators_take_in_several_shards_and_phases():
         went_by = time.perf_counter() - start
     first = rows["program", "first"]
     assert first.calls >= batches
-    assert first.samples == 16 * first.calls
+    assert abs(first.samples - 16 * first.calls) <= 16  # a batch may be counted meanwhile
     assert rows["program", "second"].seconds > 0
     assert sum(m.seconds for key, m in rows.items() if key[0] == "program") <= went_by
