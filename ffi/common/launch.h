@@ -129,7 +129,8 @@ inline const char* LaunchError(const char* kernel, const char* what) {
 }
 
 // Loads all kernels of this library into a GPU. Where kernels are loaded lazily, as is usual, the first launch of each
-// waits for all that runs there: beside NCCL's kernels, which wait for other GPUs, for ever. Null, or what went wrong.
+// waits for all that runs there: beside NCCL's kernels, which wait for other GPUs, it would never return. Null, or what
+// went wrong.
 extern "C" __attribute__((weak, visibility("default"))) const char* jaxdali_load_kernels(int device) {
   static thread_local std::string problem;
   problem.clear();

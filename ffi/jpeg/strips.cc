@@ -40,7 +40,7 @@ struct Segment {
   const uint8_t* end;
   std::vector<Checkpoint> seen;  // MCUs of the beginning, counted from 0
   Checkpoint last;               // the first one behind the end
-  bool complete = false;         // there is such a one
+  bool complete = false;         // whether there is one
 };
 
 // `first`: where the first MCU of the first segment begins; null: that is to be guessed.

@@ -89,12 +89,12 @@ class Delivery:
 
     def __post_init__(self):
         if not self.as_arrays and (self.shardings or self.stacked or self.finish or self.as_sample_lists or self.ragged):
-            raise ValueError("what is no array has no sharding, no leading axis of shards and no other form")
+            raise ValueError("only arrays have a sharding, a leading axis of shards, or another form")
         if self.as_sample_lists & {*self.ragged}:
             raise ValueError(f"outputs {sorted(self.as_sample_lists & {*self.ragged})} can't have two forms")
 
     def of_outputs(self, number: int) -> tuple[Sharding | None, ...]:
-        """The sharding of each of so many outputs."""
+        """The sharding of each output, if there are `number` outputs."""
         if self.shardings is None:
             return (None,) * number
         return *self.shardings[:number], *[self.shardings[0]] * (number - len(self.shardings))

@@ -259,14 +259,14 @@ def parse(name: str, annotation: Any, default: Any, skipped: tuple[type, ...] = 
 
 
 def checked(owner: str, name: str, annotation: Any, x: Any) -> Any:
-    """One value, as an argument so annotated is checked: for what is no operator."""
+    """Checks one value as an argument with this annotation is checked, for callers that are not operators."""
     return parse(name, annotation, inspect.Parameter.empty).check(owner, x)
 
 
 def check_fields(owner: str, settings: Any):
-    """Checks the fields of a dataclass by their annotations, as arguments so annotated are, and puts what was checked in their places.
+    """Checks the fields of a dataclass by their annotations, as arguments are checked, and stores the checked values.
 
-    None becomes the default, and stays None where the annotation allows that.
+    None becomes the default, or stays None if the annotation allows it.
     """
     hints = typing.get_type_hints(type(settings), include_extras=True)
     for field in dataclasses.fields(settings):

@@ -77,7 +77,7 @@ def missing_modes(debug: Any):
 
 
 def output_dtypes(x: Any) -> Any:
-    """`output_dtype` with NumPy's dtypes, for all outputs or as a list; None: any. TypeError for what is no type."""
+    """`output_dtype` with NumPy's dtypes, for all outputs or as a list; None: any. TypeError for anything that is not a type."""
     if isinstance(x, (list, tuple)):
         return [output_dtypes(e) for e in x]
     if x is NO_TYPE:

@@ -120,7 +120,7 @@ def show(
 
 
 def _check(batch: Any):
-    """TypeError for what is no batch, with how to get one of it."""
+    """A TypeError for a value that is not a batch; it says how to get a batch of it."""
     if _is_list(batch) or isinstance(batch, (Mapping, list, tuple)) or hasattr(batch, "__array__"):
         return
     if isinstance(batch, Pipeline):

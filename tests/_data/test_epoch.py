@@ -200,7 +200,7 @@ def test_initial_fill_is_the_size_of_a_shuffle_buffer():
     assert order[1].tolist() == list(range(n))  # the list as shuffled
     early = np.arange(n) - order[10]
     assert early.min() == -9  # an entry can't come before it is in the buffer ...
-    assert np.argsort(order[10])[:500].max() < 700  # ... and does not stay for ever
+    assert np.argsort(order[10])[:500].max() < 700  # ... and does not stay there
     assert abs(np.corrcoef(order[n], np.arange(n))[0, 1]) < 0.1
 
 

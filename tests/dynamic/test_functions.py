@@ -373,7 +373,7 @@ def test_after_a_fork(when, said, form):
 
 
 def test_generators_and_keys_after_a_fork():
-    """A generator runs no JAX before its first key is taken, and says what is wrong instead of waiting for ever."""
+    """A generator runs no JAX before its first key is taken, and says what is wrong instead of hanging."""
     code = """
 import os, sys
 import jax

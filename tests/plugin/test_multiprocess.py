@@ -77,7 +77,7 @@ def saved(sharding, files):
         return {"state": it.get_state(), "next": {name: parts(x) for name, x in next(it).items()}}
 
 def shared_function(sharding, files):
-    # Over the devices of both processes, between steps of the user's that have collectives too.
+    # Over the devices of both processes, between the user's own steps, which have collectives, too.
     threads = set()
 
     def less_the_mean(x):

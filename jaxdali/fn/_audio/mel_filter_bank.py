@@ -74,7 +74,7 @@ class MelFilterBank(AlongAxis):
     def __post_init__(self):
         if not self.freq_low < self._high <= self.sample_rate:
             raise ArgumentError(
-                f"argument freq_high must be above freq_low={self.freq_low:g} and at most half of sample_rate={self.sample_rate:g}, "
+                f"argument freq_high must be above freq_low={self.freq_low:g} and at most sample_rate={self.sample_rate:g}, "
                 f"got {self._high:g}"
             )
 
@@ -142,7 +142,8 @@ def mel_filter_bank(
       input: spectrograms, float32. The frequencies are the axis "f" of the layout; without a layout the last but one, or the only one.
       nfilter: number of filters.
       sample_rate: of the signal, in Hz.
-      freq_low, freq_high: where the first filter begins and the last one ends, in Hz. 0 as `freq_high`: half of `sample_rate`.
+      freq_low, freq_high: where the first filter begins and the last one ends, in Hz; at most `sample_rate`. If `freq_high` is 0, half
+        of `sample_rate`.
       normalize: the integral of each filter is 1; otherwise its peak.
       mel_formula: "slaney" (linear up to 1 kHz, logarithmic above) or "htk" (``2595 * log10(1 + f / 700)``).
 
@@ -151,7 +152,7 @@ def mel_filter_bank(
 
     Raises:
       TypeError: the input is not float32.
-      ArgumentError: no axis of frequencies, or `freq_high` does not lie above `freq_low`.
+      ArgumentError: no axis of frequencies, or `freq_high` does not lie above `freq_low`, or lies above `sample_rate`.
 
     Example:
       >>> mel = fn.mel_filter_bank(fn.spectrogram(audio, nfft=512), nfilter=80, sample_rate=16000)

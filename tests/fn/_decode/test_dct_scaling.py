@@ -127,7 +127,7 @@ def test_whole_images_where_more_than_a_resize_reads_them(then, decoded):
 
 
 def test_beside_a_cache_and_other_formats(decoded):
-    """Scaled images are others to the cache; what is no JPEG stays whole."""
+    """Scaled images are others to the cache; other formats stay whole."""
     files = [FILES[0], encode(picture(*SIZES[0]), "PNG")]
     small = {"cache": "31MB", "dct_scaling": True}
     first = run(files, lambda x: (fn.resize(x, size=(64, 64)),), **small)

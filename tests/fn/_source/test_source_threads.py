@@ -189,7 +189,7 @@ def function(info):
 
 
 class Shuffles(Permutes):
-    """Each order is made of the one before: a copy that misses an epoch is out of step for ever."""
+    """Each order is made of the one before: a copy that misses an epoch stays out of step."""
 
     def __init__(self):
         super().__init__()
